@@ -1,0 +1,376 @@
+//! Every `MEMCUDA_*` variable, in one table: name, accepted values, meaning,
+//! parser. Reads the environment through a lookup that the caller passes;
+//! never changes it.
+
+use crate::error::{Error, Result};
+use crate::units::{GIB, MIB, parse_size};
+
+/// What serves an allocation (`MEMCUDA_POLICY`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// The stitching pool.
+    #[default]
+    Stitch,
+    /// One physical handle per allocation: a baseline.
+    Direct,
+    /// The plain driver, with full bookkeeping: a baseline.
+    Track,
+}
+
+/// How PyTorch's allocator is set up (`MEMCUDA_TORCH`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Torch {
+    /// `Native` where it can be proven safe for the torch at hand, else `Keep`.
+    #[default]
+    Auto,
+    /// Torch's own allocator with cooperative reclaim.
+    Native,
+    /// `backend:cudaMallocAsync`, served by the pool.
+    Async,
+    /// Torch's settings untouched.
+    Keep,
+}
+
+/// May cudaFree return before the device is idle (`MEMCUDA_FREE`)?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Free {
+    /// Only for an identified torch allocator.
+    #[default]
+    Auto,
+    /// Never: wait as the driver does.
+    Sync,
+    /// Always: the memory is lent again only after a completion.
+    Ordered,
+}
+
+/// Extra checks (`MEMCUDA_DEBUG`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Debug {
+    /// None.
+    #[default]
+    None,
+    /// Memory is filled with NaN patterns when it is lent.
+    Poison,
+    /// Guard words behind every allocation, checked when it is freed.
+    Canary,
+}
+
+/// Least severity that is written (`MEMCUDA_LOG`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Level {
+    /// Nothing.
+    Off,
+    /// Failures.
+    Error,
+    /// What a user should know, at most once a process each.
+    #[default]
+    Warn,
+    /// Decisions.
+    Info,
+    /// Every slow-path step.
+    Debug,
+}
+
+/// Idle physical memory that is kept when other processes are on the device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Idle {
+    /// A share of the memory that is live, in percent.
+    Percent(f64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+/// The settings of one process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// `MEMCUDA_DISABLE`: do nothing at all.
+    pub disable: bool,
+    /// `MEMCUDA_POLICY`.
+    pub policy: Policy,
+    /// `MEMCUDA_TORCH`.
+    pub torch: Torch,
+    /// `MEMCUDA_FREE`.
+    pub free: Free,
+    /// `MEMCUDA_LIMIT`: most physical bytes, for every device (`None`) or one.
+    pub limit: Vec<(Option<u32>, u64)>,
+    /// `MEMCUDA_IDLE`.
+    pub idle: Idle,
+    /// `MEMCUDA_CHUNK`: bytes of a physical handle; `None` lets the pool choose.
+    pub chunk: Option<u64>,
+    /// `MEMCUDA_DEBUG`.
+    pub debug: Debug,
+    /// `MEMCUDA_STATS`: keep the statistics page.
+    pub stats: bool,
+    /// `MEMCUDA_LOG`.
+    pub log: Level,
+    /// `MEMCUDA_LOG_FILE`: a path; `None` is standard error.
+    pub log_file: Option<String>,
+    /// `MEMCUDA_LOG_FORMAT` is `json`.
+    pub log_json: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            disable: false,
+            policy: Policy::default(),
+            torch: Torch::default(),
+            free: Free::default(),
+            limit: Vec::new(),
+            idle: Idle::Percent(10.0),
+            chunk: None,
+            debug: Debug::default(),
+            stats: true,
+            log: Level::default(),
+            log_file: None,
+            log_json: false,
+        }
+    }
+}
+
+/// One row of the table: a variable, what it accepts, what it means.
+pub struct Variable {
+    /// The variable's full name.
+    pub name: &'static str,
+    /// Accepted values, the default first.
+    pub accepts: &'static str,
+    /// One line for people.
+    pub meaning: &'static str,
+    set: fn(&mut Config, &str) -> Option<()>,
+}
+
+/// All variables.
+pub const VARIABLES: &[Variable] = &[
+    Variable {
+        name: "MEMCUDA_DISABLE",
+        accepts: "unset, 1",
+        meaning: "the shim does nothing at all",
+        set: |c, v| choose(v, &[("0", false), ("1", true)]).map(|v| c.disable = v),
+    },
+    Variable {
+        name: "MEMCUDA_POLICY",
+        accepts: "stitch, direct, track",
+        meaning: "the pool; one handle per allocation (a baseline); the plain driver with bookkeeping",
+        set: |c, v| {
+            let names = [
+                ("stitch", Policy::Stitch),
+                ("direct", Policy::Direct),
+                ("track", Policy::Track),
+            ];
+            choose(v, &names).map(|v| c.policy = v)
+        },
+    },
+    Variable {
+        name: "MEMCUDA_TORCH",
+        accepts: "auto, native, async, keep",
+        meaning: "PyTorch profile; auto is native where that is proven safe, else keep",
+        set: |c, v| {
+            let names = [
+                ("auto", Torch::Auto),
+                ("native", Torch::Native),
+                ("async", Torch::Async),
+                ("keep", Torch::Keep),
+            ];
+            choose(v, &names).map(|v| c.torch = v)
+        },
+    },
+    Variable {
+        name: "MEMCUDA_FREE",
+        accepts: "auto, sync, ordered",
+        meaning: "may cudaFree return before the device is idle; auto: only for an identified torch",
+        set: |c, v| {
+            let names = [
+                ("auto", Free::Auto),
+                ("sync", Free::Sync),
+                ("ordered", Free::Ordered),
+            ];
+            choose(v, &names).map(|v| c.free = v)
+        },
+    },
+    Variable {
+        name: "MEMCUDA_LIMIT",
+        accepts: "none, SIZE, ORDINAL=SIZE,...",
+        meaning: "most physical memory that this process may hold",
+        set: |c, v| parse_limit(v).map(|v| c.limit = v),
+    },
+    Variable {
+        name: "MEMCUDA_IDLE",
+        accepts: "10%, SIZE, PERCENT%",
+        meaning: "idle memory kept when others are on the device; alone, all of it is kept",
+        set: |c, v| parse_idle(v).map(|v| c.idle = v),
+    },
+    Variable {
+        name: "MEMCUDA_CHUNK",
+        accepts: "auto, SIZE (a multiple of 2MiB, at most 1GiB)",
+        meaning: "size of a physical handle",
+        set: |c, v| parse_chunk(v).map(|v| c.chunk = v),
+    },
+    Variable {
+        name: "MEMCUDA_DEBUG",
+        accepts: "none, poison, canary",
+        meaning: "fill on lending; guard words checked on free",
+        set: |c, v| {
+            let names = [
+                ("none", Debug::None),
+                ("poison", Debug::Poison),
+                ("canary", Debug::Canary),
+            ];
+            choose(v, &names).map(|v| c.debug = v)
+        },
+    },
+    Variable {
+        name: "MEMCUDA_STATS",
+        accepts: "on, off",
+        meaning: "the statistics page that `memcuda stat` reads",
+        set: |c, v| choose(v, &[("on", true), ("off", false)]).map(|v| c.stats = v),
+    },
+    Variable {
+        name: "MEMCUDA_LOG",
+        accepts: "warn, off, error, info, debug",
+        meaning: "least severity that is written",
+        set: |c, v| {
+            let names = [
+                ("off", Level::Off),
+                ("error", Level::Error),
+                ("warn", Level::Warn),
+                ("info", Level::Info),
+                ("debug", Level::Debug),
+            ];
+            choose(v, &names).map(|v| c.log = v)
+        },
+    },
+    Variable {
+        name: "MEMCUDA_LOG_FILE",
+        accepts: "stderr, PATH",
+        meaning: "where the log goes",
+        set: |c, v| {
+            c.log_file = (v != "stderr").then(|| v.to_owned());
+            (!v.is_empty()).then_some(())
+        },
+    },
+    Variable {
+        name: "MEMCUDA_LOG_FORMAT",
+        accepts: "text, json",
+        meaning: "form of a log line",
+        set: |c, v| choose(v, &[("text", false), ("json", true)]).map(|v| c.log_json = v),
+    },
+];
+
+impl Config {
+    /// Reads every variable through `lookup`. The first invalid value is the
+    /// error: variable, value, what is accepted.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut config = Self::default();
+        for variable in VARIABLES {
+            let Some(value) = lookup(variable.name) else {
+                continue;
+            };
+            if (variable.set)(&mut config, value.trim()).is_none() {
+                return Err(Error::new(format!(
+                    "{}={value} is not understood; accepted: {}",
+                    variable.name, variable.accepts
+                )));
+            }
+        }
+        Ok(config)
+    }
+
+    /// Most physical bytes that this process may hold on a device.
+    pub fn limit_of(&self, ordinal: u32) -> Option<u64> {
+        let own = self.limit.iter().find(|(d, _)| *d == Some(ordinal));
+        let all = self.limit.iter().find(|(d, _)| d.is_none());
+        own.or(all).map(|(_, bytes)| *bytes)
+    }
+}
+
+fn choose<T: Copy>(value: &str, names: &[(&str, T)]) -> Option<T> {
+    names.iter().find(|(n, _)| *n == value).map(|(_, v)| *v)
+}
+
+fn parse_limit(value: &str) -> Option<Vec<(Option<u32>, u64)>> {
+    if value == "none" {
+        return Some(Vec::new());
+    }
+    let positive = |text: &str| parse_size(text).filter(|&bytes| bytes > 0);
+    if !value.contains('=') {
+        return Some(vec![(None, positive(value)?)]);
+    }
+    let pair = |item: &str| {
+        let (ordinal, size) = item.split_once('=')?;
+        Some((Some(ordinal.trim().parse().ok()?), positive(size)?))
+    };
+    value.split(',').map(pair).collect()
+}
+
+fn parse_idle(value: &str) -> Option<Idle> {
+    match value.strip_suffix('%') {
+        Some(percent) => {
+            let percent: f64 = percent.trim().parse().ok()?;
+            (0.0..=100.0)
+                .contains(&percent)
+                .then_some(Idle::Percent(percent))
+        }
+        None => parse_size(value).map(Idle::Bytes),
+    }
+}
+
+fn parse_chunk(value: &str) -> Option<Option<u64>> {
+    if value == "auto" {
+        return Some(None);
+    }
+    let bytes = parse_size(value)?;
+    let valid = bytes > 0 && bytes <= GIB && bytes % (2 * MIB) == 0;
+    valid.then_some(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, value: &str) -> Result<Config> {
+        Config::read(|n| (n == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn the_first_accepted_value_is_the_default() {
+        for variable in VARIABLES {
+            let first = variable.accepts.split(',').next().unwrap();
+            if first != "unset" {
+                assert_eq!(read(variable.name, first), Ok(Config::default()));
+            }
+        }
+    }
+
+    #[test]
+    fn an_invalid_value_is_named_with_what_is_accepted() {
+        for variable in VARIABLES.iter().filter(|v| v.name != "MEMCUDA_LOG_FILE") {
+            let message = read(variable.name, "maybe").unwrap_err().to_string();
+            assert!(message.contains(variable.name) && message.contains("maybe"));
+            assert!(message.contains(variable.accepts), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_for_all_devices_or_for_each() {
+        assert_eq!(
+            read("MEMCUDA_LIMIT", "24GiB").unwrap().limit_of(3),
+            Some(24 * GIB)
+        );
+        let each = read("MEMCUDA_LIMIT", "0=24GiB,1=40GiB").unwrap();
+        assert_eq!(
+            [0, 1, 2].map(|d| each.limit_of(d)),
+            [Some(24 * GIB), Some(40 * GIB), None]
+        );
+        assert!(read("MEMCUDA_LIMIT", "0").is_err());
+    }
+
+    #[test]
+    fn chunks_are_multiples_of_the_granularity() {
+        assert_eq!(
+            read("MEMCUDA_CHUNK", "32MiB").unwrap().chunk,
+            Some(32 * MIB)
+        );
+        assert!(read("MEMCUDA_CHUNK", "3MiB").is_err());
+        assert!(read("MEMCUDA_CHUNK", "2GiB").is_err());
+    }
+}
