@@ -7,4 +7,7 @@
 pub mod config;
 pub mod driver;
 pub mod error;
+pub mod stats_page;
+#[cfg(feature = "cli")]
+pub mod trace;
 pub mod units;

@@ -1,0 +1,3 @@
+//! The `memcuda` command: one file a verb.
+
+fn main() {}
