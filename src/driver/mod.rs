@@ -7,6 +7,8 @@ mod code;
 pub mod model;
 pub mod real;
 pub mod sys;
+#[macro_use]
+mod table;
 
 pub use code::{Code, Result};
 
@@ -15,15 +17,18 @@ pub type Address = u64;
 
 /// A physical allocation handle (`CUmemGenericAllocationHandle`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
 pub struct Handle(pub u64);
 
 /// A context (`CUcontext`), as the driver's opaque value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+#[repr(transparent)]
 pub struct Context(pub u64);
 
 /// A stream (`CUstream`): 0 and [`Stream::LEGACY`] are the legacy default
 /// stream, [`Stream::PER_THREAD`] is the calling thread's default stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+#[repr(transparent)]
 pub struct Stream(pub u64);
 
 impl Stream {
@@ -35,6 +40,7 @@ impl Stream {
 
 /// An event (`CUevent`), created without timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
 pub struct Event(pub u64);
 
 /// What `cuStreamIsCapturing` says of a stream.

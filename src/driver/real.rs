@@ -1,1 +1,382 @@
-//! placeholder
+//! The driver in libcuda, reached through a table of function pointers that
+//! the caller resolves. Loads no library, looks up no symbol, links to nothing
+//! of CUDA.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::sys::{self, MemAccessDesc, MemAllocFlags, MemAllocationProp, MemLocation};
+use super::{Address, Capture, Code, Context, Driver, Event, Handle, Result, Stream};
+
+crate::entry_points! {
+    /// The entry points behind [`Driver`].
+    struct Calls;
+    required {
+        "cuDeviceGet" device_get(*mut i32, i32);
+        "cuDeviceGetAttribute" device_attribute(*mut i32, i32, i32);
+        "cuCtxGetCurrent" ctx_current(*mut Context);
+        "cuCtxPushCurrent_v2" ctx_push(Context);
+        "cuCtxPopCurrent_v2" ctx_pop(*mut Context);
+        "cuCtxSynchronize" ctx_synchronize();
+        "cuThreadExchangeStreamCaptureMode" exchange_capture_mode(*mut u32);
+        "cuStreamIsCapturing" stream_is_capturing(Stream, *mut u32);
+        "cuStreamWaitEvent" stream_wait(Stream, Event, u32);
+        "cuEventCreate" event_create(*mut Event, u32);
+        "cuEventDestroy_v2" event_destroy(Event);
+        "cuEventRecord" event_record(Event, Stream);
+        "cuEventQuery" event_query(Event);
+        "cuEventSynchronize" event_synchronize(Event);
+        "cuMemGetInfo_v2" mem_info(*mut usize, *mut usize);
+        "cuMemGetAllocationGranularity" granularity(*mut usize, *const MemAllocationProp, u32);
+        "cuMemAddressReserve" reserve(*mut Address, usize, usize, Address, u64);
+        "cuMemAddressFree" free_reservation(Address, usize);
+        "cuMemCreate" create(*mut Handle, usize, *const MemAllocationProp, u64);
+        "cuMemRelease" release(Handle);
+        "cuMemMap" map(Address, usize, usize, Handle, u64);
+        "cuMemUnmap" unmap(Address, usize);
+        "cuMemSetAccess" set_access(Address, usize, *const MemAccessDesc, usize);
+        "cuMemsetD32Async" fill(Address, u32, usize, Stream);
+        "cuMemcpyDtoH_v2" read(*mut c_void, Address, usize);
+    }
+    optional {
+        "cuCtxRecordEvent" ctx_record(Context, Event);
+    }
+}
+
+/// Devices whose handle properties are remembered; more are asked each time.
+const DEVICES: usize = 64;
+
+/// Properties that a handle can only get when it is made, as bits; they are
+/// given up from the last one down where the driver refuses.
+const POSIX_FD: u8 = 1;
+const RDMA: u8 = 2;
+const DECOMPRESS: u8 = 4;
+const UNKNOWN: u8 = 0x80;
+
+struct Table {
+    calls: Calls,
+    properties: [AtomicU8; DEVICES],
+}
+
+/// The real driver. Copies share one table, which lives as long as the process.
+#[derive(Clone, Copy)]
+pub struct Real(&'static Table);
+
+impl Real {
+    /// A driver whose entry points come from `lookup`; the error is the symbol
+    /// of a required one that is missing (a driver before CUDA 10.2).
+    ///
+    /// # Safety
+    /// As for a table of [`crate::entry_points!`]: what `lookup` returns is
+    /// null or the function of that name, loaded for ever.
+    pub unsafe fn resolve(
+        lookup: &dyn Fn(&CStr) -> *mut c_void,
+    ) -> std::result::Result<Self, &'static str> {
+        // SAFETY: the caller's promise is the one that is asked for.
+        let calls = unsafe { Calls::resolve(lookup) }?;
+        let properties = [const { AtomicU8::new(UNKNOWN) }; DEVICES];
+        Ok(Self(Box::leak(Box::new(Table { calls, properties }))))
+    }
+
+    fn calls(&self) -> &'static Calls {
+        &self.0.calls
+    }
+
+    /// Makes `context` current for as long as the guard lives.
+    fn enter(&self, context: Context) -> Result<Entered> {
+        let calls = self.calls();
+        let mut current = Context::default();
+        // SAFETY: the pointer is valid for the call.
+        unsafe { (calls.ctx_current)(&mut current) }.ok()?;
+        let pushed = current != context;
+        if pushed {
+            // SAFETY: a context that is gone is an error of the call.
+            unsafe { (calls.ctx_push)(context) }.ok()?;
+        }
+        Ok(Entered { calls, pushed })
+    }
+
+    /// Lets this thread make calls that a stream capture forbids, without
+    /// touching the capture, for as long as the guard lives.
+    fn relax(&self) -> Relaxed {
+        let calls = self.calls();
+        let mut mode = sys::CAPTURE_MODE_RELAXED;
+        // SAFETY: the pointer is valid for the call, which swaps the mode.
+        let changed = unsafe { (calls.exchange_capture_mode)(&mut mode) } == Code::SUCCESS;
+        Relaxed {
+            calls,
+            previous: changed.then_some(mode),
+        }
+    }
+
+    fn attribute(&self, device: u32, attribute: i32) -> Result<i32> {
+        let (mut handle, mut value) = (0, 0);
+        // SAFETY: the pointers are valid for the calls.
+        unsafe {
+            (self.calls().device_get)(&mut handle, device as i32).ok()?;
+            (self.calls().device_attribute)(&mut value, attribute, handle).ok()?;
+        }
+        Ok(value)
+    }
+
+    /// The properties that the device says it supports, or those that it last
+    /// accepted.
+    fn properties(&self, device: u32) -> u8 {
+        let known = self.0.properties.get(device as usize);
+        match known.map(|p| p.load(Ordering::Relaxed)) {
+            Some(bits) if bits != UNKNOWN => bits,
+            _ => {
+                let has = |attribute| self.attribute(device, attribute).unwrap_or(0) != 0;
+                let bit = |attribute, bit| if has(attribute) { bit } else { 0 };
+                bit(sys::ATTRIBUTE_POSIX_FD, POSIX_FD)
+                    | bit(sys::ATTRIBUTE_RDMA_VMM, RDMA)
+                    | bit(sys::ATTRIBUTE_DECOMPRESS, DECOMPRESS)
+            }
+        }
+    }
+
+    fn create_with(&self, device: u32, bytes: u64, bits: u8) -> Result<Handle> {
+        let properties = properties_of(device, bits);
+        let mut handle = Handle::default();
+        // SAFETY: the pointers are valid for the call.
+        unsafe { (self.calls().create)(&mut handle, bytes as usize, &properties, 0) }.ok()?;
+        Ok(handle)
+    }
+}
+
+fn properties_of(device: u32, bits: u8) -> MemAllocationProp {
+    MemAllocationProp {
+        kind: sys::ALLOCATION_PINNED,
+        requested_handle_types: if bits & POSIX_FD != 0 {
+            sys::HANDLE_POSIX_FD
+        } else {
+            0
+        },
+        location: location(device),
+        win32_handle_metadata: 0,
+        alloc_flags: MemAllocFlags {
+            gpu_direct_rdma_capable: u8::from(bits & RDMA != 0),
+            usage: if bits & DECOMPRESS != 0 {
+                sys::USAGE_HW_DECOMPRESS
+            } else {
+                0
+            },
+            ..MemAllocFlags::default()
+        },
+    }
+}
+
+fn location(device: u32) -> MemLocation {
+    MemLocation {
+        kind: sys::LOCATION_DEVICE,
+        id: device as i32,
+    }
+}
+
+struct Entered {
+    calls: &'static Calls,
+    pushed: bool,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if self.pushed {
+            let mut popped = Context::default();
+            // SAFETY: pops what `enter` pushed on this thread.
+            unsafe { (self.calls.ctx_pop)(&mut popped) };
+        }
+    }
+}
+
+struct Relaxed {
+    calls: &'static Calls,
+    previous: Option<u32>,
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        if let Some(mut mode) = self.previous {
+            // SAFETY: gives the thread its own mode back.
+            unsafe { (self.calls.exchange_capture_mode)(&mut mode) };
+        }
+    }
+}
+
+// Of every block below that says "see above": the entry points have the signatures of cuda.h,
+// out-pointers are to locals that outlive the call, and what a wrong handle or
+// address does is an error code by the driver's contract.
+impl Driver for Real {
+    fn granularity(&self, device: u32) -> Result<u64> {
+        let properties = properties_of(device, self.properties(device));
+        let mut bytes = 0;
+        let minimum = sys::GRANULARITY_MINIMUM;
+        // SAFETY: see above.
+        unsafe { (self.calls().granularity)(&mut bytes, &properties, minimum) }.ok()?;
+        Ok(bytes as u64)
+    }
+
+    fn memory_info(&self, _device: u32) -> Result<(u64, u64)> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: see above.
+        unsafe { (self.calls().mem_info)(&mut free, &mut total) }.ok()?;
+        Ok((free as u64, total as u64))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<Address> {
+        let mut at = 0;
+        // SAFETY: see above.
+        unsafe { (self.calls().reserve)(&mut at, bytes as usize, 0, 0, 0) }.ok()?;
+        Ok(at)
+    }
+
+    fn free_reservation(&self, at: Address, bytes: u64) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { (self.calls().free_reservation)(at, bytes as usize) }.ok()
+    }
+
+    fn create(&self, device: u32, bytes: u64) -> Result<Handle> {
+        let mut bits = self.properties(device);
+        loop {
+            match self.create_with(device, bytes, bits) {
+                Ok(handle) => {
+                    if let Some(known) = self.0.properties.get(device as usize) {
+                        known.store(bits, Ordering::Relaxed);
+                    }
+                    return Ok(handle);
+                }
+                Err(Code::NOT_SUPPORTED | Code::INVALID_VALUE | Code::NOT_PERMITTED)
+                    if bits != 0 =>
+                {
+                    bits &= !highest_bit(bits);
+                }
+                Err(code) => return Err(code),
+            }
+        }
+    }
+
+    fn release(&self, handle: Handle) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { (self.calls().release)(handle) }.ok()
+    }
+
+    fn map(&self, at: Address, bytes: u64, handle: Handle) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { (self.calls().map)(at, bytes as usize, 0, handle, 0) }.ok()
+    }
+
+    fn set_access(&self, at: Address, bytes: u64, device: u32) -> Result<()> {
+        let access = MemAccessDesc {
+            location: location(device),
+            flags: sys::ACCESS_READ_WRITE,
+        };
+        // SAFETY: see above; one descriptor is passed and counted.
+        unsafe { (self.calls().set_access)(at, bytes as usize, &access, 1) }.ok()
+    }
+
+    fn unmap(&self, at: Address, bytes: u64) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { (self.calls().unmap)(at, bytes as usize) }.ok()
+    }
+
+    fn create_event(&self, context: Context) -> Result<Event> {
+        let _entered = self.enter(context)?;
+        let mut event = Event::default();
+        // SAFETY: see above.
+        unsafe { (self.calls().event_create)(&mut event, sys::EVENT_DISABLE_TIMING) }.ok()?;
+        Ok(event)
+    }
+
+    fn destroy_event(&self, event: Event) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { (self.calls().event_destroy)(event) }.ok()
+    }
+
+    fn record(&self, event: Event, context: Context, stream: Stream) -> Result<()> {
+        let _entered = self.enter(context)?;
+        // SAFETY: see above.
+        unsafe { (self.calls().event_record)(event, stream) }.ok()
+    }
+
+    fn record_context(&self, event: Event, context: Context) -> Result<()> {
+        let record = self.calls().ctx_record.ok_or(Code::NOT_FOUND)?;
+        // SAFETY: see above.
+        unsafe { record(context, event) }.ok()
+    }
+
+    fn is_complete(&self, event: Event) -> Result<bool> {
+        let _relaxed = self.relax();
+        // SAFETY: see above.
+        match unsafe { (self.calls().event_query)(event) } {
+            Code::SUCCESS => Ok(true),
+            Code::NOT_READY => Ok(false),
+            code => Err(code),
+        }
+    }
+
+    fn synchronize_event(&self, event: Event) -> Result<()> {
+        let _relaxed = self.relax();
+        // SAFETY: see above.
+        unsafe { (self.calls().event_synchronize)(event) }.ok()
+    }
+
+    fn wait(&self, context: Context, stream: Stream, event: Event) -> Result<()> {
+        let _entered = self.enter(context)?;
+        // SAFETY: see above.
+        unsafe { (self.calls().stream_wait)(stream, event, 0) }.ok()
+    }
+
+    fn capture(&self, context: Context, stream: Stream) -> Result<Capture> {
+        let _entered = self.enter(context)?;
+        let mut status = 0;
+        // SAFETY: see above.
+        match unsafe { (self.calls().stream_is_capturing)(stream, &mut status) } {
+            Code::SUCCESS if status == 0 => Ok(Capture::None),
+            // The legacy stream cannot be used while a stream that blocks on
+            // it captures; asking does no harm.
+            Code::SUCCESS | Code::STREAM_CAPTURE_IMPLICIT => Ok(Capture::Active),
+            code => Err(code),
+        }
+    }
+
+    fn synchronize_context(&self, context: Context) -> Result<()> {
+        let _entered = self.enter(context)?;
+        // SAFETY: see above.
+        unsafe { (self.calls().ctx_synchronize)() }.ok()
+    }
+
+    fn fill(
+        &self,
+        context: Context,
+        stream: Stream,
+        at: Address,
+        word: u32,
+        bytes: u64,
+    ) -> Result<()> {
+        let _entered = self.enter(context)?;
+        // SAFETY: see above; the count is in words.
+        unsafe { (self.calls().fill)(at, word, bytes as usize / 4, stream) }.ok()
+    }
+
+    fn read(&self, context: Context, at: Address, into: &mut [u8]) -> Result<()> {
+        let _entered = self.enter(context)?;
+        let _relaxed = self.relax();
+        let target: *mut c_void = into.as_mut_ptr().cast();
+        // SAFETY: see above; the slice is as long as it says.
+        unsafe { (self.calls().read)(target, at, into.len()) }.ok()
+    }
+}
+
+fn highest_bit(bits: u8) -> u8 {
+    0x80 >> bits.leading_zeros()
+}
+
+impl std::fmt::Debug for Real {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Real({:p})", ptr::from_ref(self.0))
+    }
+}
+
+#[cfg(test)]
+#[path = "real_tests.rs"]
+mod tests;
