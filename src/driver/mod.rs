@@ -4,7 +4,13 @@
 //! A backend executes; it decides nothing, retries nothing and never logs.
 
 mod code;
+#[cfg(feature = "cli")]
+pub mod inspect;
+#[cfg(feature = "cli")]
+mod library;
 pub mod model;
+#[cfg(feature = "cli")]
+pub mod nvml;
 pub mod real;
 pub mod sys;
 #[macro_use]

@@ -1,3 +1,54 @@
-//! The `memcuda` command: one file a verb.
+//! The `memcuda` command: one file a verb. Exit codes: 0 done, 1 the operation
+//! failed, 2 bad usage or input; `run` ends with the program's own status.
 
-fn main() {}
+mod compare;
+mod doctor;
+mod env;
+mod measure;
+mod output;
+mod preload;
+mod process;
+mod run;
+mod stat;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A stitching memory pool for unmodified CUDA programs.
+#[derive(Parser)]
+#[command(version, about, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Run(run::Arguments),
+    Env(env::Arguments),
+    Compare(compare::Arguments),
+    Doctor(doctor::Arguments),
+    Stat(stat::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().verb {
+        Verb::Run(arguments) => run::main(&arguments),
+        Verb::Env(arguments) => env::main(&arguments),
+        Verb::Compare(arguments) => compare::main(&arguments),
+        Verb::Doctor(arguments) => doctor::main(&arguments),
+        Verb::Stat(arguments) => stat::main(&arguments),
+    };
+    result.unwrap_or_else(|error| {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
+            // Whoever read the output has seen enough (`| head`).
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("memcuda: {error:#}");
+        // The library's error is always about input that people wrote.
+        let bad_input = error.is::<memcuda::error::Error>();
+        ExitCode::from(if bad_input { 2 } else { 1 })
+    })
+}

@@ -1,0 +1,248 @@
+//! `memcuda compare`: the same command bare and under each profile, in turn,
+//! and one table of medians. Every figure in it is measured; what nothing can
+//! measure is shown as unknown.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus};
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::measure::{self, Meter, Run};
+use crate::output::{self, Table};
+use crate::preload;
+
+/// Run a command bare and under each profile, and compare.
+///
+/// Use a GPU that nobody else uses: the use of the device is measured over all
+/// its processes. The command's output goes to standard error.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Runs of each profile
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// What to run under
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "bare,native,async,keep"
+    )]
+    profiles: Vec<Profile>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Profile {
+    /// Without memcuda
+    Bare,
+    /// PyTorch's own allocator with cooperative reclaim
+    Native,
+    /// PyTorch's backend:cudaMallocAsync, served by the pool
+    Async,
+    /// PyTorch's settings untouched
+    Keep,
+}
+
+/// Medians over the runs that succeeded; `None` is unknown.
+#[derive(Serialize)]
+struct Row {
+    profile: Profile,
+    runs: usize,
+    failed: usize,
+    /// The first failure.
+    failure: Option<String>,
+    peak_physical_bytes: Option<u64>,
+    peak_live_bytes: Option<u64>,
+    peak_device_bytes: Option<u64>,
+    device_meter: Option<&'static str>,
+    wall_s: Option<f64>,
+    /// What the bare run took of the device beyond this one, both measured.
+    saved_bytes: Option<i64>,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let library = preload::library()?;
+    let meter = Meter::find()?;
+    let mut profiles = Vec::new();
+    for profile in &arguments.profiles {
+        if !profiles.contains(profile) {
+            profiles.push(*profile);
+        }
+    }
+    let mut runs: Vec<Vec<Run>> = profiles.iter().map(|_| Vec::new()).collect();
+    for _ in 0..arguments.repeat {
+        for (profile, runs) in profiles.iter().zip(&mut runs) {
+            let command = command(&arguments.command, *profile, &library);
+            runs.push(measure::run(command, &meter)?);
+        }
+    }
+    let mut rows: Vec<Row> = profiles
+        .iter()
+        .zip(&runs)
+        .map(|(profile, runs)| row(*profile, runs, &meter))
+        .collect();
+    let bare = rows.iter().find(|r| r.profile == Profile::Bare);
+    let bare = bare.and_then(|row| row.peak_device_bytes);
+    for row in rows.iter_mut().filter(|row| row.profile != Profile::Bare) {
+        let pair = bare.zip(row.peak_device_bytes);
+        row.saved_bytes = pair.map(|(bare, own)| bare as i64 - own as i64);
+    }
+    if arguments.json {
+        for row in &rows {
+            output::json("compare", row)?;
+        }
+    } else {
+        print(&rows, &meter)?;
+    }
+    let all_ran = rows.iter().all(|row| row.failed == 0);
+    Ok(ExitCode::from(if all_ran { 0 } else { 1 }))
+}
+
+fn command(words: &[OsString], profile: Profile, library: &Path) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    let existing = std::env::var_os("LD_PRELOAD");
+    let torch = match profile {
+        Profile::Bare => {
+            match preload::without(existing.as_deref()) {
+                Some(rest) => command.env("LD_PRELOAD", rest),
+                None => command.env_remove("LD_PRELOAD"),
+            };
+            return command;
+        }
+        Profile::Native => "native",
+        Profile::Async => "async",
+        Profile::Keep => "keep",
+    };
+    command
+        .env("LD_PRELOAD", preload::with(library, existing.as_deref()))
+        .env("MEMCUDA_TORCH", torch)
+        .env("MEMCUDA_STATS", "on");
+    command
+}
+
+fn row(profile: Profile, runs: &[Run], meter: &Meter) -> Row {
+    let good: Vec<&Run> = runs.iter().filter(|run| run.status.success()).collect();
+    let failure = runs.iter().find(|run| !run.status.success());
+    let bytes = |of: fn(&Run) -> Option<u64>| {
+        let known = good.iter().map(|run| of(run)).collect::<Option<Vec<u64>>>();
+        known.and_then(median)
+    };
+    Row {
+        profile,
+        runs: runs.len(),
+        failed: runs.len() - good.len(),
+        failure: failure.map(|run| explain(run.status)),
+        peak_physical_bytes: bytes(|run| run.peak_physical_bytes),
+        peak_live_bytes: bytes(|run| run.peak_live_bytes),
+        peak_device_bytes: bytes(|run| run.peak_device_bytes),
+        device_meter: meter.name(),
+        wall_s: median(good.iter().map(|run| run.wall_s).collect()),
+        saved_bytes: None,
+    }
+}
+
+/// The middle value, the lower one of two.
+fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> Option<T> {
+    values.sort_by(|a, b| a.partial_cmp(b).expect("times and sizes have an order"));
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
+fn explain(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("signal {signal}"),
+        None => format!("exit status {}", status.code().unwrap_or_default()),
+    }
+}
+
+fn print(rows: &[Row], meter: &Meter) -> Result<()> {
+    let mut table = Table::new(&[
+        "profile",
+        "runs",
+        "failed",
+        "device peak",
+        "pool physical peak",
+        "live peak",
+        "wall",
+        "saved",
+    ]);
+    for row in rows {
+        let bare = row.profile == Profile::Bare;
+        let name = row
+            .profile
+            .to_possible_value()
+            .expect("no profile is hidden");
+        let of_pool = |value| {
+            if bare {
+                "-".to_owned()
+            } else {
+                output::bytes(value)
+            }
+        };
+        table.row(vec![
+            name.get_name().to_owned(),
+            row.runs.to_string(),
+            row.failed.to_string(),
+            output::bytes(row.peak_device_bytes),
+            of_pool(row.peak_physical_bytes),
+            of_pool(row.peak_live_bytes),
+            row.wall_s
+                .map_or_else(|| "unknown".to_owned(), |s| format!("{s:.3} s")),
+            if bare {
+                "-".to_owned()
+            } else {
+                signed(row.saved_bytes)
+            },
+        ]);
+    }
+    table.print()?;
+    for row in rows {
+        if let Some(failure) = &row.failure {
+            let profile = row
+                .profile
+                .to_possible_value()
+                .expect("no profile is hidden");
+            println!(
+                "{}: {} of {} runs failed ({failure})",
+                profile.get_name(),
+                row.failed,
+                row.runs
+            );
+        }
+    }
+    if let Meter::None(reason) = meter {
+        println!("device peak is unknown: {reason}");
+    }
+    Ok(())
+}
+
+fn signed(bytes: Option<i64>) -> String {
+    let sign = if bytes.is_some_and(|b| b < 0) {
+        "-"
+    } else {
+        ""
+    };
+    sign.to_owned() + &output::bytes(bytes.map(i64::unsigned_abs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_a_value_that_was_measured() {
+        assert_eq!(median(vec![3, 1, 2]), Some(2));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.0));
+        assert_eq!(median::<u64>(vec![]), None);
+    }
+}

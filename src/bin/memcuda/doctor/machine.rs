@@ -1,0 +1,161 @@
+//! What the machine offers: libmemcuda.so, the C library, the driver, its
+//! devices, and settings in the environment.
+
+use std::process::{Command, Stdio};
+
+use memcuda::config::Config;
+use memcuda::driver::inspect::{Inspection, SIMULATED_GPU, glibc_version, inspect};
+use memcuda::driver::nvml::Nvml;
+use memcuda::units::show_bytes;
+
+use super::{Finding, Status};
+use crate::preload;
+
+/// First driver whose virtual-memory calls have all that the pool uses.
+const OLDEST_CUDA: u32 = 11_020;
+
+pub fn examine() -> Vec<Finding> {
+    let mut findings = vec![library()];
+    findings.push(Finding::new(
+        "c library",
+        Status::Info,
+        format!("glibc {}", glibc_version()),
+    ));
+    findings.push(settings());
+    match inspect() {
+        Ok(found) => findings.extend(driver(&found)),
+        Err(reason) => findings.push(Finding::new(
+            "driver",
+            Status::Fail,
+            format!("{reason}; programs run as if memcuda were not there"),
+        )),
+    }
+    findings.push(match Nvml::open() {
+        Ok(nvml) => {
+            let version = nvml
+                .driver_version()
+                .unwrap_or_else(|| "unknown".to_owned());
+            Finding::new("nvml", Status::Ok, format!("kernel driver {version}"))
+        }
+        Err(reason) => Finding::new(
+            "nvml",
+            Status::Info,
+            format!("{reason}; `memcuda compare` cannot measure a bare run on a real GPU"),
+        ),
+    });
+    findings.extend(torch_settings());
+    findings
+}
+
+/// Is libmemcuda.so there, and does the loader take it?
+fn library() -> Finding {
+    let check = "libmemcuda.so";
+    let path = match preload::library() {
+        Ok(path) => path,
+        Err(reason) => return Finding::new(check, Status::Fail, reason.to_string()),
+    };
+    let tried = Command::new("true")
+        .env("LD_PRELOAD", &path)
+        .stdin(Stdio::null())
+        .output();
+    match tried {
+        Err(reason) => Finding::new(check, Status::Fail, format!("cannot run `true`: {reason}")),
+        Ok(run) if run.status.success() && run.stderr.is_empty() => {
+            Finding::new(check, Status::Ok, path.display().to_string())
+        }
+        Ok(run) => {
+            let said = String::from_utf8_lossy(&run.stderr);
+            let said = said.lines().next().unwrap_or("no message");
+            let detail = format!("{} cannot be preloaded: {said}", path.display());
+            Finding::new(check, Status::Fail, detail)
+        }
+    }
+}
+
+fn settings() -> Finding {
+    let lookup = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+    match Config::read(lookup) {
+        Ok(config) if config.disable => Finding::new(
+            "settings",
+            Status::Warn,
+            "MEMCUDA_DISABLE is set: the shim does nothing",
+        ),
+        Ok(_) => Finding::new(
+            "settings",
+            Status::Ok,
+            "every MEMCUDA_* value is understood",
+        ),
+        Err(reason) => Finding::new("settings", Status::Fail, reason.to_string()),
+    }
+}
+
+fn driver(found: &Inspection) -> Vec<Finding> {
+    let (major, minor) = (found.cuda_version / 1000, found.cuda_version % 1000 / 10);
+    let speaks = format!("libcuda.so.1 speaks CUDA {major}.{minor}");
+    let mut findings = Vec::new();
+    findings.push(if !found.missing.is_empty() {
+        let missing = found.missing.join(", ");
+        Finding::new(
+            "driver",
+            Status::Fail,
+            format!("{speaks} and lacks {missing}"),
+        )
+    } else if found.cuda_version < OLDEST_CUDA {
+        Finding::new(
+            "driver",
+            Status::Fail,
+            format!("{speaks}; the pool needs 11.2 or later"),
+        )
+    } else {
+        Finding::new("driver", Status::Ok, speaks)
+    });
+    if found.devices.is_empty() {
+        findings.push(Finding::new("device", Status::Fail, "the driver sees none"));
+    }
+    for (ordinal, device) in found.devices.iter().enumerate() {
+        let what = format!(
+            "{ordinal}: {}, {}",
+            device.name,
+            show_bytes(device.total_bytes)
+        );
+        let (status, more) = match (device.virtual_memory, device.fd_export) {
+            (false, _) => (Status::Fail, ", no virtual memory management: plain driver"),
+            (true, false) => (
+                Status::Warn,
+                ", no export as file descriptor: nothing can be shared",
+            ),
+            (true, true) => (Status::Ok, ", virtual memory management"),
+        };
+        findings.push(Finding::new("device", status, what + more));
+        if device.name.contains(SIMULATED_GPU) {
+            let detail = "this is no real GPU: its libraries are on the loader's path";
+            findings.push(Finding::new("device", Status::Info, detail));
+        }
+    }
+    findings
+}
+
+/// Torch settings that keep its memory away from the pool.
+fn torch_settings() -> Option<Finding> {
+    let names = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"];
+    let set = names
+        .iter()
+        .find_map(|name| Some((name, std::env::var(name).ok()?)));
+    let (name, value) = set?;
+    let expandable = value
+        .to_lowercase()
+        .replace(' ', "")
+        .contains("expandable_segments:true");
+    Some(if expandable {
+        let detail = format!(
+            "{name}={value}: expandable segments take physical memory from the driver themselves, past the pool"
+        );
+        Finding::new("torch settings", Status::Warn, detail)
+    } else {
+        Finding::new(
+            "torch settings",
+            Status::Info,
+            format!("{name}={value} is merged, not replaced"),
+        )
+    })
+}

@@ -1,0 +1,179 @@
+//! Runs a program once and measures it from outside: wall time, the pool's own
+//! counters from the statistics page, and the memory in use on the device by a
+//! meter that does not care whose allocator it is.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use memcuda::driver::inspect::{SIMULATED_GPU, inspect};
+use memcuda::driver::nvml::Nvml;
+use tempfile::NamedTempFile;
+
+use crate::process::{self, Page};
+
+/// What tells the bytes in use on the device.
+pub enum Meter {
+    /// NVML: all GPUs of the machine, all processes.
+    Nvml(Nvml),
+    /// The simulated GPU's account of all processes that name this file.
+    Simulated(NamedTempFile),
+    /// Nothing can tell, and why.
+    None(String),
+}
+
+impl Meter {
+    /// The meter of the driver that programs started from here will load.
+    pub fn find() -> Result<Self> {
+        let simulated = inspect().is_ok_and(|found| {
+            let mut names = found.devices.iter().map(|d| &d.name);
+            names.any(|name| name.contains(SIMULATED_GPU))
+        });
+        if simulated {
+            let file = NamedTempFile::with_prefix("memcuda-compare-");
+            return Ok(Self::Simulated(
+                file.context("cannot make a temporary file")?,
+            ));
+        }
+        Ok(Nvml::open().map_or_else(Self::None, Self::Nvml))
+    }
+
+    /// Its name in the output.
+    pub fn name(&self) -> Option<&'static str> {
+        match self {
+            Self::Nvml(_) => Some("nvml"),
+            Self::Simulated(_) => Some("simulated"),
+            Self::None(_) => None,
+        }
+    }
+
+    fn used_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Nvml(nvml) => nvml.used_bytes().ok(),
+            Self::Simulated(file) => simulated_bytes(file.as_file()).ok(),
+            Self::None(_) => None,
+        }
+    }
+}
+
+/// Sums the simulated GPU's account: two words of header, then for each
+/// process its id and its bytes on each of eight devices.
+fn simulated_bytes(file: &File) -> std::io::Result<u64> {
+    const HEADER: usize = 2;
+    const SLOT: usize = 9;
+    let mut bytes = vec![0; file.metadata()?.len() as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    let words = bytes.chunks_exact(8).skip(HEADER).enumerate();
+    let word = |w: &[u8]| u64::from_ne_bytes(w.try_into().expect("chunks of eight bytes"));
+    Ok(words
+        .filter(|(at, _)| at % SLOT != 0)
+        .map(|(_, w)| word(w))
+        .sum())
+}
+
+/// One run.
+pub struct Run {
+    pub status: ExitStatus,
+    /// Seconds from start to end.
+    pub wall_s: f64,
+    /// By the pool: the highest sum of bytes held from the driver.
+    pub peak_physical_bytes: Option<u64>,
+    /// By the pool: the highest sum of bytes that the program asked for.
+    pub peak_live_bytes: Option<u64>,
+    /// By the meter: the highest use of the device above what was in use before.
+    pub peak_device_bytes: Option<u64>,
+}
+
+/// Runs a command to its end. Its output goes to standard error, so that
+/// standard output is the table's; its input is empty.
+pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
+    let stderr = std::io::stderr().as_fd().try_clone_to_owned()?;
+    command.stdin(Stdio::null()).stdout(stderr);
+    if let Meter::Simulated(file) = meter {
+        // An account of its own: a killed run leaves its bytes in the old one.
+        file.as_file().set_len(0)?;
+        command.env("MEMCUDA_SIM_SHARED", file.path());
+    }
+    let before = meter.used_bytes();
+    let start = Instant::now();
+    let program = command.get_program().to_owned();
+    let child = command.spawn();
+    let mut child = child.with_context(|| format!("cannot run {}", program.display()))?;
+    let mut pages = Pages::default();
+    let mut peak_device = None;
+    let status = loop {
+        pages.sample(child.id());
+        peak_device = peak_device.max(meter.used_bytes());
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        // Closely at first, so that short programs are seen too.
+        let early = start.elapsed() < Duration::from_secs(2);
+        std::thread::sleep(Duration::from_millis(if early { 1 } else { 5 }));
+    };
+    Ok(Run {
+        status,
+        wall_s: start.elapsed().as_secs_f64(),
+        peak_physical_bytes: pages.peak(|peaks| peaks.physical),
+        peak_live_bytes: pages.peak(|peaks| peaks.live),
+        peak_device_bytes: peak_device
+            .zip(before)
+            .map(|(peak, before)| peak.saturating_sub(before)),
+    })
+}
+
+/// The statistics pages of a program's processes. An open page outlives its
+/// process, so its last counters are read after the end.
+#[derive(Default)]
+struct Pages {
+    open: HashMap<u64, Page>,
+    /// Highest sums over all processes that were seen at one time.
+    together: Peaks,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Peaks {
+    physical: u64,
+    live: u64,
+}
+
+impl Pages {
+    fn sample(&mut self, root: u32) {
+        for pid in process::tree(root) {
+            if let Ok(Some(page)) = process::page(pid) {
+                self.open.entry(page.inode).or_insert(page);
+            }
+        }
+        let alive = self
+            .open
+            .values()
+            .filter(|page| process::is_alive(page.pid));
+        let counters = alive.flat_map(|page| page.read().unwrap_or_default());
+        let now = counters.fold(Peaks::default(), |sum, c| Peaks {
+            physical: sum.physical + c.physical_bytes,
+            live: sum.live + c.live_bytes,
+        });
+        self.together.physical = self.together.physical.max(now.physical);
+        self.together.live = self.together.live.max(now.live);
+    }
+
+    /// The highest sum seen, and never less than what one process counted for
+    /// itself: exact for one process, sampled for several. `None` without any
+    /// page.
+    fn peak(&self, which: impl Fn(&Peaks) -> u64) -> Option<u64> {
+        let own = |page: &Page| {
+            let counters = page.read().unwrap_or_default();
+            let peaks = counters.iter().fold(Peaks::default(), |sum, c| Peaks {
+                physical: sum.physical + c.peak_physical_bytes,
+                live: sum.live + c.peak_live_bytes,
+            });
+            which(&peaks)
+        };
+        let highest = self.open.values().map(own).max()?;
+        Some(highest.max(which(&self.together)))
+    }
+}

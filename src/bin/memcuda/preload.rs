@@ -1,0 +1,94 @@
+//! Finds libmemcuda.so and composes LD_PRELOAD. Paths are bytes: they need
+//! not be UTF-8.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// File name of the preloaded library.
+pub const LIBRARY: &str = "libmemcuda.so";
+
+/// The absolute path of libmemcuda.so: beside this command (a build, or an
+/// unpacked release), else in the `lib` or `lib/memcuda` next to its `bin`.
+pub fn library() -> Result<PathBuf> {
+    let command = std::env::current_exe().context("cannot tell where the memcuda command is")?;
+    let beside = command.parent().unwrap_or(Path::new("/"));
+    let places = [
+        beside.to_owned(),
+        beside.join("../lib"),
+        beside.join("../lib/memcuda"),
+    ];
+    let Some(found) = places.iter().map(|p| p.join(LIBRARY)).find(|p| p.is_file()) else {
+        let places = places.map(|p| p.display().to_string()).join(", ");
+        bail!("{LIBRARY} is in none of {places}; build it with `make build`");
+    };
+    let path = found
+        .canonicalize()
+        .with_context(|| found.display().to_string())?;
+    if path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| separates(*byte))
+    {
+        bail!(
+            "the loader cannot preload {path:?}: LD_PRELOAD has no way to write a path with a space or a colon; move memcuda"
+        );
+    }
+    Ok(path)
+}
+
+/// LD_PRELOAD with the library in front of what is there already.
+pub fn with(library: &Path, existing: Option<&OsStr>) -> OsString {
+    let mut value = library.as_os_str().as_bytes().to_vec();
+    for entry in entries(existing) {
+        value.push(b':');
+        value.extend_from_slice(entry);
+    }
+    OsString::from_vec(value)
+}
+
+/// LD_PRELOAD without any libmemcuda.so; `None` where nothing is left.
+pub fn without(existing: Option<&OsStr>) -> Option<OsString> {
+    let kept: Vec<&[u8]> = entries(existing).collect();
+    (!kept.is_empty()).then(|| OsString::from_vec(kept.join(&b':')))
+}
+
+/// The entries of LD_PRELOAD but libmemcuda.so, wherever it lies: two of them
+/// in one process would hook each other.
+fn entries(existing: Option<&OsStr>) -> impl Iterator<Item = &[u8]> {
+    let bytes = existing.map(OsStr::as_bytes).unwrap_or_default();
+    bytes.split(|byte| separates(*byte)).filter(|entry| {
+        let ours = Path::new(OsStr::from_bytes(entry)).file_name() == Some(OsStr::new(LIBRARY));
+        !entry.is_empty() && !ours
+    })
+}
+
+fn separates(byte: u8) -> bool {
+    byte == b':' || byte == b' '
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_comes_first_once_and_the_rest_is_kept_byte_for_byte() {
+        let ours = Path::new("/opt/memcuda/libmemcuda.so");
+        assert_eq!(with(ours, None), "/opt/memcuda/libmemcuda.so");
+        let existing = OsStr::from_bytes(b"/a/\xff.so /old/libmemcuda.so:libc.so.6 :");
+        let composed = with(ours, Some(existing));
+        assert_eq!(
+            composed.as_bytes(),
+            b"/opt/memcuda/libmemcuda.so:/a/\xff.so:libc.so.6"
+        );
+        assert_eq!(with(ours, Some(&composed)), composed);
+        assert_eq!(
+            without(Some(&composed)).unwrap().as_bytes(),
+            b"/a/\xff.so:libc.so.6"
+        );
+        assert_eq!(without(Some(OsStr::new("libmemcuda.so"))), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! Other processes, seen through /proc: who descends from whom, and who has a
+//! statistics page. Reads only; a process that ends meanwhile is simply gone.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use memcuda::error::Result;
+use memcuda::stats_page::{self, Counters, MEMFD_NAME};
+
+/// A process's open statistics page. It can still be read after the process
+/// ended.
+pub struct Page {
+    /// The process in which it was found.
+    pub pid: u32,
+    /// Which page: forked processes share their parent's.
+    pub inode: u64,
+    file: File,
+}
+
+impl Page {
+    /// The counters now, one for each device.
+    pub fn read(&self) -> Result<Vec<Counters>> {
+        stats_page::read(|bytes| self.file.read_at(bytes, 0))
+    }
+}
+
+/// The statistics page of a process, `None` where it has none, or the reason
+/// why one cannot tell.
+pub fn page(pid: u32) -> std::io::Result<Option<Page>> {
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
+        let target = fs::read_link(entry.path());
+        if target.is_ok_and(|t| is_page(&t)) {
+            let file = File::open(entry.path())?;
+            let inode = file.metadata()?.ino();
+            return Ok(Some(Page { pid, inode, file }));
+        }
+    }
+    Ok(None)
+}
+
+fn is_page(target: &Path) -> bool {
+    let name = target.to_string_lossy();
+    let name = name.strip_prefix("/memfd:").unwrap_or_default();
+    name.strip_suffix(" (deleted)").unwrap_or(name) == MEMFD_NAME
+}
+
+/// Every process that can be seen, by ascending id.
+pub fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = entries
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// A process and everything that descends from it.
+pub fn tree(root: u32) -> Vec<u32> {
+    let mut pids = vec![root];
+    let mut next = 0;
+    while let Some(pid) = pids.get(next) {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+        for task in tasks.into_iter().flatten().flatten() {
+            let children = fs::read_to_string(task.path().join("children"));
+            let children = children.unwrap_or_default();
+            pids.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|c| c.parse::<u32>().ok()),
+            );
+        }
+        next += 1;
+    }
+    pids
+}
+
+/// Does this process still run? One that ended and was not waited for does not.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before the state may hold anything, parentheses too.
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+    !state.is_empty() && !state.starts_with('Z')
+}
+
+/// The short name of a process (`comm`).
+pub fn name(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.unwrap_or_default().trim_end().to_owned()
+}

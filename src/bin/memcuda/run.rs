@@ -1,0 +1,40 @@
+//! `memcuda run`: becomes the program, with libmemcuda.so preloaded. The
+//! process is replaced, so signals, terminal and process id are the program's
+//! own.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use anyhow::Result;
+
+use crate::preload;
+
+/// Run a program on the pool.
+///
+/// Ends with the program's own status; a shell shows 128 + N for a program
+/// that signal N ended. 127: there is no such program, 126: it cannot be run.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let library = preload::library()?;
+    let existing = std::env::var_os("LD_PRELOAD");
+    let [program, rest @ ..] = &arguments.command[..] else {
+        unreachable!("clap requires a command");
+    };
+    let error = Command::new(program)
+        .args(rest)
+        .env("LD_PRELOAD", preload::with(&library, existing.as_deref()))
+        .exec();
+    eprintln!("memcuda: cannot run {}: {error}", program.display());
+    Ok(ExitCode::from(match error.kind() {
+        ErrorKind::NotFound => 127,
+        _ => 126,
+    }))
+}

@@ -1,0 +1,133 @@
+//! `memcuda stat`: the counters of running processes, from their statistics
+//! pages.
+
+use std::collections::HashSet;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail};
+use memcuda::stats_page::Counters;
+use memcuda::units::show_bytes;
+use serde::Serialize;
+
+use crate::output::{self, Table};
+use crate::process::{self, Page};
+
+/// Show what a process holds on each device.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The process
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pid: Option<u32>,
+    /// Every process of this machine that runs on the pool
+    #[arg(long)]
+    all: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Device {
+    pid: u32,
+    command: String,
+    #[serde(flatten)]
+    counters: Counters,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let pages = match arguments.pid {
+        Some(pid) => vec![page_of(pid)?],
+        None => all_pages(),
+    };
+    let mut devices = Vec::new();
+    for page in &pages {
+        let counters = match page.read() {
+            Ok(counters) => counters,
+            Err(error) if arguments.all => {
+                eprintln!("memcuda: process {}: {error}", page.pid);
+                continue;
+            }
+            // Not bad input of the user's, so not the library's error.
+            Err(error) => bail!("process {}: {error}", page.pid),
+        };
+        let (pid, command) = (page.pid, process::name(page.pid));
+        devices.extend(counters.into_iter().map(|counters| Device {
+            pid,
+            command: command.clone(),
+            counters,
+        }));
+    }
+    if arguments.json {
+        for device in &devices {
+            output::json("stat", device)?;
+        }
+    } else {
+        print(&devices)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn page_of(pid: u32) -> Result<Page> {
+    let page = process::page(pid).map_err(|error| anyhow!("process {pid}: {error}"))?;
+    page.ok_or_else(|| {
+        anyhow!(
+            "process {pid} has no statistics page: it was not started under memcuda, MEMCUDA_STATS is off, or it has not used CUDA yet"
+        )
+    })
+}
+
+/// Pages of all processes; those that cannot be looked into are left out, and
+/// a page that forked processes share is its first process's.
+fn all_pages() -> Vec<Page> {
+    let mut seen = HashSet::new();
+    let pages = process::all().into_iter();
+    pages
+        .filter_map(|pid| process::page(pid).ok().flatten())
+        .filter(|page| seen.insert(page.inode))
+        .collect()
+}
+
+fn print(devices: &[Device]) -> Result<()> {
+    let mut table = Table::new(&[
+        "process",
+        "device",
+        "live",
+        "pending",
+        "idle",
+        "physical",
+        "peak live",
+        "peak physical",
+        "requests",
+        "hits",
+        "driver time",
+    ]);
+    for Device {
+        pid,
+        command,
+        counters: c,
+    } in devices
+    {
+        table.row(vec![
+            format!("{pid} {command}"),
+            c.ordinal.to_string(),
+            show_bytes(c.live_bytes),
+            show_bytes(c.pending_bytes),
+            show_bytes(c.idle_bytes),
+            show_bytes(c.physical_bytes),
+            show_bytes(c.peak_live_bytes),
+            show_bytes(c.peak_physical_bytes),
+            c.requests.to_string(),
+            share(c.hits, c.requests),
+            format!("{:.3} s", c.driver_ns as f64 / 1e9),
+        ]);
+    }
+    table.print()
+}
+
+/// A share in percent, `-` of nothing.
+fn share(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        whole => format!("{:.2} %", 100.0 * part as f64 / whole as f64),
+    }
+}
