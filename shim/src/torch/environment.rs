@@ -1,0 +1,235 @@
+//! What torch's configuration library is told of the allocator setting.
+//!
+//! Torch reads the first that is set of three variables, with `getenv`, while
+//! its libraries are loaded: before it is known whether the driver works. So
+//! this answers with a changed setting only where all that can be known then
+//! is known: a valid configuration, a driver library with the calls of the
+//! pool, and for the native profile an allocator whose scopes can be counted.
+//! The environment itself is never changed, and no other caller sees this.
+
+use std::ffi::{CStr, CString, c_char};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use memcuda_core::config::{Config, Policy, Torch};
+
+use super::conf::{self, Dialect, Merged};
+use super::elf::{Symbols, Table};
+use super::library::{self, Library};
+use super::{notice, watched_layout};
+use crate::{environment, modules, resolve};
+
+/// In torch's order: the first that is set counts alone.
+const SETTINGS: [&CStr; 3] = [
+    c"PYTORCH_CUDA_ALLOC_CONF",
+    c"PYTORCH_HIP_ALLOC_CONF",
+    c"PYTORCH_ALLOC_CONF",
+];
+const NO_CACHING: &CStr = c"PYTORCH_NO_CUDA_MEMORY_CACHING";
+
+/// What the pool cannot do without.
+const DRIVER_CALLS: [&CStr; 9] = [
+    c"cuGetProcAddress_v2",
+    c"cuMemAddressReserve",
+    c"cuMemAddressFree",
+    c"cuMemCreate",
+    c"cuMemRelease",
+    c"cuMemMap",
+    c"cuMemSetAccess",
+    c"cuMemUnmap",
+    c"cuStreamIsCapturing",
+];
+
+/// From this many bytes on a request may fail softly; 0: none may.
+static SPLIT: AtomicU64 = AtomicU64::new(0);
+static CACHING_OFF: AtomicBool = AtomicBool::new(false);
+static PLAN: OnceLock<Plan> = OnceLock::new();
+
+/// The profile that this process gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Torch's settings stay as they are, with the reason.
+    Keep(&'static str),
+    /// Torch's native allocator with cooperative reclaim.
+    Native(Dialect),
+    /// `backend:cudaMallocAsync`.
+    Async,
+}
+
+/// From how many bytes on torch may be asked to give memory back.
+pub fn split() -> Option<u64> {
+    match SPLIT.load(Ordering::Relaxed) {
+        0 => None,
+        split => Some(split),
+    }
+}
+
+/// Was torch told not to cache?
+pub fn caching_is_off() -> bool {
+    CACHING_OFF.load(Ordering::Relaxed)
+}
+
+/// The plan, if torch has asked for its setting.
+pub fn plan() -> Option<Plan> {
+    PLAN.get().copied()
+}
+
+/// What to answer instead of `value`, the variable's own; `None`: nothing else.
+pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const c_char> {
+    if name == NO_CACHING {
+        note_caching(caller, value);
+        return None;
+    }
+    if !SETTINGS.contains(&name) || !is_configuration(caller) {
+        return None;
+    }
+    let allocator = library::named("libc10_cuda.so")?;
+    let plan = *PLAN.get_or_init(|| decide(&allocator));
+    if let Plan::Keep(_) = plan {
+        return None;
+    }
+    let own = if value.is_null() {
+        if name != SETTINGS[0] || another_is_set(&allocator) {
+            return None;
+        }
+        String::new()
+    } else {
+        // SAFETY: the value of a variable, a string.
+        unsafe { CStr::from_ptr(value) }.to_str().ok()?.to_owned()
+    };
+    answer(plan, name, own)
+}
+
+/// Torch takes only "1" for yes, and asks once.
+fn note_caching(caller: usize, value: *const c_char) {
+    // SAFETY: not null, so the value of a variable, a string.
+    let is_one = !value.is_null() && unsafe { CStr::from_ptr(value) } == c"1";
+    if is_one && is_configuration(caller) {
+        CACHING_OFF.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does the code lie in the libraries that read torch's configuration?
+fn is_configuration(caller: usize) -> bool {
+    modules::at(caller)
+        .is_some_and(|about| about.file().starts_with(b"libc10") && about.file().ends_with(b".so"))
+}
+
+fn decide(allocator: &Library) -> Plan {
+    let Ok(config) = Config::read(environment::variable) else {
+        return Plan::Keep("the configuration of memcuda is not valid");
+    };
+    if config.disable || config.policy == Policy::Track {
+        return Plan::Keep("memcuda serves no memory");
+    }
+    if config.torch == Torch::Keep {
+        return Plan::Keep("MEMCUDA_TORCH=keep");
+    }
+    if !driver_has_the_calls() {
+        return Plan::Keep("there is no driver with the calls of the pool");
+    }
+    if config.torch == Torch::Async {
+        return Plan::Async;
+    }
+    if environment::raw(NO_CACHING).is_some_and(|v| v == c"1") {
+        return Plan::Keep("PYTORCH_NO_CUDA_MEMORY_CACHING is set");
+    }
+    match watched_layout(allocator) {
+        Ok(_) => Plan::Native(dialect(allocator)),
+        Err(reason) => {
+            if config.torch == Torch::Native {
+                notice::warn(format!(
+                    "MEMCUDA_TORCH=native: torch keeps its own settings, for its allocator cannot be watched ({reason})"
+                ));
+            }
+            Plan::Keep(reason)
+        }
+    }
+}
+
+/// Loads the driver's library, as the program's own runtime is about to; makes
+/// no call of it.
+fn driver_has_the_calls() -> bool {
+    // SAFETY: a constant name; the handle stays open, so nothing is unloaded.
+    let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
+    !driver.is_null()
+        && DRIVER_CALLS
+            .iter()
+            .all(|name| !resolve::symbol(driver, name).is_null())
+}
+
+/// Asks the libraries that will parse the setting which keys they know: an
+/// unknown one ends the program.
+fn dialect(allocator: &Library) -> Dialect {
+    let knows = |library: &Library| {
+        Symbols::read(&library.path, Table::Dynamic).is_ok_and(|symbols| {
+            symbols
+                .iter()
+                .any(|s| s.name.contains("21parseLargeSegmentSize"))
+        })
+    };
+    let common = library::named("libc10.so");
+    Dialect {
+        large_segment_size: knows(allocator) || common.as_ref().is_some_and(knows),
+    }
+}
+
+/// Is a later variable set that this torch would read?
+fn another_is_set(allocator: &Library) -> bool {
+    let common = library::named("libc10.so");
+    let files = [Some(&allocator.path), common.as_ref().map(|l| &l.path)];
+    SETTINGS[1..].iter().any(|name| {
+        environment::raw(name).is_some()
+            && files.iter().flatten().any(|file| {
+                let text = name.to_bytes_with_nul();
+                std::fs::read(file).is_ok_and(|f| f.windows(text.len()).any(|w| w == text))
+            })
+    })
+}
+
+/// One answer for each variable and value, made once and never freed: torch
+/// may keep the pointer.
+fn answer(plan: Plan, name: &CStr, own: String) -> Option<*const c_char> {
+    type Answers = Vec<(CString, String, Option<&'static CStr>)>;
+    static ANSWERS: Mutex<Answers> = Mutex::new(Vec::new());
+    let mut answers = ANSWERS.lock().ok()?;
+    if let Some(known) = answers.iter().find(|a| *a.0 == *name && a.1 == own) {
+        return known.2.map(CStr::as_ptr);
+    }
+    let text = apply(plan, name, &own);
+    let text = text.and_then(|t| CString::new(t).ok());
+    let text: Option<&'static CStr> = text.map(|t| &*Box::leak(t.into_boxed_c_str()));
+    answers.push((name.to_owned(), own, text));
+    text.map(CStr::as_ptr)
+}
+
+fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
+    let name = name.to_string_lossy();
+    let merged = match plan {
+        Plan::Keep(_) => return None,
+        Plan::Native(dialect) => conf::native(own, dialect),
+        Plan::Async => conf::stream_ordered(own),
+    };
+    let (text, changed) = match merged {
+        Merged::Untouched(reason) => {
+            notice::info(format!("torch keeps {name}={own}: {reason}"));
+            return None;
+        }
+        Merged::Native {
+            text,
+            split,
+            changed,
+        } => {
+            SPLIT.store(split, Ordering::Relaxed);
+            (text, changed)
+        }
+        Merged::Async { text, changed } => (text, changed),
+    };
+    if changed.is_empty() {
+        notice::info(format!("torch is told {name}={text}"));
+    } else {
+        let changed = changed.join("; ");
+        notice::warn(format!("torch is told {name}={text} ({changed})"));
+    }
+    Some(text)
+}

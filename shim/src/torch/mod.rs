@@ -1,0 +1,144 @@
+//! PyTorch profiles (`MEMCUDA_TORCH`): what torch is told of its allocator
+//! setting, how its own allocator is recognised below cudart, and cooperative
+//! reclaim, in which torch gives idle segments back instead of the pool growing.
+//!
+//! An out-of-memory at the wrong moment ends the user's program. So a request
+//! fails softly only where everything is proven: torch's own allocator, at
+//! least its split size, no capture, no private-pool scope, rungs of its ladder
+//! left. In doubt the pool grows.
+
+mod conf;
+mod elf;
+mod environment;
+#[cfg(test)]
+mod fixture;
+mod identity;
+mod library;
+mod notice;
+mod reclaim;
+mod scopes;
+
+use std::ffi::{CStr, c_char};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use memcuda_core::driver::{Address, Code, Driver};
+use memcuda_core::pool::{Pool, Refusal, Request};
+
+pub use environment::{Plan, plan};
+pub use identity::TorchCall;
+pub use reclaim::Counters;
+
+use crate::modules::Module;
+use crate::tags::Tag;
+use library::Library;
+
+/// More devices than a process can have.
+const DEVICES: usize = 128;
+static RECLAIM: [reclaim::Device; DEVICES] = [const { reclaim::Device::new() }; DEVICES];
+static LAYOUT: OnceLock<Result<scopes::Layout, &'static str>> = OnceLock::new();
+
+/// The merged value of a `PYTORCH_` variable for this caller; `None`: the real
+/// one. `value` is the real one, null where it is not set.
+pub fn merged_env(caller: usize, name: &CStr, value: *const c_char) -> Option<*const c_char> {
+    environment::merged(caller, name, value)
+}
+
+/// A tagged runtime function was called from here, or CUDA has started. The
+/// first call from torch comes before it sets its allocator up: the moment to
+/// begin counting its scopes.
+pub fn note_runtime_call(caller: usize) {
+    static LAST_OTHER: AtomicUsize = AtomicUsize::new(0);
+    static SETTLED: AtomicBool = AtomicBool::new(false);
+    notice::flush();
+    if SETTLED.load(Ordering::Relaxed) || LAST_OTHER.load(Ordering::Relaxed) == caller {
+        return;
+    }
+    if !identity::is_allocator(caller) {
+        LAST_OTHER.store(caller, Ordering::Relaxed);
+        return;
+    }
+    let layout = library::named("libc10_cuda.so").map(|l| watched_layout(&l));
+    let watched = layout.is_some_and(|layout| layout.is_ok_and(scopes::install));
+    if !watched {
+        crate::log!(Debug, "torch's allocator is not watched");
+    }
+    SETTLED.store(true, Ordering::Relaxed);
+}
+
+/// The checked layout of torch's allocator library, looked at once.
+fn watched_layout(library: &Library) -> Result<&'static scopes::Layout, &'static str> {
+    let layout = LAYOUT.get_or_init(|| scopes::verify(library));
+    layout.as_ref().map_err(|reason| *reason)
+}
+
+/// Is this `cuMemAlloc` an allocation of torch's own allocator?
+pub fn identify(tag: &Tag, thunk: Module, device: u32, bytes: u64) -> Option<TorchCall> {
+    identity::allocation(tag, thunk, device, bytes)
+}
+
+/// Is this `cuMemFree` a free of torch's own allocator? Its users may still
+/// run, in the order of the stream it was allocated for, if that is known.
+pub fn identify_free(tag: &Tag, thunk: Module, address: Address) -> bool {
+    identity::free(tag, thunk, address)
+}
+
+/// Torch gave back memory of this many bytes (0: unknown) on this thread.
+pub fn on_free(bytes: u64) {
+    reclaim::freed(bytes);
+}
+
+/// Serves a request of torch: from what is idle, else by asking torch for what
+/// it holds idle (out-of-memory, answered once), else by growing.
+pub fn alloc<D: Driver + Clone>(
+    pool: &Pool<D>,
+    request: &Request,
+    call: &TorchCall,
+) -> Result<Address, Refusal> {
+    let device = &RECLAIM[call.device as usize % DEVICES];
+    let without_growth = Request {
+        growth: false,
+        ..*request
+    };
+    let mut grown = 0;
+    let result = match pool.alloc(&without_growth) {
+        Err(Refusal::WouldGrow) => {
+            if may_fail_softly(call, request.bytes) && reclaim::ask_back(device, request.bytes) {
+                return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
+            }
+            grown = request.bytes;
+            pool.alloc(request)
+        }
+        other => other,
+    };
+    if result.is_ok() {
+        reclaim::served(device, grown, Some(pool.physical()));
+    }
+    result
+}
+
+/// The same over the plain driver, for when the pool has stopped: with the
+/// settings that torch was told it fills the card unless it is asked. True:
+/// answer out-of-memory. False: pass the request on and, if that succeeds, call
+/// [`plain_served`].
+pub fn plain_refuses(call: &TorchCall, bytes: u64) -> bool {
+    let device = &RECLAIM[call.device as usize % DEVICES];
+    may_fail_softly(call, bytes) && reclaim::ask_back(device, bytes)
+}
+
+/// The plain driver served a request of torch.
+pub fn plain_served(call: &TorchCall, bytes: u64) {
+    let device = &RECLAIM[call.device as usize % DEVICES];
+    reclaim::served(device, bytes, None);
+}
+
+/// What cooperative reclaim did on a device.
+pub fn counters(device: u32) -> Counters {
+    RECLAIM[device as usize % DEVICES].counters()
+}
+
+fn may_fail_softly(call: &TorchCall, bytes: u64) -> bool {
+    environment::split().is_some_and(|split| bytes >= split)
+        && !call.scope_open
+        && !scopes::given_up()
+}
