@@ -14,12 +14,13 @@ use crate::process::{self, Page};
 
 /// Show what a process holds on each device.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("which").required(true))]
 pub struct Arguments {
     /// The process
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(group = "which")]
     pid: Option<u32>,
     /// Every process of this machine that runs on the pool
-    #[arg(long)]
+    #[arg(long, group = "which")]
     all: bool,
     /// One JSON object a line
     #[arg(long)]
@@ -61,6 +62,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         for device in &devices {
             output::json("stat", device)?;
         }
+    } else if devices.is_empty() {
+        println!("no process that can be seen here runs on the pool");
     } else {
         print(&devices)?;
     }

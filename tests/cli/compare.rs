@@ -1,0 +1,89 @@
+//! `memcuda compare`.
+
+use std::fs;
+
+use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
+
+#[test]
+fn profiles_take_turns_and_each_gets_its_setting() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let script = "echo \"${MEMCUDA_TORCH:-bare} ${LD_PRELOAD:+preloaded}\" >> \"$0\"";
+    let output = memcuda()
+        .args([
+            "compare",
+            "--repeat",
+            "2",
+            "--profiles",
+            "bare,native,bare,async",
+            "--json",
+        ])
+        .args(["--", "sh", "-c", script])
+        .arg(&log)
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let once = "bare \nnative preloaded\nasync preloaded\n";
+    assert_eq!(fs::read_to_string(log).unwrap(), once.repeat(2));
+    let rows = objects(&output, "compare");
+    assert_eq!(rows.len(), 3);
+    for row in &rows {
+        check_units(row, &["runs", "failed"]);
+        assert!(row["runs"] == 2 && row["failed"] == 0);
+        assert!(row["wall_s"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn what_nothing_measured_is_unknown_and_not_zero() {
+    let output = run(&[
+        "compare",
+        "--repeat",
+        "1",
+        "--profiles",
+        "bare,keep",
+        "--json",
+        "true",
+    ]);
+    let keep = &objects(&output, "compare")[1];
+    // `true` makes no pool, so nobody counted.
+    assert!(keep["peak_physical_bytes"].is_null() && keep["peak_live_bytes"].is_null());
+    let table = run(&["compare", "--repeat", "1", "--profiles", "keep", "true"]);
+    assert!(stdout(&table).contains("unknown"));
+}
+
+#[test]
+fn a_run_that_fails_is_told_and_ends_with_1() {
+    let output = run(&[
+        "compare",
+        "--repeat",
+        "2",
+        "--profiles",
+        "keep",
+        "--",
+        "sh",
+        "-c",
+        "exit 3",
+    ]);
+    assert_eq!(code(&output), 1);
+    assert!(stdout(&output).contains("keep: 2 of 2 runs failed (exit status 3)"));
+    let output = run(&["compare", "--profiles", "bare", "--", "no-such-program"]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("no-such-program"));
+}
+
+#[test]
+fn the_commands_output_does_not_mix_with_the_table() {
+    let output = run(&[
+        "compare",
+        "--repeat",
+        "1",
+        "--profiles",
+        "bare",
+        "--json",
+        "echo",
+        "hello",
+    ]);
+    assert_eq!(objects(&output, "compare").len(), 1);
+    assert!(stderr(&output).contains("hello"));
+}

@@ -1,0 +1,43 @@
+//! `memcuda env`.
+
+use std::process::Command;
+
+use crate::{code, memcuda, objects, run, stdout};
+
+#[test]
+fn a_shell_that_evaluates_the_lines_preloads_the_library_once() {
+    let command = env!("CARGO_BIN_EXE_memcuda");
+    let script = format!(
+        "export LD_PRELOAD=; eval \"$({command} env)\"; eval \"$({command} env)\"; printf %s \"$LD_PRELOAD\""
+    );
+    let shell = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let value = stdout(&shell);
+    assert!(
+        value.starts_with('/') && value.ends_with("/libmemcuda.so"),
+        "{value}"
+    );
+    assert!(!value.contains(':'));
+}
+
+#[test]
+fn every_line_is_one_assignment() {
+    let output = memcuda()
+        .arg("env")
+        .env("LD_PRELOAD", "/a b/it's.so")
+        .output()
+        .unwrap();
+    let text = stdout(&output);
+    assert_eq!(text.lines().count(), 1);
+    assert!(text.starts_with("export LD_PRELOAD='/"), "{text}");
+    assert!(text.ends_with(":/a:b/it'\\''s.so'\n"), "{text}");
+}
+
+#[test]
+fn json_has_the_same_value() {
+    let output = run(&["env", "--json"]);
+    assert_eq!(code(&output), 0);
+    let objects = objects(&output, "env");
+    assert_eq!(objects[0]["variable"], "LD_PRELOAD");
+    let plain = stdout(&run(&["env"]));
+    assert!(plain.contains(objects[0]["value"].as_str().unwrap()));
+}

@@ -1,0 +1,104 @@
+//! The `memcuda` command from outside: what it prints, what it ends with.
+//! Needs libmemcuda.so beside the command; `make test` builds both.
+
+mod compare;
+mod doctor;
+mod env;
+mod run;
+mod stat;
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// The command, in an environment without any setting of its own.
+fn memcuda() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memcuda"));
+    let settings = std::env::vars_os().map(|(name, _)| name);
+    for name in settings.filter(|n| n.to_string_lossy().starts_with("MEMCUDA_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("LD_PRELOAD");
+    command
+}
+
+/// Runs the command with these arguments.
+fn run(arguments: &[&str]) -> Output {
+    memcuda().args(arguments).output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("ended by itself")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The JSON objects of an output; each begins with the verb's schema.
+fn objects(output: &Output, verb: &str) -> Vec<Value> {
+    let start = format!("{{\"schema\":\"memcuda.{verb}/1\",");
+    let text = stdout(output);
+    for line in text.lines() {
+        assert!(line.starts_with(&start), "{line}");
+    }
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Every number's name says its unit, but for counts, ids and ordinals.
+fn check_units(object: &Value, counts: &[&str]) {
+    let units = ["_bytes", "_ns", "_us", "_s", "_rate"];
+    for (name, value) in object.as_object().unwrap() {
+        let has_unit = units.iter().any(|unit| name.ends_with(unit));
+        assert!(
+            !value.is_number() || has_unit || counts.contains(&name.as_str()),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn bad_usage_is_2_and_names_the_value() {
+    for (arguments, value) in [
+        (&["frobnicate"][..], "frobnicate"),
+        (&["stat"], "<PID|--all>"),
+        (&["stat", "self"], "self"),
+        (&["stat", "1", "--all"], "--all"),
+        (&["run"], "<CMD>"),
+        (&["compare", "--repeat", "0", "--", "true"], "0"),
+        (
+            &["compare", "--profiles", "bare,fast", "--", "true"],
+            "fast",
+        ),
+        (&["compare"], "<CMD>"),
+        (&["env", "--jsno"], "--jsno"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}");
+        assert!(
+            stderr(&output).contains(value),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        assert!(stdout(&output).is_empty());
+    }
+}
+
+#[test]
+fn a_closed_output_is_no_error() {
+    let mut child = memcuda()
+        .args(["doctor", "--json"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+}

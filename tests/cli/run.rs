@@ -1,0 +1,79 @@
+//! `memcuda run`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use crate::{code, memcuda, run, stderr, stdout};
+
+#[test]
+fn the_status_is_the_programs() {
+    for status in [0, 1, 2, 7, 255] {
+        let script = format!("exit {status}");
+        assert_eq!(code(&run(&["run", "--", "sh", "-c", &script])), status);
+    }
+}
+
+#[test]
+fn a_shell_sees_128_and_the_signal() {
+    let output = run(&["run", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(output.status.signal(), Some(15));
+    let command = env!("CARGO_BIN_EXE_memcuda");
+    let script = format!("{command} run -- sh -c 'kill -TERM $$'; echo $?");
+    let shell = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .unwrap();
+    assert_eq!(stdout(&shell).trim(), "143");
+}
+
+#[test]
+fn a_program_that_cannot_be_run_is_127_or_126() {
+    let output = run(&["run", "--", "no-such-program"]);
+    assert_eq!(code(&output), 127);
+    assert!(stderr(&output).contains("no-such-program"));
+    assert_eq!(code(&run(&["run", "--", "/"])), 126);
+}
+
+#[test]
+fn the_preloaded_path_is_absolute_and_the_old_value_is_kept_byte_for_byte() {
+    let output = memcuda()
+        .args(["run", "printenv", "LD_PRELOAD"])
+        .env("LD_PRELOAD", OsStr::from_bytes(b"/nowhere/\xff.so"))
+        .output()
+        .unwrap();
+    let line = output.stdout.strip_suffix(b"\n").unwrap();
+    let (ours, rest) = line.split_at(line.iter().position(|b| *b == b':').unwrap());
+    let ours = Path::new(OsStr::from_bytes(ours));
+    assert!(ours.is_absolute() && ours.is_file() && ours.ends_with("libmemcuda.so"));
+    assert_eq!(rest, b":/nowhere/\xff.so");
+}
+
+#[test]
+fn arguments_after_the_program_are_the_programs() {
+    let output = run(&["run", "echo", "--json", "-h", "--", "x"]);
+    assert_eq!(stdout(&output), "--json -h -- x\n");
+}
+
+#[test]
+fn a_program_without_cuda_has_the_same_environment_and_output() {
+    let bare = memcuda().arg("run").arg("env").output().unwrap();
+    let lines = stdout(&bare);
+    let without = lines
+        .lines()
+        .filter(|l| !l.starts_with("LD_PRELOAD=") && !l.starts_with("_="));
+    let mut plain = std::process::Command::new("env");
+    for name in std::env::vars_os().map(|(n, _)| n) {
+        if name.to_string_lossy().starts_with("MEMCUDA_") || name == "LD_PRELOAD" {
+            plain.env_remove(name);
+        }
+    }
+    let plain = stdout(&plain.output().unwrap());
+    let mut with: Vec<&str> = without.collect();
+    let mut plain: Vec<&str> = plain.lines().filter(|l| !l.starts_with("_=")).collect();
+    with.sort_unstable();
+    plain.sort_unstable();
+    assert_eq!(with, plain);
+    assert!(bare.stderr.is_empty(), "{}", stderr(&bare));
+}

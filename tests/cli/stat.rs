@@ -1,0 +1,129 @@
+//! `memcuda stat`, on pages that this test process shows.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memcuda::stats_page::{self, Counters, MEMFD_NAME, WORDS, Writer};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::{check_units, code, objects, run, stderr, stdout};
+
+/// A process with a page: `sleep`, which inherits the page's descriptor.
+struct Shown(std::process::Child);
+
+impl Shown {
+    fn new(version: u64, counters: &[Counters]) -> Self {
+        let page: &'static [AtomicU64; WORDS] =
+            Box::leak(Box::new([const { AtomicU64::new(0) }; WORDS]));
+        let writer = Writer::new(page);
+        for counters in counters {
+            writer.publish(counters);
+        }
+        page[1].store(version, Ordering::Relaxed);
+        let mut file = File::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).unwrap());
+        for word in page {
+            file.write_all(&word.load(Ordering::Relaxed).to_ne_bytes())
+                .unwrap();
+        }
+        let child = std::process::Command::new("sleep")
+            .arg("600")
+            .stdin(file)
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn counters() -> Counters {
+    Counters {
+        ordinal: 1,
+        live_bytes: 3 << 30,
+        physical_bytes: 4 << 30,
+        requests: 1000,
+        hits: 995,
+        ..Counters::default()
+    }
+}
+
+#[test]
+fn a_page_is_shown_with_every_counter() {
+    let shown = Shown::new(stats_page::VERSION, &[Counters::default(), counters()]);
+    let output = run(&["stat", &shown.pid(), "--json"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let devices = objects(&output, "stat");
+    assert_eq!(devices.len(), 2);
+    for name in Counters::NAMES {
+        assert!(devices[1][name].is_u64(), "{name}");
+    }
+    assert_eq!(devices[1]["ordinal"], 1);
+    assert_eq!(devices[1]["live_bytes"], 3_u64 << 30);
+    assert_eq!(devices[1]["command"], "sleep");
+    assert_eq!(devices[1]["pid"].to_string(), shown.pid());
+    let counts = [
+        "pid",
+        "ordinal",
+        "requests",
+        "hits",
+        "searches",
+        "stitches",
+        "growths",
+        "handles_mapped",
+        "frees",
+        "waits",
+        "edges",
+        "out_of_memory",
+        "chunks",
+        "foreign_frees",
+    ];
+    check_units(&devices[1], &counts);
+
+    let table = stdout(&run(&["stat", &shown.pid()]));
+    assert!(
+        table.contains("3.0 GiB") && table.contains("99.50 %"),
+        "{table}"
+    );
+}
+
+#[test]
+fn all_finds_it_among_the_processes() {
+    let shown = Shown::new(stats_page::VERSION, &[counters()]);
+    let output = run(&["stat", "--all", "--json"]);
+    assert_eq!(code(&output), 0);
+    let found = objects(&output, "stat");
+    assert!(found.iter().any(|d| d["pid"].to_string() == shown.pid()));
+}
+
+#[test]
+fn another_version_is_refused_with_a_clear_line() {
+    let shown = Shown::new(99, &[counters()]);
+    let output = run(&["stat", &shown.pid()]);
+    assert_eq!(code(&output), 1);
+    assert_eq!(stderr(&output).lines().count(), 1);
+    assert!(
+        stderr(&output).contains("version 99"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_process_without_a_page_is_an_error() {
+    let pid = std::process::id().to_string();
+    let output = run(&["stat", &pid]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains(&format!("process {pid} has no statistics page")));
+    let output = run(&["stat", "4000000000"]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("process 4000000000"));
+}
