@@ -101,7 +101,7 @@ fn all_finds_it_among_the_processes() {
     let output = run(&["stat", "--all", "--json"]);
     assert_eq!(code(&output), 0);
     let found = objects(&output, "stat");
-    assert!(found.iter().any(|d| d["pid"].to_string() == shown.pid()));
+    assert!(found.iter().any(|d| d["pid"] == shown.0.id()));
 }
 
 #[test]

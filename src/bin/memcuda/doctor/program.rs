@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::{Finding, Status};
 use crate::{preload, process};
@@ -54,7 +54,7 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
         std::thread::sleep(Duration::from_millis(5));
     };
     let log = std::fs::read(log.path())?;
-    let events = events(&String::from_utf8_lossy(&log));
+    let log = parse(&String::from_utf8_lossy(&log));
     let mut findings = Vec::new();
     let status_kind = if status.success() {
         Status::Ok
@@ -69,9 +69,9 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
     for path in &loaded {
         findings.push(Finding::new("loaded", Status::Info, path.clone()));
     }
-    findings.extend(routes(&events));
-    findings.extend(decisions(&events));
-    findings.extend(bypasses(&loaded, &events));
+    findings.extend(routes(&log));
+    findings.extend(decisions(&log));
+    findings.push(bypasses(&loaded, &log));
     Ok(findings)
 }
 
@@ -91,57 +91,63 @@ fn libraries(pid: u32) -> BTreeSet<String> {
         .collect()
 }
 
+/// A line of the shim's log.
+#[derive(Deserialize)]
+struct Said {
+    level: String,
+    message: String,
+}
+
+impl Said {
+    /// `route: SYMBOL by VIA from MODULE`: how a module came to an entry point.
+    fn route(&self) -> Option<(&str, &str, &str)> {
+        let (symbol, rest) = self.message.strip_prefix("route: ")?.split_once(" by ")?;
+        let (via, module) = rest.split_once(" from ")?;
+        Some((symbol, via, module))
+    }
+}
+
 /// The shim's log: one JSON object a line. A line that is cut off by the end
 /// of its process is passed over.
-fn events(log: &str) -> Vec<Value> {
+fn parse(log: &str) -> Vec<Said> {
     log.lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
 }
 
-fn text<'a>(event: &'a Value, field: &str) -> &'a str {
-    event.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn named<'a>(events: &'a [Value], name: &'a str) -> impl Iterator<Item = &'a Value> {
-    events
-        .iter()
-        .filter(move |event| text(event, "event") == name)
-}
-
 /// By which route each module reached which entry points.
-fn routes(events: &[Value]) -> Vec<Finding> {
-    let mut names: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
-    for event in named(events, "route") {
-        let key = (text(event, "module"), text(event, "via"));
-        names.entry(key).or_default().insert(text(event, "symbol"));
+fn routes(log: &[Said]) -> Vec<Finding> {
+    let mut symbols: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for (symbol, via, module) in log.iter().filter_map(Said::route) {
+        symbols.entry((module, via)).or_default().insert(symbol);
     }
-    let findings = names.iter().map(|((module, via), names)| {
-        let names: Vec<&str> = names.iter().copied().collect();
-        Finding::new(
-            "route",
-            Status::Info,
-            format!("{module} by {via}: {}", names.join(", ")),
-        )
-    });
-    findings.collect()
+    let finding = |((module, via), symbols): (&(&str, &str), &BTreeSet<&str>)| {
+        let symbols: Vec<&str> = symbols.iter().copied().collect();
+        let detail = format!("{module} by {via}: {}", symbols.join(", "));
+        Finding::new("route", Status::Info, detail)
+    };
+    symbols.iter().map(finding).collect()
 }
 
-/// What the shim found out and decided: the probe, the profile.
-fn decisions(events: &[Value]) -> Vec<Finding> {
-    let of = |check: &'static str| {
-        let said: BTreeSet<&str> = named(events, check).map(|e| text(e, "message")).collect();
-        said.into_iter()
-            .map(move |said| Finding::new(check, Status::Info, said))
+/// What the shim found out and decided (the probe, the profile and why), and
+/// what it warned of. Steps of its work (level debug) are left out.
+fn decisions(log: &[Said]) -> Vec<Finding> {
+    let mut seen = BTreeSet::new();
+    let lines = log
+        .iter()
+        .filter(|said| said.level != "debug" && seen.insert(&said.message));
+    let finding = |said: &Said| {
+        let status = match said.level.as_str() {
+            "info" => Status::Info,
+            _ => Status::Warn,
+        };
+        Finding::new("shim", status, said.message.clone())
     };
-    ["probe", "profile", "pool"]
-        .into_iter()
-        .flat_map(of)
-        .collect()
+    lines.map(finding).collect()
 }
 
 /// What went past the shim.
-fn bypasses(loaded: &BTreeSet<String>, events: &[Value]) -> Vec<Finding> {
+fn bypasses(loaded: &BTreeSet<String>, log: &[Said]) -> Finding {
     let has = |library: &str| {
         let file = |path: &String| {
             path.rsplit('/')
@@ -151,32 +157,22 @@ fn bypasses(loaded: &BTreeSet<String>, events: &[Value]) -> Vec<Finding> {
         };
         loaded.iter().any(file)
     };
-    let mut findings: Vec<Finding> = named(events, "bypass")
-        .map(|e| text(e, "message"))
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .map(|said| Finding::new("bypass", Status::Warn, said))
-        .collect();
-    let warn = |detail: &str| Finding::new("bypass", Status::Warn, detail);
     if !has("libcuda.so") {
         let detail = "the driver was never seen loaded: the program does not use CUDA, or ended too soon to be seen";
-        findings.push(Finding::new("driver", Status::Info, detail));
-    } else if !has("libmemcuda.so") {
-        findings.push(warn(
-            "the driver was loaded but libmemcuda.so was not: LD_PRELOAD has no effect on static and set-user-ID programs",
-        ));
-    } else if named(events, "route").next().is_none() {
-        findings.push(warn(
-            "the driver was loaded but no lookup reached the shim: it was loaded with RTLD_DEEPBIND, or by a library of its own",
-        ));
-    } else if findings.is_empty() {
-        findings.push(Finding::new(
-            "bypass",
-            Status::Ok,
-            "nothing was seen to go past the shim",
-        ));
+        return Finding::new("driver", Status::Info, detail);
     }
-    findings
+    let warn = |detail: &str| Finding::new("bypass", Status::Warn, detail);
+    if !has("libmemcuda.so") {
+        warn(
+            "the driver was loaded but libmemcuda.so was not: LD_PRELOAD has no effect on static and set-user-ID programs",
+        )
+    } else if log.is_empty() {
+        warn(
+            "the driver was loaded but no call reached the shim: it was loaded with RTLD_DEEPBIND, or never initialised",
+        )
+    } else {
+        Finding::new("bypass", Status::Ok, "calls reach the shim")
+    }
 }
 
 #[cfg(test)]
@@ -185,11 +181,11 @@ mod tests {
 
     #[test]
     fn a_route_is_told_once_with_all_that_it_reached() {
-        let log = r#"{"event":"route","module":"libcudart.so.13","via":"dlsym","symbol":"cuInit"}
-{"event":"route","module":"libcudart.so.13","via":"dlsym","symbol":"cuGetProcAddress_v2"}
-{"event":"route","module":"libcudart.so.13","via":"dlsym","symbol":"cuInit"}
-{"event":"rou"#;
-        let found = routes(&events(log));
+        let log = r#"{"level":"debug","message":"route: cuInit by dlsym from libcudart.so.13"}
+{"level":"debug","message":"route: cuGetProcAddress_v2 by dlsym from libcudart.so.13"}
+{"level":"debug","message":"route: cuInit by dlsym from libcudart.so.13"}
+{"level":"debug","mess"#;
+        let found = routes(&parse(log));
         assert_eq!(found.len(), 1);
         assert_eq!(
             found[0].detail,
@@ -198,13 +194,27 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_no_lookup_led_to_is_a_bypass() {
+    fn decisions_are_told_once_and_steps_are_not() {
+        let log = r#"{"level":"info","message":"profile native"}
+{"level":"debug","message":"grew by 2 MiB"}
+{"level":"warning","message":"no driver"}
+{"level":"info","message":"profile native"}"#;
+        let found = decisions(&parse(log));
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            (found[0].status, found[1].status),
+            (Status::Info, Status::Warn)
+        );
+    }
+
+    #[test]
+    fn a_driver_from_which_no_call_came_is_a_bypass() {
         let loaded = ["/usr/lib/libcuda.so.1", "/opt/libmemcuda.so"].map(str::to_owned);
         let found = bypasses(&loaded.clone().into(), &[]);
-        assert!(found[0].status == Status::Warn && found[0].detail.contains("RTLD_DEEPBIND"));
+        assert!(found.status == Status::Warn && found.detail.contains("RTLD_DEEPBIND"));
         let found = bypasses(&[loaded[0].clone()].into(), &[]);
-        assert!(found[0].status == Status::Warn && found[0].detail.contains("set-user-ID"));
-        let route = events(r#"{"event":"route","module":"a.out","via":"dlsym","symbol":"cuInit"}"#);
-        assert_eq!(bypasses(&loaded.into(), &route)[0].status, Status::Ok);
+        assert!(found.status == Status::Warn && found.detail.contains("set-user-ID"));
+        let log = parse(r#"{"level":"info","message":"started"}"#);
+        assert_eq!(bypasses(&loaded.into(), &log).status, Status::Ok);
     }
 }
