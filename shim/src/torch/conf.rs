@@ -88,7 +88,9 @@ pub fn stream_ordered(user: &str) -> Merged {
     let mut changed = drop_expandable(&mut entries);
     let before = value_of(&entries, "backend").map(str::to_owned);
     if let Some(other) = before.filter(|b| b != "cudaMallocAsync") {
-        changed.push(format!("backend:{other} was replaced by MEMCUDA_TORCH=async"));
+        changed.push(format!(
+            "backend:{other} was replaced by MEMCUDA_TORCH=async"
+        ));
     }
     entries.retain(|e| key(e) != "backend");
     entries.push("backend:cudaMallocAsync");
@@ -217,6 +219,9 @@ mod tests {
         let Merged::Async { text, changed } = stream_ordered("backend:cudaMallocAsync") else {
             panic!()
         };
-        assert_eq!((text.as_str(), changed.len()), ("backend:cudaMallocAsync", 0));
+        assert_eq!(
+            (text.as_str(), changed.len()),
+            ("backend:cudaMallocAsync", 0)
+        );
     }
 }

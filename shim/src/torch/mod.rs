@@ -22,8 +22,8 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use memcuda_core::driver::{Address, Code, Driver};
-use memcuda_core::pool::{Pool, Refusal, Request};
+use memcuda_core::driver::{Address, Code, Driver, Stream};
+use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
 
 pub use environment::{Plan, plan};
 pub use identity::TorchCall;
@@ -31,6 +31,7 @@ pub use reclaim::Counters;
 
 use crate::modules::Module;
 use crate::tags::Tag;
+use crate::threads;
 use library::Library;
 
 /// More devices than a process can have.
@@ -88,53 +89,76 @@ pub fn on_free(bytes: u64) {
     reclaim::freed(bytes);
 }
 
-/// Serves a request of torch: from what is idle, else by asking torch for what
-/// it holds idle (out-of-memory, answered once), else by growing.
+/// Serves a request of torch in the order of its stream: from what is idle,
+/// else by asking torch for what it holds idle (out-of-memory, answered once),
+/// else by growing.
 pub fn alloc<D: Driver + Clone>(
     pool: &Pool<D>,
-    request: &Request,
+    request: Request,
     call: &TorchCall,
 ) -> Result<Address, Refusal> {
-    let device = &RECLAIM[call.device as usize % DEVICES];
-    let without_growth = Request {
+    let thread = match call.stream {
+        Stream::PER_THREAD => threads::number(),
+        _ => 0,
+    };
+    let mut request = Request {
+        order: Order::Stream(StreamKey::new(request.context, call.stream, thread)),
+        graph: request.graph || call.scope_open,
         growth: false,
-        ..*request
+        ..request
     };
+    let device = device_of(call);
     let mut grown = 0;
-    let result = match pool.alloc(&without_growth) {
-        Err(Refusal::WouldGrow) => {
-            if may_fail_softly(call, request.bytes) && reclaim::ask_back(device, request.bytes) {
-                return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
-            }
-            grown = request.bytes;
-            pool.alloc(request)
+    let mut result = pool.alloc(&request);
+    if matches!(result, Err(Refusal::WouldGrow)) {
+        if may_fail_softly(call, request.bytes) && reclaim::ask_back(device, request.bytes) {
+            return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
         }
-        other => other,
-    };
+        grown = request.bytes;
+        request.growth = true;
+        result = pool.alloc(&request);
+    }
     if result.is_ok() {
         reclaim::served(device, grown, Some(pool.physical()));
     }
     result
 }
 
-/// The same over the plain driver, for when the pool has stopped: with the
-/// settings that torch was told it fills the card unless it is asked. True:
-/// answer out-of-memory. False: pass the request on and, if that succeeds, call
-/// [`plain_served`].
-pub fn plain_refuses(call: &TorchCall, bytes: u64) -> bool {
-    let device = &RECLAIM[call.device as usize % DEVICES];
-    may_fail_softly(call, bytes) && reclaim::ask_back(device, bytes)
-}
-
-/// The plain driver served a request of torch.
-pub fn plain_served(call: &TorchCall, bytes: u64) {
-    let device = &RECLAIM[call.device as usize % DEVICES];
-    reclaim::served(device, bytes, None);
+/// A `cuMemAlloc` that the plain driver serves because the pool has stopped or
+/// never started. With the settings that torch was told it would fill the card
+/// unless it is asked to give back, so it still is. `device` is the ordinal
+/// where that is known; for such memory [`on_free`] gets 0 bytes.
+pub fn plain_alloc(
+    tag: &Tag,
+    thunk: Module,
+    device: Option<u32>,
+    bytes: u64,
+    real: impl FnOnce() -> Code,
+) -> Code {
+    if environment::split().is_none() {
+        return real();
+    }
+    let Some(mut call) = identify(tag, thunk, device.unwrap_or(0), bytes) else {
+        return real();
+    };
+    call.scope_open |= device.is_none() && scopes::any_may_be_open();
+    if may_fail_softly(&call, bytes) && reclaim::ask_back(device_of(&call), bytes) {
+        return Code::OUT_OF_MEMORY;
+    }
+    let code = real();
+    if code == Code::SUCCESS {
+        reclaim::served(device_of(&call), bytes, None);
+    }
+    code
 }
 
 /// What cooperative reclaim did on a device.
 pub fn counters(device: u32) -> Counters {
     RECLAIM[device as usize % DEVICES].counters()
+}
+
+fn device_of(call: &TorchCall) -> &'static reclaim::Device {
+    &RECLAIM[call.device as usize % DEVICES]
 }
 
 fn may_fail_softly(call: &TorchCall, bytes: u64) -> bool {

@@ -137,7 +137,10 @@ mod tests {
         assert!(ask_back(&device, 64 * MIB), "a new ladder");
         let counters = device.counters();
         assert_eq!((counters.soft_failures, counters.ladders), (2, 1));
-        assert_eq!((counters.short_ladders, counters.bytes_brought), (0, 64 * MIB));
+        assert_eq!(
+            (counters.short_ladders, counters.bytes_brought),
+            (0, 64 * MIB)
+        );
     }
 
     #[test]

@@ -36,8 +36,7 @@ struct Method {
 
 /// Six integer registers reach the real method as they came; what torch passes
 /// in them (a device, a pool id, a pointer to a function object) stays opaque.
-type Forward =
-    unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
+type Forward = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
 static METHODS: [Method; 5] = [
     Method {
@@ -200,6 +199,11 @@ pub fn watching() -> bool {
 pub fn may_be_open(device: u32) -> bool {
     let count = OPEN.get(device as usize);
     !watching() || count.is_none_or(|c| c.load(Ordering::Acquire) != 0)
+}
+
+/// May a private-pool scope be open on any device?
+pub fn any_may_be_open() -> bool {
+    (0..DEVICES as u32).any(may_be_open)
 }
 
 /// Is this thread inside an allocation for a stream that is not its current one?
