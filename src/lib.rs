@@ -7,4 +7,5 @@
 pub mod config;
 pub mod driver;
 pub mod error;
+pub mod pool;
 pub mod units;
