@@ -219,7 +219,10 @@ impl Driver for Model {
         let bytes = bytes.ok_or(Code::INVALID_VALUE)?;
         let mut books = self.charge(cost::release(bytes))?;
         assert!(
-            books.mappings.values().all(|(_, mapped, _)| *mapped != handle),
+            books
+                .mappings
+                .values()
+                .all(|(_, mapped, _)| *mapped != handle),
             "a handle is released while it is mapped"
         );
         books.handles.remove(&handle);

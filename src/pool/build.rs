@@ -10,6 +10,7 @@ use super::state::{Need, State, Window};
 use super::stitch::Stitch;
 use super::streams::Use;
 use crate::driver::{Address, Code, Driver, Handle, Result};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// What a plan takes out of the free bytes before the driver is called.
@@ -139,7 +140,9 @@ impl<D: Driver> Pool<D> {
         // The new stitch is an address that nothing was used through.
         state.order(&self.driver, need.stream, &uses, Use::MIXED - 1)?;
         let last = match need.stream {
-            Some(stream) if !parts.is_empty() => state.streams.tag(&self.driver, stream, Use::MIXED)?,
+            Some(stream) if !parts.is_empty() => {
+                state.streams.tag(&self.driver, stream, Use::MIXED)?
+            }
             _ => Use::DONE,
         };
         for &(id, start, bytes) in &parts {
@@ -203,9 +206,13 @@ impl<D: Driver> Pool<D> {
             .collect();
         match self.map_all(&mappings, at, total) {
             Ok(()) => Ok((at, fresh, spare)),
-            Err(code) => {
+            Err((code, undone)) => {
+                if !undone {
+                    // Something is still mapped there: the range stays out of use.
+                    return Err((code, spare));
+                }
                 for (handle, _) in fresh {
-                    self.unwound(self.driver.release(handle));
+                    self.undone(self.driver.release(handle));
                 }
                 Err(failed(code, spare))
             }
@@ -219,7 +226,7 @@ impl<D: Driver> Pool<D> {
                 Ok(handle) => made.push((handle, bytes)),
                 Err(code) => {
                     for (handle, _) in made {
-                        self.unwound(self.driver.release(handle));
+                        self.undone(self.driver.release(handle));
                     }
                     return Err(code);
                 }
@@ -228,7 +235,13 @@ impl<D: Driver> Pool<D> {
         Ok(made)
     }
 
-    fn map_all(&self, mappings: &[Mapping], at: Address, total: u64) -> Result<()> {
+    /// Maps everything, or nothing; the error says whether the undoing worked.
+    fn map_all(
+        &self,
+        mappings: &[Mapping],
+        at: Address,
+        total: u64,
+    ) -> std::result::Result<(), (Code, bool)> {
         let mut done = Ok(());
         let mut mapped = 0;
         for mapping in mappings {
@@ -241,20 +254,21 @@ impl<D: Driver> Pool<D> {
         if done.is_ok() {
             done = self.driver.set_access(at, total, self.device);
         }
-        if done.is_err() {
+        done.map_err(|code| {
+            let mut undone = true;
             for mapping in &mappings[..mapped] {
-                self.unwound(self.driver.unmap(mapping.at, mapping.bytes));
+                undone &= self.undone(self.driver.unmap(mapping.at, mapping.bytes));
             }
-        }
-        done
+            (code, undone)
+        })
     }
 
-    /// A failure while a failure is being undone: nothing can be retried, the
-    /// memory in question is lost to the pool but harms nobody.
-    pub(super) fn unwound(&self, result: Result<()>) {
-        if result.is_err() {
-            self.lost.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
+    /// Did a call that undoes something work? A failure cannot be retried: the
+    /// memory in question is lost to the pool, but harms nobody.
+    pub(super) fn undone(&self, result: Result<()>) -> bool {
+        self.lost
+            .fetch_add(u64::from(result.is_err()), Ordering::Relaxed);
+        result.is_ok()
     }
 }
 

@@ -18,7 +18,9 @@ pub static CAPTURES: Captures = Captures {
 impl Captures {
     /// To be held across the driver's begin-capture call.
     pub fn begin(&self) -> Beginning<'_> {
-        Beginning { active: self.lock() }
+        Beginning {
+            active: self.lock(),
+        }
     }
 
     /// A capture ended, whatever its result.

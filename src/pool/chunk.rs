@@ -43,8 +43,6 @@ pub struct Chunk {
     pub spans: Vec<Span>,
     /// The stitches that show it.
     pub shown_in: Vec<StitchId>,
-    /// Being stitched, trimmed or created by somebody: not to be touched.
-    pub busy: bool,
 }
 
 impl Chunk {
@@ -61,7 +59,6 @@ impl Chunk {
             free: bytes,
             spans: vec![whole],
             shown_in: Vec::new(),
-            busy: false,
         }
     }
 
@@ -163,7 +160,11 @@ fn merged(a: Use, b: Use, streams: &Streams) -> Option<Use> {
         (true, true) => Some(Use::DONE),
         (false, false) if a.stream == b.stream => Some(Use {
             stream: a.stream,
-            alias: if a.alias == b.alias { a.alias } else { Use::MIXED },
+            alias: if a.alias == b.alias {
+                a.alias
+            } else {
+                Use::MIXED
+            },
             seq: a.seq.max(b.seq),
         }),
         // A finished use beside a running one of the same stream costs
@@ -175,6 +176,8 @@ fn merged(a: Use, b: Use, streams: &Streams) -> Option<Use> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::{Context, Stream};
+    use crate::pool::StreamKey;
 
     fn used(stream: u32, seq: u64) -> Use {
         Use {
@@ -199,7 +202,8 @@ mod tests {
 
     #[test]
     fn a_take_reports_every_use_below_it() {
-        let streams = Streams::default();
+        let mut streams = Streams::default();
+        streams.id(StreamKey::new(Context(1), Stream(9), 0));
         let mut chunk = Chunk::new(Handle(1), 4096);
         chunk.take(0, 4096, |_| ());
         chunk.give(0, 2048, Use::DONE, &streams);

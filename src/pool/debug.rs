@@ -74,7 +74,9 @@ impl<D: Driver> Pool<D> {
         }
         let asked = (info.bytes - GUARD).next_multiple_of(4);
         let mut words = vec![0; ((info.bytes - asked) & !3) as usize];
-        let read = self.driver.read(info.context, info.base + asked, &mut words);
+        let read = self
+            .driver
+            .read(info.context, info.base + asked, &mut words);
         read.is_ok() && words.chunks(4).any(|word| word != CANARY.to_ne_bytes())
     }
 

@@ -360,7 +360,8 @@ impl<D: Driver> Pool<D> {
             None => &[Usable::Ready(None)],
         };
         for &usable in passes {
-            if let Some(window) = state.search(need, usable) {
+            let found = state.recall(need, usable);
+            if let Some(window) = found.or_else(|| state.search(need, usable)) {
                 let uses = state.uses(window);
                 let ordered = state.order(&self.driver, need.stream, &uses, window.stitch);
                 if let Err(code) = ordered {

@@ -10,6 +10,8 @@ use crate::units::{MIB, align_up};
 pub const STEP: u64 = 2 * MIB;
 /// Largest handle that the pool asks for by itself, in bytes.
 const LARGEST: u64 = 64 * MIB;
+/// A free end shorter than this is not worth a mapping.
+const SHORTEST_END: u64 = 64 << 10;
 
 /// A stitch to be made.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,9 +50,13 @@ impl State {
                 free.push((chunk.bytes, id as ChunkId));
             }
         }
+        let mut missing = need.bytes;
+        if let Some((id, start, bytes)) = self.best_head(need.align, missing, usable) {
+            plan.head = Some((id, start));
+            missing -= bytes;
+        }
         // Largest first: the price of a stitch is its number of handles.
         free.sort_unstable_by(|a, b| b.cmp(a));
-        let mut missing = need.bytes;
         let mut passed_over = None;
         for &(bytes, id) in &free {
             if bytes <= missing {
@@ -64,23 +70,29 @@ impl State {
                 return plan;
             }
         }
-        if let Some(id) = passed_over {
-            plan.whole.push(id);
-            return plan;
-        }
-        if let Some((id, start, bytes)) = self.best_head(need.align, missing, usable) {
-            plan.head = Some((id, start));
-            missing -= bytes;
-        }
-        if let Some((id, bytes)) = self.best_tail(missing, usable, plan.head) {
-            plan.tail = Some(id);
-            missing -= bytes;
+        let tail = self.best_tail(missing, usable, plan.head);
+        match (tail, passed_over) {
+            (Some((id, bytes)), _) if bytes >= missing => {
+                plan.tail = Some(id);
+                return plan;
+            }
+            (_, Some(id)) => {
+                plan.whole.push(id);
+                return plan;
+            }
+            (Some((id, bytes)), None) if saves(missing, bytes) => {
+                plan.tail = Some(id);
+                missing -= bytes;
+            }
+            _ => {}
         }
         plan.fresh = self.sizes(missing, chunk);
         plan
     }
 
-    /// The longest free end of a chunk that is no longer than what is missing.
+    /// The longest free end of a chunk that is shorter than what is missing:
+    /// a new stitch goes on where an old one ended, so that ends add up
+    /// instead of being stranded one by one.
     fn best_head(&self, align: u64, missing: u64, usable: Usable) -> Option<(ChunkId, u64, u64)> {
         let ends = self.in_use().filter_map(|(id, chunk)| {
             let free = chunk.free_tail(|last| self.is_usable(last, usable));
@@ -88,10 +100,12 @@ impl State {
             let bytes = chunk.bytes.checked_sub(start)?;
             Some((id, start, bytes))
         });
-        ends.filter(|(_, _, bytes)| saves(missing, *bytes))
+        ends.filter(|(_, _, bytes)| (SHORTEST_END..missing).contains(bytes))
             .max_by_key(|(_, _, bytes)| *bytes)
     }
 
+    /// The shortest free beginning of a chunk that holds all that is missing,
+    /// else the longest.
     fn best_tail(
         &self,
         missing: u64,
@@ -103,8 +117,14 @@ impl State {
             (head.is_none_or(|(taken, _)| taken != id)).then_some((id, bytes))
         });
         starts
-            .filter(|(_, bytes)| saves(missing, *bytes))
-            .max_by_key(|(_, bytes)| *bytes)
+            .filter(|(_, bytes)| *bytes >= SHORTEST_END)
+            .min_by_key(|&(_, bytes)| {
+                if bytes >= missing {
+                    (0, bytes)
+                } else {
+                    (1, u64::MAX - bytes)
+                }
+            })
     }
 
     fn in_use(&self) -> impl Iterator<Item = (ChunkId, &super::chunk::Chunk)> {
@@ -122,8 +142,8 @@ impl State {
         let missing = align_up(missing, STEP).unwrap_or(missing);
         let size = chunk.unwrap_or_else(|| {
             let held = self.stats.physical_bytes + missing;
-            let by_held = (held / 512).next_power_of_two();
-            let by_request = (missing / 8).next_power_of_two();
+            let by_held = (held / 1024).next_power_of_two();
+            let by_request = (missing / 32).next_power_of_two();
             by_held.max(by_request).clamp(STEP, LARGEST)
         });
         let mut sizes = vec![size; (missing / size) as usize];

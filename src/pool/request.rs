@@ -18,8 +18,16 @@ pub struct StreamKey {
 impl StreamKey {
     /// The key of `stream`, where 0 stands for the legacy default stream.
     pub fn new(context: Context, stream: Stream, thread: u64) -> Self {
-        let stream = if stream.0 == 0 { Stream::LEGACY } else { stream };
-        let thread = if stream == Stream::PER_THREAD { thread } else { 0 };
+        let stream = if stream.0 == 0 {
+            Stream::LEGACY
+        } else {
+            stream
+        };
+        let thread = if stream == Stream::PER_THREAD {
+            thread
+        } else {
+            0
+        };
         Self {
             context,
             stream,

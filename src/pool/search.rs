@@ -5,6 +5,9 @@ use super::state::{Need, State, Window};
 use super::streams::{StreamId, Use};
 use crate::units::align_up;
 
+/// Remembered windows that are tried before a search.
+const RECALLS: usize = 4;
+
 /// Which free bytes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usable {
@@ -53,12 +56,55 @@ impl State {
         }
     }
 
+    /// A window of this very length that was free before and is free again.
+    /// Jobs repeat few sizes, so nearly every request ends here.
+    pub fn recall(&mut self, need: Need, usable: Usable) -> Option<Window> {
+        for _ in 0..RECALLS {
+            let window = self.hints.get_mut(&need.bytes)?.pop()?;
+            if self.is_free(window, need, usable) {
+                return Some(window);
+            }
+        }
+        None
+    }
+
+    fn is_free(&self, window: Window, need: Need, usable: Usable) -> bool {
+        let Some(Some(stitch)) = self.stitches.get(window.stitch as usize) else {
+            return false;
+        };
+        if (stitch.at + window.offset) % need.align != 0 {
+            return false;
+        }
+        let mut found = 0;
+        for part in stitch.parts(window.offset, window.bytes) {
+            let end = part.start + part.bytes;
+            let mut reached = part.start;
+            let spans = &self.chunk(part.chunk).spans;
+            let first = spans.partition_point(|span| span.end() <= part.start);
+            for span in &spans[first..] {
+                if span.start > reached || !self.is_usable(span.last, usable) {
+                    break;
+                }
+                reached = span.end();
+                if reached >= end {
+                    break;
+                }
+            }
+            if reached < end {
+                return false;
+            }
+            found += part.bytes;
+        }
+        // Less where the stitch lost a piece or became another.
+        found == window.bytes
+    }
+
     /// The smallest free range that holds what is needed.
     pub fn search(&self, need: Need, usable: Usable) -> Option<Window> {
         let mut best = Best { need, found: None };
         for (id, stitch) in self.stitches.iter().enumerate() {
             let Some(stitch) = stitch else { continue };
-            if stitch.ending || stitch.bytes < need.bytes {
+            if stitch.bytes < need.bytes {
                 continue;
             }
             let id = id as u32;

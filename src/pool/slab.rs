@@ -129,12 +129,7 @@ impl Slabs {
     }
 
     /// Ends an allocation. `last` is its last use, with the slab's alias put in.
-    pub fn free(
-        &mut self,
-        at: Address,
-        last: Use,
-        streams: &Streams,
-    ) -> Result<Small, NotOurs> {
+    pub fn free(&mut self, at: Address, last: Use, streams: &Streams) -> Result<Small, NotOurs> {
         let (index, small) = self.find(at).ok_or(NotOurs::Unknown)?;
         if self.address(index) != at {
             return Err(NotOurs::Interior);
@@ -481,10 +476,7 @@ mod tests {
                 }
             };
             let end = at + granted(bytes);
-            assert!(
-                live.iter()
-                    .all(|&(a, b)| end <= a || at >= a + granted(b))
-            );
+            assert!(live.iter().all(|&(a, b)| end <= a || at >= a + granted(b)));
             live.push((at, bytes));
         }
         for (at, _) in live.drain(..) {

@@ -13,6 +13,10 @@ use super::streams::{StreamId, Streams, Use};
 use crate::driver::{Address, Code, Context, Driver, Result};
 use std::collections::BTreeMap;
 
+/// Windows remembered of one length, and lengths remembered.
+const HINTS: usize = 32;
+const HINT_SIZES: usize = 4096;
+
 /// Where in the pool's address ranges a block lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
@@ -81,6 +85,9 @@ pub struct State {
     pub warm: FastMap<(u64, StreamId), Vec<(Address, Use)>>,
     /// Number of windows in `warm`.
     pub warm_windows: usize,
+    /// Windows that were free once, by length: tried, and verified, before a
+    /// search.
+    pub hints: FastMap<u64, Vec<Window>>,
     /// Streams and their progress.
     pub streams: Streams,
     /// Address space.
@@ -169,7 +176,15 @@ impl State {
             for (at, last) in windows {
                 let block = self.blocks.remove(&at).expect("a warm window is a block");
                 self.give(block.window, last);
+                let hints = self.hints.entry(block.window.bytes).or_default();
+                if hints.len() == HINTS {
+                    hints.remove(0);
+                }
+                hints.push(block.window);
             }
+        }
+        if self.hints.len() > HINT_SIZES {
+            self.hints.clear();
         }
     }
 
@@ -415,12 +430,10 @@ impl State {
     }
 
     fn enter(&mut self, window: Window, block: Block) -> Address {
-        let clock = self.stats.requests;
         let stitch = self.stitches[window.stitch as usize]
             .as_mut()
             .expect("a stitch");
         stitch.blocks += 1;
-        stitch.last_lent = clock;
         let at = stitch.at + window.offset;
         self.blocks.insert(at, block);
         at

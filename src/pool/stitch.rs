@@ -28,7 +28,8 @@ pub struct Part {
 
 /// A range of addresses backed by chunks.
 ///
-/// Invariant: the pieces tile `0..bytes` in order, and no chunk is in it twice.
+/// Invariant: the pieces tile `0..bytes` in order, but for pieces that were given
+/// back, and no chunk is in it twice.
 #[derive(Debug)]
 pub struct Stitch {
     /// The first address.
@@ -39,10 +40,6 @@ pub struct Stitch {
     pub pieces: Vec<Piece>,
     /// Blocks that are lent, or kept warm, inside it.
     pub blocks: u32,
-    /// When something was last lent inside it (a request number).
-    pub last_lent: u64,
-    /// Being unmapped: lends nothing.
-    pub ending: bool,
 }
 
 impl Stitch {
@@ -66,8 +63,6 @@ impl Stitch {
             bytes,
             pieces,
             blocks: 0,
-            last_lent: 0,
-            ending: false,
         }
     }
 
@@ -106,9 +101,6 @@ mod tests {
         };
         let parts: Vec<_> = stitch.parts(90, 70).collect();
         assert_eq!(parts, [part(7, 90, 10), part(8, 0, 50), part(9, 0, 10)]);
-        assert_eq!(
-            stitch.parts(100, 50).collect::<Vec<_>>(),
-            [part(8, 0, 50)]
-        );
+        assert_eq!(stitch.parts(100, 50).collect::<Vec<_>>(), [part(8, 0, 50)]);
     }
 }

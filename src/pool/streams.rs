@@ -6,9 +6,9 @@
 //! Never records on a capturing stream: that would become part of a graph.
 
 use super::captures::CAPTURES;
+use super::hash::FastMap;
 use super::request::{Order, StreamKey};
 use crate::driver::{Capture, Code, Context, Driver, Event, Result, Stream};
-use super::hash::FastMap;
 use std::collections::VecDeque;
 
 /// Index of a stream in [`Streams`]; never reused for another stream, also
@@ -238,7 +238,12 @@ impl Streams {
 
     /// Before the stream is destroyed, or begins a capture: its last place
     /// must be recorded now or never.
-    pub fn settle<D: Driver>(&mut self, driver: &D, context: Context, stream: Stream) -> Result<()> {
+    pub fn settle<D: Driver>(
+        &mut self,
+        driver: &D,
+        context: Context,
+        stream: Stream,
+    ) -> Result<()> {
         let key = StreamKey::new(context, stream, 0);
         if let Some(&id) = self.ids.get(&key)
             && self.table[id as usize].tagged

@@ -33,11 +33,17 @@ impl<D: Driver> Pool<D> {
 
         let began = Instant::now();
         let mut released = 0;
+        let mut stuck: Vec<Address> = Vec::new();
         for leaving in &leaving {
+            let before = stuck.len();
             for &(at, bytes) in &leaving.mapped {
-                self.unwound(self.driver.unmap(at, bytes));
+                if !self.undone(self.driver.unmap(at, bytes)) {
+                    stuck.push(at);
+                }
             }
-            self.unwound(self.driver.release(leaving.chunk.handle));
+            if stuck.len() == before {
+                self.undone(self.driver.release(leaving.chunk.handle));
+            }
             released += leaving.chunk.bytes;
         }
         let mut state = self.lock();
@@ -47,7 +53,7 @@ impl<D: Driver> Pool<D> {
             state.stats.idle_bytes -= leaving.chunk.bytes;
             state.stats.chunks -= 1;
         }
-        state.end_empty_stitches();
+        state.end_empty_stitches(&stuck);
         self.publish(&mut state);
         released
     }
@@ -67,11 +73,11 @@ impl<D: Driver> Pool<D> {
         drop(state);
         for stitch in old.stitches.iter().flatten() {
             for piece in &stitch.pieces {
-                self.unwound(self.driver.unmap(stitch.at + piece.offset, piece.bytes));
+                self.undone(self.driver.unmap(stitch.at + piece.offset, piece.bytes));
             }
         }
         for chunk in old.chunks.iter().flatten() {
-            self.unwound(self.driver.release(chunk.handle));
+            self.undone(self.driver.release(chunk.handle));
         }
     }
 }
@@ -124,11 +130,15 @@ impl State {
         Leaving { chunk, mapped }
     }
 
-    /// Stitches without a piece go; their addresses may be used again.
-    fn end_empty_stitches(&mut self) {
+    /// Stitches without a piece go; their addresses may be used again, but for
+    /// those where something is still mapped.
+    fn end_empty_stitches(&mut self, stuck: &[Address]) {
         for stitch in &mut self.stitches {
             if stitch.as_ref().is_some_and(|s| s.pieces.is_empty())
                 && let Some(ended) = stitch.take()
+                && !stuck
+                    .iter()
+                    .any(|at| (ended.at..ended.at + ended.bytes).contains(at))
             {
                 self.arena.give(ended.at, ended.bytes);
             }
