@@ -7,7 +7,8 @@
 pub mod config;
 pub mod driver;
 pub mod error;
-pub mod stats_page;
 #[cfg(feature = "cli")]
+pub mod pool;
+pub mod stats_page;
 pub mod trace;
 pub mod units;

@@ -1,1 +1,349 @@
-//! placeholder
+//! A driver without memory: it keeps the books of the virtual-memory calls,
+//! charges each call its cost on an H200 (docs/measurements), and refuses what
+//! the driver refuses. For replays and for tests of the pool; work on streams
+//! is modelled as complete unless a test holds a stream back.
+
+use super::{Address, Capture, Code, Context, Driver, Event, Handle, Result, Stream};
+use crate::units::{GIB, MIB};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Nanoseconds for a call on a handle of this many bytes: the medians of one
+/// H200, straight lines between the sizes that were measured.
+pub mod cost {
+    use crate::units::{GIB, MIB};
+
+    const SIZES: [u64; 5] = [2 * MIB, 16 * MIB, 128 * MIB, GIB, 8 * GIB];
+
+    fn at(bytes: u64, costs: [u64; 5]) -> u64 {
+        let above = SIZES.partition_point(|size| *size < bytes);
+        match above {
+            0 => costs[0],
+            5 => costs[4] * (bytes / MIB) / (SIZES[4] / MIB),
+            i => {
+                let (x0, x1) = (SIZES[i - 1] as f64, SIZES[i] as f64);
+                let (y0, y1) = (costs[i - 1] as f64, costs[i] as f64);
+                (y0 + (y1 - y0) * (bytes as f64 - x0) / (x1 - x0)) as u64
+            }
+        }
+    }
+
+    /// `cuMemCreate`.
+    pub fn create(bytes: u64) -> u64 {
+        at(bytes, [10_500, 9_500, 11_500, 60_000, 1_500_000])
+    }
+    /// `cuMemRelease`.
+    pub fn release(bytes: u64) -> u64 {
+        at(bytes, [11_000, 19_000, 62_000, 400_000, 4_200_000])
+    }
+    /// `cuMemMap`.
+    pub fn map(_bytes: u64) -> u64 {
+        1_000
+    }
+    /// `cuMemSetAccess`, of one handle in the range.
+    pub fn set_access(bytes: u64) -> u64 {
+        at(bytes, [28_000, 28_000, 36_000, 64_000, 320_000])
+    }
+    /// `cuMemUnmap`, of one handle in the range.
+    pub fn unmap(bytes: u64) -> u64 {
+        at(bytes, [18_000, 18_000, 22_000, 31_000, 100_000])
+    }
+    /// `cuMemAddressReserve`.
+    pub const RESERVE: u64 = 3_000;
+    /// `cuMemAddressFree`.
+    pub const FREE_RESERVATION: u64 = 2_000;
+}
+
+#[derive(Default)]
+struct Books {
+    reservations: BTreeMap<Address, u64>,
+    handles: HashMap<Handle, u64>,
+    mappings: BTreeMap<Address, (u64, Handle, bool)>,
+    held: u64,
+    next: u64,
+    clock_ns: u64,
+    calls: u64,
+    fail_at: Option<(u64, Code)>,
+    events: HashMap<Event, (Context, Stream)>,
+    blocked: HashSet<(Context, Stream)>,
+    waits: Vec<(Stream, Stream)>,
+}
+
+/// The model of one device.
+pub struct Model {
+    total: u64,
+    books: Mutex<Books>,
+}
+
+impl Model {
+    /// A device with this much memory, in bytes.
+    pub fn new(total: u64) -> Self {
+        Self {
+            total,
+            books: Mutex::default(),
+        }
+    }
+
+    /// Modelled nanoseconds spent in driver calls other than event operations.
+    pub fn driver_time_ns(&self) -> u64 {
+        self.books().clock_ns
+    }
+
+    /// Physical bytes held.
+    pub fn held(&self) -> u64 {
+        self.books().held
+    }
+
+    /// Virtual-memory calls made so far.
+    pub fn calls(&self) -> u64 {
+        self.books().calls
+    }
+
+    /// Lets the virtual-memory call with this number (from 0) fail.
+    pub fn fail_at(&self, call: u64, code: Code) {
+        self.books().fail_at = Some((call, code));
+    }
+
+    /// Holds a stream's work back, or lets it complete.
+    pub fn hold(&self, context: Context, stream: Stream, held: bool) {
+        let mut books = self.books();
+        if held {
+            books.blocked.insert((context, stream));
+        } else {
+            books.blocked.remove(&(context, stream));
+        }
+    }
+
+    /// The orderings made so far: (waiting stream, stream waited for).
+    pub fn waits(&self) -> Vec<(Stream, Stream)> {
+        self.books().waits.clone()
+    }
+
+    /// Reservations, handles and mappings that exist.
+    pub fn leftovers(&self) -> (usize, usize, usize) {
+        let books = self.books();
+        (
+            books.reservations.len(),
+            books.handles.len(),
+            books.mappings.len(),
+        )
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn charge(&self, ns: u64) -> Result<MutexGuard<'_, Books>> {
+        let mut books = self.books();
+        let call = books.calls;
+        books.calls += 1;
+        books.clock_ns += ns;
+        match books.fail_at {
+            Some((at, code)) if at == call => Err(code),
+            _ => Ok(books),
+        }
+    }
+}
+
+impl Books {
+    fn id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// The whole mappings that tile a range.
+    fn tiles(&self, at: Address, bytes: u64) -> Result<Vec<Address>> {
+        let (mut tiles, mut reached) = (Vec::new(), at);
+        for (&start, &(size, ..)) in self.mappings.range(at..at + bytes) {
+            if start != reached {
+                break;
+            }
+            reached += size;
+            tiles.push(start);
+        }
+        if reached == at + bytes && bytes > 0 {
+            Ok(tiles)
+        } else {
+            Err(Code::INVALID_VALUE)
+        }
+    }
+}
+
+impl Driver for Model {
+    fn granularity(&self, _device: u32) -> Result<u64> {
+        Ok(2 * MIB)
+    }
+
+    fn memory_info(&self, _device: u32) -> Result<(u64, u64)> {
+        Ok((self.total - self.held(), self.total))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<Address> {
+        let mut books = self.charge(cost::RESERVE)?;
+        if bytes > 64 * 1024 * GIB {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let end = books.reservations.iter().next_back();
+        let at = end.map_or(0x7000_0000_0000, |(base, size)| base + size + 2 * MIB);
+        books.reservations.insert(at, bytes);
+        Ok(at)
+    }
+
+    fn free_reservation(&self, at: Address, bytes: u64) -> Result<()> {
+        let mut books = self.charge(cost::FREE_RESERVATION)?;
+        if books.mappings.range(at..at + bytes).next().is_some()
+            || books.reservations.get(&at) != Some(&bytes)
+        {
+            return Err(Code::INVALID_VALUE);
+        }
+        books.reservations.remove(&at);
+        Ok(())
+    }
+
+    fn create(&self, _device: u32, bytes: u64) -> Result<Handle> {
+        let mut books = self.charge(cost::create(bytes))?;
+        if bytes == 0 || !bytes.is_multiple_of(2 * MIB) {
+            return Err(Code::INVALID_VALUE);
+        }
+        if books.held + bytes > self.total {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let handle = Handle(books.id());
+        books.held += bytes;
+        books.handles.insert(handle, bytes);
+        Ok(handle)
+    }
+
+    fn release(&self, handle: Handle) -> Result<()> {
+        let bytes = self.books().handles.get(&handle).copied();
+        let bytes = bytes.ok_or(Code::INVALID_VALUE)?;
+        let mut books = self.charge(cost::release(bytes))?;
+        assert!(
+            books
+                .mappings
+                .values()
+                .all(|(_, mapped, _)| *mapped != handle),
+            "a handle is released while it is mapped"
+        );
+        books.handles.remove(&handle);
+        books.held -= bytes;
+        Ok(())
+    }
+
+    fn map(&self, at: Address, bytes: u64, handle: Handle) -> Result<()> {
+        let mut books = self.charge(cost::map(bytes))?;
+        match books.handles.get(&handle) {
+            None => return Err(Code::INVALID_VALUE),
+            Some(size) if *size != bytes => return Err(Code::NOT_SUPPORTED),
+            Some(_) => {}
+        }
+        let inside = books.reservations.range(..=at).next_back();
+        let inside = inside.is_some_and(|(base, size)| at + bytes <= base + size);
+        let before = books.mappings.range(..at + bytes).next_back();
+        let taken = before.is_some_and(|(base, (size, ..))| base + size > at);
+        if !inside || taken || !at.is_multiple_of(2 * MIB) {
+            return Err(Code::INVALID_VALUE);
+        }
+        books.mappings.insert(at, (bytes, handle, false));
+        Ok(())
+    }
+
+    fn set_access(&self, at: Address, bytes: u64, _device: u32) -> Result<()> {
+        let ns = {
+            let books = self.books();
+            let tiles = books.tiles(at, bytes)?;
+            tiles
+                .iter()
+                .map(|tile| cost::set_access(books.mappings[tile].0))
+                .sum()
+        };
+        let mut books = self.charge(ns)?;
+        for tile in books.tiles(at, bytes)? {
+            if let Some(mapping) = books.mappings.get_mut(&tile) {
+                mapping.2 = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, at: Address, bytes: u64) -> Result<()> {
+        let ns = {
+            let books = self.books();
+            let tiles = books.tiles(at, bytes)?;
+            tiles
+                .iter()
+                .map(|tile| cost::unmap(books.mappings[tile].0))
+                .sum()
+        };
+        let mut books = self.charge(ns)?;
+        for tile in books.tiles(at, bytes)? {
+            books.mappings.remove(&tile);
+        }
+        Ok(())
+    }
+
+    fn create_event(&self, _context: Context) -> Result<Event> {
+        Ok(Event(self.books().id()))
+    }
+
+    fn destroy_event(&self, event: Event) -> Result<()> {
+        self.books().events.remove(&event);
+        Ok(())
+    }
+
+    fn record(&self, event: Event, context: Context, stream: Stream) -> Result<()> {
+        self.books().events.insert(event, (context, stream));
+        Ok(())
+    }
+
+    fn record_context(&self, event: Event, context: Context) -> Result<()> {
+        self.record(event, context, Stream(u64::MAX))
+    }
+
+    fn is_complete(&self, event: Event) -> Result<bool> {
+        let books = self.books();
+        let Some((context, stream)) = books.events.get(&event) else {
+            return Ok(true);
+        };
+        let whole = stream.0 == u64::MAX;
+        let waits_for =
+            |held: &(Context, Stream)| held.0 == *context && (whole || held.1 == *stream);
+        Ok(!books.blocked.iter().any(waits_for))
+    }
+
+    fn synchronize_event(&self, event: Event) -> Result<()> {
+        let mut books = self.books();
+        if let Some((context, stream)) = books.events.get(&event).copied() {
+            let whole = stream.0 == u64::MAX;
+            books
+                .blocked
+                .retain(|held| held.0 != context || !(whole || held.1 == stream));
+        }
+        Ok(())
+    }
+
+    fn wait(&self, _context: Context, stream: Stream, event: Event) -> Result<()> {
+        let mut books = self.books();
+        let recorded = books.events.get(&event).map_or(Stream(0), |(_, s)| *s);
+        books.waits.push((stream, recorded));
+        Ok(())
+    }
+
+    fn capture(&self, _context: Context, _stream: Stream) -> Result<Capture> {
+        Ok(Capture::None)
+    }
+
+    fn synchronize_context(&self, context: Context) -> Result<()> {
+        self.books().blocked.retain(|held| held.0 != context);
+        Ok(())
+    }
+
+    fn fill(&self, _: Context, _: Stream, _: Address, _: u32, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn read(&self, _: Context, _: Address, into: &mut [u8]) -> Result<()> {
+        into.fill(0);
+        Ok(())
+    }
+}

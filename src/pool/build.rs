@@ -1,0 +1,286 @@
+//! Carries a plan out: new handles, address space, mappings. The state lock
+//! is free during the driver's calls; the growth lock keeps builders apart.
+//! A failure leaves the pool as it was.
+
+use super::Pool;
+use super::arena;
+use super::chunk::{Chunk, ChunkId};
+use super::plan::Plan;
+use super::state::{Need, State, Window};
+use super::stitch::Stitch;
+use super::streams::Use;
+use crate::driver::{Address, Code, Driver, Handle, Result};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// What a plan takes out of the free bytes before the driver is called.
+struct Held {
+    parts: Vec<(ChunkId, u64, u64)>,
+    /// What the bytes' last use is if they go back.
+    last: Use,
+}
+
+/// A mapping to be made.
+struct Mapping {
+    at: Address,
+    bytes: u64,
+    handle: Handle,
+}
+
+impl<D: Driver> Pool<D> {
+    /// Builds the stitch of a plan and returns the window in it, taken. The
+    /// caller holds the growth lock; `state` is the state lock, which comes
+    /// back locked.
+    pub(super) fn build<'a>(
+        &'a self,
+        mut state: super::StateGuard<'a>,
+        plan: &Plan,
+        need: Need,
+    ) -> (super::StateGuard<'a>, Result<Window>) {
+        if let Some(code) = self.over_limit(&state, plan.growth()) {
+            return (state, Err(code));
+        }
+        let offset = plan.head.map_or(0, |(_, start)| start);
+        let held = match self.hold(&mut state, plan, need) {
+            Ok(held) => held,
+            Err(code) => return (state, Err(code)),
+        };
+        let known: Vec<(ChunkId, u64, Handle)> = chunks_of(&state, plan);
+        let total = known.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.growth();
+        let range = state.arena.take(total);
+        drop(state);
+
+        let began = Instant::now();
+        let made = self.execute(plan, &known, total, range);
+        let spent = began.elapsed().as_nanos() as u64;
+
+        let mut state = self.lock();
+        state.stats.driver_ns += spent;
+        let (at, fresh, spare) = match made {
+            Ok(made) => made,
+            Err((code, spare)) => {
+                for (at, bytes) in spare {
+                    state.arena.give(at, bytes);
+                }
+                for (id, start, bytes) in held.parts {
+                    let State {
+                        chunks, streams, ..
+                    } = &mut *state;
+                    let chunk = chunks[id as usize].as_mut().expect("held");
+                    chunk.give(start, bytes, held.last, streams);
+                }
+                return (state, Err(code));
+            }
+        };
+        for (at, bytes) in spare {
+            state.arena.give(at, bytes);
+        }
+        let tail = plan.tail.map(|id| (id, state.chunk(id).bytes));
+        let known = known.into_iter().map(|(id, bytes, _)| (id, bytes));
+        let mut pieces: Vec<_> = known.filter(|(id, _)| Some(*id) != plan.tail).collect();
+        let mut left = need.bytes
+            - held
+                .parts
+                .iter()
+                .filter(|(id, ..)| Some(*id) != plan.tail)
+                .map(|(.., bytes)| bytes)
+                .sum::<u64>();
+        for (handle, bytes) in fresh {
+            let id = state.add_chunk(Chunk::new(handle, bytes));
+            let used = left.min(bytes);
+            left -= used;
+            if used > 0 {
+                let chunk = state.chunks[id as usize].as_mut().expect("just added");
+                chunk.take(0, used, |_| ());
+            }
+            pieces.push((id, bytes));
+        }
+        pieces.extend(tail);
+        state.stats.stitches += 1;
+        state.stats.growths += u64::from(!plan.fresh.is_empty());
+        state.stats.handles_mapped += pieces.len() as u64;
+        let stitch = state.add_stitch(Stitch::new(at, pieces));
+        let window = Window {
+            stitch,
+            offset,
+            bytes: need.bytes,
+        };
+        (state, Ok(window))
+    }
+
+    fn over_limit(&self, state: &State, growth: u64) -> Option<Code> {
+        let limit = self.settings.limit?;
+        let over = growth > 0 && state.stats.physical_bytes + growth > limit;
+        over.then_some(Code::OUT_OF_MEMORY)
+    }
+
+    /// Takes the free bytes of a plan and orders the request behind their uses.
+    fn hold(&self, state: &mut State, plan: &Plan, need: Need) -> Result<Held> {
+        let mut left = need.bytes;
+        let mut parts = Vec::new();
+        if let Some((id, start)) = plan.head {
+            let bytes = state.chunk(id).bytes - start;
+            parts.push((id, start, bytes));
+            left -= bytes;
+        }
+        for &id in &plan.whole {
+            let bytes = state.chunk(id).bytes.min(left);
+            parts.push((id, 0, bytes));
+            left -= bytes;
+        }
+        if let Some(id) = plan.tail {
+            parts.push((id, 0, left - plan.growth()));
+        }
+        let mut uses = Vec::new();
+        for &(id, start, bytes) in &parts {
+            let spans = state.chunk(id).spans.iter();
+            let below = spans.filter(|span| span.start < start + bytes && span.end() > start);
+            uses.extend(below.map(|span| span.last));
+        }
+        // The new stitch is an address that nothing was used through.
+        state.order(&self.driver, need.stream, &uses, Use::MIXED - 1)?;
+        let last = match need.stream {
+            Some(stream) if !parts.is_empty() => {
+                state.streams.tag(&self.driver, stream, Use::MIXED)?
+            }
+            _ => Use::DONE,
+        };
+        for &(id, start, bytes) in &parts {
+            let chunk = state.chunks[id as usize].as_mut().expect("planned");
+            chunk.take(start, bytes, |_| ());
+        }
+        Ok(Held { parts, last })
+    }
+
+    /// The driver's part: returns the address, the new handles and what was
+    /// reserved beyond; on failure everything is undone and the address space
+    /// goes back.
+    #[expect(clippy::type_complexity, reason = "used once, in the caller above")]
+    fn execute(
+        &self,
+        plan: &Plan,
+        known: &[(ChunkId, u64, Handle)],
+        total: u64,
+        range: Option<Address>,
+    ) -> std::result::Result<
+        (Address, Vec<(Handle, u64)>, Vec<(Address, u64)>),
+        (Code, Vec<(Address, u64)>),
+    > {
+        let mut spare = Vec::new();
+        let at = match range {
+            Some(at) => at,
+            None => {
+                let (at, bytes) = arena::reserve(&self.driver, &self.bounds, total)
+                    .map_err(|code| (code, Vec::new()))?;
+                if bytes > total {
+                    spare.push((at + total, bytes - total));
+                }
+                at
+            }
+        };
+        let failed = |code, mut spare: Vec<_>| {
+            spare.push((at, total));
+            (code, spare)
+        };
+        let fresh = match self.create(&plan.fresh) {
+            Ok(fresh) => fresh,
+            Err(code) => return Err(failed(code, spare)),
+        };
+        let tail = known.len() - usize::from(plan.tail.is_some());
+        let (before, behind) = known.split_at(tail);
+        let old = |&(_, bytes, handle): &(ChunkId, u64, Handle)| (handle, bytes);
+        let pieces = before.iter().map(old);
+        let pieces = pieces.chain(fresh.iter().copied());
+        let pieces = pieces.chain(behind.iter().map(old));
+        let mut next = at;
+        let mappings: Vec<Mapping> = pieces
+            .map(|(handle, bytes)| {
+                let mapping = Mapping {
+                    at: next,
+                    bytes,
+                    handle,
+                };
+                next += bytes;
+                mapping
+            })
+            .collect();
+        match self.map_all(&mappings, at, total) {
+            Ok(()) => Ok((at, fresh, spare)),
+            Err((code, undone)) => {
+                if !undone {
+                    // Something is still mapped there: the range stays out of use.
+                    return Err((code, spare));
+                }
+                for (handle, _) in fresh {
+                    self.undone(self.driver.release(handle));
+                }
+                Err(failed(code, spare))
+            }
+        }
+    }
+
+    fn create(&self, sizes: &[u64]) -> Result<Vec<(Handle, u64)>> {
+        let mut made: Vec<(Handle, u64)> = Vec::with_capacity(sizes.len());
+        for &bytes in sizes {
+            match self.driver.create(self.device, bytes) {
+                Ok(handle) => made.push((handle, bytes)),
+                Err(code) => {
+                    for (handle, _) in made {
+                        self.undone(self.driver.release(handle));
+                    }
+                    return Err(code);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Maps everything, or nothing; the error says whether the undoing worked.
+    fn map_all(
+        &self,
+        mappings: &[Mapping],
+        at: Address,
+        total: u64,
+    ) -> std::result::Result<(), (Code, bool)> {
+        let mut done = Ok(());
+        let mut mapped = 0;
+        for mapping in mappings {
+            done = self.driver.map(mapping.at, mapping.bytes, mapping.handle);
+            if done.is_err() {
+                break;
+            }
+            mapped += 1;
+        }
+        if done.is_ok() {
+            done = self.driver.set_access(at, total, self.device);
+        }
+        done.map_err(|code| {
+            let mut undone = true;
+            for mapping in &mappings[..mapped] {
+                undone &= self.undone(self.driver.unmap(mapping.at, mapping.bytes));
+            }
+            (code, undone)
+        })
+    }
+
+    /// Did a call that undoes something work? A failure cannot be retried: the
+    /// memory in question is lost to the pool, but harms nobody.
+    pub(super) fn undone(&self, result: Result<()>) -> bool {
+        self.lost
+            .fetch_add(u64::from(result.is_err()), Ordering::Relaxed);
+        result.is_ok()
+    }
+}
+
+/// The chunks that a plan maps, in order, new ones left out.
+fn chunks_of(state: &State, plan: &Plan) -> Vec<(ChunkId, u64, Handle)> {
+    let head = plan.head.map(|(id, _)| id);
+    head.into_iter()
+        .chain(plan.whole.iter().copied())
+        .chain(plan.tail)
+        .map(|id| {
+            let chunk = state.chunk(id);
+            (id, chunk.bytes, chunk.handle)
+        })
+        .collect()
+}

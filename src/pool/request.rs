@@ -1,0 +1,120 @@
+//! What callers say to the pool and what it answers. Plain values, no policy.
+
+use crate::driver::{Address, Code, Context, Stream};
+
+/// A stream as the pool tells streams apart: values are meaningful inside
+/// their context only, and the per-thread default stream inside its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamKey {
+    /// The stream's context.
+    pub context: Context,
+    /// The stream; never 0.
+    pub stream: Stream,
+    /// A number unique to the calling thread where `stream` is
+    /// [`Stream::PER_THREAD`], else 0.
+    pub thread: u64,
+}
+
+impl StreamKey {
+    /// The key of `stream`, where 0 stands for the legacy default stream.
+    pub fn new(context: Context, stream: Stream, thread: u64) -> Self {
+        let stream = if stream.0 == 0 {
+            Stream::LEGACY
+        } else {
+            stream
+        };
+        let thread = if stream == Stream::PER_THREAD {
+            thread
+        } else {
+            0
+        };
+        Self {
+            context,
+            stream,
+            thread,
+        }
+    }
+}
+
+/// Where the first use of an allocation will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Behind the work of this stream (cudaMallocAsync).
+    Stream(StreamKey),
+    /// Anywhere, at once (cudaMalloc): only bytes whose users are known
+    /// complete on the host are lent.
+    Unknown,
+}
+
+/// One allocation asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// Bytes; not 0.
+    pub bytes: u64,
+    /// Alignment of the base in bytes: a power of two, 512 to 2 MiB.
+    pub align: u64,
+    /// Where it will be used first.
+    pub order: Order,
+    /// The context current on the calling thread.
+    pub context: Context,
+    /// May the pool take new memory from the driver?
+    pub growth: bool,
+    /// May a graph replay on it? Then it is lent again only after a
+    /// completion of its whole context.
+    pub graph: bool,
+}
+
+/// Why an allocation was not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Only growth would serve it, and the request forbids growth.
+    WouldGrow,
+    /// The driver's code.
+    Driver(Code),
+}
+
+impl From<Code> for Refusal {
+    fn from(code: Code) -> Self {
+        Refusal::Driver(code)
+    }
+}
+
+/// What is known of the uses of memory that is freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// They are ordered before this point of this stream (cudaFreeAsync).
+    Stream(StreamKey),
+    /// They are complete: the caller has waited for the context.
+    Complete,
+    /// Nothing: they end before a later completion of the whole context.
+    Unknown,
+}
+
+/// A live allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// Its first byte.
+    pub base: Address,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Unique to this allocation in this process.
+    pub id: u64,
+    /// The context it was made in.
+    pub context: Context,
+    /// See [`Request::graph`].
+    pub graph: bool,
+    /// See [`Request::order`].
+    pub order: Order,
+    /// On a free under `MEMCUDA_DEBUG=canary`: the guard words were
+    /// overwritten.
+    pub overrun: bool,
+}
+
+/// Why an address could not be freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotOurs {
+    /// Outside every live allocation (never lent, or freed already).
+    Unknown,
+    /// Inside an allocation, but not its first byte.
+    Interior,
+}

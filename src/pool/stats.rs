@@ -1,0 +1,64 @@
+//! The pool's exact counters. Bytes unless the name says otherwise.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// A snapshot of one device's pool.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// The counters' names, in the order of [`Stats::values`].
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// All counters, in the order of [`Stats::NAMES`].
+            pub fn values(&self) -> [u64; Self::NAMES.len()] {
+                [$(self.$name),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Asked for and not freed.
+    live_bytes,
+    /// Lent for them: live and rounding.
+    granted_bytes,
+    /// Freed, but uses may still be running (as of the last slow path).
+    pending_bytes,
+    /// Physical, not lent.
+    idle_bytes,
+    /// Sum of all handles held from the driver.
+    physical_bytes,
+    /// Highest `live_bytes`.
+    peak_live_bytes,
+    /// Highest `physical_bytes`.
+    peak_physical_bytes,
+    /// Allocations asked for (a number).
+    requests,
+    /// Served with no driver call but event operations (a number).
+    hits,
+    /// Served by a search for a window (a number).
+    searches,
+    /// Address ranges stitched (a number).
+    stitches,
+    /// Times that new physical memory was taken (a number).
+    growths,
+    /// Handles mapped in all, aliases included (a number).
+    handles_mapped,
+    /// Allocations freed (a number).
+    frees,
+    /// Orderings behind another stream (a number).
+    waits,
+    /// Orderings behind the same stream for another address (a number).
+    edges,
+    /// Waits on the host (a number).
+    host_waits,
+    /// Allocations that failed for lack of memory (a number).
+    out_of_memory,
+    /// Nanoseconds spent in driver calls other than event operations.
+    driver_ns,
+    /// Handles held (a number).
+    chunks,
+}

@@ -1,0 +1,106 @@
+//! A stitch: a range of addresses onto which whole chunks are mapped in order.
+//! Only knows which chunk lies where. Makes no driver call.
+
+use super::chunk::ChunkId;
+use crate::driver::Address;
+
+/// One chunk of a stitch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// Offset of its first byte in the stitch, in bytes.
+    pub offset: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// A part of a stitch inside one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// Offset in the chunk, in bytes.
+    pub start: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// A range of addresses backed by chunks.
+///
+/// Invariant: the pieces tile `0..bytes` in order, but for pieces that were given
+/// back, and no chunk is in it twice.
+#[derive(Debug)]
+pub struct Stitch {
+    /// The first address.
+    pub at: Address,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// What is mapped.
+    pub pieces: Vec<Piece>,
+    /// Blocks that are lent, or kept warm, inside it.
+    pub blocks: u32,
+}
+
+impl Stitch {
+    /// A stitch of these chunks and sizes at an address.
+    pub fn new(at: Address, chunks: impl IntoIterator<Item = (ChunkId, u64)>) -> Self {
+        let mut bytes = 0;
+        let pieces = chunks
+            .into_iter()
+            .map(|(chunk, size)| {
+                let offset = bytes;
+                bytes += size;
+                Piece {
+                    chunk,
+                    offset,
+                    bytes: size,
+                }
+            })
+            .collect();
+        Self {
+            at,
+            bytes,
+            pieces,
+            blocks: 0,
+        }
+    }
+
+    /// The parts of chunks below `offset..offset + bytes`.
+    pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Part> + '_ {
+        let end = offset + bytes;
+        let first = self
+            .pieces
+            .partition_point(|piece| piece.offset + piece.bytes <= offset);
+        self.pieces[first..]
+            .iter()
+            .take_while(move |piece| piece.offset < end)
+            .map(move |piece| {
+                let from = offset.max(piece.offset);
+                let to = end.min(piece.offset + piece.bytes);
+                Part {
+                    chunk: piece.chunk,
+                    start: from - piece.offset,
+                    bytes: to - from,
+                }
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_the_chunks() {
+        let stitch = Stitch::new(0x1000, [(7, 100), (8, 50), (9, 100)]);
+        let part = |chunk, start, bytes| Part {
+            chunk,
+            start,
+            bytes,
+        };
+        let parts: Vec<_> = stitch.parts(90, 70).collect();
+        assert_eq!(parts, [part(7, 90, 10), part(8, 0, 50), part(9, 0, 10)]);
+        assert_eq!(stitch.parts(100, 50).collect::<Vec<_>>(), [part(8, 0, 50)]);
+    }
+}

@@ -1,0 +1,338 @@
+//! What is known of each stream's progress. A free is tagged with its place
+//! in its stream ([`Use`]); whether that place was passed is learned lazily,
+//! from an event recorded at or behind it when somebody needs to know, so a
+//! free and a hit on the same stream make no driver call.
+//!
+//! Never records on a capturing stream: that would become part of a graph.
+
+use super::captures::CAPTURES;
+use super::hash::FastMap;
+use super::request::{Order, StreamKey};
+use crate::driver::{Capture, Code, Context, Driver, Event, Result, Stream};
+use std::collections::VecDeque;
+
+/// Index of a stream in [`Streams`]; never reused for another stream, also
+/// where the driver recycles the handle.
+pub type StreamId = u32;
+
+/// The last use of some bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Use {
+    /// The stream, or [`Use::NOBODY`].
+    pub stream: StreamId,
+    /// The stitch through which it happened, or [`Use::MIXED`].
+    pub alias: u32,
+    /// Its place in the stream.
+    pub seq: u64,
+}
+
+impl Use {
+    /// No stream: complete.
+    pub const NOBODY: StreamId = StreamId::MAX;
+    /// More than one address.
+    pub const MIXED: u32 = u32::MAX;
+    /// Complete, or never used.
+    pub const DONE: Use = Use {
+        stream: Self::NOBODY,
+        alias: Self::MIXED,
+        seq: 0,
+    };
+}
+
+/// The stream value that stands for a whole context.
+const WHOLE_CONTEXT: Stream = Stream(u64::MAX);
+
+struct Mark {
+    seq: u64,
+    event: Event,
+}
+
+struct Progress {
+    key: StreamKey,
+    /// Tag for frees from now on.
+    now: u64,
+    /// Was anything tagged with `now`?
+    tagged: bool,
+    /// Everything tagged with at most this is complete.
+    done: u64,
+    /// Everything tagged with at most this lies before an edge in the stream.
+    edge: u64,
+    marks: VecDeque<Mark>,
+}
+
+/// All streams that have used pooled memory.
+#[derive(Default)]
+pub struct Streams {
+    table: Vec<Progress>,
+    ids: FastMap<StreamKey, StreamId>,
+    latest: Option<(StreamKey, StreamId)>,
+    spare: Vec<(Context, Event)>,
+}
+
+impl Streams {
+    /// The stream's index.
+    pub fn id(&mut self, key: StreamKey) -> StreamId {
+        if let Some((latest, id)) = self.latest
+            && latest == key
+        {
+            return id;
+        }
+        let table = &mut self.table;
+        let id = *self.ids.entry(key).or_insert_with(|| {
+            table.push(Progress {
+                key,
+                now: 1,
+                tagged: false,
+                done: 0,
+                edge: 0,
+                marks: VecDeque::new(),
+            });
+            (table.len() - 1) as StreamId
+        });
+        self.latest = Some((key, id));
+        id
+    }
+
+    /// The order that a stream index stands for.
+    pub fn order(&self, id: StreamId) -> Order {
+        match self.table.get(id as usize) {
+            Some(stream) => Order::Stream(stream.key),
+            None => Order::Unknown,
+        }
+    }
+
+    /// The index that stands for all streams of a context.
+    pub fn whole_context(&mut self, context: Context) -> StreamId {
+        self.id(StreamKey {
+            context,
+            stream: WHOLE_CONTEXT,
+            thread: 0,
+        })
+    }
+
+    /// Tags uses that lie before this moment in the stream.
+    pub fn tag<D: Driver>(&mut self, driver: &D, id: StreamId, alias: u32) -> Result<Use> {
+        let stream = &mut self.table[id as usize];
+        stream.tagged = true;
+        let seq = stream.now;
+        if stream.key.stream == Stream::PER_THREAD {
+            // Only its own thread can name this stream, so record at once.
+            self.mark(driver, id)?;
+        }
+        Ok(Use {
+            stream: id,
+            alias,
+            seq,
+        })
+    }
+
+    /// Are these uses known to be complete on the host?
+    pub fn is_done(&self, last: Use) -> bool {
+        last.stream == Use::NOBODY || last.seq <= self.table[last.stream as usize].done
+    }
+
+    /// May a request of this stream take the bytes without waiting?
+    pub fn is_ready(&self, last: Use, stream: Option<StreamId>) -> bool {
+        Some(last.stream) == stream || self.is_done(last)
+    }
+
+    /// Does a use through another address on the same stream need an edge?
+    /// A kernel that became resident early (programmatic dependent launch)
+    /// may otherwise read what lay there before the last write.
+    pub fn needs_edge(&self, last: Use, alias: u32) -> bool {
+        !self.is_done(last)
+            && last.alias != alias
+            && last.seq > self.table[last.stream as usize].edge
+    }
+
+    /// Orders the later work of stream `id` behind its own earlier work.
+    pub fn make_edge<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
+        self.table[id as usize].tagged = true;
+        let (seq, event) = self.mark(driver, id)?.ok_or(Code::NOT_READY)?;
+        let stream = &mut self.table[id as usize];
+        driver.wait(stream.key.context, stream.key.stream, event)?;
+        stream.edge = seq;
+        Ok(())
+    }
+
+    /// Orders the later work of `waiter` behind a use. `NOT_READY` where the
+    /// user's stream is capturing and no event covers the use.
+    pub fn order_behind<D: Driver>(
+        &mut self,
+        driver: &D,
+        waiter: StreamId,
+        last: Use,
+    ) -> Result<()> {
+        let event = self.cover(driver, last)?.ok_or(Code::NOT_READY)?;
+        let waiter = self.table[waiter as usize].key;
+        driver.wait(waiter.context, waiter.stream, event)
+    }
+
+    /// Learns which recorded places were passed, and records one where a
+    /// stream has uses that no event covers.
+    pub fn poll<D: Driver>(&mut self, driver: &D) -> Result<()> {
+        for id in 0..self.table.len() {
+            if self.table[id].tagged {
+                self.mark(driver, id as StreamId)?;
+            }
+            while let Some(mark) = self.table[id].marks.front() {
+                if !driver.is_complete(mark.event)? {
+                    break;
+                }
+                self.retire(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Events that together cover every outstanding use, for a wait on the
+    /// host; [`Streams::passed`] takes each back after it.
+    pub fn outstanding<D: Driver>(&mut self, driver: &D) -> Result<Vec<(StreamId, u64, Event)>> {
+        let mut events = Vec::new();
+        for id in 0..self.table.len() as StreamId {
+            if self.table[id as usize].tagged {
+                self.mark(driver, id)?;
+            }
+            if let Some(mark) = self.table[id as usize].marks.back() {
+                events.push((id, mark.seq, mark.event));
+            }
+        }
+        Ok(events)
+    }
+
+    /// Contexts with uses that no event covers, because the driver has no
+    /// context-wide event or a capture was under way.
+    pub fn uncovered_contexts(&self) -> Vec<Context> {
+        let uncovered = self.table.iter().filter(|stream| stream.tagged);
+        let mut contexts: Vec<_> = uncovered.map(|stream| stream.key.context).collect();
+        contexts.sort_unstable();
+        contexts.dedup();
+        contexts
+    }
+
+    /// The host has waited for this place.
+    pub fn passed(&mut self, id: StreamId, seq: u64) {
+        while let Some(mark) = self.table[id as usize].marks.front()
+            && mark.seq <= seq
+        {
+            self.retire(id as usize);
+        }
+        let stream = &mut self.table[id as usize];
+        stream.done = stream.done.max(seq);
+    }
+
+    /// The place that every stream of a context has reached, to be taken
+    /// before the host waits for the context and given to
+    /// [`Streams::passed`] after it.
+    pub fn places(&mut self, context: Context) -> Vec<(StreamId, u64)> {
+        let mut places = Vec::new();
+        for (id, stream) in self.table.iter_mut().enumerate() {
+            if stream.key.context == context && stream.done < stream.now {
+                places.push((id as StreamId, stream.now));
+                stream.now += 1;
+                stream.tagged = false;
+            }
+        }
+        places
+    }
+
+    /// Before the stream is destroyed, or begins a capture: its last place
+    /// must be recorded now or never.
+    pub fn settle<D: Driver>(
+        &mut self,
+        driver: &D,
+        context: Context,
+        stream: Stream,
+    ) -> Result<()> {
+        let key = StreamKey::new(context, stream, 0);
+        if let Some(&id) = self.ids.get(&key)
+            && self.table[id as usize].tagged
+        {
+            self.mark(driver, id)?;
+        }
+        Ok(())
+    }
+
+    /// The stream is destroyed; its handle may come back as another stream.
+    pub fn forget(&mut self, context: Context, stream: Stream) {
+        self.ids.remove(&StreamKey::new(context, stream, 0));
+        self.latest = None;
+    }
+
+    /// The context is destroyed: nothing of it runs any more, and its events
+    /// went with it.
+    pub fn forget_context(&mut self, context: Context) {
+        self.ids.retain(|key, _| key.context != context);
+        self.spare.retain(|(owner, _)| *owner != context);
+        self.latest = None;
+        for stream in &mut self.table {
+            if stream.key.context == context {
+                stream.marks.clear();
+                stream.tagged = false;
+                stream.done = u64::MAX;
+            }
+        }
+    }
+
+    fn cover<D: Driver>(&mut self, driver: &D, last: Use) -> Result<Option<Event>> {
+        let marks = &self.table[last.stream as usize].marks;
+        if let Some(mark) = marks.iter().find(|mark| mark.seq >= last.seq) {
+            return Ok(Some(mark.event));
+        }
+        Ok(self.mark(driver, last.stream)?.map(|(_, event)| event))
+    }
+
+    /// Records an event that covers everything tagged so far; `None` where
+    /// that is impossible because of a capture.
+    fn mark<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<Option<(u64, Event)>> {
+        let key = self.table[id as usize].key;
+        let whole = key.stream == WHOLE_CONTEXT;
+        if !whole && driver.capture(key.context, key.stream)? == Capture::Active {
+            return Ok(None);
+        }
+        let event = self.event(driver, key.context)?;
+        let recorded = if whole {
+            match CAPTURES.exclude(|| driver.record_context(event, key.context)) {
+                // A driver older than 12.5 has no such event: only a wait on
+                // the host tells then.
+                None | Some(Err(Code::NOT_FOUND)) => {
+                    self.spare.push((key.context, event));
+                    return Ok(None);
+                }
+                Some(recorded) => recorded,
+            }
+        } else {
+            driver.record(event, key.context, key.stream)
+        };
+        if let Err(code) = recorded {
+            self.spare.push((key.context, event));
+            return Err(code);
+        }
+        let stream = &mut self.table[id as usize];
+        let seq = stream.now;
+        stream.marks.push_back(Mark { seq, event });
+        stream.now += 1;
+        stream.tagged = false;
+        if stream.marks.len() > 8 {
+            // The newer mark covers what the oldest covers.
+            let oldest = stream.marks.pop_front().expect("more than eight");
+            self.spare.push((key.context, oldest.event));
+        }
+        Ok(Some((seq, event)))
+    }
+
+    fn event<D: Driver>(&mut self, driver: &D, context: Context) -> Result<Event> {
+        match self.spare.iter().rposition(|(owner, _)| *owner == context) {
+            Some(at) => Ok(self.spare.swap_remove(at).1),
+            None => driver.create_event(context),
+        }
+    }
+
+    fn retire(&mut self, id: usize) {
+        let stream = &mut self.table[id];
+        if let Some(mark) = stream.marks.pop_front() {
+            stream.done = stream.done.max(mark.seq);
+            self.spare.push((stream.key.context, mark.event));
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The pool over the model driver: what is lent, to whom, and after which waits.
+
+use super::*;
+use crate::driver::Context;
+use crate::driver::model::Model;
+use crate::units::MIB;
+
+const CONTEXT: Context = Context(1);
+
+fn pool(settings: Settings) -> Pool<Model> {
+    Pool::new(Model::new(64 << 30), 0, settings).unwrap()
+}
+
+fn key(stream: u64) -> StreamKey {
+    StreamKey::new(CONTEXT, Stream(stream), 0)
+}
+
+fn request(bytes: u64, order: Order) -> Request {
+    Request {
+        bytes,
+        align: 512,
+        order,
+        context: CONTEXT,
+        growth: true,
+        graph: false,
+    }
+}
+
+fn on(stream: u64, bytes: u64) -> Request {
+    request(bytes, Order::Stream(key(stream)))
+}
+
+#[test]
+fn a_freed_window_is_lent_again_on_its_stream_without_a_driver_call() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, 64 * MIB)).unwrap();
+    let calls = pool.driver().calls();
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    assert_eq!(pool.alloc(&on(10, 64 * MIB)), Ok(at));
+    assert_eq!(pool.driver().calls(), calls);
+    assert!(pool.driver().waits().is_empty());
+}
+
+#[test]
+fn a_comb_is_stitched_instead_of_grown() {
+    let pool = pool(Settings::default());
+    let teeth: Vec<_> = (0..32)
+        .map(|_| pool.alloc(&on(10, 32 * MIB)).unwrap())
+        .collect();
+    let physical = pool.physical();
+    for at in teeth.iter().step_by(2) {
+        pool.free(*at, Release::Stream(key(10))).unwrap();
+    }
+    pool.alloc(&on(10, 16 * 32 * MIB)).unwrap();
+    assert_eq!(pool.physical(), physical, "only stitching serves this");
+    assert_eq!(pool.idle(), 0);
+}
+
+#[test]
+fn growth_is_the_shortfall_only() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, 64 * MIB)).unwrap();
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    pool.alloc(&on(10, 80 * MIB)).unwrap();
+    assert_eq!(pool.physical(), 80 * MIB);
+}
+
+#[test]
+fn another_address_on_the_same_stream_gets_an_edge_and_the_same_address_none() {
+    let pool = pool(Settings::default());
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    let a = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    let b = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.free(a, Release::Stream(key(10))).unwrap();
+    assert_eq!(pool.alloc(&on(10, 32 * MIB)), Ok(a));
+    assert!(pool.driver().waits().is_empty(), "the address is the same");
+    pool.free(a, Release::Stream(key(10))).unwrap();
+    pool.free(b, Release::Stream(key(10))).unwrap();
+    pool.alloc(&on(10, 64 * MIB)).unwrap();
+    assert_eq!(pool.driver().waits(), [(Stream(10), Stream(10))]);
+    assert_eq!(pool.stats().edges, 1);
+}
+
+#[test]
+fn another_stream_waits_for_the_last_user_or_gets_other_memory() {
+    let pool = pool(Settings {
+        limit: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let at = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    pool.alloc(&on(11, 32 * MIB)).unwrap();
+    assert_eq!(pool.driver().waits(), [(Stream(11), Stream(10))]);
+    assert_eq!(pool.stats().waits, 1);
+}
+
+#[test]
+fn a_request_without_a_stream_never_gets_pending_bytes() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    let other = pool.alloc(&request(32 * MIB, Order::Unknown)).unwrap();
+    assert_eq!(pool.physical(), 64 * MIB, "it grew instead");
+    assert_eq!(pool.stats().pending_bytes, 32 * MIB);
+    pool.free(other, Release::Complete).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), false);
+    pool.alloc(&request(64 * MIB, Order::Unknown)).unwrap();
+    assert_eq!(pool.physical(), 64 * MIB, "both were known complete");
+}
+
+#[test]
+fn at_the_limit_a_request_without_a_stream_waits_on_the_host() {
+    let pool = pool(Settings {
+        limit: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let at = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    pool.alloc(&request(32 * MIB, Order::Unknown)).unwrap();
+    assert!(pool.stats().host_waits > 0);
+    assert_eq!(
+        pool.alloc(&request(32 * MIB, Order::Unknown)),
+        Err(Refusal::Driver(Code::OUT_OF_MEMORY))
+    );
+}
+
+#[test]
+fn growth_forbidden_is_a_refusal_that_changes_nothing() {
+    let pool = pool(Settings::default());
+    let mut asked = on(10, 32 * MIB);
+    asked.growth = false;
+    assert_eq!(pool.alloc(&asked), Err(Refusal::WouldGrow));
+    assert_eq!(pool.physical(), 0);
+    let at = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    assert_eq!(pool.alloc(&asked), Ok(at));
+}
+
+#[test]
+fn graph_memory_waits_for_its_whole_context() {
+    let pool = pool(Settings::default());
+    let asked = Request {
+        graph: true,
+        ..on(10, 32 * MIB)
+    };
+    let at = pool.alloc(&asked).unwrap();
+    pool.driver().hold(CONTEXT, Stream(99), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    pool.alloc(&request(32 * MIB, Order::Unknown)).unwrap();
+    assert_eq!(
+        pool.physical(),
+        64 * MIB,
+        "a replay may still run on any stream"
+    );
+    pool.driver().hold(CONTEXT, Stream(99), false);
+    pool.alloc(&request(32 * MIB, Order::Unknown)).unwrap();
+    assert_eq!(pool.physical(), 64 * MIB);
+}
+
+#[test]
+fn a_frozen_pool_returns_the_sticky_error_and_still_frees() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, MIB)).unwrap();
+    pool.freeze(Code::ILLEGAL_ADDRESS);
+    assert_eq!(
+        pool.alloc(&on(10, MIB)),
+        Err(Refusal::Driver(Code::ILLEGAL_ADDRESS))
+    );
+    assert!(pool.free(at, Release::Complete).is_ok());
+}
+
+#[test]
+fn wrong_frees_are_told_apart() {
+    let pool = pool(Settings::default());
+    for bytes in [1000, 8 * MIB] {
+        let at = pool.alloc(&on(10, bytes)).unwrap();
+        assert_eq!(
+            pool.free(at + 256, Release::Complete),
+            Err(NotOurs::Interior)
+        );
+        assert_eq!(pool.find(at + bytes - 1).unwrap().base, at);
+        assert_eq!(pool.find(at + bytes), None);
+        pool.free(at, Release::Complete).unwrap();
+        assert_eq!(pool.free(at, Release::Complete), Err(NotOurs::Unknown));
+    }
+}
+
+#[test]
+fn trimming_returns_every_idle_byte_and_keeps_what_is_lent() {
+    let pool = pool(Settings::default());
+    let keep = pool.alloc(&on(10, 40 * MIB)).unwrap();
+    let teeth: Vec<_> = (0..8)
+        .map(|_| pool.alloc(&on(10, 16 * MIB)).unwrap())
+        .collect();
+    for at in teeth {
+        pool.free(at, Release::Stream(key(10))).unwrap();
+    }
+    assert_eq!(pool.trim(0), 128 * MIB);
+    assert_eq!((pool.physical(), pool.idle()), (40 * MIB, 0));
+    assert_eq!(pool.find(keep).unwrap().bytes, 40 * MIB);
+    pool.free(keep, Release::Stream(key(10))).unwrap();
+    pool.trim(0);
+    let (_, handles, mappings) = pool.driver().leftovers();
+    assert_eq!((handles, mappings), (0, 0));
+}
+
+#[test]
+fn a_reset_leaves_no_handle_and_no_mapping() {
+    let pool = pool(Settings::default());
+    for bytes in [100, 5 * MIB, 70 * MIB] {
+        pool.alloc(&on(10, bytes)).unwrap();
+    }
+    pool.reset();
+    let (_, handles, mappings) = pool.driver().leftovers();
+    assert_eq!((handles, mappings, pool.physical()), (0, 0, 0));
+    pool.alloc(&on(10, 5 * MIB)).unwrap();
+}
+
+#[test]
+fn the_direct_policy_holds_exactly_what_is_live() {
+    let pool = pool(Settings {
+        policy: Policy::Direct,
+        ..Settings::default()
+    });
+    let at = pool.alloc(&on(10, 5 * MIB)).unwrap();
+    assert_eq!(pool.physical(), 6 * MIB);
+    pool.free(at, Release::Complete).unwrap();
+    assert_eq!(pool.physical(), 0);
+}
+
+/// A long random program, with a failure put into each driver call of it in
+/// turn: every allocation either succeeds or says out of memory, live windows
+/// never overlap, and in the end everything goes back.
+#[test]
+fn a_failure_in_any_driver_call_leaves_the_state_whole() {
+    let calls = run_program(None);
+    for call in 0..calls {
+        run_program(Some(call));
+    }
+}
+
+fn run_program(failing: Option<u64>) -> u64 {
+    let pool = pool(Settings::default());
+    if let Some(call) = failing {
+        pool.driver().fail_at(call, Code::OUT_OF_MEMORY);
+    }
+    let mut live: Vec<(Address, u64)> = Vec::new();
+    let mut seed = 7_u64;
+    for _ in 0..400 {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        if seed >> 62 == 0 && !live.is_empty() {
+            let (at, _) = live.swap_remove((seed >> 40) as usize % live.len());
+            let stream = 10 + (seed >> 33) % 2;
+            pool.free(at, Release::Stream(key(stream))).unwrap();
+            continue;
+        }
+        let bytes = 1 + (seed >> 30) % (1 << (8 + (seed >> 59) % 18));
+        match pool.alloc(&on(10 + (seed >> 50) % 2, bytes)) {
+            Ok(at) => {
+                let apart = |&(a, b): &(u64, u64)| at + bytes <= a || at >= a + b;
+                assert!(live.iter().all(apart));
+                live.push((at, bytes));
+            }
+            Err(refusal) => assert_eq!(refusal, Refusal::Driver(Code::OUT_OF_MEMORY)),
+        }
+        if live.len() > 40 {
+            for (at, _) in live.drain(..20) {
+                pool.free(at, Release::Stream(key(10))).unwrap();
+            }
+        }
+    }
+    for (at, _) in live {
+        pool.free(at, Release::Complete).unwrap();
+    }
+    assert_eq!(pool.stats().live_bytes, 0);
+    assert_eq!(pool.idle(), pool.physical());
+    pool.trim(0);
+    // A failure inside the trim itself may keep one handle.
+    let (_, handles, _) = pool.driver().leftovers();
+    assert!(
+        handles <= 1 && pool.physical() == 0,
+        "{failing:?}: {handles}"
+    );
+    pool.driver().calls()
+}
