@@ -7,8 +7,8 @@
 pub mod config;
 pub mod driver;
 pub mod error;
-#[cfg(feature = "cli")]
 pub mod pool;
 pub mod stats_page;
+#[cfg(feature = "cli")]
 pub mod trace;
 pub mod units;
