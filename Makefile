@@ -1,0 +1,66 @@
+# What one does with this repository. `make run` and `make test` do all their
+# own set-up; nothing is left running and nothing is written outside this tree
+# but what cargo caches. Only `make test` may install a package, as root and
+# where redis-server can be had in no other way.
+
+CARGO ?= cargo
+CC ?= cc
+RELEASE := target/release
+DEBUG := target/debug
+CFLAGS := -std=c11 -O2 -Wall -Wextra
+# Where NVIDIA's toolkit is, for the statically linked example.
+CUDA_HOME ?= /usr/local/cuda
+
+.PHONY: build run test test-gpu bench bench-gpu check check-exports fmt lint doc clean \
+	test-build fragment fragment-static
+
+# The preloaded library is built by itself, so that no feature of the command
+# finds its way into it.
+build:
+	$(CARGO) build --release -p memcuda
+	$(CARGO) build --release -p memcuda-shim
+	$(CARGO) build --release -p memcuda-sim-cuda -p memcuda-sim-cudart
+	sim/install.sh $(RELEASE)
+
+test-build:
+	$(CARGO) build -p memcuda-shim
+	$(CARGO) build -p memcuda-sim-cuda -p memcuda-sim-cudart
+	sim/install.sh $(DEBUG)
+
+# The C example bare and on the pool, a recorded trace, a table of both.
+run: build fragment
+	@examples/run.sh $(RELEASE)
+
+# Everything that needs no GPU.
+test: test-build
+	$(CARGO) test --workspace --no-fail-fast
+
+fragment: examples/fragment.c build
+	$(CC) $(CFLAGS) $< -o $(RELEASE)/fragment -L$(RELEASE)/sim -l:libcudart.so.13
+
+# The same over NVIDIA's runtime, linked statically.
+fragment-static: examples/fragment.c
+	@mkdir -p $(RELEASE)
+	$(CC) $(CFLAGS) $< -o $(RELEASE)/fragment-static \
+		$(CUDA_HOME)/lib64/libcudart_static.a -ldl -lpthread -lrt
+
+bench:
+	$(CARGO) bench -p memcuda
+
+# The symbols of libmemcuda.so are those of the list, no more and no fewer.
+check-exports: build
+	@nm -D --defined-only $(RELEASE)/libmemcuda.so | awk '{ print $$3 }' | LC_ALL=C sort > $(RELEASE)/exports.txt
+	@LC_ALL=C sort shim/exports.txt | diff - $(RELEASE)/exports.txt
+
+fmt:
+	$(CARGO) fmt --all
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+clean:
+	$(CARGO) clean

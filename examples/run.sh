@@ -1,0 +1,79 @@
+#!/bin/sh
+# The C example bare and on the pool, then a recorded trace: what was held
+# before, what is held now. Uses at most 1 GiB of a real GPU if there is one,
+# else the simulated GPU. Called by `make run`.
+set -eu
+release=${1:?usage: run.sh target/release}
+release=$(cd "$release" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+memcuda=$release/memcuda
+out=$release/run
+mkdir -p "$out"
+
+# A field of a JSON line.
+field() {
+    sed -n "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$1" | head -n 1
+}
+
+gib() {
+    awk -v b="$1" 'BEGIN { printf "%.2f GiB", b / 1073741824 }'
+}
+
+runtime() {
+    for directory in "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/lib/x86_64-linux-gnu /usr/lib64; do
+        if [ -e "$directory/libcudart.so.13" ]; then
+            echo "$directory"
+            return
+        fi
+    done
+    # The simulation's runtime calls whatever driver is loaded.
+    mkdir -p "$release/runtime"
+    cp "$release/sim/libcudart.so.13" "$release/runtime/"
+    echo "$release/runtime"
+}
+
+if "$memcuda" doctor --json 2>/dev/null | grep -q '"check":"device","status":"ok"'; then
+    gpu=$("$memcuda" doctor --json | sed -n 's/.*"check":"device","status":"ok","detail":"\([^"]*\)".*/\1/p' | head -n 1)
+    LD_LIBRARY_PATH=$(runtime)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    live=640
+    where="GPU $gpu, at most 1 GiB of it"
+else
+    LD_LIBRARY_PATH=$release/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    MEMCUDA_SIM_MEMORY=1GiB
+    export MEMCUDA_SIM_MEMORY
+    live=896
+    where="simulated GPU of 1 GiB (no real one answers here)"
+fi
+export LD_LIBRARY_PATH
+
+# Runs the example; its last line and status are the row of the table.
+try() {
+    name=$1
+    shift
+    echo "\$ $*"
+    status=0
+    "$@" >"$out/$name" || status=$?
+    cat "$out/$name"
+    [ "$status" -le 1 ] || { echo "the example ended with $status" >&2; exit 1; }
+}
+
+echo "== a C program that fragments memory, on the $where"
+try bare "$release/fragment" $live
+try pool "$memcuda" run -- "$release/fragment" $live
+
+echo "== a recorded PyTorch job (fine-tuning a language model), replayed without a GPU"
+trace=$here/../tests/traces/llm_lora_recompute.csv.zst
+"$memcuda" replay --json --profile native "$trace" >"$out/native.json"
+"$memcuda" replay --json --profile async "$trace" >"$out/async.json"
+peak=$(field "$out/native.json" peak_live_bytes)
+pool=$(field "$out/async.json" peak_physical_bytes)
+live_bytes=$(field "$out/async.json" peak_live_bytes)
+
+held() {
+    sed -n 's/.*, held \([0-9]* MiB\), \([0-9]*\) allocations failed, data \(.*\)/\1, \2 failed, data \3/p' "$1"
+}
+
+echo
+printf '%-34s %-34s %s\n' "" "before" "with memcuda"
+printf '%-34s %-34s %s\n' "C example, $live MiB live: held" "$(held "$out/bare")" "$(held "$out/pool")"
+printf '%-34s %-34s %s\n' "PyTorch trace, $(gib "$live_bytes") live: held" "$(gib "$peak") (torch's own)" "$(gib "$pool") (replayed)"
