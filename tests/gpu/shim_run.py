@@ -1,0 +1,153 @@
+"""Shared by the scripts of the GPU lane: run a program bare or on the pool, in
+its own process with a time limit, and read the pool's counters while it runs.
+"""
+import mmap
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LIBRARY = os.path.join(ROOT, "target/release/libmemcuda.so")
+DEBUG_LIBRARY = os.path.join(ROOT, "target/debug/libmemcuda.so")
+
+# The words of a device block, in the order of src/stats_page.rs, version 1.
+PAGE_VERSION = 1
+COUNTERS = """ordinal live_bytes granted_bytes pending_bytes idle_bytes physical_bytes peak_live_bytes
+peak_physical_bytes requests hits searches stitches growths handles_mapped frees waits edges
+out_of_memory driver_ns chunks foreign_frees""".split()
+
+
+def need_gpu():
+    """Ends the script where there is no GPU: a missing GPU is a failure, not a skip."""
+    try:
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        listing = ""
+    if "GPU 0" not in listing:
+        sys.exit("FAIL: this needs an NVIDIA GPU and its driver; nvidia-smi lists none")
+
+
+def need_library(path=LIBRARY):
+    if not os.path.exists(path):
+        sys.exit(f"FAIL: {path} is missing; build it first (make build)")
+
+
+def read_page(page):
+    """The counters of the first device, or None while there are none."""
+    words = struct.unpack_from("@3904s", page)[0]
+    words = struct.unpack("@488Q", words)
+    if words[0] != int.from_bytes(b"memcuda1", "little"):
+        return None
+    if words[1] != PAGE_VERSION:
+        sys.exit(f"FAIL: statistics page of version {words[1]}, this script reads {PAGE_VERSION}")
+    if words[3] % 2 or not words[4]:
+        return None
+    return dict(zip(COUNTERS, words[8:8 + len(COUNTERS)]))
+
+
+class Page:
+    """Keeps a process's page mapped, so that it can be read after its end."""
+
+    def __init__(self, pid):
+        self.map = None
+        self.pid = pid
+
+    def look(self):
+        if self.map is not None:
+            return True
+        folder = f"/proc/{self.pid}/fd"
+        try:
+            for name in os.listdir(folder):
+                path = os.path.join(folder, name)
+                if "memcuda-stats" in os.readlink(path):
+                    with open(path, "rb") as f:
+                        self.map = mmap.mmap(f.fileno(), 3904, prot=mmap.PROT_READ)
+                    return True
+        except OSError:
+            pass
+        return False
+
+    def counters(self):
+        if self.map is None:
+            return None
+        for _ in range(100):
+            seen = read_page(self.map)
+            if seen:
+                return seen
+            time.sleep(0.001)
+        return None
+
+
+class Result:
+    def __init__(self, status, out, err, counters, seconds):
+        self.status, self.out, self.err = status, out, err
+        self.counters, self.seconds = counters, seconds
+
+    @property
+    def last_line(self):
+        lines = [l for l in self.out.splitlines() if l.strip()]
+        return lines[-1] if lines else ""
+
+    def reason(self):
+        lines = [l for l in self.err.splitlines() if l.strip()]
+        return f"status {self.status}: {lines[-1][:300] if lines else '(no message)'}"
+
+
+def run(command, preload=None, limit=300, **environment):
+    """Runs a command; `preload` is the library or None. A variable set to None
+    is removed. Whoever overruns the limit is killed with all its children and
+    has status 124."""
+    env = dict(os.environ)
+    for name in list(env):
+        if name.startswith("MEMCUDA_") or name in ("LD_PRELOAD", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            del env[name]
+    if preload:
+        env["LD_PRELOAD"] = preload
+    for name, value in environment.items():
+        env.pop(name, None) if value is None else env.__setitem__(name, str(value))
+    begin = time.time()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        child = subprocess.Popen(command, env=env, stdout=out, stderr=err, cwd=ROOT, start_new_session=True)
+        page = Page(child.pid)
+        stop = threading.Event()
+
+        def watch():
+            while not stop.is_set() and not page.look():
+                time.sleep(0.02)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        if preload:
+            watcher.start()
+        try:
+            status = child.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            status = 124
+        stop.set()
+        seconds = time.time() - begin
+        out.seek(0)
+        err.seek(0)
+        return Result(status, out.read(), err.read(), page.counters(), seconds)
+
+
+class Verdicts:
+    """Prints a PASS or FAIL line each and keeps the count."""
+
+    def __init__(self):
+        self.failed = 0
+        self.passed = 0
+
+    def say(self, good, name, detail=""):
+        self.failed += not good
+        self.passed += bool(good)
+        print(f"{'PASS' if good else 'FAIL'} {name}{': ' + detail if detail else ''}", flush=True)
+
+    def finish(self):
+        print(f"{self.passed} passed, {self.failed} failed")
+        sys.exit(1 if self.failed or not self.passed else 0)
