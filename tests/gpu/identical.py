@@ -40,6 +40,7 @@ def train(steps):
     from torch import nn
     from torch.utils.checkpoint import checkpoint
     torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False     # it would hide what poison is there to show
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     torch.manual_seed(7)
     random.seed(7)
