@@ -12,12 +12,13 @@
 //! | 2 | size of the page, in bytes |
 //! | 3 | seqlock: odd while the writer is at work |
 //! | 4 | how many device blocks are in use |
-//! | 8 + 32 d | block of the d-th device: [`Counters`] in order, then zeros |
+//! | 8 + 32 d | block of the d-th device: the fields of [`Counters`], then zeros |
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::pool::Stats;
 
 /// Name of the memfd that holds a page.
 pub const MEMFD_NAME: &str = "memcuda-stats";
@@ -36,82 +37,46 @@ const BLOCK: usize = 32;
 const SEQUENCE: usize = 3;
 const DEVICES: usize = 4;
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters of one device, in the order in which the page has them.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-        #[cfg_attr(feature = "cli", derive(serde::Serialize))]
-        #[repr(C)]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
+const COUNTERS: usize = 2 + Stats::NAMES.len();
 
-        impl Counters {
-            /// Names of the counters, in order.
-            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
-
-            fn to_words(self) -> [u64; COUNTERS] {
-                [$(self.$name),*]
-            }
-
-            fn from_words(words: [u64; COUNTERS]) -> Self {
-                let [$($name),*] = words;
-                Self { $($name),* }
-            }
-        }
-    };
-}
-
-const COUNTERS: usize = size_of::<Counters>() / size_of::<u64>();
-
-counters! {
-    /// Device ordinal, as the process sees it.
-    ordinal,
-    /// Bytes that the program asked for and has not freed.
-    live_bytes,
-    /// Bytes granted for them, rounding included.
-    granted_bytes,
-    /// Freed bytes whose device work is not known complete.
-    pending_bytes,
-    /// Bytes held from the driver and lent to nobody.
-    idle_bytes,
-    /// Bytes of all handles held from the driver.
-    physical_bytes,
-    /// Highest `live_bytes` so far.
-    peak_live_bytes,
-    /// Highest `physical_bytes` so far.
-    peak_physical_bytes,
-    /// Allocations asked for.
-    requests,
-    /// Requests served with no driver call but event operations.
-    hits,
-    /// Requests that searched the stitches.
-    searches,
-    /// Stitches built.
-    stitches,
-    /// Requests for which physical memory was created.
-    growths,
-    /// Handles mapped.
-    handles_mapped,
-    /// Frees.
-    frees,
-    /// Waits on the host for the device.
-    waits,
-    /// Orderings of one stream behind another.
-    edges,
-    /// Requests answered with out-of-memory.
-    out_of_memory,
-    /// Nanoseconds spent in driver calls.
-    driver_ns,
-    /// Chunks held now.
-    chunks,
-    /// Frees of addresses that are not the pool's, passed to the driver.
-    foreign_frees,
-}
-
-const _: () = assert!(COUNTERS == 21 && COUNTERS <= BLOCK);
-const _: () = assert!(size_of::<Counters>() == COUNTERS * size_of::<u64>());
+const _: () = assert!(COUNTERS <= BLOCK);
 const _: () = assert!(BYTES == 3904 && BYTES <= 4096);
+
+/// The counters of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Device ordinal, as the process sees it.
+    pub ordinal: u64,
+    /// Frees of addresses that are not the pool's, passed to the driver.
+    pub foreign_frees: u64,
+    /// The pool's own counters.
+    pub pool: Stats,
+}
+
+impl Counters {
+    /// Every counter with its name, in the order of the page.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = ["ordinal", "foreign_frees"].iter().chain(Stats::NAMES);
+        names.copied().zip(self.to_words())
+    }
+
+    fn to_words(self) -> [u64; COUNTERS] {
+        let mut words = [self.ordinal; COUNTERS];
+        words[1] = self.foreign_frees;
+        words[2..].copy_from_slice(&self.pool.values());
+        words
+    }
+
+    fn from_words(words: &[u64]) -> Self {
+        let mut pool = Stats::default().values();
+        pool.copy_from_slice(&words[2..COUNTERS]);
+        Self {
+            ordinal: words[0],
+            foreign_frees: words[1],
+            pool: Stats::from_values(pool),
+        }
+    }
+}
 
 /// The one writer of a page.
 pub struct Writer {
@@ -208,10 +173,7 @@ fn fetch(
 }
 
 fn decode(words: &[u64; WORDS]) -> Vec<Counters> {
-    let device = |d| {
-        let words = &words[block(d)..block(d) + COUNTERS];
-        Counters::from_words(words.try_into().expect("a block holds every counter"))
-    };
+    let device = |d| Counters::from_words(&words[block(d)..]);
     (0..words[DEVICES] as usize).map(device).collect()
 }
 
@@ -230,28 +192,36 @@ mod tests {
         Ok(BYTES)
     }
 
+    fn counters(ordinal: u64, live_bytes: u64) -> Counters {
+        let (mut pool, foreign_frees) = (Stats::default(), live_bytes);
+        pool.live_bytes = live_bytes;
+        pool.chunks = live_bytes;
+        Counters {
+            ordinal,
+            foreign_frees,
+            pool,
+        }
+    }
+
     #[test]
     fn what_is_published_is_read() {
         let page = page();
         let writer = Writer::new(page);
         assert_eq!(read(|b| copy(page, b)), Ok(vec![]));
-        let second = Counters {
-            ordinal: 1,
-            foreign_frees: 7,
-            ..Counters::default()
-        };
-        let first = Counters {
-            live_bytes: 5,
-            ..Counters::default()
-        };
-        writer.publish(&second);
-        writer.publish(&first);
-        let second = Counters {
-            peak_live_bytes: 9,
-            ..second
-        };
-        writer.publish(&second);
-        assert_eq!(read(|b| copy(page, b)), Ok(vec![second, first]));
+        writer.publish(&counters(1, 7));
+        writer.publish(&counters(0, 5));
+        writer.publish(&counters(1, 9));
+        let expected = vec![counters(1, 9), counters(0, 5)];
+        assert_eq!(read(|b| copy(page, b)), Ok(expected));
+    }
+
+    #[test]
+    fn a_change_of_the_counters_is_another_version() {
+        let names: Vec<&str> = Counters::default().fields().map(|(name, _)| name).collect();
+        let known = "ordinal foreign_frees live_bytes granted_bytes pending_bytes idle_bytes \
+            physical_bytes peak_live_bytes peak_physical_bytes requests hits searches stitches \
+            growths handles_mapped frees waits edges host_waits out_of_memory driver_ns chunks";
+        assert_eq!((VERSION, names.join(" ")), (1, known.to_owned()));
     }
 
     #[test]
@@ -261,20 +231,21 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for n in 0..20_000 {
-                    writer.publish(&Counters {
-                        live_bytes: n,
-                        foreign_frees: n,
-                        ..Counters::default()
-                    });
+                    writer.publish(&counters(0, n));
                     if n % 8 == 0 {
                         std::thread::sleep(std::time::Duration::from_micros(1));
                     }
                 }
             });
-            for _ in 0..500 {
-                for seen in read(|b| copy(page, b)).unwrap_or_default() {
-                    assert_eq!(seen.live_bytes, seen.foreign_frees);
+            let mut seen = 0;
+            while seen < 500 {
+                let Ok(devices) = read(|b| copy(page, b)) else {
+                    continue;
+                };
+                for device in devices {
+                    assert_eq!(device, counters(0, device.pool.live_bytes));
                 }
+                seen += 1;
             }
         });
     }

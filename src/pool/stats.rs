@@ -16,6 +16,12 @@ macro_rules! counters {
             pub fn values(&self) -> [u64; Self::NAMES.len()] {
                 [$(self.$name),*]
             }
+
+            /// The snapshot with these counters, in the order of [`Stats::NAMES`].
+            pub fn from_values(values: [u64; Self::NAMES.len()]) -> Self {
+                let [$($name),*] = values;
+                Self { $($name),* }
+            }
         }
     };
 }

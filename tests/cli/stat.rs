@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memcuda::pool::Stats;
 use memcuda::stats_page::{self, Counters, MEMFD_NAME, WORDS, Writer};
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -46,12 +47,14 @@ impl Drop for Shown {
 }
 
 fn counters() -> Counters {
+    let mut pool = Stats::default();
+    pool.live_bytes = 3 << 30;
+    pool.physical_bytes = 4 << 30;
+    pool.requests = 1000;
+    pool.hits = 995;
     Counters {
         ordinal: 1,
-        live_bytes: 3 << 30,
-        physical_bytes: 4 << 30,
-        requests: 1000,
-        hits: 995,
+        pool,
         ..Counters::default()
     }
 }
@@ -63,7 +66,7 @@ fn a_page_is_shown_with_every_counter() {
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let devices = objects(&output, "stat");
     assert_eq!(devices.len(), 2);
-    for name in Counters::NAMES {
+    for (name, _) in counters().fields() {
         assert!(devices[1][name].is_u64(), "{name}");
     }
     assert_eq!(devices[1]["ordinal"], 1);
@@ -81,6 +84,7 @@ fn a_page_is_shown_with_every_counter() {
         "handles_mapped",
         "frees",
         "waits",
+        "host_waits",
         "edges",
         "out_of_memory",
         "chunks",

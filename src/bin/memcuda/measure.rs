@@ -154,8 +154,8 @@ impl Pages {
             .filter(|page| process::is_alive(page.pid));
         let counters = alive.flat_map(|page| page.read().unwrap_or_default());
         let now = counters.fold(Peaks::default(), |sum, c| Peaks {
-            physical: sum.physical + c.physical_bytes,
-            live: sum.live + c.live_bytes,
+            physical: sum.physical + c.pool.physical_bytes,
+            live: sum.live + c.pool.live_bytes,
         });
         self.together.physical = self.together.physical.max(now.physical);
         self.together.live = self.together.live.max(now.live);
@@ -168,8 +168,8 @@ impl Pages {
         let own = |page: &Page| {
             let counters = page.read().unwrap_or_default();
             let peaks = counters.iter().fold(Peaks::default(), |sum, c| Peaks {
-                physical: sum.physical + c.peak_physical_bytes,
-                live: sum.live + c.peak_live_bytes,
+                physical: sum.physical + c.pool.peak_physical_bytes,
+                live: sum.live + c.pool.peak_live_bytes,
             });
             which(&peaks)
         };

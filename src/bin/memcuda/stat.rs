@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{anyhow, bail};
 use memcuda::stats_page::Counters;
 use memcuda::units::show_bytes;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::output::{self, Table};
 use crate::process::{self, Page};
@@ -31,11 +31,15 @@ pub struct Arguments {
 struct Device {
     pid: u32,
     command: String,
-    #[serde(flatten)]
+    #[serde(flatten, serialize_with = "by_name")]
     counters: Counters,
 }
 
-pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+fn by_name<S: Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counters.fields())
+}
+
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let pages = match arguments.pid {
         Some(pid) => vec![page_of(pid)?],
         None => all_pages(),
@@ -70,7 +74,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn page_of(pid: u32) -> Result<Page> {
+fn page_of(pid: u32) -> anyhow::Result<Page> {
     let page = process::page(pid).map_err(|error| anyhow!("process {pid}: {error}"))?;
     page.ok_or_else(|| {
         anyhow!(
@@ -90,7 +94,7 @@ fn all_pages() -> Vec<Page> {
         .collect()
 }
 
-fn print(devices: &[Device]) -> Result<()> {
+fn print(devices: &[Device]) -> anyhow::Result<()> {
     let mut table = Table::new(&[
         "process",
         "device",
@@ -104,24 +108,20 @@ fn print(devices: &[Device]) -> Result<()> {
         "hits",
         "driver time",
     ]);
-    for Device {
-        pid,
-        command,
-        counters: c,
-    } in devices
-    {
+    for device in devices {
+        let pool = &device.counters.pool;
         table.row(vec![
-            format!("{pid} {command}"),
-            c.ordinal.to_string(),
-            show_bytes(c.live_bytes),
-            show_bytes(c.pending_bytes),
-            show_bytes(c.idle_bytes),
-            show_bytes(c.physical_bytes),
-            show_bytes(c.peak_live_bytes),
-            show_bytes(c.peak_physical_bytes),
-            c.requests.to_string(),
-            share(c.hits, c.requests),
-            format!("{:.3} s", c.driver_ns as f64 / 1e9),
+            format!("{} {}", device.pid, device.command),
+            device.counters.ordinal.to_string(),
+            show_bytes(pool.live_bytes),
+            show_bytes(pool.pending_bytes),
+            show_bytes(pool.idle_bytes),
+            show_bytes(pool.physical_bytes),
+            show_bytes(pool.peak_live_bytes),
+            show_bytes(pool.peak_physical_bytes),
+            pool.requests.to_string(),
+            share(pool.hits, pool.requests),
+            format!("{:.3} s", pool.driver_ns as f64 / 1e9),
         ]);
     }
     table.print()
