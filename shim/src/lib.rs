@@ -1,1 +1,35 @@
-//! libmemcuda.so.
+//! libmemcuda.so: preloaded into a program, it serves the program's CUDA
+//! memory from the stitching pool of `memcuda`.
+//!
+//! It acts on nothing before `cuInit` has succeeded but lookups, keeps every
+//! symbol of CUDA out of its own dependencies, and hands what it does not know
+//! to the real driver unchanged. `exports.txt` lists what it exports.
+
+#![allow(
+    non_snake_case,
+    non_upper_case_globals,
+    reason = "exported symbols have the names that CUDA gave them"
+)]
+
+pub mod asm;
+mod boundary;
+mod calls;
+mod captures;
+mod device;
+mod engine;
+mod environment;
+mod fork;
+#[macro_use]
+mod hook;
+mod hooks;
+mod log;
+mod lookup;
+mod modules;
+mod page;
+mod resolve;
+mod substitute;
+mod tags;
+mod threads;
+mod thunks;
+mod torch;
+mod track;

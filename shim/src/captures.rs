@@ -1,0 +1,74 @@
+//! The stream captures under way in this process: while there are any, nothing
+//! synchronises a context, and memory that a graph may replay on is marked.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use memcuda_core::driver::{Code, Stream};
+use memcuda_core::pool::CAPTURES;
+
+use crate::threads;
+
+/// The stream on which a capture began; a thread's own default stream has the
+/// same handle in every thread, so the thread's number goes with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    stream: Stream,
+    thread: u64,
+}
+
+impl Origin {
+    /// A stream of the calling thread.
+    pub fn of(stream: Stream) -> Self {
+        let own = stream == Stream::PER_THREAD;
+        let thread = if own { threads::number() } else { 0 };
+        Self { stream, thread }
+    }
+}
+
+/// The streams whose capture was begun and has not ended.
+#[derive(Default)]
+pub struct Captures {
+    origins: Mutex<Vec<Origin>>,
+    count: AtomicUsize,
+}
+
+impl Captures {
+    /// Is any capture under way?
+    pub fn any(&self) -> bool {
+        self.count.load(Ordering::Acquire) != 0
+    }
+
+    /// Begins a capture of this stream by `real`, while no pool does anything
+    /// that would end it.
+    pub fn begin(&self, origin: Origin, real: impl FnOnce() -> Code) -> Code {
+        let beginning = CAPTURES.begin();
+        let code = real();
+        if code == Code::SUCCESS && self.began(origin) {
+            beginning.succeeded();
+        }
+        code
+    }
+
+    /// Notes a capture; true if it was not known.
+    fn began(&self, origin: Origin) -> bool {
+        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = !origins.contains(&origin);
+        if fresh {
+            origins.push(origin);
+        }
+        self.count.store(origins.len(), Ordering::Release);
+        fresh
+    }
+
+    /// The capture of this stream, if one is known, is over.
+    pub fn ended(&self, origin: Origin) {
+        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = origins.len();
+        origins.retain(|&known| known != origin);
+        self.count.store(origins.len(), Ordering::Release);
+        if origins.len() != before {
+            CAPTURES.ended();
+        }
+    }
+}

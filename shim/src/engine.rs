@@ -1,0 +1,203 @@
+//! The state of the library in this process, and its start: in the `cuInit`
+//! hook, after the real `cuInit` succeeded. Until then, and wherever it cannot
+//! start, every hook is the real function.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+
+use memcuda_core::config::{Config, Policy};
+use memcuda_core::driver::real::Real;
+use memcuda_core::driver::{Address, Context, Stream};
+use memcuda_core::pool::StreamKey;
+
+use crate::calls::Calls;
+use crate::captures::Captures;
+use crate::device::Device;
+use crate::page::Page;
+use crate::track::Track;
+use crate::{boundary, environment, fork, log, resolve, substitute, threads};
+
+static STATE: AtomicU8 = AtomicU8::new(UNSTARTED);
+static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
+static TAKES_WORK: AtomicBool = AtomicBool::new(true);
+
+/// `cuInit` has not succeeded yet.
+const UNSTARTED: u8 = 0;
+/// One thread is starting the engine.
+const STARTING: u8 = 1;
+/// Hooks do their work.
+const RUNNING: u8 = 2;
+/// Hooks are the real functions, for good: disabled, unusable driver, wrong
+/// settings, or a forked child.
+const ASIDE: u8 = 3;
+
+/// Everything that the hooks share. Made once, never freed.
+pub struct Engine {
+    /// The settings of this process.
+    pub config: Config,
+    /// The driver, as the pool uses it.
+    pub driver: Real,
+    /// The driver, as the hooks use it.
+    pub calls: Calls,
+    /// The devices by ordinal.
+    pub devices: Vec<Device>,
+    /// The stream captures under way.
+    pub captures: Captures,
+    /// The books of `MEMCUDA_POLICY=track`.
+    track: Track,
+    /// The statistics page.
+    pub page: &'static Page,
+}
+
+/// The engine, while hooks do their work.
+pub fn running() -> Option<&'static Engine> {
+    if STATE.load(Ordering::Acquire) != RUNNING {
+        return None;
+    }
+    // SAFETY: published before the state, never freed.
+    unsafe { ENGINE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Starts the engine, once; later calls do nothing. Call after `cuInit`.
+pub fn start() {
+    let begun = STATE.compare_exchange(UNSTARTED, STARTING, Ordering::AcqRel, Ordering::Acquire);
+    if begun.is_err() {
+        return;
+    }
+    let state = boundary::or_else(
+        || match Engine::new() {
+            Some(engine) => {
+                ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
+                RUNNING
+            }
+            None => ASIDE,
+        },
+        || ASIDE,
+    );
+    STATE.store(state, Ordering::Release);
+}
+
+/// Turns every hook into the real function: in a forked child.
+pub fn leave_alone() {
+    STATE.store(ASIDE, Ordering::Release);
+}
+
+/// After an internal error: new memory comes from the real driver, what was
+/// lent is still taken back.
+pub fn stop_taking_work() {
+    TAKES_WORK.store(false, Ordering::Release);
+}
+
+impl Engine {
+    fn new() -> Option<Self> {
+        if substitute::disabled() {
+            return None;
+        }
+        let config = match Config::read(environment::variable) {
+            Ok(config) if config.disable => return None,
+            Ok(config) => config,
+            Err(error) => {
+                log::configure(&Config::default());
+                crate::log!(Error, "{error}; running on the plain driver");
+                return None;
+            }
+        };
+        log::configure(&config);
+        boundary::quiet_panics();
+        boundary::planted_panic("start");
+        let handle = resolve::driver();
+        let lookup = |name: &std::ffi::CStr| resolve::symbol(handle, name);
+        // SAFETY: the handle is the driver's and is never closed.
+        let tables =
+            unsafe { Calls::resolve(&lookup).and_then(|c| Ok((c, Real::resolve(&lookup)?))) };
+        let (calls, driver) = match tables {
+            Ok(tables) => tables,
+            Err(symbol) => {
+                crate::log!(
+                    Warn,
+                    "this driver has no {symbol}; running on the plain driver"
+                );
+                return None;
+            }
+        };
+        crate::log!(Info, "started; entry points: {:?}", substitute::probe());
+        fork::watch();
+        Some(Self {
+            devices: Device::all(&calls),
+            captures: Captures::default(),
+            track: Track::default(),
+            page: Box::leak(Box::new(match config.stats {
+                true => Page::new(),
+                false => Page::none(),
+            })),
+            config,
+            driver,
+            calls,
+        })
+    }
+
+    /// Does the pool still lend? Not after an internal error, and not under
+    /// `MEMCUDA_POLICY=track`.
+    pub fn lends(&self) -> bool {
+        self.config.policy != Policy::Track && TAKES_WORK.load(Ordering::Acquire)
+    }
+
+    /// The current context and its device.
+    pub fn current(&self) -> Option<(Context, &Device)> {
+        let context = self.calls.current()?;
+        let handle = self.calls.current_device()?;
+        Some((context, self.by_handle(handle)?))
+    }
+
+    /// The context of a stream and its device.
+    pub fn of_stream(&self, stream: Stream) -> Option<(Context, &Device)> {
+        let context = self.calls.context_of(stream)?;
+        let handle = self.calls.within(context, || self.calls.current_device());
+        Some((context, self.by_handle(handle.ok()??)?))
+    }
+
+    /// The device of a driver's handle (`CUdevice`).
+    pub fn by_handle(&self, handle: i32) -> Option<&Device> {
+        self.devices.iter().find(|device| device.handle == handle)
+    }
+
+    /// The device in whose pool an address lies.
+    pub fn owner(&self, address: Address) -> Option<&Device> {
+        self.devices
+            .iter()
+            .find(|device| device.made().is_some_and(|pool| pool.contains(address)))
+    }
+
+    /// A stream's identity for the pool, on the calling thread.
+    pub fn key(&self, context: Context, stream: Stream) -> StreamKey {
+        let own = stream == Stream::PER_THREAD;
+        StreamKey::new(context, stream, if own { threads::number() } else { 0 })
+    }
+
+    /// The plain driver gave memory out; counted under `MEMCUDA_POLICY=track`.
+    pub fn plain_allocated(&self, address: Address, bytes: u64) {
+        if self.config.policy == Policy::Track
+            && let Some((_, device)) = self.current()
+        {
+            let totals = self.track.allocated(device.ordinal, address, bytes);
+            self.page.publish(device.ordinal, &totals, 0);
+        }
+    }
+
+    /// The plain driver took memory back.
+    pub fn plain_freed(&self, address: Address) {
+        if self.config.policy != Policy::Track {
+            if let Some((_, device)) = self.current() {
+                device.count_foreign_free();
+            }
+        } else if let Some((device, totals)) = self.track.freed(address) {
+            self.page.publish(device, &totals, 0);
+        }
+    }
+
+    /// Gives idle memory of every device back to the driver; bytes released.
+    pub fn trim(&self) -> u64 {
+        let pools = self.devices.iter().filter_map(Device::made);
+        pools.map(|pool| pool.trim(0)).sum()
+    }
+}

@@ -1,0 +1,16 @@
+//! A forked child is left alone: CUDA does not survive a fork, so in a child of
+//! a process in which the engine ran every hook is the real function.
+
+use crate::engine;
+
+unsafe extern "C" fn in_child() {
+    engine::leave_alone();
+}
+
+/// Registers the handler; at the start of the engine only, so that programs
+/// without CUDA, and children forked before it, are not touched.
+pub fn watch() {
+    // SAFETY: the handler is a function of this library, which is never
+    // unloaded, and only stores an atomic.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}

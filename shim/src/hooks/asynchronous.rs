@@ -1,0 +1,187 @@
+//! Stream-ordered allocation and free. Served here while the device's current
+//! memory pool is its default one; inside a stream capture they are the
+//! driver's own (they make graph nodes).
+
+use memcuda_core::driver::{Address, Code, Context, Stream};
+use memcuda_core::pool::{Order, Release, Request};
+
+use super::foreign::with_room;
+use super::memory::{base_alignment, overrun, refusal};
+use crate::boundary::planted_panic;
+use crate::calls::MemPool;
+use crate::device::Device;
+use crate::engine::Engine;
+
+crate::hooks! {
+    /// `cuMemAllocAsync`.
+    cuMemAllocAsync ["cuMemAllocAsync" since 11020] (
+        out: *mut Address, bytes: usize, stream: Stream,
+    ) |real, engine| {
+        let plain = || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(out, bytes, stream) }
+        };
+        allocate(engine, out, bytes, legacy(stream), None, plain)
+    }
+
+    /// `cuMemAllocAsync` whose default stream is the thread's own.
+    cuMemAllocAsync_ptsz ["cuMemAllocAsync" since 11020 per_thread] (
+        out: *mut Address, bytes: usize, stream: Stream,
+    ) |real, engine| {
+        let plain = || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(out, bytes, stream) }
+        };
+        allocate(engine, out, bytes, per_thread(stream), None, plain)
+    }
+
+    /// `cuMemAllocFromPoolAsync`; served here for a device's default pool.
+    cuMemAllocFromPoolAsync ["cuMemAllocFromPoolAsync" since 11020] (
+        out: *mut Address, bytes: usize, pool: MemPool, stream: Stream,
+    ) |real, engine| {
+        let plain = || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(out, bytes, pool, stream) }
+        };
+        allocate(engine, out, bytes, legacy(stream), Some(pool), plain)
+    }
+
+    /// `cuMemAllocFromPoolAsync` whose default stream is the thread's own.
+    cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" since 11020 per_thread] (
+        out: *mut Address, bytes: usize, pool: MemPool, stream: Stream,
+    ) |real, engine| {
+        let plain = || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(out, bytes, pool, stream) }
+        };
+        allocate(engine, out, bytes, per_thread(stream), Some(pool), plain)
+    }
+
+    /// `cuMemFreeAsync`.
+    cuMemFreeAsync ["cuMemFreeAsync" since 11020] (
+        address: Address, stream: Stream,
+    ) |real, engine| {
+        let plain = || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(address, stream) }
+        };
+        free(engine, address, legacy(stream), plain)
+    }, panicked { Code::SUCCESS }
+
+    /// `cuMemFreeAsync` whose default stream is the thread's own.
+    cuMemFreeAsync_ptsz ["cuMemFreeAsync" since 11020 per_thread] (
+        address: Address, stream: Stream,
+    ) |real, engine| {
+        let plain = || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(address, stream) }
+        };
+        free(engine, address, per_thread(stream), plain)
+    }, panicked { Code::SUCCESS }
+}
+
+/// A stream argument of the plain spelling: 0 is the legacy default stream.
+pub fn legacy(stream: Stream) -> Stream {
+    if stream.0 == 0 {
+        Stream::LEGACY
+    } else {
+        stream
+    }
+}
+
+/// A stream argument of the `_ptsz` spelling: 0 is the thread's own default.
+pub fn per_thread(stream: Stream) -> Stream {
+    if stream.0 == 0 {
+        Stream::PER_THREAD
+    } else {
+        stream
+    }
+}
+
+fn allocate(
+    engine: &Engine,
+    out: *mut Address,
+    bytes: usize,
+    stream: Stream,
+    from: Option<MemPool>,
+    real: impl Fn() -> Code,
+) -> Code {
+    planted_panic("cuMemAllocAsync");
+    if out.is_null() || bytes == 0 {
+        return real();
+    }
+    if !engine.lends() {
+        let code = real();
+        if code == Code::SUCCESS {
+            // SAFETY: the real call has just written it.
+            engine.plain_allocated(unsafe { *out }, bytes as u64);
+        }
+        return code;
+    }
+    let Some((context, device)) = served(engine, stream, from) else {
+        return with_room(engine, real);
+    };
+    let Some(pool) = device.pool(engine) else {
+        return real();
+    };
+    let bytes = bytes as u64;
+    let request = Request {
+        bytes,
+        align: base_alignment(bytes),
+        order: Order::Stream(engine.key(context, stream)),
+        context,
+        growth: true,
+        graph: false,
+    };
+    match pool.alloc(&request) {
+        Ok(address) => {
+            // SAFETY: not null, and the program's to write, by its call.
+            unsafe { *out = address };
+            Code::SUCCESS
+        }
+        Err(refused) => refusal(refused),
+    }
+}
+
+/// The context and device that serve a request, if the pool may: the stream is
+/// not capturing, and the memory pool asked for is the device's default one.
+fn served(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Option<(Context, &Device)> {
+    let calls = &engine.calls;
+    if engine.captures.any() && calls.captures(stream) {
+        return None;
+    }
+    let (context, device) = engine.of_stream(stream)?;
+    let default = match from {
+        Some(pool) => device.default_mem_pool(calls) == Some(pool),
+        None => device.uses_default_mem_pool(calls),
+    };
+    default.then_some((context, device))
+}
+
+fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Code) -> Code {
+    let Some(device) = engine.owner(address) else {
+        let code = real();
+        if code == Code::SUCCESS {
+            engine.plain_freed(address);
+        }
+        return code;
+    };
+    if engine.captures.any() && engine.calls.captures(stream) {
+        // In a graph only memory of that graph can be freed: the driver says so.
+        return real();
+    }
+    let pool = device.made().expect("the owner of an address has a pool");
+    planted_panic("cuMemFreeAsync");
+    let Some(context) = engine.calls.context_of(stream) else {
+        return real();
+    };
+    match pool.free(address, Release::Stream(engine.key(context, stream))) {
+        Ok(freed) => {
+            if freed.overrun {
+                overrun(&freed);
+            }
+            Code::SUCCESS
+        }
+        Err(_) => Code::INVALID_VALUE,
+    }
+}

@@ -1,0 +1,229 @@
+//! `cuMemAlloc` and `cuMemFree`, where every cudaMalloc and cudaFree arrives.
+//! Neither names a stream: memory is lent for use on any, and a free waits as
+//! the driver's does, except for a caller that is known not to rely on it.
+
+use memcuda_core::config::Free;
+use memcuda_core::driver::real::Real;
+use memcuda_core::driver::{Address, Code};
+use memcuda_core::pool::{BlockInfo, Order, Pool, Refusal, Release, Request};
+use memcuda_core::units::MIB;
+
+use crate::boundary::{self, planted_panic};
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::hook::{ABSENT, Hook};
+use crate::modules::Module;
+use crate::{tags, torch};
+
+crate::slot! { cuMemAlloc_v2 ["cuMemAlloc" since 3020] Allocate }
+crate::slot! { cuMemFree_v2 ["cuMemFree" since 3020] Free }
+
+/// The hooks of this family.
+pub static HOOKS: &[&Hook] = &[&cuMemAlloc_v2::HOOK, &cuMemFree_v2::HOOK];
+
+type RealAllocate = unsafe extern "C" fn(*mut Address, usize) -> Code;
+type RealFree = unsafe extern "C" fn(Address) -> Code;
+
+/// `cuMemAlloc_v2`, for programs that link to it.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAlloc_v2(out: *mut Address, bytes: usize) -> Code {
+    // SAFETY: the program's own call.
+    unsafe { allocate(Module::DIRECT, out, bytes) }
+}
+
+/// `cuMemFree_v2`, for programs that link to it.
+///
+/// # Safety
+/// As for the driver's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemFree_v2(address: Address) -> Code {
+    // SAFETY: the program's own call.
+    unsafe { free(Module::DIRECT, address) }
+}
+
+/// `cuMemAlloc_v2`, called through the table of a module.
+///
+/// # Safety
+/// As for the driver's function.
+pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code {
+    let real = cuMemAlloc_v2::HOOK.real();
+    if real.is_null() {
+        return ABSENT;
+    }
+    // SAFETY: the driver's function of this name has this signature; the call
+    // is the program's own.
+    let real = || unsafe { std::mem::transmute::<_, RealAllocate>(real)(out, bytes) };
+    boundary::enter(
+        |engine| {
+            let tag = tags::take();
+            planted_panic("cuMemAlloc");
+            if out.is_null() || bytes == 0 {
+                return real();
+            }
+            let plain = || torch::plain_alloc(&tag, module, None, bytes as u64, real);
+            if !engine.lends() {
+                let code = plain();
+                if code == Code::SUCCESS {
+                    // SAFETY: the real call has just written it.
+                    engine.plain_allocated(unsafe { *out }, bytes as u64);
+                }
+                return code;
+            }
+            match lend(engine, bytes as u64, &tag, module) {
+                Some(Ok(address)) => {
+                    // SAFETY: not null, and the program's to write, by its call.
+                    unsafe { *out = address };
+                    Code::SUCCESS
+                }
+                Some(Err(code)) => code,
+                None => plain(),
+            }
+        },
+        real,
+        // Where the engine never started, torch may still have been told to
+        // count on an answer from here.
+        || torch::plain_alloc(&tags::take(), module, None, bytes as u64, real),
+    )
+}
+
+/// Memory from the current device's pool; `None` where there is none.
+fn lend(
+    engine: &Engine,
+    bytes: u64,
+    tag: &tags::Tag,
+    module: Module,
+) -> Option<Result<Address, Code>> {
+    let (context, device) = engine.current()?;
+    let pool = device.pool(engine)?;
+    let request = Request {
+        bytes,
+        align: base_alignment(bytes),
+        order: Order::Unknown,
+        context,
+        growth: true,
+        graph: engine.captures.any(),
+    };
+    let result = match torch::identify(tag, module, device.ordinal, bytes) {
+        Some(call) => torch::alloc(pool, request, &call),
+        None => pool.alloc(&request),
+    };
+    Some(result.map_err(refusal))
+}
+
+/// As a `cuMemAlloc` that nobody is known to have made.
+pub fn lend_unidentified(engine: &Engine, bytes: u64) -> Option<Result<Address, Code>> {
+    lend(engine, bytes, &tags::take(), Module::OTHER)
+}
+
+/// The code that a refused request gets.
+pub fn refusal(refusal: Refusal) -> Code {
+    match refusal {
+        Refusal::WouldGrow => Code::OUT_OF_MEMORY,
+        Refusal::Driver(code) => code,
+    }
+}
+
+/// How the driver aligns the base of an allocation, in bytes: programs register
+/// and export large ones and count on it.
+pub fn base_alignment(bytes: u64) -> u64 {
+    if bytes >= 2 * MIB { 2 * MIB } else { 512 }
+}
+
+/// `cuMemFree_v2`, called through the table of a module.
+///
+/// # Safety
+/// As for the driver's function.
+pub unsafe fn free(module: Module, address: Address) -> Code {
+    let real = cuMemFree_v2::HOOK.real();
+    if real.is_null() {
+        return ABSENT;
+    }
+    // SAFETY: the driver's function of this name has this signature; the call
+    // is the program's own.
+    let real = || unsafe { std::mem::transmute::<_, RealFree>(real)(address) };
+    boundary::enter(
+        |engine| {
+            let tag = tags::take();
+            let Some(device) = engine.owner(address) else {
+                let code = real();
+                if code == Code::SUCCESS {
+                    engine.plain_freed(address);
+                }
+                return code;
+            };
+            take_back(engine, device, address, &tag, module)
+        },
+        // The memory may be half taken back: it stays lost, never the driver's.
+        || Code::SUCCESS,
+        real,
+    )
+}
+
+fn take_back(
+    engine: &Engine,
+    device: &Device,
+    address: Address,
+    tag: &tags::Tag,
+    module: Module,
+) -> Code {
+    let pool = device.made().expect("the owner of an address has a pool");
+    let Some(block) = pool.find(address).filter(|block| block.base == address) else {
+        return Code::INVALID_VALUE;
+    };
+    planted_panic("cuMemFree");
+    let of_torch = torch::identify_free(tag, module, address);
+    let release = match (engine.config.free, block.order) {
+        (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch => Release::Stream(key),
+        (Free::Ordered, _) => Release::Unknown,
+        _ => match finish(pool, &block) {
+            Ok(release) => release,
+            Err(code) => return failed_free(pool, address, code),
+        },
+    };
+    match pool.free(address, release) {
+        Ok(freed) => {
+            if freed.overrun {
+                overrun(&freed);
+            }
+            if of_torch {
+                torch::on_free(block.bytes);
+            }
+            Code::SUCCESS
+        }
+        Err(_) => Code::INVALID_VALUE,
+    }
+}
+
+/// Says that a program wrote behind its allocation (`MEMCUDA_DEBUG=canary`).
+pub fn overrun(block: &BlockInfo) {
+    crate::log!(
+        Error,
+        "{} bytes at {:#x}: the guard words behind them were overwritten before they were freed",
+        block.bytes,
+        block.base
+    );
+}
+
+/// Waits for the work of the block's context, as the driver's free does. While
+/// anything captures, such a wait would end the capture: then the pool must
+/// find out later that the work is done.
+fn finish(pool: &Pool<Real>, block: &BlockInfo) -> Result<Release, Code> {
+    match pool.synchronize(block.context)? {
+        true => Ok(Release::Complete),
+        false => Ok(Release::Unknown),
+    }
+}
+
+/// The wait failed: the error is the context's, and the driver's own free
+/// would answer it. The block is given up all the same, never to be lent while
+/// the context is broken.
+fn failed_free(pool: &Pool<Real>, address: Address, code: Code) -> Code {
+    if code.is_sticky() {
+        pool.freeze(code);
+    }
+    let _ = pool.free(address, Release::Unknown);
+    code
+}

@@ -1,0 +1,39 @@
+//! The hooks, one file per family, and the list of them all. To add one,
+//! declare it with [`hooks!`](crate::hooks!) in its family's file: that makes
+//! the exported symbol, the substitution and the slot of the real function.
+//! Then add its symbol to `exports.txt`.
+
+pub mod asynchronous;
+pub mod contexts;
+pub mod errors;
+pub mod foreign;
+pub mod ipc;
+pub mod memory;
+pub mod pitch;
+pub mod pointers;
+pub mod pools;
+pub mod query;
+pub mod start;
+pub mod streams;
+
+use crate::hook::Hook;
+
+/// Every hook.
+pub fn all() -> impl Iterator<Item = &'static Hook> {
+    const FAMILIES: [&[&Hook]; 13] = [
+        crate::lookup::HOOKS,
+        start::HOOKS,
+        memory::HOOKS,
+        pitch::HOOKS,
+        asynchronous::HOOKS,
+        pools::HOOKS,
+        query::HOOKS,
+        pointers::HOOKS,
+        ipc::HOOKS,
+        streams::HOOKS,
+        contexts::HOOKS,
+        foreign::HOOKS,
+        errors::HOOKS,
+    ];
+    FAMILIES.iter().flat_map(|family| family.iter().copied())
+}

@@ -1,0 +1,69 @@
+//! `cuMemAllocPitch`: rows of a pitch that is the driver's own, which programs
+//! may have computed with before.
+
+use std::sync::atomic::Ordering;
+
+use memcuda_core::driver::{Address, Code};
+use memcuda_core::units::align_up;
+
+use super::memory;
+use crate::device::Device;
+use crate::engine::Engine;
+
+type Real = unsafe extern "C" fn(*mut Address, *mut usize, usize, usize, u32) -> Code;
+
+crate::hooks! {
+    /// `cuMemAllocPitch_v2`: allocates `height` rows of `width` bytes.
+    cuMemAllocPitch_v2 ["cuMemAllocPitch" since 3020] (
+        out: *mut Address, pitch: *mut usize, width: usize, height: usize, element: u32,
+    ) |real, engine| {
+        let plain = || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(out, pitch, width, height, element) }
+        };
+        let valid = matches!(element, 4 | 8 | 16) && width != 0 && height != 0;
+        if out.is_null() || pitch.is_null() || !valid || !engine.lends() {
+            return plain();
+        }
+        let Some((_, device)) = engine.current() else { return plain() };
+        let rows = unit(engine, device, real).and_then(|unit| align_up(width as u64, unit));
+        let Some((row, bytes)) =
+            rows.and_then(|row| Some((row, row.checked_mul(height as u64)?)))
+        else {
+            return plain();
+        };
+        match memory::lend_unidentified(engine, bytes) {
+            Some(Ok(address)) => {
+                // SAFETY: not null, and the program's to write, by its call.
+                unsafe {
+                    *out = address;
+                    *pitch = row as usize;
+                }
+                Code::SUCCESS
+            }
+            Some(Err(code)) => code,
+            None => plain(),
+        }
+    }
+}
+
+/// The size to whose multiples the driver rounds a row: the pitch of a row of
+/// one element, asked once per device by a real allocation. `None` if that is
+/// no power of two, or cannot be asked now.
+fn unit(engine: &Engine, device: &Device, real: Real) -> Option<u64> {
+    match device.pitch_unit.load(Ordering::Relaxed) {
+        0 if engine.captures.any() => None,
+        0 => {
+            let (mut address, mut pitch) = (0, 0);
+            // SAFETY: the pointers are valid for the call, and what it
+            // allocates is freed at once by the real function.
+            let code = unsafe { real(&mut address, &mut pitch, 4, 1, 4) };
+            code.ok().ok()?;
+            // SAFETY: see above.
+            unsafe { (engine.calls.mem_free)(address) };
+            device.pitch_unit.store(pitch as u64, Ordering::Relaxed);
+            (pitch as u64).is_power_of_two().then_some(pitch as u64)
+        }
+        known => known.is_power_of_two().then_some(known),
+    }
+}

@@ -1,0 +1,105 @@
+//! The driver's default memory pool of a device, which ours stands in for: its
+//! use and size answered with both sums, trim passed on to both; and which pool
+//! is the current one, followed.
+
+use std::ffi::c_void;
+
+use memcuda_core::driver::{Code, sys::MemLocation};
+
+use crate::calls::MemPool;
+use crate::device::{Device, Sum};
+use crate::engine::Engine;
+
+/// `CUmemPool_attribute`: bytes held, their peak, bytes used, their peak.
+const RESERVED_CURRENT: u32 = 5;
+const RESERVED_HIGH: u32 = 6;
+const USED_CURRENT: u32 = 7;
+const USED_HIGH: u32 = 8;
+
+crate::hooks! {
+    /// `cuMemPoolGetAttribute`: for a default pool, sizes are the sum of the
+    /// driver's and ours. Release threshold and reuse flags are the driver's.
+    cuMemPoolGetAttribute ["cuMemPoolGetAttribute" since 11020] (
+        pool: MemPool, attribute: u32, value: *mut c_void,
+    ) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(pool, attribute, value) };
+        if code != Code::SUCCESS || value.is_null() {
+            return code;
+        }
+        if let (Some(device), Some(sum)) = (standing_in(engine, pool), sum_of(attribute)) {
+            // SAFETY: the call succeeded, so it wrote this attribute, 64 bits.
+            unsafe { *value.cast::<u64>() += device.mem_pool_sum(sum) };
+        }
+        code
+    }
+
+    /// `cuMemPoolSetAttribute`: setting a peak (to 0) starts it anew.
+    cuMemPoolSetAttribute ["cuMemPoolSetAttribute" since 11020] (
+        pool: MemPool, attribute: u32, value: *mut c_void,
+    ) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(pool, attribute, value) };
+        if code == Code::SUCCESS
+            && let (Some(device), Some(sum)) = (standing_in(engine, pool), sum_of(attribute))
+        {
+            device.restart_peak(sum);
+        }
+        code
+    }
+
+    /// `cuMemPoolTrimTo`: ours first, to what the driver may keep in all.
+    cuMemPoolTrimTo ["cuMemPoolTrimTo" since 11020] (
+        pool: MemPool, keep: usize,
+    ) |real, engine| {
+        if let Some(made) = standing_in(engine, pool).and_then(Device::made) {
+            let used = made.physical().saturating_sub(made.idle());
+            made.trim((keep as u64).saturating_sub(used));
+        }
+        // SAFETY: the program's own call, passed on.
+        unsafe { real(pool, keep) }
+    }
+
+    /// `cuDeviceSetMemPool`: stream-ordered memory comes from here only while
+    /// the current pool is the default one.
+    cuDeviceSetMemPool ["cuDeviceSetMemPool" since 11020] (
+        device: i32, pool: MemPool,
+    ) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(device, pool) };
+        if let Some(device) = engine.by_handle(device) {
+            device.ask_mem_pool(&engine.calls);
+        }
+        code
+    }
+
+    /// `cuMemSetMemPool` of CUDA 13: the same for any location.
+    cuMemSetMemPool ["cuMemSetMemPool" since 13000] (
+        location: *const MemLocation, kind: u32, pool: MemPool,
+    ) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(location, kind, pool) };
+        for device in &engine.devices {
+            device.ask_mem_pool(&engine.calls);
+        }
+        code
+    }
+}
+
+fn sum_of(attribute: u32) -> Option<Sum> {
+    match attribute {
+        RESERVED_CURRENT => Some(Sum::Reserved),
+        RESERVED_HIGH => Some(Sum::ReservedPeak),
+        USED_CURRENT => Some(Sum::Used),
+        USED_HIGH => Some(Sum::UsedPeak),
+        _ => None,
+    }
+}
+
+/// The device whose default pool this is, if our pool serves in its place.
+fn standing_in(engine: &Engine, pool: MemPool) -> Option<&Device> {
+    let mut devices = engine.devices.iter();
+    devices.find(|device| {
+        device.made().is_some() && device.default_mem_pool(&engine.calls) == Some(pool)
+    })
+}

@@ -1,0 +1,70 @@
+//! What programs ask about memory: how much there is, and where an allocation
+//! begins and ends.
+
+use memcuda_core::driver::{Address, Code, Handle};
+use std::ffi::c_void;
+
+use crate::device::Device;
+
+crate::hooks! {
+    /// `cuMemGetInfo_v2`: idle memory of the pool counts as free.
+    cuMemGetInfo_v2 ["cuMemGetInfo" since 3020] (
+        free: *mut usize, total: *mut usize,
+    ) |real, engine| {
+        let (mut free_bytes, mut total_bytes) = (0, 0);
+        // SAFETY: both pointers are to locals.
+        let code = unsafe { real(&mut free_bytes, &mut total_bytes) };
+        if code != Code::SUCCESS {
+            return code;
+        }
+        let device = engine.current().map(|(_, device)| device);
+        let idle = device.and_then(Device::made).map_or(0, |pool| pool.idle());
+        let free_bytes = free_bytes.saturating_add(idle as usize).min(total_bytes);
+        // SAFETY: what is not null is the program's to write, by its call.
+        unsafe {
+            if !free.is_null() {
+                *free = free_bytes;
+            }
+            if !total.is_null() {
+                *total = total_bytes;
+            }
+        }
+        Code::SUCCESS
+    }
+
+    /// `cuMemGetAddressRange_v2`: the allocation around an address, not the
+    /// stitched pieces below it.
+    cuMemGetAddressRange_v2 ["cuMemGetAddressRange" since 3020] (
+        base: *mut Address, bytes: *mut usize, address: Address,
+    ) |real, engine| {
+        let Some(device) = engine.owner(address) else {
+            // SAFETY: the program's own call, passed on.
+            return unsafe { real(base, bytes, address) };
+        };
+        let Some(block) = device.made().and_then(|pool| pool.find(address)) else {
+            return Code::NOT_FOUND;
+        };
+        // SAFETY: what is not null is the program's to write, by its call.
+        unsafe {
+            if !base.is_null() {
+                *base = block.base;
+            }
+            if !bytes.is_null() {
+                *bytes = block.bytes as usize;
+            }
+        }
+        Code::SUCCESS
+    }
+
+    /// `cuMemRetainAllocationHandle`: as for cudaMalloc's memory, there is no
+    /// handle to be had; libraries take success as "this is VMM memory".
+    cuMemRetainAllocationHandle ["cuMemRetainAllocationHandle" since 11000] (
+        handle: *mut Handle, address: *mut c_void,
+    ) |real, engine| {
+        match engine.owner(address as Address) {
+            Some(_) => Code::INVALID_VALUE,
+            // SAFETY: the program's own call, passed on.
+            None => unsafe { real(handle, address) },
+        }
+    }
+}

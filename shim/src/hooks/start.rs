@@ -1,0 +1,32 @@
+//! `cuInit`: the one place where the library starts.
+
+use memcuda_core::driver::Code;
+
+use crate::{engine, hook, torch};
+
+crate::slot! { cuInit ["cuInit" since 2000] Exported }
+
+/// The hooks of this family.
+pub static HOOKS: &[&hook::Hook] = &[&cuInit::HOOK];
+
+crate::pass_caller! {
+    /// `cuInit(flags)`.
+    cuInit, initialize, "rsi", "x1"
+}
+
+unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
+    type Real = unsafe extern "C" fn(u32) -> Code;
+    let real = cuInit::HOOK.real();
+    if real.is_null() {
+        return hook::ABSENT;
+    }
+    // SAFETY: the driver's function of this name, called as the program did.
+    let code = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Real>(real)(flags) };
+    if code == Code::SUCCESS {
+        engine::start();
+        if engine::running().is_some() {
+            torch::note_runtime_call(caller);
+        }
+    }
+    code
+}

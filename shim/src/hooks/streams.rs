@@ -1,0 +1,105 @@
+//! Streams that end and captures that begin and end: the pool keeps per stream
+//! what may still use freed memory, and must not synchronise while anything
+//! captures.
+
+use std::ffi::c_void;
+
+use memcuda_core::driver::{Code, Stream};
+
+use super::asynchronous::{legacy, per_thread};
+use crate::captures::Origin;
+use crate::device::Device;
+use crate::engine::Engine;
+
+crate::hooks! {
+    /// `cuStreamDestroy_v2`: the pool records what it must while the stream
+    /// still exists.
+    cuStreamDestroy_v2 ["cuStreamDestroy" since 4000] (stream: Stream) |real, engine| {
+        if let Some((context, device)) = engine.of_stream(stream)
+            && let Some(pool) = device.made()
+        {
+            pool.stream_ends(context, stream);
+        }
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(stream) };
+        if code == Code::SUCCESS {
+            engine.captures.ended(Origin::of(stream));
+        }
+        code
+    }
+
+    /// `cuStreamBeginCapture` of CUDA 10.0.
+    cuStreamBeginCapture ["cuStreamBeginCapture" since 10000] (stream: Stream) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        begin(engine, legacy(stream), || unsafe { real(stream) })
+    }
+
+    /// `cuStreamBeginCapture` of CUDA 10.0, thread's own default stream.
+    cuStreamBeginCapture_ptsz ["cuStreamBeginCapture" since 10000 per_thread] (stream: Stream) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        begin(engine, per_thread(stream), || unsafe { real(stream) })
+    }
+
+    /// `cuStreamBeginCapture_v2`.
+    cuStreamBeginCapture_v2 ["cuStreamBeginCapture" since 10010] (stream: Stream, mode: u32) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        begin(engine, legacy(stream), || unsafe { real(stream, mode) })
+    }
+
+    /// `cuStreamBeginCapture_v2`, thread's own default stream.
+    cuStreamBeginCapture_v2_ptsz ["cuStreamBeginCapture" since 10010 per_thread] (stream: Stream, mode: u32) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        begin(engine, per_thread(stream), || unsafe { real(stream, mode) })
+    }
+
+    /// `cuStreamBeginCaptureToGraph`.
+    cuStreamBeginCaptureToGraph ["cuStreamBeginCaptureToGraph" since 12030] (
+        stream: Stream, graph: u64, nodes: *const u64, data: *const c_void, count: usize, mode: u32,
+    ) |real, engine| {
+        begin(engine, legacy(stream), || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(stream, graph, nodes, data, count, mode) }
+        })
+    }
+
+    /// `cuStreamBeginCaptureToGraph`, thread's own default stream.
+    cuStreamBeginCaptureToGraph_ptsz ["cuStreamBeginCaptureToGraph" since 12030 per_thread] (
+        stream: Stream, graph: u64, nodes: *const u64, data: *const c_void, count: usize, mode: u32,
+    ) |real, engine| {
+        begin(engine, per_thread(stream), || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(stream, graph, nodes, data, count, mode) }
+        })
+    }
+
+    /// `cuStreamEndCapture`.
+    cuStreamEndCapture ["cuStreamEndCapture" since 10000] (stream: Stream, graph: *mut u64) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        end(engine, legacy(stream), unsafe { real(stream, graph) })
+    }
+
+    /// `cuStreamEndCapture`, thread's own default stream.
+    cuStreamEndCapture_ptsz ["cuStreamEndCapture" since 10000 per_thread] (stream: Stream, graph: *mut u64) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        end(engine, per_thread(stream), unsafe { real(stream, graph) })
+    }
+}
+
+/// Begins a capture, after every pool has recorded what it must on the stream.
+fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
+    let Some(context) = engine.calls.context_of(stream) else {
+        return real();
+    };
+    let made = engine.devices.iter().filter_map(Device::made);
+    made.for_each(|pool| pool.capture_begins(context, stream));
+    engine.captures.begin(Origin::of(stream), real)
+}
+
+/// After an end, successful or not: a capture that was invalidated is over as
+/// well, one that was not this thread's to end goes on.
+fn end(engine: &Engine, stream: Stream, code: Code) -> Code {
+    if !engine.calls.captures(stream) {
+        engine.captures.ended(Origin::of(stream));
+    }
+    code
+}

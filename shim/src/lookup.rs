@@ -1,0 +1,254 @@
+//! The doors through which programs look driver functions up: `dlsym`,
+//! `cuGetProcAddress` in its versions, and the runtime's
+//! `cudaGetDriverEntryPoint*`. Each asks the real one first and then swaps
+//! what is hooked; what the real one does not find stays not found.
+//!
+//! `dlsym` is a filter and a tail jump: no allocation and no lock of ours for
+//! names that are not hooked, and the real one sees the caller's own return
+//! address.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use memcuda_core::driver::Code;
+
+use crate::asm::Next;
+use crate::hook::ABSENT;
+use crate::{hooks, modules, resolve, substitute, tags};
+
+crate::tail_jump! {
+    /// `dlsym(handle, name)`, without a symbol version: it serves references to
+    /// every version.
+    dlsym, filter
+}
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: usize) -> Next {
+    let real = resolve::next_dlsym();
+    if handle == libc::RTLD_NEXT || name.is_null() {
+        return Next::jump(real);
+    }
+    // SAFETY: the caller passes a string, as dlsym demands.
+    let name = unsafe { CStr::from_ptr(name) };
+    let Some(own) = exported(name) else {
+        return Next::jump(real);
+    };
+    // SAFETY: the real dlsym; a wrong handle is the caller's as before.
+    let (found, behind) = unsafe {
+        let dlsym = std::mem::transmute::<*mut c_void, Dlsym>(real);
+        let found = dlsym(handle, name.as_ptr());
+        if found == own {
+            // Found by searching the whole program: only real if somebody
+            // behind this library has it too.
+            (found, dlsym(libc::RTLD_NEXT, name.as_ptr()))
+        } else {
+            (found, found)
+        }
+    };
+    if behind.is_null() {
+        return Next::answer(behind);
+    }
+    let entry = substitute::entry_for(behind, || modules::number(caller));
+    Next::answer(entry.unwrap_or(if substitute::disabled() {
+        behind
+    } else {
+        found
+    }))
+}
+
+/// This library's own function of a name, if it is a hooked one: `cu` or
+/// `cuda` and a capital letter, then one of the list.
+fn exported(name: &CStr) -> Option<*mut c_void> {
+    let text = name.to_bytes();
+    let rest = text.strip_prefix(b"cuda").or(text.strip_prefix(b"cu"))?;
+    if !rest.first()?.is_ascii_uppercase() {
+        return None;
+    }
+    if text.starts_with(b"cuda") {
+        let runtime: [(&CStr, unsafe extern "C" fn()); 8] = [
+            (c"cudaMalloc", tags::cudaMalloc),
+            (c"cudaFree", tags::cudaFree),
+            (c"cudaGetDeviceCount", tags::cudaGetDeviceCount),
+            (c"cudaStreamIsCapturing", tags::cudaStreamIsCapturing),
+            (c"cudaGetDriverEntryPoint", cudaGetDriverEntryPoint),
+            (
+                c"cudaGetDriverEntryPoint_ptsz",
+                cudaGetDriverEntryPoint_ptsz,
+            ),
+            (
+                c"cudaGetDriverEntryPointByVersion",
+                cudaGetDriverEntryPointByVersion,
+            ),
+            (
+                c"cudaGetDriverEntryPointByVersion_ptsz",
+                cudaGetDriverEntryPointByVersion_ptsz,
+            ),
+        ];
+        let own = runtime.iter().find(|(known, _)| *known == name);
+        return own.map(|(_, function)| *function as *mut c_void);
+    }
+    let hook = hooks::all().find(|hook| hook.symbol == name)?;
+    Some(hook.exported as *mut c_void)
+}
+
+/// The hooks of this file, for the list of all.
+pub static HOOKS: &[&crate::hook::Hook] = &[
+    &cuGetProcAddress::HOOK,
+    &cuGetProcAddress_v2::HOOK,
+    &cuGetProcAddress_v2_ptsz::HOOK,
+];
+
+crate::slot! { cuGetProcAddress ["cuGetProcAddress" since 11030] Exported }
+crate::slot! { cuGetProcAddress_v2 ["cuGetProcAddress" since 12000] Exported }
+crate::slot! { cuGetProcAddress_v2_ptsz ["cuGetProcAddress" since 12000 per_thread] Exported }
+
+crate::pass_caller! {
+    /// `cuGetProcAddress(name, function, version, flags)` of CUDA 11.3.
+    cuGetProcAddress, get, "r8", "x4"
+}
+crate::pass_caller! {
+    /// `cuGetProcAddress_v2(name, function, version, flags, status)` of CUDA 12.0.
+    cuGetProcAddress_v2, get_v2, "r9", "x5"
+}
+crate::pass_caller! {
+    /// The spelling of `cuGetProcAddress_v2` whose default is flag 2.
+    cuGetProcAddress_v2_ptsz, get_v2_ptsz, "r9", "x5"
+}
+
+unsafe extern "C" fn get(
+    name: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    caller: usize,
+) -> Code {
+    type Real = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Code;
+    let real = cuGetProcAddress::HOOK.real();
+    if real.is_null() {
+        return ABSENT;
+    }
+    // SAFETY: the driver's function of this name, called as the program did.
+    let code =
+        unsafe { std::mem::transmute::<*mut c_void, Real>(real)(name, function, version, flags) };
+    // SAFETY: as far as the real call went through, its arguments were valid.
+    unsafe { swap(code, name, function, version, flags, caller) }
+}
+
+type GetV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
+
+unsafe extern "C" fn get_v2(
+    name: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut c_int,
+    caller: usize,
+) -> Code {
+    let real = cuGetProcAddress_v2::HOOK.real();
+    if real.is_null() {
+        return ABSENT;
+    }
+    // SAFETY: the driver's function of this name, called as the program did.
+    let code = unsafe {
+        std::mem::transmute::<*mut c_void, GetV2>(real)(name, function, version, flags, status)
+    };
+    // SAFETY: as far as the real call went through, its arguments were valid.
+    unsafe { swap(code, name, function, version, flags, caller) }
+}
+
+unsafe extern "C" fn get_v2_ptsz(
+    name: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut c_int,
+    caller: usize,
+) -> Code {
+    let real = cuGetProcAddress_v2_ptsz::HOOK.real();
+    if real.is_null() {
+        return ABSENT;
+    }
+    // SAFETY: the driver's function of this name, called as the program did.
+    let code = unsafe {
+        std::mem::transmute::<*mut c_void, GetV2>(real)(name, function, version, flags, status)
+    };
+    let flags = if flags == 0 {
+        substitute::PER_THREAD
+    } else {
+        flags
+    };
+    // SAFETY: as far as the real call went through, its arguments were valid.
+    unsafe { swap(code, name, function, version, flags, caller) }
+}
+
+/// Replaces what a successful lookup wrote, where it is hooked.
+unsafe fn swap(
+    code: Code,
+    name: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    caller: usize,
+) -> Code {
+    if code != Code::SUCCESS || name.is_null() || function.is_null() {
+        return code;
+    }
+    // SAFETY: the driver has just read the name and written the function.
+    let (name, found) = unsafe { (CStr::from_ptr(name), *function) };
+    let module = || modules::number(caller);
+    if let Some(entry) = substitute::entry_for_request(found, name, version, flags, module) {
+        // SAFETY: see above.
+        unsafe { *function = entry };
+    }
+    code
+}
+
+macro_rules! runtime_entry_point {
+    ($($symbol:ident ($($arg:ident: $type:ty),*) $caller_x86_64:literal $caller_aarch64:literal;)*) => {$(
+        crate::pass_caller! {
+            #[doc = concat!("The runtime's `", stringify!($symbol), "`: what it finds is swapped for the asking module.")]
+            $symbol, $symbol::get, $caller_x86_64, $caller_aarch64
+        }
+
+        mod $symbol {
+            use super::*;
+
+            pub unsafe extern "C" fn get(
+                name: *const c_char,
+                function: *mut *mut c_void,
+                $($arg: $type,)*
+                caller: usize,
+            ) -> c_int {
+                type Real = unsafe extern "C" fn(*const c_char, *mut *mut c_void, $($type),*) -> c_int;
+                static SITES: tags::Sites = tags::Sites::new(
+                    match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => panic!("a symbol has no inner NUL"),
+                    },
+                );
+                let real = SITES.real(caller, super::$symbol);
+                // SAFETY: the runtime's function of this name, called as the program did;
+                // releases whose function has fewer arguments ignore the last ones.
+                let result = unsafe {
+                    std::mem::transmute::<*mut c_void, Real>(real)(name, function, $($arg),*)
+                };
+                if result == 0 && !function.is_null() {
+                    // SAFETY: the call succeeded, so it wrote the function.
+                    let found = unsafe { *function };
+                    if let Some(entry) = substitute::entry_for(found, || modules::number(caller)) {
+                        // SAFETY: see above.
+                        unsafe { *function = entry };
+                    }
+                }
+                result
+            }
+        }
+    )*};
+}
+
+runtime_entry_point! {
+    cudaGetDriverEntryPoint(flags: u64, status: *mut c_int) "r8" "x4";
+    cudaGetDriverEntryPoint_ptsz(flags: u64, status: *mut c_int) "r8" "x4";
+    cudaGetDriverEntryPointByVersion(version: u32, flags: u64, status: *mut c_int) "r9" "x5";
+    cudaGetDriverEntryPointByVersion_ptsz(version: u32, flags: u64, status: *mut c_int) "r9" "x5";
+}

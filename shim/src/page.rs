@@ -1,0 +1,62 @@
+//! The statistics page of this process: makes the memfd and maps it. It
+//! is gone with the process.
+
+use std::sync::atomic::AtomicU64;
+
+use memcuda_core::pool::Stats;
+use memcuda_core::stats_page::{BYTES, Counters, MEMFD_NAME, WORDS, Writer};
+
+/// The page, where it could be made.
+pub struct Page(Option<Writer>);
+
+impl Page {
+    /// No page: `MEMCUDA_STATS=off`.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Makes the page. Its descriptor stays open, so that `memcuda stat` finds
+    /// it, and is closed on exec.
+    pub fn new() -> Self {
+        let page = map();
+        if page.is_none() {
+            crate::log!(Warn, "no statistics page: memfd_create or mmap failed");
+        }
+        Self(page.map(Writer::new))
+    }
+
+    /// Publishes a device's counters.
+    pub fn publish(&self, ordinal: u32, stats: &Stats, foreign_frees: u64) {
+        let Some(writer) = &self.0 else { return };
+        writer.publish(&Counters {
+            ordinal: ordinal.into(),
+            foreign_frees,
+            pool: *stats,
+        });
+    }
+}
+
+fn map() -> Option<&'static [AtomicU64; WORDS]> {
+    let name = std::ffi::CString::new(MEMFD_NAME).ok()?;
+    // SAFETY: the name is a string; the descriptor is this function's.
+    let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return None;
+    }
+    // SAFETY: a fresh shared mapping of a file of that size, never unmapped;
+    // memory of the kernel is zeroed and aligned to pages.
+    unsafe {
+        if libc::ftruncate(descriptor, BYTES as libc::off_t) != 0 {
+            libc::close(descriptor);
+            return None;
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let null = std::ptr::null_mut();
+        let at = libc::mmap(null, BYTES, access, libc::MAP_SHARED, descriptor, 0);
+        if at == libc::MAP_FAILED {
+            libc::close(descriptor);
+            return None;
+        }
+        at.cast::<[AtomicU64; WORDS]>().as_ref()
+    }
+}

@@ -1,0 +1,135 @@
+//! The only place that looks symbols up, always through libc's own `dlsym`, so
+//! that no hook of this library is ever found by the library itself.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::modules;
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// Symbol versions that libc gave `dlsym`: since 2.34, aarch64, x86-64.
+const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
+
+fn versioned(handle: *mut c_void) -> *mut c_void {
+    VERSIONS
+        .iter()
+        // SAFETY: handle and strings are valid for the call.
+        .map(|v| unsafe { libc::dlvsym(handle, c"dlsym".as_ptr(), v.as_ptr()) })
+        .find(|found| !found.is_null())
+        .unwrap_or(ptr::null_mut())
+}
+
+fn loaded(file: &CStr) -> *mut c_void {
+    // SAFETY: with NOLOAD nothing is loaded and no constructor runs.
+    unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
+}
+
+fn cached(slot: &AtomicPtr<c_void>, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    let known = slot.load(Ordering::Acquire);
+    if !known.is_null() {
+        return known;
+    }
+    let found = find();
+    slot.store(found, Ordering::Release);
+    found
+}
+
+/// The `dlsym` that stands behind this library in the program's search order:
+/// libc's, or that of another preloaded library. Null only without a libc.
+pub fn next_dlsym() -> *mut c_void {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    cached(&NEXT, || versioned(libc::RTLD_NEXT))
+}
+
+/// libc's own `dlsym`, whoever else has interposed it.
+fn genuine() -> Option<Dlsym> {
+    static GENUINE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let found = cached(&GENUINE, || {
+        [c"libc.so.6", c"libdl.so.2"]
+            .iter()
+            .map(|file| loaded(file))
+            .filter(|handle| !handle.is_null())
+            .map(versioned)
+            .find(|found| !found.is_null())
+            .unwrap_or_else(next_dlsym)
+    });
+    // SAFETY: null is `None`; anything else is a function of this signature.
+    unsafe { std::mem::transmute::<*mut c_void, Option<Dlsym>>(found) }
+}
+
+/// `dlsym(handle, name)` without any hook; null where it is absent.
+pub fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: the handle is one of dlopen's or a constant of its.
+    genuine().map_or(ptr::null_mut(), |dlsym| unsafe {
+        dlsym(handle, name.as_ptr())
+    })
+}
+
+/// The definition behind this library in the program's search order.
+pub fn next(name: &CStr) -> *mut c_void {
+    symbol(libc::RTLD_NEXT, name)
+}
+
+/// A handle on the driver library if the process has loaded it, and null
+/// otherwise: the shim never brings the driver into a process itself.
+pub fn driver() -> *mut c_void {
+    static DRIVER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    cached(&DRIVER, || loaded(c"libcuda.so.1"))
+}
+
+/// The runtime function that the code at `caller` would reach without this
+/// library: the one of the libcudart that its own module depends on, else the
+/// next one in the search order, else any loaded libcudart's. `own` is this
+/// library's function of that name, which is never the answer.
+pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
+    let usable = |found: *mut c_void| !found.is_null() && !ptr::eq(found, own);
+    let through = |handle: *mut c_void| match handle.is_null() {
+        true => ptr::null_mut(),
+        false => symbol(handle, name),
+    };
+    let own_module = modules::at(caller).filter(|module| !module.path.is_empty());
+    // The handles stay open for ever, so that the answers stay loaded.
+    let from_caller = own_module.map_or(ptr::null_mut(), |module| through(loaded(&module.path)));
+    if usable(from_caller) {
+        return from_caller;
+    }
+    let from_next = next(name);
+    if usable(from_next) {
+        return from_next;
+    }
+    let from_any = through(any_cudart());
+    if usable(from_any) {
+        from_any
+    } else {
+        ptr::null_mut()
+    }
+}
+
+fn any_cudart() -> *mut c_void {
+    unsafe extern "C" fn visit(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        found: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a valid record, whose name is null or a string.
+        let name = unsafe { (*info).dlpi_name };
+        if name.is_null() {
+            return 0;
+        }
+        // SAFETY: see above; `found` is the caller's variable below.
+        let path = unsafe { CStr::from_ptr(name) };
+        let file = path.to_bytes().rsplit(|&b| b == b'/').next();
+        if !file.is_some_and(|file| file.starts_with(b"libcudart")) {
+            return 0;
+        }
+        // SAFETY: see above.
+        unsafe { *found.cast::<Option<std::ffi::CString>>() = Some(path.to_owned()) };
+        1
+    }
+    let mut found: Option<std::ffi::CString> = None;
+    // SAFETY: the callback gets the variable's address and keeps to its type.
+    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut found).cast()) };
+    found.map_or(ptr::null_mut(), |path| loaded(&path))
+}

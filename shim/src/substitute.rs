@@ -1,0 +1,200 @@
+//! From a driver function to the hook that replaces it, by pointer identity:
+//! the driver chose version and spelling, this map only recognises the choice.
+//!
+//! Built when the driver is loaded and something of it is first asked for. A
+//! probe checks that `cuGetProcAddress` and `dlsym` hand out the same pointers;
+//! on a driver where they do not, [`by_name`] decides from name, version and
+//! flags.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+use memcuda_core::driver::Code;
+
+use crate::hook::{Entry, Hook};
+use crate::modules::Module;
+use crate::{environment, hooks, resolve, thunks};
+
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+pub const PER_THREAD: u64 = 2;
+
+/// What the probe found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    /// Both ways give the same pointers: substitution is by identity.
+    Identical,
+    /// They differ: what `cuGetProcAddress` returns is judged by name.
+    Different,
+    /// The driver has no `cuGetProcAddress`, or it knows no `cuMemAlloc`.
+    Unanswered,
+}
+
+struct Map {
+    hooks: HashMap<usize, &'static Hook>,
+    probe: Probe,
+}
+
+static MAP: AtomicPtr<Map> = AtomicPtr::new(ptr::null_mut());
+
+/// The map, once the driver is loaded. Two threads may both build it; one
+/// result is kept (no lock that a fork could leave behind).
+fn map() -> Option<&'static Map> {
+    let mut map = MAP.load(Ordering::Acquire);
+    if map.is_null() {
+        let driver = resolve::driver();
+        if driver.is_null() {
+            return None;
+        }
+        let fresh = Box::into_raw(Box::new(build(driver)));
+        let null = ptr::null_mut();
+        map = match MAP.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(other) => {
+                // SAFETY: made above and not published.
+                drop(unsafe { Box::from_raw(fresh) });
+                other
+            }
+        };
+    }
+    // SAFETY: a published map is never freed.
+    unsafe { map.as_ref() }
+}
+
+/// Makes sure that every hook knows its real function, if the driver is loaded.
+pub fn prepare() {
+    map();
+}
+
+/// What the probe found, once the driver is loaded.
+pub fn probe() -> Option<Probe> {
+    map().map(|map| map.probe)
+}
+
+fn build(driver: *mut c_void) -> Map {
+    let mut hooks = HashMap::new();
+    for hook in hooks::all() {
+        let real = resolve::symbol(driver, hook.symbol);
+        if !real.is_null() {
+            hook.real.store(real, Ordering::Release);
+            // Two symbols of one function: the first spelling listed serves both.
+            hooks.entry(real as usize).or_insert(hook);
+        }
+    }
+    let probe = ask(driver);
+    Map { hooks, probe }
+}
+
+fn ask(driver: *mut c_void) -> Probe {
+    type GetProcAddress =
+        unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
+    let exported = resolve::symbol(driver, c"cuMemAlloc_v2");
+    let get = resolve::symbol(driver, c"cuGetProcAddress_v2");
+    if exported.is_null() || get.is_null() {
+        return Probe::Unanswered;
+    }
+    let mut found = ptr::null_mut();
+    // SAFETY: the driver's function of this name has this signature; the
+    // pointers are valid, and a null status is allowed.
+    let code = unsafe {
+        let get = std::mem::transmute::<*mut c_void, GetProcAddress>(get);
+        get(c"cuMemAlloc".as_ptr(), &mut found, 3020, 0, ptr::null_mut())
+    };
+    match code {
+        Code::SUCCESS if found == exported => Probe::Identical,
+        Code::SUCCESS if !found.is_null() => Probe::Different,
+        _ => Probe::Unanswered,
+    }
+}
+
+/// `MEMCUDA_DISABLE=1`: hand out nothing of ours. Read at the first lookup of
+/// something hooked and kept, so that a program gets all of it or none.
+pub fn disabled() -> bool {
+    static DISABLED: AtomicU8 = AtomicU8::new(u8::MAX);
+    match DISABLED.load(Ordering::Relaxed) {
+        u8::MAX => {
+            let value = environment::raw(c"MEMCUDA_DISABLE").map(CStr::to_bytes);
+            let disabled = value == Some(b"1");
+            DISABLED.store(disabled.into(), Ordering::Relaxed);
+            disabled
+        }
+        known => known != 0,
+    }
+}
+
+/// What a module gets for a driver function: the hook's entry, or `None` where
+/// the function is not hooked.
+pub fn entry_for(function: *mut c_void, module: impl FnOnce() -> Module) -> Option<*mut c_void> {
+    if disabled() {
+        return None;
+    }
+    if let Some(hook) = map()?.hooks.get(&(function as usize)) {
+        return Some(hook.entry_for(module));
+    }
+    // A thunk made for another module, found through that module.
+    if thunks::is_allocate(function) {
+        Some(thunks::allocate(module()))
+    } else if thunks::is_free(function) {
+        Some(thunks::free(module()))
+    } else {
+        None
+    }
+}
+
+/// As [`entry_for`], for what `cuGetProcAddress` returned for this request.
+pub fn entry_for_request(
+    function: *mut c_void,
+    name: &CStr,
+    version: i32,
+    flags: u64,
+    module: impl FnOnce() -> Module,
+) -> Option<*mut c_void> {
+    let map = map()?;
+    if map.probe != Probe::Different {
+        let hooked = map.hooks.contains_key(&(function as usize));
+        if !hooked && by_name(name, version, flags).is_some() {
+            crate::log_once!(
+                Info,
+                "the driver answers {name:?} (version {version}) with a function that is not hooked; \
+                 passed on"
+            );
+        }
+        return entry_for(function, module);
+    }
+    crate::log_once!(
+        Info,
+        "cuGetProcAddress and dlsym differ: hooks are chosen by name"
+    );
+    if disabled() {
+        return None;
+    }
+    let hook = by_name(name, version, flags)?;
+    hook.real.store(function, Ordering::Release);
+    Some(hook.entry_for(module))
+}
+
+/// The hook for a request: the newest signature at or before the version, in
+/// the spelling that the flags ask for.
+fn by_name(name: &CStr, version: i32, flags: u64) -> Option<&'static Hook> {
+    let per_thread = flags & PER_THREAD != 0;
+    let matches = |per_thread: bool| {
+        hooks::all()
+            .filter(|hook| hook.name.as_bytes() == name.to_bytes())
+            .filter(|hook| hook.since as i64 <= i64::from(version))
+            .filter(|hook| hook.per_thread == per_thread)
+            .max_by_key(|hook| hook.since)
+    };
+    matches(per_thread).or_else(|| matches(false))
+}
+
+impl Hook {
+    /// What a module gets for this hook.
+    fn entry_for(&self, module: impl FnOnce() -> Module) -> *mut c_void {
+        match self.entry {
+            Entry::Exported => self.exported as *mut c_void,
+            Entry::Allocate => thunks::allocate(module()),
+            Entry::Free => thunks::free(module()),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The runtime functions that are only *tagged*: they note who called with
+//! what on this thread, and go on to the real function of the caller's own
+//! runtime. The driver hooks below read the note: only there is it known that
+//! memory is asked for, only here who asks.
+//!
+//! A note is used once: `cuMemAlloc` and `cuMemFree` take it away. Nothing is
+//! allocated or locked once a call site has been seen.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use memcuda_core::driver::{Address, Stream};
+
+use crate::asm::Next;
+use crate::{resolve, torch};
+
+/// What this thread called last in the runtime. Return addresses are those of
+/// the calls themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tag {
+    /// `cudaMalloc`: return address, bytes.
+    pub cuda_malloc: Option<(usize, u64)>,
+    /// `cudaFree`: return address, address.
+    pub cuda_free: Option<(usize, Address)>,
+    /// `cudaStreamIsCapturing` that succeeded, with no other tagged call
+    /// between it and the `cudaMalloc` here: return address, stream, status
+    /// (`cudaStreamCaptureStatus`, 0 is none).
+    pub is_capturing: Option<(usize, Stream, u32)>,
+}
+
+impl Tag {
+    const NONE: Tag = Tag {
+        cuda_malloc: None,
+        cuda_free: None,
+        is_capturing: None,
+    };
+}
+
+thread_local! {
+    static TAG: Cell<Tag> = const { Cell::new(Tag::NONE) };
+}
+
+/// Takes this thread's note away.
+pub fn take() -> Tag {
+    TAG.replace(Tag::NONE)
+}
+
+/// `cudaErrorInsufficientDriver`: what a runtime answers without a driver, and
+/// what these symbols answer without a runtime behind them.
+const NO_RUNTIME: c_int = 35;
+
+/// The real functions of one name, by call site; the few call sites that a
+/// program has are found without asking the loader again.
+pub struct Sites {
+    name: &'static CStr,
+    known: [(AtomicUsize, AtomicPtr<c_void>); 16],
+}
+
+impl Sites {
+    pub const fn new(name: &'static CStr) -> Self {
+        let known = [const { (AtomicUsize::new(0), AtomicPtr::new(std::ptr::null_mut())) }; 16];
+        Self { name, known }
+    }
+
+    pub fn real(&self, caller: usize, own: unsafe extern "C" fn()) -> *mut c_void {
+        for (site, real) in &self.known {
+            match site.load(Ordering::Acquire) {
+                0 => break,
+                here if here == caller => {
+                    let real = real.load(Ordering::Acquire);
+                    if !real.is_null() {
+                        return real;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let real = resolve::runtime(caller, self.name, own as *const c_void);
+        if real.is_null() {
+            return no_runtime as *mut c_void;
+        }
+        let free = |site: &AtomicUsize| {
+            site.compare_exchange(0, caller, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        };
+        // Who reads the site before its function asks the loader once more.
+        if let Some((_, slot)) = self.known.iter().find(|(site, _)| free(site)) {
+            slot.store(real, Ordering::Release);
+        }
+        real
+    }
+}
+
+extern "C" fn no_runtime() -> c_int {
+    NO_RUNTIME
+}
+
+crate::tail_jump! {
+    /// `cudaMalloc(pointer, bytes)`.
+    cudaMalloc, on_malloc
+}
+
+unsafe extern "C" fn on_malloc(_pointer: usize, bytes: usize, caller: usize) -> Next {
+    static SITES: Sites = Sites::new(c"cudaMalloc");
+    let before = take();
+    let is_capturing = before.is_capturing.filter(|_| before.cuda_malloc.is_none());
+    TAG.set(Tag {
+        cuda_malloc: Some((caller, bytes as u64)),
+        cuda_free: None,
+        is_capturing,
+    });
+    torch::note_runtime_call(caller);
+    Next::jump(SITES.real(caller, cudaMalloc))
+}
+
+crate::tail_jump! {
+    /// `cudaFree(pointer)`.
+    cudaFree, on_free
+}
+
+unsafe extern "C" fn on_free(address: usize, _unused: usize, caller: usize) -> Next {
+    static SITES: Sites = Sites::new(c"cudaFree");
+    TAG.set(Tag {
+        cuda_free: Some((caller, address as Address)),
+        ..Tag::NONE
+    });
+    Next::jump(SITES.real(caller, cudaFree))
+}
+
+crate::tail_jump! {
+    /// `cudaGetDeviceCount(count)`: the first call of most programs.
+    cudaGetDeviceCount, on_device_count
+}
+
+unsafe extern "C" fn on_device_count(_count: usize, _unused: usize, caller: usize) -> Next {
+    static SITES: Sites = Sites::new(c"cudaGetDeviceCount");
+    torch::note_runtime_call(caller);
+    Next::jump(SITES.real(caller, cudaGetDeviceCount))
+}
+
+crate::pass_caller! {
+    /// `cudaStreamIsCapturing(stream, status)`. Called, not jumped to: its
+    /// answer must be read here. To keep the pointer and read it from the
+    /// `cudaMalloc` that follows would read a stack frame that may be gone.
+    cudaStreamIsCapturing, on_is_capturing, "rdx", "x2"
+}
+
+unsafe extern "C" fn on_is_capturing(stream: Stream, status: *mut u32, caller: usize) -> c_int {
+    static SITES: Sites = Sites::new(c"cudaStreamIsCapturing");
+    type Real = unsafe extern "C" fn(Stream, *mut u32) -> c_int;
+    let real = SITES.real(caller, cudaStreamIsCapturing);
+    // SAFETY: the runtime's function of this name, called as the program did.
+    let result = unsafe { std::mem::transmute::<*mut c_void, Real>(real)(stream, status) };
+    let succeeded = result == 0 && !status.is_null();
+    TAG.set(Tag {
+        // SAFETY: the call succeeded, so it wrote the status.
+        is_capturing: succeeded.then(|| (caller, stream, unsafe { status.read() })),
+        ..Tag::NONE
+    });
+    torch::note_runtime_call(caller);
+    result
+}
