@@ -92,13 +92,13 @@ def memory_fraction(torch):
     call that reaches the driver may be its last."""
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(6 * 1024 * MIB / total)
-    churn(torch, 600, 4500)
+    churn(torch, 600, 3000)
     try:
         torch.empty(8 * 1024 * MIB, dtype=torch.uint8, device="cuda")
         raise SystemExit("the fraction was not enforced")
     except torch.OutOfMemoryError:
         pass
-    churn(torch, 200, 4500, seed=1)
+    churn(torch, 200, 3000, seed=1)
 
 
 def extension(torch):
