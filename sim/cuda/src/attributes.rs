@@ -1,0 +1,170 @@
+//! What a pointer is asked for, with the answers that an H200 gave.
+
+use std::ffi::c_void;
+
+use crate::abi::{Answer, Code, HANDLE_POSIX_FD, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
+use crate::entry::{api, must_put};
+use crate::memory::{Source, holding};
+use crate::state::Sim;
+
+const SYNC_MEMOPS: u32 = 6;
+/// Size of the pieces that the driver's pools are made of, in bytes.
+const POOL_PIECE: u64 = 32 << 20;
+
+/// An attribute's value, by its width.
+#[derive(Clone, Copy)]
+enum Value {
+    Bool(bool),
+    Word(u32),
+    Long(u64),
+    Tokens,
+}
+
+use Value::{Bool, Long, Word};
+
+impl Value {
+    /// # Safety
+    /// `out` is valid for a write of the attribute's type.
+    unsafe fn write(self, out: *mut c_void) -> Answer {
+        // SAFETY: by the function's own contract.
+        unsafe {
+            match self {
+                Bool(value) => must_put(out.cast(), u8::from(value)),
+                Word(value) => must_put(out.cast(), value),
+                Long(value) => must_put(out.cast(), value),
+                Value::Tokens => must_put(out.cast(), [0u64; 2]),
+            }
+        }
+    }
+
+    /// The same type for a pointer that no device knows.
+    fn of_unknown(attribute: u32) -> Value {
+        match attribute {
+            2 | 16 => Word(0),
+            9 => Word(-2i32 as u32),
+            5 => Value::Tokens,
+            6 | 8 | 10 | 13 | 15 | 21 => Bool(false),
+            _ => Long(0),
+        }
+    }
+}
+
+impl Sim {
+    fn attribute(&self, attribute: u32, address: u64) -> Result<Value, Code> {
+        if let Some((base, allocation)) = self.allocation_at(address).filter(|(_, a)| !a.freed) {
+            let plain = matches!(allocation.source, Source::Plain | Source::Ipc);
+            let pool = match allocation.source {
+                Source::Pool(pool) => pool,
+                _ => 0,
+            };
+            let (piece, piece_bytes) = match plain {
+                true => (base, allocation.bytes),
+                false => (base / POOL_PIECE * POOL_PIECE, POOL_PIECE),
+            };
+            return Ok(match attribute {
+                1 => Long(if plain { allocation.context } else { 0 }),
+                2 => Word(MEMORYTYPE_DEVICE),
+                3 => Long(address),
+                6 => Bool(allocation.sync_memops),
+                7 | 20 => Long(allocation.id),
+                8 => Bool(false),
+                9 => Word(allocation.device as u32),
+                10 | 15 | 21 => Bool(plain),
+                11 => Long(base),
+                12 => Long(allocation.bytes),
+                13 => Bool(true),
+                14 => Long(0),
+                16 => Word(3),
+                17 => Long(pool),
+                18 => Long(piece_bytes),
+                19 => Long(piece),
+                _ => return Err(Code::INVALID_VALUE),
+            });
+        }
+        if let Some((base, mapping)) = holding(&self.mappings, address, |m| m.bytes) {
+            let handle = &self.handles[&mapping.handle];
+            let reservation = holding(&self.reservations, address, |bytes| *bytes);
+            let (start, length) = reservation.map_or((base, mapping.bytes), |(at, b)| (at, *b));
+            let types = handle.properties.requested_handle_types & HANDLE_POSIX_FD;
+            return Ok(match attribute {
+                1 => Long(0),
+                2 => Word(MEMORYTYPE_DEVICE),
+                3 => Long(address),
+                6 => Bool(false),
+                7 | 20 => Long(handle.id),
+                8 => Bool(false),
+                9 => Word(handle.device as u32),
+                10 => Bool(false),
+                11 => Long(start),
+                12 => Long(length),
+                13 => Bool(true),
+                14 => Long(u64::from(types)),
+                15 => Bool(handle.properties.gpu_direct_rdma_capable != 0),
+                16 => Word(u32::from(mapping.access[handle.device])),
+                17 => Long(0),
+                18 => Long(mapping.bytes),
+                19 => Long(base),
+                21 => Bool(handle.properties.usage & 2 != 0),
+                _ => return Err(Code::INVALID_VALUE),
+            });
+        }
+        if let Some((base, bytes)) = holding(&self.pinned, address, |bytes| *bytes) {
+            return Ok(match attribute {
+                1 => Long(crate::state::current_context().unwrap_or(0)),
+                2 => Word(MEMORYTYPE_HOST),
+                3 | 4 => Long(address),
+                9 => Word(0),
+                11 => Long(base),
+                12 => Long(*bytes),
+                13 => Bool(true),
+                16 => Word(3),
+                known @ 5..=21 => Value::of_unknown(known),
+                _ => return Err(Code::INVALID_VALUE),
+            });
+        }
+        Err(Code::INVALID_VALUE)
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuPointerGetAttribute(out: *mut c_void, attribute: u32, address: u64) {
+        sim.current()?;
+        let value = sim.attribute(attribute, address)?;
+        // SAFETY: the caller passes the type of the attribute.
+        unsafe { value.write(out) }
+    }
+    fn cuPointerGetAttributes(count: u32, attributes: *const u32, out: *const *mut c_void, address: u64) {
+        sim.current()?;
+        if count == 0 || attributes.is_null() || out.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        for i in 0..count as usize {
+            // SAFETY: the caller passes `count` attributes and as many pointers
+            // to their types. An attribute that does not apply reads as nothing.
+            unsafe {
+                let attribute = attributes.add(i).read();
+                if !(1..=21).contains(&attribute) {
+                    return Err(Code::INVALID_VALUE);
+                }
+                let value = sim.attribute(attribute, address);
+                value.unwrap_or(Value::of_unknown(attribute)).write(out.add(i).read())?;
+            }
+        }
+        Ok(())
+    }
+    fn cuPointerSetAttribute(value: *const c_void, attribute: u32, address: u64) {
+        sim.current()?;
+        if value.is_null() || attribute != SYNC_MEMOPS {
+            return Err(Code::INVALID_VALUE);
+        }
+        if holding(&sim.mappings, address, |m| m.bytes).is_some() {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let (base, _) = sim.allocation_at(address).ok_or(Code::INVALID_VALUE)?;
+        if let Some(allocation) = sim.allocations.get_mut(&base) {
+            // SAFETY: not null; the attribute is a 32-bit flag.
+            allocation.sync_memops = unsafe { value.cast::<u32>().read() } != 0;
+        }
+        Ok(())
+    }
+}

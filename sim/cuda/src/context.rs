@@ -1,0 +1,282 @@
+//! Contexts: the stack of each thread, primary contexts, peers, destruction.
+
+use crate::abi::{Answer, Code};
+use crate::clock::cost;
+use crate::entry::{api, must_put, put};
+use crate::memory::Source;
+use crate::state::{Sim, current_context, with_contexts};
+
+pub struct Context {
+    pub device: usize,
+    pub primary: bool,
+    pub flags: u32,
+    /// Retains of a primary context.
+    references: u32,
+    /// Its streams, the default ones as soon as they were used.
+    pub streams: Vec<u32>,
+    /// The error that stays: a kernel crashed.
+    pub error: Option<Code>,
+    /// Devices whose memory this context may touch.
+    pub peers: Vec<usize>,
+}
+
+impl Sim {
+    fn add_context(&mut self, id: u64, device: usize, flags: u32, primary: bool) {
+        let context = Context {
+            device,
+            primary,
+            flags,
+            references: 1,
+            streams: Vec::new(),
+            error: None,
+            peers: Vec::new(),
+        };
+        self.contexts.insert(id, context);
+    }
+
+    /// Ends a context: its plain memory, streams and events go; memory of
+    /// `cuMemCreate` and of pools stays.
+    fn destroy_context(&mut self, id: u64) {
+        self.wait_for_context(id);
+        self.settle();
+        self.abandon(id);
+        let doomed: Vec<u64> = self
+            .allocations
+            .iter()
+            .filter(|(_, a)| a.context == id && a.source == Source::Plain)
+            .map(|(base, _)| *base)
+            .collect();
+        for base in doomed {
+            self.drop_claims(base, self.allocations[&base].bytes);
+            self.discard(base);
+        }
+        self.events.retain(|_, event| event.context != id);
+        self.captures.retain(|_, capture| capture.context != id);
+        self.streams.retain(|_, stream| stream.context != id);
+        self.contexts.remove(&id);
+    }
+
+    fn push_new(&mut self, out: *mut u64, flags: u32, device: i32) -> Answer {
+        let device = self.device(device)?;
+        let id = self.number(0x6300_0000_0000);
+        self.add_context(id, device, flags, false);
+        with_contexts(|stack| stack.push(id));
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, id) }
+    }
+
+    fn primary_release(&mut self, device: i32) -> Answer {
+        let primary = self.devices[self.device(device)?].primary;
+        let context = self
+            .contexts
+            .get_mut(&primary)
+            .ok_or(Code::INVALID_CONTEXT)?;
+        context.references = context.references.saturating_sub(1);
+        if context.references == 0 {
+            self.destroy_context(primary);
+        }
+        Ok(())
+    }
+
+    fn primary_reset(&mut self, device: i32) -> Answer {
+        let primary = self.devices[self.device(device)?].primary;
+        if self.contexts.contains_key(&primary) {
+            self.destroy_context(primary);
+        }
+        Ok(())
+    }
+
+    /// A context by its handle; 0 is the current one.
+    pub fn context(&self, handle: u64) -> Result<u64, Code> {
+        if handle == 0 {
+            return self.current();
+        }
+        if !self.contexts.contains_key(&handle) {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        self.healthy(handle)?;
+        Ok(handle)
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuCtxCreate_v2(out: *mut u64, flags: u32, device: i32) {
+        sim.push_new(out, flags, device)
+    }
+    fn cuCtxCreate_v3(out: *mut u64, _affinity: usize, _count: i32, flags: u32, device: i32) {
+        sim.push_new(out, flags, device)
+    }
+    fn cuCtxCreate_v4(out: *mut u64, _parameters: usize, flags: u32, device: i32) {
+        sim.push_new(out, flags, device)
+    }
+    fn cuCtxDestroy_v2(context: u64) {
+        match sim.contexts.get(&context) {
+            None => return Err(Code::INVALID_CONTEXT),
+            Some(context) if context.primary => return Err(Code::INVALID_CONTEXT),
+            Some(_) => {}
+        }
+        sim.destroy_context(context);
+        with_contexts(|stack| {
+            if stack.last() == Some(&context) {
+                stack.pop();
+            }
+        });
+        Ok(())
+    }
+    fn cuCtxPushCurrent_v2(context: u64) {
+        if !sim.contexts.contains_key(&context) {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        with_contexts(|stack| stack.push(context));
+        Ok(())
+    }
+    fn cuCtxPopCurrent_v2(out: *mut u64) {
+        let popped = with_contexts(Vec::pop).ok_or(Code::INVALID_CONTEXT)?;
+        // SAFETY: the caller's pointer; null is legal.
+        unsafe { put(out, popped) };
+        Ok(())
+    }
+    fn cuCtxSetCurrent(context: u64) {
+        if context != 0 && !sim.contexts.contains_key(&context) {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        with_contexts(|stack| {
+            stack.pop();
+            if context != 0 {
+                stack.push(context);
+            }
+        });
+        Ok(())
+    }
+    fn cuCtxGetCurrent(out: *mut u64) {
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, current_context().unwrap_or(0)) }
+    }
+    fn cuCtxGetDevice(out: *mut i32) {
+        let context = current_context().ok_or(Code::INVALID_CONTEXT)?;
+        let context = sim.contexts.get(&context).ok_or(Code::CONTEXT_IS_DESTROYED)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, context.device as i32) }
+    }
+    fn cuCtxGetDevice_v2(out: *mut i32, context: u64) {
+        let context = match context {
+            0 => current_context().ok_or(Code::INVALID_CONTEXT)?,
+            context => context,
+        };
+        let context = sim.contexts.get(&context).ok_or(Code::INVALID_CONTEXT)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, context.device as i32) }
+    }
+    fn cuCtxGetId(context: u64, out: *mut u64) {
+        let context = sim.context(context)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, context) }
+    }
+    fn cuCtxGetFlags(out: *mut u32) {
+        let context = sim.current()?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, sim.contexts[&context].flags) }
+    }
+    fn cuCtxSetFlags(flags: u32) {
+        let context = sim.current()?;
+        if let Some(context) = sim.contexts.get_mut(&context) {
+            context.flags = flags;
+        }
+        Ok(())
+    }
+    fn cuCtxGetApiVersion(context: u64, out: *mut u32) {
+        sim.context(context)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, 3020) }
+    }
+    fn cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) {
+        sim.current()?;
+        // SAFETY: the caller's pointers; null is legal.
+        unsafe {
+            put(least, 0);
+            put(greatest, -5);
+        }
+        Ok(())
+    }
+    fn cuCtxSynchronize() {
+        let context = sim.current()?;
+        sim.synchronize_context(context)
+    }
+    fn cuCtxSynchronize_v2(context: u64) {
+        let context = sim.context(context)?;
+        sim.synchronize_context(context)
+    }
+    fn cuCtxEnablePeerAccess(peer: u64, flags: u32) {
+        let own = sim.current()?;
+        let device = sim.contexts.get(&peer).ok_or(Code::INVALID_CONTEXT)?.device;
+        let context = sim.contexts.get_mut(&own).ok_or(Code::INVALID_CONTEXT)?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        if context.device == device {
+            return Err(Code::INVALID_DEVICE);
+        }
+        if context.peers.contains(&device) {
+            return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
+        }
+        context.peers.push(device);
+        Ok(())
+    }
+    fn cuCtxDisablePeerAccess(peer: u64) {
+        let own = sim.current()?;
+        let device = sim.contexts.get(&peer).ok_or(Code::INVALID_CONTEXT)?.device;
+        let context = sim.contexts.get_mut(&own).ok_or(Code::INVALID_CONTEXT)?;
+        let found = context.peers.iter().position(|p| *p == device);
+        context.peers.remove(found.ok_or(Code::PEER_ACCESS_NOT_ENABLED)?);
+        Ok(())
+    }
+    fn cuDevicePrimaryCtxRetain(out: *mut u64, device: i32) {
+        let device = sim.device(device)?;
+        let id = sim.devices[device].primary;
+        match sim.contexts.get_mut(&id) {
+            Some(context) => context.references += 1,
+            None => sim.add_context(id, device, 0, true),
+        }
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, id) }
+    }
+    fn cuDevicePrimaryCtxRelease(device: i32) {
+        sim.primary_release(device)
+    }
+    fn cuDevicePrimaryCtxRelease_v2(device: i32) {
+        sim.primary_release(device)
+    }
+    fn cuDevicePrimaryCtxReset(device: i32) {
+        sim.primary_reset(device)
+    }
+    fn cuDevicePrimaryCtxReset_v2(device: i32) {
+        sim.primary_reset(device)
+    }
+    fn cuDevicePrimaryCtxSetFlags(device: i32, _flags: u32) {
+        sim.device(device).map(|_| ())
+    }
+    fn cuDevicePrimaryCtxSetFlags_v2(device: i32, _flags: u32) {
+        sim.device(device).map(|_| ())
+    }
+    fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) {
+        let primary = sim.devices[sim.device(device)?].primary;
+        let context = sim.contexts.get(&primary);
+        // SAFETY: the caller's pointers; null is legal.
+        unsafe {
+            put(flags, context.map_or(0, |c| c.flags));
+            put(active, i32::from(context.is_some()));
+        }
+        Ok(())
+    }
+}
+
+impl Sim {
+    fn synchronize_context(&mut self, context: u64) -> Answer {
+        self.refuse_context_capture(context)?;
+        self.clock.charge(cost::CONTEXT_SYNCHRONIZE);
+        self.wait_for_context(context);
+        self.settle();
+        self.release_unused();
+        self.healthy(context)
+    }
+}

@@ -1,0 +1,181 @@
+//! How every driver call enters: the lock, the clock, injected faults, work
+//! whose time has come, and the boundary that no panic crosses.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::abi::{Answer, Code};
+use crate::clock::cost;
+use crate::state::{SIM, Sim};
+
+/// The calling process is a fork of the one that made the devices.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn in_child() {
+    FORKED.store(true, Relaxed);
+}
+
+/// `cuInit`.
+pub fn start() -> Answer {
+    if FORKED.load(Relaxed) {
+        return Err(Code::NOT_INITIALIZED);
+    }
+    let mut state = lock();
+    if state.is_none() {
+        let sim = Sim::new().map_err(|line| {
+            eprintln!("{line}");
+            Code::INVALID_VALUE
+        })?;
+        // SAFETY: registers a handler that only stores a flag.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        *state = Some(sim);
+    }
+    Ok(())
+}
+
+/// Runs the body of a driver call over the simulation.
+pub fn call(name: &'static str, body: impl FnOnce(&mut Sim) -> Answer) -> u32 {
+    guard(name, || {
+        if FORKED.load(Relaxed) {
+            return Err(Code::NOT_INITIALIZED);
+        }
+        let mut state = lock();
+        let sim = state.as_mut().ok_or(Code::NOT_INITIALIZED)?;
+        sim.call = name;
+        let of_driver = !name.starts_with("cuSim");
+        if of_driver {
+            sim.clock.charge(cost::CALL);
+        }
+        sim.settle();
+        if of_driver && let Err(code) = sim.faults.check(name) {
+            sim.injected(code);
+            return Err(code);
+        }
+        let answer = body(sim);
+        sim.settle();
+        finish(state);
+        answer
+    })
+}
+
+/// Runs a body that may not unwind further and needs no simulation.
+pub fn guard(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(code)) => code.0,
+        Err(_) => {
+            eprintln!("memcuda-sim: a defect of the simulation in {name} (see the panic above)");
+            std::process::abort()
+        }
+    }
+}
+
+/// Sleeps what the clock asks for and runs due host functions, unlocked.
+fn finish(mut state: MutexGuard<'_, Option<Sim>>) {
+    let Some(sim) = state.as_mut() else { return };
+    if let Some(rest) = sim.clock.take_sleep() {
+        drop(state);
+        std::thread::sleep(rest);
+        state = lock();
+        if let Some(sim) = state.as_mut() {
+            sim.settle();
+        }
+    }
+    let due = state.as_mut().map(|sim| std::mem::take(&mut sim.callbacks));
+    drop(state);
+    for (function, data) in due.unwrap_or_default() {
+        // SAFETY: the program gave the function and its argument for this call.
+        unsafe { function(data as *mut libc::c_void) };
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Sim>> {
+    // A panic ends the process, so poison is never seen by another call.
+    SIM.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Declares exported driver calls and the table that looks them up.
+///
+/// - `plain`: the body runs as it stands.
+/// - `streams`: `fn name | name_ptsz [stream] (..)`: one body for both
+///   spellings; 0 is the legacy stream in the first and the calling thread's
+///   default stream in the second.
+/// - `defaults`: as `streams` for calls without a stream argument.
+/// - `raw`: needs no initialised driver.
+macro_rules! api {
+    (raw $table:ident $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
+        $(#[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 {
+            $crate::entry::guard(stringify!($name), || $body)
+        })*
+        pub const $table: &[(&str, $crate::lookup::Export)] =
+            &[$((stringify!($name), $crate::lookup::Export($name as *const ()))),*];
+    };
+    (plain $table:ident |$sim:ident| $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
+        $(#[unsafe(no_mangle)]
+        #[allow(unused_variables, reason = "some bodies need nothing of the simulation")]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 {
+            $crate::entry::call(stringify!($name), |$sim| $body)
+        })*
+        pub const $table: &[(&str, $crate::lookup::Export)] =
+            &[$((stringify!($name), $crate::lookup::Export($name as *const ()))),*];
+    };
+    (streams $table:ident |$sim:ident| $(fn $name:ident | $alt:ident [$stream:ident] ($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
+        $(#[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 {
+            let $stream = if $stream == 0 { 1 } else { $stream };
+            $crate::entry::call(stringify!($name), |$sim| $body)
+        }
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $alt($($arg: $ty),*) -> u32 {
+            let $stream = if $stream == 0 { 2 } else { $stream };
+            $crate::entry::call(stringify!($alt), |$sim| $body)
+        })*
+        pub const $table: &[(&str, $crate::lookup::Export)] = &[$(
+            (stringify!($name), $crate::lookup::Export($name as *const ())),
+            (stringify!($alt), $crate::lookup::Export($alt as *const ())),
+        )*];
+    };
+    (defaults $table:ident |$sim:ident| $(fn $name:ident | $alt:ident [$stream:ident] ($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
+        $(#[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 {
+            let $stream = 1u64;
+            $crate::entry::call(stringify!($name), |$sim| $body)
+        }
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $alt($($arg: $ty),*) -> u32 {
+            let $stream = 2u64;
+            $crate::entry::call(stringify!($alt), |$sim| $body)
+        })*
+        pub const $table: &[(&str, $crate::lookup::Export)] = &[$(
+            (stringify!($name), $crate::lookup::Export($name as *const ())),
+            (stringify!($alt), $crate::lookup::Export($alt as *const ())),
+        )*];
+    };
+}
+pub(crate) use api;
+
+/// Writes a result where the caller asked for one.
+///
+/// # Safety
+/// `out` is null or valid for a write.
+pub unsafe fn put<T>(out: *mut T, value: T) {
+    if !out.is_null() {
+        // SAFETY: by the function's own contract.
+        unsafe { out.write(value) };
+    }
+}
+
+/// As [`put`], for results that the driver insists on.
+///
+/// # Safety
+/// As for [`put`].
+pub unsafe fn must_put<T>(out: *mut T, value: T) -> Answer {
+    if out.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: by the function's own contract.
+    unsafe { out.write(value) };
+    Ok(())
+}

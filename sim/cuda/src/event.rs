@@ -1,0 +1,200 @@
+//! Events: a place in the order of work, and the moment when it is reached.
+
+use crate::abi::{Answer, Code};
+use crate::capture::CapturedEvent;
+use crate::clock::cost;
+use crate::entry::{api, must_put};
+use crate::state::Sim;
+use crate::stream::Order;
+
+const DISABLE_TIMING: u32 = 2;
+const WAIT_EXTERNAL: u32 = 1;
+
+pub struct Event {
+    pub context: u64,
+    flags: u32,
+    record: Option<Record>,
+    /// Last recorded on a capturing stream.
+    pub captured: Option<CapturedEvent>,
+}
+
+#[derive(Clone)]
+struct Record {
+    order: Order,
+    /// When all of that is complete, in nanoseconds of the clock.
+    at: u64,
+}
+
+impl Sim {
+    fn event(&self, handle: u64) -> Result<&Event, Code> {
+        let event = self.events.get(&handle).ok_or(Code::INVALID_HANDLE)?;
+        self.healthy(event.context)?;
+        Ok(event)
+    }
+
+    fn record(&mut self, handle: u64, stream: u64) -> Answer {
+        let context = self.event(handle)?.context;
+        let id = self.stream(stream)?;
+        if self.streams[&id].context != context {
+            return Err(Code::INVALID_HANDLE);
+        }
+        self.clock.charge(cost::EVENT_RECORD);
+        if self.streams[&id].capture.is_some() {
+            let captured = self.capture_event(id)?;
+            if let Some(event) = self.events.get_mut(&handle) {
+                event.captured = Some(captured);
+                event.record = None;
+            }
+            return Ok(());
+        }
+        self.join_default(id)?;
+        let (order, ready) = self.position(id);
+        self.set_record(handle, order, ready);
+        Ok(())
+    }
+
+    fn set_record(&mut self, handle: u64, order: Order, ready: u64) {
+        let at = ready.max(self.clock.now());
+        if let Some(event) = self.events.get_mut(&handle) {
+            event.captured = None;
+            event.record = Some(Record { order, at });
+        }
+    }
+
+    /// A completion that is legal to ask for: what the event stands for.
+    fn completion(&mut self, handle: u64) -> Result<Option<Record>, Code> {
+        let event = self.event(handle)?;
+        if let Some(captured) = &event.captured {
+            let capture = captured.capture;
+            self.invalidate(capture);
+            return Err(Code::CAPTURED_EVENT);
+        }
+        let record = event.record.clone();
+        self.refuse_unsafe()?;
+        Ok(record)
+    }
+
+    fn wait_event(&mut self, stream: u64, handle: u64, flags: u32) -> Answer {
+        let id = self.stream(stream)?;
+        let event = self.event(handle)?;
+        let (captured, record) = (event.captured.clone(), event.record.clone());
+        if self.streams[&id].capture.is_some() || captured.is_some() {
+            let outside = record.is_some() && flags & WAIT_EXTERNAL == 0;
+            return self.capture_wait(id, captured, outside);
+        }
+        if let Some(record) = record {
+            self.join_default(id)?;
+            self.order_behind(id, &record.order, record.at);
+        }
+        Ok(())
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuEventCreate(out: *mut u64, flags: u32) {
+        let context = sim.current()?;
+        if out.is_null() || flags > 7 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let handle = sim.number(0x6500_0000_0000);
+        sim.events.insert(handle, Event { context, flags, record: None, captured: None });
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, handle) }
+    }
+    fn cuEventDestroy_v2(event: u64) {
+        sim.events.remove(&event).map(|_| ()).ok_or(Code::INVALID_HANDLE)
+    }
+    fn cuEventQuery(event: u64) {
+        let record = sim.completion(event)?;
+        sim.clock.charge(cost::EVENT_QUERY);
+        sim.settle();
+        sim.event(event)?;
+        if let Some(record) = record {
+            if record.at > sim.clock.now() {
+                return Err(Code::NOT_READY);
+            }
+            sim.observe(&record.order);
+        }
+        Ok(())
+    }
+    fn cuEventSynchronize(event: u64) {
+        let record = sim.completion(event)?;
+        sim.clock.charge(cost::STREAM_SYNCHRONIZE);
+        if let Some(record) = record {
+            sim.clock.wait(record.at);
+            sim.settle();
+            sim.observe(&record.order);
+        }
+        sim.event(event)?;
+        sim.release_unused();
+        Ok(())
+    }
+    fn cuEventElapsedTime(out: *mut f32, start: u64, end: u64) {
+        // SAFETY: the caller's pointer.
+        unsafe { elapsed(sim, out, start, end) }
+    }
+    fn cuEventElapsedTime_v2(out: *mut f32, start: u64, end: u64) {
+        // SAFETY: the caller's pointer.
+        unsafe { elapsed(sim, out, start, end) }
+    }
+    fn cuCtxRecordEvent(context: u64, event: u64) {
+        let context = sim.context(context)?;
+        if sim.event(event)?.context != context {
+            return Err(Code::INVALID_HANDLE);
+        }
+        sim.refuse_context_capture(context)?;
+        sim.clock.charge(cost::EVENT_RECORD);
+        let mut order = Order::new();
+        let mut ready = 0;
+        for id in sim.contexts[&context].streams.clone() {
+            let (before, end) = sim.position(id);
+            ready = ready.max(end);
+            for (other, count) in before {
+                let known = order.entry(other).or_insert(0);
+                *known = count.max(*known);
+            }
+        }
+        sim.set_record(event, order, ready);
+        Ok(())
+    }
+    fn cuCtxWaitEvent(context: u64, event: u64) {
+        let context = sim.context(context)?;
+        sim.refuse_context_capture(context)?;
+        if let Some(record) = sim.event(event)?.record.clone() {
+            for id in sim.contexts[&context].streams.clone() {
+                sim.order_behind(id, &record.order, record.at);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn elapsed(sim: &mut Sim, out: *mut f32, start: u64, end: u64) -> Answer {
+    let moment = |event: &Event| match (&event.record, event.flags & DISABLE_TIMING) {
+        (Some(record), 0) => Ok(record.at),
+        _ => Err(Code::INVALID_HANDLE),
+    };
+    let (start, end) = (moment(sim.event(start)?)?, moment(sim.event(end)?)?);
+    if start.max(end) > sim.clock.now() {
+        return Err(Code::NOT_READY);
+    }
+    // SAFETY: by the function's own contract.
+    unsafe { must_put(out, (end as f64 - start as f64) as f32 / 1e6) }
+}
+
+api! { streams STREAM_EXPORTS |sim|
+    fn cuEventRecord | cuEventRecord_ptsz [stream] (event: u64, stream: u64) {
+        sim.record(event, stream)
+    }
+    fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz [stream] (event: u64, stream: u64, flags: u32) {
+        if flags > 1 {
+            return Err(Code::INVALID_VALUE);
+        }
+        sim.record(event, stream)
+    }
+    fn cuStreamWaitEvent | cuStreamWaitEvent_ptsz [stream] (stream: u64, event: u64, flags: u32) {
+        sim.wait_event(stream, event, flags)
+    }
+}

@@ -1,0 +1,125 @@
+//! Graphs in their simplest form: the captured operations in the order of
+//! capture, launched one after the other. Branches do not run side by side.
+
+use std::sync::Arc;
+
+use crate::abi::{Answer, Code};
+use crate::check::Touch;
+use crate::clock::cost;
+use crate::entry::{api, must_put};
+use crate::memory::Source;
+use crate::state::Sim;
+use crate::stream::Effect;
+
+#[derive(Clone)]
+pub struct Node {
+    pub ns: u64,
+    pub touches: Vec<Touch>,
+    pub effect: Effect,
+}
+
+/// A graph, or one made executable.
+pub struct Graph {
+    nodes: Arc<[Node]>,
+    /// The graph whose memory this one uses.
+    of: Option<u64>,
+}
+
+impl Graph {
+    pub fn new(nodes: Vec<Node>) -> Graph {
+        Graph {
+            nodes: nodes.into(),
+            of: None,
+        }
+    }
+}
+
+impl Sim {
+    fn instantiate(&mut self, out: *mut u64, graph: u64) -> Answer {
+        let source = self.graphs.get(&graph).filter(|g| g.of.is_none());
+        let nodes = source.ok_or(Code::INVALID_VALUE)?.nodes.clone();
+        let handle = self.number(0x6700_0000_0000);
+        self.graphs.insert(
+            handle,
+            Graph {
+                nodes,
+                of: Some(graph),
+            },
+        );
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, handle) }
+    }
+
+    fn destroy_graph(&mut self, handle: u64, executable: bool) -> Answer {
+        let found = self
+            .graphs
+            .get(&handle)
+            .is_some_and(|g| g.of.is_some() == executable);
+        if !found {
+            return Err(Code::INVALID_VALUE);
+        }
+        let of = self
+            .graphs
+            .remove(&handle)
+            .and_then(|g| g.of)
+            .unwrap_or(handle);
+        let used = self.graphs.contains_key(&of) || self.graphs.values().any(|g| g.of == Some(of));
+        if !used {
+            self.free_graph_memory(of);
+        }
+        Ok(())
+    }
+
+    /// Memory of a graph's allocation nodes goes with its last user.
+    pub fn free_graph_memory(&mut self, graph: u64) {
+        let of_graph = |a: &crate::memory::Allocation| a.source == Source::Graph(graph);
+        let doomed: Vec<u64> = self
+            .allocations
+            .iter()
+            .filter(|(_, a)| of_graph(a))
+            .map(|(base, _)| *base)
+            .collect();
+        for base in doomed {
+            self.check_unused(
+                &Sim::piece_of(base, &self.allocations[&base]),
+                None,
+                false,
+                "frees",
+            );
+            self.discard(base);
+        }
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuGraphInstantiateWithFlags(out: *mut u64, graph: u64, _flags: u64) {
+        sim.instantiate(out, graph)
+    }
+    fn cuGraphInstantiate_v2(out: *mut u64, graph: u64, _node: usize, _log: usize, _length: usize) {
+        sim.instantiate(out, graph)
+    }
+    fn cuGraphDestroy(graph: u64) {
+        sim.destroy_graph(graph, false)
+    }
+    fn cuGraphExecDestroy(graph: u64) {
+        sim.destroy_graph(graph, true)
+    }
+    fn cuGraphGetNodes(graph: u64, _nodes: *mut u64, count: *mut usize) {
+        let length = sim.graphs.get(&graph).ok_or(Code::INVALID_VALUE)?.nodes.len();
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(count, length) }
+    }
+}
+
+api! { streams STREAM_EXPORTS |sim|
+    fn cuGraphLaunch | cuGraphLaunch_ptsz [stream] (graph: u64, stream: u64) {
+        let id = sim.stream(stream)?;
+        let graph = sim.graphs.get(&graph).filter(|g| g.of.is_some());
+        let nodes = graph.ok_or(Code::INVALID_VALUE)?.nodes.clone();
+        sim.clock.charge(cost::LAUNCH);
+        for node in nodes.iter() {
+            sim.submit(id, node.ns, &node.touches, node.effect.clone())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! Physical allocation handles (`cuMemCreate`), exported and imported as
+//! POSIX file descriptors.
+
+use std::os::fd::{IntoRawFd, OwnedFd};
+
+use crate::abi::{
+    ALLOCATION_PINNED, Code, HANDLE_NONE, HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp,
+};
+use crate::arena::{GRANULE, Import};
+use crate::clock::cost;
+use crate::entry::{api, must_put};
+use crate::memory::holding;
+use crate::state::Sim;
+
+pub struct Physical {
+    pub bytes: u64,
+    pub device: usize,
+    /// The arena, or the memory of another process.
+    pub object: u32,
+    pub offset: u64,
+    pub properties: MemAllocationProp,
+    /// `BUFFER_ID` of memory mapped from it.
+    pub id: u64,
+    /// Creations, imports and retains that were not released.
+    pub references: u32,
+    pub mappings: u32,
+    exported: bool,
+    /// Another process's file, for an imported handle.
+    pub import: Option<OwnedFd>,
+}
+
+impl Sim {
+    /// Gives the memory up once neither a reference nor a mapping is left.
+    pub fn collect(&mut self, handle: u64) {
+        let gone = self
+            .handles
+            .get(&handle)
+            .is_some_and(|h| h.references == 0 && h.mappings == 0);
+        if !gone {
+            return;
+        }
+        let Some(physical) = self.handles.remove(&handle) else {
+            return;
+        };
+        if physical.import.is_some() {
+            return;
+        }
+        self.shadow
+            .forget(physical.object, physical.offset, physical.bytes);
+        let arena = &mut self.devices[physical.device].arena;
+        if physical.exported {
+            arena.linger(physical.offset, physical.bytes, &mut self.ledger);
+        } else {
+            arena.give_granules(physical.offset, physical.bytes, &mut self.ledger);
+        }
+    }
+
+    fn check_properties(
+        &self,
+        properties: *const MemAllocationProp,
+    ) -> Result<MemAllocationProp, Code> {
+        if properties.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let properties = unsafe { properties.read() };
+        if properties.kind != ALLOCATION_PINNED {
+            return Err(Code::INVALID_VALUE);
+        }
+        if properties.location.kind != LOCATION_DEVICE {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        self.device(properties.location.id)?;
+        if properties.requested_handle_types & !HANDLE_POSIX_FD != 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        Ok(properties)
+    }
+
+    /// The object number of another process's arena, or of our own.
+    pub fn object_of(&mut self, import: &Import) -> u32 {
+        if let Some(own) = self.devices.iter().position(|d| d.arena.id == import.arena) {
+            return own as u32;
+        }
+        let next = 64 + self.foreign.len() as u32;
+        *self.foreign.entry(import.arena).or_insert(next)
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuMemGetAllocationGranularity(out: *mut usize, properties: *const MemAllocationProp, _option: u32) {
+        sim.check_properties(properties)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, GRANULE as usize) }
+    }
+    fn cuMemCreate(out: *mut u64, bytes: usize, properties: *const MemAllocationProp, flags: u64) {
+        let properties = sim.check_properties(properties)?;
+        let bytes = bytes as u64;
+        if out.is_null() || bytes == 0 || !bytes.is_multiple_of(GRANULE) || flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let device = sim.device(properties.location.id)?;
+        sim.clock.charge(cost::create(bytes));
+        let taken = sim.devices[device].arena.take_granules(bytes, &mut sim.ledger);
+        let offset = match taken {
+            Ok(offset) => offset,
+            Err(_) => {
+                sim.trim_pools(device);
+                sim.devices[device].arena.take_granules(bytes, &mut sim.ledger)?
+            }
+        };
+        let handle = sim.number(0x6800_0000_0000);
+        let id = sim.number(0) >> 4;
+        sim.handles.insert(handle, Physical {
+            bytes,
+            device,
+            object: device as u32,
+            offset,
+            properties,
+            id,
+            references: 1,
+            mappings: 0,
+            exported: false,
+            import: None,
+        });
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, handle) }
+    }
+    fn cuMemRelease(handle: u64) {
+        let physical = sim.handles.get_mut(&handle).filter(|h| h.references > 0);
+        let physical = physical.ok_or(Code::INVALID_VALUE)?;
+        physical.references -= 1;
+        let bytes = physical.bytes;
+        sim.clock.charge(cost::release(bytes));
+        sim.collect(handle);
+        Ok(())
+    }
+    fn cuMemExportToShareableHandle(out: *mut i32, handle: u64, kind: u32, flags: u64) {
+        let physical = sim.handles.get_mut(&handle).filter(|h| h.references > 0);
+        let physical = physical.ok_or(Code::INVALID_VALUE)?;
+        if out.is_null() || flags != 0 || kind != HANDLE_POSIX_FD {
+            return Err(Code::INVALID_VALUE);
+        }
+        if physical.properties.requested_handle_types & kind == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let arena = &sim.devices[physical.device].arena;
+        let file = arena.export(physical.offset, physical.bytes)?;
+        physical.exported = true;
+        sim.clock.charge(cost::EXPORT);
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, file.into_raw_fd()) }
+    }
+    fn cuMemImportFromShareableHandle(out: *mut u64, descriptor: usize, kind: u32) {
+        if out.is_null() || kind != HANDLE_POSIX_FD {
+            return Err(Code::INVALID_VALUE);
+        }
+        let import = Import::open(descriptor as i32)?;
+        sim.clock.charge(cost::IMPORT);
+        let device = sim.device(import.device as i32)?;
+        let object = sim.object_of(&import);
+        let handle = sim.number(0x6800_0000_0000);
+        let id = sim.number(0) >> 4;
+        let mut properties = MemAllocationProp {
+            kind: ALLOCATION_PINNED,
+            // An imported handle cannot be exported again.
+            requested_handle_types: HANDLE_NONE,
+            ..MemAllocationProp::default()
+        };
+        properties.location.kind = LOCATION_DEVICE;
+        properties.location.id = device as i32;
+        sim.handles.insert(handle, Physical {
+            bytes: import.bytes,
+            device,
+            object,
+            offset: import.offset,
+            properties,
+            id,
+            references: 1,
+            mappings: 0,
+            exported: false,
+            import: Some(import.file),
+        });
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, handle) }
+    }
+    fn cuMemRetainAllocationHandle(out: *mut u64, address: u64) {
+        if out.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let (_, mapping) = holding(&sim.mappings, address, |m| m.bytes).ok_or(Code::INVALID_VALUE)?;
+        let handle = mapping.handle;
+        if let Some(physical) = sim.handles.get_mut(&handle) {
+            physical.references += 1;
+        }
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, handle) }
+    }
+    fn cuMemGetAllocationPropertiesFromHandle(out: *mut MemAllocationProp, handle: u64) {
+        let physical = sim.handles.get(&handle).ok_or(Code::INVALID_VALUE)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, physical.properties) }
+    }
+}

@@ -1,0 +1,70 @@
+//! Page-locked host memory.
+
+use crate::abi::Code;
+use crate::entry::{api, must_put};
+use crate::memory::holding;
+use crate::state::Sim;
+
+const PAGE: usize = 4096;
+
+impl Sim {
+    fn host_alloc(&mut self, out: *mut u64, bytes: usize) -> crate::abi::Answer {
+        self.refuse_unsafe()?;
+        self.current()?;
+        if out.is_null() || bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: a fresh allocation with a valid alignment.
+        let at = unsafe { libc::memalign(PAGE, bytes) } as u64;
+        if at == 0 {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        self.pinned.insert(at, bytes as u64);
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, at) }
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuMemHostAlloc(out: *mut u64, bytes: usize, _flags: u32) {
+        sim.host_alloc(out, bytes)
+    }
+    fn cuMemAllocHost_v2(out: *mut u64, bytes: usize) {
+        sim.host_alloc(out, bytes)
+    }
+    fn cuMemFreeHost(at: u64) {
+        sim.refuse_unsafe()?;
+        if sim.pinned.remove(&at).is_none() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // The driver waits before it takes host memory away.
+        for device in 0..sim.devices.len() {
+            sim.wait_for_device(device);
+        }
+        sim.settle();
+        // SAFETY: it was ours, and is no longer in the table.
+        unsafe { libc::free(at as *mut _) };
+        Ok(())
+    }
+    fn cuMemHostRegister_v2(at: u64, bytes: usize, _flags: u32) {
+        sim.current()?;
+        if at == 0 || bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        if holding(&sim.pinned, at, |bytes| *bytes).is_some() {
+            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        sim.pinned.insert(at, bytes as u64);
+        Ok(())
+    }
+    fn cuMemHostUnregister(at: u64) {
+        sim.pinned.remove(&at).map(|_| ()).ok_or(Code::HOST_MEMORY_NOT_REGISTERED)
+    }
+    fn cuMemHostGetDevicePointer_v2(out: *mut u64, at: u64, _flags: u32) {
+        if holding(&sim.pinned, at, |bytes| *bytes).is_none() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, at) }
+    }
+}

@@ -1,0 +1,169 @@
+//! Legacy memory handles between processes. An open goes through the
+//! exporter's descriptor table, so the exporter must live, as in CUDA.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::abi::{Answer, Code, IpcMemHandle};
+use crate::arena::{GRANULE, Import, map_file, reserve_address};
+use crate::entry::{api, must_put};
+use crate::memory::{Allocation, Source};
+use crate::state::Sim;
+
+const MAGIC: u64 = 0x6d65_6d63_7564_6133;
+
+/// What the 64 bytes say.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq)]
+struct Exported {
+    magic: u64,
+    pid: u64,
+    /// The exporter's descriptor of the arena.
+    fd: u64,
+    arena: u64,
+    offset: u64,
+    bytes: u64,
+    /// The allocation's number in its process.
+    id: u64,
+    device: u64,
+}
+
+/// An opened handle.
+pub struct Opened {
+    from: Exported,
+    references: u32,
+    /// Keeps the range held for as long as it is open.
+    _file: OwnedFd,
+    reservation: (u64, u64),
+}
+
+impl Sim {
+    fn open_ipc(&mut self, out: *mut u64, handle: IpcMemHandle) -> Answer {
+        // SAFETY: both are 64 bytes and every bit pattern is valid.
+        let from: Exported = unsafe { std::mem::transmute(handle) };
+        let context = self.current()?;
+        if out.is_null() || from.magic != MAGIC {
+            return Err(Code::INVALID_VALUE);
+        }
+        if from.pid == u64::from(std::process::id()) {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        let known = self
+            .opened
+            .iter_mut()
+            .find(|(_, opened)| opened.from == from);
+        if let Some((base, opened)) = known {
+            opened.references += 1;
+            // SAFETY: the caller's pointer, not null.
+            return unsafe { must_put(out, *base) };
+        }
+        let device = self.device(from.device as i32)?;
+        let first = from.offset / GRANULE * GRANULE;
+        let path = format!("/proc/{}/fd/{}\0", from.pid, from.fd);
+        // SAFETY: a NUL-terminated path; the descriptor is owned at once.
+        let import = unsafe {
+            let fd = libc::open(path.as_ptr().cast(), libc::O_RDWR | libc::O_CLOEXEC);
+            if fd < 0 {
+                return Err(Code::INVALID_VALUE);
+            }
+            let file = OwnedFd::from_raw_fd(fd);
+            Import::at(file.as_raw_fd(), first)?
+        };
+        if import.arena != from.arena {
+            return Err(Code::INVALID_VALUE);
+        }
+        let object = self.object_of(&import);
+        let length = (from.offset - first + from.bytes).next_multiple_of(GRANULE);
+        let reservation = reserve_address(length, GRANULE)?;
+        // SAFETY: the address range was reserved on the line above.
+        unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            map_file(
+                reservation,
+                length,
+                import.file.as_raw_fd(),
+                first,
+                protection,
+            )?;
+        }
+        let base = reservation + (from.offset - first);
+        let id = self.number(0) >> 4;
+        self.allocations.insert(
+            base,
+            Allocation {
+                bytes: from.bytes,
+                held: from.bytes,
+                source: Source::Ipc,
+                device,
+                context,
+                id,
+                object,
+                offset: from.offset,
+                sync_memops: false,
+                freed: false,
+                exported: false,
+            },
+        );
+        self.opened.insert(
+            base,
+            Opened {
+                from,
+                references: 1,
+                _file: import.file,
+                reservation: (reservation, length),
+            },
+        );
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, base) }
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuIpcGetMemHandle(out: *mut IpcMemHandle, address: u64) {
+        sim.current()?;
+        let found = sim.allocation_at(address).filter(|(_, a)| a.source == Source::Plain && !a.freed);
+        let (base, allocation) = found.ok_or(Code::INVALID_VALUE)?;
+        let arena = &sim.devices[allocation.device].arena;
+        let first = allocation.offset / GRANULE * GRANULE;
+        arena.describe(first, allocation.held.next_multiple_of(GRANULE))?;
+        let exported = Exported {
+            magic: MAGIC,
+            pid: u64::from(std::process::id()),
+            fd: arena.fd() as u64,
+            arena: arena.id,
+            offset: allocation.offset,
+            bytes: allocation.bytes,
+            id: allocation.id,
+            device: allocation.device as u64,
+        };
+        if let Some(allocation) = sim.allocations.get_mut(&base) {
+            allocation.exported = true;
+        }
+        // SAFETY: both are 64 bytes of plain data; the caller's pointer.
+        unsafe { must_put(out.cast(), exported) }
+    }
+    fn cuIpcOpenMemHandle(out: *mut u64, handle: IpcMemHandle, _flags: u32) {
+        sim.open_ipc(out, handle)
+    }
+    fn cuIpcOpenMemHandle_v2(out: *mut u64, handle: IpcMemHandle, _flags: u32) {
+        sim.open_ipc(out, handle)
+    }
+    fn cuIpcCloseMemHandle(base: u64) {
+        let opened = sim.opened.get_mut(&base).ok_or(Code::INVALID_VALUE)?;
+        opened.references -= 1;
+        if opened.references > 0 {
+            return Ok(());
+        }
+        if let Some(allocation) = sim.allocations.get(&base).cloned() {
+            sim.check_unused(&Sim::piece_of(base, &allocation), None, true, "closes");
+        }
+        sim.allocations.remove(&base);
+        if let Some(opened) = sim.opened.remove(&base) {
+            let (at, length) = opened.reservation;
+            // SAFETY: the mapping is ours, and nothing refers to it any more.
+            unsafe { libc::munmap(at as *mut _, length as usize) };
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(size_of::<Exported>() == 64 && size_of::<IpcMemHandle>() == 64);

@@ -1,0 +1,43 @@
+//! `libcuda.so.1` of the simulated GPU: a checker, not a mock, and no CUDA
+//! emulator. It answers as a real driver does, keeps device memory in memfds
+//! that are really mapped, runs work on a virtual clock, and ends the program
+//! with one line where a real GPU would corrupt memory silently.
+//!
+//! A call enters through `entry`, which holds the one lock; the modules named
+//! after parts of the driver interface hold its bodies; `check` and `claims`
+//! say what is misuse.
+
+#![allow(non_snake_case, reason = "exported names are the driver's")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the driver's interface is documented by its vendor"
+)]
+
+mod abi;
+mod arena;
+mod attributes;
+mod capture;
+mod check;
+mod claims;
+mod clock;
+mod context;
+mod device;
+mod entry;
+mod event;
+mod fault;
+mod graph;
+mod handle;
+mod host;
+mod ipc;
+mod launch;
+mod lookup;
+mod mapping;
+mod memory;
+mod mempool;
+mod ranges;
+mod settings;
+mod shared;
+mod state;
+mod stream;
+mod transfer;
+mod work;

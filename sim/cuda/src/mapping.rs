@@ -1,0 +1,229 @@
+//! Address space: reservations, mappings of whole handles, access.
+
+use std::os::fd::AsRawFd;
+
+use crate::abi::{ACCESS_READ, ACCESS_READ_WRITE, Answer, Code, LOCATION_DEVICE, MemAccessDesc};
+use crate::arena::{GRANULE, map_file, reserve_address, unmap_file};
+use crate::check::{Touch, misuse, span};
+use crate::clock::cost;
+use crate::entry::{api, must_put};
+use crate::memory::{Piece, holding};
+use crate::settings::MAX_DEVICES;
+use crate::state::Sim;
+
+/// More than this the address space does not hold, as on the H200.
+const MOST_RESERVED: u64 = 64 << 40;
+
+pub struct Mapping {
+    pub bytes: u64,
+    pub handle: u64,
+    /// `CUmemAccess_flags` of each device.
+    pub access: [u8; MAX_DEVICES],
+}
+
+impl Sim {
+    /// The whole mappings of a range, without a hole.
+    fn whole_mappings(&self, base: u64, bytes: u64) -> Result<Vec<u64>, Code> {
+        let end = base.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
+        let mut found = Vec::new();
+        let mut at = base;
+        while at < end {
+            let mapping = self.mappings.get(&at).ok_or(Code::INVALID_VALUE)?;
+            found.push(at);
+            at += mapping.bytes;
+        }
+        if found.is_empty() || at != end {
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(found)
+    }
+
+    fn piece_at(&self, base: u64) -> Piece {
+        let mapping = &self.mappings[&base];
+        let physical = &self.handles[&mapping.handle];
+        Piece {
+            object: physical.object,
+            offset: physical.offset,
+            va: base,
+            bytes: mapping.bytes,
+        }
+    }
+
+    /// Makes the host's view of a mapping follow its access.
+    fn apply_access(&self, base: u64) -> Answer {
+        let mapping = &self.mappings[&base];
+        let physical = &self.handles[&mapping.handle];
+        let most = mapping.access.iter().copied().max().unwrap_or(0);
+        // SAFETY: the range is a mapping inside one of our reservations.
+        unsafe {
+            if most == 0 {
+                unmap_file(base, mapping.bytes);
+                return Ok(());
+            }
+            let fd = match &physical.import {
+                Some(file) => file.as_raw_fd(),
+                None => self.devices[physical.device].arena.fd(),
+            };
+            let write = if u32::from(most) == ACCESS_READ_WRITE {
+                libc::PROT_WRITE
+            } else {
+                0
+            };
+            map_file(
+                base,
+                mapping.bytes,
+                fd,
+                physical.offset,
+                libc::PROT_READ | write,
+            )
+        }
+    }
+
+    /// May the device of this stream do that to this memory?
+    pub fn check_device_access(&self, id: u32, touch: &Touch, piece: &Piece) {
+        let context = &self.contexts[&self.streams[&id].context];
+        let allowed = match holding(&self.mappings, piece.va, |m| m.bytes) {
+            Some((_, mapping)) => {
+                let access = u32::from(mapping.access[context.device]);
+                access == ACCESS_READ_WRITE || (access == ACCESS_READ && !touch.write)
+            }
+            None => self.allocation_at(piece.va).is_none_or(|(_, a)| {
+                a.device == context.device
+                    || context.peers.contains(&a.device)
+                    || touch.call.starts_with("cuMemcpy")
+                    || self.pool_grants(a, context.device)
+            }),
+        };
+        if !allowed {
+            misuse(&format!(
+                "{} on {} of device {} {} {}, to which that device has no such access",
+                touch.call,
+                self.stream_name(id),
+                context.device,
+                if touch.write { "writes" } else { "reads" },
+                span(piece.va, piece.bytes),
+            ));
+        }
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuMemAddressReserve(out: *mut u64, bytes: usize, align: usize, _hint: u64, flags: u64) {
+        let (bytes, align) = (bytes as u64, (align as u64).max(GRANULE));
+        if out.is_null() || bytes == 0 || !bytes.is_multiple_of(GRANULE) || flags != 0
+            || !align.is_power_of_two()
+        {
+            return Err(Code::INVALID_VALUE);
+        }
+        sim.clock.charge(cost::reserve(bytes));
+        if bytes > MOST_RESERVED {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let base = reserve_address(bytes, align)?;
+        sim.reservations.insert(base, bytes);
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, base) }
+    }
+    fn cuMemAddressFree(base: u64, bytes: usize) {
+        if sim.reservations.get(&base) != Some(&(bytes as u64)) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let inside = sim.mappings.range(base..base + bytes as u64).next();
+        if let Some((at, mapping)) = inside {
+            misuse(&format!(
+                "cuMemAddressFree of {} while {} is still mapped",
+                span(base, bytes as u64),
+                span(*at, mapping.bytes),
+            ));
+        }
+        sim.clock.charge(cost::free_reservation(bytes as u64));
+        sim.reservations.remove(&base);
+        // SAFETY: the reservation is ours, whole, and holds no mapping.
+        unsafe { libc::munmap(base as *mut _, bytes) };
+        Ok(())
+    }
+    fn cuMemMap(base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) {
+        let bytes = bytes as u64;
+        let physical = sim.handles.get(&handle).filter(|h| h.references > 0);
+        let physical = physical.ok_or(Code::INVALID_VALUE)?;
+        if flags != 0 || !base.is_multiple_of(GRANULE) || bytes == 0 || bytes > physical.bytes {
+            return Err(Code::INVALID_VALUE);
+        }
+        if offset != 0 || bytes != physical.bytes {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let inside = holding(&sim.reservations, base, |bytes| *bytes)
+            .is_some_and(|(start, length)| base + bytes <= start + length);
+        if !inside {
+            return Err(Code::INVALID_VALUE);
+        }
+        let taken = sim.mappings.range(..base + bytes).next_back();
+        if taken.is_some_and(|(at, mapping)| at + mapping.bytes > base) {
+            return Err(Code::INVALID_VALUE);
+        }
+        sim.clock.charge(cost::map(bytes));
+        sim.mappings.insert(base, Mapping { bytes, handle, access: [0; MAX_DEVICES] });
+        if let Some(physical) = sim.handles.get_mut(&handle) {
+            physical.mappings += 1;
+        }
+        Ok(())
+    }
+    fn cuMemSetAccess(base: u64, bytes: usize, descriptors: *const MemAccessDesc, count: usize) {
+        if descriptors.is_null() || count == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller passes `count` whole structures.
+        let descriptors = unsafe { std::slice::from_raw_parts(descriptors, count) };
+        for descriptor in descriptors {
+            if descriptor.location.kind != LOCATION_DEVICE || !matches!(descriptor.flags, 0 | 1 | 3) {
+                return Err(Code::INVALID_VALUE);
+            }
+            sim.device(descriptor.location.id)?;
+        }
+        for at in sim.whole_mappings(base, bytes as u64)? {
+            let before = sim.mappings[&at].access;
+            let mut access = before;
+            for descriptor in descriptors {
+                access[descriptor.location.id as usize] = descriptor.flags as u8;
+            }
+            if before.iter().zip(&access).any(|(old, new)| new < old) {
+                let piece = sim.piece_at(at);
+                sim.check_unused(&piece, None, true, "takes access from");
+            }
+            let cost = cost::set_access(sim.mappings[&at].bytes);
+            sim.clock.charge(cost);
+            if let Some(mapping) = sim.mappings.get_mut(&at) {
+                mapping.access = access;
+            }
+            sim.apply_access(at)?;
+        }
+        Ok(())
+    }
+    fn cuMemGetAccess(out: *mut u64, location: *const crate::abi::MemLocation, address: u64) {
+        if location.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let device = sim.device(unsafe { location.read() }.id)?;
+        let (_, mapping) = holding(&sim.mappings, address, |m| m.bytes).ok_or(Code::INVALID_VALUE)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, u64::from(mapping.access[device])) }
+    }
+    fn cuMemUnmap(base: u64, bytes: usize) {
+        let whole = sim.whole_mappings(base, bytes as u64)?;
+        sim.check_unclaimed(base, bytes as u64, "unmaps");
+        for at in whole {
+            let piece = sim.piece_at(at);
+            sim.check_unused(&piece, None, true, "unmaps");
+            sim.clock.charge(cost::unmap(piece.bytes));
+            let Some(mapping) = sim.mappings.remove(&at) else { continue };
+            // SAFETY: the range was a mapping inside one of our reservations.
+            unsafe { unmap_file(at, mapping.bytes) };
+            if let Some(physical) = sim.handles.get_mut(&mapping.handle) {
+                physical.mappings -= 1;
+            }
+            sim.collect(mapping.handle);
+        }
+        Ok(())
+    }
+}

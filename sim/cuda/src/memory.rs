@@ -1,0 +1,319 @@
+//! Plain allocations (`cuMemAlloc`), and what an address stands for.
+
+use std::collections::BTreeMap;
+
+use crate::abi::Code;
+use crate::arena::{GRANULE, SMALL};
+use crate::check::{misuse, span};
+use crate::clock::cost;
+use crate::entry::{api, must_put, put};
+use crate::state::Sim;
+
+/// Where an allocation came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// `cuMemAlloc`.
+    Plain,
+    /// `cuMemAllocAsync` and its kin, from this pool.
+    Pool(u64),
+    /// Another process, by `cuIpcOpenMemHandle`.
+    Ipc,
+    /// A graph's allocation node.
+    Graph(u64),
+}
+
+#[derive(Clone)]
+pub struct Allocation {
+    /// As asked for.
+    pub bytes: u64,
+    /// As taken from the arena.
+    pub held: u64,
+    pub source: Source,
+    pub device: usize,
+    pub context: u64,
+    /// Unique for every allocation of the process.
+    pub id: u64,
+    pub object: u32,
+    pub offset: u64,
+    pub sync_memops: bool,
+    /// A stream-ordered free was asked for: nobody may use it any more.
+    pub freed: bool,
+    pub exported: bool,
+}
+
+/// Part of an address range that is one run of physical bytes.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The arena, or the memory of another process.
+    pub object: u32,
+    pub offset: u64,
+    pub va: u64,
+    pub bytes: u64,
+}
+
+/// The entry of a map of disjoint ranges that holds `address`.
+pub fn holding<T>(
+    map: &BTreeMap<u64, T>,
+    address: u64,
+    bytes: impl Fn(&T) -> u64,
+) -> Option<(u64, &T)> {
+    let (base, value) = map.range(..=address).next_back()?;
+    (address - base < bytes(value)).then_some((*base, value))
+}
+
+impl Sim {
+    pub fn allocation_at(&self, address: u64) -> Option<(u64, &Allocation)> {
+        holding(&self.allocations, address, |a| a.bytes)
+    }
+
+    /// The physical bytes below a range; the first address without any.
+    pub fn resolve(&self, base: u64, bytes: u64) -> Result<Vec<Piece>, u64> {
+        let end = base.checked_add(bytes).ok_or(base)?;
+        let mut pieces = Vec::new();
+        let mut at = base;
+        while at < end {
+            let (object, offset, until) = self.physical(at).ok_or(at)?;
+            let stop = until.min(end);
+            pieces.push(Piece {
+                object,
+                offset,
+                va: at,
+                bytes: stop - at,
+            });
+            at = stop;
+        }
+        Ok(pieces)
+    }
+
+    /// Object and offset below an address, and where that run ends.
+    fn physical(&self, at: u64) -> Option<(u32, u64, u64)> {
+        if let Some((base, allocation)) = self.allocation_at(at) {
+            let usable = !allocation.freed;
+            return usable.then(|| {
+                (
+                    allocation.object,
+                    allocation.offset + (at - base),
+                    base + allocation.bytes,
+                )
+            });
+        }
+        let (base, mapping) = holding(&self.mappings, at, |m| m.bytes)?;
+        let handle = self.handles.get(&mapping.handle)?;
+        (mapping.access != [0; 8]).then(|| {
+            (
+                handle.object,
+                handle.offset + (at - base),
+                base + mapping.bytes,
+            )
+        })
+    }
+
+    /// Is this an address of a device, whatever state it is in?
+    pub fn is_device_address(&self, address: u64) -> bool {
+        self.devices.iter().any(|d| d.arena.contains(address))
+            || holding(&self.reservations, address, |bytes| *bytes).is_some()
+            || self.allocation_at(address).is_some()
+    }
+
+    /// Why nothing may be touched at an address.
+    pub fn explain_hole(&self, at: u64) -> String {
+        if let Some((base, allocation)) = self.allocation_at(at) {
+            return format!(
+                "{at:#x} lies in {}, which was freed",
+                span(base, allocation.bytes)
+            );
+        }
+        if holding(&self.mappings, at, |m| m.bytes).is_some() {
+            return format!("{at:#x} is mapped, but no access was granted");
+        }
+        if holding(&self.reservations, at, |bytes| *bytes).is_some() {
+            return format!("{at:#x} is reserved, but not mapped (any more)");
+        }
+        if self.devices.iter().any(|d| d.arena.contains(at)) {
+            return format!("{at:#x} is freed memory, or was never allocated");
+        }
+        format!("{at:#x} is no device memory")
+    }
+
+    /// A plain allocation on a device.
+    pub fn allocate(
+        &mut self,
+        device: usize,
+        bytes: u64,
+        source: Source,
+        context: u64,
+    ) -> Result<u64, Code> {
+        if bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let held = bytes
+            .checked_next_multiple_of(SMALL)
+            .ok_or(Code::OUT_OF_MEMORY)?;
+        if held > self.ledger.total() {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let id = self.number(0) >> 4;
+        let arena = &mut self.devices[device].arena;
+        let offset = match arena.take(held, &mut self.ledger) {
+            Ok(offset) => offset,
+            Err(_) => {
+                self.trim_pools(device);
+                self.devices[device].arena.take(held, &mut self.ledger)?
+            }
+        };
+        let base = self.devices[device].arena.base + offset;
+        let allocation = Allocation {
+            bytes,
+            held,
+            source,
+            device,
+            context,
+            id,
+            object: device as u32,
+            offset,
+            sync_memops: false,
+            freed: false,
+            exported: false,
+        };
+        self.allocations.insert(base, allocation);
+        Ok(base)
+    }
+
+    /// The bytes of an allocation as one piece.
+    pub fn piece_of(base: u64, allocation: &Allocation) -> Piece {
+        Piece {
+            object: allocation.object,
+            offset: allocation.offset,
+            va: base,
+            bytes: allocation.bytes,
+        }
+    }
+
+    /// Ends an allocation; its bytes may be lent again at once.
+    pub fn discard(&mut self, base: u64) {
+        let Some(allocation) = self.allocations.remove(&base) else {
+            return;
+        };
+        self.shadow
+            .forget(allocation.object, allocation.offset, allocation.held);
+        let arena = &mut self.devices[allocation.device].arena;
+        if allocation.exported && allocation.held < GRANULE {
+            // Its importer sees the whole slab: the place is not used again.
+        } else if allocation.exported {
+            arena.linger(
+                allocation.offset,
+                allocation.held.next_multiple_of(GRANULE),
+                &mut self.ledger,
+            );
+        } else {
+            arena.give(allocation.offset, allocation.held, &mut self.ledger);
+        }
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuMemAlloc_v2(out: *mut u64, bytes: usize) {
+        sim.refuse_unsafe()?;
+        let context = sim.current()?;
+        let device = sim.contexts[&context].device;
+        if out.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        sim.clock.charge(cost::alloc(bytes as u64));
+        let base = sim.allocate(device, bytes as u64, Source::Plain, context)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, base) }
+    }
+    fn cuMemAllocPitch_v2(out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32) {
+        sim.refuse_unsafe()?;
+        let context = sim.current()?;
+        let device = sim.contexts[&context].device;
+        if out.is_null() || pitch.is_null() || width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let row = (width as u64).checked_next_multiple_of(SMALL).ok_or(Code::OUT_OF_MEMORY)?;
+        let bytes = row.checked_mul(height as u64).ok_or(Code::OUT_OF_MEMORY)?;
+        sim.clock.charge(cost::alloc(bytes));
+        let base = sim.allocate(device, bytes, Source::Plain, context)?;
+        // SAFETY: the caller's pointers.
+        unsafe {
+            must_put(pitch, row as usize)?;
+            must_put(out, base)
+        }
+    }
+    fn cuMemFree_v2(base: u64) {
+        sim.refuse_unsafe()?;
+        sim.current()?;
+        if base == 0 {
+            return Ok(());
+        }
+        let allocation = sim.allocations.get(&base).filter(|a| !a.freed).cloned();
+        let allocation = allocation.ok_or(Code::INVALID_VALUE)?;
+        match allocation.source {
+            Source::Plain => {
+                sim.check_unclaimed(base, allocation.bytes, "frees");
+                sim.clock.charge(cost::free(allocation.bytes));
+                // The driver waits for the device before it takes memory away.
+                sim.wait_for_device(allocation.device);
+                sim.settle();
+                sim.discard(base);
+            }
+            Source::Pool(pool) => {
+                // It does not wait for stream-ordered memory.
+                sim.check_unclaimed(base, allocation.bytes, "frees");
+                sim.clock.charge(cost::POOL_FREE);
+                sim.check_unused(&Sim::piece_of(base, &allocation), None, false, "frees");
+                sim.return_to_pool(pool, base, None);
+            }
+            Source::Graph(_) => return Err(Code::INVALID_VALUE),
+            Source::Ipc => return Err(Code::INVALID_VALUE),
+        }
+        Ok(())
+    }
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+        let device = sim.current_device()?;
+        sim.clock.charge(cost::MEM_INFO);
+        sim.devices[device].arena.settle_lingering(&mut sim.ledger);
+        let all = sim.ledger.total();
+        // SAFETY: the caller's pointers; null is legal.
+        unsafe {
+            put(free, all.saturating_sub(sim.ledger.used(device)) as usize);
+            put(total, all as usize);
+        }
+        Ok(())
+    }
+    fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) {
+        sim.current()?;
+        let (at, length) = match sim.allocation_at(address) {
+            Some((at, allocation)) if !allocation.freed => (at, allocation.bytes),
+            _ => {
+                let (at, mapping) = holding(&sim.mappings, address, |m| m.bytes).ok_or(Code::INVALID_VALUE)?;
+                (at, mapping.bytes)
+            }
+        };
+        // SAFETY: the caller's pointers; null is legal.
+        unsafe {
+            put(base, at);
+            put(bytes, length as usize);
+        }
+        Ok(())
+    }
+    fn cuSimCheckLeaks() {
+        let mut left = Vec::new();
+        let named = [
+            ("allocation", sim.allocations.iter().map(|(k, a)| (*k, a.bytes)).next(), sim.allocations.len()),
+            ("mapping", sim.mappings.iter().map(|(k, m)| (*k, m.bytes)).next(), sim.mappings.len()),
+            ("reservation", sim.reservations.iter().map(|(k, b)| (*k, *b)).next(), sim.reservations.len()),
+            ("handle", sim.handles.iter().map(|(k, h)| (*k, h.bytes)).min(), sim.handles.len()),
+        ];
+        for (kind, first, count) in named {
+            if let Some((at, bytes)) = first {
+                left.push(format!("{count} {kind}(s), the first at {at:#x} of {bytes} bytes"));
+            }
+        }
+        if !left.is_empty() {
+            misuse(&format!("leaked: {}", left.join("; ")));
+        }
+        Ok(())
+    }
+}

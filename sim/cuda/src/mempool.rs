@@ -1,0 +1,390 @@
+//! The driver's own stream-ordered pools. A freed block is lent again at once
+//! on the same stream, elsewhere only behind its last use.
+
+use std::collections::HashMap;
+
+use crate::abi::{ACCESS_READ_WRITE, Answer, Code, MemAccessDesc, MemPoolProps};
+use crate::clock::cost;
+use crate::entry::{api, must_put};
+use crate::memory::{Allocation, Source};
+use crate::settings::MAX_DEVICES;
+use crate::state::Sim;
+use crate::stream::{Effect, Order};
+
+const RELEASE_THRESHOLD: u32 = 4;
+const RESERVED: u32 = 5;
+const RESERVED_HIGH: u32 = 6;
+const USED: u32 = 7;
+const USED_HIGH: u32 = 8;
+
+pub struct Pool {
+    pub device: usize,
+    default: bool,
+    destroyed: bool,
+    threshold: u64,
+    /// The three attributes on re-use, which the simulation only stores.
+    reuse: [i32; 3],
+    reserved: u64,
+    reserved_high: u64,
+    used: u64,
+    used_high: u64,
+    access: [u8; MAX_DEVICES],
+    /// Freed blocks by their size.
+    idle: HashMap<u64, Vec<Idle>>,
+}
+
+struct Idle {
+    base: u64,
+    /// The stream of the free (`None`: the host knew), and what came before it.
+    stream: Option<u32>,
+    order: Order,
+    allocation: Allocation,
+}
+
+impl Pool {
+    pub fn new(device: usize, default: bool) -> Pool {
+        let mut access = [0; MAX_DEVICES];
+        access[device] = ACCESS_READ_WRITE as u8;
+        Pool {
+            device,
+            default,
+            destroyed: false,
+            threshold: 0,
+            reuse: [1; 3],
+            reserved: 0,
+            reserved_high: 0,
+            used: 0,
+            used_high: 0,
+            access,
+            idle: HashMap::new(),
+        }
+    }
+
+    fn count(&mut self, reserved: u64, used: u64) {
+        self.reserved += reserved;
+        self.used += used;
+        self.reserved_high = self.reserved_high.max(self.reserved);
+        self.used_high = self.used_high.max(self.used);
+    }
+}
+
+impl Sim {
+    fn pool(&mut self, handle: u64) -> Result<&mut Pool, Code> {
+        self.pools
+            .get_mut(&handle)
+            .filter(|p| !p.destroyed)
+            .ok_or(Code::INVALID_VALUE)
+    }
+
+    /// May this device use that stream-ordered memory?
+    pub fn pool_grants(&self, allocation: &Allocation, device: usize) -> bool {
+        match allocation.source {
+            Source::Pool(pool) => self.pools.get(&pool).is_some_and(|p| p.access[device] != 0),
+            _ => false,
+        }
+    }
+
+    fn alloc_ordered(
+        &mut self,
+        out: *mut u64,
+        bytes: u64,
+        pool: Option<u64>,
+        stream: u64,
+    ) -> Answer {
+        let id = self.stream(stream)?;
+        let context = self.streams[&id].context;
+        let device = self.contexts[&context].device;
+        let pool = pool.unwrap_or(self.devices[device].current_pool);
+        let device = self.pool(pool)?.device;
+        if out.is_null() || bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.clock.charge(cost::POOL_ALLOC);
+        if let Some(capture) = self.streams[&id].capture {
+            self.capture_work(capture, id, 0, &[], Effect::Nothing)?;
+            let graph = self.captures[&capture].graph;
+            let base = self.allocate(device, bytes, Source::Graph(graph), context)?;
+            // SAFETY: the caller's pointer, not null.
+            return unsafe { must_put(out, base) };
+        }
+        let held = bytes
+            .checked_next_multiple_of(crate::arena::SMALL)
+            .ok_or(Code::OUT_OF_MEMORY)?;
+        let base = match self.take_idle(pool, held, id) {
+            Some(idle) => {
+                let number = self.number(0) >> 4;
+                let renewed = Allocation {
+                    bytes,
+                    id: number,
+                    ..idle.allocation
+                };
+                self.allocations.insert(idle.base, renewed);
+                self.pool(pool)?.count(0, held);
+                idle.base
+            }
+            None => {
+                let base = self.allocate(device, bytes, Source::Pool(pool), 0)?;
+                self.pool(pool)?.count(held, held);
+                base
+            }
+        };
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, base) }
+    }
+
+    /// A freed block that this stream may use without a wait.
+    fn take_idle(&mut self, pool: u64, held: u64, id: u32) -> Option<Idle> {
+        let list = self.pools.get(&pool)?.idle.get(&held)?;
+        let usable = |idle: &Idle| {
+            idle.stream == Some(id)
+                || idle.order.iter().all(|(other, count)| {
+                    self.is_observed(*other, *count)
+                        || self.streams[&id]
+                            .before
+                            .get(other)
+                            .is_some_and(|n| n >= count)
+                })
+        };
+        let at = list.iter().rposition(usable)?;
+        let list = self.pools.get_mut(&pool)?.idle.get_mut(&held)?;
+        Some(list.swap_remove(at))
+    }
+
+    /// A stream-ordered free: behind the stream's work, or (`None`) now.
+    pub fn return_to_pool(&mut self, pool: u64, base: u64, stream: Option<u32>) {
+        let Some(allocation) = self.allocations.remove(&base) else {
+            return;
+        };
+        let order = stream.map(|id| self.position(id).0).unwrap_or_default();
+        let Some(owner) = self.pools.get_mut(&pool) else {
+            return;
+        };
+        owner.used -= allocation.held;
+        let list = owner.idle.entry(allocation.held).or_default();
+        list.push(Idle {
+            base,
+            stream,
+            order,
+            allocation,
+        });
+        if owner.destroyed {
+            self.trim_pool(pool, 0);
+        }
+    }
+
+    fn free_ordered(&mut self, base: u64, stream: u64) -> Answer {
+        let id = self.stream(stream)?;
+        let allocation = self.allocations.get(&base).filter(|a| !a.freed).cloned();
+        let allocation = allocation.ok_or(Code::INVALID_VALUE)?;
+        self.clock.charge(cost::POOL_FREE);
+        if let Some(capture) = self.streams[&id].capture {
+            return self.capture_work(capture, id, 0, &[], Effect::Nothing);
+        }
+        self.join_default(id)?;
+        self.check_unclaimed(base, allocation.bytes, "frees");
+        let piece = Sim::piece_of(base, &allocation);
+        self.check_unused(&piece, Some(id), false, "frees");
+        match allocation.source {
+            Source::Pool(pool) => self.return_to_pool(pool, base, Some(id)),
+            Source::Plain => {
+                if let Some(allocation) = self.allocations.get_mut(&base) {
+                    allocation.freed = true;
+                }
+                self.submit(id, 0, &[], Effect::Free(base))?;
+            }
+            Source::Graph(_) => {}
+            Source::Ipc => return Err(Code::INVALID_VALUE),
+        }
+        Ok(())
+    }
+
+    /// The moment of a stream-ordered free has come.
+    pub fn finish_free(&mut self, base: u64) {
+        self.discard(base);
+    }
+
+    /// Gives idle blocks back down to `keep` reserved bytes; those whose last
+    /// use is still under way stay.
+    fn trim_pool(&mut self, handle: u64, keep: u64) {
+        let Some(pool) = self.pools.get_mut(&handle) else {
+            return;
+        };
+        let mut idle = std::mem::take(&mut pool.idle);
+        let mut reserved = pool.reserved;
+        let mut released = Vec::new();
+        for list in idle.values_mut() {
+            let mut i = 0;
+            while i < list.len() && reserved > keep {
+                let done = list[i]
+                    .order
+                    .iter()
+                    .all(|(id, count)| self.is_observed(*id, *count));
+                if done {
+                    let block = list.swap_remove(i);
+                    reserved -= block.allocation.held;
+                    released.push(block);
+                } else {
+                    i += 1;
+                }
+            }
+        }
+        idle.retain(|_, list| !list.is_empty());
+        if let Some(pool) = self.pools.get_mut(&handle) {
+            pool.idle = idle;
+            pool.reserved = reserved;
+            if pool.destroyed && reserved == 0 {
+                self.pools.remove(&handle);
+            }
+        }
+        for block in released {
+            self.allocations.insert(block.base, block.allocation);
+            self.discard(block.base);
+        }
+    }
+
+    /// After a synchronisation pools give back what is over their threshold.
+    pub fn release_unused(&mut self) {
+        let over = |(id, p): (&u64, &Pool)| {
+            (p.reserved > p.threshold.max(p.used)).then_some((*id, p.threshold))
+        };
+        let pools: Vec<(u64, u64)> = self.pools.iter().filter_map(over).collect();
+        for (pool, keep) in pools {
+            self.trim_pool(pool, keep);
+        }
+    }
+
+    /// Memory is short: the pools of a device give back all that is idle, and
+    /// wait for it.
+    pub fn trim_pools(&mut self, device: usize) {
+        let idle =
+            |(id, p): (&u64, &Pool)| (p.device == device && p.reserved > p.used).then_some(*id);
+        let pools: Vec<u64> = self.pools.iter().filter_map(idle).collect();
+        if pools.is_empty() {
+            return;
+        }
+        self.wait_for_device(device);
+        self.settle();
+        for pool in pools {
+            self.trim_pool(pool, 0);
+        }
+    }
+}
+
+api! { streams STREAM_EXPORTS |sim|
+    fn cuMemAllocAsync | cuMemAllocAsync_ptsz [stream] (out: *mut u64, bytes: usize, stream: u64) {
+        sim.alloc_ordered(out, bytes as u64, None, stream)
+    }
+    fn cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz [stream] (out: *mut u64, bytes: usize, pool: u64, stream: u64) {
+        sim.alloc_ordered(out, bytes as u64, Some(pool), stream)
+    }
+    fn cuMemFreeAsync | cuMemFreeAsync_ptsz [stream] (base: u64, stream: u64) {
+        sim.free_ordered(base, stream)
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuMemPoolCreate(out: *mut u64, properties: *const MemPoolProps) {
+        if out.is_null() || properties.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let device = sim.device(unsafe { properties.read() }.location.id)?;
+        let handle = sim.number(0x6d00_0000_0000);
+        sim.pools.insert(handle, Pool::new(device, false));
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, handle) }
+    }
+    fn cuMemPoolDestroy(pool: u64) {
+        let entry = sim.pool(pool)?;
+        if entry.default {
+            return Err(Code::INVALID_VALUE);
+        }
+        entry.destroyed = true;
+        let device = entry.device;
+        if sim.devices[device].current_pool == pool {
+            sim.devices[device].current_pool = sim.devices[device].default_pool;
+        }
+        sim.trim_pool(pool, 0);
+        Ok(())
+    }
+    fn cuMemPoolTrimTo(pool: u64, keep: usize) {
+        sim.pool(pool)?;
+        sim.trim_pool(pool, keep as u64);
+        Ok(())
+    }
+    fn cuMemPoolSetAttribute(pool: u64, attribute: u32, value: *const u64) {
+        sim.refuse_unsafe()?;
+        let pool = sim.pool(pool)?;
+        if value.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes the type of the attribute.
+        unsafe {
+            match attribute {
+                1..=3 => pool.reuse[attribute as usize - 1] = value.cast::<i32>().read(),
+                RELEASE_THRESHOLD => pool.threshold = value.read(),
+                RESERVED_HIGH if value.read() == 0 => pool.reserved_high = pool.reserved,
+                USED_HIGH if value.read() == 0 => pool.used_high = pool.used,
+                _ => return Err(Code::INVALID_VALUE),
+            }
+        }
+        Ok(())
+    }
+    fn cuMemPoolGetAttribute(pool: u64, attribute: u32, out: *mut u64) {
+        sim.refuse_unsafe()?;
+        let pool = sim.pool(pool)?;
+        let value = match attribute {
+            // SAFETY: the caller's pointer; these attributes are 32 bits wide.
+            1..=3 => return unsafe { must_put(out.cast(), pool.reuse[attribute as usize - 1]) },
+            RELEASE_THRESHOLD => pool.threshold,
+            RESERVED => pool.reserved,
+            RESERVED_HIGH => pool.reserved_high,
+            USED => pool.used,
+            USED_HIGH => pool.used_high,
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, value) }
+    }
+    fn cuMemPoolSetAccess(pool: u64, descriptors: *const MemAccessDesc, count: usize) {
+        sim.pool(pool)?;
+        if descriptors.is_null() && count > 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        for i in 0..count {
+            // SAFETY: the caller passes `count` whole structures.
+            let descriptor = unsafe { descriptors.add(i).read() };
+            let device = sim.device(descriptor.location.id)?;
+            sim.pool(pool)?.access[device] = descriptor.flags as u8;
+        }
+        Ok(())
+    }
+    fn cuMemPoolGetAccess(out: *mut u32, pool: u64, location: *const crate::abi::MemLocation) {
+        if location.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let device = sim.device(unsafe { location.read() }.id)?;
+        let access = sim.pool(pool)?.access[device];
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, u32::from(access)) }
+    }
+    fn cuDeviceGetDefaultMemPool(out: *mut u64, device: i32) {
+        let device = sim.device(device)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, sim.devices[device].default_pool) }
+    }
+    fn cuDeviceGetMemPool(out: *mut u64, device: i32) {
+        let device = sim.device(device)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, sim.devices[device].current_pool) }
+    }
+    fn cuDeviceSetMemPool(device: i32, pool: u64) {
+        let device = sim.device(device)?;
+        if sim.pool(pool)?.device != device {
+            return Err(Code::INVALID_DEVICE);
+        }
+        sim.devices[device].current_pool = pool;
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! The `MEMCUDA_SIM_*` variables. A bad value is one line on standard error
+//! and `cuInit` fails: a test must not run on other settings than it asked for.
+
+use crate::clock::Mode;
+use crate::fault::Faults;
+
+/// Most devices of one simulation.
+pub const MAX_DEVICES: usize = 8;
+
+pub struct Settings {
+    /// `MEMCUDA_SIM_DEVICES`, 1 to 8.
+    pub devices: usize,
+    /// `MEMCUDA_SIM_MEMORY`: bytes of each device.
+    pub memory: u64,
+    /// `MEMCUDA_SIM_CLOCK`.
+    pub clock: Mode,
+    /// `MEMCUDA_SIM_FAIL`.
+    pub faults: Faults,
+    /// `MEMCUDA_SIM_SHARED`: the accounting file that several processes share.
+    pub shared: Option<String>,
+}
+
+impl Settings {
+    /// Reads the environment; the error is the line to print.
+    pub fn read() -> Result<Settings, String> {
+        Ok(Settings {
+            devices: read("MEMCUDA_SIM_DEVICES", "1 to 8", 1, |text| {
+                text.parse().ok().filter(|n| (1..=MAX_DEVICES).contains(n))
+            })?,
+            memory: read(
+                "MEMCUDA_SIM_MEMORY",
+                "a size of 2MiB to 1TiB, such as 16GiB",
+                16 << 30,
+                |text| size(text).filter(|n| (2 << 20..=1 << 40).contains(n)),
+            )?,
+            clock: read(
+                "MEMCUDA_SIM_CLOCK",
+                "virtual, real or off",
+                Mode::Virtual,
+                Mode::parse,
+            )?,
+            faults: read(
+                "MEMCUDA_SIM_FAIL",
+                "NAME@N=CODE or NAME%N=CODE, comma separated, NAME a driver call or *",
+                Faults::default(),
+                Faults::parse,
+            )?,
+            shared: std::env::var("MEMCUDA_SIM_SHARED")
+                .ok()
+                .filter(|path| !path.is_empty()),
+        })
+    }
+}
+
+fn read<T>(
+    name: &str,
+    accepted: &str,
+    default: T,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<T, String> {
+    match std::env::var_os(name) {
+        None => Ok(default),
+        Some(value) if value.is_empty() => Ok(default),
+        Some(value) => value.to_str().and_then(parse).ok_or_else(|| {
+            format!(
+                "memcuda-sim: {name}={} is not valid; accepted: {accepted}",
+                value.display()
+            )
+        }),
+    }
+}
+
+/// `16GiB`, `512MiB`, `64KiB` or bytes.
+fn size(text: &str) -> Option<u64> {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("", 0)];
+    let (number, shift) = units
+        .iter()
+        .find_map(|(unit, shift)| Some((text.trim().strip_suffix(unit)?, *shift)))?;
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}

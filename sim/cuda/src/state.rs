@@ -1,0 +1,187 @@
+//! The whole simulation, behind one lock. Holds; decides nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::abi::{Answer, Code, HostFn};
+use crate::arena::Arena;
+use crate::capture::Capture;
+use crate::check::Shadow;
+use crate::claims::Claims;
+use crate::clock::Clock;
+use crate::context::Context;
+use crate::event::Event;
+use crate::fault::Faults;
+use crate::graph::Graph;
+use crate::handle::Physical;
+use crate::ipc::Opened;
+use crate::mapping::Mapping;
+use crate::memory::Allocation;
+use crate::mempool::Pool;
+use crate::settings::Settings;
+use crate::shared::Ledger;
+use crate::stream::{Pending, Stream};
+
+pub static SIM: Mutex<Option<Sim>> = Mutex::new(None);
+
+pub struct Sim {
+    /// The driver call that runs.
+    pub call: &'static str,
+    pub clock: Clock,
+    pub faults: Faults,
+    pub ledger: Ledger,
+    pub devices: Vec<Device>,
+    pub contexts: BTreeMap<u64, Context>,
+    pub streams: HashMap<u32, Stream>,
+    pub events: HashMap<u64, Event>,
+    pub captures: HashMap<u64, Capture>,
+    pub graphs: HashMap<u64, Graph>,
+    pub pools: BTreeMap<u64, Pool>,
+
+    /// Address space from `cuMemAddressReserve`: base to bytes.
+    pub reservations: BTreeMap<u64, u64>,
+    pub mappings: BTreeMap<u64, Mapping>,
+    pub handles: HashMap<u64, Physical>,
+    /// Everything but virtual memory management: base to allocation.
+    pub allocations: BTreeMap<u64, Allocation>,
+    /// Memory of other processes, opened by its legacy handle, by base.
+    pub opened: BTreeMap<u64, Opened>,
+    /// Page-locked host memory: base to bytes.
+    pub pinned: BTreeMap<u64, u64>,
+    /// Arenas of other processes, by their identity: the object number.
+    pub foreign: HashMap<u64, u32>,
+
+    /// Work that changes something when its time comes: by end and order.
+    pub pending: BTreeMap<(u64, u64), Pending>,
+    /// Host functions whose time has come.
+    pub callbacks: Vec<(HostFn, usize)>,
+    pub shadow: Shadow,
+    pub claims: Claims,
+    next: u64,
+}
+
+pub struct Device {
+    pub arena: Arena,
+    /// The primary context's number, kept over resets.
+    pub primary: u64,
+    pub default_pool: u64,
+    pub current_pool: u64,
+}
+
+impl Sim {
+    /// Builds the devices; the error is the line to print.
+    pub fn new() -> Result<Sim, String> {
+        let settings = Settings::read()?;
+        let mut sim = Sim {
+            call: "cuInit",
+            clock: Clock::new(settings.clock),
+            faults: settings.faults,
+            ledger: Ledger::new(settings.memory, settings.shared.as_deref())?,
+            devices: Vec::new(),
+            contexts: BTreeMap::new(),
+            streams: HashMap::new(),
+            events: HashMap::new(),
+            captures: HashMap::new(),
+            graphs: HashMap::new(),
+            pools: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            handles: HashMap::new(),
+            allocations: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            pinned: BTreeMap::new(),
+            foreign: HashMap::new(),
+            pending: BTreeMap::new(),
+            callbacks: Vec::new(),
+            shadow: Shadow::default(),
+            claims: Claims::default(),
+            next: 0,
+        };
+        for ordinal in 0..settings.devices {
+            let arena = Arena::new(ordinal, settings.memory)
+                .map_err(|_| "memcuda-sim: no address space for the simulated device".to_owned())?;
+            let default_pool = sim.number(0x6d00_0000_0000);
+            sim.pools.insert(default_pool, Pool::new(ordinal, true));
+            let primary = sim.number(0x6300_0000_0000);
+            sim.devices.push(Device {
+                arena,
+                primary,
+                default_pool,
+                current_pool: default_pool,
+            });
+        }
+        Ok(sim)
+    }
+
+    /// A number never used before, above a base that tells its kind.
+    pub fn number(&mut self, base: u64) -> u64 {
+        self.next += 1;
+        base + (self.next << 4)
+    }
+
+    pub fn device(&self, ordinal: i32) -> Result<usize, Code> {
+        usize::try_from(ordinal)
+            .ok()
+            .filter(|i| *i < self.devices.len())
+            .ok_or(Code::INVALID_DEVICE)
+    }
+
+    /// The context current on this thread, alive and without sticky error.
+    pub fn current(&self) -> Result<u64, Code> {
+        let context = current_context().ok_or(Code::INVALID_CONTEXT)?;
+        self.healthy(context)?;
+        Ok(context)
+    }
+
+    /// The device of the current context.
+    pub fn current_device(&self) -> Result<usize, Code> {
+        let context = self.current()?;
+        Ok(self.contexts[&context].device)
+    }
+
+    pub fn healthy(&self, context: u64) -> Answer {
+        match self.contexts.get(&context) {
+            None => Err(Code::CONTEXT_IS_DESTROYED),
+            Some(context) => context.error.map_or(Ok(()), Err),
+        }
+    }
+}
+
+thread_local! {
+    static CONTEXTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Works on the context stack of the calling thread.
+pub fn with_contexts<T>(body: impl FnOnce(&mut Vec<u64>) -> T) -> T {
+    CONTEXTS
+        .try_with(|stack| body(&mut stack.borrow_mut()))
+        .unwrap_or_else(|_| panic!("a driver call from a thread that has already ended"))
+}
+
+pub fn current_context() -> Option<u64> {
+    CONTEXTS
+        .try_with(|stack| stack.borrow().last().copied())
+        .ok()
+        .flatten()
+        .filter(|context| *context != 0)
+}
+
+/// The calling thread's capture mode; `swap` sets another one.
+pub fn capture_mode(swap: Option<u32>) -> u32 {
+    let mode = CAPTURE_MODE.get();
+    CAPTURE_MODE.set(swap.unwrap_or(mode));
+    mode
+}
+
+/// A number of the calling thread, unique in the process.
+pub fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    if THREAD.get() == 0 {
+        THREAD.set(NEXT.fetch_add(1, Relaxed));
+    }
+    THREAD.get()
+}

@@ -1,0 +1,407 @@
+//! Streams: ordered queues on the clock. All durations are known when work is
+//! queued, so its end is too; the order that the program made (not the order
+//! that the clock happened to give) is kept in vector clocks, against which
+//! `check` holds every access.
+
+use std::collections::BTreeMap;
+
+use crate::abi::{Answer, Code, HostFn};
+use crate::check::Touch;
+use crate::clock::cost;
+use crate::entry::{api, must_put};
+use crate::state::{Sim, thread};
+
+const BASE: u64 = 0x7300_0000_0000;
+pub const LEGACY: u64 = 1;
+pub const PER_THREAD: u64 = 2;
+const NON_BLOCKING: u32 = 1;
+
+/// For each stream, how much of its work comes before.
+pub type Order = BTreeMap<u32, u64>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Legacy,
+    /// The default stream of the thread with this number.
+    PerThread(u64),
+    /// Made by the program, ordered against the legacy stream.
+    Blocking,
+    NonBlocking,
+}
+
+pub struct Stream {
+    pub context: u64,
+    pub kind: Kind,
+    pub priority: i32,
+    /// Operations queued so far.
+    pub count: u64,
+    /// Operations that the host knows to be complete.
+    pub observed: u64,
+    /// Work of other streams that comes before the next operation.
+    pub before: Order,
+    /// Own operations behind which an event was recorded and waited for: what
+    /// follows cannot have started early.
+    pub fence: u64,
+    /// When the last operation ends.
+    pub ready: u64,
+    /// The capture that this stream is part of.
+    pub capture: Option<u64>,
+    pub destroyed: bool,
+}
+
+/// What work does to the state when it ends.
+#[derive(Clone)]
+pub enum Effect {
+    Nothing,
+    /// Fills `rows` rows of `width` elements, `pitch` bytes apart.
+    Fill {
+        at: u64,
+        pattern: u32,
+        element: u64,
+        width: u64,
+        rows: u64,
+        pitch: u64,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
+    /// Bytes that were taken from pageable host memory when the copy was asked for.
+    Staged {
+        to: u64,
+        bytes: std::sync::Arc<[u8]>,
+    },
+    Host(HostFn, usize),
+    /// A stream-ordered free takes effect.
+    Free(u64),
+    Crash(u64),
+}
+
+pub struct Pending {
+    pub stream: u32,
+    pub effect: Effect,
+}
+
+impl Sim {
+    /// The stream that a handle names on the calling thread.
+    pub fn stream(&mut self, handle: u64) -> Result<u32, Code> {
+        let kind = match handle {
+            0 | LEGACY => Kind::Legacy,
+            PER_THREAD => Kind::PerThread(thread()),
+            _ => {
+                let id = handle.wrapping_sub(BASE) as u32;
+                let stream = self.streams.get(&id).ok_or(Code::INVALID_HANDLE)?;
+                if handle < BASE || stream.destroyed || stream.kind == Kind::Legacy {
+                    return Err(Code::INVALID_HANDLE);
+                }
+                let context = stream.context;
+                self.healthy(context)?;
+                return Ok(id);
+            }
+        };
+        let context = self.current()?;
+        let found = self.contexts[&context]
+            .streams
+            .iter()
+            .find(|id| self.streams[*id].kind == kind);
+        match found {
+            Some(id) => Ok(*id),
+            None => Ok(self.add_stream(context, kind, 0)),
+        }
+    }
+
+    fn add_stream(&mut self, context: u64, kind: Kind, priority: i32) -> u32 {
+        let id = (self.number(0) >> 4) as u32;
+        let stream = Stream {
+            context,
+            kind,
+            priority,
+            count: 0,
+            observed: 0,
+            before: Order::new(),
+            fence: 0,
+            ready: 0,
+            capture: None,
+            destroyed: false,
+        };
+        self.streams.insert(id, stream);
+        if let Some(context) = self.contexts.get_mut(&context) {
+            context.streams.push(id);
+        }
+        id
+    }
+
+    /// What a message calls a stream.
+    pub fn stream_name(&self, id: u32) -> String {
+        match self.streams.get(&id).map(|s| s.kind) {
+            Some(Kind::Legacy) => "the legacy default stream".to_owned(),
+            Some(Kind::PerThread(thread)) => format!("the default stream of thread {thread}"),
+            _ => format!("stream {:#x}", BASE + u64::from(id)),
+        }
+    }
+
+    /// Queues work: its accesses are checked, its effect comes at its end.
+    pub fn submit(&mut self, id: u32, ns: u64, touches: &[Touch], effect: Effect) -> Answer {
+        if let Some(capture) = self.streams[&id].capture {
+            return self.capture_work(capture, id, ns, touches, effect);
+        }
+        self.join_default(id)?;
+        let now = self.clock.now();
+        let ns = self.clock.duration(ns);
+        let stream = self.streams.get_mut(&id).ok_or(Code::INVALID_HANDLE)?;
+        let start = stream.ready.max(now);
+        stream.ready = start + ns;
+        stream.count += 1;
+        let end = stream.ready;
+        for touch in touches {
+            self.check_touch(id, touch);
+        }
+        if !matches!(effect, Effect::Nothing) {
+            let order = self.number(0);
+            self.pending
+                .insert((end, order), Pending { stream: id, effect });
+        }
+        Ok(())
+    }
+
+    /// The legacy stream waits for every blocking stream of its context, and
+    /// they for it.
+    pub fn join_default(&mut self, id: u32) -> Answer {
+        let (context, kind) = (self.streams[&id].context, self.streams[&id].kind);
+        if kind == Kind::NonBlocking {
+            return Ok(());
+        }
+        let others: Vec<u32> = self.contexts[&context]
+            .streams
+            .iter()
+            .copied()
+            .filter(|other| {
+                let other_kind = self.streams[other].kind;
+                *other != id
+                    && other_kind != Kind::NonBlocking
+                    && (kind == Kind::Legacy || other_kind == Kind::Legacy)
+            })
+            .collect();
+        if kind == Kind::Legacy {
+            self.check_implicit_join(&others)?;
+        }
+        for other in others {
+            let (order, ready) = self.position(other);
+            self.order_behind(id, &order, ready);
+        }
+        Ok(())
+    }
+
+    /// Waiting for the legacy stream waits for every blocking stream too.
+    fn join_blocking(&mut self, id: u32) -> Answer {
+        match self.streams[&id].kind {
+            Kind::Legacy => self.join_default(id),
+            _ => Ok(()),
+        }
+    }
+
+    /// All work of a stream so far: what comes before its end, and when it ends.
+    pub fn position(&self, id: u32) -> (Order, u64) {
+        let stream = &self.streams[&id];
+        let mut order = stream.before.clone();
+        order.insert(id, stream.count);
+        (order, stream.ready)
+    }
+
+    /// Later work of a stream comes after `order`, which is complete at `ready`.
+    pub fn order_behind(&mut self, id: u32, order: &Order, ready: u64) {
+        let live: Vec<(u32, u64)> = order
+            .iter()
+            .filter(|(other, count)| !self.is_observed(**other, **count))
+            .map(|(other, count)| (*other, *count))
+            .collect();
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        for (other, count) in live {
+            if other == id {
+                stream.fence = stream.fence.max(count);
+            } else {
+                let known = stream.before.entry(other).or_insert(0);
+                *known = (*known).max(count);
+            }
+        }
+        stream.ready = stream.ready.max(ready);
+    }
+
+    /// Does the host know that the first `count` operations are complete?
+    pub fn is_observed(&self, id: u32, count: u64) -> bool {
+        self.streams
+            .get(&id)
+            .is_none_or(|stream| stream.observed >= count)
+    }
+
+    /// The host has seen this work complete.
+    pub fn observe(&mut self, order: &Order) {
+        for (id, count) in order {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.observed = stream.observed.max(*count);
+                if stream.destroyed && stream.observed == stream.count {
+                    let context = stream.context;
+                    self.streams.remove(id);
+                    if let Some(context) = self.contexts.get_mut(&context) {
+                        context.streams.retain(|other| other != id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The host waits for a stream.
+    pub fn wait_for(&mut self, id: u32) {
+        let (order, ready) = self.position(id);
+        self.clock.wait(ready);
+        self.observe(&order);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.before.clear();
+        }
+    }
+
+    /// The host waits for every stream of a context.
+    pub fn wait_for_context(&mut self, context: u64) {
+        for id in self
+            .contexts
+            .get(&context)
+            .map(|c| c.streams.clone())
+            .unwrap_or_default()
+        {
+            if self.streams.contains_key(&id) {
+                self.wait_for(id);
+            }
+        }
+    }
+
+    /// The host waits for every context of a device.
+    pub fn wait_for_device(&mut self, device: usize) {
+        let on_device = |(id, context): (&u64, &crate::context::Context)| {
+            (context.device == device).then_some(*id)
+        };
+        let contexts: Vec<u64> = self.contexts.iter().filter_map(on_device).collect();
+        for context in contexts {
+            self.wait_for_context(context);
+        }
+    }
+
+    /// Ends a context's work without an effect (it crashed, or goes away).
+    pub fn abandon(&mut self, context: u64) {
+        let streams = self
+            .contexts
+            .get(&context)
+            .map(|c| c.streams.clone())
+            .unwrap_or_default();
+        self.pending.retain(|_, work| {
+            !streams.contains(&work.stream) || matches!(work.effect, Effect::Free(_))
+        });
+        for id in streams {
+            let order = Order::from([(id, self.streams.get(&id).map_or(0, |s| s.count))]);
+            self.observe(&order);
+        }
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuStreamCreate(out: *mut u64, flags: u32) {
+        // SAFETY: the caller's pointer.
+        unsafe { create(sim, out, flags, 0) }
+    }
+    fn cuStreamCreateWithPriority(out: *mut u64, flags: u32, priority: i32) {
+        // SAFETY: the caller's pointer.
+        unsafe { create(sim, out, flags, priority) }
+    }
+    fn cuStreamDestroy_v2(stream: u64) {
+        if stream <= PER_THREAD {
+            return Err(Code::INVALID_HANDLE);
+        }
+        let id = sim.stream(stream)?;
+        if let Some(capture) = sim.streams[&id].capture {
+            sim.invalidate(capture);
+        }
+        let order = sim.streams.get_mut(&id).map(|s| {
+            s.destroyed = true;
+            s.observed
+        });
+        // Work goes on; the stream is forgotten once it is known complete.
+        sim.observe(&Order::from([(id, order.unwrap_or(0))]));
+        Ok(())
+    }
+}
+
+/// `cuStreamCreate` in both forms.
+///
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn create(sim: &mut Sim, out: *mut u64, flags: u32, priority: i32) -> Answer {
+    let context = sim.current()?;
+    if flags > NON_BLOCKING || out.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    let kind = if flags == NON_BLOCKING {
+        Kind::NonBlocking
+    } else {
+        Kind::Blocking
+    };
+    let id = sim.add_stream(context, kind, priority);
+    // SAFETY: by the function's own contract.
+    unsafe { must_put(out, BASE + u64::from(id)) }
+}
+
+api! { streams STREAM_EXPORTS |sim|
+    fn cuStreamSynchronize | cuStreamSynchronize_ptsz [stream] (stream: u64) {
+        let id = sim.stream(stream)?;
+        sim.refuse_captured(id)?;
+        sim.clock.charge(cost::STREAM_SYNCHRONIZE);
+        sim.join_blocking(id)?;
+        sim.wait_for(id);
+        sim.settle();
+        sim.release_unused();
+        let context = sim.streams.get(&id).map(|s| s.context);
+        context.map_or(Ok(()), |context| sim.healthy(context))
+    }
+    fn cuStreamQuery | cuStreamQuery_ptsz [stream] (stream: u64) {
+        let id = sim.stream(stream)?;
+        sim.refuse_captured(id)?;
+        sim.clock.charge(cost::EVENT_QUERY);
+        sim.settle();
+        sim.join_blocking(id)?;
+        let (_, ready) = sim.position(id);
+        if ready > sim.clock.now() {
+            return Err(Code::NOT_READY);
+        }
+        let context = sim.streams[&id].context;
+        sim.healthy(context)?;
+        sim.wait_for(id);
+        Ok(())
+    }
+    fn cuStreamGetCtx | cuStreamGetCtx_ptsz [stream] (stream: u64, out: *mut u64) {
+        let id = sim.stream(stream)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, sim.streams[&id].context) }
+    }
+    fn cuStreamGetFlags | cuStreamGetFlags_ptsz [stream] (stream: u64, out: *mut u32) {
+        let id = sim.stream(stream)?;
+        let non_blocking = sim.streams[&id].kind == Kind::NonBlocking;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, u32::from(non_blocking)) }
+    }
+    fn cuStreamGetPriority | cuStreamGetPriority_ptsz [stream] (stream: u64, out: *mut i32) {
+        let id = sim.stream(stream)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, sim.streams[&id].priority) }
+    }
+    fn cuStreamGetId | cuStreamGetId_ptsz [stream] (stream: u64, out: *mut u64) {
+        let id = sim.stream(stream)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, u64::from(id)) }
+    }
+    fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz [stream] (stream: u64, function: Option<HostFn>, data: usize) {
+        let id = sim.stream(stream)?;
+        let function = function.ok_or(Code::INVALID_VALUE)?;
+        sim.submit(id, 0, &[], Effect::Host(function, data))
+    }
+}

@@ -1,0 +1,213 @@
+//! Devices, versions, errors, and the way to the driver's own entry points.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::driver::driver;
+use crate::runtime;
+use crate::state::{check, context_of, device, finish, last_error, reset, set_device, with_driver};
+
+/// CUDA 13.0.
+const VERSION: c_int = 13000;
+/// `cudaErrorInvalidValue`.
+const INVALID_VALUE: u32 = 1;
+
+runtime! { |driver|
+    fn cudaDeviceSynchronize() {
+        check((driver.context_synchronize)())
+    }
+    fn cudaDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
+        check((driver.priority_range)(least, greatest))
+    }
+    fn cudaDeviceEnablePeerAccess(peer: c_int, flags: u32) {
+        check((driver.enable_peer)(context_of(driver, peer)?, flags))
+    }
+    fn cudaDeviceDisablePeerAccess(peer: c_int) {
+        check((driver.disable_peer)(context_of(driver, peer)?))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceReset() -> u32 {
+    with_driver(false, reset)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaSetDevice(ordinal: c_int) -> u32 {
+    with_driver(false, |driver| set_device(driver, ordinal))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDevice(out: *mut c_int) -> u32 {
+    with_driver(false, |driver| {
+        if out.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: not null; with no context current the answer is the thread's.
+        unsafe {
+            if (driver.context_device)(out) != 0 {
+                out.write(device());
+            }
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDeviceCount(out: *mut c_int) -> u32 {
+    // SAFETY: the program's argument, passed on.
+    with_driver(false, |driver| check(unsafe { (driver.device_count)(out) }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceGetAttribute(
+    out: *mut c_int,
+    attribute: c_int,
+    ordinal: c_int,
+) -> u32 {
+    // SAFETY: the program's arguments, passed on.
+    with_driver(false, |d| {
+        check(unsafe { (d.device_attribute)(out, attribute, ordinal) })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceCanAccessPeer(
+    out: *mut c_int,
+    ordinal: c_int,
+    peer: c_int,
+) -> u32 {
+    // SAFETY: the program's arguments, passed on.
+    with_driver(false, |d| {
+        check(unsafe { (d.can_access_peer)(out, ordinal, peer) })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDriverGetVersion(out: *mut c_int) -> u32 {
+    // SAFETY: the program's argument, passed on.
+    finish(driver(false).and_then(|d| check(unsafe { (d.driver_version)(out) })))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaRuntimeGetVersion(out: *mut c_int) -> u32 {
+    if out.is_null() {
+        return finish(Err(INVALID_VALUE));
+    }
+    // SAFETY: not null; the program's argument.
+    unsafe { out.write(VERSION) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetLastError() -> u32 {
+    last_error(true)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaPeekAtLastError() -> u32 {
+    last_error(false)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetErrorString(code: u32) -> *const c_char {
+    // SAFETY: the driver writes to a local.
+    describe(
+        code,
+        |d, out| unsafe { (d.error_string)(code, out) },
+        c"unrecognized error code".as_ptr(),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetErrorName(code: u32) -> *const c_char {
+    // SAFETY: the driver writes to a local.
+    describe(
+        code,
+        |d, out| unsafe { (d.error_name)(code, out) },
+        c"unrecognized error code".as_ptr(),
+    )
+}
+
+fn describe(
+    code: u32,
+    ask: impl FnOnce(&crate::driver::Driver, *mut *const c_char) -> u32,
+    unknown: *const c_char,
+) -> *const c_char {
+    if code == 35 {
+        return c"CUDA driver version is insufficient for CUDA runtime version".as_ptr();
+    }
+    let mut text = std::ptr::null();
+    match driver(false) {
+        Ok(driver) if ask(driver, &mut text) == 0 => text,
+        _ => unknown,
+    }
+}
+
+/// The driver's entry point of a name, of the version that suits this runtime
+/// or one that is asked for.
+unsafe fn entry_point(
+    name: *const c_char,
+    out: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    per_thread: bool,
+    status: *mut c_int,
+) -> u32 {
+    with_driver(false, |driver| {
+        // By default the spelling of the caller's own default stream.
+        let flags = if flags == 0 && per_thread { 2 } else { flags };
+        // SAFETY: the program's arguments, passed on.
+        let code = unsafe { (driver.proc_address)(name, out, version, flags, status) };
+        if code == 500 && !status.is_null() {
+            Ok(())
+        } else {
+            check(code)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDriverEntryPoint(
+    name: *const c_char,
+    out: *mut *mut c_void,
+    flags: u64,
+    status: *mut c_int,
+) -> u32 {
+    // SAFETY: the program's arguments, passed on.
+    unsafe { entry_point(name, out, VERSION, flags, false, status) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDriverEntryPoint_ptsz(
+    name: *const c_char,
+    out: *mut *mut c_void,
+    flags: u64,
+    status: *mut c_int,
+) -> u32 {
+    // SAFETY: the program's arguments, passed on.
+    unsafe { entry_point(name, out, VERSION, flags, true, status) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
+    name: *const c_char,
+    out: *mut *mut c_void,
+    version: u32,
+    flags: u64,
+    status: *mut c_int,
+) -> u32 {
+    // SAFETY: the program's arguments, passed on.
+    unsafe { entry_point(name, out, version as c_int, flags, false, status) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion_ptsz(
+    name: *const c_char,
+    out: *mut *mut c_void,
+    version: u32,
+    flags: u64,
+    status: *mut c_int,
+) -> u32 {
+    // SAFETY: the program's arguments, passed on.
+    unsafe { entry_point(name, out, version as c_int, flags, true, status) }
+}
