@@ -41,6 +41,13 @@ impl Captures {
         (*active == 0).then(action)
     }
 
+    /// Runs `action` while no capture can begin, whether or not one is under
+    /// way.
+    pub fn hold_back<T>(&self, action: impl FnOnce() -> T) -> T {
+        let _active = self.lock();
+        action()
+    }
+
     fn lock(&self) -> MutexGuard<'_, u32> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -143,7 +143,7 @@ impl State {
         let size = chunk.unwrap_or_else(|| {
             let held = self.stats.physical_bytes + missing;
             let by_held = (held / 1024).next_power_of_two();
-            let by_request = (missing / 32).next_power_of_two();
+            let by_request = (missing / 16).next_power_of_two();
             by_held.max(by_request).clamp(STEP, LARGEST)
         });
         let mut sizes = vec![size; (missing / size) as usize];

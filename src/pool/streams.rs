@@ -286,27 +286,29 @@ impl Streams {
     /// that is impossible because of a capture.
     fn mark<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<Option<(u64, Event)>> {
         let key = self.table[id as usize].key;
-        let whole = key.stream == WHOLE_CONTEXT;
-        if !whole && driver.capture(key.context, key.stream)? == Capture::Active {
-            return Ok(None);
-        }
         let event = self.event(driver, key.context)?;
-        let recorded = if whole {
-            match CAPTURES.exclude(|| driver.record_context(event, key.context)) {
-                // A driver older than 12.5 has no such event: only a wait on
-                // the host tells then.
-                None | Some(Err(Code::NOT_FOUND)) => {
-                    self.spare.push((key.context, event));
-                    return Ok(None);
-                }
-                Some(recorded) => recorded,
-            }
-        } else {
-            driver.record(event, key.context, key.stream)
+        let recorded = match key.stream {
+            WHOLE_CONTEXT => CAPTURES.exclude(|| driver.record_context(event, key.context)),
+            // A capture that begins between the question and the record would
+            // get the record into its graph, or be lost to it.
+            _ => CAPTURES.hold_back(|| match driver.capture(key.context, key.stream) {
+                Ok(Capture::None) => Some(driver.record(event, key.context, key.stream)),
+                Ok(Capture::Active) => None,
+                Err(code) => Some(Err(code)),
+            }),
         };
-        if let Err(code) = recorded {
-            self.spare.push((key.context, event));
-            return Err(code);
+        match recorded {
+            Some(Ok(())) => {}
+            // A driver older than 12.5 has no context-wide event: only a wait
+            // on the host tells then.
+            None | Some(Err(Code::NOT_FOUND)) => {
+                self.spare.push((key.context, event));
+                return Ok(None);
+            }
+            Some(Err(code)) => {
+                self.spare.push((key.context, event));
+                return Err(code);
+            }
         }
         let stream = &mut self.table[id as usize];
         let seq = stream.now;
