@@ -77,6 +77,16 @@ def read_results(paths):
     return cells
 
 
+def append(path, cell):
+    with open(path, "ab+") as f:
+        f.seek(0, os.SEEK_END)
+        if f.tell():
+            f.seek(-1, os.SEEK_END)
+            if f.read(1) != b"\n":
+                f.write(b"\n")
+        f.write(json.dumps(cell).encode() + b"\n")
+
+
 def key(cell):
     return cell["workload"], cell["allocator"], cell["repeat"]
 
@@ -167,8 +177,7 @@ def main():
                     cell = run_cell(workload, allocator, repeat, min(a.limit, left), extra)
                     longest[workload] = max(longest.get(workload, 0), cell["wall_s"] * 1.15)
                     failed += cell["status"] != 0
-                    with open(a.results, "a") as f:
-                        f.write(json.dumps(cell) + "\n")
+                    append(a.results, cell)
                     brief = cell.get("torch") or {}
                     print(f"{workload} {allocator} #{repeat}: " + (f"{brief['median_step_ms']} ms, reserved {brief['peak_reserved_mib']} MiB"
                           if brief else cell.get("error", "?")) + f", {cell['wall_s']} s", flush=True)

@@ -3,6 +3,7 @@ its own process with a time limit, and read the pool's counters while it runs.
 """
 import mmap
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -15,11 +16,19 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LIBRARY = os.path.join(ROOT, "target/release/libmemcuda.so")
 DEBUG_LIBRARY = os.path.join(ROOT, "target/debug/libmemcuda.so")
 
-# The words of a device block, in the order of src/stats_page.rs, version 1.
 PAGE_VERSION = 1
-COUNTERS = """ordinal live_bytes granted_bytes pending_bytes idle_bytes physical_bytes peak_live_bytes
-peak_physical_bytes requests hits searches stitches growths handles_mapped frees waits edges
-out_of_memory driver_ns chunks foreign_frees""".split()
+PAGE_BYTES = 3904
+
+
+def counter_names():
+    """The words of a device block: two of the process, then the pool's counters
+    as src/pool/stats.rs declares them."""
+    with open(os.path.join(ROOT, "src/pool/stats.rs")) as f:
+        declared = re.search(r"^counters! \{(.*?)^\}", f.read(), re.M | re.S).group(1)
+    return ["ordinal", "foreign_frees"] + re.findall(r"^    (\w+),", declared, re.M)
+
+
+COUNTERS = counter_names()
 
 
 def need_gpu():
@@ -39,8 +48,7 @@ def need_library(path=LIBRARY):
 
 def read_page(page):
     """The counters of the first device, or None while there are none."""
-    words = struct.unpack_from("@3904s", page)[0]
-    words = struct.unpack("@488Q", words)
+    words = struct.unpack(f"@{PAGE_BYTES // 8}Q", page[:PAGE_BYTES])
     if words[0] != int.from_bytes(b"memcuda1", "little"):
         return None
     if words[1] != PAGE_VERSION:
@@ -66,7 +74,7 @@ class Page:
                 path = os.path.join(folder, name)
                 if "memcuda-stats" in os.readlink(path):
                     with open(path, "rb") as f:
-                        self.map = mmap.mmap(f.fileno(), 3904, prot=mmap.PROT_READ)
+                        self.map = mmap.mmap(f.fileno(), PAGE_BYTES, prot=mmap.PROT_READ)
                     return True
         except OSError:
             pass
