@@ -81,17 +81,18 @@ fn build(driver: *mut c_void) -> Map {
             // Two symbols of one function: the first spelling listed serves both.
             hooks.entry(real as usize).or_insert(hook);
         }
+        // A driver that looks its own exports up by symbol finds this library's.
+        hooks.insert(hook.exported as usize, hook);
     }
-    let probe = ask(driver);
+    let probe = ask(driver, |found| hooks.contains_key(&(found as usize)));
     Map { hooks, probe }
 }
 
-fn ask(driver: *mut c_void) -> Probe {
+fn ask(driver: *mut c_void, known: impl Fn(*mut c_void) -> bool) -> Probe {
     type GetProcAddress =
         unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
-    let exported = resolve::symbol(driver, c"cuMemAlloc_v2");
     let get = resolve::symbol(driver, c"cuGetProcAddress_v2");
-    if exported.is_null() || get.is_null() {
+    if get.is_null() {
         return Probe::Unanswered;
     }
     let mut found = ptr::null_mut();
@@ -102,7 +103,7 @@ fn ask(driver: *mut c_void) -> Probe {
         get(c"cuMemAlloc".as_ptr(), &mut found, 3020, 0, ptr::null_mut())
     };
     match code {
-        Code::SUCCESS if found == exported => Probe::Identical,
+        Code::SUCCESS if known(found) => Probe::Identical,
         Code::SUCCESS if !found.is_null() => Probe::Different,
         _ => Probe::Unanswered,
     }
