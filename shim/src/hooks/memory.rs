@@ -148,7 +148,7 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
         |engine| {
             let tag = tags::take();
             let Some(device) = engine.owner(address) else {
-                let code = real();
+                let code = torch::plain_free(&tag, module, address, real);
                 if code == Code::SUCCESS {
                     engine.plain_freed(address);
                 }
@@ -158,7 +158,7 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
         },
         // The memory may be half taken back: it stays lost, never the driver's.
         || Code::SUCCESS,
-        real,
+        || torch::plain_free(&tags::take(), module, address, real),
     )
 }
 

@@ -69,11 +69,6 @@ pub fn caching_is_off() -> bool {
     CACHING_OFF.load(Ordering::Relaxed)
 }
 
-/// The plan, if torch has asked for its setting.
-pub fn plan() -> Option<Plan> {
-    PLAN.get().copied()
-}
-
 /// What to answer instead of `value`, the variable's own; `None`: nothing else.
 pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const c_char> {
     if name == NO_CACHING {
@@ -84,7 +79,13 @@ pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const
         return None;
     }
     let allocator = library::named("libc10_cuda.so")?;
-    let plan = *PLAN.get_or_init(|| decide(&allocator));
+    let plan = *PLAN.get_or_init(|| {
+        let plan = decide(&allocator);
+        if let Plan::Keep(reason) = plan {
+            notice::info(format!("torch keeps its own settings: {reason}"));
+        }
+        plan
+    });
     if let Plan::Keep(_) = plan {
         return None;
     }

@@ -25,9 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use memcuda_core::driver::{Address, Code, Driver, Stream};
 use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
 
-pub use environment::{Plan, plan};
 pub use identity::TorchCall;
-pub use reclaim::Counters;
 
 use crate::modules::Module;
 use crate::tags::Tag;
@@ -84,7 +82,7 @@ pub fn identify_free(tag: &Tag, thunk: Module, address: Address) -> bool {
     identity::free(tag, thunk, address)
 }
 
-/// Torch gave back memory of this many bytes (0: unknown) on this thread.
+/// Torch gave back memory of this many bytes on this thread.
 pub fn on_free(bytes: u64) {
     reclaim::freed(bytes);
 }
@@ -127,7 +125,7 @@ pub fn alloc<D: Driver + Clone>(
 /// A `cuMemAlloc` that the plain driver serves because the pool has stopped or
 /// never started. With the settings that torch was told it would fill the card
 /// unless it is asked to give back, so it still is. `device` is the ordinal
-/// where that is known; for such memory [`on_free`] gets 0 bytes.
+/// where that is known; the memory goes back by [`plain_free`].
 pub fn plain_alloc(
     tag: &Tag,
     thunk: Module,
@@ -152,9 +150,13 @@ pub fn plain_alloc(
     code
 }
 
-/// What cooperative reclaim did on a device.
-pub fn counters(device: u32) -> Counters {
-    RECLAIM[device as usize % DEVICES].counters()
+/// A `cuMemFree` of memory that is not the pool's.
+pub fn plain_free(tag: &Tag, thunk: Module, address: Address, real: impl FnOnce() -> Code) -> Code {
+    let code = real();
+    if code == Code::SUCCESS && identify_free(tag, thunk, address) {
+        reclaim::freed(0);
+    }
+    code
 }
 
 fn device_of(call: &TorchCall) -> &'static reclaim::Device {

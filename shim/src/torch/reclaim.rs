@@ -8,19 +8,30 @@
 //! given at most once a ladder; whatever comes next on the thread grows.
 
 use std::cell::Cell;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What cooperative reclaim did in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+struct Counters {
     /// Requests that were answered with out-of-memory on purpose.
-    pub soft_failures: u64,
+    soft_failures: u64,
     /// Of these, those after which torch asked again and was served.
-    pub ladders: u64,
+    ladders: u64,
     /// Ladders that brought back less than was asked for.
-    pub short_ladders: u64,
+    short_ladders: u64,
     /// Bytes that torch gave back in all ladders.
-    pub bytes_brought: u64,
+    bytes_brought: u64,
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} soft failures, {} served after it, {} of them brought less than was asked for, {} bytes in all",
+            self.soft_failures, self.ladders, self.short_ladders, self.bytes_brought
+        )
+    }
 }
 
 /// After a short ladder the pool may grow by 1/128 of what it holds before the
@@ -52,7 +63,7 @@ impl Device {
     }
 
     /// What was done so far.
-    pub fn counters(&self) -> Counters {
+    fn counters(&self) -> Counters {
         Counters {
             soft_failures: self.soft_failures.load(Relaxed),
             ladders: self.ladders.load(Relaxed),
@@ -108,8 +119,15 @@ pub fn served(device: &Device, grown: u64, held: Option<u64>) {
     FREED.set(false);
     device.grown.fetch_add(grown, Relaxed);
     let Some(ladder) = LADDER.take() else { return };
-    device.ladders.fetch_add(1, Relaxed);
+    let ladders = device.ladders.fetch_add(1, Relaxed) + 1;
     device.bytes_brought.fetch_add(ladder.brought, Relaxed);
+    if ladders.is_power_of_two() {
+        crate::log!(
+            Info,
+            "torch was asked to give memory back: {}",
+            device.counters()
+        );
+    }
     let Some(held) = held else { return };
     let short = ladder.brought < ladder.asked;
     if short {
