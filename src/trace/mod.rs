@@ -1,5 +1,5 @@
 //! Allocation traces: what a program asked of its allocator, one event a line.
-//! Reads them ([`Reader`]).
+//! Reads them ([`Reader`]) and plays them against the pool ([`mod@replay`]).
 //!
 //! A trace is text, with or without zstd around it: optionally the line
 //! `# memcuda-trace 1`, then the names of the columns, then the events.
@@ -7,6 +7,7 @@
 //! passed over.
 
 mod reader;
+pub mod replay;
 
 pub use reader::Reader;
 
@@ -33,6 +34,12 @@ impl Op {
         ("segment_alloc", Op::SegmentAlloc),
         ("segment_free", Op::SegmentFree),
     ];
+
+    /// As a trace spells it.
+    pub fn name(self) -> &'static str {
+        let known = Self::NAMES.iter().find(|(_, op)| *op == self);
+        known.map_or("", |(name, _)| name)
+    }
 }
 
 /// One line of a trace.

@@ -1,9 +1,7 @@
 //! Reads a trace as a stream of events. Checks every line on its own and says
 //! which one is wrong; never holds the whole trace, never repairs it.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
 
 use super::{Event, Op};
 use crate::error::{Error, Result};
@@ -19,7 +17,6 @@ const MAX_LINE_BYTES: u64 = 64 << 10;
 /// An iterator over the events of a trace. It ends after the first error.
 pub struct Reader<'a> {
     input: Box<dyn BufRead + 'a>,
-    name: String,
     columns: Columns,
     text: String,
     line: u64,
@@ -38,22 +35,12 @@ struct Columns {
     count: usize,
 }
 
-impl Reader<'static> {
-    /// Opens a trace file and reads its header.
-    pub fn open(path: &Path) -> Result<Self> {
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|e| Error::new(format!("{name}: {e}")))?;
-        Self::new(BufReader::with_capacity(1 << 20, file), name)
-    }
-}
-
 impl<'a> Reader<'a> {
-    /// Reads a trace from `input`, which `name` tells in messages.
-    pub fn new(mut input: impl BufRead + 'a, name: impl Into<String>) -> Result<Self> {
-        let name = name.into();
+    /// Reads the header of a trace. Messages begin with `line N: `.
+    pub fn new(mut input: impl BufRead + 'a) -> Result<Self> {
         // `fill_buf` may give fewer than four bytes of a pipe, so read and chain.
         let mut start = Vec::new();
-        let of_start = |e| Error::new(format!("{name}: {e}"));
+        let of_start = |e| Error::new(format!("line 1: {e}"));
         input
             .by_ref()
             .take(4)
@@ -71,7 +58,6 @@ impl<'a> Reader<'a> {
         let (text, line, failed) = (String::new(), 0, false);
         let mut reader = Self {
             input,
-            name,
             columns,
             text,
             line,
@@ -146,7 +132,7 @@ impl<'a> Reader<'a> {
     }
 
     fn error(&self, message: &str) -> Error {
-        Error::new(format!("{}: line {}: {message}", self.name, self.line))
+        Error::new(format!("line {}: {message}", self.line))
     }
 }
 
@@ -252,7 +238,7 @@ mod tests {
     const HEADER: &str = "t_us,op,id,bytes,stream\n";
 
     fn read(bytes: &[u8]) -> Result<Vec<Event>> {
-        Reader::new(bytes, "trace")?.collect()
+        Reader::new(bytes)?.collect()
     }
 
     fn message(bytes: &[u8]) -> String {
@@ -293,7 +279,7 @@ mod tests {
         for part in [5, whole.len() / 2, whole.len() - 1] {
             let message = message(&whole[..part]);
             assert!(
-                message.contains("trace: line ") && message.contains("truncated"),
+                message.contains("line ") && message.contains("truncated"),
                 "{message}"
             );
         }
@@ -303,7 +289,7 @@ mod tests {
         let mut damaged = encoder.finish().unwrap();
         let middle = damaged.len() / 2;
         damaged[middle] ^= 0x55;
-        assert!(message(&damaged).contains("trace: line "));
+        assert!(message(&damaged).contains("line "));
     }
 
     #[test]
@@ -353,7 +339,7 @@ mod tests {
     #[test]
     fn reading_ends_at_the_first_error() {
         let text = format!("{HEADER}bad\n0,alloc,0,512,0\n");
-        let mut reader = Reader::new(text.as_bytes(), "trace").unwrap();
+        let mut reader = Reader::new(text.as_bytes()).unwrap();
         assert!(reader.next().unwrap().is_err());
         assert!(reader.next().is_none());
     }

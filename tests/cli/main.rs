@@ -4,6 +4,7 @@
 mod compare;
 mod doctor;
 mod env;
+mod replay;
 mod run;
 mod stat;
 
@@ -77,6 +78,8 @@ fn bad_usage_is_2_and_names_the_value() {
             "fast",
         ),
         (&["compare"], "<CMD>"),
+        (&["replay"], "<TRACE>"),
+        (&["replay", "--profile", "keep", "x"], "keep"),
         (&["env", "--jsno"], "--jsno"),
     ] {
         let output = run(arguments);

@@ -8,6 +8,7 @@ mod measure;
 mod output;
 mod preload;
 mod process;
+mod replay;
 mod run;
 mod stat;
 
@@ -30,6 +31,7 @@ enum Verb {
     Compare(compare::Arguments),
     Doctor(doctor::Arguments),
     Stat(stat::Arguments),
+    Replay(replay::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Verb::Compare(arguments) => compare::main(&arguments),
         Verb::Doctor(arguments) => doctor::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
+        Verb::Replay(arguments) => replay::main(&arguments),
     };
     result.unwrap_or_else(|error| {
         let io = error.downcast_ref::<std::io::Error>();

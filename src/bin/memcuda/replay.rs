@@ -1,0 +1,195 @@
+//! `memcuda replay`: plays recorded traces through the pool over a model of
+//! the driver, on any machine.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use memcuda::config::Policy;
+use memcuda::error::Error;
+use memcuda::pool::Settings;
+use memcuda::trace::Reader;
+use memcuda::trace::replay::{self, Failure, Outcome};
+use memcuda::units::{parse_size, show_bytes};
+use serde::Serialize;
+
+use crate::output::{self, Table};
+
+/// Play recorded traces through the pool, without a GPU.
+///
+/// Physical bytes, hits and handles are the pool's own. Driver time is an
+/// estimate, by what each call cost on an H200. The time of an allocation is
+/// measured here, without driver calls.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Traces: text or zstd
+    #[arg(required = true)]
+    trace: Vec<PathBuf>,
+    /// What of the trace asks the pool
+    #[arg(long, value_enum, default_value = "async")]
+    profile: Profile,
+    /// How the pool serves it
+    #[arg(long, value_enum, default_value = "stitch")]
+    policy: Serve,
+    /// Memory of each device
+    #[arg(long, value_name = "SIZE", default_value = "141GB", value_parser = size)]
+    total: u64,
+    /// Size of a physical handle, a multiple of 2MiB [default: the pool chooses]
+    #[arg(long, value_name = "SIZE", value_parser = chunk)]
+    chunk: Option<u64>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Profile {
+    /// Every tensor
+    Async,
+    /// The segments of the program's own allocator
+    Native,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Serve {
+    /// The stitching pool
+    Stitch,
+    /// One handle per allocation, a baseline
+    Direct,
+}
+
+#[derive(Serialize)]
+struct Report {
+    trace: String,
+    profile: Profile,
+    requests: u64,
+    peak_live_bytes: u64,
+    peak_physical_bytes: u64,
+    efficiency: f64,
+    hit_rate: f64,
+    handles_mapped: u64,
+    driver_time_s: f64,
+    trace_time_s: f64,
+    median_alloc_ns: u64,
+    p99_alloc_ns: u64,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let mut table = Table::new(&[
+        "trace",
+        "requests",
+        "peak live",
+        "peak physical",
+        "efficiency",
+        "hits",
+        "handles",
+        "driver time (est.)",
+        "trace time",
+        "median alloc",
+        "p99",
+    ]);
+    for path in &arguments.trace {
+        let report = report(path, arguments)?;
+        if arguments.json {
+            output::json("replay", &report)?;
+        } else {
+            table.row(cells(&report));
+        }
+    }
+    if !arguments.json {
+        table.print()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(path: &Path, arguments: &Arguments) -> Result<Report> {
+    let o = play(path, arguments)?;
+    Ok(Report {
+        trace: path.display().to_string(),
+        profile: arguments.profile,
+        requests: o.requests,
+        peak_live_bytes: o.peak_live_bytes,
+        peak_physical_bytes: o.peak_physical_bytes,
+        efficiency: o.efficiency(),
+        hit_rate: o.hit_rate,
+        handles_mapped: o.handles_mapped,
+        driver_time_s: o.driver_time_s,
+        trace_time_s: o.trace_time_s,
+        median_alloc_ns: o.median_alloc_ns,
+        p99_alloc_ns: o.p99_alloc_ns,
+    })
+}
+
+fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
+    let name = path.display();
+    let bad_input = |error: String| Error::new(format!("{name}: {error}"));
+    let file = File::open(path).map_err(|e| bad_input(e.to_string()))?;
+    let progress = progress(path, file.metadata()?.len());
+    let input = BufReader::with_capacity(1 << 16, progress.wrap_read(file));
+    let reader = Reader::new(input).map_err(|e| bad_input(e.to_string()))?;
+    let profile = match arguments.profile {
+        Profile::Async => replay::Profile::Async,
+        Profile::Native => replay::Profile::Native,
+    };
+    let settings = || Settings {
+        policy: match arguments.policy {
+            Serve::Stitch => Policy::Stitch,
+            Serve::Direct => Policy::Direct,
+        },
+        chunk: arguments.chunk,
+        ..Settings::default()
+    };
+    let outcome = replay::replay(reader, profile, arguments.total, settings);
+    progress.finish_and_clear();
+    outcome.map_err(|failure| match failure {
+        Failure::Trace(error) => bad_input(error.to_string()).into(),
+        Failure::Refused(line, code) => {
+            let total = show_bytes(arguments.total);
+            anyhow!("{name}: line {line}: the pool answered {code:?} on a device of {total}")
+        }
+    })
+}
+
+/// A bar over the bytes of the file, on a terminal only.
+fn progress(path: &Path, bytes: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {percent}% {eta}");
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy();
+    ProgressBar::new(bytes)
+        .with_style(style.expect("a valid template"))
+        .with_message(name.into_owned())
+}
+
+fn cells(report: &Report) -> Vec<String> {
+    let name = report.trace.rsplit('/').next().unwrap_or(&report.trace);
+    vec![
+        name.to_owned(),
+        report.requests.to_string(),
+        show_bytes(report.peak_live_bytes),
+        show_bytes(report.peak_physical_bytes),
+        format!("{:.2} %", 100.0 * report.efficiency),
+        format!("{:.2} %", 100.0 * report.hit_rate),
+        report.handles_mapped.to_string(),
+        format!("{:.3} s", report.driver_time_s),
+        format!("{:.1} s", report.trace_time_s),
+        format!("{} ns", report.median_alloc_ns),
+        format!("{} ns", report.p99_alloc_ns),
+    ]
+}
+
+fn size(text: &str) -> std::result::Result<u64, String> {
+    let bytes = parse_size(text).filter(|&bytes| bytes > 0);
+    bytes.ok_or_else(|| "accepted: a size such as 24GiB, 512MiB or bytes".to_owned())
+}
+
+fn chunk(text: &str) -> std::result::Result<u64, String> {
+    let bytes = parse_size(text).filter(|&bytes| bytes > 0 && bytes % (2 << 20) == 0);
+    bytes.ok_or_else(|| "accepted: a multiple of 2MiB".to_owned())
+}

@@ -1,0 +1,334 @@
+//! Plays a trace against the pool over the driver model: what would this job
+//! have held, and what would its driver calls have cost? Physical bytes and
+//! counts are the pool's own; driver time is the model's estimate; the time of
+//! an allocation is measured on this machine, without any driver call.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::{Event, Op};
+use crate::driver::model::Model;
+use crate::driver::{Address, Code, Context, Stream};
+use crate::error::{Error, Result};
+use crate::pool::{Order, Pool, Refusal, Release, Request, Settings, Stats, StreamKey};
+
+/// Which events of a trace are requests to the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Every tensor: `alloc`, `free`, `free_done`.
+    Async,
+    /// The segments of the program's own allocator: `segment_alloc`,
+    /// `segment_free`.
+    Native,
+}
+
+/// What a replay found, over all devices of the trace.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Outcome {
+    /// Allocations.
+    pub requests: u64,
+    /// Highest sum of bytes asked for and not freed.
+    pub peak_live_bytes: u64,
+    /// Highest sum of bytes held from the driver.
+    pub peak_physical_bytes: u64,
+    /// Share of the requests served with no driver call but event operations.
+    pub hit_rate: f64,
+    /// Handles mapped in all.
+    pub handles_mapped: u64,
+    /// Seconds in driver calls, by the model.
+    pub driver_time_s: f64,
+    /// Seconds from the first to the last event.
+    pub trace_time_s: f64,
+    /// Middle of the measured times of an allocation, in nanoseconds; those
+    /// that built a stitch are among them.
+    pub median_alloc_ns: u64,
+    /// 99 of 100 allocations took no longer, in nanoseconds.
+    pub p99_alloc_ns: u64,
+}
+
+impl Outcome {
+    /// Peak live / peak physical.
+    pub fn efficiency(&self) -> f64 {
+        self.peak_live_bytes as f64 / self.peak_physical_bytes.max(1) as f64
+    }
+}
+
+/// Why a replay ended early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The trace is wrong.
+    Trace(Error),
+    /// The pool refused a request: the line and the driver's code.
+    Refused(u64, Code),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Trace(error)
+    }
+}
+
+/// Plays `events` on devices of `total_bytes` each; `settings` makes the pool's
+/// settings for each device.
+pub fn replay(
+    events: impl Iterator<Item = Result<Event>>,
+    profile: Profile,
+    total_bytes: u64,
+    settings: impl Fn() -> Settings,
+) -> std::result::Result<Outcome, Failure> {
+    let (alloc, free, done) = match profile {
+        Profile::Async => (Op::Alloc, Op::Free, Op::FreeDone),
+        Profile::Native => (Op::SegmentAlloc, Op::SegmentFree, Op::SegmentFree),
+    };
+    let mut player = Player::new(total_bytes);
+    let (mut first_us, mut last_us, mut line) = (None, 0, 1);
+    for event in events {
+        let event = event?;
+        first_us.get_or_insert(event.t_us);
+        (last_us, line) = (event.t_us, event.line);
+        if event.op == alloc {
+            player.alloc(&event, &settings)?;
+        }
+        if event.op == free {
+            player.free(&event)?;
+        }
+        if event.op == done {
+            player.free_done(&event)?;
+        }
+    }
+    if player.alloc_ns.is_empty() {
+        let message = format!("line {line}: the trace ends without any {}", alloc.name());
+        return Err(Error::new(message).into());
+    }
+    let mut outcome = player.outcome();
+    let duration_us = last_us.saturating_sub(first_us.unwrap_or_default());
+    outcome.trace_time_s = duration_us as f64 / 1e6;
+    Ok(outcome)
+}
+
+struct Player {
+    total_bytes: u64,
+    pools: HashMap<u32, Pool<Model>>,
+    blocks: HashMap<(u32, u64), Block>,
+    live_bytes: u64,
+    peak_live_bytes: u64,
+    peak_physical_bytes: u64,
+    alloc_ns: Vec<u32>,
+}
+
+/// An allocation of the trace, until its work is done.
+struct Block {
+    at: Address,
+    bytes: u64,
+    stream: StreamKey,
+    freed: bool,
+}
+
+impl Player {
+    fn new(total_bytes: u64) -> Self {
+        Self {
+            total_bytes,
+            pools: HashMap::new(),
+            blocks: HashMap::new(),
+            live_bytes: 0,
+            peak_live_bytes: 0,
+            peak_physical_bytes: 0,
+            alloc_ns: Vec::new(),
+        }
+    }
+
+    fn alloc(
+        &mut self,
+        event: &Event,
+        settings: &impl Fn() -> Settings,
+    ) -> std::result::Result<(), Failure> {
+        let key = (event.device, event.id);
+        if self.blocks.contains_key(&key) {
+            return Err(wrong(event, "is allocated, but was not freed before"));
+        }
+        if event.bytes == 0 {
+            return Err(wrong(event, "is allocated with 0 bytes"));
+        }
+        let context = Context(u64::from(event.device) + 1);
+        // The trace numbers streams from 0, which is the default stream; the
+        // driver gives 1 and 2 a meaning of their own.
+        let stream = match event.stream {
+            0 => Stream::LEGACY,
+            other => Stream(other.saturating_add(0x1000)),
+        };
+        let stream = StreamKey::new(context, stream, 0);
+        let request = Request {
+            bytes: event.bytes,
+            align: 512,
+            order: Order::Stream(stream),
+            context,
+            growth: true,
+            graph: false,
+        };
+        let pool = match self.pools.entry(event.device) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                let model = Model::new(self.total_bytes);
+                let pool = Pool::new(model, event.device, settings());
+                entry.insert(pool.map_err(|code| Failure::Refused(event.line, code))?)
+            }
+        };
+        let start = Instant::now();
+        let at = pool.alloc(&request).map_err(|refusal| match refusal {
+            Refusal::Driver(code) => Failure::Refused(event.line, code),
+            Refusal::WouldGrow => Failure::Refused(event.line, Code::OUT_OF_MEMORY),
+        })?;
+        let ns = start.elapsed().as_nanos();
+        self.alloc_ns.push(u32::try_from(ns).unwrap_or(u32::MAX));
+        let (bytes, freed) = (event.bytes, false);
+        let block = Block {
+            at,
+            bytes,
+            stream,
+            freed,
+        };
+        self.blocks.insert(key, block);
+        self.live_bytes += bytes;
+        self.peak_live_bytes = self.peak_live_bytes.max(self.live_bytes);
+        let physical = self.pools.values().map(Pool::physical).sum();
+        self.peak_physical_bytes = self.peak_physical_bytes.max(physical);
+        Ok(())
+    }
+
+    /// The program gave the block up: it is live no more, its bytes are still
+    /// in use.
+    fn free(&mut self, event: &Event) -> std::result::Result<(), Failure> {
+        let block = self.blocks.get_mut(&(event.device, event.id));
+        let block = block.filter(|block| !block.freed);
+        let block = block.ok_or_else(|| wrong(event, "is freed, but not allocated"))?;
+        block.freed = true;
+        self.live_bytes -= block.bytes;
+        Ok(())
+    }
+
+    /// The bytes may be used again, behind the work of the block's stream.
+    fn free_done(&mut self, event: &Event) -> std::result::Result<(), Failure> {
+        let key = (event.device, event.id);
+        let block = self.blocks.remove(&key).filter(|block| block.freed);
+        let block = block.ok_or_else(|| wrong(event, "is done with, but was not freed"))?;
+        let freed = self.pools[&event.device].free(block.at, Release::Stream(block.stream));
+        freed.expect("the pool knows every block that it lent");
+        Ok(())
+    }
+
+    fn outcome(mut self) -> Outcome {
+        self.alloc_ns.sort_unstable();
+        let quantile = |of_100: usize| {
+            let at = self.alloc_ns.len().saturating_sub(1) * of_100 / 100;
+            self.alloc_ns.get(at).map_or(0, |ns| u64::from(*ns))
+        };
+        let stats: Vec<Stats> = self.pools.values().map(Pool::stats).collect();
+        let sum = |counter: fn(&Stats) -> u64| stats.iter().map(counter).sum::<u64>();
+        let driver_ns = |pool: &Pool<Model>| pool.driver().driver_time_ns();
+        Outcome {
+            requests: sum(|s| s.requests),
+            peak_live_bytes: self.peak_live_bytes,
+            // A device's own peak may lie between two events.
+            peak_physical_bytes: match &stats[..] {
+                [one] => one.peak_physical_bytes,
+                _ => self.peak_physical_bytes,
+            },
+            hit_rate: sum(|s| s.hits) as f64 / sum(|s| s.requests).max(1) as f64,
+            handles_mapped: sum(|s| s.handles_mapped),
+            driver_time_s: self.pools.values().map(driver_ns).sum::<u64>() as f64 / 1e9,
+            trace_time_s: 0.0,
+            median_alloc_ns: quantile(50),
+            p99_alloc_ns: quantile(99),
+        }
+    }
+}
+
+fn wrong(event: &Event, what: &str) -> Failure {
+    Failure::Trace(Error::new(format!(
+        "line {}: {:x} {what}",
+        event.line, event.id
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Reader;
+    use crate::units::{GIB, MIB};
+
+    fn play(lines: &str, profile: Profile) -> std::result::Result<Outcome, Failure> {
+        let text = format!("t_us,op,id,bytes,stream,device\n{lines}");
+        let reader = Reader::new(text.as_bytes())?;
+        replay(reader, profile, GIB, Settings::default)
+    }
+
+    #[test]
+    fn live_ends_at_free_and_memory_returns_at_free_done() {
+        let lines = "0,alloc,1,4194304,0,0\n\
+             10,free,1,4194304,0,0\n\
+             20,alloc,2,4194304,0,0\n\
+             30,free_done,1,4194304,0,0\n\
+             40,alloc,3,4194304,0,0\n\
+             2000000,free,3,4194304,0,0\n";
+        let outcome = play(lines, Profile::Async).unwrap();
+        assert_eq!(outcome.requests, 3);
+        assert_eq!(outcome.peak_live_bytes, 8 * MIB);
+        // The second could not take the first one's bytes, the third could.
+        assert_eq!(outcome.peak_physical_bytes, 8 * MIB);
+        assert_eq!(outcome.efficiency(), 1.0);
+        assert!((outcome.hit_rate - 1.0 / 3.0).abs() < 1e-9);
+        assert_eq!(outcome.trace_time_s, 2.0);
+        assert!(outcome.driver_time_s > 0.0 && outcome.handles_mapped >= 2);
+        assert!(outcome.median_alloc_ns > 0 && outcome.p99_alloc_ns >= outcome.median_alloc_ns);
+    }
+
+    #[test]
+    fn each_profile_has_its_own_events_and_each_device_its_own_pool() {
+        let lines = "0,segment_alloc,7f00,20971520,0,0\n\
+             1,alloc,0,512,0,0\n\
+             2,segment_alloc,7f00,20971520,0,1\n\
+             3,segment_free,7f00,20971520,0,0\n\
+             4,segment_alloc,8f00,20971520,0,0\n";
+        let native = play(lines, Profile::Native).unwrap();
+        assert_eq!((native.requests, native.peak_live_bytes), (3, 40 * MIB));
+        assert_eq!(native.peak_physical_bytes, 40 * MIB);
+        assert_eq!(play(lines, Profile::Async).unwrap().requests, 1);
+    }
+
+    #[test]
+    fn a_trace_that_contradicts_itself_is_wrong_at_that_line() {
+        for (lines, expected) in [
+            (
+                "0,alloc,1,5,0,0\n0,alloc,1,5,0,0\n",
+                "line 3: 1 is allocated, but was not",
+            ),
+            ("", "line 1: the trace ends without any alloc"),
+            (
+                "0,segment_alloc,1,5,0,0\n",
+                "line 2: the trace ends without any alloc",
+            ),
+            ("0,free,1,5,0,0\n", "line 2: 1 is freed, but not allocated"),
+            (
+                "0,alloc,1,5,0,0\n0,free_done,1,5,0,0\n",
+                "line 3: 1 is done with",
+            ),
+            ("0,alloc,a,0,0,0\n", "line 2: a is allocated with 0 bytes"),
+            (
+                "0,alloc,1,5,0,0\n0,free,1,5,0,0\n0,free,1,5,0,0\n",
+                "line 4: 1 is freed",
+            ),
+        ] {
+            let Failure::Trace(error) = play(lines, Profile::Async).unwrap_err() else {
+                panic!("{lines} is no failure of the pool");
+            };
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_request_beyond_the_device_is_refused_at_its_line() {
+        let lines = "0,alloc,1,2147483648,0,0\n";
+        let refused = Failure::Refused(2, Code::OUT_OF_MEMORY);
+        assert_eq!(play(lines, Profile::Async), Err(refused));
+    }
+}

@@ -1,0 +1,155 @@
+//! `memcuda replay`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
+
+const TRACES: [&str; 3] = ["detect_varsize", "llm_full_offload", "llm_lora_recompute"];
+
+fn bundled(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    root.join(format!("tests/traces/{name}.csv.zst"))
+}
+
+/// What the command says about a trace with this content, and its exit code.
+fn replay(content: &[u8]) -> (i32, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), content).unwrap();
+    let output = memcuda().arg("replay").arg(file.path()).output().unwrap();
+    let text = stderr(&output);
+    if code(&output) != 0 {
+        assert!(stdout(&output).is_empty());
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(file.path().to_str().unwrap()), "{text}");
+    }
+    (code(&output), text)
+}
+
+#[test]
+fn json_has_the_fields_in_order_with_their_units() {
+    let path = bundled(TRACES[0]);
+    let output = run(&["replay", "--json", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let report = &objects(&output, "replay")[0];
+    check_units(report, &["requests", "efficiency", "handles_mapped"]);
+    let names = "schema trace profile requests peak_live_bytes peak_physical_bytes efficiency \
+        hit_rate handles_mapped driver_time_s trace_time_s median_alloc_ns p99_alloc_ns";
+    let text = stdout(&output);
+    let places: Vec<_> = names
+        .split(' ')
+        .map(|n| text.find(&format!("\"{n}\":")))
+        .collect();
+    assert!(
+        places.iter().all(Option::is_some) && places.is_sorted(),
+        "{text}"
+    );
+    assert_eq!(report.as_object().unwrap().len(), places.len());
+    assert_eq!(report["profile"], "async");
+    assert_eq!(report["requests"], 120_052);
+}
+
+#[test]
+fn every_bundled_trace_can_be_replayed_in_both_profiles() {
+    for name in TRACES {
+        let path = bundled(name);
+        let of = |profile| {
+            let output = run(&[
+                "replay",
+                "--json",
+                "--profile",
+                profile,
+                path.to_str().unwrap(),
+            ]);
+            assert_eq!(code(&output), 0, "{}", stderr(&output));
+            objects(&output, "replay").remove(0)
+        };
+        let (tensors, segments) = (of("async"), of("native"));
+        let bytes = |report: &serde_json::Value, field: &str| report[field].as_u64().unwrap();
+        assert!(bytes(&tensors, "peak_physical_bytes") >= bytes(&tensors, "peak_live_bytes"));
+        // The segments of the program's own allocator hold its tensors.
+        assert!(bytes(&segments, "peak_live_bytes") > bytes(&tensors, "peak_live_bytes"));
+        let ratio = tensors["peak_live_bytes"].as_f64().unwrap()
+            / tensors["peak_physical_bytes"].as_f64().unwrap();
+        assert!((tensors["efficiency"].as_f64().unwrap() - ratio).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn the_direct_policy_holds_one_handle_a_request() {
+    let path = bundled(TRACES[1]);
+    let args = [
+        "replay",
+        "--json",
+        "--policy",
+        "direct",
+        "--profile",
+        "native",
+    ];
+    let output = memcuda().args(args).arg(path).output().unwrap();
+    let report = &objects(&output, "replay")[0];
+    assert_eq!(report["handles_mapped"], report["requests"]);
+}
+
+#[test]
+fn an_empty_trace_is_2() {
+    let (code, said) = replay(b"");
+    assert!(
+        code == 2 && said.contains("line 1: the trace is empty"),
+        "{said}"
+    );
+    // A header and nothing more: a trace of nothing.
+    assert_eq!(replay(b"t_us,op,id,bytes,stream\n").0, 2);
+}
+
+#[test]
+fn a_corrupt_trace_is_2_with_its_line() {
+    let whole = zstd::decode_all(&fs::read(bundled(TRACES[1])).unwrap()[..]).unwrap();
+    let mut lines: Vec<&[u8]> = whole.split_inclusive(|b| *b == b'\n').collect();
+    lines[776] = b"12,alloc,x-y,512,0\n";
+    let (code, said) = replay(&lines.concat());
+    assert!(
+        code == 2 && said.contains("line 777: id is \"x-y\""),
+        "{said}"
+    );
+    lines.remove(776);
+    lines.insert(776, lines[4]);
+    let (code, said) = replay(&lines.concat());
+    assert!(code == 2 && said.contains("line 777: "), "{said}");
+    let (code, said) = replay(b"\x7fELF\x02\x01\x01\n");
+    assert!(code == 2 && said.contains("line 1: "), "{said}");
+}
+
+#[test]
+fn a_truncated_trace_is_2_with_its_line() {
+    let packed = fs::read(bundled(TRACES[1])).unwrap();
+    for part in [3, 20, packed.len() / 2, packed.len() - 1] {
+        let (code, said) = replay(&packed[..part]);
+        assert!(code == 2 && said.contains("line "), "{part}: {said}");
+    }
+    let (code, said) = replay(b"t_us,op,id,bytes,stream\n0,alloc,1,512,0\n1,free,1,51");
+    assert!(
+        code == 2 && said.contains("line 3: the line is cut off"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_no_file_is_2_and_what_does_not_fit_is_1() {
+    let output = run(&["replay", "no-such-trace.csv"]);
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("no-such-trace.csv"));
+    let path = bundled(TRACES[1]);
+    let output = run(&["replay", "--total", "1GiB", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("OUT_OF_MEMORY") && stderr(&output).contains(": line "));
+    let output = run(&["replay", "--chunk", "3MiB", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("3MiB"));
+}
+
+#[test]
+fn no_bar_is_drawn_where_nobody_looks() {
+    let path = bundled(TRACES[1]);
+    assert!(run(&["replay", path.to_str().unwrap()]).stderr.is_empty());
+}
