@@ -106,18 +106,18 @@ pub fn alloc<D: Driver + Clone>(
         ..request
     };
     let device = device_of(call);
-    let mut grown = 0;
+    let before = pool.physical();
     let mut result = pool.alloc(&request);
     if matches!(result, Err(Refusal::WouldGrow)) {
         if may_fail_softly(call, request.bytes) && reclaim::ask_back(device, request.bytes) {
             return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
         }
-        grown = request.bytes;
         request.growth = true;
         result = pool.alloc(&request);
     }
     if result.is_ok() {
-        reclaim::served(device, grown, Some(pool.physical()));
+        let held = pool.physical();
+        reclaim::served(device, held.saturating_sub(before), Some(held));
     }
     result
 }

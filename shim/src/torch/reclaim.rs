@@ -112,7 +112,7 @@ pub fn freed(bytes: u64) {
     }
 }
 
-/// A request of torch was served, by growing by about `grown` bytes or (0) not.
+/// A request of torch was served; the pool grew by about `grown` bytes for it.
 /// `held` is what the pool holds now; `None` where nobody knows what a ladder
 /// brings (the plain driver): no back-off then.
 pub fn served(device: &Device, grown: u64, held: Option<u64>) {
@@ -121,21 +121,23 @@ pub fn served(device: &Device, grown: u64, held: Option<u64>) {
     let Some(ladder) = LADDER.take() else { return };
     let ladders = device.ladders.fetch_add(1, Relaxed) + 1;
     device.bytes_brought.fetch_add(ladder.brought, Relaxed);
+    if let Some(held) = held {
+        let short = ladder.brought < ladder.asked;
+        device.short_ladders.fetch_add(u64::from(short), Relaxed);
+        let allowance = if short { held / BACK_OFF_SHARE } else { 0 };
+        device.allowance.store(allowance, Relaxed);
+        device.grown.store(0, Relaxed);
+    }
+    crate::log!(
+        Debug,
+        "torch was asked for {} bytes, brought {}; grown by {grown}",
+        ladder.asked,
+        ladder.brought
+    );
     if ladders.is_power_of_two() {
-        crate::log!(
-            Info,
-            "torch was asked to give memory back: {}",
-            device.counters()
-        );
+        let counters = device.counters();
+        crate::log!(Info, "torch was asked to give memory back: {counters}");
     }
-    let Some(held) = held else { return };
-    let short = ladder.brought < ladder.asked;
-    if short {
-        device.short_ladders.fetch_add(1, Relaxed);
-    }
-    let allowance = if short { held / BACK_OFF_SHARE } else { 0 };
-    device.allowance.store(allowance, Relaxed);
-    device.grown.store(0, Relaxed);
 }
 
 #[cfg(test)]
