@@ -29,6 +29,7 @@ extern int cudaFreeAsync(void *pointer, void *stream);
 extern int cudaDeviceGetDefaultMemPool(void **pool, int device);
 extern int cudaMemPoolSetAttribute(void *pool, int attribute, void *value);
 extern int cudaMemPoolGetAttribute(void *pool, int attribute, void *value);
+extern int cudaMemPoolTrimTo(void *pool, size_t keep);
 extern int cudaMemset(void *pointer, int byte, size_t bytes);
 extern int cudaMemcpy(void *to, const void *from, size_t bytes, int kind);
 extern int cudaDeviceSynchronize(void);
@@ -134,8 +135,12 @@ int main(int argc, char **argv)
         must(cudaMemPoolSetAttribute(pool, RELEASE_THRESHOLD, &keep), "cudaMemPoolSetAttribute");
     }
     int rounds = sizeof ROUNDS / sizeof ROUNDS[0];
-    for (int i = 0; i < rounds; i++)
+    for (int i = 0; i < rounds; i++) {
         comb(live, ROUNDS[i], 37 * i, host);
+        /* Each round begins with an empty pool, so that none inherits holes. */
+        if (is_async)
+            must(cudaMemPoolTrimTo(pool, 0), "cudaMemPoolTrimTo");
+    }
     if (is_async)
         must(cudaMemPoolGetAttribute(pool, RESERVED_HIGH, &held), "cudaMemPoolGetAttribute");
     printf("fragment: %d rounds, live %zu MiB", rounds, live / MIB);

@@ -193,13 +193,15 @@ mod tests {
     }
 
     fn counters(ordinal: u64, live_bytes: u64) -> Counters {
-        let (mut pool, foreign_frees) = (Stats::default(), live_bytes);
-        pool.live_bytes = live_bytes;
-        pool.chunks = live_bytes;
+        let chunks = live_bytes;
         Counters {
             ordinal,
-            foreign_frees,
-            pool,
+            foreign_frees: live_bytes,
+            pool: Stats {
+                live_bytes,
+                chunks,
+                ..Stats::default()
+            },
         }
     }
 

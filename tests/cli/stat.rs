@@ -47,11 +47,13 @@ impl Drop for Shown {
 }
 
 fn counters() -> Counters {
-    let mut pool = Stats::default();
-    pool.live_bytes = 3 << 30;
-    pool.physical_bytes = 4 << 30;
-    pool.requests = 1000;
-    pool.hits = 995;
+    let pool = Stats {
+        live_bytes: 3 << 30,
+        physical_bytes: 4 << 30,
+        requests: 1000,
+        hits: 995,
+        ..Stats::default()
+    };
     Counters {
         ordinal: 1,
         pool,
