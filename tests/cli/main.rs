@@ -7,6 +7,7 @@ mod env;
 mod replay;
 mod run;
 mod stat;
+mod whole;
 
 use std::process::{Command, Output};
 

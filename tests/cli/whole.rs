@@ -1,0 +1,124 @@
+//! The whole product on the simulated GPU: the C example, preloaded, measured
+//! from outside. Needs the simulated libraries in `sim` beside the command.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::{code, memcuda, objects, stderr, stdout};
+
+const MIB: u64 = 1 << 20;
+const LIVE_MIB: u64 = 128;
+
+fn simulation() -> PathBuf {
+    let command = Path::new(env!("CARGO_BIN_EXE_memcuda"));
+    let directory = command.parent().unwrap().join("sim");
+    assert!(
+        directory.join("libcuda.so.1").exists(),
+        "no {}: make test-build",
+        directory.display()
+    );
+    directory
+}
+
+/// The C example, built once.
+fn fragment() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fragment");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fragment.c");
+        let built = Command::new("cc")
+            .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"])
+            .arg(source)
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(simulation())
+            .arg("-l:libcudart.so.13")
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", stderr(&built));
+        program
+    })
+}
+
+/// The command on a simulated GPU of 1 GiB, to end with the C example.
+fn simulated(arguments: &[&str]) -> Command {
+    let program = fragment();
+    let mut command = memcuda();
+    command
+        .env("LD_LIBRARY_PATH", simulation())
+        .env("MEMCUDA_SIM_MEMORY", "1GiB")
+        .args(arguments)
+        .arg(program)
+        .arg(LIVE_MIB.to_string());
+    command
+}
+
+#[test]
+fn the_example_holds_what_is_live_and_its_data_is_right() {
+    let output = simulated(&["run", "--"]).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let held =
+        format!("live {LIVE_MIB} MiB, held {LIVE_MIB} MiB, 0 allocations failed, data right");
+    assert!(stdout(&output).contains(&held), "{}", stdout(&output));
+    assert!(stderr(&output).is_empty(), "{}", stderr(&output));
+}
+
+#[test]
+fn what_is_saved_is_the_difference_of_two_measured_runs() {
+    let compare = [
+        "compare",
+        "--json",
+        "--repeat",
+        "1",
+        "--profiles",
+        "bare,keep",
+        "--",
+    ];
+    let output = simulated(&compare).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let rows = objects(&output, "compare");
+    let bytes = |row: usize, field: &str| rows[row][field].as_u64().unwrap();
+    assert_eq!(rows[0]["device_meter"], "simulated");
+    assert!(
+        rows[0]["peak_physical_bytes"].is_null(),
+        "nobody counts in a bare run"
+    );
+    // The page and the simulated driver's account are two counts of one thing.
+    let physical = bytes(1, "peak_physical_bytes");
+    assert!(
+        physical >= LIVE_MIB * MIB && physical < (LIVE_MIB + 8) * MIB,
+        "{physical}"
+    );
+    assert!(bytes(1, "peak_live_bytes") <= physical);
+    let (bare, pool) = (bytes(0, "peak_device_bytes"), bytes(1, "peak_device_bytes"));
+    assert!(pool <= physical && bare > pool, "{bare} {pool} {physical}");
+    assert_eq!(bytes(1, "saved_bytes"), bare - pool);
+}
+
+#[test]
+fn doctor_sees_what_the_example_loads_and_that_its_calls_arrive() {
+    let output = simulated(&["doctor", "--json", "--"]).output().unwrap();
+    let findings = objects(&output, "doctor");
+    let has = |check: &str, status: &str, part: &str| {
+        let fits = |f: &&serde_json::Value| {
+            f["check"] == check && f["status"] == status && f["detail"].to_string().contains(part)
+        };
+        assert!(
+            findings.iter().any(|f| fits(&f)),
+            "no {check} {status} {part}: {findings:#?}"
+        );
+    };
+    has(
+        "device",
+        "ok",
+        "memcuda simulated GPU, 1.0 GiB, virtual memory management",
+    );
+    has("program", "ok", "exit status: 0");
+    has("loaded", "info", "libcuda.so.1");
+    has("loaded", "info", "libcudart.so.13");
+    has("loaded", "info", "libmemcuda.so");
+    has("bypass", "ok", "calls reach the shim");
+    assert_eq!(code(&output), 0);
+}
