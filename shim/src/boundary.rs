@@ -51,9 +51,14 @@ pub fn or_else<T>(body: impl FnOnce() -> T, otherwise: impl FnOnce() -> T) -> T 
 /// library's own copy of the standard library's, not the host's.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|panic| {
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or(payload.downcast_ref::<String>().map(String::as_str));
+        let (text, place) = (text.unwrap_or("no message"), panic.location());
+        let (file, line) = place.map_or(("", 0), |place| (place.file(), place.line()));
         crate::log_once!(
             Error,
-            "internal error, new memory now comes from the plain driver: {panic}"
+            "internal error, new memory now comes from the plain driver: {text} ({file}:{line})"
         );
     }));
 }

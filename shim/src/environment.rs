@@ -64,9 +64,9 @@ fn real(name: &CStr) -> *const c_char {
     const BUSY: usize = 1;
     static REAL: AtomicUsize = AtomicUsize::new(0);
 
-    match REAL.compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Acquire) {
-        Ok(_) => REAL.store(resolve::next(c"getenv") as usize, Ordering::Release),
-        Err(_) => {}
+    let first = REAL.compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Acquire);
+    if first.is_ok() {
+        REAL.store(resolve::next(c"getenv") as usize, Ordering::Release);
     }
     match REAL.load(Ordering::Acquire) {
         0 | BUSY => raw(name).map_or(std::ptr::null(), CStr::as_ptr),

@@ -175,9 +175,16 @@ pub fn entry_for_request(
     Some(hook.entry_for(module))
 }
 
+/// The newest CUDA whose signatures the hooks know: what a later one changed
+/// would be called with the wrong arguments.
+const KNOWN_CUDA: i32 = 13_010;
+
 /// The hook for a request: the newest signature at or before the version, in
 /// the spelling that the flags ask for.
 fn by_name(name: &CStr, version: i32, flags: u64) -> Option<&'static Hook> {
+    if version > KNOWN_CUDA {
+        return None;
+    }
     let per_thread = flags & PER_THREAD != 0;
     let matches = |per_thread: bool| {
         hooks::all()

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::{Address, Code, Event, Stream};
+use memcuda_core::driver::{Address, Code, Context, Event, Stream};
 
 use crate::engine;
 
@@ -61,6 +61,7 @@ type Arguments = *mut *mut c_void;
 
 watched! {
     cuCtxSynchronize ["cuCtxSynchronize" since 2000] ()
+    cuCtxSynchronize_v2 ["cuCtxSynchronize" since 13000] (context: Context)
     cuStreamSynchronize ["cuStreamSynchronize" since 2000] (stream: Stream)
     cuStreamSynchronize_ptsz ["cuStreamSynchronize" since 7000 per_thread] (stream: Stream)
     cuStreamQuery ["cuStreamQuery" since 2000] (stream: Stream)

@@ -2,6 +2,8 @@
 //! Neither names a stream: memory is lent for use on any, and a free waits as
 //! the driver's does, except for a caller that is known not to rely on it.
 
+use std::ffi::c_void;
+
 use memcuda_core::config::Free;
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code};
@@ -55,7 +57,7 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
     }
     // SAFETY: the driver's function of this name has this signature; the call
     // is the program's own.
-    let real = || unsafe { std::mem::transmute::<_, RealAllocate>(real)(out, bytes) };
+    let real = || unsafe { std::mem::transmute::<*mut c_void, RealAllocate>(real)(out, bytes) };
     boundary::enter(
         |engine| {
             let tag = tags::take();
@@ -143,7 +145,7 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
     }
     // SAFETY: the driver's function of this name has this signature; the call
     // is the program's own.
-    let real = || unsafe { std::mem::transmute::<_, RealFree>(real)(address) };
+    let real = || unsafe { std::mem::transmute::<*mut c_void, RealFree>(real)(address) };
     boundary::enter(
         |engine| {
             let tag = tags::take();

@@ -1,0 +1,87 @@
+//! What goes wrong inside the library stays inside: the program runs on.
+
+use std::process::Command;
+
+use crate::support::{preloaded, program, said, shim};
+
+const ON_THE_POOL: &str = "pool\npool\n";
+const ON_THE_DRIVER: &str = "driver\ndriver\n";
+
+fn plain(name: &str) -> Command {
+    preloaded(program("plain.c", name), &[shim()])
+}
+
+#[test]
+fn by_default_memory_comes_from_the_pool_and_nothing_is_said() {
+    let (out, log) = said(&mut plain("plain-default"));
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, ""));
+}
+
+#[test]
+fn disabled_it_does_nothing() {
+    let (out, log) = said(plain("plain-disabled").env("MEMCUDA_DISABLE", "1"));
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_DRIVER, ""));
+}
+
+#[test]
+fn tracking_is_the_plain_driver() {
+    let (out, log) = said(plain("plain-track").env("MEMCUDA_POLICY", "track"));
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_DRIVER, ""));
+}
+
+#[test]
+fn one_handle_each_is_a_pool_too() {
+    let (out, log) = said(plain("plain-direct").env("MEMCUDA_POLICY", "direct"));
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, ""));
+}
+
+#[test]
+fn a_wrong_setting_is_one_line_and_the_plain_driver() {
+    for (name, value) in [
+        ("MEMCUDA_POLICY", "nonsense"),
+        ("MEMCUDA_LIMIT", "-3"),
+        ("MEMCUDA_DISABLE", "perhaps"),
+    ] {
+        let (out, log) = said(plain("plain-wrong").env(name, value));
+        assert_eq!(out, ON_THE_DRIVER);
+        assert_eq!(log.lines().count(), 1, "{log}");
+        assert!(
+            log.contains(name) && log.contains(value) && log.contains("accepted"),
+            "{log}"
+        );
+    }
+}
+
+#[test]
+fn the_log_can_be_json_in_a_file() {
+    let file = crate::support::scratch().join("log.json");
+    let _ = std::fs::remove_file(&file);
+    let mut command = plain("plain-json");
+    command
+        .env("MEMCUDA_LOG", "info")
+        .env("MEMCUDA_LOG_FORMAT", "json");
+    let (_, log) = said(command.env("MEMCUDA_LOG_FILE", &file));
+    assert_eq!(log, "");
+    let written = std::fs::read_to_string(file).unwrap();
+    assert!(
+        written.starts_with("{\"schema\":\"memcuda.log/1\",\"level\":\"info\""),
+        "{written}"
+    );
+}
+
+/// Panics are planted in debug builds only.
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_is_one_line_and_the_program_runs_on() {
+    for (place, expected) in [
+        ("start", ON_THE_DRIVER),
+        ("cuMemAlloc", ON_THE_DRIVER),
+        ("cuMemFree", "pool\ndriver\n"),
+        ("cuMemFreeAsync", ON_THE_POOL),
+    ] {
+        let (out, log) = said(plain("plain-panic").env("MEMCUDA_PANIC_IN", place));
+        assert_eq!(out, expected, "{place}");
+        assert_eq!(log.lines().count(), 1, "{place}: {log}");
+        assert!(log.contains("internal error"), "{log}");
+    }
+}

@@ -1,0 +1,82 @@
+//! libmemcuda.so under LD_PRELOAD, over the simulated GPU, by what programs see.
+
+mod faults;
+mod inert;
+mod support;
+
+use support::{compile, preloaded, program, run, said, scratch, shim, simulator};
+
+#[test]
+fn every_door_leads_to_the_hooks() {
+    let program = program("routes.c", "routes");
+    run(&mut preloaded(program, &[shim()]));
+}
+
+#[test]
+fn pooled_memory_answers_as_the_drivers_own() {
+    let program = program("memory.c", "memory");
+    let (_, log) = said(&mut preloaded(program, &[shim()]));
+    let of_ipc = log
+        .lines()
+        .filter(|line| line.contains("cudaIpcGetMemHandle"));
+    assert_eq!(of_ipc.count(), 1, "{log}");
+}
+
+#[test]
+fn each_caller_reaches_its_own_runtime() {
+    // A second runtime: the same code under another name of the same length.
+    let first = simulator().join("libcudart.so.13");
+    let mut bytes = std::fs::read(first).unwrap();
+    let (old, new) = (b"libcudart.so.13", b"libcudart.so.98");
+    while let Some(at) = bytes.windows(old.len()).position(|w| w == old) {
+        bytes[at..at + new.len()].copy_from_slice(new);
+    }
+    std::fs::write(scratch().join("libcudart.so.98"), bytes).unwrap();
+    let user = |runtime: &str, directory: &str, name: &str| {
+        let directory = format!("-L{directory}");
+        let runtime = format!("-l:{runtime}");
+        compile("user.c", name, &["-shared", "-fPIC", &directory, &runtime])
+    };
+    let one = user(
+        "libcudart.so.13",
+        simulator().to_str().unwrap(),
+        "libone.so",
+    );
+    let two = user("libcudart.so.98", scratch().to_str().unwrap(), "libtwo.so");
+    let program = compile("runtimes.c", "runtimes", &["-ldl"]);
+    let search = std::env::join_paths([simulator(), scratch().to_owned()]).unwrap();
+    let mut command = preloaded(program, &[shim()]);
+    run(command.env("LD_LIBRARY_PATH", search).args([one, two]));
+}
+
+#[test]
+fn other_preloaded_libraries_work_before_and_after() {
+    let program = program("interposed.c", "interposed");
+    let hooks = compile("interposer.c", "libhooks.so", &["-shared", "-fPIC", "-ldl"]);
+    run(preloaded(&program, &[shim(), hooks.clone()]).arg("first"));
+    run(preloaded(&program, &[hooks, shim()]).arg("first"));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn other_dlsym_interposers_work_before_and_after() {
+    let program = program("interposed.c", "interposed-dlsym");
+    let arguments = ["-shared", "-fPIC", "-DWITH_DLSYM", "-ldl"];
+    let hooks = compile("interposer.c", "libdlsym.so", &arguments);
+    run(preloaded(&program, &[shim(), hooks.clone()]).arg("first"));
+    run(&mut preloaded(&program, &[hooks, shim()]));
+}
+
+#[test]
+fn a_fork_before_and_after_the_start_harms_nobody() {
+    let program = program("fork.c", "fork");
+    run(&mut preloaded(program, &[shim()]));
+}
+
+#[test]
+fn without_a_driver_none_is_found() {
+    let program = compile("no_driver.c", "no_driver", &["-ldl", "-rdynamic"]);
+    let mut command = preloaded(program, &[shim()]);
+    let (out, log) = said(command.env_remove("LD_LIBRARY_PATH"));
+    assert_eq!((out.as_str(), log.as_str()), ("", ""));
+}

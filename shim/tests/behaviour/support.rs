@@ -1,0 +1,104 @@
+//! Builds what the tests run: the C programs, the simulated GPU, and the
+//! library under test. A piece that is missing fails the test.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Where cargo puts what this test was built with.
+fn profile() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().to_owned()
+}
+
+/// libmemcuda.so of this tree.
+pub fn shim() -> PathBuf {
+    built().join("libmemcuda.so")
+}
+
+/// The directory of the simulated libcuda.so.1 and libcudart.so.13.
+pub fn simulator() -> PathBuf {
+    built().join("sim")
+}
+
+/// Builds the libraries, once: cargo makes no shared library for a test by
+/// itself. Returns the directory that they are in.
+fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let profile = profile();
+        let packages = ["memcuda-shim", "memcuda-sim-cuda", "memcuda-sim-cudart"];
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.arg("build").current_dir(root);
+        cargo.args(packages.iter().flat_map(|package| ["-p", package]));
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        run(&mut cargo);
+        run(Command::new(root.join("sim/install.sh")).arg(&profile));
+        profile
+    })
+}
+
+/// The directory of everything that the tests make.
+pub fn scratch() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Compiles one of `tests/programs` under a name of its own.
+pub fn compile(source: &str, name: &str, arguments: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/programs")
+        .join(source);
+    let output = scratch().join(name);
+    run(Command::new("gcc")
+        .args(["-std=gnu11", "-O1", "-Wall", "-Werror", "-o"])
+        .arg(&output)
+        .arg(source)
+        .args(arguments));
+    output
+}
+
+/// Compiles a program that links to the simulated driver and runtime.
+pub fn program(source: &str, name: &str) -> PathBuf {
+    let directory = format!("-L{}", simulator().display());
+    let arguments = [&directory, "-l:libcudart.so.13", "-l:libcuda.so.1", "-ldl"];
+    compile(source, name, &arguments)
+}
+
+/// A command with these libraries preloaded, over the simulated GPU, without
+/// any setting of the caller's.
+pub fn preloaded(program: impl AsRef<Path>, libraries: &[PathBuf]) -> Command {
+    let mut command = Command::new(program.as_ref());
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_string_lossy().starts_with("MEMCUDA_")) {
+        command.env_remove(name);
+    }
+    let libraries: Vec<_> = libraries.iter().map(|l| l.to_str().unwrap()).collect();
+    command.env("LD_PRELOAD", libraries.join(":"));
+    command.env("LD_LIBRARY_PATH", simulator());
+    command
+}
+
+/// Runs a command that must succeed.
+pub fn run(command: &mut Command) -> Output {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// What a command that must succeed wrote: its output, its diagnostics.
+pub fn said(command: &mut Command) -> (String, String) {
+    let output = run(command);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}

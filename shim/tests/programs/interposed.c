@@ -1,0 +1,17 @@
+/* Runs beside another preloaded library, in either order. */
+#include "cuda.h"
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+    CHECK(getppid() > 1000000);
+    CUdeviceptr a;
+    start_cuda();
+    OK(cuMemAlloc_v2(&a, 8 * MiB));
+    CHECK(is_pooled(a));
+    OK(cuMemFree_v2(a));
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    /* Of two that stand in for dlsym, the first one answers. */
+    if (argc > 1 && strcmp(argv[1], "first") == 0)
+        CHECK(lies_in(dlsym(driver, "cuMemAlloc_v2"), "libmemcuda.so"));
+    return 0;
+}

@@ -1,0 +1,157 @@
+/* Pooled memory answers as the driver's own does. */
+#include "cuda.h"
+
+static void codes(void) {
+    CUdeviceptr a = 0, b = 0;
+    IS(INVALID_VALUE, cuMemAlloc_v2(&a, 0));
+    IS(INVALID_VALUE, cuMemAlloc_v2(NULL, 100));
+    OK(cuMemFree_v2(0));
+    OK(cuMemAlloc_v2(&a, 1));
+    OK(cuMemAlloc_v2(&b, 1));
+    CHECK(is_pooled(a) && is_pooled(b) && a != b && a % 512 == 0 && b % 512 == 0);
+    IS(INVALID_VALUE, cuMemFree_v2(b + 1));
+    OK(cuMemFree_v2(b));
+    IS(INVALID_VALUE, cuMemFree_v2(b));
+    OK(cuMemFree_v2(a));
+    IS(OUT_OF_MEMORY, cuMemAlloc_v2(&a, (size_t)400 << 30));
+
+    OK(cuMemAlloc_v2(&a, 100 * MiB));
+    CHECK(a % (2 * MiB) == 0);
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    OK(cuMemGetAddressRange_v2(&base, &bytes, a + 33 * MiB));
+    CHECK(base == a && bytes == 100 * MiB);
+    OK(cuMemGetAddressRange_v2(NULL, NULL, a));
+    unsigned long long handle;
+    IS(INVALID_VALUE, cuMemRetainAllocationHandle(&handle, (void *)a));
+    OK(cuMemFree_v2(a));
+}
+
+static void attributes(void) {
+    CUdeviceptr a, again;
+    OK(cuMemAlloc_v2(&a, 64 * MiB));
+    unsigned long long context = 0, first = 0, second = 0, start = 0, size = 0;
+    OK(cuPointerGetAttribute(&context, 1, a));
+    CHECK(context != 0);
+    OK(cuPointerGetAttribute(&first, 7, a + 5));
+    int names[] = {2, 10, 11, 12, 14, 17};
+    int kind = 0, legacy = 0;
+    unsigned long long types = 1, pool = 1;
+    void *values[] = {&kind, &legacy, &start, &size, &types, &pool};
+    OK(cuPointerGetAttributes(6, names, values, a + 33 * MiB));
+    CHECK(kind == 2 && legacy == 1 && start == a && size == 64 * MiB && types == 0 && pool == 0);
+    unsigned on = 1;
+    OK(cuPointerSetAttribute(&on, 6, a));
+    int synchronous = 0;
+    OK(cuPointerGetAttribute(&synchronous, 6, a));
+    CHECK(synchronous == 1);
+
+    OK(cuMemFree_v2(a));
+    IS(INVALID_VALUE, cuPointerGetAttribute(&start, 11, a));
+    OK(cuMemAlloc_v2(&again, 64 * MiB));
+    OK(cuPointerGetAttribute(&second, 7, again));
+    CHECK(first != second);
+    OK(cuMemFree_v2(again));
+}
+
+static void room(void) {
+    size_t before, held, after, total;
+    CUdeviceptr a;
+    OK(cuMemGetInfo_v2(&before, &total));
+    OK(cuMemAlloc_v2(&a, 200 * MiB));
+    OK(cuMemGetInfo_v2(&held, NULL));
+    CHECK(held + 200 * MiB <= before);
+    OK(cuMemFree_v2(a));
+    OK(cuMemGetInfo_v2(&after, &total));
+    /* Idle memory of the pool is free to the program. */
+    CHECK(after >= held + 200 * MiB && after <= total);
+}
+
+static void pitch(void) {
+    CUdeviceptr a;
+    size_t row = 0;
+    OK(cuMemAllocPitch_v2(&a, &row, 1000, 300, 4));
+    CHECK(row == 1024 && is_pooled(a));
+    OK(cuMemFree_v2(a));
+}
+
+static void ordered(void) {
+    CUdeviceptr a, b, plain;
+    CUstream stream;
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuMemAllocAsync(&a, 32 * MiB, stream));
+    CHECK(is_pooled(a));
+    OK(cuMemFreeAsync(a, stream));
+    IS(INVALID_VALUE, cuMemFreeAsync(a, stream));
+    OK(cuMemAllocAsync(&b, 32 * MiB, stream));
+    CHECK(a == b);
+    OK(cuMemFree_v2(b));
+    OK(cuMemAlloc_v2(&plain, 8 * MiB));
+    OK(cuMemFreeAsync(plain, NULL));
+
+    /* The default pool, named. */
+    CUmemoryPool pool;
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    OK(cuMemAllocFromPoolAsync(&a, 32 * MiB, pool, stream));
+    CHECK(is_pooled(a));
+    uint64_t used = 0, reserved = 0, high = 0, zero = 0, threshold = 1 << 20, kept = 0;
+    OK(cuMemPoolGetAttribute(pool, 7, &used));
+    OK(cuMemPoolGetAttribute(pool, 5, &reserved));
+    OK(cuMemPoolGetAttribute(pool, 8, &high));
+    CHECK(used == 32 * MiB && reserved >= used && high >= used);
+    OK(cuMemPoolSetAttribute(pool, 4, &threshold));
+    OK(cuMemPoolGetAttribute(pool, 4, &kept));
+    CHECK(kept == threshold);
+    OK(cuMemFreeAsync(a, stream));
+    OK(cuMemPoolSetAttribute(pool, 8, &zero));
+    OK(cuMemPoolGetAttribute(pool, 8, &high));
+    CHECK(high == 0);
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemPoolTrimTo(pool, 0));
+    OK(cuMemPoolGetAttribute(pool, 5, &reserved));
+    CHECK(reserved == 0);
+    OK(cuStreamDestroy_v2(stream));
+}
+
+static void capture(void) {
+    CUdeviceptr in_capture, node = 0;
+    CUstream stream;
+    CUgraph graph = NULL;
+    int status = 0;
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuStreamBeginCapture_v2(stream, 2));
+    OK(cuMemAlloc_v2(&in_capture, 4 * MiB));
+    CHECK(is_pooled(in_capture));
+    OK(cuMemFree_v2(in_capture));
+    /* Inside a capture these make nodes of the graph: the driver's own. */
+    OK(cuMemAllocAsync(&node, 4 * MiB, stream));
+    OK(cuMemFreeAsync(node, stream));
+    OK(cuStreamIsCapturing(stream, &status));
+    CHECK(status == 1);
+    OK(cuStreamEndCapture(stream, &graph));
+    CHECK(graph != NULL);
+    OK(cuStreamDestroy_v2(stream));
+}
+
+int main(void) {
+    CUdeviceptr early;
+    CHECK(cuMemAlloc_v2(&early, 100) != SUCCESS);
+    OK(cuInit(0));
+    CHECK(cuMemAlloc_v2(&early, 100) != SUCCESS); /* no context yet */
+    start_cuda();
+    codes();
+    attributes();
+    room();
+    pitch();
+    ordered();
+    capture();
+    CUdeviceptr last;
+    char handle[64];
+    OK(cuMemAlloc_v2(&last, 2 * MiB));
+    IS(INVALID_VALUE, cuIpcGetMemHandle(handle, last));
+    IS(INVALID_VALUE, cuIpcGetMemHandle(handle, last));
+    OK(cuMemFree_v2(last));
+    OK(cuMemAlloc_v2(&last, 2 * MiB));
+    OK(cuDevicePrimaryCtxReset_v2(0));
+    return 0;
+}
