@@ -5,14 +5,15 @@
 
 CARGO ?= cargo
 CC ?= cc
+PYTHON ?= python3
 RELEASE := target/release
 DEBUG := target/debug
 CFLAGS := -std=c11 -O2 -Wall -Wextra
 # Where NVIDIA's toolkit is, for the statically linked example.
 CUDA_HOME ?= /usr/local/cuda
 
-.PHONY: build run test test-gpu bench bench-gpu check check-exports fmt lint doc clean \
-	test-build fragment fragment-static
+.PHONY: build run test test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
+	fragment fragment-static
 
 # The preloaded library is built by itself, so that no feature of the command
 # finds its way into it.
@@ -47,10 +48,20 @@ fragment-static: examples/fragment.c
 bench:
 	$(CARGO) bench -p memcuda
 
+# The real frameworks on a real GPU. Fails, and says so, where one is missing.
+test-gpu: build test-build
+	@failed=; for script in identical keep_parity frameworks; do \
+		echo "== tests/gpu/$$script.py"; \
+		$(PYTHON) tests/gpu/$$script.py || failed="$$failed $$script"; \
+	done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+bench-gpu: build
+	$(PYTHON) benches/gpu/allocators.py --repeats 5
+
 # The symbols of libmemcuda.so are those of the list, no more and no fewer.
 check-exports: build
-	@nm -D --defined-only $(RELEASE)/libmemcuda.so | awk '{ print $$3 }' | LC_ALL=C sort > $(RELEASE)/exports.txt
-	@LC_ALL=C sort shim/exports.txt | diff - $(RELEASE)/exports.txt
+	shim/check-exports.sh $(RELEASE)/libmemcuda.so
 
 fmt:
 	$(CARGO) fmt --all
