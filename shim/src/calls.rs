@@ -65,12 +65,9 @@ impl Calls {
         Ok(result)
     }
 
-    /// The context that a stream belongs to; the current one for the default
-    /// streams and where the driver cannot tell.
+    /// The context that a stream belongs to (no default one); the current one
+    /// where the driver cannot tell.
     pub fn context_of(&self, stream: Stream) -> Option<Context> {
-        if stream.0 <= Stream::PER_THREAD.0 {
-            return self.current();
-        }
         let Some(stream_context) = self.stream_context else {
             return self.current();
         };

@@ -15,7 +15,7 @@ use crate::captures::Captures;
 use crate::device::Device;
 use crate::page::Page;
 use crate::track::Track;
-use crate::{boundary, environment, fork, log, resolve, substitute, threads};
+use crate::{boundary, environment, fork, log, places, resolve, substitute, threads};
 
 static STATE: AtomicU8 = AtomicU8::new(UNSTARTED);
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
@@ -145,15 +145,27 @@ impl Engine {
     /// The current context and its device.
     pub fn current(&self) -> Option<(Context, &Device)> {
         let context = self.calls.current()?;
-        let handle = self.calls.current_device()?;
-        Some((context, self.by_handle(handle)?))
+        Some((context, self.device_of(context)?))
     }
 
     /// The context of a stream and its device.
     pub fn of_stream(&self, stream: Stream) -> Option<(Context, &Device)> {
-        let context = self.calls.context_of(stream)?;
-        let handle = self.calls.within(context, || self.calls.current_device());
-        Some((context, self.by_handle(handle.ok()??)?))
+        if stream.0 <= Stream::PER_THREAD.0 {
+            return self.current();
+        }
+        let context = places::context_of(stream, || self.calls.context_of(stream))?;
+        Some((context, self.device_of(context)?))
+    }
+
+    fn device_of(&self, context: Context) -> Option<&Device> {
+        let ask = || {
+            let asked = self.calls.within(context, || self.calls.current_device());
+            let handle = asked.ok()??;
+            self.devices
+                .iter()
+                .position(|device| device.handle == handle)
+        };
+        self.devices.get(places::device_of(context, ask)?)
     }
 
     /// The device of a driver's handle (`CUdevice`).

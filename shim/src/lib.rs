@@ -26,6 +26,7 @@ mod log;
 mod lookup;
 mod modules;
 mod page;
+mod places;
 mod resolve;
 mod substitute;
 mod tags;

@@ -172,7 +172,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
     }
     let pool = device.made().expect("the owner of an address has a pool");
     planted_panic("cuMemFreeAsync");
-    let Some(context) = engine.calls.context_of(stream) else {
+    let Some((context, _)) = engine.of_stream(stream) else {
         return real();
     };
     match pool.free(address, Release::Stream(engine.key(context, stream))) {

@@ -5,6 +5,7 @@ use memcuda_core::driver::{Code, Context};
 
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::places;
 
 crate::hooks! {
     /// `cuCtxDestroy_v2`.
@@ -12,6 +13,7 @@ crate::hooks! {
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(context) };
         if code == Code::SUCCESS {
+            places::forget();
             let pools = engine.devices.iter().filter_map(Device::made);
             pools.for_each(|pool| pool.context_ends(context));
         }
@@ -44,6 +46,7 @@ crate::hooks! {
 }
 
 fn reset(engine: &Engine, handle: i32, code: Code) -> Code {
+    places::forget();
     let pool = engine.by_handle(handle).and_then(Device::made);
     if let (Code::SUCCESS, Some(pool)) = (code, pool) {
         pool.reset();

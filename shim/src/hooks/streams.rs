@@ -10,6 +10,7 @@ use super::asynchronous::{legacy, per_thread};
 use crate::captures::Origin;
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::places;
 
 crate::hooks! {
     /// `cuStreamDestroy_v2`: the pool records what it must while the stream
@@ -23,6 +24,7 @@ crate::hooks! {
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(stream) };
         if code == Code::SUCCESS {
+            places::forget();
             engine.captures.ended(Origin::of(stream));
         }
         code
@@ -87,7 +89,7 @@ crate::hooks! {
 
 /// Begins a capture, after every pool has recorded what it must on the stream.
 fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
-    let Some(context) = engine.calls.context_of(stream) else {
+    let Some((context, _)) = engine.of_stream(stream) else {
         return real();
     };
     let made = engine.devices.iter().filter_map(Device::made);
