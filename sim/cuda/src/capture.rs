@@ -6,8 +6,9 @@ use crate::abi::{Answer, Code};
 use crate::check::Touch;
 use crate::entry::{api, must_put, put};
 use crate::graph::{Graph, Node};
+use crate::order::{Order, merge};
 use crate::state::{Sim, capture_mode, thread};
-use crate::stream::{Effect, Kind, Order};
+use crate::stream::{Effect, Kind};
 
 const GLOBAL: u32 = 0;
 const RELAXED: u32 = 2;
@@ -101,10 +102,7 @@ impl Sim {
             return Err(Code::STREAM_CAPTURE_IMPLICIT);
         }
         let order = self.active(event.capture)?.members.entry(id).or_default();
-        for (other, count) in event.order {
-            let known = order.entry(other).or_insert(0);
-            *known = count.max(*known);
-        }
+        merge(order, &event.order);
         // Joining counts as an operation: the stream must be joined back.
         *order.entry(id).or_insert(0) += 1;
         if let Some(stream) = self.streams.get_mut(&id) {

@@ -4,8 +4,8 @@ use crate::abi::{Answer, Code};
 use crate::capture::CapturedEvent;
 use crate::clock::cost;
 use crate::entry::{api, must_put};
+use crate::order::{Order, merge};
 use crate::state::Sim;
-use crate::stream::Order;
 
 const DISABLE_TIMING: u32 = 2;
 const WAIT_EXTERNAL: u32 = 1;
@@ -149,10 +149,7 @@ api! { plain EXPORTS |sim|
         for id in sim.contexts[&context].streams.clone() {
             let (before, end) = sim.position(id);
             ready = ready.max(end);
-            for (other, count) in before {
-                let known = order.entry(other).or_insert(0);
-                *known = count.max(*known);
-            }
+            merge(&mut order, &before);
         }
         sim.set_record(event, order, ready);
         Ok(())

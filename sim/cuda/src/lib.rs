@@ -34,6 +34,7 @@ mod lookup;
 mod mapping;
 mod memory;
 mod mempool;
+mod order;
 mod ranges;
 mod settings;
 mod shared;

@@ -7,9 +7,10 @@ use crate::abi::{ACCESS_READ_WRITE, Answer, Code, MemAccessDesc, MemPoolProps};
 use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::memory::{Allocation, Source};
+use crate::order::Order;
 use crate::settings::MAX_DEVICES;
 use crate::state::Sim;
-use crate::stream::{Effect, Order};
+use crate::stream::Effect;
 
 const RELEASE_THRESHOLD: u32 = 4;
 const RESERVED: u32 = 5;

@@ -70,11 +70,24 @@ fn read<T>(
     }
 }
 
-/// `16GiB`, `512MiB`, `64KiB` or bytes.
+/// SIZE: a number and a unit, or bytes: `16GiB`, `1.5GB`.
 fn size(text: &str) -> Option<u64> {
-    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("", 0)];
-    let (number, shift) = units
-        .iter()
-        .find_map(|(unit, shift)| Some((text.trim().strip_suffix(unit)?, *shift)))?;
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+    const UNITS: [(&str, u64); 9] = [
+        ("TiB", 1 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+        ("TB", 1_000_000_000_000),
+        ("GB", 1_000_000_000),
+        ("MB", 1_000_000),
+        ("KB", 1_000),
+        ("", 1),
+    ];
+    let split = |(unit, scale): &(&str, u64)| Some((text.trim().strip_suffix(unit)?, *scale));
+    let (number, scale) = UNITS.iter().find_map(split)?;
+    if let Ok(whole) = number.trim().parse::<u64>() {
+        return whole.checked_mul(scale);
+    }
+    let value = number.trim().parse::<f64>().ok()? * scale as f64;
+    (0.0..1e18).contains(&value).then_some(value as u64)
 }

@@ -2,16 +2,18 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::driver::driver;
+use crate::driver::{Driver, driver};
 use crate::runtime;
-use crate::state::{check, context_of, device, finish, last_error, reset, set_device, with_driver};
+use crate::state::{check, context_of, device, finish, last_error, reset, set_device};
 
 /// CUDA 13.0.
 const VERSION: c_int = 13000;
 /// `cudaErrorInvalidValue`.
 const INVALID_VALUE: u32 = 1;
+/// `cudaErrorSymbolNotFound`.
+const NOT_FOUND: u32 = 500;
 
-runtime! { |driver|
+runtime! { with_context |driver|
     fn cudaDeviceSynchronize() {
         check((driver.context_synchronize)())
     }
@@ -26,60 +28,59 @@ runtime! { |driver|
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceReset() -> u32 {
-    with_driver(false, reset)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaSetDevice(ordinal: c_int) -> u32 {
-    with_driver(false, |driver| set_device(driver, ordinal))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDevice(out: *mut c_int) -> u32 {
-    with_driver(false, |driver| {
+runtime! { with_driver |driver|
+    fn cudaDeviceReset() {
+        reset(driver)
+    }
+    fn cudaSetDevice(ordinal: c_int) {
+        set_device(driver, ordinal)
+    }
+    fn cudaGetDevice(out: *mut c_int) {
         if out.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: not null; with no context current the answer is the thread's.
-        unsafe {
-            if (driver.context_device)(out) != 0 {
-                out.write(device());
-            }
+        // With no context current the answer is the thread's choice.
+        if (driver.context_device)(out) != 0 {
+            out.write(device());
         }
         Ok(())
-    })
+    }
+    fn cudaGetDeviceCount(out: *mut c_int) {
+        check((driver.device_count)(out))
+    }
+    fn cudaDeviceGetAttribute(out: *mut c_int, attribute: c_int, ordinal: c_int) {
+        check((driver.device_attribute)(out, attribute, ordinal))
+    }
+    fn cudaDeviceCanAccessPeer(out: *mut c_int, ordinal: c_int, peer: c_int) {
+        check((driver.can_access_peer)(out, ordinal, peer))
+    }
+    fn cudaGetDriverEntryPoint | cudaGetDriverEntryPoint_ptsz (name: *const c_char, out: *mut *mut c_void, flags: u64, status: *mut c_int) {
+        entry_point(driver, name, out, VERSION as u32, flags, status)
+    }
+    fn cudaGetDriverEntryPointByVersion | cudaGetDriverEntryPointByVersion_ptsz (name: *const c_char, out: *mut *mut c_void, version: u32, flags: u64, status: *mut c_int) {
+        entry_point(driver, name, out, version, flags, status)
+    }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceCount(out: *mut c_int) -> u32 {
-    // SAFETY: the program's argument, passed on.
-    with_driver(false, |driver| check(unsafe { (driver.device_count)(out) }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetAttribute(
-    out: *mut c_int,
-    attribute: c_int,
-    ordinal: c_int,
-) -> u32 {
+/// The driver's entry point of a name. By default (no flags) it is the
+/// spelling for the caller's own default stream.
+unsafe fn entry_point(
+    driver: &Driver,
+    name: *const c_char,
+    out: *mut *mut c_void,
+    version: u32,
+    flags: u64,
+    status: *mut c_int,
+) -> Result<(), u32> {
+    let flags = if flags == 0 { driver.flags } else { flags };
     // SAFETY: the program's arguments, passed on.
-    with_driver(false, |d| {
-        check(unsafe { (d.device_attribute)(out, attribute, ordinal) })
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceCanAccessPeer(
-    out: *mut c_int,
-    ordinal: c_int,
-    peer: c_int,
-) -> u32 {
-    // SAFETY: the program's arguments, passed on.
-    with_driver(false, |d| {
-        check(unsafe { (d.can_access_peer)(out, ordinal, peer) })
-    })
+    let code = unsafe { (driver.proc_address)(name, out, version as c_int, flags, status) };
+    // Where the caller asked for a status, a missing symbol is not an error.
+    if code == NOT_FOUND && !status.is_null() {
+        Ok(())
+    } else {
+        check(code)
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -141,73 +142,4 @@ fn describe(
         Ok(driver) if ask(driver, &mut text) == 0 => text,
         _ => unknown,
     }
-}
-
-/// The driver's entry point of a name, of the version that suits this runtime
-/// or one that is asked for.
-unsafe fn entry_point(
-    name: *const c_char,
-    out: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-    per_thread: bool,
-    status: *mut c_int,
-) -> u32 {
-    with_driver(false, |driver| {
-        // By default the spelling of the caller's own default stream.
-        let flags = if flags == 0 && per_thread { 2 } else { flags };
-        // SAFETY: the program's arguments, passed on.
-        let code = unsafe { (driver.proc_address)(name, out, version, flags, status) };
-        if code == 500 && !status.is_null() {
-            Ok(())
-        } else {
-            check(code)
-        }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPoint(
-    name: *const c_char,
-    out: *mut *mut c_void,
-    flags: u64,
-    status: *mut c_int,
-) -> u32 {
-    // SAFETY: the program's arguments, passed on.
-    unsafe { entry_point(name, out, VERSION, flags, false, status) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPoint_ptsz(
-    name: *const c_char,
-    out: *mut *mut c_void,
-    flags: u64,
-    status: *mut c_int,
-) -> u32 {
-    // SAFETY: the program's arguments, passed on.
-    unsafe { entry_point(name, out, VERSION, flags, true, status) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
-    name: *const c_char,
-    out: *mut *mut c_void,
-    version: u32,
-    flags: u64,
-    status: *mut c_int,
-) -> u32 {
-    // SAFETY: the program's arguments, passed on.
-    unsafe { entry_point(name, out, version as c_int, flags, false, status) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion_ptsz(
-    name: *const c_char,
-    out: *mut *mut c_void,
-    version: u32,
-    flags: u64,
-    status: *mut c_int,
-) -> u32 {
-    // SAFETY: the program's arguments, passed on.
-    unsafe { entry_point(name, out, version as c_int, flags, true, status) }
 }

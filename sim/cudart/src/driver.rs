@@ -16,12 +16,15 @@ macro_rules! driver {
     ($($field:ident = $name:literal, $version:literal: fn($($arg:ty),*);)*) => {
         /// Entry points of the driver.
         pub struct Driver {
+            /// Which default stream the entry points are for: 0 or 2.
+            pub flags: u64,
             $(pub $field: unsafe extern "C" fn($($arg),*) -> u32,)*
         }
 
         impl Driver {
             fn load(lookup: Lookup, flags: u64) -> Result<Driver, u32> {
                 Ok(Driver {
+                    flags,
                     $($field: {
                         let found = find(lookup, $name, $version, flags)?;
                         // SAFETY: the driver answers with the function of this

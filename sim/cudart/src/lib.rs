@@ -7,10 +7,6 @@
     clippy::missing_safety_doc,
     reason = "the runtime's interface is documented by its vendor"
 )]
-#![allow(
-    missing_docs,
-    reason = "the runtime's interface is documented by its vendor"
-)]
 
 mod device;
 mod driver;
@@ -19,30 +15,33 @@ mod order;
 mod pool;
 mod state;
 
-/// Declares runtime calls over the driver with a context current.
+/// Declares runtime calls over the driver: `with_context` where the thread's
+/// context must be current, `with_driver` where the driver is enough.
 ///
 /// `fn name(..)` is one spelling; `fn name | name_ptsz (..)` two, the second
 /// over the driver's entry points for the per-thread default stream.
 macro_rules! runtime {
-    (|$driver:ident| $(fn $name:ident $(| $alt:ident)? ($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
-        $(crate::runtime_fn! { $driver, $name, [$($alt)?], ($($arg: $ty),*), $body })*
+    ($over:ident |$driver:ident| $(fn $name:ident $(| $alt:ident)? ($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
+        $(crate::runtime_fn! { $over, $driver, $name, [$($alt)?], ($($arg: $ty),*), $body })*
     };
 }
 
 macro_rules! runtime_fn {
-    ($driver:ident, $name:ident, [], ($($arg:ident: $ty:ty),*), $body:block) => {
+    ($over:ident, $driver:ident, $name:ident, [], ($($arg:ident: $ty:ty),*), $body:block) => {
         #[unsafe(no_mangle)]
+        #[allow(unused_unsafe, reason = "some bodies call no entry point themselves")]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 {
             // SAFETY: every call passes the program's arguments on unchanged.
-            crate::state::with_context(false, |$driver| unsafe { $body })
+            crate::state::$over(false, |$driver| unsafe { $body })
         }
     };
-    ($driver:ident, $name:ident, [$alt:ident], ($($arg:ident: $ty:ty),*), $body:block) => {
-        crate::runtime_fn! { $driver, $name, [], ($($arg: $ty),*), $body }
+    ($over:ident, $driver:ident, $name:ident, [$alt:ident], ($($arg:ident: $ty:ty),*), $body:block) => {
+        crate::runtime_fn! { $over, $driver, $name, [], ($($arg: $ty),*), $body }
         #[unsafe(no_mangle)]
+        #[allow(unused_unsafe, reason = "some bodies call no entry point themselves")]
         pub unsafe extern "C" fn $alt($($arg: $ty),*) -> u32 {
             // SAFETY: every call passes the program's arguments on unchanged.
-            crate::state::with_context(true, |$driver| unsafe { $body })
+            crate::state::$over(true, |$driver| unsafe { $body })
         }
     };
 }

@@ -23,7 +23,7 @@ pub struct PointerAttributes {
     reserved: [i64; 8],
 }
 
-runtime! { |driver|
+runtime! { with_context |driver|
     fn cudaMalloc(out: *mut u64, bytes: usize) {
         if out.is_null() {
             return Err(INVALID_VALUE);

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use crate::runtime;
 use crate::state::check;
 
-runtime! { |driver|
+runtime! { with_context |driver|
     fn cudaStreamCreate(out: *mut u64) {
         check((driver.stream_create)(out, 0))
     }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use crate::runtime;
 use crate::state::check;
 
-runtime! { |driver|
+runtime! { with_context |driver|
     fn cudaMallocAsync | cudaMallocAsync_ptsz (out: *mut u64, bytes: usize, stream: u64) {
         if bytes == 0 && !out.is_null() {
             out.write(0);

@@ -1,0 +1,124 @@
+//! The order of work that the program made by events, waits and default
+//! streams, as vector clocks: `check` holds every access against it. What the
+//! clock happened to give is no order.
+
+use std::collections::BTreeMap;
+
+use crate::state::Sim;
+use crate::stream::Effect;
+
+/// For each stream, how much of its work comes before.
+pub type Order = BTreeMap<u32, u64>;
+
+/// Adds what comes before by another way.
+pub fn merge(order: &mut Order, other: &Order) {
+    for (id, count) in other {
+        let known = order.entry(*id).or_insert(0);
+        *known = (*known).max(*count);
+    }
+}
+
+impl Sim {
+    /// All work of a stream so far: what comes before its end, and when it ends.
+    pub fn position(&self, id: u32) -> (Order, u64) {
+        let stream = &self.streams[&id];
+        let mut order = stream.before.clone();
+        order.insert(id, stream.count);
+        (order, stream.ready)
+    }
+
+    /// Later work of a stream comes after `order`, which is complete at `ready`.
+    pub fn order_behind(&mut self, id: u32, order: &Order, ready: u64) {
+        let live: Vec<(u32, u64)> = order
+            .iter()
+            .filter(|(other, count)| !self.is_observed(**other, **count))
+            .map(|(other, count)| (*other, *count))
+            .collect();
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        for (other, count) in live {
+            if other == id {
+                stream.fence = stream.fence.max(count);
+            } else {
+                let known = stream.before.entry(other).or_insert(0);
+                *known = (*known).max(count);
+            }
+        }
+        stream.ready = stream.ready.max(ready);
+    }
+
+    /// Does the host know that the first `count` operations are complete?
+    pub fn is_observed(&self, id: u32, count: u64) -> bool {
+        self.streams
+            .get(&id)
+            .is_none_or(|stream| stream.observed >= count)
+    }
+
+    /// The host has seen this work complete.
+    pub fn observe(&mut self, order: &Order) {
+        for (id, count) in order {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.observed = stream.observed.max(*count);
+                if stream.destroyed && stream.observed == stream.count {
+                    let context = stream.context;
+                    self.streams.remove(id);
+                    if let Some(context) = self.contexts.get_mut(&context) {
+                        context.streams.retain(|other| other != id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The host waits for a stream.
+    pub fn wait_for(&mut self, id: u32) {
+        let (order, ready) = self.position(id);
+        self.clock.wait(ready);
+        self.observe(&order);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.before.clear();
+        }
+    }
+
+    /// The host waits for every stream of a context.
+    pub fn wait_for_context(&mut self, context: u64) {
+        for id in self
+            .contexts
+            .get(&context)
+            .map(|c| c.streams.clone())
+            .unwrap_or_default()
+        {
+            if self.streams.contains_key(&id) {
+                self.wait_for(id);
+            }
+        }
+    }
+
+    /// The host waits for every context of a device.
+    pub fn wait_for_device(&mut self, device: usize) {
+        let on_device = |(id, context): (&u64, &crate::context::Context)| {
+            (context.device == device).then_some(*id)
+        };
+        let contexts: Vec<u64> = self.contexts.iter().filter_map(on_device).collect();
+        for context in contexts {
+            self.wait_for_context(context);
+        }
+    }
+
+    /// Ends a context's work without an effect (it crashed, or goes away).
+    pub fn abandon(&mut self, context: u64) {
+        let streams = self
+            .contexts
+            .get(&context)
+            .map(|c| c.streams.clone())
+            .unwrap_or_default();
+        self.pending.retain(|_, work| {
+            !streams.contains(&work.stream) || matches!(work.effect, Effect::Free(_))
+        });
+        for id in streams {
+            let order = Order::from([(id, self.streams.get(&id).map_or(0, |s| s.count))]);
+            self.observe(&order);
+        }
+    }
+}

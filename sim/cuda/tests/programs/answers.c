@@ -1,0 +1,140 @@
+/* The answers of a real driver (H200, driver 580, CUDA 13.0), call by call. */
+#include "common.h"
+#include <dlfcn.h>
+#include <sys/wait.h>
+
+static void allocation(void) {
+    start(); P p, q, base; size_t bytes; P h = handle(PIECE), vmm = mapped(PIECE, h);
+    IS(1, cuMemAlloc_v2(&p, 0)); OK(cuMemFree_v2(0)); IS(2, cuMemAlloc_v2(&p, 400ull << 30)); IS(1, cuMemFree_v2(0x1234)); IS(1, cuMemFree_v2(vmm));
+    p = alloc(1); q = alloc(1); TRUE(q - p == 512 || p - q == 512);
+    p = alloc(4096); IS(1, cuMemFree_v2(p + 512)); OK(cuMemGetAddressRange_v2(&base, &bytes, p + 100)); TRUE(base == p && bytes == 4096);
+    OK(cuMemGetAddressRange_v2(0, 0, p)); OK(cuMemGetAddressRange_v2(&base, &bytes, vmm + 5)); TRUE(base == vmm && bytes == PIECE);
+    OK(cuMemFree_v2(p)); IS(1, cuMemFree_v2(p)); IS(1, cuMemGetAddressRange_v2(&base, &bytes, p));
+    OK(cuMemAllocPitch_v2(&p, &bytes, 1000, 3, 4)); TRUE(bytes == 1024); OK(cuMemFree_v2(p));
+    OK(cuMemGetInfo_v2(0, 0)); p = alloc(40 * MIB); TRUE(p % PIECE == 0);
+}
+static void stream_ordered(void) {
+    start(); P p = alloc(64), q; S s = stream(); OK(cuMemFreeAsync(p, s)); IS(1, cuMemFreeAsync(p, s)); OK(cuStreamSynchronize(s));
+    OK(cuMemAllocAsync(&q, 64, s)); IS(1, cuMemFreeAsync(q + 8, s)); OK(cuMemFree_v2(q)); IS(1, cuMemFreeAsync(q, s));
+    IS(2, cuMemAllocAsync(&q, 400ull << 30, s)); IS(1, cuMemAllocAsync(&q, 0, s)); IS(400, cuMemAllocAsync(&q, 64, (S)0x77));
+}
+static void virtual_memory(void) {
+    start(); size_t g; Properties pr = properties(); OK(cuMemGetAllocationGranularity(&g, &pr, 0)); TRUE(g == PIECE); OK(cuMemGetAllocationGranularity(&g, &pr, 1)); TRUE(g == PIECE);
+    P h = handle(2 * PIECE), at = reserve(8 * PIECE), x; Access a = {{1, 0}, 3};
+    IS(801, cuMemMap(at, PIECE, 0, h, 0)); IS(801, cuMemMap(at, PIECE, PIECE, h, 0)); IS(1, cuMemMap(at, 4 * PIECE, 0, h, 0));
+    map(at, 2 * PIECE, h); IS(1, cuMemMap(at + PIECE, 2 * PIECE, 0, h, 0)); IS(1, cuMemMap(at + 7 * PIECE, 2 * PIECE, 0, h, 0));
+    OK(cuMemMap(at + 2 * PIECE, 2 * PIECE, 0, h, 0)); IS(1, cuMemUnmap(at, PIECE)); IS(1, cuMemUnmap(at + PIECE, PIECE)); IS(1, cuMemUnmap(at, 8 * PIECE));
+    IS(1, cuMemSetAccess(at, 8 * PIECE, &a, 1)); OK(cuMemUnmap(at, 4 * PIECE)); IS(1, cuMemUnmap(at, 2 * PIECE));
+    OK(cuMemRelease(h)); IS(1, cuMemRelease(h)); IS(1, cuMemMap(at, 2 * PIECE, 0, h, 0)); IS(1, cuMemAddressFree(at, PIECE)); OK(cuMemAddressFree(at, 8 * PIECE));
+    OK(cuMemAddressReserve(&x, 64ull << 40, 0, 0, 0)); OK(cuMemAddressFree(x, 64ull << 40)); IS(2, cuMemAddressReserve(&x, 128ull << 40, 0, 0, 0));
+    IS(1, cuMemCreate(&h, PIECE + 1, &pr, 0)); IS(2, cuMemCreate(&h, 400ull << 30, &pr, 0)); pr.location.id = 99; IS(101, cuMemCreate(&h, PIECE, &pr, 0));
+    OK(cuSimCheckLeaks());
+}
+static P attribute(int which, P at) { P value = 0; OK(cuPointerGetAttribute(&value, which, at)); return value; }
+static void pointer_attributes(void) {
+    start(); size_t n = 64 * MIB; P plain = alloc(n), ordered, one = mapped(n, handle(n)), four = reserve(n); unsigned on = 1; int type = 9; P base = 9;
+    for (int i = 0; i < 4; i++) map(four + i * (n / 4), n / 4, handle(n / 4));
+    OK(cuMemAllocAsync(&ordered, n, 0)); P mid = 33 * MIB, all[4] = {plain, one, four, ordered}, pool; OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    for (int i = 0; i < 4; i++) {
+        TRUE(attribute(2, all[i] + mid) == 2 && attribute(9, all[i] + mid) == 0 && attribute(8, all[i] + mid) == 0 && attribute(16, all[i] + mid) == 3);
+        IS(1, cuPointerGetAttribute(&base, 4, all[i] + mid)); TRUE(attribute(11, all[i] + mid) == all[i] && attribute(12, all[i] + mid) == n);
+        TRUE(attribute(1, all[i]) == (i ? 0 : context)); TRUE(attribute(10, all[i]) == !i && attribute(15, all[i]) == !i && attribute(21, all[i]) == !i);
+        TRUE(attribute(14, all[i]) == (i == 1 || i == 2)); TRUE(attribute(17, all[i]) == (i == 3 ? pool : 0));
+        int vmm = i == 1 || i == 2; IS(vmm ? 801 : 0, cuPointerSetAttribute(&on, 6, all[i])); P h; IS(vmm ? 0 : 1, cuMemRetainAllocationHandle(&h, all[i]));
+    }
+    TRUE(attribute(18, four + mid) == n / 4 && attribute(19, four + mid) == four + n / 2); TRUE(attribute(18, plain + mid) == n && attribute(19, one + mid) == one);
+    TRUE(attribute(18, ordered + mid) == 32 * MIB); TRUE(attribute(7, four) != attribute(7, four + mid) && attribute(7, one) == attribute(7, one + mid));
+    P old = attribute(7, plain); OK(cuMemFree_v2(plain)); IS(1, cuPointerGetAttribute(&base, 2, plain)); plain = alloc(n); TRUE(attribute(7, plain) != old);
+    int which[2] = {2, 11}; void *out[2] = {&type, &base}; OK(cuPointerGetAttributes(2, which, out, (P)&type)); TRUE(type == 0 && base == 0);
+}
+
+/* A call during capture: what it answers, and whether the capture lives. */
+static P scratch_event;
+static int try_alloc(void) { P p; return cuMemAlloc_v2(&p, 64); }
+static int try_free(void) { return cuMemFree_v2(0); }
+static int try_query(void) { return cuEventQuery(scratch_event); }
+static int try_synchronize(void) { return cuCtxSynchronize(); }
+static int try_context_event(void) { return cuCtxRecordEvent(context, scratch_event); }
+static int try_virtual_memory(void) {
+    P h = handle(PIECE), at = mapped(PIECE, h); int fd; OK(cuMemExportToShareableHandle(&fd, h, 1, 0)); close(fd);
+    OK(cuMemUnmap(at, PIECE)); OK(cuMemAddressFree(at, PIECE)); return cuMemRelease(h);
+}
+static int try_info(void) { return cuMemGetInfo_v2(0, 0); }
+static int try_other_record(void) { return cuEventRecord(scratch_event, stream()); }
+static int try_status(void) { int state; return cuStreamIsCapturing(stream(), &state); }
+static void capture(void) {
+    start(); scratch_event = event(); S s = stream(); P g;
+    struct { int (*call)(void); int strict, relaxed; } rows[] = {
+        {try_virtual_memory, 0, 0}, {try_info, 0, 0}, {try_other_record, 0, 0}, {try_status, 0, 0},
+        {try_alloc, 900, 0}, {try_free, 900, 0}, {try_query, 900, 0}, {try_synchronize, 900, 900}, {try_context_event, 900, 900}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int mode = 0; mode < 4; mode++) { /* the fourth: global, inside a relaxed guard */
+            int relaxed = 2, expected = mode < 2 ? rows[i].strict : rows[i].relaxed;
+            OK(cuStreamBeginCapture_v2(s, mode == 3 ? 0 : mode));
+            if (mode == 3) OK(cuThreadExchangeStreamCaptureMode(&relaxed));
+            IS(expected, rows[i].call());
+            if (mode == 3) OK(cuThreadExchangeStreamCaptureMode(&relaxed));
+            IS(expected ? 901 : 0, cuStreamEndCapture(s, &g));
+            if (!expected) OK(cuGraphDestroy(g)); else TRUE(g == 0);
+        }
+    OK(cuCtxRecordEvent(context, scratch_event)); OK(cuCtxSynchronize());
+}
+static void capture_of_streams(void) {
+    start(); S s = stream(), t = stream(), b; P e = event(), f = event(), g; int state; OK(cuStreamCreate(&b, 0));
+    OK(cuStreamBeginCapture_v2(s, 0)); IS(900, cuStreamSynchronize(s)); OK(cuStreamIsCapturing(s, &state)); TRUE(state == 2); IS(901, cuStreamEndCapture(s, &g));
+    OK(cuStreamBeginCapture_v2(s, 0)); OK(cuEventRecord(e, s)); IS(907, cuEventQuery(e)); IS(901, cuStreamEndCapture(s, &g));
+    OK(cuEventRecord(f, t)); OK(cuStreamBeginCapture_v2(s, 0)); IS(905, cuStreamWaitEvent(s, f, 0)); IS(901, cuStreamEndCapture(s, &g));
+    OK(cuStreamBeginCapture_v2(s, 0)); OK(cuEventRecord(e, s)); OK(cuStreamWaitEvent(t, e, 0)); IS(904, cuStreamEndCapture(s, &g));
+    OK(cuStreamBeginCapture_v2(s, 0)); OK(cuStreamBeginCapture_v2(t, 0)); OK(cuEventRecord(e, s)); IS(902, cuStreamWaitEvent(t, e, 0));
+    IS(901, cuStreamEndCapture(s, &g)); IS(901, cuStreamEndCapture(t, &g)); IS(900, cuStreamBeginCapture_v2(LEGACY, 0));
+    OK(cuStreamBeginCapture_v2(b, 0)); IS(906, cuEventRecord(e, LEGACY)); IS(901, cuStreamEndCapture(b, &g));
+    P p; OK(cuStreamBeginCapture_v2(s, 0)); OK(cuMemAllocAsync(&p, 64, s)); OK(cuMemFreeAsync(p, s)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g)); OK(cuSimCheckLeaks());
+}
+static void reset(void) {
+    start(); P h = handle(PIECE), at = mapped(PIECE, h), p = alloc(64); S s = stream(); OK(cuMemsetD8_v2(at, 9, 64)); OK(cuCtxSynchronize());
+    OK(cuDevicePrimaryCtxReset_v2(0)); IS(709, cuMemFree_v2(p)); OK(cuDevicePrimaryCtxRetain(&context, 0)); OK(cuCtxSetCurrent(context));
+    IS(1, cuMemFree_v2(p)); TRUE(*(char *)at == 9); char c; OK(cuMemcpyDtoH_v2(&c, at, 1)); TRUE(c == 9); IS(400, cuStreamSynchronize(s)); OK(cuMemUnmap(at, PIECE));
+}
+static void crash(void) {
+    start(); P p = alloc(4096), e = event(), q; S s = stream(); writes(s, p, 64); OK(cuSimCrash(s)); OK(cuMemAlloc_v2(&q, 64)); OK(cuEventRecord(e, s));
+    IS(700, cuStreamSynchronize(s)); IS(700, cuMemAlloc_v2(&q, 64)); IS(700, cuEventQuery(e)); IS(700, cuCtxSynchronize()); IS(700, cuMemFree_v2(p)); IS(700, cuMemcpyHtoD_v2(p, "x", 1));
+    P other; OK(cuDevicePrimaryCtxRetain(&other, 1)); OK(cuCtxSetCurrent(other)); OK(cuMemAlloc_v2(&q, 64));
+}
+static void contexts(void) {
+    OK(cuInit(0)); P p, c, got; IS(201, cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == 0); IS(201, cuCtxSynchronize());
+    OK(cuCtxCreate_v2(&c, 0, 0)); OK(cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == c); OK(cuCtxDestroy_v2(c)); IS(201, cuMemFree_v2(p)); IS(101, cuCtxCreate_v2(&c, 0, 9));
+}
+static void before_init(void) { P p; IS(3, cuMemAlloc_v2(&p, 64)); int v; OK(cuDriverGetVersion(&v)); TRUE(v == 13000); }
+static void forked(void) {
+    start(); alloc(64); pid_t child = fork();
+    if (!child) { P p; _exit(cuMemAlloc_v2(&p, 64) == 3 && cuInit(0) == 3 ? 0 : 1); }
+    int status; waitpid(child, &status, 0); TRUE(status == 0); alloc(64);
+}
+static void lookup(void) {
+    void *f; int status; char name[64]; const char *text;
+    OK(cuGetProcAddress_v2("cuMemAlloc", &f, 3020, 0, 0)); TRUE(f == dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
+    IS(500, cuGetProcAddress_v2("cuMemAlloc", &f, 2000, 0, &status)); TRUE(status == 2); IS(500, cuGetProcAddress_v2("", &f, 0, 0, 0)); IS(500, cuGetProcAddress_v2("cuNoSuchCall", &f, 13000, 0, &status)); TRUE(status == 1);
+    OK(cuGetProcAddress_v2("cuMemAllocAsync", &f, 11020, 2, &status)); TRUE(f == dlsym(RTLD_DEFAULT, "cuMemAllocAsync_ptsz") && status == 0);
+    OK(cuGetProcAddress_v2("cuMemAllocAsync", &f, 11020, 1, 0)); TRUE(f == dlsym(RTLD_DEFAULT, "cuMemAllocAsync")); OK(cuGetProcAddress_v2("cuMemcpy", &f, 4000, 2, 0)); TRUE(f == dlsym(RTLD_DEFAULT, "cuMemcpy_ptds"));
+    OK(cuGetProcAddress_v2("cuGetProcAddress", &f, 11030, 0, 0)); TRUE(f == dlsym(RTLD_DEFAULT, "cuGetProcAddress")); OK(cuGetProcAddress_v2("cuGetProcAddress", &f, 12000, 0, 0)); TRUE(f == dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2"));
+    OK(cuGetProcAddress_v2("cuIpcOpenMemHandle", &f, 4010, 0, 0)); TRUE(f == dlsym(RTLD_DEFAULT, "cuIpcOpenMemHandle")); OK(cuGetProcAddress_v2("cuCtxGetDevice", &f, 13000, 0, 0)); TRUE(f == dlsym(RTLD_DEFAULT, "cuCtxGetDevice_v2"));
+    OK(cuGetProcAddress_v2("cuCtxGetDevice", &f, 12080, 0, 0)); TRUE(f == dlsym(RTLD_DEFAULT, "cuCtxGetDevice"));
+    OK(cuInit(0)); OK(cuDeviceGetName(name, 64, 0)); TRUE(!strcmp(name, "memcuda simulated GPU")); OK(cuGetErrorName(2, &text)); TRUE(!strcmp(text, "CUDA_ERROR_OUT_OF_MEMORY")); IS(1, cuGetErrorName(54321, &text));
+}
+/* With MEMCUDA_SIM_FAIL=cuMemCreate@3=2,cuMemMap%2=999,cuMemAlloc@1=700 */
+static void faults(void) {
+    start(); P h[4], p; Properties pr = properties(); for (int i = 0; i < 4; i++) IS(i == 2 ? 2 : 0, cuMemCreate(&h[i], PIECE, &pr, 0));
+    P at = reserve(4 * PIECE); OK(cuMemMap(at, PIECE, 0, h[0], 0)); IS(999, cuMemMap(at + PIECE, PIECE, 0, h[1], 0)); OK(cuMemMap(at + PIECE, PIECE, 0, h[1], 0));
+    IS(700, cuMemAlloc_v2(&p, 64)); IS(700, cuMemAlloc_v2(&p, 64)); IS(700, cuCtxSynchronize());
+}
+/* With MEMCUDA_SIM_FAIL=*@5=2: cuInit is not counted. */
+static void fault_anywhere(void) { start(); P p = alloc(64); OK(cuMemFree_v2(p)); IS(2, cuMemAlloc_v2(&p, 64)); OK(cuMemAlloc_v2(&p, 64)); }
+static void refused_settings(void) { IS(1, cuInit(0)); }
+static void real_clock(void) { start(); S s = stream(); P p = alloc(64), e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuMemsetD8Async(p, 1, 64, s)); OK(cuEventRecord(e, s)); IS(600, cuEventQuery(e)); OK(cuStreamSynchronize(s)); OK(cuEventQuery(e)); TRUE(*(char *)p == 1 && cuSimClock() >= 50000000); }
+static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuEventRecord(e, s)); OK(cuEventQuery(e)); TRUE(cuSimClock() == 0); }
+
+static const Case cases[] = {
+    CASE(allocation), CASE(stream_ordered), CASE(virtual_memory), CASE(pointer_attributes), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash),
+    CASE(contexts), CASE(before_init), CASE(forked), CASE(lookup), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
+};
+MAIN(cases)

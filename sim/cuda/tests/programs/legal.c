@@ -1,0 +1,121 @@
+/* What a real driver allows: each case must pass without a word. */
+#include "common.h"
+
+/* The neighbours of the planted misuse, with the order that makes them legal. */
+static void order_by_event(void) { start(); S a = stream(), b = stream(); P p = alloc(4096); writes(a, p, 64); edge(a, b); writes(b, p, 64); edge(b, a); reads(a, p, 64); }
+static void order_by_chain(void) {
+    start(); S a = stream(), b = stream(), c = stream(); P p = alloc(4096); writes(a, p, 64); edge(a, b); edge(b, c); writes(c, p, 64);
+}
+static void order_by_synchronise(void) {
+    start(); S a = stream(), b = stream(); P p = alloc(4096), e = event();
+    writes(a, p, 64); OK(cuStreamSynchronize(a)); writes(b, p, 64); OK(cuEventRecord(e, b)); OK(cuEventSynchronize(e));
+    writes(a, p, 64); OK(cuCtxSynchronize()); writes(b, p, 64);
+}
+static void order_by_query(void) {
+    start(); S a = stream(), b = stream(); P p = alloc(4096), e = event(); writes(a, p, 64); OK(cuEventRecord(e, a));
+    IS(600, cuEventQuery(e)); IS(600, cuStreamQuery(a));
+    int polls = 0; while (cuEventQuery(e) == 600) polls++; /* the clock passes while it polls */
+    TRUE(polls > 10 && polls < 1000); writes(b, p, 64); while (cuStreamQuery(b) == 600) {} writes(a, p, 64);
+}
+static void order_by_context_event(void) {
+    start(); S a = stream(), b = stream(), c = stream(); P p = alloc(4096), e = event(); writes(a, p, 64); writes(b, p + 64, 64);
+    OK(cuCtxRecordEvent(context, e)); OK(cuStreamWaitEvent(c, e, 0)); writes(c, p, 128);
+}
+static void order_by_legacy_stream(void) {
+    start(); S b; OK(cuStreamCreate(&b, 0)); P p = alloc(4096); writes(b, p, 64); writes(LEGACY, p, 64); writes(b, p, 64); writes(0, p, 64); writes(PER_THREAD, p, 64);
+}
+static void order_by_free(void) { start(); S a = stream(); P p = alloc(4096); P q = alloc(4096); writes(a, q, 64); OK(cuMemFree_v2(p)); writes(stream(), q, 64); }
+static void readers_side_by_side(void) { start(); P p = alloc(4096); S a = stream(), b = stream(); reads(a, p, 64); reads(b, p, 64); }
+static void same_address_again(void) { start(); S s = stream(); P h = handle(PIECE), a = mapped(PIECE, h); writes(s, a, 64); writes(s, a, 64); reads(s, a, 64); }
+static void alias_behind_edge(void) {
+    start(); S s = stream(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h);
+    writes(s, a, 64); edge(s, s); reads(s, b, 64); writes(s, b, 64); OK(cuStreamSynchronize(s)); writes(s, a, 64);
+}
+static void alias_behind_reader(void) {
+    start(); S s = stream(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h); reads(s, a, 64); writes(s, b, 64);
+}
+static void claims_in_order(void) {
+    start(); S s = stream(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h);
+    OK(cuSimClaim(a, 4096, s)); OK(cuSimClaim(b + 4096, 4096, s)); writes(s, a, 4096); writes(s, b + 4096, 4096);
+    OK(cuSimRelease(a)); OK(cuSimClaim(a, 4096, s)); OK(cuSimRelease(a)); OK(cuStreamSynchronize(s)); OK(cuSimClaim(b, 4096, CU_SIM_ANY_STREAM));
+}
+
+/* Memory really is shared, and moves when its work completes. */
+static void aliases_see_the_same_bytes(void) {
+    start(); P h = handle(2 * PIECE), a = mapped(2 * PIECE, h), b = mapped(2 * PIECE, h); char got[4];
+    OK(cuMemsetD8_v2(a + PIECE, 7, 4)); OK(cuCtxSynchronize()); OK(cuMemcpyDtoH_v2(got, b + PIECE, 4)); TRUE(got[0] == 7 && got[3] == 7);
+    TRUE(*(char *)(b + PIECE) == 7);
+}
+static void bytes_move_at_completion(void) {
+    start(); S s = stream(); P p = alloc(PIECE); OK(cuMemsetD8_v2(p, 1, 64)); OK(cuCtxSynchronize());
+    OK(cuSimLaunch(s, 0, 0, 1000.0)); OK(cuMemsetD8Async(p, 2, 64, s)); TRUE(*(char *)p == 1);
+    OK(cuStreamSynchronize(s)); TRUE(*(char *)p == 2);
+    unsigned word[2]; OK(cuMemsetD32Async(p, 0x01020304, 2, s)); OK(cuStreamSynchronize(s)); OK(cuMemcpyDtoH_v2(word, p, 8)); TRUE(word[1] == 0x01020304);
+}
+static void staged_and_pinned_copies(void) {
+    start(); S s = stream(); P p = alloc(64), q = alloc(64); char *pinned; OK(cuMemHostAlloc((void **)&pinned, 64, 0));
+    char pageable[64]; memset(pageable, 3, 64); memset(pinned, 3, 64);
+    OK(cuMemcpyAsync(p, (P)pageable, 64, s)); OK(cuMemcpyAsync(q, (P)pinned, 64, s)); memset(pageable, 4, 64); memset(pinned, 4, 64);
+    OK(cuStreamSynchronize(s)); TRUE(*(char *)p == 3 && *(char *)q == 4);
+}
+static void stream_ordered_reuse(void) {
+    start(); S s = stream(); P p, q; uint64_t used; P pool; OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    for (int i = 0; i < 100; i++) { OK(cuMemAllocAsync(&p, 4096, s)); writes(s, p, 4096); OK(cuMemFreeAsync(p, s)); }
+    OK(cuMemAllocAsync(&q, 4096, s)); TRUE(p == q); OK(cuMemPoolGetAttribute(pool, 7, &used)); TRUE(used == 4096);
+    OK(cuMemFreeAsync(q, s)); OK(cuStreamSynchronize(s)); OK(cuMemPoolGetAttribute(pool, 5, &used)); TRUE(used == 0);
+    P plain = alloc(64); writes(s, plain, 64); OK(cuMemFreeAsync(plain, s)); OK(cuStreamSynchronize(s)); OK(cuSimCheckLeaks());
+}
+static void other_stream_gets_other_bytes(void) {
+    start(); S s = stream(), t = stream(); P p, q; OK(cuMemAllocAsync(&p, 4096, s)); writes(s, p, 4096); OK(cuMemFreeAsync(p, s));
+    OK(cuMemAllocAsync(&q, 4096, t)); TRUE(p != q); writes(t, q, 4096);
+}
+static int order_seen[3], order_count;
+static void seen(void *which) { order_seen[order_count++] = (int)(intptr_t)which; }
+static void host_functions_in_order(void) {
+    start(); S s = stream(); for (intptr_t i = 0; i < 3; i++) { writes(s, alloc(64), 64); OK(cuLaunchHostFunc(s, seen, (void *)i)); }
+    TRUE(order_count < 3); OK(cuStreamSynchronize(s)); TRUE(order_count == 3 && order_seen[0] == 0 && order_seen[2] == 2);
+}
+static void graphs(void) {
+    start(); S s = stream(), t = stream(); P p = alloc(64), g, x; int state;
+    OK(cuStreamBeginCapture_v2(s, 0)); OK(cuMemsetD8Async(p, 5, 64, s)); edge(s, t); writes(t, p, 64); edge(t, s);
+    OK(cuStreamIsCapturing(s, &state)); TRUE(state == 1); OK(cuStreamEndCapture(s, &g)); OK(cuStreamIsCapturing(t, &state)); TRUE(state == 0);
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); TRUE(*(char *)p == 0);
+    OK(cuGraphLaunch(x, s)); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); TRUE(*(char *)p == 5); OK(cuGraphExecDestroy(x)); OK(cuGraphDestroy(g));
+}
+static void peers(void) {
+    start(); P other; OK(cuDevicePrimaryCtxRetain(&other, 1)); P p = alloc(64); OK(cuCtxSetCurrent(other)); OK(cuCtxEnablePeerAccess(context, 0));
+    IS(704, cuCtxEnablePeerAccess(context, 0)); reads(0, p, 64);
+    OK(cuCtxSetCurrent(context)); P at = mapped(PIECE, handle(PIECE)); Access both[2] = {{{1, 0}, 3}, {{1, 1}, 3}}; OK(cuMemSetAccess(at, PIECE, both, 2));
+    OK(cuCtxSetCurrent(other)); writes(0, at, 64);
+}
+static void everything_given_back(void) {
+    start(); size_t before, after, total; OK(cuMemGetInfo_v2(&before, &total));
+    P h = handle(4 * PIECE), at = mapped(4 * PIECE, h); OK(cuMemGetInfo_v2(&after, &total)); TRUE(before - after == 4 * PIECE);
+    OK(cuMemRelease(h)); OK(cuMemGetInfo_v2(&after, &total)); TRUE(before - after == 4 * PIECE);
+    OK(cuMemUnmap(at, 4 * PIECE)); OK(cuMemAddressFree(at, 4 * PIECE)); OK(cuMemGetInfo_v2(&after, &total)); TRUE(before == after);
+    P p[1000]; for (int i = 0; i < 1000; i++) p[i] = alloc(1 + i * 777);
+    for (int i = 0; i < 1000; i++) OK(cuMemFree_v2(p[(i * 7) % 1000]));
+    OK(cuMemGetInfo_v2(&after, &total)); TRUE(before == after); OK(cuSimCheckLeaks());
+}
+static void clock_runs(void) {
+    start(); uint64_t t0 = cuSimClock(); P h = handle(PIECE); uint64_t t1 = cuSimClock(); TRUE(t1 - t0 > 9000 && t1 - t0 < 13000);
+    P at = mapped(PIECE, h); S s = stream(); uint64_t t2 = cuSimClock(); OK(cuSimLaunch(s, 0, 0, 50000.0)); P p = alloc(64);
+    TRUE(cuSimClock() - t2 < 1000000); OK(cuMemFree_v2(p)); TRUE(cuSimClock() - t2 >= 50000000); OK(cuMemUnmap(at, PIECE));
+    float ms; P a, b; OK(cuEventCreate(&a, 0)); OK(cuEventCreate(&b, 0)); OK(cuEventRecord(a, s)); OK(cuSimLaunch(s, 0, 0, 2000.0)); OK(cuEventRecord(b, s));
+    OK(cuEventSynchronize(b)); OK(cuEventElapsedTime(&ms, a, b)); TRUE(ms > 1.99 && ms < 2.01);
+}
+static void many_allocations(void) {
+    start(); static P p[100000]; S s = stream();
+    for (int i = 0; i < 100000; i++) { OK(cuMemAlloc_v2(&p[i], 1 + i % 9000)); writes(s, p[i], 1); }
+    for (int i = 0; i < 100000; i++) OK(cuMemFree_v2(p[(i * 77777L) % 100000]));
+    OK(cuSimCheckLeaks());
+}
+
+static const Case cases[] = {
+    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event),
+    CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
+    CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
+    CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),
+    CASE(everything_given_back), CASE(clock_runs), CASE(many_allocations),
+};
+MAIN(cases)

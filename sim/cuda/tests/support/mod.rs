@@ -1,0 +1,73 @@
+//! Builds the simulated libraries and the C programs, and runs their cases.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock};
+
+/// `target/PROFILE`, where this test runs from.
+fn target() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let deps = test.parent().expect("a test lies in target/PROFILE/deps");
+    deps.parent()
+        .expect("a test lies in target/PROFILE/deps")
+        .to_owned()
+}
+
+/// The directory of the simulated libraries, freshly built.
+fn libraries() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let target = target();
+        let mut build = Command::new(env!("CARGO"));
+        build.args([
+            "build",
+            "-q",
+            "-p",
+            "memcuda-sim-cuda",
+            "-p",
+            "memcuda-sim-cudart",
+        ]);
+        if target.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().expect("cargo starts").success());
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../install.sh");
+        let placed = Command::new(script).arg(&target).status();
+        assert!(placed.expect("install.sh starts").success());
+        target.join("sim")
+    })
+}
+
+/// Compiles `programs/NAME.c` against one of the libraries, once.
+fn program(name: &str, library: &str) -> PathBuf {
+    static DONE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut done = DONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if !done.iter().any(|other| other == name) {
+        // Compiled aside and renamed: another test may run the old one.
+        let fresh = binary.with_extension(std::process::id().to_string());
+        let compiled = Command::new("cc")
+            .args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"])
+            .args([&fresh, &source])
+            .arg(format!("-L{}", libraries().display()))
+            .args([&format!("-l:{library}"), "-ldl"])
+            .status();
+        assert!(compiled.expect("a C compiler is needed").success());
+        std::fs::rename(fresh, &binary).expect("both are in one directory");
+        done.push(name.to_owned());
+    }
+    binary
+}
+
+/// Runs one case of a C program over the simulation.
+pub fn run(name: &str, library: &str, case: &str, environment: &[(&str, &str)]) -> Output {
+    let libraries = libraries();
+    Command::new(program(name, library))
+        .arg(case)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("MEMCUDA_SIM_DEVICES", "2")
+        .envs(environment.iter().copied())
+        .output()
+        .expect("the program starts")
+}
