@@ -109,7 +109,9 @@ pub fn alloc<D: Driver + Clone>(
     let before = pool.physical();
     let mut result = pool.alloc(&request);
     if matches!(result, Err(Refusal::WouldGrow)) {
-        if may_fail_softly(call, request.bytes) && reclaim::ask_back(device, request.bytes) {
+        if may_fail_softly(call, request.bytes)
+            && reclaim::ask_back(device, request.bytes, pool.idle())
+        {
             return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
         }
         request.growth = true;
@@ -140,7 +142,7 @@ pub fn plain_alloc(
         return real();
     };
     call.scope_open |= device.is_none() && scopes::any_may_be_open();
-    if may_fail_softly(&call, bytes) && reclaim::ask_back(device_of(&call), bytes) {
+    if may_fail_softly(&call, bytes) && reclaim::ask_back(device_of(&call), bytes, 0) {
         return Code::OUT_OF_MEMORY;
     }
     let code = real();

@@ -35,8 +35,9 @@ impl fmt::Display for Counters {
 }
 
 /// After a short ladder the pool may grow by 1/128 of what it holds before the
-/// next soft failure: torch had little idle memory, and a ladder that finds
-/// none flushes every cache for nothing. Bounds the loss at 0.8 %.
+/// next soft failure: torch had little idle memory, and each ladder that finds
+/// too little flushes every cache. Bounds the loss at 0.8 %; a request that
+/// must grow by more than that is always worth a ladder.
 const BACK_OFF_SHARE: u64 = 128;
 
 /// One device's back-off and counts.
@@ -88,10 +89,12 @@ thread_local! {
 }
 
 /// May this request fail softly? If so the ladder has begun: answer
-/// out-of-memory. `bytes` is the size of the request, which the pool could
-/// serve only by growing.
-pub fn ask_back(device: &Device, bytes: u64) -> bool {
-    let backing_off = device.grown.load(Relaxed) < device.allowance.load(Relaxed);
+/// out-of-memory. The pool could serve these `bytes` only by growing, by
+/// about as much as they exceed its `idle` bytes.
+pub fn ask_back(device: &Device, bytes: u64, idle: u64) -> bool {
+    let growth = device.grown.load(Relaxed) + bytes.saturating_sub(idle);
+    let allowance = device.allowance.load(Relaxed);
+    let backing_off = allowance > 0 && growth <= allowance;
     if LADDER.get().is_some() || FREED.get() || backing_off {
         return false;
     }
@@ -149,12 +152,12 @@ mod tests {
     #[test]
     fn a_ladder_gets_one_soft_failure() {
         let device = Device::new();
-        assert!(ask_back(&device, 64 * MIB));
-        assert!(!ask_back(&device, 64 * MIB), "torch's second try");
+        assert!(ask_back(&device, 64 * MIB, 0));
+        assert!(!ask_back(&device, 64 * MIB, 0), "torch's second try");
         freed(64 * MIB);
-        assert!(!ask_back(&device, 64 * MIB), "torch's last try");
+        assert!(!ask_back(&device, 64 * MIB, 0), "torch's last try");
         served(&device, 0, Some(1 << 30));
-        assert!(ask_back(&device, 64 * MIB), "a new ladder");
+        assert!(ask_back(&device, 64 * MIB, 0), "a new ladder");
         let counters = device.counters();
         assert_eq!((counters.soft_failures, counters.ladders), (2, 1));
         assert_eq!(
@@ -167,33 +170,42 @@ mod tests {
     fn a_free_before_the_first_call_may_mean_the_last_try() {
         let device = Device::new();
         freed(MIB);
-        assert!(!ask_back(&device, 64 * MIB));
+        assert!(!ask_back(&device, 64 * MIB, 0));
         served(&device, 64 * MIB, Some(1 << 30));
-        assert!(ask_back(&device, 64 * MIB));
+        assert!(ask_back(&device, 64 * MIB, 0));
     }
 
     #[test]
     fn after_a_short_ladder_the_pool_grows_a_little_first() {
         let device = Device::new();
-        assert!(ask_back(&device, 64 * MIB));
+        let held = 128 * 100 * MIB;
+        assert!(ask_back(&device, 64 * MIB, 0));
         freed(63 * MIB);
-        served(&device, 2 * MIB, Some(128 * 100 * MIB));
+        served(&device, 2 * MIB, Some(held));
         let mut grown = 0;
-        while !ask_back(&device, 30 * MIB) {
-            served(&device, 30 * MIB, Some(0));
+        while !ask_back(&device, 64 * MIB, 34 * MIB) {
+            served(&device, 30 * MIB, Some(held));
             grown += 30;
         }
-        assert_eq!(grown, 120, "the first multiple of 30 beyond 100");
-        freed(30 * MIB);
-        served(&device, 0, Some(128 * 100 * MIB));
-        assert!(ask_back(&device, 30 * MIB), "a good ladder ends it");
+        assert_eq!(grown, 90, "the last multiple of 30 within 100");
+        freed(64 * MIB);
+        served(&device, 0, Some(held));
+        assert!(ask_back(&device, 2 * MIB, 0), "a good ladder ends it");
+    }
+
+    #[test]
+    fn a_request_beyond_the_allowance_asks_at_once() {
+        let device = Device::new();
+        assert!(ask_back(&device, 64 * MIB, 0));
+        served(&device, 64 * MIB, Some(128 * 100 * MIB));
+        assert!(ask_back(&device, 101 * MIB, 0));
     }
 
     #[test]
     fn over_the_plain_driver_there_is_no_back_off() {
         let device = Device::new();
         for _ in 0..3 {
-            assert!(ask_back(&device, 64 * MIB));
+            assert!(ask_back(&device, 64 * MIB, 0));
             freed(0);
             served(&device, 64 * MIB, None);
         }
@@ -203,10 +215,10 @@ mod tests {
     #[test]
     fn ladders_belong_to_threads() {
         static DEVICE: Device = Device::new();
-        assert!(ask_back(&DEVICE, MIB));
-        std::thread::spawn(|| assert!(ask_back(&DEVICE, MIB)))
+        assert!(ask_back(&DEVICE, MIB, 0));
+        std::thread::spawn(|| assert!(ask_back(&DEVICE, MIB, 0)))
             .join()
             .unwrap();
-        assert!(!ask_back(&DEVICE, MIB));
+        assert!(!ask_back(&DEVICE, MIB, 0));
     }
 }

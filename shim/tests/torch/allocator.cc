@@ -1,0 +1,117 @@
+// Stand-in for libc10_cuda.so: a caching allocator with torch's ladder. Cached
+// blocks are never split; a failed cudaMalloc frees cached blocks, and the last
+// rung is missing while a private-pool scope is open.
+#include "c10.h"
+
+#include <map>
+#include <mutex>
+#include <new>
+#include <set>
+
+extern "C" {
+int cudaMalloc(void**, size_t);
+int cudaFree(void*);
+int cudaStreamIsCapturing(cudaStream_t, int*);
+int cudaGetDeviceCount(int*);
+int cudaGetLastError();
+}
+
+Numbers numbers;
+int device_count() {
+    int count = 0;
+    return cudaGetDeviceCount(&count) ? 0 : count;
+}
+
+namespace c10::cuda::CUDACachingAllocator {
+namespace Native {
+struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDAAllocator {
+    std::recursive_mutex mutex;
+    std::multimap<size_t, void*> cached;
+    std::map<void*, size_t> lent;
+    int scopes = 0;
+    size_t split = 0;
+
+    void init(int) override {
+        std::string setting = configured("PYTORCH_CUDA_ALLOC_CONF");
+        size_t at = setting.find("max_split_size_mb:");
+        if (at != std::string::npos) split = std::stoul(setting.substr(at + 18)) << 20;
+    }
+    bool get(size_t bytes, void** out) {
+        if (numbers.limit && numbers.reserved + bytes > numbers.limit) return false;
+        int status = 0;
+        if (cudaStreamIsCapturing(nullptr, &status) || status) throw std::bad_alloc();
+        if (cudaMalloc(out, bytes)) {
+            cudaGetLastError();
+            return false;
+        }
+        numbers.reserved += bytes;
+        numbers.peak_reserved = std::max(numbers.peak_reserved, numbers.reserved);
+        return true;
+    }
+    void release(std::multimap<size_t, void*>::iterator block) {
+        if (cudaFree(block->second)) throw std::bad_alloc();
+        numbers.reserved -= block->first;
+        cached.erase(block);
+    }
+    bool release_available(size_t bytes) {
+        if (!split) return false;
+        auto fits = cached.lower_bound(bytes);
+        if (fits != cached.end()) return release(fits), true;
+        size_t brought = 0;
+        while (brought < bytes && !cached.empty() && cached.rbegin()->first >= split) {
+            brought += cached.rbegin()->first;
+            release(std::prev(cached.end()));
+        }
+        return brought >= bytes;
+    }
+    bool release_all() {
+        while (!cached.empty()) release(cached.begin());
+        return true;
+    }
+    void* raw_alloc(size_t asked) override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        size_t bytes = (asked + (2 << 20) - 1) & ~size_t((2 << 20) - 1);
+        void* out = nullptr;
+        auto hit = cached.lower_bound(bytes);
+        if (hit != cached.end() && hit->first <= bytes + (4 << 20)) {
+            bytes = hit->first, out = hit->second;
+            cached.erase(hit);
+        } else if (!get(bytes, &out)) {
+            numbers.retries++;
+            if (!(release_available(bytes) && get(bytes, &out)) &&
+                !(scopes == 0 && release_all() && get(bytes, &out)))
+                throw std::bad_alloc();
+        }
+        lent[out] = bytes;
+        numbers.live += bytes;
+        numbers.peak_live = std::max(numbers.peak_live, numbers.live);
+        return out;
+    }
+    void* raw_alloc_with_stream(size_t bytes, cudaStream_t) override { return raw_alloc(bytes); }
+    void raw_delete(void* pointer) override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        auto block = lent.find(pointer);
+        cached.emplace(block->second, pointer);
+        numbers.live -= block->second;
+        lent.erase(block);
+    }
+    void emptyCache() override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        release_all();
+    }
+    void beginAllocateToPool(signed char, MempoolId_t, std::function<bool(cudaStream_t)>) override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        scopes++;
+    }
+    void endAllocateToPool(signed char, MempoolId_t) override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        scopes--;
+    }
+    void setUseOnOOM(signed char, MempoolId_t, bool) override {}
+};
+static NativeCachingAllocator instance;
+}
+std::atomic<CUDAAllocator*> allocator{&Native::instance};
+// As torch: the backend is read while the library is loaded.
+static std::string backend = configured("PYTORCH_CUDA_ALLOC_CONF");
+}

@@ -1,0 +1,35 @@
+// What the stand-ins for torch's two libraries share: torch's names where the
+// shim looks for them, and no more of torch than its out-of-memory ladder.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+
+#define EXPORT __attribute__((visibility("default")))
+typedef struct CUstream_st* cudaStream_t;
+typedef std::pair<unsigned long long, unsigned long long> MempoolId_t;
+
+// libc10.so: reads the environment for everybody.
+EXPORT std::string configured(const char* name);
+
+namespace c10::cuda::CUDACachingAllocator {
+struct CUDAAllocator {
+    virtual void init(int devices) = 0;
+    virtual void* raw_alloc(size_t bytes) = 0;
+    virtual void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) = 0;
+    virtual void raw_delete(void* pointer) = 0;
+    virtual void emptyCache() = 0;
+    virtual void beginAllocateToPool(signed char, MempoolId_t, std::function<bool(cudaStream_t)>) = 0;
+    virtual void endAllocateToPool(signed char, MempoolId_t) = 0;
+    virtual void setUseOnOOM(signed char, MempoolId_t, bool) = 0;
+};
+extern EXPORT std::atomic<CUDAAllocator*> allocator;
+}
+
+struct Numbers {
+    size_t live, peak_live, reserved, peak_reserved, retries, limit;
+};
+extern "C" EXPORT Numbers numbers;
+extern "C" EXPORT int device_count();

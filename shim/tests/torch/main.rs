@@ -1,0 +1,164 @@
+//! PyTorch profiles under LD_PRELOAD, over the simulated GPU and stand-ins for
+//! torch's two libraries that have its out-of-memory ladder.
+
+#[path = "../behaviour/support.rs"]
+#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use support::{preloaded, run, scratch, shim, simulator};
+
+/// What a run of the program said.
+#[derive(Debug)]
+struct Run {
+    /// The setting that the stand-in for torch read, and what the program's
+    /// own `getenv` gave.
+    setting: String,
+    own: String,
+    /// MiB.
+    peak_live: u64,
+    peak_reserved: u64,
+    /// Failures of cudaMalloc that torch answered by giving memory back.
+    retries: u64,
+    log: String,
+}
+
+/// The directory of the stand-ins and the program, built once.
+fn torch() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let directory = scratch().join("torch");
+        std::fs::create_dir_all(&directory).unwrap();
+        let build = |source: &str, output: &str, arguments: &[&str]| {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/torch")
+                .join(source);
+            run(Command::new("g++")
+                .args(["-std=c++17", "-O1", "-Wall", "-Werror", "-pthread"])
+                .arg(source)
+                .arg("-o")
+                .arg(directory.join(output))
+                .arg(format!("-L{}", directory.display()))
+                .arg(format!("-L{}", simulator().display()))
+                .args(arguments));
+        };
+        let library = ["-shared", "-fPIC", "-fvisibility=hidden"].as_slice();
+        let needs = ["-l:libc10.so", "-l:libcudart.so.13"].as_slice();
+        build("config.cc", "libc10.so", library);
+        build("allocator.cc", "libc10_cuda.so", &[library, needs].concat());
+        build(
+            "program.cc",
+            "program",
+            &[&["-l:libc10_cuda.so"], needs].concat(),
+        );
+        directory
+    })
+}
+
+fn train(case: &str, settings: &[(&str, &str)]) -> Run {
+    let search = std::env::join_paths([torch(), &simulator()]).unwrap();
+    let mut command = preloaded(torch().join("program"), &[shim()]);
+    command
+        .arg(case)
+        .env_remove("PYTORCH_CUDA_ALLOC_CONF")
+        .env("LD_LIBRARY_PATH", search)
+        .env("MEMCUDA_SIM_MEMORY", "16GiB")
+        .env("MEMCUDA_LOG", "info")
+        .envs(settings.iter().copied());
+    let (out, log) = support::said(&mut command);
+    let fields: Vec<_> = out.trim().split('|').map(str::trim).collect();
+    let number = |i: usize| fields[i].parse().unwrap();
+    Run {
+        setting: fields[0].to_owned(),
+        own: fields[1].to_owned(),
+        peak_live: number(2),
+        peak_reserved: number(3),
+        retries: number(4),
+        log,
+    }
+}
+
+const NATIVE: (&str, &str) = ("MEMCUDA_TORCH", "native");
+const KEEP: (&str, &str) = ("MEMCUDA_TORCH", "keep");
+
+#[test]
+fn torch_gives_back_instead_of_the_pool_growing() {
+    let keep = train("plain", &[KEEP]);
+    assert_eq!((keep.setting.as_str(), keep.retries), ("", 0));
+    assert!(keep.peak_reserved > keep.peak_live * 3 / 2, "{keep:?}");
+    for settings in [&[NATIVE][..], &[]] {
+        let native = train("plain", settings);
+        assert!(native.retries > 10, "{native:?}");
+        let most = native.peak_live * 11 / 10;
+        assert!(native.peak_reserved <= most, "{native:?}");
+    }
+}
+
+#[test]
+fn only_torch_is_told_another_setting() {
+    let native = train("plain", &[NATIVE]);
+    assert_eq!(native.setting, "max_split_size_mb:21");
+    assert_eq!(native.own, "unset");
+    let user = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+    let merged = train("plain", &[NATIVE, user]);
+    assert_eq!(
+        (merged.setting.as_str(), merged.own.as_str()),
+        ("max_split_size_mb:21", user.1)
+    );
+    assert_eq!(
+        merged
+            .log
+            .matches("expandable_segments:True was left out")
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn no_soft_failure_where_it_would_end_the_program() {
+    for case in ["scope", "limited", "extension", "threads"] {
+        let native = train(case, &[NATIVE]);
+        assert!(native.retries > 10, "{case}: {native:?}");
+    }
+}
+
+#[test]
+fn pools_that_stand_in_on_out_of_memory_end_reclaim() {
+    let native = train("use-on-oom", &[NATIVE]);
+    assert_eq!(native.retries, 0, "{native:?}");
+}
+
+#[test]
+fn a_user_backend_or_no_caching_keeps_torchs_settings() {
+    for (name, value) in [
+        ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync"),
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
+        ("MEMCUDA_POLICY", "track"),
+        ("MEMCUDA_DISABLE", "1"),
+        ("MEMCUDA_CHUNK", "nonsense"),
+    ] {
+        let run = train("plain", &[NATIVE, (name, value)]);
+        let own = if name == "PYTORCH_CUDA_ALLOC_CONF" {
+            value
+        } else {
+            ""
+        };
+        assert_eq!(
+            (run.setting.as_str(), run.retries),
+            (own, 0),
+            "{name}: {run:?}"
+        );
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn torch_is_asked_to_give_back_after_the_pool_has_stopped() {
+    let native = train("stopped", &[NATIVE]);
+    assert!(native.log.contains("internal error"), "{native:?}");
+    let most = native.peak_live * 13 / 10;
+    assert!(native.peak_reserved <= most, "{native:?}");
+}

@@ -1,0 +1,92 @@
+// A "training" over the stand-ins. usage: program CASE
+// Prints "SETTING | peak live | peak reserved | retries | failures".
+#include "c10.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <vector>
+
+extern "C" int cudaMalloc(void**, size_t);
+extern "C" int cudaFree(void*);
+extern "C" int cudaGetLastError();
+
+using c10::cuda::CUDACachingAllocator::allocator;
+static const size_t MIB = 1 << 20;
+static int failures;
+
+struct Job {
+    unsigned seed;
+    std::vector<std::pair<void*, size_t>> held;
+    size_t live = 0;
+
+    unsigned random() { return seed = seed * 1664525u + 1013904223u, seed >> 8; }
+    // Tensors of ever other sizes, `most` bytes of them alive.
+    void churn(int rounds, size_t most) {
+        for (int i = 0; i < rounds; i++) {
+            size_t bytes = (24 + random() % 100) * MIB;
+            while (!held.empty() && live + bytes > most) {
+                size_t k = random() % held.size();
+                allocator.load()->raw_delete(held[k].first);
+                live -= held[k].second;
+                held.erase(held.begin() + k);
+            }
+            try {
+                held.push_back({allocator.load()->raw_alloc(bytes), bytes});
+                live += bytes;
+            } catch (std::bad_alloc&) {
+                failures++;
+            }
+        }
+    }
+    ~Job() {
+        for (auto& tensor : held) allocator.load()->raw_delete(tensor.first);
+    }
+};
+
+static void foreign(size_t bytes) {
+    void* p = nullptr;
+    if (cudaMalloc(&p, bytes)) cudaGetLastError(), failures++;
+    else if (cudaFree(p)) failures++;
+}
+
+int main(int, char** argv) {
+    std::string what = argv[1];
+    if (device_count() < 1) return 2;
+    allocator.load()->init(1);
+    const MempoolId_t id(0, 1);
+    {
+        Job job{7};
+        if (what == "limited") numbers.limit = 700 * MIB;
+        if (what == "scope") {
+            // All of torch's idle memory is outside the scope.
+            job.churn(60, 600 * MIB);
+            allocator.load()->beginAllocateToPool(0, id, [](cudaStream_t) { return true; });
+            job.churn(30, 900 * MIB);
+            allocator.load()->endAllocateToPool(0, id);
+        }
+        if (what == "use-on-oom") allocator.load()->setUseOnOOM(0, id, true);
+        if (what == "stopped") {
+            job.churn(100, 600 * MIB);
+            setenv("MEMCUDA_PANIC_IN", "cuMemAlloc", 1);
+            allocator.load()->raw_delete(allocator.load()->raw_alloc(200 * MIB));
+            unsetenv("MEMCUDA_PANIC_IN");
+        }
+        for (int i = 0; i < 20; i++) {
+            job.churn(20, 600 * MIB);
+            if (what == "extension") foreign((150 + 2 * i) * MIB);
+        }
+        if (what == "threads") {
+            std::vector<std::thread> threads;
+            for (unsigned t = 0; t < 4; t++) threads.emplace_back([t] { Job{t}.churn(150, 300 * MIB); });
+            for (auto& t : threads) t.join();
+        }
+    }
+    allocator.load()->emptyCache();
+    const char* own = getenv("PYTORCH_CUDA_ALLOC_CONF");
+    printf("%s | %s | %zu | %zu | %zu | %d\n", configured("PYTORCH_CUDA_ALLOC_CONF").c_str(), own ? own : "unset",
+           numbers.peak_live / MIB, numbers.peak_reserved / MIB, numbers.retries, failures);
+    return failures ? 1 : 0;
+}
