@@ -59,7 +59,21 @@ int main(int, char** argv) {
     const MempoolId_t id(0, 1);
     {
         Job job{7};
-        if (what == "limited") numbers.limit = 700 * MIB;
+        if (what == "limited") {
+            // The first try fails inside torch, the cached blocks are too small
+            // for the second: the only call that the driver sees is the last try.
+            std::vector<void*> small;
+            for (int i = 0; i < 16; i++) small.push_back(allocator.load()->raw_alloc(20 * MIB));
+            for (void* p : small) allocator.load()->raw_delete(p);
+            numbers.limit = 400 * MIB;
+            try {
+                allocator.load()->raw_delete(allocator.load()->raw_alloc(390 * MIB));
+            } catch (std::bad_alloc&) {
+                failures++;
+            }
+            allocator.load()->emptyCache();
+            numbers.limit = 700 * MIB;
+        }
         if (what == "scope") {
             // All of torch's idle memory is outside the scope.
             job.churn(60, 600 * MIB);
