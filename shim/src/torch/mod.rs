@@ -29,7 +29,7 @@ pub use identity::TorchCall;
 
 use crate::modules::Module;
 use crate::tags::Tag;
-use crate::threads;
+use crate::{substitute, threads};
 use library::Library;
 
 /// More devices than a process can have.
@@ -57,10 +57,12 @@ pub fn note_runtime_call(caller: usize) {
         LAST_OTHER.store(caller, Ordering::Relaxed);
         return;
     }
-    let layout = library::named("libc10_cuda.so").map(|l| watched_layout(&l));
-    let watched = layout.is_some_and(|layout| layout.is_ok_and(scopes::install));
-    if !watched {
-        crate::log!(Debug, "torch's allocator is not watched");
+    if !substitute::disabled() {
+        let layout = library::named("libc10_cuda.so").map(|l| watched_layout(&l));
+        let watched = layout.is_some_and(|layout| layout.is_ok_and(scopes::install));
+        if !watched {
+            crate::log!(Debug, "torch's allocator is not watched");
+        }
     }
     SETTLED.store(true, Ordering::Relaxed);
 }

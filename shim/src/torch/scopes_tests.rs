@@ -79,10 +79,9 @@ fn scopes_are_counted_and_everything_reaches_the_real_methods() {
 #[test]
 fn a_library_that_is_not_what_it_was_is_refused() {
     let stripped = Fixture::build("refused-stripped", "-s");
-    let opened = Opened::open(&stripped);
+    let _opened = Opened::open(&stripped);
     let library = library::find(|l| l.path == stripped.path()).unwrap();
     assert!(verify(&library).is_err());
-    drop(opened);
 
     let changed = Fixture::build("refused-changed", "");
     let _opened = Opened::open(&changed);
