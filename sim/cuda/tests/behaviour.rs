@@ -4,7 +4,7 @@ mod support;
 
 /// The case passes, and says nothing.
 fn passes(program: &str, library: &str, case: &str, environment: &[(&str, &str)]) {
-    let output = support::run(program, library, case, environment);
+    let output = support::run(program, library, &[case], environment);
     let said = String::from_utf8_lossy(&output.stderr);
     let status = output.status;
     assert!(
@@ -81,7 +81,7 @@ fn bad_settings_are_one_clear_line() {
         let output = support::run(
             "answers",
             "libcuda.so.1",
-            "refused_settings",
+            &["refused_settings"],
             &[(name, value)],
         );
         let said = String::from_utf8_lossy(&output.stderr);

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 
 /// The case is ended by SIGABRT, with one line that says so.
 fn is_caught(program: &str, case: &str, line: &str) {
-    let output = support::run(program, "libcuda.so.1", case, &[]);
+    let output = support::run(program, "libcuda.so.1", &[case], &[]);
     let said = String::from_utf8_lossy(&output.stderr);
     let status = output.status;
     assert_eq!(

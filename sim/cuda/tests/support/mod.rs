@@ -60,11 +60,11 @@ fn program(name: &str, library: &str) -> PathBuf {
     binary
 }
 
-/// Runs one case of a C program over the simulation.
-pub fn run(name: &str, library: &str, case: &str, environment: &[(&str, &str)]) -> Output {
+/// Runs a C program over the simulation.
+pub fn run(name: &str, library: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let libraries = libraries();
     Command::new(program(name, library))
-        .arg(case)
+        .args(arguments)
         .env("LD_LIBRARY_PATH", libraries)
         .env("MEMCUDA_SIM_DEVICES", "2")
         .envs(environment.iter().copied())
