@@ -14,8 +14,9 @@ use crate::calls::Calls;
 use crate::captures::Captures;
 use crate::device::Device;
 use crate::page::Page;
+use crate::substitute::Probe;
 use crate::track::Track;
-use crate::{boundary, environment, fork, log, places, resolve, substitute, threads};
+use crate::{boundary, environment, fork, log, places, resolve, routes, substitute, threads};
 
 static STATE: AtomicU8 = AtomicU8::new(UNSTARTED);
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
@@ -120,7 +121,13 @@ impl Engine {
                 return None;
             }
         };
-        crate::log!(Info, "started; entry points: {:?}", substitute::probe());
+        let how = match substitute::probe() {
+            Some(Probe::Identical) => "recognised by their pointers",
+            Some(Probe::Different) => "told by name and version: cuGetProcAddress and dlsym differ",
+            Some(Probe::Unanswered) | None => "recognised by their pointers, without a probe",
+        };
+        crate::log!(Info, "started; driver functions are {how}");
+        routes::flush();
         fork::watch();
         Some(Self {
             devices: Device::all(&calls),

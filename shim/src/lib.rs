@@ -28,6 +28,7 @@ mod modules;
 mod page;
 mod places;
 mod resolve;
+mod routes;
 mod substitute;
 mod tags;
 mod threads;

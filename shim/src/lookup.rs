@@ -13,7 +13,8 @@ use memcuda_core::driver::Code;
 
 use crate::asm::Next;
 use crate::hook::ABSENT;
-use crate::{hooks, modules, resolve, substitute, tags};
+use crate::routes::Door;
+use crate::{hooks, resolve, substitute, tags};
 
 crate::tail_jump! {
     /// `dlsym(handle, name)`, without a symbol version: it serves references to
@@ -48,7 +49,7 @@ unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: us
     if behind.is_null() {
         return Next::answer(behind);
     }
-    let entry = substitute::entry_for(behind, || modules::number(caller));
+    let entry = substitute::entry_for(behind, Door::Dlsym, caller);
     Next::answer(entry.unwrap_or(if substitute::disabled() {
         behind
     } else {
@@ -195,8 +196,7 @@ unsafe fn swap(
     }
     // SAFETY: the driver has just read the name and written the function.
     let (name, found) = unsafe { (CStr::from_ptr(name), *function) };
-    let module = || modules::number(caller);
-    if let Some(entry) = substitute::entry_for_request(found, name, version, flags, module) {
+    if let Some(entry) = substitute::entry_for_request(found, name, version, flags, caller) {
         // SAFETY: see above.
         unsafe { *function = entry };
     }
@@ -235,7 +235,7 @@ macro_rules! runtime_entry_point {
                 if result == 0 && !function.is_null() {
                     // SAFETY: the call succeeded, so it wrote the function.
                     let found = unsafe { *function };
-                    if let Some(entry) = substitute::entry_for(found, || modules::number(caller)) {
+                    if let Some(entry) = substitute::entry_for(found, Door::EntryPoint, caller) {
                         // SAFETY: see above.
                         unsafe { *function = entry };
                     }

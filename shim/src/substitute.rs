@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use memcuda_core::driver::Code;
 
 use crate::hook::{Entry, Hook};
-use crate::modules::Module;
-use crate::{environment, hooks, resolve, thunks};
+use crate::routes::Door;
+use crate::{environment, hooks, modules, resolve, routes, thunks};
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 pub const PER_THREAD: u64 = 2;
@@ -124,16 +124,18 @@ pub fn disabled() -> bool {
     }
 }
 
-/// What a module gets for a driver function: the hook's entry, or `None` where
-/// the function is not hooked.
-pub fn entry_for(function: *mut c_void, module: impl FnOnce() -> Module) -> Option<*mut c_void> {
+/// What the code at `caller` gets for a driver function: the hook's entry for
+/// its module, or `None` where the function is not hooked.
+pub fn entry_for(function: *mut c_void, door: Door, caller: usize) -> Option<*mut c_void> {
     if disabled() {
         return None;
     }
-    if let Some(hook) = map()?.hooks.get(&(function as usize)) {
-        return Some(hook.entry_for(module));
+    let map = map()?;
+    if let Some(hook) = map.hooks.get(&(function as usize)) {
+        return Some(hook.entry_for(door, caller));
     }
     // A thunk made for another module, found through that module.
+    let module = || modules::number(caller);
     if thunks::is_allocate(function) {
         Some(thunks::allocate(module()))
     } else if thunks::is_free(function) {
@@ -149,7 +151,7 @@ pub fn entry_for_request(
     name: &CStr,
     version: i32,
     flags: u64,
-    module: impl FnOnce() -> Module,
+    caller: usize,
 ) -> Option<*mut c_void> {
     let map = map()?;
     if map.probe != Probe::Different {
@@ -157,22 +159,18 @@ pub fn entry_for_request(
         if !hooked && by_name(name, version, flags).is_some() {
             crate::log_once!(
                 Info,
-                "the driver answers {name:?} (version {version}) with a function that is not hooked; \
-                 passed on"
+                "the driver answers {name:?} (version {version}) with a function that is not \
+                 hooked; passed on"
             );
         }
-        return entry_for(function, module);
+        return entry_for(function, Door::GetProcAddress, caller);
     }
-    crate::log_once!(
-        Info,
-        "cuGetProcAddress and dlsym differ: hooks are chosen by name"
-    );
     if disabled() {
         return None;
     }
     let hook = by_name(name, version, flags)?;
     hook.real.store(function, Ordering::Release);
-    Some(hook.entry_for(module))
+    Some(hook.entry_for(Door::GetProcAddress, caller))
 }
 
 /// The newest CUDA whose signatures the hooks know: what a later one changed
@@ -197,12 +195,14 @@ fn by_name(name: &CStr, version: i32, flags: u64) -> Option<&'static Hook> {
 }
 
 impl Hook {
-    /// What a module gets for this hook.
-    fn entry_for(&self, module: impl FnOnce() -> Module) -> *mut c_void {
+    /// What the code at `caller` gets for this hook.
+    fn entry_for(&'static self, door: Door, caller: usize) -> *mut c_void {
+        let module = modules::number(caller);
+        routes::note(self, door, module);
         match self.entry {
             Entry::Exported => self.exported as *mut c_void,
-            Entry::Allocate => thunks::allocate(module()),
-            Entry::Free => thunks::free(module()),
+            Entry::Allocate => thunks::allocate(module),
+            Entry::Free => thunks::free(module),
         }
     }
 }

@@ -46,7 +46,12 @@ fn each_caller_reaches_its_own_runtime() {
     let program = compile("runtimes.c", "runtimes", &["-ldl"]);
     let search = std::env::join_paths([simulator(), scratch().to_owned()]).unwrap();
     let mut command = preloaded(program, &[shim()]);
-    run(command.env("LD_LIBRARY_PATH", search).args([one, two]));
+    command.env("LD_LIBRARY_PATH", search).args([one, two]);
+    let (_, log) = said(command.env("MEMCUDA_LOG", "debug"));
+    for runtime in ["libcudart.so.13", "libcudart.so.98"] {
+        let route = format!("route: cuMemAlloc_v2 by cuGetProcAddress from {runtime}");
+        assert!(log.contains(&route), "{log}");
+    }
 }
 
 #[test]
@@ -71,6 +76,41 @@ fn other_dlsym_interposers_work_before_and_after() {
 fn a_fork_before_and_after_the_start_harms_nobody() {
     let program = program("fork.c", "fork");
     run(&mut preloaded(program, &[shim()]));
+}
+
+/// The old driver, in a directory of its own, and the program linked to it.
+fn on_an_old_driver(name: &str, defined: &[&str]) -> (String, String) {
+    let directory = scratch().join(name);
+    std::fs::create_dir_all(&directory).unwrap();
+    let soname = "-Wl,-soname,libcuda.so.1";
+    let arguments = [&["-shared", "-fPIC", soname], defined].concat();
+    compile("old_driver.c", &format!("{name}/libcuda.so.1"), &arguments);
+    let search = format!("-L{}", directory.display());
+    let arguments = [
+        "-Wl,--unresolved-symbols=ignore-all",
+        &search,
+        "-l:libcuda.so.1",
+        "-ldl",
+    ];
+    let program = compile("old.c", &format!("{name}/old"), &arguments);
+    said(preloaded(program, &[shim()]).env("LD_LIBRARY_PATH", directory))
+}
+
+#[test]
+fn an_old_driver_is_said_once_and_left_alone() {
+    let (out, log) = on_an_old_driver("old-driver", &[]);
+    assert_eq!(out, "even\n");
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(
+        log.contains("this driver has no cu") && log.contains("plain driver"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_driver_whose_lookups_differ_is_served_by_name() {
+    let (out, _) = on_an_old_driver("odd-driver", &["-DODD"]);
+    assert_eq!(out, "odd\n");
 }
 
 #[test]

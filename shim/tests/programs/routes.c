@@ -28,6 +28,10 @@ int main(void) {
     CHECK(dlsym(driver, "cuNoSuchThing") == NULL && dlerror() != NULL);
     CHECK(dlsym(driver, "cuModuleLoadFatBinary") == NULL && dlerror() != NULL);
 
+    /* A module gets functions of its own, whichever way it asks. */
+    void *looked_up = dlsym(driver, "cuMemAlloc_v2");
+    CHECK(looked_up != (void *)cuMemAlloc_v2 && looked_up == dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
+
     /* cuGetProcAddress in both versions, by itself and through itself, with
      * the thread's own default stream, without status, with an empty name. */
     void *found = NULL;
@@ -62,7 +66,7 @@ int main(void) {
     /* The runtime's door. */
     int result = -1;
     IS(0, cudaGetDriverEntryPoint("cuMemAlloc", &found, 0, &result));
-    CHECK(hooked(found));
+    CHECK(found == looked_up);
     IS(0, cudaGetDriverEntryPoint_ptsz("cuMemAllocAsync", &found, 0, &result));
     CHECK(hooked(found));
     IS(0, cudaGetDriverEntryPointByVersion("cuMemFree", &found, 12000, 0, &result));

@@ -1,0 +1,75 @@
+//! By which route each module came to a hooked entry point, for
+//! `memcuda doctor`: one debug line a route, `route: SYMBOL by DOOR from MODULE`.
+//! Lookups come before the log is set up, so routes are kept until
+//! [`flush`]. Lock-free; forgets what is beyond its table.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::hook::Hook;
+use crate::hooks;
+use crate::modules::Module;
+
+/// The way by which a function was looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Door {
+    /// `dlsym`.
+    Dlsym,
+    /// `cuGetProcAddress` in any version.
+    GetProcAddress,
+    /// The runtime's `cudaGetDriverEntryPoint` in any version.
+    EntryPoint,
+}
+
+const DOORS: [(Door, &str); 3] = [
+    (Door::Dlsym, "dlsym"),
+    (Door::GetProcAddress, "cuGetProcAddress"),
+    (Door::EntryPoint, "cudaGetDriverEntryPoint"),
+];
+
+/// Each route once, in order: hook + 1, door, module; 0 is free.
+static ROUTES: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
+static FLUSHED: AtomicBool = AtomicBool::new(false);
+
+/// A module got a hook's entry through a door.
+pub fn note(hook: &'static Hook, door: Door, module: Module) {
+    let Some(number) = hooks::all().position(|known| std::ptr::eq(known, hook)) else {
+        return;
+    };
+    let route = (number as u32 + 1) << 16 | (door as u32) << 8 | u32::from(module.0);
+    for slot in &ROUTES {
+        let there = slot.compare_exchange(0, route, Ordering::Release, Ordering::Relaxed);
+        match there {
+            Ok(_) if FLUSHED.load(Ordering::Relaxed) => return say(route),
+            Ok(_) => return,
+            Err(known) if known == route => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// The log is set up: says what was noted so far, and from now on at once.
+pub fn flush() {
+    FLUSHED.store(true, Ordering::Relaxed);
+    let routes = ROUTES.iter().map(|slot| slot.load(Ordering::Acquire));
+    routes.take_while(|route| *route != 0).for_each(say);
+}
+
+fn say(route: u32) {
+    let hook = hooks::all().nth((route >> 16) as usize - 1);
+    let door = DOORS
+        .iter()
+        .find(|(door, _)| *door as u32 == route >> 8 & 0xff);
+    let (Some(hook), Some((_, door))) = (hook, door) else {
+        return;
+    };
+    let about = Module(route as u8).about();
+    let file = about.map(|about| String::from_utf8_lossy(about.file()));
+    let module = match file.as_deref() {
+        None => "some module",
+        Some("") => "the program itself",
+        Some(file) => file,
+    };
+    let symbol = hook.symbol.to_string_lossy();
+    crate::log!(Debug, "route: {symbol} by {door} from {module}");
+}
