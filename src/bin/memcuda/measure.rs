@@ -84,7 +84,7 @@ pub struct Run {
     pub peak_physical_bytes: Option<u64>,
     /// By the pool: the highest sum of bytes that the program asked for.
     pub peak_live_bytes: Option<u64>,
-    /// By the meter: the highest use of the device above what was in use before.
+    /// By the meter: from the lowest to the highest use of the device.
     pub peak_device_bytes: Option<u64>,
 }
 
@@ -98,7 +98,9 @@ pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
         file.as_file().set_len(0)?;
         command.env("MEMCUDA_SIM_SHARED", file.path());
     }
-    let before = meter.used_bytes();
+    // The lowest use, not the first: the driver may still be clearing up after
+    // the run before this one.
+    let mut lowest = meter.used_bytes();
     let start = Instant::now();
     let program = command.get_program().to_owned();
     let child = command.spawn();
@@ -107,7 +109,9 @@ pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
     let mut peak_device = None;
     let status = loop {
         pages.sample(child.id());
-        peak_device = peak_device.max(meter.used_bytes());
+        let used = meter.used_bytes();
+        peak_device = peak_device.max(used);
+        lowest = lowest.zip(used).map(|(lowest, used)| lowest.min(used));
         if let Some(status) = child.try_wait()? {
             break status;
         }
@@ -120,9 +124,7 @@ pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
         wall_s: start.elapsed().as_secs_f64(),
         peak_physical_bytes: pages.peak(|peaks| peaks.physical),
         peak_live_bytes: pages.peak(|peaks| peaks.live),
-        peak_device_bytes: peak_device
-            .zip(before)
-            .map(|(peak, before)| peak.saturating_sub(before)),
+        peak_device_bytes: peak_device.zip(lowest).map(|(peak, lowest)| peak - lowest),
     })
 }
 
