@@ -1,6 +1,6 @@
 //! The memcuda library: a stitching memory pool for CUDA device memory.
 //!
-//! Modules are listed in the order in which they may use each other. The
+//! ARCHITECTURE.md has the order in which modules may use each other. The
 //! library never looks up a symbol of the host program, never prints, and
 //! starts no thread: `shim/` and the `memcuda` command do that.
 
