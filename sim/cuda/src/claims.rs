@@ -22,11 +22,16 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// The claimed range that overlaps `[offset, offset + bytes)`.
-    fn overlap(&self, object: u32, offset: u64, bytes: u64) -> Option<(u64, u64, u64)> {
-        let ranges = self.physical.get(&object)?;
-        let (start, (end, va)) = ranges.range(..offset + bytes).next_back()?;
-        (*end > offset).then_some((*start, *end, *va))
+    /// The claimed ranges that overlap `[offset, offset + bytes)`: their
+    /// offsets and virtual addresses.
+    fn overlaps(&self, piece: &Piece) -> impl Iterator<Item = (u64, u64)> {
+        let (first, end) = (piece.offset, piece.offset + piece.bytes);
+        let ranges = self.physical.get(&piece.object).into_iter();
+        ranges
+            .flat_map(move |ranges| ranges.range(..end).rev())
+            // Claims do not overlap: the first that ends before us is the last to look at.
+            .take_while(move |(_, (stop, _))| *stop > first)
+            .map(|(start, (_, va))| (*start, *va))
     }
 
     /// A live claim with an address in `[base, base + bytes)`.
@@ -38,17 +43,16 @@ impl Claims {
 
 impl Sim {
     pub fn check_claim(&self, id: u32, touch: &Touch, piece: &Piece) {
-        let Some((start, _, va)) = self.claims.overlap(piece.object, piece.offset, piece.bytes)
-        else {
-            return;
-        };
-        if va.wrapping_sub(start) != piece.va.wrapping_sub(piece.offset) {
-            misuse(&format!(
-                "{} on {} touches {}, bytes of the live allocation at {va:#x}, through another address",
-                touch.call,
-                self.stream_name(id),
-                span(piece.va, piece.bytes),
-            ));
+        let alias = piece.va.wrapping_sub(piece.offset);
+        for (start, va) in self.claims.overlaps(piece) {
+            if va.wrapping_sub(start) != alias {
+                misuse(&format!(
+                    "{} on {} touches {}, bytes of the live allocation at {va:#x}, through another address",
+                    touch.call,
+                    self.stream_name(id),
+                    span(piece.va, piece.bytes),
+                ));
+            }
         }
     }
 
@@ -70,7 +74,13 @@ impl Sim {
         }
         let stream = match stream {
             ANY_STREAM => None,
-            handle => Some(self.stream(handle)?),
+            handle => {
+                let id = self.stream(handle)?;
+                if self.streams[&id].capture.is_none() {
+                    self.join_default(id)?;
+                }
+                Some(id)
+            }
         };
         let pieces = self.resolve(base, bytes).unwrap_or_else(|hole| {
             misuse(&format!(
@@ -87,7 +97,7 @@ impl Sim {
             ));
         }
         for piece in &pieces {
-            if let Some((_, _, va)) = self.claims.overlap(piece.object, piece.offset, piece.bytes) {
+            if let Some((_, va)) = self.claims.overlaps(piece).next() {
                 misuse(&format!(
                     "two live allocations over the same physical bytes: {} and the one at {va:#x}",
                     span(piece.va, piece.bytes),

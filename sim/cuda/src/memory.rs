@@ -287,7 +287,8 @@ api! { plain EXPORTS |sim|
         let (at, length) = match sim.allocation_at(address) {
             Some((at, allocation)) if !allocation.freed => (at, allocation.bytes),
             _ => {
-                let (at, mapping) = holding(&sim.mappings, address, |m| m.bytes).ok_or(Code::INVALID_VALUE)?;
+                let mapping = holding(&sim.mappings, address, |m| m.bytes);
+                let (at, mapping) = mapping.ok_or(Code::NOT_FOUND)?;
                 (at, mapping.bytes)
             }
         };

@@ -18,6 +18,9 @@ pub fn merge(order: &mut Order, other: &Order) {
     }
 }
 
+/// A stream that knows more than this many others forgets the complete ones.
+const MANY: usize = 32;
+
 impl Sim {
     /// All work of a stream so far: what comes before its end, and when it ends.
     pub fn position(&self, id: u32) -> (Order, u64) {
@@ -46,6 +49,13 @@ impl Sim {
             }
         }
         stream.ready = stream.ready.max(ready);
+        if stream.before.len() > MANY {
+            let mut before = std::mem::take(&mut stream.before);
+            before.retain(|other, count| !self.is_observed(*other, *count));
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.before = before;
+            }
+        }
     }
 
     /// Does the host know that the first `count` operations are complete?

@@ -4,6 +4,7 @@
 //! recognised and emptied.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -201,8 +202,15 @@ impl Table {
         lock.l_whence = libc::SEEK_SET as i16;
         lock.l_start = start;
         lock.l_len = 1;
-        // SAFETY: our own descriptor and a fully set structure.
-        unsafe { libc::fcntl(self.file.as_raw_fd(), command, &mut lock) };
+        // A signal may end the wait early.
+        loop {
+            // SAFETY: our own descriptor and a fully set structure.
+            let got = unsafe { libc::fcntl(self.file.as_raw_fd(), command, &mut lock) };
+            let interrupted = std::io::Error::last_os_error().kind() == ErrorKind::Interrupted;
+            if got == 0 || command != libc::F_SETLKW || !interrupted {
+                break;
+            }
+        }
         i32::from(lock.l_type)
     }
 }

@@ -93,6 +93,7 @@ caught! { "misuse":
     claim_for_unordered_stream => "cuSimClaim receives";
     claim_of_nothing => "reserved, but not mapped";
     touch_claim_through_alias => "through another address";
+    touch_second_claim_through_alias => "through another address";
     unmap_claim => "cuMemUnmap unmaps";
     free_claim => "cuMemFree_v2 frees";
 }

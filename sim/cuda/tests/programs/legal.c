@@ -1,5 +1,6 @@
 /* What a real driver allows: each case must pass without a word. */
 #include "common.h"
+#include <pthread.h>
 
 /* The neighbours of the planted misuse, with the order that makes them legal. */
 static void order_by_event(void) { start(); S a = stream(), b = stream(); P p = alloc(4096); writes(a, p, 64); edge(a, b); writes(b, p, 64); edge(b, a); reads(a, p, 64); }
@@ -111,7 +112,25 @@ static void many_allocations(void) {
     OK(cuSimCheckLeaks());
 }
 
+static void *busy(void *seed) {
+    unsigned n = (unsigned)(intptr_t)seed; OK(cuCtxSetCurrent(context)); S s = stream(); P e = event();
+    for (int i = 0; i < 300; i++) {
+        size_t bytes = 1 + rand_r(&n) % (i % 50 ? 64 << 10 : 3 * MIB); P p = alloc(bytes), q; OK(cuMemAllocAsync(&q, bytes, s)); OK(cuSimClaim(p, bytes, s)); OK(cuSimClaim(q, bytes, s));
+        writes(s, p, bytes); OK(cuMemcpyDtoDAsync_v2(q, p, bytes, s)); OK(cuEventRecord(e, s)); OK(cuStreamWaitEvent(PER_THREAD, e, 0)); reads(PER_THREAD, q, bytes);
+        if (i % 3) OK(cuStreamSynchronize(PER_THREAD)); else { OK(cuEventRecord(e, PER_THREAD)); OK(cuStreamWaitEvent(s, e, 0)); }
+        OK(cuSimRelease(q)); OK(cuMemFreeAsync(q, s)); OK(cuSimRelease(p)); OK(cuMemFree_v2(p));
+    }
+    OK(cuStreamSynchronize(s)); OK(cuStreamDestroy_v2(s)); return 0;
+}
+static void many_threads(void) {
+    start(); pthread_t t[8]; for (intptr_t i = 0; i < 8; i++) pthread_create(&t[i], 0, busy, (void *)i);
+    for (int i = 0; i < 8; i++) pthread_join(t[i], 0);
+    P pool; OK(cuDeviceGetDefaultMemPool(&pool, 0)); OK(cuMemPoolTrimTo(pool, 0)); OK(cuSimCheckLeaks());
+}
+static void claim_behind_legacy_stream(void) { start(); S b; OK(cuStreamCreate(&b, 0)); P p = alloc(4096); writes(LEGACY, p, 64); OK(cuSimClaim(p, 4096, b)); }
+
 static const Case cases[] = {
+    CASE(many_threads), CASE(claim_behind_legacy_stream),
     CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),

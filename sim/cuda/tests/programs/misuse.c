@@ -98,6 +98,9 @@ static void claim_of_nothing(void) { start(); cuSimClaim(reserve(PIECE), PIECE, 
 static void touch_claim_through_alias(void) {
     start(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h); OK(cuSimClaim(a, 8192, 0)); writes(0, b, 16);
 }
+static void touch_second_claim_through_alias(void) {
+    start(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h); OK(cuSimClaim(b, 4096, 0)); OK(cuSimClaim(a + 4096, 4096, 0)); writes(0, a, 8192);
+}
 static void unmap_claim(void) { start(); P at = mapped(PIECE, handle(PIECE)); OK(cuSimClaim(at, 512, 0)); cuMemUnmap(at, PIECE); }
 static void free_claim(void) { start(); P p = alloc(4096); OK(cuSimClaim(p, 4096, 0)); cuMemFree_v2(p); }
 
@@ -115,7 +118,7 @@ static const Case cases[] = {
     CASE(race_legacy_and_non_blocking), CASE(race_event_too_early), CASE(race_after_query_not_ready), CASE(race_after_destroyed_stream),
     CASE(race_of_threads), CASE(race_of_graph), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
     CASE(stale_alias_early_edge), CASE(peer_without_access), CASE(mapping_of_other_device), CASE(claim_twice), CASE(claim_through_alias),
-    CASE(claim_in_use), CASE(claim_for_unordered_stream), CASE(claim_of_nothing), CASE(touch_claim_through_alias), CASE(unmap_claim),
+    CASE(claim_in_use), CASE(claim_for_unordered_stream), CASE(claim_of_nothing), CASE(touch_claim_through_alias), CASE(touch_second_claim_through_alias), CASE(unmap_claim),
     CASE(free_claim), CASE(leak_allocation), CASE(leak_handle), CASE(leak_reservation), CASE(leak_mapping),
 };
 MAIN(cases)
