@@ -52,7 +52,8 @@ impl Value {
 impl Sim {
     fn attribute(&self, attribute: u32, address: u64) -> Result<Value, Code> {
         if let Some((base, allocation)) = self.allocation_at(address).filter(|(_, a)| !a.freed) {
-            let plain = matches!(allocation.source, Source::Plain | Source::Ipc);
+            let managed = allocation.source == Source::Managed;
+            let plain = managed || matches!(allocation.source, Source::Plain | Source::Ipc);
             let pool = match allocation.source {
                 Source::Pool(pool) => pool,
                 _ => 0,
@@ -67,9 +68,9 @@ impl Sim {
                 3 => Long(address),
                 6 => Bool(allocation.sync_memops),
                 7 | 20 => Long(allocation.id),
-                8 => Bool(false),
+                8 => Bool(managed),
                 9 => Word(allocation.device as u32),
-                10 | 15 | 21 => Bool(plain),
+                10 | 15 | 21 => Bool(plain && !managed),
                 11 => Long(base),
                 12 => Long(allocation.bytes),
                 13 => Bool(true),

@@ -43,7 +43,7 @@ impl Sim {
         let doomed: Vec<u64> = self
             .allocations
             .iter()
-            .filter(|(_, a)| a.context == id && a.source == Source::Plain)
+            .filter(|(_, a)| a.context == id && matches!(a.source, Source::Plain | Source::Managed))
             .map(|(base, _)| *base)
             .collect();
         for base in doomed {

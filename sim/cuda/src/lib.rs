@@ -15,6 +15,7 @@
 
 mod abi;
 mod arena;
+mod array;
 mod attributes;
 mod capture;
 mod check;

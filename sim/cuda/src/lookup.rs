@@ -56,6 +56,7 @@ const SINCE_V2: i32 = 3020;
 fn tables() -> impl Iterator<Item = &'static (&'static str, Export)> {
     [
         EXPORTS,
+        crate::array::EXPORTS,
         crate::attributes::EXPORTS,
         crate::capture::EXPORTS,
         crate::capture::STREAM_EXPORTS,

@@ -14,6 +14,8 @@ use crate::state::Sim;
 pub enum Source {
     /// `cuMemAlloc`.
     Plain,
+    /// `cuMemAllocManaged`.
+    Managed,
     /// `cuMemAllocAsync` and its kin, from this pool.
     Pool(u64),
     /// Another process, by `cuIpcOpenMemHandle`.
@@ -224,6 +226,18 @@ api! { plain EXPORTS |sim|
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, base) }
     }
+    fn cuMemAllocManaged(out: *mut u64, bytes: usize, flags: u32) {
+        sim.refuse_unsafe()?;
+        let context = sim.current()?;
+        let device = sim.contexts[&context].device;
+        if out.is_null() || !matches!(flags, 1 | 2) {
+            return Err(Code::INVALID_VALUE);
+        }
+        sim.clock.charge(cost::alloc(bytes as u64));
+        let base = sim.allocate(device, bytes as u64, Source::Managed, context)?;
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, base) }
+    }
     fn cuMemAllocPitch_v2(out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32) {
         sim.refuse_unsafe()?;
         let context = sim.current()?;
@@ -250,7 +264,7 @@ api! { plain EXPORTS |sim|
         let allocation = sim.allocations.get(&base).filter(|a| !a.freed).cloned();
         let allocation = allocation.ok_or(Code::INVALID_VALUE)?;
         match allocation.source {
-            Source::Plain => {
+            Source::Plain | Source::Managed => {
                 sim.check_unclaimed(base, allocation.bytes, "frees");
                 sim.clock.charge(cost::free(allocation.bytes));
                 // The driver waits for the device before it takes memory away.
@@ -305,6 +319,7 @@ api! { plain EXPORTS |sim|
             ("allocation", sim.allocations.iter().map(|(k, a)| (*k, a.bytes)).next(), sim.allocations.len()),
             ("mapping", sim.mappings.iter().map(|(k, m)| (*k, m.bytes)).next(), sim.mappings.len()),
             ("reservation", sim.reservations.iter().map(|(k, b)| (*k, *b)).next(), sim.reservations.len()),
+            ("array", sim.arrays.iter().map(|(k, a)| (*k, a.bytes)).next(), sim.arrays.len()),
             ("handle", sim.handles.iter().map(|(k, h)| (*k, h.bytes)).min(), sim.handles.len()),
         ];
         for (kind, first, count) in named {

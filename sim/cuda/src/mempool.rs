@@ -187,7 +187,7 @@ impl Sim {
         self.check_unused(&piece, Some(id), false, "frees");
         match allocation.source {
             Source::Pool(pool) => self.return_to_pool(pool, base, Some(id)),
-            Source::Plain => {
+            Source::Plain | Source::Managed => {
                 if let Some(allocation) = self.allocations.get_mut(&base) {
                     allocation.freed = true;
                 }

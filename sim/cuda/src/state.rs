@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::abi::{Answer, Code, HostFn};
 use crate::arena::Arena;
+use crate::array::Array;
 use crate::capture::Capture;
 use crate::check::Shadow;
 use crate::claims::Claims;
@@ -48,6 +49,7 @@ pub struct Sim {
     pub allocations: BTreeMap<u64, Allocation>,
     /// Memory of other processes, opened by its legacy handle, by base.
     pub opened: BTreeMap<u64, Opened>,
+    pub arrays: BTreeMap<u64, Array>,
     /// Page-locked host memory: base to bytes.
     pub pinned: BTreeMap<u64, u64>,
     /// Arenas of other processes, by their identity: the object number.
@@ -91,6 +93,7 @@ impl Sim {
             handles: HashMap::new(),
             allocations: BTreeMap::new(),
             opened: BTreeMap::new(),
+            arrays: BTreeMap::new(),
             pinned: BTreeMap::new(),
             foreign: HashMap::new(),
             pending: BTreeMap::new(),

@@ -32,7 +32,7 @@ passes! { "legal", "libcuda.so.1", &[],
 }
 
 passes! { "answers", "libcuda.so.1", &[],
-    allocation stream_ordered virtual_memory pointer_attributes capture capture_of_streams reset
+    allocation managed_and_arrays stream_ordered virtual_memory pointer_attributes capture capture_of_streams reset
     crash contexts before_init forked lookup
 }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "cuMemCreate@3=2,cuMemMap%2=999,cuMemAlloc@1=700")], faults }

@@ -13,6 +13,12 @@ static void allocation(void) {
     OK(cuMemAllocPitch_v2(&p, &bytes, 1000, 3, 4)); TRUE(bytes == 1024); OK(cuMemFree_v2(p));
     OK(cuMemGetInfo_v2(0, 0)); p = alloc(40 * MIB); TRUE(p % PIECE == 0);
 }
+static void managed_and_arrays(void) {
+    start(); P p, a; unsigned char managed = 0; size_t before, after, total; struct { size_t width, height; int format; unsigned channels; } d = {4096, 1024, 0x20, 1};
+    OK(cuMemAllocManaged(&p, 4096, 1)); OK(cuPointerGetAttribute(&managed, 8, p)); TRUE(managed); IS(1, cuIpcGetMemHandle((Ipc *)&d, p)); writes(0, p, 4096); OK(cuMemFree_v2(p));
+    OK(cuMemGetInfo_v2(&before, &total)); OK(cuArrayCreate_v2(&a, &d)); OK(cuMemGetInfo_v2(&after, &total)); TRUE(before - after == 16 * MIB); OK(cuArrayDestroy(a)); IS(400, cuArrayDestroy(a));
+    d.width = d.height = 1 << 20; IS(2, cuArrayCreate_v2(&a, &d)); d.format = 77; IS(1, cuArrayCreate_v2(&a, &d)); OK(cuSimCheckLeaks());
+}
 static void stream_ordered(void) {
     start(); P p = alloc(64), q; S s = stream(); OK(cuMemFreeAsync(p, s)); IS(1, cuMemFreeAsync(p, s)); OK(cuStreamSynchronize(s));
     OK(cuMemAllocAsync(&q, 64, s)); IS(1, cuMemFreeAsync(q + 8, s)); OK(cuMemFree_v2(q)); IS(1, cuMemFreeAsync(q, s));
@@ -134,7 +140,7 @@ static void real_clock(void) { start(); S s = stream(); P p = alloc(64), e = eve
 static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuEventRecord(e, s)); OK(cuEventQuery(e)); TRUE(cuSimClock() == 0); }
 
 static const Case cases[] = {
-    CASE(allocation), CASE(stream_ordered), CASE(virtual_memory), CASE(pointer_attributes), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash),
+    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(virtual_memory), CASE(pointer_attributes), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash),
     CASE(contexts), CASE(before_init), CASE(forked), CASE(lookup), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
 };
 MAIN(cases)

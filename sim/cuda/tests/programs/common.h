@@ -18,6 +18,7 @@ int cuCtxSetCurrent(P); int cuCtxGetCurrent(P *); int cuCtxSynchronize(void); in
 int cuCtxDestroy_v2(P); int cuCtxEnablePeerAccess(P, unsigned);
 int cuMemAlloc_v2(P *, size_t); int cuMemFree_v2(P); int cuMemAllocPitch_v2(P *, size_t *, size_t, size_t, unsigned);
 int cuMemGetInfo_v2(size_t *, size_t *); int cuMemGetAddressRange_v2(P *, size_t *, P);
+int cuMemAllocManaged(P *, size_t, unsigned); int cuArrayCreate_v2(P *, const void *); int cuArrayDestroy(P);
 int cuMemAllocAsync(P *, size_t, S); int cuMemFreeAsync(P, S); int cuMemHostAlloc(void **, size_t, unsigned);
 int cuMemAddressReserve(P *, size_t, size_t, P, uint64_t); int cuMemAddressFree(P, size_t);
 int cuMemCreate(P *, size_t, const Properties *, uint64_t); int cuMemRelease(P);

@@ -1,0 +1,115 @@
+//! Arrays: device memory without an address. They only take their share, so
+//! that programs can run out of memory with them.
+
+use crate::abi::{Answer, Code};
+use crate::arena::GRANULE;
+use crate::clock::cost;
+use crate::entry::{api, must_put};
+use crate::state::Sim;
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Descriptor {
+    width: usize,
+    height: usize,
+    format: u32,
+    channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Descriptor3D {
+    width: usize,
+    height: usize,
+    depth: usize,
+    format: u32,
+    channels: u32,
+    flags: u32,
+}
+
+pub struct Array {
+    pub bytes: u64,
+    device: usize,
+    offset: u64,
+}
+
+/// Bytes of an element of a `CUarray_format`.
+fn element(format: u32) -> Result<u64, Code> {
+    match format {
+        0x01 | 0x08 => Ok(1),
+        0x02 | 0x09 | 0x10 => Ok(2),
+        0x03 | 0x0a | 0x20 => Ok(4),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+impl Sim {
+    fn create_array(
+        &mut self,
+        out: *mut u64,
+        extent: [usize; 3],
+        format: u32,
+        channels: u32,
+    ) -> Answer {
+        self.refuse_unsafe()?;
+        let device = self.current_device()?;
+        if out.is_null() || extent[0] == 0 || !matches!(channels, 1 | 2 | 4) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let mut bytes = element(format)? * u64::from(channels);
+        for length in extent {
+            bytes = bytes
+                .checked_mul(length.max(1) as u64)
+                .ok_or(Code::OUT_OF_MEMORY)?;
+        }
+        let bytes = bytes
+            .checked_next_multiple_of(GRANULE)
+            .ok_or(Code::OUT_OF_MEMORY)?;
+        self.clock.charge(cost::alloc(bytes));
+        let offset = self.devices[device]
+            .arena
+            .take_granules(bytes, &mut self.ledger)?;
+        let handle = self.number(0x6100_0000_0000);
+        self.arrays.insert(
+            handle,
+            Array {
+                bytes,
+                device,
+                offset,
+            },
+        );
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, handle) }
+    }
+}
+
+api! { plain EXPORTS |sim|
+    fn cuArrayCreate_v2(out: *mut u64, descriptor: *const Descriptor) {
+        if descriptor.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let d = unsafe { descriptor.read() };
+        sim.create_array(out, [d.width, d.height, 1], d.format, d.channels)
+    }
+    fn cuArray3DCreate_v2(out: *mut u64, descriptor: *const Descriptor3D) {
+        if descriptor.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let d = unsafe { descriptor.read() };
+        sim.create_array(out, [d.width, d.height, d.depth], d.format, d.channels)
+    }
+    fn cuArrayDestroy(array: u64) {
+        sim.refuse_unsafe()?;
+        let array = sim.arrays.remove(&array).ok_or(Code::INVALID_HANDLE)?;
+        sim.clock.charge(cost::free(array.bytes));
+        sim.wait_for_device(array.device);
+        sim.settle();
+        let arena = &mut sim.devices[array.device].arena;
+        arena.give_granules(array.offset, array.bytes, &mut sim.ledger);
+        Ok(())
+    }
+}
