@@ -260,6 +260,7 @@ impl<D: Driver> Pool<D> {
     fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Refusal> {
         let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waited = false;
+        let mut ready_only = false;
         loop {
             let mut state = self.lock();
             state.stats.searches += 1;
@@ -271,7 +272,7 @@ impl<D: Driver> Pool<D> {
                     state.stats.hits += 1;
                     (state, Ok(at))
                 }
-                None => self.alloc_window(state, request),
+                None => self.alloc_window(state, request, ready_only),
             };
             let refused = match served {
                 Ok(at) => {
@@ -288,6 +289,12 @@ impl<D: Driver> Pool<D> {
                 drop(state);
                 waited = true;
                 self.wait_for_pending()?;
+                continue;
+            }
+            if refused == Refusal::Driver(Code::NOT_READY) && !ready_only {
+                // Bytes that cannot be ordered behind their uses (a capture, or
+                // another thread's default stream) are no reason to fail: grow.
+                ready_only = true;
                 continue;
             }
             self.publish(&mut state);
@@ -310,6 +317,7 @@ impl<D: Driver> Pool<D> {
         &'a self,
         mut state: StateGuard<'a>,
         request: &Request,
+        ready_only: bool,
     ) -> (StateGuard<'a>, std::result::Result<Address, Refusal>) {
         let stream = state.stream(request.order);
         let small = is_small(request) && self.settings.policy != Policy::Direct;
@@ -324,7 +332,7 @@ impl<D: Driver> Pool<D> {
         if !small {
             state.reap_slabs(0);
         }
-        let (mut state, found) = self.find_window(state, need, request.growth);
+        let (mut state, found) = self.find_window(state, need, request.growth, ready_only);
         let window = match found {
             Ok(window) => window,
             Err(refused) => return (state, Err(refused)),
@@ -352,11 +360,13 @@ impl<D: Driver> Pool<D> {
         mut state: StateGuard<'a>,
         need: Need,
         growth: bool,
+        ready_only: bool,
     ) -> (StateGuard<'a>, std::result::Result<state::Window, Refusal>) {
         let direct = self.settings.policy == Policy::Direct;
         let passes: &[Usable] = match need.stream {
             _ if direct => &[],
-            Some(_) => &[Usable::Ready(need.stream), Usable::All],
+            Some(_) if !ready_only => &[Usable::Ready(need.stream), Usable::All],
+            Some(_) => &[Usable::Ready(need.stream)],
             None => &[Usable::Ready(None)],
         };
         for &usable in passes {
