@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use memcuda_core::driver::{Address, Stream};
 
 use crate::asm::Next;
-use crate::{resolve, torch};
+use crate::{boundary, resolve, torch};
 
 /// What this thread called last in the runtime. Return addresses are those of
 /// the calls themselves.
@@ -44,6 +44,11 @@ thread_local! {
 /// Takes this thread's note away.
 pub fn take() -> Tag {
     TAG.replace(Tag::NONE)
+}
+
+/// The first of these calls tells torch's part which libraries are there.
+fn tell_torch(caller: usize) {
+    boundary::or_else(|| torch::note_runtime_call(caller), || ());
 }
 
 /// `cudaErrorInsufficientDriver`: what a runtime answers without a driver, and
@@ -110,7 +115,7 @@ unsafe extern "C" fn on_malloc(_pointer: usize, bytes: usize, caller: usize) -> 
         cuda_free: None,
         is_capturing,
     });
-    torch::note_runtime_call(caller);
+    tell_torch(caller);
     Next::jump(SITES.real(caller, cudaMalloc))
 }
 
@@ -135,7 +140,7 @@ crate::tail_jump! {
 
 unsafe extern "C" fn on_device_count(_count: usize, _unused: usize, caller: usize) -> Next {
     static SITES: Sites = Sites::new(c"cudaGetDeviceCount");
-    torch::note_runtime_call(caller);
+    tell_torch(caller);
     Next::jump(SITES.real(caller, cudaGetDeviceCount))
 }
 
@@ -158,6 +163,6 @@ unsafe extern "C" fn on_is_capturing(stream: Stream, status: *mut u32, caller: u
         is_capturing: succeeded.then(|| (caller, stream, unsafe { status.read() })),
         ..Tag::NONE
     });
-    torch::note_runtime_call(caller);
+    tell_torch(caller);
     result
 }

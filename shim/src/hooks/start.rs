@@ -2,7 +2,7 @@
 
 use memcuda_core::driver::Code;
 
-use crate::{engine, hook, torch};
+use crate::{boundary, engine, hook, torch};
 
 crate::slot! { cuInit ["cuInit" since 2000] Exported }
 
@@ -25,7 +25,7 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
     if code == Code::SUCCESS {
         engine::start();
         if engine::running().is_some() {
-            torch::note_runtime_call(caller);
+            boundary::or_else(|| torch::note_runtime_call(caller), || ());
         }
     }
     code

@@ -16,10 +16,10 @@ crate::hooks! {
     /// `cuStreamDestroy_v2`: the pool records what it must while the stream
     /// still exists.
     cuStreamDestroy_v2 ["cuStreamDestroy" since 4000] (stream: Stream) |real, engine| {
-        if let Some((context, device)) = engine.of_stream(stream)
-            && let Some(pool) = device.made()
-        {
-            pool.stream_ends(context, stream);
+        if let Some((context, _)) = engine.of_stream(stream) {
+            // Memory of any device may have been freed in this stream's order.
+            let made = engine.devices.iter().filter_map(Device::made);
+            made.for_each(|pool| pool.stream_ends(context, stream));
         }
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(stream) };

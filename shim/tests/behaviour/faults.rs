@@ -69,6 +69,17 @@ fn the_log_can_be_json_in_a_file() {
     );
 }
 
+#[test]
+fn after_a_crashed_kernel_memory_answers_its_error() {
+    said(&mut preloaded(program("crash.c", "crash"), &[shim()]));
+}
+
+#[test]
+fn idle_memory_makes_nobody_else_run_out() {
+    let mut command = preloaded(program("foreign.c", "foreign"), &[shim()]);
+    said(command.env("MEMCUDA_SIM_MEMORY", "1GiB"));
+}
+
 /// Panics are planted in debug builds only.
 #[cfg(debug_assertions)]
 #[test]

@@ -23,6 +23,12 @@ fn pooled_memory_answers_as_the_drivers_own() {
 }
 
 #[test]
+fn threads_allocate_at_once() {
+    let program = program("threads.c", "threads");
+    run(&mut preloaded(program, &[shim()]));
+}
+
+#[test]
 fn each_caller_reaches_its_own_runtime() {
     // A second runtime: the same code under another name of the same length.
     let first = simulator().join("libcudart.so.13");
