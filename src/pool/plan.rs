@@ -10,6 +10,12 @@ use crate::units::{MIB, align_up};
 pub const STEP: u64 = 2 * MIB;
 /// Largest handle that the pool asks for by itself, in bytes.
 const LARGEST: u64 = 64 * MIB;
+/// Handles that a process holds, about.
+const HANDLES_HELD: u64 = 1024;
+/// Handles of one request, at most, about.
+const HANDLES: u64 = 16;
+/// The same where the window must begin at a handle's granularity.
+const HANDLES_EXACT: u64 = 64;
 /// A free end shorter than this is not worth a mapping.
 const SHORTEST_END: u64 = 64 << 10;
 
@@ -80,13 +86,13 @@ impl State {
                 plan.whole.push(id);
                 return plan;
             }
-            (Some((id, bytes)), None) if saves(missing, bytes) => {
+            (Some((id, bytes)), None) if saves(missing, bytes, chunk.unwrap_or(STEP)) => {
                 plan.tail = Some(id);
                 missing -= bytes;
             }
             _ => {}
         }
-        plan.fresh = self.sizes(missing, chunk);
+        plan.fresh = self.sizes(missing, need.align, chunk);
         plan
     }
 
@@ -137,26 +143,39 @@ impl State {
 
     /// Handles for a shortfall. Large ones cost fewer mappings and copy at
     /// full bandwidth, small ones leave less stranded, so they grow with what
-    /// the process holds and with what it asks for.
-    fn sizes(&self, missing: u64, chunk: Option<u64>) -> Vec<u64> {
+    /// the process holds and with what it asks for. The divisors come from
+    /// replays of recorded jobs (docs/measurements/replay.md).
+    fn sizes(&self, missing: u64, align: u64, chunk: Option<u64>) -> Vec<u64> {
         let missing = align_up(missing, STEP).unwrap_or(missing);
-        let size = chunk.unwrap_or_else(|| {
-            let held = self.stats.physical_bytes + missing;
-            let by_held = (held / 1024).next_power_of_two();
-            let by_request = (missing / 16).next_power_of_two();
-            by_held.max(by_request).clamp(STEP, LARGEST)
-        });
+        if let Some(size) = chunk {
+            return vec![size; missing.div_ceil(size) as usize];
+        }
+        let held = (self.stats.physical_bytes + missing) / HANDLES_HELD;
+        // Windows that begin at any 512 bytes use up each other's ends; those
+        // that begin at a handle's granularity need change to fit exactly.
+        let exact = align >= STEP;
+        let share = missing / if exact { HANDLES_EXACT } else { HANDLES };
+        let size = held.max(share).next_power_of_two().clamp(STEP, LARGEST);
         let mut sizes = vec![size; (missing / size) as usize];
-        match missing % size {
-            0 => {}
-            _ if chunk.is_some() => sizes.push(size),
-            rest => sizes.push(rest),
+        let mut rest = missing % size;
+        let mut next = size / 2;
+        while rest > 0 {
+            if !exact {
+                next = rest;
+            }
+            if rest >= next {
+                sizes.push(next);
+                rest -= next;
+            } else {
+                next /= 2;
+            }
         }
         sizes
     }
 }
 
 /// Does a free end of this length spare at least one step of growth?
-fn saves(missing: u64, end: u64) -> bool {
-    end < missing && align_up(missing - end, STEP) < align_up(missing, STEP)
+fn saves(missing: u64, end: u64, step: u64) -> bool {
+    let steps = |bytes: u64| bytes.div_ceil(step);
+    end < missing && steps(missing - end) < steps(missing)
 }
