@@ -78,7 +78,10 @@ fn main() {
         ("1 GiB", 1 << 30),
     ] {
         let pool = pool();
-        println!("  {name:>8} {:8.1} ns", pair_ns(&pool, |_| request(10, bytes)));
+        println!(
+            "  {name:>8} {:8.1} ns",
+            pair_ns(&pool, |_| request(10, bytes))
+        );
     }
 
     println!("the same with live blocks (512 B, 1 MiB, 64 MiB in turn)");
@@ -95,13 +98,20 @@ fn main() {
 
     println!("streams in turn, 4 streams, 64 MiB");
     let pool = pool();
-    println!("  {:>8} {:8.1} ns", "", pair_ns(&pool, |i| request(10 + u64::from(i) % 4, 64 << 20)));
+    println!(
+        "  {:>8} {:8.1} ns",
+        "",
+        pair_ns(&pool, |i| request(10 + u64::from(i) % 4, 64 << 20))
+    );
 
     println!("sizes that do not repeat (a search each), 1 to 32 MiB, 1,000 live blocks");
     let pool = self::pool();
     let _live = fill(&pool, 1_000);
     let ns = pair_ns(&pool, |i| {
-        request(10, (1 << 20) + u64::from(i.wrapping_mul(2_654_435_761) >> 7) % (31 << 20))
+        request(
+            10,
+            (1 << 20) + u64::from(i.wrapping_mul(2_654_435_761) >> 7) % (31 << 20),
+        )
     });
     println!("  {:>8} {ns:8.1} ns", "");
 }
