@@ -8,8 +8,6 @@ use crate::memory::{Source, holding};
 use crate::state::Sim;
 
 const SYNC_MEMOPS: u32 = 6;
-/// Size of the pieces that the driver's pools are made of, in bytes.
-const POOL_PIECE: u64 = 32 << 20;
 
 /// An attribute's value, by its width.
 #[derive(Clone, Copy)]
@@ -58,9 +56,14 @@ impl Sim {
                 Source::Pool(pool) => pool,
                 _ => 0,
             };
-            let (piece, piece_bytes) = match plain {
-                true => (base, allocation.bytes),
-                false => (base / POOL_PIECE * POOL_PIECE, POOL_PIECE),
+            // Stream-ordered memory is mapped by the pieces of its pool.
+            let pieces = self.pools.get(&pool);
+            let mapped =
+                pieces.and_then(|pool| pool.mapping_at(allocation.offset + (address - base)));
+            let shift = base.wrapping_sub(allocation.offset);
+            let (piece, piece_bytes) = match mapped {
+                Some((offset, bytes)) => (offset.wrapping_add(shift), bytes),
+                None => (base, allocation.bytes),
             };
             return Ok(match attribute {
                 1 => Long(if plain { allocation.context } else { 0 }),

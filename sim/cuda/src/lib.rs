@@ -17,6 +17,7 @@ mod abi;
 mod arena;
 mod array;
 mod attributes;
+mod blocks;
 mod capture;
 mod check;
 mod claims;

@@ -1,14 +1,12 @@
-//! The driver's own stream-ordered pools. A freed block is lent again at once
-//! on the same stream, elsewhere only behind its last use.
+//! The driver's stream-ordered calls and its memory pools, as programs see
+//! them; `blocks` finds the memory.
 
-use std::collections::HashMap;
-
-use crate::abi::{ACCESS_READ_WRITE, Answer, Code, MemAccessDesc, MemPoolProps};
+use crate::abi::{Answer, Code, MemAccessDesc, MemPoolProps};
+use crate::arena::SMALL;
+use crate::blocks::Pool;
 use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::memory::{Allocation, Source};
-use crate::order::Order;
-use crate::settings::MAX_DEVICES;
 use crate::state::Sim;
 use crate::stream::Effect;
 
@@ -17,57 +15,6 @@ const RESERVED: u32 = 5;
 const RESERVED_HIGH: u32 = 6;
 const USED: u32 = 7;
 const USED_HIGH: u32 = 8;
-
-pub struct Pool {
-    pub device: usize,
-    default: bool,
-    destroyed: bool,
-    threshold: u64,
-    /// The three attributes on re-use, which the simulation only stores.
-    reuse: [i32; 3],
-    reserved: u64,
-    reserved_high: u64,
-    used: u64,
-    used_high: u64,
-    access: [u8; MAX_DEVICES],
-    /// Freed blocks by their size.
-    idle: HashMap<u64, Vec<Idle>>,
-}
-
-struct Idle {
-    base: u64,
-    /// The stream of the free (`None`: the host knew), and what came before it.
-    stream: Option<u32>,
-    order: Order,
-    allocation: Allocation,
-}
-
-impl Pool {
-    pub fn new(device: usize, default: bool) -> Pool {
-        let mut access = [0; MAX_DEVICES];
-        access[device] = ACCESS_READ_WRITE as u8;
-        Pool {
-            device,
-            default,
-            destroyed: false,
-            threshold: 0,
-            reuse: [1; 3],
-            reserved: 0,
-            reserved_high: 0,
-            used: 0,
-            used_high: 0,
-            access,
-            idle: HashMap::new(),
-        }
-    }
-
-    fn count(&mut self, reserved: u64, used: u64) {
-        self.reserved += reserved;
-        self.used += used;
-        self.reserved_high = self.reserved_high.max(self.reserved);
-        self.used_high = self.used_high.max(self.used);
-    }
-}
 
 impl Sim {
     fn pool(&mut self, handle: u64) -> Result<&mut Pool, Code> {
@@ -108,68 +55,34 @@ impl Sim {
             // SAFETY: the caller's pointer, not null.
             return unsafe { must_put(out, base) };
         }
-        let held = bytes
-            .checked_next_multiple_of(crate::arena::SMALL)
-            .ok_or(Code::OUT_OF_MEMORY)?;
-        let base = match self.take_idle(pool, held, id) {
-            Some(idle) => {
-                let number = self.number(0) >> 4;
-                let renewed = Allocation {
-                    bytes,
-                    id: number,
-                    ..idle.allocation
-                };
-                self.allocations.insert(idle.base, renewed);
-                self.pool(pool)?.count(0, held);
-                idle.base
-            }
-            None => {
-                let base = self.allocate(device, bytes, Source::Pool(pool), 0)?;
-                self.pool(pool)?.count(held, held);
-                base
-            }
+        let held = bytes.checked_next_multiple_of(SMALL);
+        let held = held.filter(|held| *held <= self.ledger.total());
+        let held = held.ok_or(Code::OUT_OF_MEMORY)?;
+        let offset = self.take_block(pool, held, id)?;
+        let base = self.devices[device].arena.base + offset;
+        let number = self.number(0) >> 4;
+        let allocation = Allocation {
+            bytes,
+            held,
+            source: Source::Pool(pool),
+            device,
+            context: 0,
+            id: number,
+            object: device as u32,
+            offset,
+            sync_memops: false,
+            freed: false,
+            exported: false,
         };
+        self.allocations.insert(base, allocation);
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, base) }
     }
 
-    /// A freed block that this stream may use without a wait.
-    fn take_idle(&mut self, pool: u64, held: u64, id: u32) -> Option<Idle> {
-        let list = self.pools.get(&pool)?.idle.get(&held)?;
-        let usable = |idle: &Idle| {
-            idle.stream == Some(id)
-                || idle.order.iter().all(|(other, count)| {
-                    self.is_observed(*other, *count)
-                        || self.streams[&id]
-                            .before
-                            .get(other)
-                            .is_some_and(|n| n >= count)
-                })
-        };
-        let at = list.iter().rposition(usable)?;
-        let list = self.pools.get_mut(&pool)?.idle.get_mut(&held)?;
-        Some(list.swap_remove(at))
-    }
-
-    /// A stream-ordered free: behind the stream's work, or (`None`) now.
+    /// A free of a pool's memory: behind the stream's work, or (`None`) now.
     pub fn return_to_pool(&mut self, pool: u64, base: u64, stream: Option<u32>) {
-        let Some(allocation) = self.allocations.remove(&base) else {
-            return;
-        };
-        let order = stream.map(|id| self.position(id).0).unwrap_or_default();
-        let Some(owner) = self.pools.get_mut(&pool) else {
-            return;
-        };
-        owner.used -= allocation.held;
-        let list = owner.idle.entry(allocation.held).or_default();
-        list.push(Idle {
-            base,
-            stream,
-            order,
-            allocation,
-        });
-        if owner.destroyed {
-            self.trim_pool(pool, 0);
+        if let Some(allocation) = self.allocations.remove(&base) {
+            self.give_block(pool, allocation.offset, allocation.held, stream);
         }
     }
 
@@ -202,72 +115,6 @@ impl Sim {
     /// The moment of a stream-ordered free has come.
     pub fn finish_free(&mut self, base: u64) {
         self.discard(base);
-    }
-
-    /// Gives idle blocks back down to `keep` reserved bytes; those whose last
-    /// use is still under way stay.
-    fn trim_pool(&mut self, handle: u64, keep: u64) {
-        let Some(pool) = self.pools.get_mut(&handle) else {
-            return;
-        };
-        let mut idle = std::mem::take(&mut pool.idle);
-        let mut reserved = pool.reserved;
-        let mut released = Vec::new();
-        for list in idle.values_mut() {
-            let mut i = 0;
-            while i < list.len() && reserved > keep {
-                let done = list[i]
-                    .order
-                    .iter()
-                    .all(|(id, count)| self.is_observed(*id, *count));
-                if done {
-                    let block = list.swap_remove(i);
-                    reserved -= block.allocation.held;
-                    released.push(block);
-                } else {
-                    i += 1;
-                }
-            }
-        }
-        idle.retain(|_, list| !list.is_empty());
-        if let Some(pool) = self.pools.get_mut(&handle) {
-            pool.idle = idle;
-            pool.reserved = reserved;
-            if pool.destroyed && reserved == 0 {
-                self.pools.remove(&handle);
-            }
-        }
-        for block in released {
-            self.allocations.insert(block.base, block.allocation);
-            self.discard(block.base);
-        }
-    }
-
-    /// After a synchronisation pools give back what is over their threshold.
-    pub fn release_unused(&mut self) {
-        let over = |(id, p): (&u64, &Pool)| {
-            (p.reserved > p.threshold.max(p.used)).then_some((*id, p.threshold))
-        };
-        let pools: Vec<(u64, u64)> = self.pools.iter().filter_map(over).collect();
-        for (pool, keep) in pools {
-            self.trim_pool(pool, keep);
-        }
-    }
-
-    /// Memory is short: the pools of a device give back all that is idle, and
-    /// wait for it.
-    pub fn trim_pools(&mut self, device: usize) {
-        let idle =
-            |(id, p): (&u64, &Pool)| (p.device == device && p.reserved > p.used).then_some(*id);
-        let pools: Vec<u64> = self.pools.iter().filter_map(idle).collect();
-        if pools.is_empty() {
-            return;
-        }
-        self.wait_for_device(device);
-        self.settle();
-        for pool in pools {
-            self.trim_pool(pool, 0);
-        }
     }
 }
 

@@ -36,6 +36,12 @@ impl Ranges {
         (offset, length)
     }
 
+    /// Is all of `[offset, offset + length)` free?
+    pub fn covers(&self, offset: u64, length: u64) -> bool {
+        let before = self.by_offset.range(..=offset).next_back();
+        before.is_some_and(|(start, size)| start + size >= offset + length)
+    }
+
     /// Takes `[offset, offset + length)` out of the free range that holds it.
     pub fn carve(&mut self, offset: u64, length: u64) {
         let Some((&start, &size)) = self.by_offset.range(..=offset).next_back() else {

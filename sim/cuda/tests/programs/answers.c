@@ -49,7 +49,7 @@ static void pointer_attributes(void) {
         int vmm = i == 1 || i == 2; IS(vmm ? 801 : 0, cuPointerSetAttribute(&on, 6, all[i])); P h; IS(vmm ? 0 : 1, cuMemRetainAllocationHandle(&h, all[i]));
     }
     TRUE(attribute(18, four + mid) == n / 4 && attribute(19, four + mid) == four + n / 2); TRUE(attribute(18, plain + mid) == n && attribute(19, one + mid) == one);
-    TRUE(attribute(18, ordered + mid) == 32 * MIB); TRUE(attribute(7, four) != attribute(7, four + mid) && attribute(7, one) == attribute(7, one + mid));
+    TRUE(attribute(18, ordered + mid) == 32 * MIB && attribute(19, ordered + mid) == ordered + 32 * MIB); TRUE(attribute(7, four) != attribute(7, four + mid) && attribute(7, one) == attribute(7, one + mid));
     P old = attribute(7, plain); OK(cuMemFree_v2(plain)); IS(1, cuPointerGetAttribute(&base, 2, plain)); plain = alloc(n); TRUE(attribute(7, plain) != old);
     int which[2] = {2, 11}; void *out[2] = {&type, &base}; OK(cuPointerGetAttributes(2, which, out, (P)&type)); TRUE(type == 0 && base == 0);
 }
