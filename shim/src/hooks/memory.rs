@@ -129,9 +129,11 @@ pub fn refusal(refusal: Refusal) -> Code {
 }
 
 /// How the driver aligns the base of an allocation, in bytes: programs register
-/// and export large ones and count on it.
+/// and export large ones and count on it. It gives a whole number of 2 MiB
+/// pages to whatever would leave less than 1 KiB of the last one, or is larger
+/// (docs/measurements/driver-h200.md).
 pub fn base_alignment(bytes: u64) -> u64 {
-    if bytes >= 2 * MIB { 2 * MIB } else { 512 }
+    if bytes >= 2 * MIB - 512 { 2 * MIB } else { 512 }
 }
 
 /// `cuMemFree_v2`, called through the table of a module.

@@ -6,13 +6,6 @@
 //! an explicit profile is replaced, and whoever lets go of torch's lock during
 //! `cudaMalloc` gets no cooperative reclaim.
 
-/// What torch's parser knows beyond the oldest release that is supported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dialect {
-    /// `large_segment_size_mb` is a key; elsewhere it ends the program.
-    pub large_segment_size: bool,
-}
-
 /// The setting that torch gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Merged {
@@ -22,8 +15,6 @@ pub enum Merged {
     Native {
         /// The whole setting.
         text: String,
-        /// Requests of at least this many bytes are never split by torch.
-        split: u64,
         /// What was done to the user's own entries.
         changed: Vec<String>,
     },
@@ -36,14 +27,14 @@ pub enum Merged {
     },
 }
 
-/// Torch takes 20 MiB segments and splits nothing larger.
+/// Torch's large segments are 20 MiB: it splits these and nothing larger. The
+/// key is as old as the oldest torch that is supported; smaller segments
+/// (`large_segment_size_mb`) were tried and hold more memory, for torch then
+/// counts every one of them as too large to share (docs/measurements/replay.md).
 const SPLIT_MB: u64 = 21;
-/// The least that torch accepts for both keys where it knows both: tensors
-/// between 1 and 10 MiB are pinned together in smaller segments.
-const SMALL_SEGMENT_MB: u64 = 11;
 
 /// Torch's native allocator, set up for cooperative reclaim.
-pub fn native(user: &str, dialect: Dialect) -> Merged {
+pub fn native(user: &str) -> Merged {
     let mut entries = split_entries(user);
     if value_of(&entries, "backend") == Some("cudaMallocAsync") {
         return Merged::Untouched("the user chose backend:cudaMallocAsync");
@@ -53,31 +44,18 @@ pub fn native(user: &str, dialect: Dialect) -> Merged {
         return Merged::Untouched("the user set release_lock_on_cudamalloc");
     }
     let changed = drop_expandable(&mut entries);
-    let own_split = value_of(&entries, "max_split_size_mb").map(str::parse::<u64>);
-    let own_segment = value_of(&entries, "large_segment_size_mb").map(str::parse::<u64>);
-    let (mut added, split) = match (own_split, own_segment) {
-        (Some(Ok(split)), _) => (vec![], split),
-        (None, Some(Ok(segment))) => (vec![("max_split_size_mb", segment)], segment),
-        (None, None) if dialect.large_segment_size => (
-            vec![
-                ("large_segment_size_mb", SMALL_SEGMENT_MB),
-                ("max_split_size_mb", SMALL_SEGMENT_MB),
-            ],
-            SMALL_SEGMENT_MB,
-        ),
-        (None, None) => (vec![("max_split_size_mb", SPLIT_MB)], SPLIT_MB),
-        (Some(Err(_)), _) | (_, Some(Err(_))) => {
-            return Merged::Untouched("a size in the user's own setting is not a number");
-        }
-    };
-    let Some(split) = split.checked_mul(1 << 20) else {
-        return Merged::Untouched("max_split_size_mb is beyond every memory");
-    };
     let mut text: Vec<String> = entries.iter().map(|e| (*e).to_owned()).collect();
-    text.extend(added.drain(..).map(|(key, mb)| format!("{key}:{mb}")));
+    if value_of(&entries, "max_split_size_mb").is_none() {
+        // Torch wants it to be at least the segment's size.
+        let segment = value_of(&entries, "large_segment_size_mb").map(str::parse::<u64>);
+        let Ok(segment) = segment.transpose() else {
+            return Merged::Untouched("a size in the user's own setting is not a number");
+        };
+        let split = segment.map_or(SPLIT_MB, |segment| SPLIT_MB.max(segment));
+        text.push(format!("max_split_size_mb:{split}"));
+    }
     Merged::Native {
         text: text.join(","),
-        split,
         changed,
     }
 }
@@ -146,53 +124,34 @@ fn is_true(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    const OLD: Dialect = Dialect {
-        large_segment_size: false,
-    };
-    const NEW: Dialect = Dialect {
-        large_segment_size: true,
-    };
-
-    fn native_text(user: &str, dialect: Dialect) -> (String, u64, usize) {
-        match native(user, dialect) {
-            Merged::Native {
-                text,
-                split,
-                changed,
-            } => (text, split >> 20, changed.len()),
+    fn native_text(user: &str) -> (String, usize) {
+        match native(user) {
+            Merged::Native { text, changed } => (text, changed.len()),
             other => panic!("{user}: {other:?}"),
         }
     }
 
     #[test]
-    fn native_adds_only_keys_that_this_torch_knows() {
-        assert_eq!(native_text("", OLD), ("max_split_size_mb:21".into(), 21, 0));
-        let both = "large_segment_size_mb:11,max_split_size_mb:11";
-        assert_eq!(native_text("", NEW), (both.into(), 11, 0));
-    }
-
-    #[test]
     fn the_users_entries_are_kept() {
+        assert_eq!(native_text(""), ("max_split_size_mb:21".into(), 0));
         let user = "roundup_power2_divisions:[256:1,512:2,>:4], garbage_collection_threshold:0.8";
-        let (text, ..) = native_text(user, OLD);
         assert_eq!(
-            text,
+            native_text(user).0,
             "roundup_power2_divisions:[256:1,512:2,>:4],garbage_collection_threshold:0.8,max_split_size_mb:21"
         );
         let own = "max_split_size_mb:128";
-        assert_eq!(native_text(own, NEW), (own.into(), 128, 0));
-        let (text, split, _) = native_text("large_segment_size_mb:30", NEW);
+        assert_eq!(native_text(own), (own.into(), 0));
         assert_eq!(
-            (text.as_str(), split),
-            ("large_segment_size_mb:30,max_split_size_mb:30", 30)
+            native_text("large_segment_size_mb:30").0,
+            "large_segment_size_mb:30,max_split_size_mb:30"
         );
     }
 
     #[test]
     fn expandable_segments_are_left_out_and_that_is_said() {
-        let (text, _, said) = native_text("expandable_segments:True", OLD);
+        let (text, said) = native_text("expandable_segments:True");
         assert_eq!((text.as_str(), said), ("max_split_size_mb:21", 1));
-        let (text, _, said) = native_text("expandable_segments:False", OLD);
+        let (text, said) = native_text("expandable_segments:False");
         assert_eq!(said, 0);
         assert!(text.starts_with("expandable_segments:False,"));
     }
@@ -202,10 +161,9 @@ mod tests {
         for user in [
             "backend:cudaMallocAsync",
             "release_lock_on_cudamalloc:True",
-            "max_split_size_mb:lots",
-            "max_split_size_mb:18446744073709551615",
+            "large_segment_size_mb:lots",
         ] {
-            assert!(matches!(native(user, NEW), Merged::Untouched(_)), "{user}");
+            assert!(matches!(native(user), Merged::Untouched(_)), "{user}");
         }
     }
 

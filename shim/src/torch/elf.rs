@@ -1,21 +1,12 @@
-//! Symbols of a shared library, read from its file on disk: the full table
-//! (`.symtab`), which the loader does not map, and the dynamic one. Reads
-//! only; a file that is not a 64-bit little-endian ELF file with the table
-//! asked for is an error, never a guess.
+//! Symbols of a shared library, local ones too, read from its file on disk: the
+//! loader does not map that table (`.symtab`). Reads only; a file that is not a
+//! 64-bit little-endian ELF file with the table, as a stripped one, is an
+//! error, never a guess.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-/// Which table to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Table {
-    /// `.symtab`: every symbol, also local ones. Stripped files lack it.
-    Full,
-    /// `.dynsym`: what the library imports and exports.
-    Dynamic,
-}
 
 /// One defined symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +26,13 @@ pub struct Symbols {
 }
 
 const SYMTAB: u32 = 2;
-const DYNSYM: u32 = 11;
 const ENTRY: usize = 24;
 /// No table of a library that is looked at here comes near this, in bytes.
 const LARGEST_TABLE: u64 = 256 << 20;
 
 impl Symbols {
-    /// Reads one table of a library.
-    pub fn read(library: &Path, table: Table) -> Result<Self> {
+    /// Reads the full table of a library.
+    pub fn read(library: &Path) -> Result<Self> {
         let file = File::open(library)?;
         let mut header = [0u8; 64];
         file.read_exact_at(&mut header, 0)?;
@@ -59,13 +49,9 @@ impl Symbols {
             let start = (i * section_entry) as usize;
             sections.get(start..start + 64)
         };
-        let wanted = match table {
-            Table::Full => SYMTAB,
-            Table::Dynamic => DYNSYM,
-        };
         let symbols = (0..section_count)
             .filter_map(section)
-            .find(|s| u32_at(s, 4) == wanted)
+            .find(|s| u32_at(s, 4) == SYMTAB)
             .ok_or_else(|| bad("no such symbol table"))?;
         if u64_at(symbols, 0x38) != ENTRY as u64 {
             return Err(bad("symbol entries of an unknown size"));
@@ -145,23 +131,20 @@ mod tests {
     use crate::torch::fixture::Fixture;
 
     #[test]
-    fn local_symbols_are_in_the_full_table_only() {
+    fn local_symbols_are_read_too() {
         let library = Fixture::build("elf", "");
-        let full = Symbols::read(library.path(), Table::Full).unwrap();
-        let dynamic = Symbols::read(library.path(), Table::Dynamic).unwrap();
+        let full = Symbols::read(library.path()).unwrap();
         let vtable = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
         assert!(full.only(vtable).is_some_and(|s| s.size >= 6 * 8));
-        assert!(dynamic.only(vtable).is_none());
         let object = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
-        assert_eq!(full.only(object), dynamic.only(object));
+        assert!(full.only(object).is_some());
         assert!(full.only("no_such_symbol").is_none());
     }
 
     #[test]
-    fn a_stripped_library_has_no_full_table() {
+    fn a_stripped_library_is_an_error() {
         let library = Fixture::build("stripped", "-s");
-        assert!(Symbols::read(library.path(), Table::Full).is_err());
-        assert!(Symbols::read(library.path(), Table::Dynamic).is_ok());
+        assert!(Symbols::read(library.path()).is_err());
     }
 
     #[test]
@@ -171,12 +154,12 @@ mod tests {
         let cut = library.path().with_extension("cut");
         for length in [0, 3, 63, 64, 65, whole.len() / 2, whole.len() - 65] {
             std::fs::write(&cut, &whole[..length]).unwrap();
-            assert!(Symbols::read(&cut, Table::Full).is_err(), "{length}");
+            assert!(Symbols::read(&cut).is_err(), "{length}");
         }
         let mut wrong = whole.clone();
         wrong[0x3c] = 0xff;
         wrong[0x3d] = 0xff;
         std::fs::write(&cut, &wrong).unwrap();
-        assert!(Symbols::read(&cut, Table::Full).is_err());
+        assert!(Symbols::read(&cut).is_err());
     }
 }

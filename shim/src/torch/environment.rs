@@ -8,13 +8,12 @@
 //! The environment itself is never changed, and no other caller sees this.
 
 use std::ffi::{CStr, CString, c_char};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use memcuda_core::config::{Config, Policy, Torch};
 
-use super::conf::{self, Dialect, Merged};
-use super::elf::{Symbols, Table};
+use super::conf::{self, Merged};
 use super::library::{self, Library};
 use super::{notice, watched_layout};
 use crate::{environment, modules, resolve};
@@ -40,8 +39,8 @@ const DRIVER_CALLS: [&CStr; 9] = [
     c"cuStreamIsCapturing",
 ];
 
-/// From this many bytes on a request may fail softly; 0: none may.
-static SPLIT: AtomicU64 = AtomicU64::new(0);
+/// Was torch told not to split its large segments?
+static COOPERATES: AtomicBool = AtomicBool::new(false);
 static CACHING_OFF: AtomicBool = AtomicBool::new(false);
 static PLAN: OnceLock<Plan> = OnceLock::new();
 
@@ -51,17 +50,14 @@ pub enum Plan {
     /// Torch's settings stay as they are, with the reason.
     Keep(&'static str),
     /// Torch's native allocator with cooperative reclaim.
-    Native(Dialect),
+    Native,
     /// `backend:cudaMallocAsync`.
     Async,
 }
 
-/// From how many bytes on torch may be asked to give memory back.
-pub fn split() -> Option<u64> {
-    match SPLIT.load(Ordering::Relaxed) {
-        0 => None,
-        split => Some(split),
-    }
+/// Does torch have the setting with which it gives segments back one by one?
+pub fn cooperates() -> bool {
+    COOPERATES.load(Ordering::Relaxed)
 }
 
 /// Was torch told not to cache?
@@ -136,7 +132,7 @@ fn decide(allocator: &Library) -> Plan {
         return Plan::Keep("PYTORCH_NO_CUDA_MEMORY_CACHING is set");
     }
     match watched_layout(allocator) {
-        Ok(_) => Plan::Native(dialect(allocator)),
+        Ok(_) => Plan::Native,
         Err(reason) => {
             if config.torch == Torch::Native {
                 notice::warn(format!(
@@ -157,22 +153,6 @@ fn driver_has_the_calls() -> bool {
         && DRIVER_CALLS
             .iter()
             .all(|name| !resolve::symbol(driver, name).is_null())
-}
-
-/// Asks the libraries that will parse the setting which keys they know: an
-/// unknown one ends the program.
-fn dialect(allocator: &Library) -> Dialect {
-    let knows = |library: &Library| {
-        Symbols::read(&library.path, Table::Dynamic).is_ok_and(|symbols| {
-            symbols
-                .iter()
-                .any(|s| s.name.contains("21parseLargeSegmentSize"))
-        })
-    };
-    let common = library::named("libc10.so");
-    Dialect {
-        large_segment_size: knows(allocator) || common.as_ref().is_some_and(knows),
-    }
 }
 
 /// Is a later variable set that this torch would read?
@@ -208,7 +188,7 @@ fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
     let name = name.to_string_lossy();
     let merged = match plan {
         Plan::Keep(_) => return None,
-        Plan::Native(dialect) => conf::native(own, dialect),
+        Plan::Native => conf::native(own),
         Plan::Async => conf::stream_ordered(own),
     };
     let (text, changed) = match merged {
@@ -216,12 +196,8 @@ fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
             notice::info(format!("torch keeps {name}={own}: {reason}"));
             return None;
         }
-        Merged::Native {
-            text,
-            split,
-            changed,
-        } => {
-            SPLIT.store(split, Ordering::Relaxed);
+        Merged::Native { text, changed } => {
+            COOPERATES.store(true, Ordering::Relaxed);
             (text, changed)
         }
         Merged::Async { text, changed } => (text, changed),

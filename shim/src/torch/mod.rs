@@ -89,39 +89,28 @@ pub fn on_free(bytes: u64) {
     reclaim::freed(bytes);
 }
 
-/// Serves a request of torch in the order of its stream: from what is idle,
-/// else by asking torch for what it holds idle (out-of-memory, answered once),
-/// else by growing.
+/// Serves a request of torch in the order of its stream: first by asking torch
+/// for what it holds idle (out-of-memory, answered once), then from the pool.
 pub fn alloc<D: Driver + Clone>(
     pool: &Pool<D>,
     request: Request,
     call: &TorchCall,
 ) -> Result<Address, Refusal> {
+    let device = device_of(call);
+    if may_fail_softly(call, request.bytes) && reclaim::ask_back(device, request.bytes) {
+        return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
+    }
     let thread = match call.stream {
         Stream::PER_THREAD => threads::number(),
         _ => 0,
     };
-    let mut request = Request {
+    let result = pool.alloc(&Request {
         order: Order::Stream(StreamKey::new(request.context, call.stream, thread)),
         graph: request.graph || call.scope_open,
-        growth: false,
         ..request
-    };
-    let device = device_of(call);
-    let before = pool.physical();
-    let mut result = pool.alloc(&request);
-    if matches!(result, Err(Refusal::WouldGrow)) {
-        if may_fail_softly(call, request.bytes)
-            && reclaim::ask_back(device, request.bytes, pool.idle())
-        {
-            return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
-        }
-        request.growth = true;
-        result = pool.alloc(&request);
-    }
+    });
     if result.is_ok() {
-        let held = pool.physical();
-        reclaim::served(device, held.saturating_sub(before), Some(held));
+        reclaim::served(device);
     }
     result
 }
@@ -137,19 +126,19 @@ pub fn plain_alloc(
     bytes: u64,
     real: impl FnOnce() -> Code,
 ) -> Code {
-    if environment::split().is_none() {
+    if !environment::cooperates() {
         return real();
     }
     let Some(mut call) = identify(tag, thunk, device.unwrap_or(0), bytes) else {
         return real();
     };
     call.scope_open |= device.is_none() && scopes::any_may_be_open();
-    if may_fail_softly(&call, bytes) && reclaim::ask_back(device_of(&call), bytes, 0) {
+    if may_fail_softly(&call, bytes) && reclaim::ask_back(device_of(&call), bytes) {
         return Code::OUT_OF_MEMORY;
     }
     let code = real();
     if code == Code::SUCCESS {
-        reclaim::served(device_of(&call), bytes, None);
+        reclaim::served(device_of(&call));
     }
     code
 }
@@ -167,8 +156,10 @@ fn device_of(call: &TorchCall) -> &'static reclaim::Device {
     &RECLAIM[call.device as usize % DEVICES]
 }
 
+/// Segments of this size are torch's small ones: no rung of its ladder but the
+/// last would bring anything for them.
+const SMALL_SEGMENT: u64 = 2 << 20;
+
 fn may_fail_softly(call: &TorchCall, bytes: u64) -> bool {
-    environment::split().is_some_and(|split| bytes >= split)
-        && !call.scope_open
-        && !scopes::given_up()
+    bytes > SMALL_SEGMENT && environment::cooperates() && !call.scope_open && !scopes::given_up()
 }

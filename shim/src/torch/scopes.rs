@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use super::elf::{Symbols, Table};
+use super::elf::Symbols;
 use super::library::Library;
 
 const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator";
@@ -102,7 +102,7 @@ pub struct Layout {
 
 /// Compares a loaded `libc10_cuda.so` with its own symbol table.
 pub fn verify(library: &Library) -> Result<Layout, &'static str> {
-    let symbols = Symbols::read(&library.path, Table::Full)
+    let symbols = Symbols::read(&library.path)
         .map_err(|_| "the library's symbol table cannot be read")?;
     let at = |value: u64| library.base + value as usize;
     let vtable = symbols.only(VTABLE).ok_or("no native allocator in it")?;
