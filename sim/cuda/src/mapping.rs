@@ -19,6 +19,16 @@ pub struct Mapping {
     pub handle: u64,
     /// `CUmemAccess_flags` of each device.
     pub access: [u8; MAX_DEVICES],
+    /// The host sees the bytes at this address.
+    seen: bool,
+}
+
+/// How many mappings the host may see at once: each can cost the kernel two
+/// areas, and the program needs some for itself.
+pub fn most_views() -> usize {
+    let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    let limit = limit.ok().and_then(|text| text.trim().parse().ok());
+    limit.unwrap_or(65_530usize) / 2 - limit.unwrap_or(65_530) / 16
 }
 
 impl Sim {
@@ -49,33 +59,47 @@ impl Sim {
         }
     }
 
-    /// Makes the host's view of a mapping follow its access.
-    fn apply_access(&self, base: u64) -> Answer {
+    /// Makes the host's view of a mapping follow its access. The kernel grants
+    /// a process only so many mappings; beyond them the host cannot look into
+    /// our own memory, as on a GPU, but work still can (see `work`).
+    fn apply_access(&mut self, base: u64) -> Answer {
         let mapping = &self.mappings[&base];
         let physical = &self.handles[&mapping.handle];
         let most = mapping.access.iter().copied().max().unwrap_or(0);
+        if most == 0 {
+            self.close_view(base);
+            return Ok(());
+        }
+        if !mapping.seen && self.views >= self.most_views && physical.import.is_none() {
+            return Ok(());
+        }
+        let fd = match &physical.import {
+            Some(file) => file.as_raw_fd(),
+            None => self.devices[physical.device].arena.fd(),
+        };
+        let write = match u32::from(most) {
+            ACCESS_READ_WRITE => libc::PROT_WRITE,
+            _ => 0,
+        };
+        let protection = libc::PROT_READ | write;
         // SAFETY: the range is a mapping inside one of our reservations.
-        unsafe {
-            if most == 0 {
-                unmap_file(base, mapping.bytes);
-                return Ok(());
-            }
-            let fd = match &physical.import {
-                Some(file) => file.as_raw_fd(),
-                None => self.devices[physical.device].arena.fd(),
-            };
-            let write = if u32::from(most) == ACCESS_READ_WRITE {
-                libc::PROT_WRITE
-            } else {
-                0
-            };
-            map_file(
-                base,
-                mapping.bytes,
-                fd,
-                physical.offset,
-                libc::PROT_READ | write,
-            )
+        unsafe { map_file(base, mapping.bytes, fd, physical.offset, protection)? };
+        if let Some(mapping) = self.mappings.get_mut(&base) {
+            self.views += usize::from(!mapping.seen);
+            mapping.seen = true;
+        }
+        Ok(())
+    }
+
+    /// Turns the host's view of a mapping back into reserved address space.
+    fn close_view(&mut self, base: u64) {
+        if let Some(mapping) = self.mappings.get_mut(&base)
+            && mapping.seen
+        {
+            mapping.seen = false;
+            self.views -= 1;
+            // SAFETY: the range is a mapping inside one of our reservations.
+            unsafe { unmap_file(base, mapping.bytes) };
         }
     }
 
@@ -162,7 +186,7 @@ api! { plain EXPORTS |sim|
             return Err(Code::INVALID_VALUE);
         }
         sim.clock.charge(cost::map(bytes));
-        sim.mappings.insert(base, Mapping { bytes, handle, access: [0; MAX_DEVICES] });
+        sim.mappings.insert(base, Mapping { bytes, handle, access: [0; MAX_DEVICES], seen: false });
         if let Some(physical) = sim.handles.get_mut(&handle) {
             physical.mappings += 1;
         }
@@ -216,9 +240,8 @@ api! { plain EXPORTS |sim|
             let piece = sim.piece_at(at);
             sim.check_unused(&piece, None, true, "unmaps");
             sim.clock.charge(cost::unmap(piece.bytes));
+            sim.close_view(at);
             let Some(mapping) = sim.mappings.remove(&at) else { continue };
-            // SAFETY: the range was a mapping inside one of our reservations.
-            unsafe { unmap_file(at, mapping.bytes) };
             if let Some(physical) = sim.handles.get_mut(&mapping.handle) {
                 physical.mappings -= 1;
             }

@@ -19,7 +19,7 @@ use crate::fault::Faults;
 use crate::graph::Graph;
 use crate::handle::Physical;
 use crate::ipc::Opened;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, most_views};
 use crate::memory::Allocation;
 use crate::settings::Settings;
 use crate::shared::Ledger;
@@ -44,6 +44,9 @@ pub struct Sim {
     /// Address space from `cuMemAddressReserve`: base to bytes.
     pub reservations: BTreeMap<u64, u64>,
     pub mappings: BTreeMap<u64, Mapping>,
+    /// Mappings that the host sees, and how many it may.
+    pub views: usize,
+    pub most_views: usize,
     pub handles: HashMap<u64, Physical>,
     /// Everything but virtual memory management: base to allocation.
     pub allocations: BTreeMap<u64, Allocation>,
@@ -90,6 +93,8 @@ impl Sim {
             pools: BTreeMap::new(),
             reservations: BTreeMap::new(),
             mappings: BTreeMap::new(),
+            views: 0,
+            most_views: most_views(),
             handles: HashMap::new(),
             allocations: BTreeMap::new(),
             opened: BTreeMap::new(),

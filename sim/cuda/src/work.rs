@@ -1,7 +1,10 @@
 //! Carries out queued work when the clock has passed its end, in the order of
 //! the ends: bytes really move, so wrongly ordered reuse really corrupts.
 
+use std::slice::from_raw_parts_mut;
+
 use crate::abi::Code;
+use crate::memory::holding;
 use crate::state::Sim;
 use crate::stream::Effect;
 
@@ -33,14 +36,9 @@ impl Sim {
                     self.fill(at + row * pitch, pattern, element, width);
                 }
             }
-            Effect::Copy { to, from, bytes } => {
-                // SAFETY: the ranges were checked when the work was queued, and
-                // memory under unfinished work cannot be unmapped.
-                unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
-            }
+            Effect::Copy { to, from, bytes } => self.copy_bytes(to, from, bytes),
             Effect::Staged { to, bytes } => {
-                // SAFETY: as above; the source is our own.
-                unsafe { std::ptr::copy(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+                self.copy_bytes(to, bytes.as_ptr() as u64, bytes.len() as u64);
             }
             Effect::Host(function, data) => self.callbacks.push((function, data)),
             Effect::Free(base) => self.finish_free(base),
@@ -48,21 +46,52 @@ impl Sim {
         }
     }
 
-    fn fill(&self, at: u64, pattern: u32, element: u64, count: u64) {
-        let bytes = count * element;
+    /// Where this process reads and writes an address, and how many bytes on.
+    /// Mapped handles are reached in their arena, which does not depend on how
+    /// many mappings the kernel still grants.
+    fn reach(&self, at: u64) -> (u64, u64) {
+        let found = holding(&self.mappings, at, |m| m.bytes);
+        let Some((base, mapping)) = found else {
+            return (at, u64::MAX);
+        };
+        let rest = base + mapping.bytes - at;
+        let handle = &self.handles[&mapping.handle];
+        match self.devices.get(handle.object as usize) {
+            Some(device) => (device.arena.base + handle.offset + (at - base), rest),
+            None => (at, rest),
+        }
+    }
+
+    fn copy_bytes(&self, mut to: u64, mut from: u64, mut bytes: u64) {
+        while bytes > 0 {
+            let ((into, room), (source, left)) = (self.reach(to), self.reach(from));
+            let part = bytes.min(room).min(left);
+            // SAFETY: the ranges were checked when the work was queued, and
+            // memory under unfinished work cannot be unmapped.
+            unsafe { std::ptr::copy(source as *const u8, into as *mut u8, part as usize) };
+            (to, from, bytes) = (to + part, from + part, bytes - part);
+        }
+    }
+
+    fn fill(&self, mut at: u64, pattern: u32, element: u64, count: u64) {
+        let mut bytes = count * element;
         if pattern == 0 && bytes >= 1 << 20 && self.clear_pages(at, bytes) {
             return;
         }
-        // SAFETY: as for a copy; elements are aligned because the call refused
-        // others.
-        unsafe {
-            match element {
-                1 => std::slice::from_raw_parts_mut(at as *mut u8, count as usize)
-                    .fill(pattern as u8),
-                2 => std::slice::from_raw_parts_mut(at as *mut u16, count as usize)
-                    .fill(pattern as u16),
-                _ => std::slice::from_raw_parts_mut(at as *mut u32, count as usize).fill(pattern),
+        while bytes > 0 {
+            let (into, room) = self.reach(at);
+            let part = bytes.min(room);
+            let count = (part / element) as usize;
+            // SAFETY: as for a copy; elements are aligned because the call
+            // refused others, and do not cross mappings.
+            unsafe {
+                match element {
+                    1 => from_raw_parts_mut(into as *mut u8, count).fill(pattern as u8),
+                    2 => from_raw_parts_mut(into as *mut u16, count).fill(pattern as u16),
+                    _ => from_raw_parts_mut(into as *mut u32, count).fill(pattern),
+                }
             }
+            (at, bytes) = (at + part, bytes - part);
         }
     }
 

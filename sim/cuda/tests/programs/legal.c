@@ -129,7 +129,15 @@ static void many_threads(void) {
 }
 static void claim_behind_legacy_stream(void) { start(); S b; OK(cuStreamCreate(&b, 0)); P p = alloc(4096); writes(LEGACY, p, 64); OK(cuSimClaim(p, 4096, b)); }
 
+static void more_mappings_than_the_kernel_grants(void) {
+    /* Every other granule stays unmapped, so that neighbours cannot be joined. */
+    start(); enum { COUNT = 70000 }; P h = handle(PIECE), at = reserve((size_t)COUNT * 2 * PIECE); unsigned got; P last = at + (P)(COUNT - 1) * 2 * PIECE;
+    for (P i = 0; i < COUNT; i++) map(at + i * 2 * PIECE, PIECE, h);
+    OK(cuMemsetD32Async(last + 64, 77, 4, LEGACY)); OK(cuCtxSynchronize()); OK(cuMemcpyDtoH_v2(&got, at + 72, 4)); TRUE(got == 77); OK(cuMemcpyDtoH_v2(&got, last + 76, 4)); TRUE(got == 77);
+}
+
 static const Case cases[] = {
+    CASE(more_mappings_than_the_kernel_grants),
     CASE(many_threads), CASE(claim_behind_legacy_stream),
     CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
