@@ -66,8 +66,7 @@ impl<D: Driver> Pool<D> {
                     let State {
                         chunks, streams, ..
                     } = &mut *state;
-                    let chunk = chunks[id as usize].as_mut().expect("held");
-                    chunk.give(start, bytes, held.last, streams);
+                    chunks.give(id, start, bytes, held.last, streams);
                 }
                 return (state, Err(code));
             }
@@ -90,8 +89,7 @@ impl<D: Driver> Pool<D> {
             let used = left.min(bytes);
             left -= used;
             if used > 0 {
-                let chunk = state.chunks[id as usize].as_mut().expect("just added");
-                chunk.take(0, used, |_| ());
+                state.chunks.take(id, 0, used);
             }
             pieces.push((id, bytes));
         }
@@ -133,9 +131,7 @@ impl<D: Driver> Pool<D> {
         }
         let mut uses = Vec::new();
         for &(id, start, bytes) in &parts {
-            let spans = state.chunk(id).spans.iter();
-            let below = spans.filter(|span| span.start < start + bytes && span.end() > start);
-            uses.extend(below.map(|span| span.last));
+            uses.extend(state.chunk(id).uses(start, bytes));
         }
         // The new stitch is an address that nothing was used through.
         state.order(&self.driver, need.stream, &uses, Use::MIXED - 1)?;
@@ -146,8 +142,7 @@ impl<D: Driver> Pool<D> {
             _ => Use::DONE,
         };
         for &(id, start, bytes) in &parts {
-            let chunk = state.chunks[id as usize].as_mut().expect("planned");
-            chunk.take(start, bytes, |_| ());
+            state.chunks.take(id, start, bytes);
         }
         Ok(Held { parts, last })
     }

@@ -67,18 +67,14 @@ impl Chunk {
         self.free == self.bytes
     }
 
-    /// Takes an interval that is wholly free and hands over the last use of
-    /// each part of it.
-    pub fn take(&mut self, start: u64, bytes: u64, mut seen: impl FnMut(Use)) {
+    /// Takes an interval that is wholly free.
+    pub fn take(&mut self, start: u64, bytes: u64) {
         let end = start + bytes;
         let first = self.spans.partition_point(|span| span.end() <= start);
         let behind = self.spans.partition_point(|span| span.start < end);
         debug_assert!(self.covers(first, behind, start, end));
         let head = self.spans[first];
         let tail = self.spans[behind - 1];
-        for span in &self.spans[first..behind] {
-            seen(span.last);
-        }
         let left = (head.start < start).then(|| Span {
             bytes: start - head.start,
             ..head
@@ -91,6 +87,16 @@ impl Chunk {
         self.spans
             .splice(first..behind, left.into_iter().chain(right));
         self.free -= bytes;
+    }
+
+    /// The last uses below an interval.
+    pub fn uses(&self, start: u64, bytes: u64) -> impl Iterator<Item = Use> + '_ {
+        let end = start + bytes;
+        let first = self.spans.partition_point(|span| span.end() <= start);
+        let below = self.spans[first..].iter();
+        below
+            .take_while(move |span| span.start < end)
+            .map(|span| span.last)
     }
 
     /// Gives an interval back; neighbours with the same kind of last use
@@ -191,7 +197,7 @@ mod tests {
     fn taking_splits_and_giving_merges() {
         let streams = Streams::default();
         let mut chunk = Chunk::new(Handle(1), 4096);
-        chunk.take(1024, 1024, |_| ());
+        chunk.take(1024, 1024);
         assert_eq!((chunk.free, chunk.spans.len()), (3072, 2));
         assert_eq!(chunk.free_head(|_| true), 1024);
         assert_eq!(chunk.free_tail(|_| true), 2048);
@@ -201,18 +207,18 @@ mod tests {
     }
 
     #[test]
-    fn a_take_reports_every_use_below_it() {
+    fn every_use_below_an_interval_is_told() {
         let mut streams = Streams::default();
         streams.id(StreamKey::new(Context(1), Stream(9), 0));
         let mut chunk = Chunk::new(Handle(1), 4096);
-        chunk.take(0, 4096, |_| ());
+        chunk.take(0, 4096);
         chunk.give(0, 2048, Use::DONE, &streams);
         chunk.spans[0].last = used(0, 7);
         chunk.give(2048, 2048, Use::DONE, &streams);
         assert_eq!(chunk.spans.len(), 2, "different users stay apart");
-        let mut seen = Vec::new();
-        chunk.take(1024, 2048, |last| seen.push(last));
-        assert_eq!(seen, [used(0, 7), Use::DONE]);
+        let below: Vec<_> = chunk.uses(1024, 2048).collect();
+        assert_eq!(below, [used(0, 7), Use::DONE]);
+        chunk.take(1024, 2048);
         assert_eq!(chunk.free, 2048);
     }
 }

@@ -14,6 +14,7 @@ mod arena;
 mod build;
 mod captures;
 mod chunk;
+mod chunks;
 mod debug;
 mod hash;
 mod plan;
@@ -27,7 +28,7 @@ mod streams;
 mod trim;
 
 pub use captures::{Beginning, CAPTURES, Captures};
-pub use request::{BlockInfo, NotOurs, Order, Refusal, Release, Request, StreamKey};
+pub use request::{BlockInfo, Effort, NotOurs, Order, Refusal, Release, Request, StreamKey};
 pub use stats::Stats;
 
 use crate::config::{Debug, Policy};
@@ -98,8 +99,8 @@ impl<D: Driver> Pool<D> {
         &self.driver
     }
 
-    /// Allocates. Fails with [`Refusal::WouldGrow`] where growth is needed and
-    /// forbidden, with `OUT_OF_MEMORY` after all idle memory was considered
+    /// Allocates. Fails with [`Refusal::NoWindow`] where only an existing
+    /// window may be lent and there is none, with `OUT_OF_MEMORY` after all idle memory was considered
     /// and growth failed, with the sticky error of a broken context, and with
     /// `INVALID_VALUE` for 0 bytes.
     pub fn alloc(&self, request: &Request) -> std::result::Result<Address, Refusal> {
@@ -332,7 +333,7 @@ impl<D: Driver> Pool<D> {
         if !small {
             state.reap_slabs(0);
         }
-        let (mut state, found) = self.find_window(state, need, request.growth, ready_only);
+        let (mut state, found) = self.find_window(state, need, request.effort, ready_only);
         let window = match found {
             Ok(window) => window,
             Err(refused) => return (state, Err(refused)),
@@ -359,7 +360,7 @@ impl<D: Driver> Pool<D> {
         &'a self,
         mut state: StateGuard<'a>,
         need: Need,
-        growth: bool,
+        effort: Effort,
         ready_only: bool,
     ) -> (StateGuard<'a>, std::result::Result<state::Window, Refusal>) {
         let direct = self.settings.policy == Policy::Direct;
@@ -382,13 +383,13 @@ impl<D: Driver> Pool<D> {
                 return (state, Ok(window));
             }
             let plan = state.plan(need, usable, self.settings.chunk);
-            if plan.growth() == 0 {
+            if plan.growth() == 0 && effort == Effort::Growth {
                 let (state, built) = self.build(state, &plan, need);
                 return (state, built.map_err(Refusal::from));
             }
         }
-        if !growth {
-            return (state, Err(Refusal::WouldGrow));
+        if effort == Effort::Window {
+            return (state, Err(Refusal::NoWindow));
         }
         let plan = match passes.last() {
             Some(&usable) => state.plan(need, usable, self.settings.chunk),

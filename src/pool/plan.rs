@@ -45,15 +45,14 @@ impl State {
     pub fn plan(&self, need: Need, usable: Usable, chunk: Option<u64>) -> Plan {
         let mut plan = Plan::default();
         let mut free: Vec<(u64, ChunkId)> = Vec::new();
-        for (id, chunk) in self.chunks.iter().enumerate() {
-            if let Some(chunk) = chunk
-                && chunk.is_free()
+        for (id, chunk) in self.chunks.iter() {
+            if chunk.is_free()
                 && chunk
                     .spans
                     .iter()
                     .all(|span| self.is_usable(span.last, usable))
             {
-                free.push((chunk.bytes, id as ChunkId));
+                free.push((chunk.bytes, id));
             }
         }
         let mut missing = need.bytes;
@@ -134,11 +133,8 @@ impl State {
     }
 
     fn in_use(&self) -> impl Iterator<Item = (ChunkId, &super::chunk::Chunk)> {
-        let chunks = self.chunks.iter().enumerate();
-        chunks.filter_map(|(id, chunk)| {
-            let chunk = chunk.as_ref()?;
-            (chunk.free > 0 && !chunk.is_free()).then_some((id as ChunkId, chunk))
-        })
+        let chunks = self.chunks.iter();
+        chunks.filter(|(_, chunk)| chunk.free > 0 && !chunk.is_free())
     }
 
     /// Handles for a shortfall. Large ones cost fewer mappings and copy at

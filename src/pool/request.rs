@@ -46,6 +46,15 @@ pub enum Order {
     Unknown,
 }
 
+/// How far the pool may go for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// Only a window that is there: no driver call but event operations.
+    Window,
+    /// Stitch what is idle and take new memory from the driver.
+    Growth,
+}
+
 /// One allocation asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
@@ -57,8 +66,8 @@ pub struct Request {
     pub order: Order,
     /// The context current on the calling thread.
     pub context: Context,
-    /// May the pool take new memory from the driver?
-    pub growth: bool,
+    /// What may be done to serve it.
+    pub effort: Effort,
     /// May a graph replay on it? Then it is lent again only after a
     /// completion of its whole context.
     pub graph: bool,
@@ -67,8 +76,8 @@ pub struct Request {
 /// Why an allocation was not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Only growth would serve it, and the request forbids growth.
-    WouldGrow,
+    /// No window that exists serves it, and the request forbids more.
+    NoWindow,
     /// The driver's code.
     Driver(Code),
 }

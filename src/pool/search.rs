@@ -111,11 +111,10 @@ impl State {
             // The free range that is being followed.
             let (mut from, mut to) = (0, 0);
             for piece in &stitch.pieces {
-                let chunk = self.chunk(piece.chunk);
-                if chunk.free == 0 {
+                if self.chunks.free(piece.chunk) == 0 {
                     continue;
                 }
-                for span in &chunk.spans {
+                for span in &self.chunk(piece.chunk).spans {
                     if !self.is_usable(span.last, usable) {
                         continue;
                     }

@@ -4,6 +4,7 @@
 
 use super::arena::Arena;
 use super::chunk::{Chunk, ChunkId, StitchId};
+use super::chunks::Chunks;
 use super::hash::FastMap;
 use super::request::{BlockInfo, NotOurs, Order, Release, Request};
 use super::slab::{self, Slabs, Small};
@@ -73,8 +74,8 @@ pub struct Need {
 /// Everything behind the state lock.
 #[derive(Default)]
 pub struct State {
-    /// Physical handles; a gap is a handle that was given back.
-    pub chunks: Vec<Option<Chunk>>,
+    /// Physical handles.
+    pub chunks: Chunks,
     /// Address ranges; a gap is a range that was given back.
     pub stitches: Vec<Option<Stitch>>,
     /// Windows that somebody has, by address.
@@ -172,7 +173,8 @@ impl State {
             return;
         }
         self.warm_windows = 0;
-        for (_, windows) in std::mem::take(&mut self.warm) {
+        let mut warm = std::mem::take(&mut self.warm);
+        for (_, windows) in warm.drain() {
             for (at, last) in windows {
                 let block = self.blocks.remove(&at).expect("a warm window is a block");
                 self.give(block.window, last);
@@ -183,6 +185,8 @@ impl State {
                 hints.push(block.window);
             }
         }
+        // Goes back empty, with its room.
+        self.warm = warm;
         if self.hints.len() > HINT_SIZES {
             self.hints.clear();
         }
@@ -259,11 +263,7 @@ impl State {
         let stitch = self.stitch(window.stitch);
         let mut uses = Vec::new();
         for part in stitch.parts(window.offset, window.bytes) {
-            let end = part.start + part.bytes;
-            let spans = &self.chunk(part.chunk).spans;
-            let first = spans.partition_point(|span| span.end() <= part.start);
-            let below = spans[first..].iter().take_while(|span| span.start < end);
-            uses.extend(below.map(|span| span.last));
+            uses.extend(self.chunk(part.chunk).uses(part.start, part.bytes));
         }
         uses
     }
@@ -273,8 +273,7 @@ impl State {
         let (stitches, chunks) = (&self.stitches, &mut self.chunks);
         let stitch = stitches[window.stitch as usize].as_ref().expect("a stitch");
         for part in stitch.parts(window.offset, window.bytes) {
-            let chunk = chunks[part.chunk as usize].as_mut().expect("a chunk");
-            chunk.take(part.start, part.bytes, |_| ());
+            chunks.take(part.chunk, part.start, part.bytes);
         }
     }
 
@@ -348,7 +347,7 @@ impl State {
 
     /// A chunk that exists.
     pub fn chunk(&self, id: ChunkId) -> &Chunk {
-        self.chunks[id as usize].as_ref().expect("a chunk")
+        self.chunks.get(id)
     }
 
     /// A stitch that exists.
@@ -361,8 +360,7 @@ impl State {
         let id = self.stitches.iter().position(Option::is_none);
         let id = id.unwrap_or(self.stitches.len());
         for piece in &stitch.pieces {
-            let chunk = self.chunks[piece.chunk as usize].as_mut();
-            chunk.expect("a chunk").shown_in.push(id as StitchId);
+            self.chunks.show(piece.chunk, id as StitchId);
         }
         self.mappings += stitch.pieces.len();
         if id == self.stitches.len() {
@@ -381,16 +379,7 @@ impl State {
             .peak_physical_bytes
             .max(self.stats.physical_bytes);
         self.stats.chunks += 1;
-        match self.chunks.iter().position(Option::is_none) {
-            Some(gap) => {
-                self.chunks[gap] = Some(chunk);
-                gap as ChunkId
-            }
-            None => {
-                self.chunks.push(Some(chunk));
-                (self.chunks.len() - 1) as ChunkId
-            }
-        }
+        self.chunks.add(chunk)
     }
 
     /// Makes the bytes below a window free.
@@ -404,8 +393,7 @@ impl State {
         let stitch = stitches[window.stitch as usize].as_mut().expect("a stitch");
         stitch.blocks -= 1;
         for part in stitch.parts(window.offset, window.bytes) {
-            let chunk = chunks[part.chunk as usize].as_mut().expect("a chunk");
-            chunk.give(part.start, part.bytes, last, streams);
+            chunks.give(part.chunk, part.start, part.bytes, last, streams);
         }
     }
 
@@ -413,7 +401,7 @@ impl State {
     /// slabs included.
     pub fn pending(&self) -> u64 {
         let running = |last: &Use| !self.streams.is_done(*last);
-        let spans = self.chunks.iter().flatten().flat_map(|chunk| &chunk.spans);
+        let spans = self.chunks.iter().flat_map(|(_, chunk)| &chunk.spans);
         let mut bytes: u64 = spans
             .filter(|span| running(&span.last))
             .map(|span| span.bytes)

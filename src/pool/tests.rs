@@ -21,7 +21,7 @@ fn request(bytes: u64, order: Order) -> Request {
         align: 512,
         order,
         context: CONTEXT,
-        growth: true,
+        effort: Effort::Growth,
         graph: false,
     }
 }
@@ -128,11 +128,11 @@ fn at_the_limit_a_request_without_a_stream_waits_on_the_host() {
 }
 
 #[test]
-fn growth_forbidden_is_a_refusal_that_changes_nothing() {
+fn a_window_only_request_is_refused_where_there_is_none() {
     let pool = pool(Settings::default());
     let mut asked = on(10, 32 * MIB);
-    asked.growth = false;
-    assert_eq!(pool.alloc(&asked), Err(Refusal::WouldGrow));
+    asked.effort = Effort::Window;
+    assert_eq!(pool.alloc(&asked), Err(Refusal::NoWindow));
     assert_eq!(pool.physical(), 0);
     let at = pool.alloc(&on(10, 32 * MIB)).unwrap();
     pool.free(at, Release::Stream(key(10))).unwrap();

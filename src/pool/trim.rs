@@ -3,7 +3,7 @@
 //! the driver does not wait when it unmaps.
 
 use super::Pool;
-use super::chunk::{Chunk, ChunkId};
+use super::chunk::{Chunk, ChunkId, Span};
 use super::state::State;
 use crate::driver::{Address, Driver};
 use std::sync::PoisonError;
@@ -76,7 +76,7 @@ impl<D: Driver> Pool<D> {
                 self.undone(self.driver.unmap(stitch.at + piece.offset, piece.bytes));
             }
         }
-        for chunk in old.chunks.iter().flatten() {
+        for (_, chunk) in old.chunks.iter() {
             self.undone(self.driver.release(chunk.handle));
         }
     }
@@ -89,16 +89,11 @@ impl State {
         let mut free: Vec<(ChunkId, u64, usize)> = self
             .chunks
             .iter()
-            .enumerate()
-            .filter_map(|(id, chunk)| {
-                let chunk = chunk.as_ref()?;
-                let done = chunk.spans.iter().all(|s| self.streams.is_done(s.last));
-                (chunk.is_free() && done).then_some((
-                    id as ChunkId,
-                    chunk.bytes,
-                    chunk.shown_in.len(),
-                ))
+            .filter(|(_, chunk)| {
+                let done = |span: &Span| self.streams.is_done(span.last);
+                chunk.is_free() && chunk.spans.iter().all(done)
             })
+            .map(|(id, chunk)| (id, chunk.bytes, chunk.shown_in.len()))
             .collect();
         free.sort_unstable_by_key(|(_, _, shown)| *shown);
         let mut left: u64 = free.iter().map(|chunk| idle(&chunk)).sum();
@@ -114,7 +109,7 @@ impl State {
     }
 
     fn remove_chunk(&mut self, id: ChunkId) -> Leaving {
-        let chunk = self.chunks[id as usize].take().expect("an idle chunk");
+        let chunk = self.chunks.remove(id);
         let mut mapped = Vec::new();
         for &shown in &chunk.shown_in {
             let stitch = self.stitches[shown as usize].as_mut().expect("a stitch");

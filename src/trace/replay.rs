@@ -10,7 +10,7 @@ use super::{Event, Op};
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Context, Stream};
 use crate::error::{Error, Result};
-use crate::pool::{Order, Pool, Refusal, Release, Request, Settings, Stats, StreamKey};
+use crate::pool::{Effort, Order, Pool, Refusal, Release, Request, Settings, Stats, StreamKey};
 
 /// Which events of a trace are requests to the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Player {
             align: 512,
             order: Order::Stream(stream),
             context,
-            growth: true,
+            effort: Effort::Growth,
             graph: false,
         };
         let pool = match self.pools.entry(event.device) {
@@ -176,7 +176,7 @@ impl Player {
         let start = Instant::now();
         let at = pool.alloc(&request).map_err(|refusal| match refusal {
             Refusal::Driver(code) => Failure::Refused(event.line, code),
-            Refusal::WouldGrow => Failure::Refused(event.line, Code::OUT_OF_MEMORY),
+            Refusal::NoWindow => Failure::Refused(event.line, Code::OUT_OF_MEMORY),
         })?;
         let ns = start.elapsed().as_nanos();
         self.alloc_ns.push(u32::try_from(ns).unwrap_or(u32::MAX));

@@ -3,10 +3,10 @@
 //! driver's own (they make graph nodes).
 
 use memcuda_core::driver::{Address, Code, Context, Stream};
-use memcuda_core::pool::{Order, Release, Request};
+use memcuda_core::pool::{Effort, Order, Release, Request};
 
 use super::foreign::with_room;
-use super::memory::{base_alignment, overrun, refusal};
+use super::memory::{GRANULE, overrun, refusal};
 use crate::boundary::planted_panic;
 use crate::calls::MemPool;
 use crate::device::Device;
@@ -127,10 +127,10 @@ fn allocate(
     let bytes = bytes as u64;
     let request = Request {
         bytes,
-        align: base_alignment(bytes),
+        align: GRANULE,
         order: Order::Stream(engine.key(context, stream)),
         context,
-        growth: true,
+        effort: Effort::Growth,
         graph: false,
     };
     match pool.alloc(&request) {

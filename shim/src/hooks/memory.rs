@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use memcuda_core::config::Free;
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code};
-use memcuda_core::pool::{BlockInfo, Order, Pool, Refusal, Release, Request};
+use memcuda_core::pool::{BlockInfo, Effort, Order, Pool, Refusal, Release, Request};
 use memcuda_core::units::MIB;
 
 use crate::boundary::{self, planted_panic};
@@ -105,12 +105,15 @@ fn lend(
         align: base_alignment(bytes),
         order: Order::Unknown,
         context,
-        growth: true,
+        effort: Effort::Growth,
         graph: engine.captures.any(),
     };
     let result = match torch::identify(tag, module, device.ordinal, bytes) {
         Some(call) => torch::alloc(pool, request, &call),
-        None => pool.alloc(&request),
+        None => {
+            crate::log!(Debug, "cuMemAlloc of {bytes} bytes, not torch's own");
+            pool.alloc(&request)
+        }
     };
     Some(result.map_err(refusal))
 }
@@ -123,7 +126,7 @@ pub fn lend_unidentified(engine: &Engine, bytes: u64) -> Option<Result<Address, 
 /// The code that a refused request gets.
 pub fn refusal(refusal: Refusal) -> Code {
     match refusal {
-        Refusal::WouldGrow => Code::OUT_OF_MEMORY,
+        Refusal::NoWindow => Code::OUT_OF_MEMORY,
         Refusal::Driver(code) => code,
     }
 }
@@ -133,8 +136,15 @@ pub fn refusal(refusal: Refusal) -> Code {
 /// pages to whatever would leave less than 1 KiB of the last one, or is larger
 /// (docs/measurements/driver-h200.md).
 pub fn base_alignment(bytes: u64) -> u64 {
-    if bytes >= 2 * MIB - 512 { 2 * MIB } else { 512 }
+    if bytes >= 2 * MIB - GRANULE {
+        2 * MIB
+    } else {
+        GRANULE
+    }
 }
+
+/// Alignment of every base in bytes, and of all stream-ordered ones.
+pub const GRANULE: u64 = 512;
 
 /// `cuMemFree_v2`, called through the table of a module.
 ///

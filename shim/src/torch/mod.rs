@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use memcuda_core::driver::{Address, Code, Driver, Stream};
-use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
+use memcuda_core::pool::{Effort, Order, Pool, Refusal, Request, StreamKey};
 
 pub use identity::TorchCall;
 
@@ -97,18 +97,28 @@ pub fn alloc<D: Driver + Clone>(
     call: &TorchCall,
 ) -> Result<Address, Refusal> {
     let device = device_of(call);
-    if may_fail_softly(call, request.bytes) && reclaim::ask_back(device, request.bytes) {
-        return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
-    }
     let thread = match call.stream {
         Stream::PER_THREAD => threads::number(),
         _ => 0,
     };
-    let result = pool.alloc(&Request {
+    let request = Request {
         order: Order::Stream(StreamKey::new(request.context, call.stream, thread)),
         graph: request.graph || call.scope_open,
         ..request
-    });
+    };
+    if may_fail_softly(call, request.bytes) {
+        if reclaim::pauses(device) {
+            let effort = Effort::Window;
+            if let Ok(address) = pool.alloc(&Request { effort, ..request }) {
+                reclaim::served_unasked(device);
+                return Ok(address);
+            }
+        }
+        if reclaim::ask_back(device, request.bytes) {
+            return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
+        }
+    }
+    let result = pool.alloc(&request);
     if result.is_ok() {
         reclaim::served(device);
     }

@@ -7,12 +7,14 @@
 //! torch frees cached segments (`cudaFree`), and asks again. A soft failure is
 //! given at most once a ladder; whatever comes next on the thread is served.
 //!
-//! Every request that may fail softly does, also where the pool has idle
-//! memory for it: what torch caches is memory of one size that it will not
-//! share, what the pool has is memory of any size. Asking only when the pool
-//! must grow leaves idle segments with torch and scattered bytes with the
-//! pool, and costs more in stitches than the ladders do
-//! (docs/measurements/replay.md).
+//! A request that may fail softly does, also where the pool has idle memory for
+//! it: what torch caches is memory of one size that it will not share, what the
+//! pool has is memory of any size. Asking only when the pool must grow leaves
+//! idle segments with torch and scattered bytes with the pool, and costs more
+//! in stitches than the ladders do (docs/measurements/replay.md). But a ladder
+//! that brings too little flushes torch's caches for nothing, so after such a
+//! one the next requests are served unasked from windows that exist: 1, then 2,
+//! up to 16, until a ladder brings enough again.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,6 +30,10 @@ pub struct Device {
     short_ladders: AtomicU64,
     /// Bytes that torch gave back in all ladders.
     bytes_brought: AtomicU64,
+    /// Requests to be served unasked after a short ladder.
+    pause: AtomicU64,
+    /// How many of these are left.
+    unasked: AtomicU64,
 }
 
 impl Device {
@@ -38,6 +44,8 @@ impl Device {
             ladders: AtomicU64::new(0),
             short_ladders: AtomicU64::new(0),
             bytes_brought: AtomicU64::new(0),
+            pause: AtomicU64::new(0),
+            unasked: AtomicU64::new(0),
         }
     }
 }
@@ -67,6 +75,21 @@ thread_local! {
     /// Has torch freed a segment on this thread since it last got one? Then
     /// the call at hand may be its last try.
     static FREED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Longest run of requests that are served unasked.
+const LONGEST_PAUSE: u64 = 16;
+
+/// Should this request be served unasked, if a window that exists serves it?
+pub fn pauses(device: &Device) -> bool {
+    device.unasked.load(Relaxed) > 0 && LADDER.get().is_none()
+}
+
+/// A request was served unasked.
+pub fn served_unasked(device: &Device) {
+    let left = device.unasked.load(Relaxed);
+    device.unasked.store(left.saturating_sub(1), Relaxed);
+    FREED.set(false);
 }
 
 /// May this request of `bytes` fail softly? If so the ladder has begun: answer
@@ -100,6 +123,12 @@ pub fn served(device: &Device) {
     device.bytes_brought.fetch_add(ladder.brought, Relaxed);
     let short = ladder.brought < ladder.asked;
     device.short_ladders.fetch_add(u64::from(short), Relaxed);
+    let pause = match short {
+        true => (device.pause.load(Relaxed) * 2).clamp(1, LONGEST_PAUSE),
+        false => 0,
+    };
+    device.pause.store(pause, Relaxed);
+    device.unasked.store(pause, Relaxed);
     crate::log!(
         Debug,
         "torch was asked for {} bytes, brought {}",
@@ -148,6 +177,25 @@ mod tests {
         freed(63 * MIB);
         served(&device);
         assert_eq!(device.short_ladders.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn short_ladders_are_followed_by_longer_and_longer_pauses() {
+        let device = Device::new();
+        for expected in [1, 2, 4, 8, 16, 16] {
+            assert!(ask_back(&device, 64 * MIB));
+            served(&device);
+            let mut unasked = 0;
+            while pauses(&device) {
+                served_unasked(&device);
+                unasked += 1;
+            }
+            assert_eq!(unasked, expected);
+        }
+        assert!(ask_back(&device, 64 * MIB));
+        freed(64 * MIB);
+        served(&device);
+        assert!(!pauses(&device), "a good ladder ends it");
     }
 
     #[test]

@@ -102,8 +102,8 @@ pub struct Layout {
 
 /// Compares a loaded `libc10_cuda.so` with its own symbol table.
 pub fn verify(library: &Library) -> Result<Layout, &'static str> {
-    let symbols = Symbols::read(&library.path)
-        .map_err(|_| "the library's symbol table cannot be read")?;
+    let symbols =
+        Symbols::read(&library.path).map_err(|_| "the library's symbol table cannot be read")?;
     let at = |value: u64| library.base + value as usize;
     let vtable = symbols.only(VTABLE).ok_or("no native allocator in it")?;
     let allocator = symbols.only(ALLOCATOR).ok_or("no allocator object in it")?;
