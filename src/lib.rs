@@ -8,6 +8,7 @@ pub mod config;
 pub mod driver;
 pub mod error;
 pub mod pool;
+pub mod reclaim;
 pub mod stats_page;
 #[cfg(feature = "cli")]
 pub mod trace;

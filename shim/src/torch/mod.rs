@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use memcuda_core::driver::{Address, Code, Driver, Stream};
-use memcuda_core::pool::{Effort, Order, Pool, Refusal, Request, StreamKey};
+use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
 
 pub use identity::TorchCall;
 
@@ -32,9 +32,6 @@ use crate::tags::Tag;
 use crate::{substitute, threads};
 use library::Library;
 
-/// More devices than a process can have.
-const DEVICES: usize = 128;
-static RECLAIM: [reclaim::Device; DEVICES] = [const { reclaim::Device::new() }; DEVICES];
 static LAYOUT: OnceLock<Result<scopes::Layout, &'static str>> = OnceLock::new();
 
 /// The merged value of a `PYTORCH_` variable for this caller; `None`: the real
@@ -96,7 +93,6 @@ pub fn alloc<D: Driver + Clone>(
     request: Request,
     call: &TorchCall,
 ) -> Result<Address, Refusal> {
-    let device = device_of(call);
     let thread = match call.stream {
         Stream::PER_THREAD => threads::number(),
         _ => 0,
@@ -106,23 +102,7 @@ pub fn alloc<D: Driver + Clone>(
         graph: request.graph || call.scope_open,
         ..request
     };
-    if may_fail_softly(call, request.bytes) {
-        if reclaim::pauses(device) {
-            let effort = Effort::Window;
-            if let Ok(address) = pool.alloc(&Request { effort, ..request }) {
-                reclaim::served_unasked(device);
-                return Ok(address);
-            }
-        }
-        if reclaim::ask_back(device, request.bytes) {
-            return Err(Refusal::Driver(Code::OUT_OF_MEMORY));
-        }
-    }
-    let result = pool.alloc(&request);
-    if result.is_ok() {
-        reclaim::served(device);
-    }
-    result
+    reclaim::alloc(call.device, pool, &request, may_fail_softly(call))
 }
 
 /// A `cuMemAlloc` that the plain driver serves because the pool has stopped or
@@ -143,12 +123,12 @@ pub fn plain_alloc(
         return real();
     };
     call.scope_open |= device.is_none() && scopes::any_may_be_open();
-    if may_fail_softly(&call, bytes) && reclaim::ask_back(device_of(&call), bytes) {
+    if may_fail_softly(&call) && reclaim::ask_back(call.device, bytes) {
         return Code::OUT_OF_MEMORY;
     }
     let code = real();
     if code == Code::SUCCESS {
-        reclaim::served(device_of(&call));
+        reclaim::served(call.device);
     }
     code
 }
@@ -162,14 +142,6 @@ pub fn plain_free(tag: &Tag, thunk: Module, address: Address, real: impl FnOnce(
     code
 }
 
-fn device_of(call: &TorchCall) -> &'static reclaim::Device {
-    &RECLAIM[call.device as usize % DEVICES]
-}
-
-/// Segments of this size are torch's small ones: no rung of its ladder but the
-/// last would bring anything for them.
-const SMALL_SEGMENT: u64 = 2 << 20;
-
-fn may_fail_softly(call: &TorchCall, bytes: u64) -> bool {
-    bytes > SMALL_SEGMENT && environment::cooperates() && !call.scope_open && !scopes::given_up()
+fn may_fail_softly(call: &TorchCall) -> bool {
+    environment::cooperates() && !call.scope_open && !scopes::given_up()
 }

@@ -1,0 +1,322 @@
+//! Cooperative reclaim: when is a request of PyTorch's own allocator answered
+//! with out-of-memory, so that torch hands back its idle segments instead of
+//! the pool growing? Keeps the state of a thread's ladder and of a device, and
+//! serves a request by it. Who is torch, and where it may be asked at all, is
+//! proven elsewhere (`shim/src/torch`).
+//!
+//! Torch's ladder, per thread and under its own lock: `cudaMalloc` fails,
+//! torch frees cached segments (`cudaFree`), and asks again. A soft failure is
+//! given at most once a ladder; whatever comes next on the thread is served.
+//!
+//! A request that may fail softly does, also where the pool has idle memory for
+//! it: what torch caches is memory of one size that it will not share, what the
+//! pool has is memory of any size. Asking only when the pool must grow leaves
+//! idle segments with torch and scattered bytes with the pool, and costs more
+//! in stitches than the ladders do (docs/measurements/replay.md). But a ladder
+//! that brings too little flushes torch's caches for nothing, so after such a
+//! one the next requests are served unasked from windows that exist: 1, then 2,
+//! up to 16, until a ladder brings enough again.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::driver::{Address, Code, Driver};
+use crate::pool::{Effort, Pool, Refusal, Request};
+
+/// Torch's small segments, in bytes: no rung of its ladder but the last would
+/// bring anything for a request of this size, so it never fails softly.
+pub const SMALL_SEGMENT: u64 = 2 << 20;
+
+/// Longest run of requests that are served unasked.
+const LONGEST_PAUSE: u64 = 16;
+
+/// What cooperative reclaim did on one device.
+pub struct Device {
+    soft_failures: AtomicU64,
+    ladders: AtomicU64,
+    short_ladders: AtomicU64,
+    bytes_brought: AtomicU64,
+    /// Requests to be served unasked after a short ladder.
+    pause: AtomicU64,
+    /// How many of these are left.
+    unasked: AtomicU64,
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Device {
+    /// A device on which nothing happened.
+    pub const fn new() -> Self {
+        Self {
+            soft_failures: AtomicU64::new(0),
+            ladders: AtomicU64::new(0),
+            short_ladders: AtomicU64::new(0),
+            bytes_brought: AtomicU64::new(0),
+            pause: AtomicU64::new(0),
+            unasked: AtomicU64::new(0),
+        }
+    }
+
+    /// Requests that were answered with out-of-memory on purpose.
+    pub fn soft_failures(&self) -> u64 {
+        self.soft_failures.load(Relaxed)
+    }
+
+    /// Of these, those after which torch asked again and was served.
+    pub fn ladders(&self) -> u64 {
+        self.ladders.load(Relaxed)
+    }
+
+    /// Ladders that brought back less than was asked for.
+    pub fn short_ladders(&self) -> u64 {
+        self.short_ladders.load(Relaxed)
+    }
+
+    /// Bytes that torch gave back in all ladders.
+    pub fn bytes_brought(&self) -> u64 {
+        self.bytes_brought.load(Relaxed)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} soft failures, {} served after it, {} of them brought less than was asked for, {} bytes in all",
+            self.soft_failures(),
+            self.ladders(),
+            self.short_ladders(),
+            self.bytes_brought()
+        )
+    }
+}
+
+/// A ladder: how many bytes torch was asked for and how many it brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ladder {
+    /// Bytes of the request that failed softly.
+    pub asked: u64,
+    /// Bytes that torch has freed since.
+    pub brought: u64,
+}
+
+/// Where a thread of torch stands.
+pub struct Thread {
+    /// The ladder that it is on.
+    ladder: Cell<Option<Ladder>>,
+    /// Has torch freed a segment on this thread since it last got one? Then
+    /// the call at hand may be its last try.
+    freed: Cell<bool>,
+}
+
+impl Default for Thread {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Thread {
+    /// A thread on which nothing happened.
+    pub const fn new() -> Self {
+        Self {
+            ladder: Cell::new(None),
+            freed: Cell::new(false),
+        }
+    }
+
+    /// Serves a request of torch: first by asking torch for what it holds idle
+    /// if it `may_fail` softly (out-of-memory, answered once), then from the
+    /// pool. Says too which ladder ended with it, if one did.
+    pub fn alloc<D: Driver>(
+        &self,
+        device: &Device,
+        pool: &Pool<D>,
+        request: &Request,
+        may_fail: bool,
+    ) -> (Result<Address, Refusal>, Option<Ladder>) {
+        if may_fail && request.bytes > SMALL_SEGMENT {
+            if self.pauses(device) {
+                let effort = Effort::Window;
+                if let Ok(address) = pool.alloc(&Request { effort, ..*request }) {
+                    self.served_unasked(device);
+                    return (Ok(address), None);
+                }
+            }
+            if self.ask_back(device, request.bytes) {
+                return (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
+            }
+        }
+        let result = pool.alloc(request);
+        let ended = result.is_ok().then(|| self.served(device)).flatten();
+        (result, ended)
+    }
+
+    /// Should this request be served unasked, if a window that exists serves it?
+    fn pauses(&self, device: &Device) -> bool {
+        device.unasked.load(Relaxed) > 0 && self.ladder.get().is_none()
+    }
+
+    /// A request was served unasked.
+    fn served_unasked(&self, device: &Device) {
+        let left = device.unasked.load(Relaxed);
+        device.unasked.store(left.saturating_sub(1), Relaxed);
+        self.freed.set(false);
+    }
+
+    /// May this request of `bytes` fail softly? If so the ladder has begun:
+    /// answer out-of-memory.
+    pub fn ask_back(&self, device: &Device, bytes: u64) -> bool {
+        if bytes <= SMALL_SEGMENT || self.ladder.get().is_some() || self.freed.get() {
+            return false;
+        }
+        self.ladder.set(Some(Ladder {
+            asked: bytes,
+            brought: 0,
+        }));
+        device.soft_failures.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Torch gave a segment back on this thread; 0 bytes where the size is
+    /// unknown.
+    pub fn freed(&self, bytes: u64) {
+        self.freed.set(true);
+        if let Some(mut ladder) = self.ladder.get() {
+            ladder.brought += bytes;
+            self.ladder.set(Some(ladder));
+        }
+    }
+
+    /// A request of torch was served: its ladder, if it was on one, is over.
+    pub fn served(&self, device: &Device) -> Option<Ladder> {
+        self.freed.set(false);
+        let ladder = self.ladder.take()?;
+        device.ladders.fetch_add(1, Relaxed);
+        device.bytes_brought.fetch_add(ladder.brought, Relaxed);
+        let short = ladder.brought < ladder.asked;
+        device.short_ladders.fetch_add(u64::from(short), Relaxed);
+        let pause = match short {
+            true => (device.pause.load(Relaxed) * 2).clamp(1, LONGEST_PAUSE),
+            false => 0,
+        };
+        device.pause.store(pause, Relaxed);
+        device.unasked.store(pause, Relaxed);
+        Some(ladder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::model::Model;
+    use crate::driver::{Context, Stream};
+    use crate::pool::{Order, Release, Settings, StreamKey};
+    use crate::units::{GIB, MIB};
+
+    #[test]
+    fn a_ladder_gets_one_soft_failure() {
+        let (device, thread) = (Device::new(), Thread::new());
+        assert!(thread.ask_back(&device, 64 * MIB));
+        assert!(!thread.ask_back(&device, 64 * MIB), "torch's second try");
+        thread.freed(64 * MIB);
+        assert!(!thread.ask_back(&device, 64 * MIB), "torch's last try");
+        let (asked, brought) = (64 * MIB, 64 * MIB);
+        assert_eq!(thread.served(&device), Some(Ladder { asked, brought }));
+        assert!(thread.ask_back(&device, 64 * MIB), "a new ladder");
+        assert_eq!(device.soft_failures(), 2);
+        assert_eq!(device.ladders(), 1);
+        assert_eq!(device.short_ladders(), 0);
+        assert_eq!(device.bytes_brought(), 64 * MIB);
+    }
+
+    #[test]
+    fn a_free_before_the_first_call_may_mean_the_last_try() {
+        let (device, thread) = (Device::new(), Thread::new());
+        thread.freed(MIB);
+        assert!(!thread.ask_back(&device, 64 * MIB));
+        assert_eq!(thread.served(&device), None);
+        assert!(thread.ask_back(&device, 64 * MIB));
+    }
+
+    #[test]
+    fn a_small_segment_never_fails_softly() {
+        let (device, thread) = (Device::new(), Thread::new());
+        assert!(!thread.ask_back(&device, SMALL_SEGMENT));
+        assert!(thread.ask_back(&device, SMALL_SEGMENT + 1));
+    }
+
+    #[test]
+    fn a_ladder_that_brings_too_little_is_counted() {
+        let (device, thread) = (Device::new(), Thread::new());
+        assert!(thread.ask_back(&device, 64 * MIB));
+        thread.freed(63 * MIB);
+        thread.served(&device);
+        assert_eq!(device.short_ladders(), 1);
+    }
+
+    #[test]
+    fn short_ladders_are_followed_by_longer_and_longer_pauses() {
+        let (device, thread) = (Device::new(), Thread::new());
+        for expected in [1, 2, 4, 8, 16, 16] {
+            assert!(thread.ask_back(&device, 64 * MIB));
+            thread.served(&device);
+            let mut unasked = 0;
+            while thread.pauses(&device) {
+                thread.served_unasked(&device);
+                unasked += 1;
+            }
+            assert_eq!(unasked, expected);
+        }
+        assert!(thread.ask_back(&device, 64 * MIB));
+        thread.freed(64 * MIB);
+        thread.served(&device);
+        assert!(!thread.pauses(&device), "a good ladder ends it");
+    }
+
+    #[test]
+    fn ladders_belong_to_threads() {
+        let (device, one, other) = (Device::new(), Thread::new(), Thread::new());
+        assert!(one.ask_back(&device, 64 * MIB));
+        assert!(other.ask_back(&device, 64 * MIB));
+        assert!(!one.ask_back(&device, 64 * MIB));
+    }
+
+    #[test]
+    fn the_pool_serves_the_second_try_and_windows_serve_a_pause() {
+        let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
+        let (device, thread) = (Device::new(), Thread::new());
+        let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
+        let request = Request {
+            bytes: 64 * MIB,
+            align: 2 * MIB,
+            order: Order::Stream(key),
+            context: Context(1),
+            effort: Effort::Growth,
+            graph: false,
+        };
+        let alloc = |may_fail| thread.alloc(&device, &pool, &request, may_fail);
+        let soft = (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
+        assert_eq!(alloc(true), soft);
+        let (first, ladder) = alloc(true);
+        assert_eq!(ladder.unwrap().brought, 0, "torch had nothing");
+        let first = first.unwrap();
+        // A short ladder: one request is served unasked, if a window is there.
+        assert_eq!(alloc(true), soft, "there is none");
+        let (second, _) = alloc(true);
+        pool.free(first, Release::Stream(key)).unwrap();
+        assert_eq!(alloc(true), (Ok(first), None));
+        pool.free(first, Release::Stream(key)).unwrap();
+        assert_eq!(alloc(true), (Ok(first), None), "two after two short ones");
+        pool.free(second.unwrap(), Release::Stream(key)).unwrap();
+        assert_eq!(alloc(true), soft, "then torch is asked again");
+        assert_eq!((device.soft_failures(), device.short_ladders()), (3, 2));
+        // Where torch must not be asked it is not, and the ladder is over.
+        assert!(alloc(false).0.is_ok());
+        assert_eq!(device.ladders(), 3);
+    }
+}
