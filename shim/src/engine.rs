@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::page::Page;
 use crate::substitute::Probe;
 use crate::track::Track;
-use crate::{boundary, environment, fork, log, places, resolve, routes, substitute, threads};
+use crate::{boundary, environment, fork, log, places, resolve, routes, substitute, threads, unwind};
 
 static STATE: AtomicU8 = AtomicU8::new(UNSTARTED);
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
@@ -104,6 +104,10 @@ impl Engine {
             }
         };
         log::configure(&config);
+        if !unwind::prepare() {
+            crate::log!(Error, "libgcc_s.so.1 cannot be loaded; running on the plain driver");
+            return None;
+        }
         boundary::quiet_panics();
         boundary::planted_panic("start");
         let handle = resolve::driver();

@@ -35,3 +35,4 @@ mod threads;
 mod thunks;
 mod torch;
 mod track;
+mod unwind;
