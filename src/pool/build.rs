@@ -63,10 +63,7 @@ impl<D: Driver> Pool<D> {
                     state.arena.give(at, bytes);
                 }
                 for (id, start, bytes) in held.parts {
-                    let State {
-                        chunks, streams, ..
-                    } = &mut *state;
-                    chunks.give(id, start, bytes, held.last, streams);
+                    state.give_part(id, start, bytes, held.last);
                 }
                 return (state, Err(code));
             }

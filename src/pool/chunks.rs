@@ -2,7 +2,7 @@
 //! side: a search looks at thousands of chunks and at little else of them.
 //! Makes no driver call.
 
-use super::chunk::{Chunk, ChunkId};
+use super::chunk::{Chunk, ChunkId, StitchId};
 use super::streams::{Streams, Use};
 
 /// The chunks; a gap is a handle that was given back.
@@ -61,14 +61,24 @@ impl Chunks {
         self.free[id as usize] -= bytes;
     }
 
-    /// Gives bytes of a chunk back ([`Chunk::give`]).
-    pub fn give(&mut self, id: ChunkId, start: u64, bytes: u64, last: Use, streams: &Streams) {
-        self.get_mut(id).give(start, bytes, last, streams);
+    /// Gives bytes of a chunk back ([`Chunk::give`]); returns the stitches that
+    /// show it.
+    pub fn give(
+        &mut self,
+        id: ChunkId,
+        start: u64,
+        bytes: u64,
+        last: Use,
+        streams: &Streams,
+    ) -> &[StitchId] {
         self.free[id as usize] += bytes;
+        let chunk = self.get_mut(id);
+        chunk.give(start, bytes, last, streams);
+        &chunk.shown_in
     }
 
     /// Remembers that a stitch shows a chunk.
-    pub fn show(&mut self, id: ChunkId, stitch: super::chunk::StitchId) {
+    pub fn show(&mut self, id: ChunkId, stitch: StitchId) {
         self.get_mut(id).shown_in.push(stitch);
     }
 

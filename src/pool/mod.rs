@@ -36,10 +36,10 @@ use crate::driver::{Address, Code, Context, Driver, Result, Stream};
 use arena::Bounds;
 use search::Usable;
 use slab::{GRANULE, SLAB, SMALL_MAX};
-use state::{Need, State};
+use state::{Need, State, Window};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use streams::Use;
+use streams::{StreamId, Use};
 
 type StateGuard<'a> = MutexGuard<'a, State>;
 
@@ -250,10 +250,43 @@ impl<D: Driver> Pool<D> {
             return Ok(None);
         }
         let stream = state.stream(request.order);
-        if is_small(request) {
-            return state.lend_small(&self.driver, request, stream);
+        let served = if is_small(request) {
+            state.lend_small(&self.driver, request, stream)
+        } else {
+            self.lend_again(state, request, stream)
+        };
+        match served {
+            // Ordering was impossible just now; the slow path knows more ways.
+            Err(Code::NOT_READY) => Ok(None),
+            served => served,
         }
-        Ok(state.lend_warm(request, need(request, stream)))
+    }
+
+    /// A window of this very length that was free a moment, or longer, ago.
+    fn lend_again(
+        &self,
+        state: &mut State,
+        request: &Request,
+        stream: Option<StreamId>,
+    ) -> Result<Option<Address>> {
+        let need = need(request, stream);
+        if let Some(at) = state.lend_warm(request, need) {
+            return Ok(Some(at));
+        }
+        state.settle_warm();
+        let Some(window) = state.recall(need, Usable::Ready(stream)) else {
+            return Ok(None);
+        };
+        self.claim(state, request, window).map(Some)
+    }
+
+    /// Lends a window that is free: orders the request behind its uses.
+    fn claim(&self, state: &mut State, request: &Request, window: Window) -> Result<Address> {
+        let stream = state.stream(request.order);
+        let uses = state.uses(window);
+        state.order(&self.driver, stream, &uses, window.stitch)?;
+        state.take(window);
+        Ok(state.lend(request, window))
     }
 
     /// Everything else, one builder at a time: a search over all windows, a
@@ -455,7 +488,7 @@ fn is_small(request: &Request) -> bool {
     request.bytes <= SMALL_MAX && request.align <= GRANULE
 }
 
-fn need(request: &Request, stream: Option<streams::StreamId>) -> Need {
+fn need(request: &Request, stream: Option<StreamId>) -> Need {
     Need {
         bytes: request.bytes.next_multiple_of(GRANULE),
         align: request.align,

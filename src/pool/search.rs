@@ -100,25 +100,34 @@ impl State {
     }
 
     /// The smallest free range that holds what is needed.
-    pub fn search(&self, need: Need, usable: Usable) -> Option<Window> {
+    pub fn search(&mut self, need: Need, usable: Usable) -> Option<Window> {
         let mut best = Best { need, found: None };
-        for (id, stitch) in self.stitches.iter().enumerate() {
-            let Some(stitch) = stitch else { continue };
-            if stitch.bytes < need.bytes {
+        for id in 0..self.stitches.len() {
+            if self.longest[id] < need.bytes {
                 continue;
             }
+            let Some(stitch) = &self.stitches[id] else {
+                continue;
+            };
             let id = id as u32;
-            // The free range that is being followed.
+            // The free range that is being followed, and the longest one,
+            // usable or not.
             let (mut from, mut to) = (0, 0);
+            let (mut begun, mut end, mut longest) = (0, 0, 0);
             for piece in &stitch.pieces {
                 if self.chunks.free(piece.chunk) == 0 {
                     continue;
                 }
                 for span in &self.chunk(piece.chunk).spans {
+                    let start = piece.offset + span.start;
+                    if start != end {
+                        begun = start;
+                    }
+                    end = start + span.bytes;
+                    longest = longest.max(end - begun);
                     if !self.is_usable(span.last, usable) {
                         continue;
                     }
-                    let start = piece.offset + span.start;
                     if start != to {
                         if best.offer(id, from, to) {
                             return best.found.map(|(_, window)| window);
@@ -128,6 +137,7 @@ impl State {
                     to = start + span.bytes;
                 }
             }
+            self.longest[id as usize] = longest;
             if best.offer(id, from, to) {
                 break;
             }

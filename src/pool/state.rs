@@ -78,6 +78,9 @@ pub struct State {
     pub chunks: Chunks,
     /// Address ranges; a gap is a range that was given back.
     pub stitches: Vec<Option<Stitch>>,
+    /// The longest free range of each stitch, at most: what the last search
+    /// saw there, unless something was given back since.
+    pub longest: Vec<u64>,
     /// Windows that somebody has, by address.
     pub blocks: BTreeMap<Address, Block>,
     /// Small allocations.
@@ -133,7 +136,11 @@ impl State {
         if let Some(stream) = stream {
             let alias = self.slabs.alias(at).unwrap_or(Use::MIXED);
             if self.streams.needs_edge(last, alias) {
-                self.streams.make_edge(driver, stream)?;
+                if let Err(code) = self.streams.make_edge(driver, stream) {
+                    let back = self.slabs.free(at, last, &self.streams);
+                    debug_assert!(back.is_ok());
+                    return Err(code);
+                }
                 self.stats.edges += 1;
             }
         }
@@ -365,7 +372,9 @@ impl State {
         self.mappings += stitch.pieces.len();
         if id == self.stitches.len() {
             self.stitches.push(None);
+            self.longest.push(0);
         }
+        self.longest[id] = u64::MAX;
         self.stitches[id] = Some(stitch);
         id as StitchId
     }
@@ -384,16 +393,24 @@ impl State {
 
     /// Makes the bytes below a window free.
     pub fn give(&mut self, window: Window, last: Use) {
-        let Self {
-            stitches,
-            chunks,
-            streams,
-            ..
-        } = self;
-        let stitch = stitches[window.stitch as usize].as_mut().expect("a stitch");
+        let stitch = self.stitches[window.stitch as usize].as_mut();
+        let stitch = stitch.expect("a stitch");
         stitch.blocks -= 1;
         for part in stitch.parts(window.offset, window.bytes) {
-            chunks.give(part.chunk, part.start, part.bytes, last, streams);
+            let shown_in =
+                self.chunks
+                    .give(part.chunk, part.start, part.bytes, last, &self.streams);
+            for &stitch in shown_in {
+                self.longest[stitch as usize] = u64::MAX;
+            }
+        }
+    }
+
+    /// Makes a part of a chunk free that was never lent.
+    pub fn give_part(&mut self, id: ChunkId, start: u64, bytes: u64, last: Use) {
+        let shown_in = self.chunks.give(id, start, bytes, last, &self.streams);
+        for &stitch in shown_in {
+            self.longest[stitch as usize] = u64::MAX;
         }
     }
 
