@@ -16,7 +16,9 @@ use crate::device::Device;
 use crate::page::Page;
 use crate::substitute::Probe;
 use crate::track::Track;
-use crate::{boundary, environment, fork, log, places, resolve, routes, substitute, threads, unwind};
+use crate::{
+    boundary, environment, fork, log, places, resolve, routes, substitute, threads, unwind,
+};
 
 static STATE: AtomicU8 = AtomicU8::new(UNSTARTED);
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
@@ -105,7 +107,10 @@ impl Engine {
         };
         log::configure(&config);
         if !unwind::prepare() {
-            crate::log!(Error, "libgcc_s.so.1 cannot be loaded; running on the plain driver");
+            crate::log!(
+                Error,
+                "libgcc_s.so.1 cannot be loaded; running on the plain driver"
+            );
             return None;
         }
         boundary::quiet_panics();
