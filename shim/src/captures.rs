@@ -63,12 +63,19 @@ impl Captures {
 
     /// The capture of this stream, if one is known, is over.
     pub fn ended(&self, origin: Origin) {
+        // Not under the lock: a capture that begins takes these two the other
+        // way round.
+        if self.forget(origin) {
+            CAPTURES.ended();
+        }
+    }
+
+    /// Forgets a capture; true if it was known.
+    fn forget(&self, origin: Origin) -> bool {
         let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
         let before = origins.len();
         origins.retain(|&known| known != origin);
         self.count.store(origins.len(), Ordering::Release);
-        if origins.len() != before {
-            CAPTURES.ended();
-        }
+        origins.len() != before
     }
 }
