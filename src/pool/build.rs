@@ -63,7 +63,10 @@ impl<D: Driver> Pool<D> {
                     state.arena.give(at, bytes);
                 }
                 for (id, start, bytes) in held.parts {
-                    state.give_part(id, start, bytes, held.last);
+                    let State {
+                        chunks, streams, ..
+                    } = &mut *state;
+                    chunks.give(id, start, bytes, held.last, streams);
                 }
                 return (state, Err(code));
             }

@@ -1,32 +1,84 @@
-//! All chunks of a pool, by index. Their free bytes stand once more side by
-//! side: a search looks at thousands of chunks and at little else of them.
-//! Makes no driver call.
+//! All chunks of a pool, by index. What a search asks of a chunk stands once
+//! more side by side ([`Room`]): it looks at thousands of chunks and at little
+//! else of them. Makes no driver call.
 
 use super::chunk::{Chunk, ChunkId, StitchId};
-use super::streams::{Streams, Use};
+use super::streams::{StreamId, Streams, Use};
+
+/// The free bytes of one chunk in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Free bytes with which the chunk begins.
+    pub head: u64,
+    /// Free bytes with which it ends.
+    pub tail: u64,
+    /// The longest free interval that does neither.
+    pub inner: u64,
+    /// The stream of every last use below its free bytes; [`Use::NOBODY`]
+    /// where all are complete, [`Room::SEVERAL`] where they differ.
+    pub stream: StreamId,
+}
+
+impl Room {
+    /// More than one stream.
+    pub const SEVERAL: StreamId = Use::NOBODY - 1;
+    const NONE: Room = Room {
+        head: 0,
+        tail: 0,
+        inner: 0,
+        stream: Use::NOBODY,
+    };
+
+    fn of(chunk: &Chunk) -> Self {
+        let mut room = Self::NONE;
+        // The free range that is being followed; neighbours may differ in use.
+        let (mut from, mut to) = (0, 0);
+        for span in &chunk.spans {
+            if span.start != to {
+                from = span.start;
+            }
+            to = span.end();
+            if from == 0 {
+                room.head = to;
+            }
+            if to == chunk.bytes {
+                room.tail = to - from;
+            } else if from > 0 {
+                room.inner = room.inner.max(to - from);
+            }
+            let stream = span.last.stream;
+            if room.stream == Use::NOBODY {
+                room.stream = stream;
+            } else if stream != Use::NOBODY && stream != room.stream {
+                room.stream = Self::SEVERAL;
+            }
+        }
+        room
+    }
+}
 
 /// The chunks; a gap is a handle that was given back.
 ///
-/// Invariant: `free[id]` is the `free` of chunk `id`, 0 for a gap.
+/// Invariant: `rooms[id]` is that of chunk `id`, and no room for a gap.
 #[derive(Default)]
 pub struct Chunks {
     all: Vec<Option<Chunk>>,
-    free: Vec<u64>,
+    rooms: Vec<Room>,
 }
 
 impl Chunks {
     /// Adds a chunk and returns its index.
     pub fn add(&mut self, chunk: Chunk) -> ChunkId {
-        let free = chunk.free;
+        let room = Room::of(&chunk);
         match self.all.iter().position(Option::is_none) {
             Some(gap) => {
                 self.all[gap] = Some(chunk);
-                self.free[gap] = free;
+                self.rooms[gap] = room;
                 gap as ChunkId
             }
             None => {
                 self.all.push(Some(chunk));
-                self.free.push(free);
+                self.rooms.push(room);
                 (self.all.len() - 1) as ChunkId
             }
         }
@@ -34,7 +86,7 @@ impl Chunks {
 
     /// Takes a chunk that exists out.
     pub fn remove(&mut self, id: ChunkId) -> Chunk {
-        self.free[id as usize] = 0;
+        self.rooms[id as usize] = Room::NONE;
         self.all[id as usize].take().expect("a chunk that exists")
     }
 
@@ -43,9 +95,9 @@ impl Chunks {
         self.all[id as usize].as_ref().expect("a chunk that exists")
     }
 
-    /// Free bytes of a chunk.
-    pub fn free(&self, id: ChunkId) -> u64 {
-        self.free[id as usize]
+    /// The free bytes of a chunk in short.
+    pub fn room(&self, id: ChunkId) -> Room {
+        self.rooms[id as usize]
     }
 
     /// Every chunk with its index.
@@ -58,23 +110,13 @@ impl Chunks {
     pub fn take(&mut self, id: ChunkId, start: u64, bytes: u64) {
         let chunk = self.get_mut(id);
         chunk.take(start, bytes);
-        self.free[id as usize] -= bytes;
+        self.rooms[id as usize] = Room::of(self.get(id));
     }
 
-    /// Gives bytes of a chunk back ([`Chunk::give`]); returns the stitches that
-    /// show it.
-    pub fn give(
-        &mut self,
-        id: ChunkId,
-        start: u64,
-        bytes: u64,
-        last: Use,
-        streams: &Streams,
-    ) -> &[StitchId] {
-        self.free[id as usize] += bytes;
-        let chunk = self.get_mut(id);
-        chunk.give(start, bytes, last, streams);
-        &chunk.shown_in
+    /// Gives bytes of a chunk back ([`Chunk::give`]).
+    pub fn give(&mut self, id: ChunkId, start: u64, bytes: u64, last: Use, streams: &Streams) {
+        self.get_mut(id).give(start, bytes, last, streams);
+        self.rooms[id as usize] = Room::of(self.get(id));
     }
 
     /// Remembers that a stitch shows a chunk.
@@ -84,5 +126,29 @@ impl Chunks {
 
     fn get_mut(&mut self, id: ChunkId) -> &mut Chunk {
         self.all[id as usize].as_mut().expect("a chunk that exists")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Handle;
+
+    #[test]
+    fn the_room_of_a_chunk_follows_it() {
+        let (mut chunks, streams) = (Chunks::default(), Streams::default());
+        let id = chunks.add(Chunk::new(Handle(1), 4096));
+        let room = |chunks: &Chunks| {
+            let room = chunks.room(id);
+            (room.head, room.inner, room.tail)
+        };
+        assert_eq!(room(&chunks), (4096, 0, 4096));
+        chunks.take(id, 512, 512);
+        chunks.take(id, 3072, 512);
+        assert_eq!(room(&chunks), (512, 2048, 512));
+        chunks.give(id, 512, 512, Use::DONE, &streams);
+        assert_eq!(room(&chunks), (3072, 0, 512));
+        chunks.remove(id);
+        assert_eq!(room(&chunks), (0, 0, 0));
     }
 }

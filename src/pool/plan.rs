@@ -13,7 +13,7 @@ const LARGEST: u64 = 64 * MIB;
 /// Handles that a process holds, about.
 const HANDLES_HELD: u64 = 1024;
 /// Handles of one request, at most, about.
-const HANDLES: u64 = 16;
+const HANDLES: u64 = 32;
 /// The same where the window must begin at a handle's granularity.
 const HANDLES_EXACT: u64 = 64;
 /// A free end shorter than this is not worth a mapping.

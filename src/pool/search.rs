@@ -2,11 +2,14 @@
 //! so that large free ranges stay whole. Makes no driver call.
 
 use super::state::{Need, State, Window};
+use super::stitch::Stitch;
 use super::streams::{StreamId, Use};
 use crate::units::align_up;
 
 /// Remembered windows that are tried before a search.
-const RECALLS: usize = 4;
+const RECALLS: usize = 8;
+/// A remembered window may be longer by this part of what is needed.
+const NEARLY: u64 = 64;
 
 /// Which free bytes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +59,20 @@ impl State {
         }
     }
 
-    /// A window of this very length that was free before and is free again.
-    /// Jobs repeat few sizes, so nearly every request ends here.
+    /// A window of this length, or hardly more, that was free before and is
+    /// free again. Jobs repeat sizes, or nearly, so most requests end here.
     pub fn recall(&mut self, need: Need, usable: Usable) -> Option<Window> {
+        let most = need.bytes + need.bytes / NEARLY;
         for _ in 0..RECALLS {
-            let window = self.hints.get_mut(&need.bytes)?.pop()?;
+            let (&length, windows) = self.hints.range_mut(need.bytes..=most).next()?;
+            let window = windows.pop();
+            if windows.is_empty() {
+                self.hints.remove(&length);
+            }
+            let window = Window {
+                bytes: need.bytes,
+                ..window?
+            };
             if self.is_free(window, need, usable) {
                 return Some(window);
             }
@@ -100,48 +112,65 @@ impl State {
     }
 
     /// The smallest free range that holds what is needed.
-    pub fn search(&mut self, need: Need, usable: Usable) -> Option<Window> {
+    pub fn search(&self, need: Need, usable: Usable) -> Option<Window> {
         let mut best = Best { need, found: None };
-        for id in 0..self.stitches.len() {
-            if self.longest[id] < need.bytes {
+        for (id, stitch) in self.stitches.iter().enumerate() {
+            if let Some(stitch) = stitch
+                && stitch.bytes >= need.bytes
+                && self.search_stitch(id as u32, stitch, usable, &mut best)
+            {
+                break;
+            }
+        }
+        best.found.map(|(_, window)| window)
+    }
+
+    /// Offers every free range of a stitch; true where one fits exactly.
+    fn search_stitch(&self, id: u32, stitch: &Stitch, usable: Usable, best: &mut Best) -> bool {
+        // The free range that is being followed.
+        let (mut from, mut to) = (0, 0);
+        for piece in &stitch.pieces {
+            let room = self.chunks.room(piece.chunk);
+            if room.head == 0 && room.tail == 0 && room.inner == 0 {
                 continue;
             }
-            let Some(stitch) = &self.stitches[id] else {
-                continue;
+            let simple = match usable {
+                Usable::All => true,
+                Usable::Ready(stream) => room.stream == Use::NOBODY || Some(room.stream) == stream,
             };
-            let id = id as u32;
-            // The free range that is being followed, and the longest one,
-            // usable or not.
-            let (mut from, mut to) = (0, 0);
-            let (mut begun, mut end, mut longest) = (0, 0, 0);
-            for piece in &stitch.pieces {
-                if self.chunks.free(piece.chunk) == 0 {
-                    continue;
-                }
+            if !simple || room.inner >= best.need.bytes {
                 for span in &self.chunk(piece.chunk).spans {
-                    let start = piece.offset + span.start;
-                    if start != end {
-                        begun = start;
-                    }
-                    end = start + span.bytes;
-                    longest = longest.max(end - begun);
                     if !self.is_usable(span.last, usable) {
                         continue;
                     }
+                    let start = piece.offset + span.start;
                     if start != to {
                         if best.offer(id, from, to) {
-                            return best.found.map(|(_, window)| window);
+                            return true;
                         }
                         from = start;
                     }
                     to = start + span.bytes;
                 }
+                continue;
             }
-            self.longest[id as usize] = longest;
-            if best.offer(id, from, to) {
-                break;
+            if room.head > 0 {
+                if piece.offset != to {
+                    if best.offer(id, from, to) {
+                        return true;
+                    }
+                    from = piece.offset;
+                }
+                to = piece.offset + room.head;
+            }
+            if room.tail > 0 && room.head < piece.bytes {
+                if best.offer(id, from, to) {
+                    return true;
+                }
+                to = piece.offset + piece.bytes;
+                from = to - room.tail;
             }
         }
-        best.found.map(|(_, window)| window)
+        best.offer(id, from, to)
     }
 }

@@ -78,9 +78,6 @@ pub struct State {
     pub chunks: Chunks,
     /// Address ranges; a gap is a range that was given back.
     pub stitches: Vec<Option<Stitch>>,
-    /// The longest free range of each stitch, at most: what the last search
-    /// saw there, unless something was given back since.
-    pub longest: Vec<u64>,
     /// Windows that somebody has, by address.
     pub blocks: BTreeMap<Address, Block>,
     /// Small allocations.
@@ -91,7 +88,7 @@ pub struct State {
     pub warm_windows: usize,
     /// Windows that were free once, by length: tried, and verified, before a
     /// search.
-    pub hints: FastMap<u64, Vec<Window>>,
+    pub hints: BTreeMap<u64, Vec<Window>>,
     /// Streams and their progress.
     pub streams: Streams,
     /// Address space.
@@ -372,9 +369,7 @@ impl State {
         self.mappings += stitch.pieces.len();
         if id == self.stitches.len() {
             self.stitches.push(None);
-            self.longest.push(0);
         }
-        self.longest[id] = u64::MAX;
         self.stitches[id] = Some(stitch);
         id as StitchId
     }
@@ -397,20 +392,8 @@ impl State {
         let stitch = stitch.expect("a stitch");
         stitch.blocks -= 1;
         for part in stitch.parts(window.offset, window.bytes) {
-            let shown_in =
-                self.chunks
-                    .give(part.chunk, part.start, part.bytes, last, &self.streams);
-            for &stitch in shown_in {
-                self.longest[stitch as usize] = u64::MAX;
-            }
-        }
-    }
-
-    /// Makes a part of a chunk free that was never lent.
-    pub fn give_part(&mut self, id: ChunkId, start: u64, bytes: u64, last: Use) {
-        let shown_in = self.chunks.give(id, start, bytes, last, &self.streams);
-        for &stitch in shown_in {
-            self.longest[stitch as usize] = u64::MAX;
+            self.chunks
+                .give(part.chunk, part.start, part.bytes, last, &self.streams);
         }
     }
 
