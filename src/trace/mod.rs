@@ -6,8 +6,10 @@
 //! Columns are taken by name, so their order is free and unknown ones are
 //! passed over.
 
+mod device;
 mod reader;
 pub mod replay;
+mod torch_native;
 
 pub use reader::Reader;
 

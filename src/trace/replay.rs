@@ -4,30 +4,33 @@
 //! an allocation is measured on this machine, without any driver call.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::collections::hash_map::Entry;
 
+use super::device::Device;
 use super::{Event, Op};
-use crate::driver::model::Model;
-use crate::driver::{Address, Code, Context, Stream};
+use crate::driver::{Address, Code};
 use crate::error::{Error, Result};
-use crate::pool::{Effort, Order, Pool, Refusal, Release, Request, Settings, Stats, StreamKey};
+use crate::pool::{Refusal, Settings, Stats};
 
-/// Which events of a trace are requests to the pool.
+/// How the program's requests reach the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Every tensor: `alloc`, `free`, `free_done`.
+    /// Every tensor (`alloc`, `free`, `free_done`) is a request.
     Async,
-    /// The segments of the program's own allocator: `segment_alloc`,
-    /// `segment_free`.
+    /// Tensors ask a model of PyTorch's own allocator, whose segments are the
+    /// requests, and which is asked to give idle ones back.
     Native,
+    /// The segments that the program's own allocator had when the trace was
+    /// recorded (`segment_alloc`, `segment_free`) are the requests.
+    Segments,
 }
 
 /// What a replay found, over all devices of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Outcome {
-    /// Allocations.
+    /// Requests that the pool served.
     pub requests: u64,
-    /// Highest sum of bytes asked for and not freed.
+    /// Highest sum of bytes that the trace asks for and has not freed.
     pub peak_live_bytes: u64,
     /// Highest sum of bytes held from the driver.
     pub peak_physical_bytes: u64,
@@ -44,6 +47,11 @@ pub struct Outcome {
     pub median_alloc_ns: u64,
     /// 99 of 100 allocations took no longer, in nanoseconds.
     pub p99_alloc_ns: u64,
+    /// Requests answered with out-of-memory so that PyTorch gives idle segments
+    /// back; 0 but in [`Profile::Native`].
+    pub soft_failures: u64,
+    /// Of these, those that brought less than was asked for.
+    pub short_ladders: u64,
 }
 
 impl Outcome {
@@ -77,17 +85,18 @@ pub fn replay(
     settings: impl Fn() -> Settings,
 ) -> std::result::Result<Outcome, Failure> {
     let (alloc, free, done) = match profile {
-        Profile::Async => (Op::Alloc, Op::Free, Op::FreeDone),
-        Profile::Native => (Op::SegmentAlloc, Op::SegmentFree, Op::SegmentFree),
+        Profile::Async | Profile::Native => (Op::Alloc, Op::Free, Op::FreeDone),
+        Profile::Segments => (Op::SegmentAlloc, Op::SegmentFree, Op::SegmentFree),
     };
-    let mut player = Player::new(total_bytes);
+    let mut player = Player::default();
+    let device = |ordinal| Device::new(ordinal, total_bytes, profile, settings());
     let (mut first_us, mut last_us, mut line) = (None, 0, 1);
     for event in events {
         let event = event?;
         first_us.get_or_insert(event.t_us);
         (last_us, line) = (event.t_us, event.line);
         if event.op == alloc {
-            player.alloc(&event, &settings)?;
+            player.alloc(&event, device)?;
         }
         if event.op == free {
             player.free(&event)?;
@@ -96,7 +105,7 @@ pub fn replay(
             player.free_done(&event)?;
         }
     }
-    if player.alloc_ns.is_empty() {
+    if player.devices.is_empty() {
         let message = format!("line {line}: the trace ends without any {}", alloc.name());
         return Err(Error::new(message).into());
     }
@@ -106,41 +115,28 @@ pub fn replay(
     Ok(outcome)
 }
 
+#[derive(Default)]
 struct Player {
-    total_bytes: u64,
-    pools: HashMap<u32, Pool<Model>>,
+    devices: HashMap<u32, Device>,
     blocks: HashMap<(u32, u64), Block>,
     live_bytes: u64,
     peak_live_bytes: u64,
     peak_physical_bytes: u64,
-    alloc_ns: Vec<u32>,
 }
 
 /// An allocation of the trace, until its work is done.
 struct Block {
     at: Address,
     bytes: u64,
-    stream: StreamKey,
+    stream: u64,
     freed: bool,
 }
 
 impl Player {
-    fn new(total_bytes: u64) -> Self {
-        Self {
-            total_bytes,
-            pools: HashMap::new(),
-            blocks: HashMap::new(),
-            live_bytes: 0,
-            peak_live_bytes: 0,
-            peak_physical_bytes: 0,
-            alloc_ns: Vec::new(),
-        }
-    }
-
     fn alloc(
         &mut self,
         event: &Event,
-        settings: &impl Fn() -> Settings,
+        new_device: impl Fn(u32) -> std::result::Result<Device, Code>,
     ) -> std::result::Result<(), Failure> {
         let key = (event.device, event.id);
         if self.blocks.contains_key(&key) {
@@ -149,48 +145,26 @@ impl Player {
         if event.bytes == 0 {
             return Err(wrong(event, "is allocated with 0 bytes"));
         }
-        let context = Context(u64::from(event.device) + 1);
-        // The trace numbers streams from 0, which is the default stream; the
-        // driver gives 1 and 2 a meaning of their own.
-        let stream = match event.stream {
-            0 => Stream::LEGACY,
-            other => Stream(other.saturating_add(0x1000)),
+        let refused = |code| Failure::Refused(event.line, code);
+        let device = match self.devices.entry(event.device) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(new_device(event.device).map_err(refused)?),
         };
-        let stream = StreamKey::new(context, stream, 0);
-        let request = Request {
-            bytes: event.bytes,
-            align: 512,
-            order: Order::Stream(stream),
-            context,
-            effort: Effort::Growth,
-            graph: false,
-        };
-        let pool = match self.pools.entry(event.device) {
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                let model = Model::new(self.total_bytes);
-                let pool = Pool::new(model, event.device, settings());
-                entry.insert(pool.map_err(|code| Failure::Refused(event.line, code))?)
-            }
-        };
-        let start = Instant::now();
-        let at = pool.alloc(&request).map_err(|refusal| match refusal {
-            Refusal::Driver(code) => Failure::Refused(event.line, code),
-            Refusal::NoWindow => Failure::Refused(event.line, Code::OUT_OF_MEMORY),
+        let at = device.alloc(event.bytes, event.stream);
+        let at = at.map_err(|refusal| match refusal {
+            Refusal::Driver(code) => refused(code),
+            Refusal::NoWindow => refused(Code::OUT_OF_MEMORY),
         })?;
-        let ns = start.elapsed().as_nanos();
-        self.alloc_ns.push(u32::try_from(ns).unwrap_or(u32::MAX));
-        let (bytes, freed) = (event.bytes, false);
         let block = Block {
             at,
-            bytes,
-            stream,
-            freed,
+            bytes: event.bytes,
+            stream: event.stream,
+            freed: false,
         };
         self.blocks.insert(key, block);
-        self.live_bytes += bytes;
+        self.live_bytes += event.bytes;
         self.peak_live_bytes = self.peak_live_bytes.max(self.live_bytes);
-        let physical = self.pools.values().map(Pool::physical).sum();
+        let physical = self.devices.values().map(Device::physical).sum();
         self.peak_physical_bytes = self.peak_physical_bytes.max(physical);
         Ok(())
     }
@@ -211,34 +185,38 @@ impl Player {
         let key = (event.device, event.id);
         let block = self.blocks.remove(&key).filter(|block| block.freed);
         let block = block.ok_or_else(|| wrong(event, "is done with, but was not freed"))?;
-        let freed = self.pools[&event.device].free(block.at, Release::Stream(block.stream));
-        freed.expect("the pool knows every block that it lent");
+        let device = self.devices.get_mut(&event.device);
+        let device = device.expect("the device that its block is on");
+        device.free(block.at, block.stream);
         Ok(())
     }
 
-    fn outcome(mut self) -> Outcome {
-        self.alloc_ns.sort_unstable();
+    fn outcome(&self) -> Outcome {
+        let devices = || self.devices.values();
+        let mut alloc_ns: Vec<u32> = devices().flat_map(Device::alloc_ns).copied().collect();
+        alloc_ns.sort_unstable();
         let quantile = |of_100: usize| {
-            let at = self.alloc_ns.len().saturating_sub(1) * of_100 / 100;
-            self.alloc_ns.get(at).map_or(0, |ns| u64::from(*ns))
+            let at = alloc_ns.len().saturating_sub(1) * of_100 / 100;
+            alloc_ns.get(at).map_or(0, |ns| u64::from(*ns))
         };
-        let stats: Vec<Stats> = self.pools.values().map(Pool::stats).collect();
+        let stats: Vec<Stats> = devices().map(Device::stats).collect();
         let sum = |counter: fn(&Stats) -> u64| stats.iter().map(counter).sum::<u64>();
-        let driver_ns = |pool: &Pool<Model>| pool.driver().driver_time_ns();
         Outcome {
-            requests: sum(|s| s.requests),
+            requests: alloc_ns.len() as u64,
             peak_live_bytes: self.peak_live_bytes,
             // A device's own peak may lie between two events.
             peak_physical_bytes: match &stats[..] {
                 [one] => one.peak_physical_bytes,
                 _ => self.peak_physical_bytes,
             },
-            hit_rate: sum(|s| s.hits) as f64 / sum(|s| s.requests).max(1) as f64,
+            hit_rate: sum(|s| s.hits) as f64 / alloc_ns.len().max(1) as f64,
             handles_mapped: sum(|s| s.handles_mapped),
-            driver_time_s: self.pools.values().map(driver_ns).sum::<u64>() as f64 / 1e9,
+            driver_time_s: devices().map(Device::driver_time_ns).sum::<u64>() as f64 / 1e9,
             trace_time_s: 0.0,
             median_alloc_ns: quantile(50),
             p99_alloc_ns: quantile(99),
+            soft_failures: devices().map(|d| d.reclaim().soft_failures()).sum(),
+            short_ladders: devices().map(|d| d.reclaim().short_ladders()).sum(),
         }
     }
 }
@@ -289,10 +267,33 @@ mod tests {
              2,segment_alloc,7f00,20971520,0,1\n\
              3,segment_free,7f00,20971520,0,0\n\
              4,segment_alloc,8f00,20971520,0,0\n";
-        let native = play(lines, Profile::Native).unwrap();
-        assert_eq!((native.requests, native.peak_live_bytes), (3, 40 * MIB));
-        assert_eq!(native.peak_physical_bytes, 40 * MIB);
+        let segments = play(lines, Profile::Segments).unwrap();
+        assert_eq!((segments.requests, segments.peak_live_bytes), (3, 40 * MIB));
+        assert_eq!(segments.peak_physical_bytes, 40 * MIB);
         assert_eq!(play(lines, Profile::Async).unwrap().requests, 1);
+        // One tensor of 512 bytes, in a segment of 2 MiB.
+        let native = play(lines, Profile::Native).unwrap();
+        assert_eq!((native.requests, native.peak_live_bytes), (1, 512));
+        assert_eq!(native.peak_physical_bytes, 2 * MIB);
+        assert_eq!(native.soft_failures, 0);
+    }
+
+    #[test]
+    fn torch_gives_idle_segments_back_before_the_pool_grows() {
+        // 64 MiB, freed, then 96: torch has no use for the 64 itself.
+        let lines = "0,alloc,1,67108864,0,0\n\
+             10,free,1,67108864,0,0\n\
+             20,free_done,1,67108864,0,0\n\
+             30,alloc,2,100663296,0,0\n\
+             40,alloc,3,4194304,0,0\n\
+             50,alloc,4,4194304,0,0\n";
+        let native = play(lines, Profile::Native).unwrap();
+        assert_eq!(native.peak_live_bytes, 104 * MIB);
+        // The two small ones share a segment of 20 MiB.
+        assert_eq!(native.peak_physical_bytes, 116 * MIB);
+        assert_eq!(native.requests, 3);
+        // Each was asked for softly first, and torch brought enough for none.
+        assert_eq!((native.soft_failures, native.short_ladders), (3, 3));
     }
 
     #[test]

@@ -23,13 +23,14 @@ use crate::output::{self, Table};
 ///
 /// Physical bytes, hits and handles are the pool's own. Driver time is an
 /// estimate, by what each call cost on an H200. The time of an allocation is
-/// measured here, without driver calls.
+/// measured here, without driver calls. In the native profile requests, hits and
+/// times are those of segments; live is what the tensors asked for.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Traces: text or zstd
     #[arg(required = true)]
     trace: Vec<PathBuf>,
-    /// What of the trace asks the pool
+    /// How the trace's requests reach the pool
     #[arg(long, value_enum, default_value = "async")]
     profile: Profile,
     /// How the pool serves it
@@ -49,10 +50,12 @@ pub struct Arguments {
 #[derive(Clone, Copy, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Profile {
-    /// Every tensor
+    /// Every tensor, as torch's backend:cudaMallocAsync asks
     Async,
-    /// The segments of the program's own allocator
+    /// Torch's own allocator (a model of it), asked to give idle segments back
     Native,
+    /// Torch's own segments as recorded
+    Segments,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -77,6 +80,11 @@ struct Report {
     trace_time_s: f64,
     median_alloc_ns: u64,
     p99_alloc_ns: u64,
+    /// In the native profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    soft_failures: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    short_ladders: Option<u64>,
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
@@ -109,6 +117,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 
 fn report(path: &Path, arguments: &Arguments) -> Result<Report> {
     let o = play(path, arguments)?;
+    let native = matches!(arguments.profile, Profile::Native);
     Ok(Report {
         trace: path.display().to_string(),
         profile: arguments.profile,
@@ -122,6 +131,8 @@ fn report(path: &Path, arguments: &Arguments) -> Result<Report> {
         trace_time_s: o.trace_time_s,
         median_alloc_ns: o.median_alloc_ns,
         p99_alloc_ns: o.p99_alloc_ns,
+        soft_failures: native.then_some(o.soft_failures),
+        short_ladders: native.then_some(o.short_ladders),
     })
 }
 
@@ -135,6 +146,7 @@ fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
     let profile = match arguments.profile {
         Profile::Async => replay::Profile::Async,
         Profile::Native => replay::Profile::Native,
+        Profile::Segments => replay::Profile::Segments,
     };
     let settings = || Settings {
         policy: match arguments.policy {

@@ -1,0 +1,157 @@
+//! One device of a replay: its pool over the driver model and, where the
+//! program is PyTorch with its own allocator, that allocator in between. Passes
+//! requests on and measures what the pool takes for them.
+
+use std::time::Instant;
+
+use super::replay::Profile;
+use super::torch_native::{Allocator, Runtime};
+use crate::driver::model::Model;
+use crate::driver::{Address, Code, Context, Stream};
+use crate::pool::{Effort, Order, Pool, Refusal, Release, Request, Settings, Stats, StreamKey};
+use crate::reclaim;
+
+/// The pool's alignment of stream-ordered bases, and of segments, in bytes.
+const ALIGN: u64 = 512;
+const SEGMENT_ALIGN: u64 = 2 << 20;
+
+/// A device of the trace.
+pub struct Device {
+    torch: Option<Allocator>,
+    served: Served,
+}
+
+impl Device {
+    /// A device of `total_bytes`.
+    ///
+    /// # Errors
+    /// The driver model's code.
+    pub fn new(
+        ordinal: u32,
+        total_bytes: u64,
+        profile: Profile,
+        settings: Settings,
+    ) -> Result<Self, Code> {
+        let torch = (profile == Profile::Native).then(Allocator::default);
+        let served = Served {
+            context: Context(u64::from(ordinal) + 1),
+            pool: Pool::new(Model::new(total_bytes), ordinal, settings)?,
+            reclaim: reclaim::Device::new(),
+            thread: reclaim::Thread::new(),
+            alloc_ns: Vec::new(),
+        };
+        Ok(Self { torch, served })
+    }
+
+    /// Memory for the program's request of `bytes` on a stream of the trace.
+    ///
+    /// # Errors
+    /// The pool's refusal.
+    pub fn alloc(&mut self, bytes: u64, stream: u64) -> Result<Address, Refusal> {
+        match &mut self.torch {
+            Some(torch) => torch.malloc(&mut self.served, bytes, stream),
+            None => self.served.alloc(bytes, stream),
+        }
+    }
+
+    /// The memory may be used again, behind the work of its stream.
+    pub fn free(&mut self, at: Address, stream: u64) {
+        match &mut self.torch {
+            Some(torch) => torch.free(at),
+            None => self.served.give(at, stream),
+        }
+    }
+
+    /// Bytes held from the driver.
+    pub fn physical(&self) -> u64 {
+        self.served.pool.physical()
+    }
+
+    /// The pool's counters.
+    pub fn stats(&self) -> Stats {
+        self.served.pool.stats()
+    }
+
+    /// Nanoseconds in driver calls, by the model.
+    pub fn driver_time_ns(&self) -> u64 {
+        self.served.pool.driver().driver_time_ns()
+    }
+
+    /// What cooperative reclaim did.
+    pub fn reclaim(&self) -> &reclaim::Device {
+        &self.served.reclaim
+    }
+
+    /// The time of each request that the pool served, in nanoseconds.
+    pub fn alloc_ns(&self) -> &[u32] {
+        &self.served.alloc_ns
+    }
+}
+
+/// Requests to the pool. Torch's allocator is taken to run on one thread.
+struct Served {
+    context: Context,
+    pool: Pool<Model>,
+    reclaim: reclaim::Device,
+    thread: reclaim::Thread,
+    alloc_ns: Vec<u32>,
+}
+
+impl Served {
+    fn alloc(&mut self, bytes: u64, stream: u64) -> Result<Address, Refusal> {
+        let request = self.request(bytes, ALIGN, stream);
+        let start = Instant::now();
+        let at = self.pool.alloc(&request)?;
+        self.measured(start);
+        Ok(at)
+    }
+
+    fn give(&mut self, at: Address, stream: u64) {
+        let freed = self.pool.free(at, Release::Stream(self.key(stream)));
+        freed.expect("the pool knows every block that it lent");
+    }
+
+    fn request(&self, bytes: u64, align: u64, stream: u64) -> Request {
+        Request {
+            bytes,
+            align,
+            order: Order::Stream(self.key(stream)),
+            context: self.context,
+            effort: Effort::Growth,
+            graph: false,
+        }
+    }
+
+    /// The trace numbers streams from 0, which is the default stream; the
+    /// driver gives 1 and 2 a meaning of their own.
+    fn key(&self, stream: u64) -> StreamKey {
+        let stream = match stream {
+            0 => Stream::LEGACY,
+            other => Stream(other.saturating_add(0x1000)),
+        };
+        StreamKey::new(self.context, stream, 0)
+    }
+
+    fn measured(&mut self, start: Instant) {
+        let ns = u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX);
+        self.alloc_ns.push(ns);
+    }
+}
+
+impl Runtime for Served {
+    fn malloc(&mut self, bytes: u64, stream: u64) -> Result<Address, Refusal> {
+        let request = self.request(bytes, SEGMENT_ALIGN, stream);
+        let start = Instant::now();
+        let thread = &self.thread;
+        let (result, _) = thread.alloc(&self.reclaim, &self.pool, &request, true);
+        if result.is_ok() {
+            self.measured(start);
+        }
+        result
+    }
+
+    fn free(&mut self, at: Address, bytes: u64, stream: u64) {
+        self.give(at, stream);
+        self.thread.freed(bytes);
+    }
+}
