@@ -15,3 +15,8 @@ if readelf -d "$library" | grep NEEDED | grep -i -E 'cuda|nvidia'; then
     echo "$library must not need anything of CUDA: without it every program would fail to start" >&2
     exit 1
 fi
+if readelf -d "$library" | grep NEEDED | grep libgcc_s; then
+    echo "$library must not need libgcc_s, which every program would load: shim/src/unwind.rs lacks one of these:" >&2
+    nm -D --undefined-only "$library" | grep _Unwind >&2
+    exit 1
+fi

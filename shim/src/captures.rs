@@ -79,3 +79,27 @@ impl Captures {
         origins.len() != before
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_of_many_threads_begin_and_end_at_once() {
+        let captures = Captures::default();
+        std::thread::scope(|scope| {
+            for stream in 0x100..0x104 {
+                let captures = &captures;
+                scope.spawn(move || {
+                    let origin = Origin::of(Stream(stream));
+                    for _ in 0..20_000 {
+                        captures.begin(origin, || Code::SUCCESS);
+                        assert!(captures.any());
+                        captures.ended(origin);
+                    }
+                });
+            }
+        });
+        assert!(!captures.any() && !CAPTURES.any());
+    }
+}

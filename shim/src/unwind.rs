@@ -1,8 +1,9 @@
 //! The unwinder, which the standard library's panics need, looked up when it is
 //! needed: without this, libgcc_s would be loaded into every preloaded process,
-//! a third of a small program's start-up more. Only the functions that the
-//! standard library calls, and under hidden names: the host's own unwinding
-//! never comes here, and both use the one libgcc_s that the process has.
+//! a sixth of a small program's start-up more (docs/measurements/startup.md).
+//! Only the functions that the standard library calls, and under hidden names:
+//! the host's own unwinding never comes here, and both use the one libgcc_s
+//! that the process has.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
