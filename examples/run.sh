@@ -68,10 +68,10 @@ try pool "$memcuda" run -- "$release/fragment" $live
 echo "== a recorded PyTorch job (fine-tuning a language model), replayed without a GPU"
 trace=$here/../tests/traces/llm_lora_recompute.csv.zst
 "$memcuda" replay --json --profile segments "$trace" >"$out/segments.json"
-"$memcuda" replay --json --profile async "$trace" >"$out/async.json"
+"$memcuda" replay --json --profile native "$trace" >"$out/native.json"
 peak=$(field "$out/segments.json" peak_live_bytes)
-pool=$(field "$out/async.json" peak_physical_bytes)
-live_bytes=$(field "$out/async.json" peak_live_bytes)
+pool=$(field "$out/native.json" peak_physical_bytes)
+live_bytes=$(field "$out/native.json" peak_live_bytes)
 
 held() {
     sed -n 's/.*, held \([0-9]* MiB\), \([0-9]*\) allocations failed, data \(.*\)/\1, \2 failed, data \3/p' "$1"
