@@ -51,13 +51,23 @@ struct Progress {
     key: StreamKey,
     /// Tag for frees from now on.
     now: u64,
-    /// Was anything tagged with `now`?
-    tagged: bool,
+    /// The latest tag given, 0 for none.
+    tagged: u64,
+    /// Was the stream destroyed? Its handle may be another's by now.
+    ended: bool,
     /// Everything tagged with at most this is complete.
     done: u64,
     /// Everything tagged with at most this lies before an edge in the stream.
     edge: u64,
     marks: VecDeque<Mark>,
+}
+
+impl Progress {
+    /// Are there uses that are not known complete and that no event covers?
+    fn is_uncovered(&self) -> bool {
+        let covered = self.marks.back().map_or(0, |mark| mark.seq);
+        self.tagged > covered.max(self.done)
+    }
 }
 
 /// All streams that have used pooled memory.
@@ -82,7 +92,8 @@ impl Streams {
             table.push(Progress {
                 key,
                 now: 1,
-                tagged: false,
+                tagged: 0,
+                ended: false,
                 done: 0,
                 edge: 0,
                 marks: VecDeque::new(),
@@ -113,8 +124,8 @@ impl Streams {
     /// Tags uses that lie before this moment in the stream.
     pub fn tag<D: Driver>(&mut self, driver: &D, id: StreamId, alias: u32) -> Result<Use> {
         let stream = &mut self.table[id as usize];
-        stream.tagged = true;
         let seq = stream.now;
+        stream.tagged = seq;
         if stream.key.stream == Stream::PER_THREAD {
             // Only its own thread can name this stream, so record at once.
             self.mark(driver, id)?;
@@ -147,7 +158,6 @@ impl Streams {
 
     /// Orders the later work of stream `id` behind its own earlier work.
     pub fn make_edge<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
-        self.table[id as usize].tagged = true;
         let (seq, event) = self.mark(driver, id)?.ok_or(Code::NOT_READY)?;
         let stream = &mut self.table[id as usize];
         driver.wait(stream.key.context, stream.key.stream, event)?;
@@ -172,7 +182,7 @@ impl Streams {
     /// stream has uses that no event covers.
     pub fn poll<D: Driver>(&mut self, driver: &D) -> Result<()> {
         for id in 0..self.table.len() {
-            if self.table[id].tagged {
+            if self.table[id].is_uncovered() {
                 self.mark(driver, id as StreamId)?;
             }
             while let Some(mark) = self.table[id].marks.front() {
@@ -190,7 +200,7 @@ impl Streams {
     pub fn outstanding<D: Driver>(&mut self, driver: &D) -> Result<Vec<(StreamId, u64, Event)>> {
         let mut events = Vec::new();
         for id in 0..self.table.len() as StreamId {
-            if self.table[id as usize].tagged {
+            if self.table[id as usize].is_uncovered() {
                 self.mark(driver, id)?;
             }
             if let Some(mark) = self.table[id as usize].marks.back() {
@@ -203,7 +213,7 @@ impl Streams {
     /// Contexts with uses that no event covers, because the driver has no
     /// context-wide event or a capture was under way.
     pub fn uncovered_contexts(&self) -> Vec<Context> {
-        let uncovered = self.table.iter().filter(|stream| stream.tagged);
+        let uncovered = self.table.iter().filter(|stream| stream.is_uncovered());
         let mut contexts: Vec<_> = uncovered.map(|stream| stream.key.context).collect();
         contexts.sort_unstable();
         contexts.dedup();
@@ -230,7 +240,6 @@ impl Streams {
             if stream.key.context == context && stream.done < stream.now {
                 places.push((id as StreamId, stream.now));
                 stream.now += 1;
-                stream.tagged = false;
             }
         }
         places
@@ -246,7 +255,7 @@ impl Streams {
     ) -> Result<()> {
         let key = StreamKey::new(context, stream, 0);
         if let Some(&id) = self.ids.get(&key)
-            && self.table[id as usize].tagged
+            && self.table[id as usize].is_uncovered()
         {
             self.mark(driver, id)?;
         }
@@ -255,7 +264,9 @@ impl Streams {
 
     /// The stream is destroyed; its handle may come back as another stream.
     pub fn forget(&mut self, context: Context, stream: Stream) {
-        self.ids.remove(&StreamKey::new(context, stream, 0));
+        if let Some(id) = self.ids.remove(&StreamKey::new(context, stream, 0)) {
+            self.table[id as usize].ended = true;
+        }
         self.latest = None;
     }
 
@@ -268,7 +279,6 @@ impl Streams {
         for stream in &mut self.table {
             if stream.key.context == context {
                 stream.marks.clear();
-                stream.tagged = false;
                 stream.done = u64::MAX;
             }
         }
@@ -287,11 +297,12 @@ impl Streams {
     fn mark<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<Option<(u64, Event)>> {
         let key = self.table[id as usize].key;
         let event = self.event(driver, key.context)?;
-        let recorded = match key.stream {
-            WHOLE_CONTEXT => CAPTURES.exclude(|| driver.record_context(event, key.context)),
+        let whole = key.stream == WHOLE_CONTEXT || self.table[id as usize].ended;
+        let recorded = match whole {
+            true => CAPTURES.exclude(|| driver.record_context(event, key.context)),
             // A capture that begins between the question and the record would
             // get the record into its graph, or be lost to it.
-            _ => CAPTURES.hold_back(|| match driver.capture(key.context, key.stream) {
+            false => CAPTURES.hold_back(|| match driver.capture(key.context, key.stream) {
                 Ok(Capture::None) => Some(driver.record(event, key.context, key.stream)),
                 Ok(Capture::Active) => None,
                 Err(code) => Some(Err(code)),
@@ -314,7 +325,6 @@ impl Streams {
         let seq = stream.now;
         stream.marks.push_back(Mark { seq, event });
         stream.now += 1;
-        stream.tagged = false;
         if stream.marks.len() > 8 {
             // The newer mark covers what the oldest covers.
             let oldest = stream.marks.pop_front().expect("more than eight");
