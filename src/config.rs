@@ -71,15 +71,6 @@ pub enum Level {
     Debug,
 }
 
-/// Idle physical memory that is kept when other processes are on the device.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Idle {
-    /// A share of the memory that is live, in percent.
-    Percent(f64),
-    /// Bytes.
-    Bytes(u64),
-}
-
 /// The settings of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -93,8 +84,6 @@ pub struct Config {
     pub free: Free,
     /// `MEMCUDA_LIMIT`: most physical bytes, for every device (`None`) or one.
     pub limit: Vec<(Option<u32>, u64)>,
-    /// `MEMCUDA_IDLE`.
-    pub idle: Idle,
     /// `MEMCUDA_CHUNK`: bytes of a physical handle; `None` lets the pool choose.
     pub chunk: Option<u64>,
     /// `MEMCUDA_DEBUG`.
@@ -117,7 +106,6 @@ impl Default for Config {
             torch: Torch::default(),
             free: Free::default(),
             limit: Vec::new(),
-            idle: Idle::Percent(10.0),
             chunk: None,
             debug: Debug::default(),
             stats: true,
@@ -192,12 +180,6 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "none, SIZE, ORDINAL=SIZE,...",
         meaning: "most physical memory that this process may hold",
         set: |c, v| parse_limit(v).map(|v| c.limit = v),
-    },
-    Variable {
-        name: "MEMCUDA_IDLE",
-        accepts: "10%, SIZE, PERCENT%",
-        meaning: "idle memory kept when others are on the device; alone, all of it is kept",
-        set: |c, v| parse_idle(v).map(|v| c.idle = v),
     },
     Variable {
         name: "MEMCUDA_CHUNK",
@@ -300,18 +282,6 @@ fn parse_limit(value: &str) -> Option<Vec<(Option<u32>, u64)>> {
         Some((Some(ordinal.trim().parse().ok()?), positive(size)?))
     };
     value.split(',').map(pair).collect()
-}
-
-fn parse_idle(value: &str) -> Option<Idle> {
-    match value.strip_suffix('%') {
-        Some(percent) => {
-            let percent: f64 = percent.trim().parse().ok()?;
-            (0.0..=100.0)
-                .contains(&percent)
-                .then_some(Idle::Percent(percent))
-        }
-        None => parse_size(value).map(Idle::Bytes),
-    }
 }
 
 fn parse_chunk(value: &str) -> Option<Option<u64>> {

@@ -79,6 +79,10 @@ def with_jax():
 
 def with_numba():
     import numpy as np
+    import numpy
+    if not hasattr(numpy, "row_stack"):
+        # Releases of numba older than numpy 2.5 look this name up on import.
+        numpy.row_stack = numpy.vstack
     from numba import cuda
 
     @cuda.jit

@@ -53,6 +53,8 @@ def cudagraph_trees(torch):
             torch.compiler.cudagraph_mark_step_begin()
             loss = compiled(x).sum()
             loss.backward()
+            # The gradients are outputs of a graph: the next run overwrites them.
+            model.zero_grad(set_to_none=True)
         churn(torch, 60, 3000, seed=batch)
     assert torch.isfinite(loss)
 

@@ -58,9 +58,10 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
     // SAFETY: the driver's function of this name has this signature; the call
     // is the program's own.
     let real = || unsafe { std::mem::transmute::<*mut c_void, RealAllocate>(real)(out, bytes) };
+    // Taken here: what goes on after a panic must know who asks, too.
+    let tag = tags::take();
     boundary::enter(
         |engine| {
-            let tag = tags::take();
             planted_panic("cuMemAlloc");
             if out.is_null() || bytes == 0 {
                 return real();
@@ -84,10 +85,10 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
                 None => plain(),
             }
         },
-        real,
+        || torch::plain_alloc(&tag, module, None, bytes as u64, real),
         // Where the engine never started, torch may still have been told to
         // count on an answer from here.
-        || torch::plain_alloc(&tags::take(), module, None, bytes as u64, real),
+        || torch::plain_alloc(&tag, module, None, bytes as u64, real),
     )
 }
 
@@ -143,6 +144,9 @@ pub fn base_alignment(bytes: u64) -> u64 {
     }
 }
 
+/// Idle bytes of a pool that has stopped which are worth a wait.
+const WORTH_GIVING_BACK: u64 = 64 * MIB;
+
 /// Alignment of every base in bytes, and of all stream-ordered ones.
 pub const GRANULE: u64 = 512;
 
@@ -158,9 +162,9 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
     // SAFETY: the driver's function of this name has this signature; the call
     // is the program's own.
     let real = || unsafe { std::mem::transmute::<*mut c_void, RealFree>(real)(address) };
+    let tag = tags::take();
     boundary::enter(
         |engine| {
-            let tag = tags::take();
             let Some(device) = engine.owner(address) else {
                 let code = torch::plain_free(&tag, module, address, real);
                 if code == Code::SUCCESS {
@@ -172,7 +176,7 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
         },
         // The memory may be half taken back: it stays lost, never the driver's.
         || Code::SUCCESS,
-        || torch::plain_free(&tags::take(), module, address, real),
+        || torch::plain_free(&tag, module, address, real),
     )
 }
 
@@ -205,6 +209,11 @@ fn take_back(
             if of_torch {
                 torch::on_free(block.bytes);
             }
+            if !engine.lends() && pool.idle() >= WORTH_GIVING_BACK {
+                // Nothing will be lent from it any more: the plain driver
+                // serves from now on and needs the memory.
+                pool.trim(0);
+            }
             Code::SUCCESS
         }
         Err(_) => Code::INVALID_VALUE,
@@ -223,11 +232,13 @@ pub fn overrun(block: &BlockInfo) {
 
 /// Waits for the work of the block's context, as the driver's free does. While
 /// anything captures, such a wait would end the capture: then the pool must
-/// find out later that the work is done.
+/// find out later that the work is done, as where the wait itself could not be
+/// made, which is no failure of the program's.
 fn finish(pool: &Pool<Real>, block: &BlockInfo) -> Result<Release, Code> {
-    match pool.synchronize(block.context)? {
-        true => Ok(Release::Complete),
-        false => Ok(Release::Unknown),
+    match pool.synchronize(block.context) {
+        Ok(true) => Ok(Release::Complete),
+        Err(code) if code.is_sticky() => Err(code),
+        Ok(false) | Err(_) => Ok(Release::Unknown),
     }
 }
 
@@ -235,9 +246,7 @@ fn finish(pool: &Pool<Real>, block: &BlockInfo) -> Result<Release, Code> {
 /// would answer it. The block is given up all the same, never to be lent while
 /// the context is broken.
 fn failed_free(pool: &Pool<Real>, address: Address, code: Code) -> Code {
-    if code.is_sticky() {
-        pool.freeze(code);
-    }
+    pool.freeze(code);
     let _ = pool.free(address, Release::Unknown);
     code
 }
