@@ -127,7 +127,11 @@ impl<D: Driver> Pool<D> {
                 self.alloc_slowly(request)?
             }
         };
-        self.prepare(request, at)?;
+        if let Err(code) = self.prepare(request, at) {
+            // A fill may be under way: the bytes wait for the whole context.
+            let _ = self.lock().free(&self.driver, at, Release::Unknown);
+            return Err(code.into());
+        }
         Ok(at)
     }
 
@@ -461,25 +465,22 @@ impl<D: Driver> Pool<D> {
     fn wait_for_context(&self, context: Context) -> Option<Result<()>> {
         let recorded = CAPTURES.exclude(|| {
             let event = self.driver.create_event(context)?;
-            match self.driver.record_context(event, context) {
-                Ok(()) => Ok(Some(event)),
-                Err(code) => {
-                    let _ = self.driver.destroy_event(event);
-                    if code == Code::NOT_FOUND {
-                        // A driver older than 12.5: wait the plain way.
-                        return Ok(None);
-                    }
-                    Err(code)
-                }
-            }
-        })?;
-        Some(recorded.and_then(|event| match event {
-            Some(event) => {
-                let waited = self.driver.synchronize_event(event);
+            let recorded = self.driver.record_context(event, context);
+            if recorded.is_err() {
                 let _ = self.driver.destroy_event(event);
-                waited
             }
-            None => self.driver.synchronize_context(context),
+            recorded.map(|()| event)
+        })?;
+        let waited = recorded.and_then(|event| {
+            let waited = self.driver.synchronize_event(event);
+            let _ = self.driver.destroy_event(event);
+            waited
+        });
+        // No such event (a driver older than 12.5), or none to be had now:
+        // wait the plain way. What stays with the context would come again.
+        Some(waited.or_else(|code| match code.is_sticky() {
+            true => Err(code),
+            false => self.driver.synchronize_context(context),
         }))
     }
 }

@@ -124,12 +124,20 @@ impl Streams {
     /// Tags uses that lie before this moment in the stream.
     pub fn tag<D: Driver>(&mut self, driver: &D, id: StreamId, alias: u32) -> Result<Use> {
         let stream = &mut self.table[id as usize];
-        let seq = stream.now;
-        stream.tagged = seq;
-        if stream.key.stream == Stream::PER_THREAD {
-            // Only its own thread can name this stream, so record at once.
-            self.mark(driver, id)?;
+        let (key, seq) = (stream.key, stream.now);
+        if key.stream == Stream::PER_THREAD {
+            // Only its own thread can name this stream, so record at once, or
+            // leave it to an event of the whole context.
+            match self.mark(driver, id) {
+                Ok(Some(_)) => {}
+                Err(code) if code.is_sticky() => return Err(code),
+                Ok(None) | Err(_) => {
+                    let whole = self.whole_context(key.context);
+                    return self.tag(driver, whole, alias);
+                }
+            }
         }
+        self.table[id as usize].tagged = seq;
         Ok(Use {
             stream: id,
             alias,
