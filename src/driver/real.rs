@@ -99,15 +99,15 @@ impl Real {
 
     /// Lets this thread make calls that a stream capture forbids, without
     /// touching the capture, for as long as the guard lives.
-    fn relax(&self) -> Relaxed {
+    fn relax(&self) -> Result<Relaxed> {
         let calls = self.calls();
         let mut mode = sys::CAPTURE_MODE_RELAXED;
         // SAFETY: the pointer is valid for the call, which swaps the mode.
-        let changed = unsafe { (calls.exchange_capture_mode)(&mut mode) } == Code::SUCCESS;
-        Relaxed {
+        unsafe { (calls.exchange_capture_mode)(&mut mode) }.ok()?;
+        Ok(Relaxed {
             calls,
-            previous: changed.then_some(mode),
-        }
+            previous: mode,
+        })
     }
 
     fn attribute(&self, device: u32, attribute: i32) -> Result<i32> {
@@ -191,15 +191,14 @@ impl Drop for Entered {
 
 struct Relaxed {
     calls: &'static Calls,
-    previous: Option<u32>,
+    previous: u32,
 }
 
 impl Drop for Relaxed {
     fn drop(&mut self) {
-        if let Some(mut mode) = self.previous {
-            // SAFETY: gives the thread its own mode back.
-            unsafe { (self.calls.exchange_capture_mode)(&mut mode) };
-        }
+        let mut mode = self.previous;
+        // SAFETY: gives the thread its own mode back.
+        unsafe { (self.calls.exchange_capture_mode)(&mut mode) };
     }
 }
 
@@ -305,7 +304,7 @@ impl Driver for Real {
     }
 
     fn is_complete(&self, event: Event) -> Result<bool> {
-        let _relaxed = self.relax();
+        let _relaxed = self.relax()?;
         // SAFETY: see above.
         match unsafe { (self.calls().event_query)(event) } {
             Code::SUCCESS => Ok(true),
@@ -315,7 +314,7 @@ impl Driver for Real {
     }
 
     fn synchronize_event(&self, event: Event) -> Result<()> {
-        let _relaxed = self.relax();
+        let _relaxed = self.relax()?;
         // SAFETY: see above.
         unsafe { (self.calls().event_synchronize)(event) }.ok()
     }
@@ -360,7 +359,7 @@ impl Driver for Real {
 
     fn read(&self, context: Context, at: Address, into: &mut [u8]) -> Result<()> {
         let _entered = self.enter(context)?;
-        let _relaxed = self.relax();
+        let _relaxed = self.relax()?;
         let target: *mut c_void = into.as_mut_ptr().cast();
         // SAFETY: see above; the slice is as long as it says.
         unsafe { (self.calls().read)(target, at, into.len()) }.ok()
