@@ -16,7 +16,10 @@ Block *some_block(Thread *t, int device) {
 }
 
 /* The last two may be capturing. */
-int some_lane(Thread *t) { return pick(t, t->capturing ? CAPTURE_LANES : LANES); }
+int some_lane(Thread *t) {
+    if (t->favourite != DONE && pick(t, 10)) return t->favourite;
+    return pick(t, t->capturing ? CAPTURE_LANES : LANES);
+}
 
 /* The memory is used on this stream from now on. */
 int follow(Thread *t, Block *b, int lane) {
@@ -33,7 +36,7 @@ static int kernel(Thread *t, const Block *b, Stream stream, int write) {
     /* The whole block, or a part of it. */
     size_t first = pick(t, 2) ? 0 : pick(t, b->bytes);
     CUsimRange range = {b->base + first, first == 0 ? b->bytes : 1 + pick(t, b->bytes - first), write};
-    TRY(cuSimLaunch(stream, &range, 1, 1.0 + pick(t, 1 << pick(t, 10))));
+    TRY(cuSimLaunch(stream, &range, 1, 1.0 + pick(t, 1 << pick(t, 13))));
     return 0;
 }
 
@@ -58,28 +61,26 @@ int read_side_by_side(Thread *t, Block *b) {
     fail("an injected failure thrice", one);
 }
 
-/* Sizes from 1 byte to 64 MiB, each magnitude as likely as the next; programs
- * ask for few different ones. */
-static size_t some_size(Thread *t) {
-    uint64_t magnitude = pick(t, 26);
-    if (pick(t, 4) == 0) return ((size_t)1 << magnitude) + pick(t, (uint64_t)1 << magnitude);
-    return ((size_t)1 << magnitude) + (pick(t, 3) << magnitude >> 2);
+/* From 1 byte to 64 MiB, each magnitude as likely as the next. */
+size_t any_size(Thread *t) {
+    size_t magnitude = (size_t)1 << pick(t, 26);
+    return magnitude + pick(t, magnitude);
 }
 
 int allocate(Thread *t, int device) {
     Block *b = t->blocks;
     while (b < t->blocks + BLOCKS && b->base != 0) b++;
     if (b == t->blocks + BLOCKS) return 0;
-    Block made = {.bytes = some_size(t), .device = device, .lane = DONE};
+    Block made = {.bytes = pick(t, 4) ? t->sizes[pick(t, 8)] : any_size(t), .device = device, .lane = DONE};
     if (t->held + made.bytes > (size_t)512 << 20) return 0;
     /* What a capture forbids its own thread, it does not ask for. */
     int kind = t->capturing && t->capturing - 1 != RELAXED ? 9 : (int)pick(t, 10);
-    if (kind < 5) {
+    if (kind < t->plain) {
         enter_forbidden(t);
         int code = answer(t, cudaMalloc(&made.base, made.bytes), "cudaMalloc", 1);
         leave_forbidden(t);
         if (code) return 1;
-    } else if (kind < 6) {
+    } else if (kind == 8 && t->plain > 0 && pick(t, 2)) {
         size_t pitch, width = 1 + pick(t, 5000), height = 1 + pick(t, 300);
         enter_forbidden(t);
         int code = answer(t, cudaMallocPitch(&made.base, &pitch, width, height), "cudaMallocPitch", 1);
@@ -148,9 +149,9 @@ static int free_elsewhere(Thread *t, Block *b) {
 
 int release(Thread *t, Block *b) {
     if (b->pinned) return 0;
-    if (b->filled && pick(t, 2) && !t->capturing && verify(t, b)) return 1;
+    if (b->filled && (int)pick(t, 10) < t->waiting + 1 && !t->capturing && verify(t, b)) return 1;
     if (b->filled && pick(t, 8) == 0) b->filled = 0;
-    int now = pick(t, 10) < 4;
+    int now = (int)pick(t, 10) < t->waiting;
     if (now && (t->capturing == 0 || (t->capturing - 1 == RELAXED && !b->ordered))) return free_now(t, b);
     if (t->capturing && b->lane >= CAPTURE_LANES) return 0;
     if (t->devices > 1 && !t->capturing && pick(t, 8) == 0) return free_elsewhere(t, b);

@@ -2,7 +2,7 @@
 //! call of the program answers that error, or nothing is to be seen. Never
 //! misuse, a hang, a crash, or a free that fails for the pool's own reasons.
 
-use super::{Done, number, preloaded, support};
+use super::{Done, number, preloaded};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
@@ -39,7 +39,11 @@ fn with_failure(seed: u64, operations: u64, fault: &str, code: u32, strict: bool
     }
     command
         .env("MEMCUDA_SIM_FAIL", format!("{fault}={code}"))
-        .env("RANDOM_ALLOW", format!(",{code},"))
+        // A lookup that fails makes an argument of the program's invalid.
+        .env(
+            "RANDOM_ALLOW",
+            format!(",{code},{}", if strict { "" } else { "1," }),
+        )
         .env("RANDOM_FREES", if strict { "" } else { "1" })
         .env("RANDOM_SHORT", "1")
         .env("RANDOM_KEEPS", "1");

@@ -120,8 +120,8 @@ static int step(Thread *t) {
     if (choice < 250) return allocate(t, device);
     if (choice < 300) { ask_for_sizes(t); return 0; }
     if (choice < 303) return trim(t, device, pick(t, 4) ? 0 : pick(t, 256 << 20));
-    if (choice < 309) return wait_for_device(t, device);
-    if (choice < 340) return wait_for(t, device, some_lane(t));
+    if (choice < 303 + t->waiting) return wait_for_device(t, device);
+    if (choice < 312 + 6 * t->waiting) return wait_for(t, device, some_lane(t));
     if (choice < 355) return recycle_stream(t, device);
     if (choice < 375) return capture(t, device);
     if (choice < 400) {
@@ -178,7 +178,9 @@ static void *run(void *argument) {
         if (t->operations == operations_each / 2 && is_on("RANDOM_FORK")) fork_now();
     }
     for (Replay *r = t->replays; r < t->replays + GRAPHS; r++) {
-        if (r->graph != 0 && cudaSetDevice(r->device) == 0) drop_replay(t, r);
+        if (r->graph == 0) continue;
+        SURELY(cudaSetDevice(r->device));
+        drop_replay(t, r);
     }
     for (Block *b = t->blocks; b < t->blocks + BLOCKS; b++)
         for (int tries = 0; b->base != 0; tries++) {
@@ -202,9 +204,12 @@ static void take_it_all(Thread *t) {
 
 /* Everything was freed and nothing runs: all memory goes back on request. */
 static void end(Thread *t) {
+    /* Memory of one device may have been freed behind work of the other. */
+    for (int device = 0; device < devices; device++)
+        if (cudaSetDevice(device) != 0 || cudaDeviceSynchronize() != 0) fail("the end", device);
     for (int device = 0; device < devices; device++) {
         uint64_t held = 0;
-        if (cudaSetDevice(device) != 0 || cudaDeviceSynchronize() != 0 || trim(t, device, 0)) fail("the end", device);
+        if (cudaSetDevice(device) != 0 || trim(t, device, 0)) fail("the end", device);
         if (cuSimPhysical(device, &held) != 0 || held != 0) fail("MiB held in the end", held >> 20);
     }
 }
@@ -233,9 +238,12 @@ int main(int argc, char **argv) {
     if (is_on("RANDOM_WHOLE")) take_it_all(t);
     pthread_t *ids = calloc(threads, sizeof *ids);
     for (int i = 0; i < threads; i++) {
-        all[i].number = i;
         all[i].seed = strtoull(argv[1], 0, 10) * 0x9E3779B97F4A7C15u + 7919 * (i + 1);
         for (int skip = 0; skip < 8; skip++) pick(&all[i], 1);
+        all[i].plain = (int[]){0, 2, 6}[pick(&all[i], 3)];
+        all[i].waiting = (int[]){0, 1, 5}[pick(&all[i], 3)];
+        all[i].favourite = pick(&all[i], 3) ? (int)pick(&all[i], CAPTURE_LANES) : DONE;
+        for (int size = 0; size < 8; size++) all[i].sizes[size] = any_size(&all[i]);
         if (pthread_create(&ids[i], 0, run, &all[i]) != 0) fail("pthread_create", i);
     }
     Thread sum = {0};

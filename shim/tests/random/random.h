@@ -35,7 +35,11 @@ typedef struct {
 
 typedef struct {
     uint64_t seed;
-    int number, devices, capturing, exclusive, refused_in_capture;
+    int devices, capturing, exclusive, refused_in_capture;
+    /* Its manner, of ten: how often it allocates and frees by the calls that wait. */
+    int plain, waiting;
+    int favourite; /* the lane that it mostly uses, DONE for none */
+    size_t sizes[8]; /* those that it asks for again and again */
     long operations, allocations, refused, captures;
     uint64_t held;
     Stream lanes[DEVICES][LANES];
@@ -61,6 +65,7 @@ Block *some_block(Thread *t, int device);
 int some_lane(Thread *t);
 int follow(Thread *t, Block *b, int lane);
 int use(Thread *t, Block *b, int lane, int write);
+size_t any_size(Thread *t);
 int allocate(Thread *t, int device);
 int release(Thread *t, Block *b);
 int fill(Thread *t, Block *b);
