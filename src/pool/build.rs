@@ -4,9 +4,10 @@
 
 use super::Pool;
 use super::arena;
+use super::block::{Need, Window};
 use super::chunk::{Chunk, ChunkId};
 use super::plan::Plan;
-use super::state::{Need, State, Window};
+use super::state::State;
 use super::stitch::Stitch;
 use super::streams::Use;
 use crate::driver::{Address, Code, Driver, Handle, Result};

@@ -11,21 +11,26 @@
 //! order: growth, then state, then captures.
 
 mod arena;
+mod block;
 mod build;
 mod captures;
 mod chunk;
 mod chunks;
 mod debug;
 mod hash;
+mod lend;
 mod plan;
 mod request;
 mod search;
+mod serve;
 mod slab;
 mod state;
 mod stats;
 mod stitch;
 mod streams;
 mod trim;
+mod wait;
+mod warm;
 
 pub use captures::{Beginning, CAPTURES, Captures};
 pub use request::{BlockInfo, Effort, NotOurs, Order, Refusal, Release, Request, StreamKey};
@@ -34,12 +39,10 @@ pub use stats::Stats;
 use crate::config::{Debug, Policy};
 use crate::driver::{Address, Code, Context, Driver, Result, Stream};
 use arena::Bounds;
-use search::Usable;
-use slab::{GRANULE, SLAB, SMALL_MAX};
-use state::{Need, State, Window};
+use slab::SLAB;
+use state::State;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use streams::{StreamId, Use};
 
 type StateGuard<'a> = MutexGuard<'a, State>;
 
@@ -188,23 +191,6 @@ impl<D: Driver> Pool<D> {
         self.lock().streams.forget_context(context);
     }
 
-    /// Waits on the host for a whole context, as cudaFree does. `Ok(false)`
-    /// where that is impossible because a capture is under way.
-    pub fn synchronize(&self, context: Context) -> Result<bool> {
-        let places = self.lock().streams.places(context);
-        let Some(waited) = self.wait_for_context(context) else {
-            return Ok(false);
-        };
-        let mut state = self.lock();
-        state.stats.host_waits += 1;
-        self.notice(&mut state, waited);
-        waited?;
-        for (stream, place) in places {
-            state.streams.passed(stream, place);
-        }
-        Ok(true)
-    }
-
     /// Physical bytes held.
     pub fn physical(&self) -> u64 {
         self.physical.load(Ordering::Relaxed)
@@ -242,258 +228,6 @@ impl<D: Driver> Pool<D> {
         {
             state.frozen.get_or_insert(code);
         }
-    }
-
-    /// What the slabs and the warm windows can serve: no driver call but, for
-    /// another address on the same stream, an event record and wait.
-    fn alloc_quickly(&self, state: &mut State, request: &Request) -> Result<Option<Address>> {
-        if let Some(code) = state.frozen {
-            return Err(code);
-        }
-        if self.settings.policy == Policy::Direct {
-            return Ok(None);
-        }
-        let stream = state.stream(request.order);
-        let served = if is_small(request) {
-            state.lend_small(&self.driver, request, stream)
-        } else {
-            self.lend_again(state, request, stream)
-        };
-        match served {
-            // Ordering was impossible just now; the slow path knows more ways.
-            Err(Code::NOT_READY) => Ok(None),
-            served => served,
-        }
-    }
-
-    /// A window of this very length that was free a moment, or longer, ago.
-    fn lend_again(
-        &self,
-        state: &mut State,
-        request: &Request,
-        stream: Option<StreamId>,
-    ) -> Result<Option<Address>> {
-        let need = need(request, stream);
-        if let Some(at) = state.lend_warm(request, need) {
-            return Ok(Some(at));
-        }
-        state.settle_warm();
-        let Some(window) = state.recall(need, Usable::Ready(stream)) else {
-            return Ok(None);
-        };
-        self.claim(state, request, window).map(Some)
-    }
-
-    /// Lends a window that is free: orders the request behind its uses.
-    fn claim(&self, state: &mut State, request: &Request, window: Window) -> Result<Address> {
-        let stream = state.stream(request.order);
-        let uses = state.uses(window);
-        state.order(&self.driver, stream, &uses, window.stitch)?;
-        state.take(window);
-        Ok(state.lend(request, window))
-    }
-
-    /// Everything else, one builder at a time: a search over all windows, a
-    /// stitch of what is free, growth, and last a wait for what is pending.
-    fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Refusal> {
-        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut waited = false;
-        let mut ready_only = false;
-        loop {
-            let mut state = self.lock();
-            state.stats.searches += 1;
-            let polled = self.make_ready(&mut state);
-            self.notice(&mut state, polled);
-            // Somebody may have freed the very thing meanwhile.
-            let (mut state, served) = match self.alloc_quickly(&mut state, request)? {
-                Some(at) => {
-                    state.stats.hits += 1;
-                    (state, Ok(at))
-                }
-                None => self.alloc_window(state, request, ready_only),
-            };
-            let refused = match served {
-                Ok(at) => {
-                    self.publish(&mut state);
-                    return Ok(at);
-                }
-                Err(refused) => refused,
-            };
-            let short = matches!(
-                refused,
-                Refusal::Driver(Code::OUT_OF_MEMORY | Code::NOT_READY)
-            );
-            if short && !waited {
-                drop(state);
-                waited = true;
-                self.wait_for_pending()?;
-                continue;
-            }
-            if refused == Refusal::Driver(Code::NOT_READY) && !ready_only {
-                // Bytes that cannot be ordered behind their uses (a capture, or
-                // another thread's default stream) are no reason to fail: grow.
-                ready_only = true;
-                continue;
-            }
-            self.publish(&mut state);
-            if !short {
-                return Err(refused);
-            }
-            state.stats.out_of_memory += 1;
-            return Err(Code::OUT_OF_MEMORY.into());
-        }
-    }
-
-    fn make_ready(&self, state: &mut State) -> Result<()> {
-        state.streams.poll(&self.driver)?;
-        state.settle_warm();
-        Ok(())
-    }
-
-    /// A window for a request (or for the slab that a small one needs).
-    fn alloc_window<'a>(
-        &'a self,
-        mut state: StateGuard<'a>,
-        request: &Request,
-        ready_only: bool,
-    ) -> (StateGuard<'a>, std::result::Result<Address, Refusal>) {
-        let stream = state.stream(request.order);
-        let small = is_small(request) && self.settings.policy != Policy::Direct;
-        let need = match small {
-            true => Need {
-                bytes: SLAB,
-                align: SLAB,
-                stream,
-            },
-            false => need(request, stream),
-        };
-        if !small {
-            state.reap_slabs(0);
-        }
-        let (mut state, found) = self.find_window(state, need, request.effort, ready_only);
-        let window = match found {
-            Ok(window) => window,
-            Err(refused) => return (state, Err(refused)),
-        };
-        if !small {
-            let at = state.lend(request, window);
-            return (state, Ok(at));
-        }
-        // Ordered behind earlier uses for this stream alone, so the slab's
-        // bytes count as used by it.
-        let last = stream.map(|stream| state.streams.tag(&self.driver, stream, window.stitch));
-        let last = match last.transpose() {
-            Ok(last) => last.unwrap_or(Use::DONE),
-            Err(code) => return (state, Err(code.into())),
-        };
-        state.add_slab(request, window, last);
-        let lent = state.lend_small(&self.driver, request, stream);
-        let lent = lent.map(|at| at.expect("an empty slab holds any small request"));
-        (state, lent.map_err(Refusal::from))
-    }
-
-    /// Finds or builds a window and takes its bytes.
-    fn find_window<'a>(
-        &'a self,
-        mut state: StateGuard<'a>,
-        need: Need,
-        effort: Effort,
-        ready_only: bool,
-    ) -> (StateGuard<'a>, std::result::Result<state::Window, Refusal>) {
-        let direct = self.settings.policy == Policy::Direct;
-        let passes: &[Usable] = match need.stream {
-            _ if direct => &[],
-            Some(_) if !ready_only => &[Usable::Ready(need.stream), Usable::All],
-            Some(_) => &[Usable::Ready(need.stream)],
-            None => &[Usable::Ready(None)],
-        };
-        for &usable in passes {
-            let found = state.recall(need, usable);
-            if let Some(window) = found.or_else(|| state.search(need, usable)) {
-                let uses = state.uses(window);
-                let ordered = state.order(&self.driver, need.stream, &uses, window.stitch);
-                if let Err(code) = ordered {
-                    return (state, Err(code.into()));
-                }
-                state.take(window);
-                state.stats.hits += 1;
-                return (state, Ok(window));
-            }
-            let plan = state.plan(need, usable, self.settings.chunk);
-            if plan.growth() == 0 && effort == Effort::Growth {
-                let (state, built) = self.build(state, &plan, need);
-                return (state, built.map_err(Refusal::from));
-            }
-        }
-        if effort == Effort::Window {
-            return (state, Err(Refusal::NoWindow));
-        }
-        let plan = match passes.last() {
-            Some(&usable) => state.plan(need, usable, self.settings.chunk),
-            None => plan::Plan {
-                fresh: vec![need.bytes.next_multiple_of(plan::STEP)],
-                ..plan::Plan::default()
-            },
-        };
-        let (state, built) = self.build(state, &plan, need);
-        (state, built.map_err(Refusal::from))
-    }
-
-    /// Waits on the host for every outstanding use.
-    fn wait_for_pending(&self) -> Result<()> {
-        let mut state = self.lock();
-        state.stats.host_waits += 1;
-        let events = state.streams.outstanding(&self.driver)?;
-        drop(state);
-        for (stream, seq, event) in events {
-            let waited = self.driver.synchronize_event(event);
-            let mut state = self.lock();
-            self.notice(&mut state, waited);
-            waited?;
-            state.streams.passed(stream, seq);
-        }
-        // What no event could cover, a wait for its context does.
-        let uncovered = self.lock().streams.uncovered_contexts();
-        for context in uncovered {
-            self.synchronize(context)?;
-        }
-        Ok(())
-    }
-
-    /// Records a context-wide event under the captures' lock, then waits for
-    /// it without; `None` during a capture.
-    fn wait_for_context(&self, context: Context) -> Option<Result<()>> {
-        let recorded = CAPTURES.exclude(|| {
-            let event = self.driver.create_event(context)?;
-            let recorded = self.driver.record_context(event, context);
-            if recorded.is_err() {
-                let _ = self.driver.destroy_event(event);
-            }
-            recorded.map(|()| event)
-        })?;
-        let waited = recorded.and_then(|event| {
-            let waited = self.driver.synchronize_event(event);
-            let _ = self.driver.destroy_event(event);
-            waited
-        });
-        // No such event (a driver older than 12.5), or none to be had now:
-        // wait the plain way. What stays with the context would come again.
-        Some(waited.or_else(|code| match code.is_sticky() {
-            true => Err(code),
-            false => self.driver.synchronize_context(context),
-        }))
-    }
-}
-
-fn is_small(request: &Request) -> bool {
-    request.bytes <= SMALL_MAX && request.align <= GRANULE
-}
-
-fn need(request: &Request, stream: Option<StreamId>) -> Need {
-    Need {
-        bytes: request.bytes.next_multiple_of(GRANULE),
-        align: request.align,
-        stream,
     }
 }
 

@@ -1,9 +1,10 @@
 //! Chooses what a new stitch is made of: free chunks, free ends of chunks in
 //! use, and only the shortfall in new handles. Decides; changes nothing.
 
+use super::block::Need;
 use super::chunk::ChunkId;
 use super::search::Usable;
-use super::state::{Need, State};
+use super::state::State;
 use crate::units::{MIB, align_up};
 
 /// Size step of handles in bytes.

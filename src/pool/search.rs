@@ -1,15 +1,11 @@
 //! Finds a window: any range of any stitch whose bytes are all free. Best fit,
 //! so that large free ranges stay whole. Makes no driver call.
 
-use super::state::{Need, State, Window};
+use super::block::{Need, Window};
+use super::state::State;
 use super::stitch::Stitch;
 use super::streams::{StreamId, Use};
 use crate::units::align_up;
-
-/// Remembered windows that are tried before a search.
-const RECALLS: usize = 8;
-/// A remembered window may be longer by this part of what is needed.
-const NEARLY: u64 = 64;
 
 /// Which free bytes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,58 +53,6 @@ impl State {
             Usable::All => true,
             Usable::Ready(stream) => self.streams.is_ready(last, stream),
         }
-    }
-
-    /// A window of this length, or hardly more, that was free before and is
-    /// free again. Jobs repeat sizes, or nearly, so most requests end here.
-    pub fn recall(&mut self, need: Need, usable: Usable) -> Option<Window> {
-        let most = need.bytes + need.bytes / NEARLY;
-        for _ in 0..RECALLS {
-            let (&length, windows) = self.hints.range_mut(need.bytes..=most).next()?;
-            let window = windows.pop();
-            if windows.is_empty() {
-                self.hints.remove(&length);
-            }
-            let window = Window {
-                bytes: need.bytes,
-                ..window?
-            };
-            if self.is_free(window, need, usable) {
-                return Some(window);
-            }
-        }
-        None
-    }
-
-    fn is_free(&self, window: Window, need: Need, usable: Usable) -> bool {
-        let Some(Some(stitch)) = self.stitches.get(window.stitch as usize) else {
-            return false;
-        };
-        if !(stitch.at + window.offset).is_multiple_of(need.align) {
-            return false;
-        }
-        let mut found = 0;
-        for part in stitch.parts(window.offset, window.bytes) {
-            let end = part.start + part.bytes;
-            let mut reached = part.start;
-            let spans = &self.chunk(part.chunk).spans;
-            let first = spans.partition_point(|span| span.end() <= part.start);
-            for span in &spans[first..] {
-                if span.start > reached || !self.is_usable(span.last, usable) {
-                    break;
-                }
-                reached = span.end();
-                if reached >= end {
-                    break;
-                }
-            }
-            if reached < end {
-                return false;
-            }
-            found += part.bytes;
-        }
-        // Less where the stitch lost a piece or became another.
-        found == window.bytes
     }
 
     /// The smallest free range that holds what is needed.

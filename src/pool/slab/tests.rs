@@ -1,0 +1,74 @@
+use super::*;
+
+fn small(bytes: u32, id: u64) -> Small {
+    Small {
+        bytes,
+        id,
+        stream: Use::NOBODY,
+        context: 0,
+        graph: false,
+    }
+}
+
+#[test]
+fn bins_are_monotonous_and_in_range() {
+    let bins: Vec<_> = (1..=CELLS as u16).map(bin_of).collect();
+    assert!(bins.windows(2).all(|pair| pair[0] <= pair[1]));
+    assert_eq!((bins[0], bins[CELLS - 1]), (1, 80));
+}
+
+#[test]
+fn blocks_lie_512_bytes_apart_and_an_empty_slab_goes_back_whole() {
+    let (streams, mut slabs) = (Streams::default(), Slabs::default());
+    slabs.add(SLAB, 3, Use::DONE);
+    let at = |slabs: &mut Slabs, id| slabs.lend(small(1, id), &streams).unwrap().0;
+    let (a, b) = (at(&mut slabs, 1), at(&mut slabs, 2));
+    assert_eq!(b - a, GRANULE);
+    assert_eq!(slabs.find(a + 5).unwrap().1.id, 1);
+    assert_eq!(
+        slabs.free(a + 5, Use::DONE, &streams),
+        Err(NotOurs::Interior)
+    );
+    slabs.free(a, Use::DONE, &streams).unwrap();
+    assert_eq!(slabs.free(a, Use::DONE, &streams), Err(NotOurs::Unknown));
+    assert!(slabs.take_empty(0, &streams).is_none());
+    slabs.free(b, Use::DONE, &streams).unwrap();
+    assert_eq!(slabs.take_empty(0, &streams), Some((SLAB, Use::DONE)));
+    assert!(!slabs.contains(a) && slabs.lend(small(1, 3), &streams).is_none());
+}
+
+#[test]
+fn random_use_keeps_blocks_apart_and_loses_nothing() {
+    let (streams, mut slabs) = (Streams::default(), Slabs::default());
+    let mut live: Vec<(Address, u64)> = Vec::new();
+    let (mut seed, mut bases) = (12345_u64, 1);
+    for id in 0..20_000 {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        if seed >> 40 & 1 == 0 && !live.is_empty() {
+            let (at, _) = live.swap_remove((seed >> 41) as usize % live.len());
+            slabs.free(at, Use::DONE, &streams).unwrap();
+            continue;
+        }
+        let bytes = 1 + (seed >> 33) % SMALL_MAX;
+        let at = loop {
+            match slabs.lend(small(bytes as u32, id), &streams) {
+                Some((at, _)) => break at,
+                None => {
+                    slabs.add(bases * SLAB, 0, Use::DONE);
+                    bases += 1;
+                }
+            }
+        };
+        let end = at + granted(bytes);
+        assert!(live.iter().all(|&(a, b)| end <= a || at >= a + granted(b)));
+        live.push((at, bytes));
+    }
+    for (at, _) in live.drain(..) {
+        slabs.free(at, Use::DONE, &streams).unwrap();
+    }
+    for _ in 1..bases {
+        assert!(slabs.take_empty(0, &streams).is_some());
+    }
+}

@@ -1,0 +1,70 @@
+//! Waits on the host, for one context or for all that is pending. Holds no
+//! state lock while it waits, and waits for no context during a capture.
+
+use super::Pool;
+use super::captures::CAPTURES;
+use crate::driver::{Context, Driver, Result};
+
+impl<D: Driver> Pool<D> {
+    /// Waits on the host for a whole context, as cudaFree does. `Ok(false)`
+    /// where that is impossible because a capture is under way.
+    pub fn synchronize(&self, context: Context) -> Result<bool> {
+        let places = self.lock().streams.places(context);
+        let Some(waited) = self.wait_for_context(context) else {
+            return Ok(false);
+        };
+        let mut state = self.lock();
+        state.stats.host_waits += 1;
+        self.notice(&mut state, waited);
+        waited?;
+        for (stream, place) in places {
+            state.streams.passed(stream, place);
+        }
+        Ok(true)
+    }
+
+    /// Waits on the host for every outstanding use.
+    pub(super) fn wait_for_pending(&self) -> Result<()> {
+        let mut state = self.lock();
+        state.stats.host_waits += 1;
+        let events = state.streams.outstanding(&self.driver)?;
+        drop(state);
+        for (stream, seq, event) in events {
+            let waited = self.driver.synchronize_event(event);
+            let mut state = self.lock();
+            self.notice(&mut state, waited);
+            waited?;
+            state.streams.passed(stream, seq);
+        }
+        // What no event could cover, a wait for its context does.
+        let uncovered = self.lock().streams.uncovered_contexts();
+        for context in uncovered {
+            self.synchronize(context)?;
+        }
+        Ok(())
+    }
+
+    /// Records a context-wide event under the captures' lock, then waits for
+    /// it without; `None` during a capture.
+    fn wait_for_context(&self, context: Context) -> Option<Result<()>> {
+        let recorded = CAPTURES.exclude(|| {
+            let event = self.driver.create_event(context)?;
+            let recorded = self.driver.record_context(event, context);
+            if recorded.is_err() {
+                let _ = self.driver.destroy_event(event);
+            }
+            recorded.map(|()| event)
+        })?;
+        let waited = recorded.and_then(|event| {
+            let waited = self.driver.synchronize_event(event);
+            let _ = self.driver.destroy_event(event);
+            waited
+        });
+        // No such event (a driver older than 12.5), or none to be had now:
+        // wait the plain way. What stays with the context would come again.
+        Some(waited.or_else(|code| match code.is_sticky() {
+            true => Err(code),
+            false => self.driver.synchronize_context(context),
+        }))
+    }
+}
