@@ -19,6 +19,7 @@ mod device;
 mod engine;
 mod environment;
 mod fork;
+mod getenv;
 #[macro_use]
 mod hook;
 mod hooks;

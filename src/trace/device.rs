@@ -4,7 +4,6 @@
 
 use std::time::Instant;
 
-use super::replay::Profile;
 use super::torch_native::{Allocator, Runtime};
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Context, Stream};
@@ -14,6 +13,19 @@ use crate::reclaim;
 /// The pool's alignment of stream-ordered bases, and of segments, in bytes.
 const ALIGN: u64 = 512;
 const SEGMENT_ALIGN: u64 = 2 << 20;
+
+/// How the program's requests reach the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Every tensor (`alloc`, `free`, `free_done`) is a request.
+    Async,
+    /// Tensors ask a model of PyTorch's own allocator, whose segments are the
+    /// requests, and which is asked to give idle ones back.
+    Native,
+    /// The segments that the program's own allocator had when the trace was
+    /// recorded (`segment_alloc`, `segment_free`) are the requests.
+    Segments,
+}
 
 /// A device of the trace.
 pub struct Device {

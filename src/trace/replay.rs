@@ -7,23 +7,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::device::Device;
+pub use super::device::Profile;
 use super::{Event, Op};
 use crate::driver::{Address, Code};
 use crate::error::{Error, Result};
 use crate::pool::{Refusal, Settings, Stats};
-
-/// How the program's requests reach the pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
-    /// Every tensor (`alloc`, `free`, `free_done`) is a request.
-    Async,
-    /// Tensors ask a model of PyTorch's own allocator, whose segments are the
-    /// requests, and which is asked to give idle ones back.
-    Native,
-    /// The segments that the program's own allocator had when the trace was
-    /// recorded (`segment_alloc`, `segment_free`) are the requests.
-    Segments,
-}
 
 /// What a replay found, over all devices of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

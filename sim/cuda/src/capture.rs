@@ -131,34 +131,25 @@ impl Sim {
         if mode == RELAXED || self.captures.is_empty() {
             return Ok(());
         }
-        let mut lost = false;
-        for capture in self.captures.values_mut() {
+        self.refuse(|capture| {
             let own = capture.thread == thread && capture.mode != RELAXED;
-            let global = mode == GLOBAL && capture.mode == GLOBAL;
-            if own || global {
-                capture.invalidated = true;
-                lost = true;
-            }
-        }
-        if lost {
-            Err(Code::STREAM_CAPTURE_UNSUPPORTED)
-        } else {
-            Ok(())
-        }
+            own || (mode == GLOBAL && capture.mode == GLOBAL)
+        })
     }
 
     /// A call over a whole context: no capture in it survives, in any mode.
     pub fn refuse_context_capture(&mut self, context: u64) -> Answer {
-        let mut lost = false;
-        for capture in self.captures.values_mut().filter(|c| c.context == context) {
+        self.refuse(|capture| capture.context == context)
+    }
+
+    /// Ends the captures that a call hits; it fails if there is one.
+    fn refuse(&mut self, hit: impl Fn(&Capture) -> bool) -> Answer {
+        let mut answer = Ok(());
+        for capture in self.captures.values_mut().filter(|c| hit(c)) {
             capture.invalidated = true;
-            lost = true;
+            answer = Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
-        if lost {
-            Err(Code::STREAM_CAPTURE_UNSUPPORTED)
-        } else {
-            Ok(())
-        }
+        answer
     }
 
     /// A call that a capturing stream cannot take.
