@@ -173,7 +173,8 @@ impl Engine {
         Some((context, self.device_of(context)?))
     }
 
-    fn device_of(&self, context: Context) -> Option<&Device> {
+    /// The device of a context.
+    pub fn device_of(&self, context: Context) -> Option<&Device> {
         let ask = || {
             let asked = self.calls.within(context, || self.calls.current_device());
             let handle = asked.ok()??;

@@ -49,10 +49,11 @@ impl<D: Driver> Pool<D> {
         let known: Vec<(ChunkId, u64, Handle)> = chunks_of(&state, plan);
         let total = known.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.growth();
         let range = state.arena.take(total);
+        let peers = state.peers.clone();
         drop(state);
 
         let began = Instant::now();
-        let made = self.execute(plan, &known, total, range);
+        let made = self.execute(plan, &known, total, range, &peers);
         let spent = began.elapsed().as_nanos() as u64;
 
         let mut state = self.lock();
@@ -158,6 +159,7 @@ impl<D: Driver> Pool<D> {
         known: &[(ChunkId, u64, Handle)],
         total: u64,
         range: Option<Address>,
+        peers: &[u32],
     ) -> std::result::Result<
         (Address, Vec<(Handle, u64)>, Vec<(Address, u64)>),
         (Code, Vec<(Address, u64)>),
@@ -200,7 +202,7 @@ impl<D: Driver> Pool<D> {
                 mapping
             })
             .collect();
-        match self.map_all(&mappings, at, total) {
+        match self.map_all(&mappings, at, total, peers) {
             Ok(()) => Ok((at, fresh, spare)),
             Err((code, undone)) => {
                 if !undone {
@@ -237,6 +239,7 @@ impl<D: Driver> Pool<D> {
         mappings: &[Mapping],
         at: Address,
         total: u64,
+        peers: &[u32],
     ) -> std::result::Result<(), (Code, bool)> {
         let mut done = Ok(());
         let mut mapped = 0;
@@ -247,8 +250,8 @@ impl<D: Driver> Pool<D> {
             }
             mapped += 1;
         }
-        if done.is_ok() {
-            done = self.driver.set_access(at, total, self.device);
+        for &device in [self.device].iter().chain(peers) {
+            done = done.and_then(|()| self.driver.set_access(at, total, device));
         }
         done.map_err(|code| {
             let mut undone = true;

@@ -19,6 +19,7 @@ mod chunks;
 mod debug;
 mod hash;
 mod lend;
+mod peers;
 mod plan;
 mod request;
 mod search;

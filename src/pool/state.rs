@@ -36,6 +36,8 @@ pub struct State {
     pub streams: Streams,
     /// Address space.
     pub arena: Arena,
+    /// Ordinals of the other devices that may reach everything mapped.
+    pub peers: Vec<u32>,
     /// Pieces in all stitches.
     pub mappings: usize,
     /// The error that every allocation gets from now on.

@@ -9,6 +9,7 @@ pub mod errors;
 pub mod foreign;
 pub mod ipc;
 pub mod memory;
+pub mod peers;
 pub mod pitch;
 pub mod pointers;
 pub mod pools;
@@ -20,7 +21,7 @@ use crate::hook::Hook;
 
 /// Every hook.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    const FAMILIES: [&[&Hook]; 13] = [
+    const FAMILIES: [&[&Hook]; 14] = [
         crate::lookup::HOOKS,
         start::HOOKS,
         memory::HOOKS,
@@ -31,6 +32,7 @@ pub fn all() -> impl Iterator<Item = &'static Hook> {
         pointers::HOOKS,
         ipc::HOOKS,
         streams::HOOKS,
+        peers::HOOKS,
         contexts::HOOKS,
         foreign::HOOKS,
         errors::HOOKS,

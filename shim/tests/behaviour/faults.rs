@@ -96,3 +96,20 @@ fn a_panic_is_one_line_and_the_program_runs_on() {
         assert!(log.contains("internal error"), "{log}");
     }
 }
+
+#[test]
+fn another_device_reaches_pooled_memory_once_it_was_given_access() {
+    let run = |how: &str| {
+        let mut command = preloaded(program("peers.c", "peers"), &[shim()]);
+        command.arg(how).env("MEMCUDA_SIM_DEVICES", "2");
+        command
+    };
+    said(&mut run("context"));
+    said(&mut run("pool"));
+    let without = run("").output().expect("the program starts");
+    let words = String::from_utf8_lossy(&without.stderr);
+    assert!(
+        !without.status.success() && words.contains("no such access"),
+        "{words}"
+    );
+}
