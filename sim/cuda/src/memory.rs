@@ -148,13 +148,7 @@ impl Sim {
         if bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let held = bytes
-            .checked_next_multiple_of(SMALL)
-            .ok_or(Code::OUT_OF_MEMORY)?;
-        if held > self.ledger.total() {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        let id = self.number(0) >> 4;
+        let held = self.held(bytes)?;
         let arena = &mut self.devices[device].arena;
         let offset = match arena.take(held, &mut self.ledger) {
             Ok(offset) => offset,
@@ -163,20 +157,39 @@ impl Sim {
                 self.devices[device].arena.take(held, &mut self.ledger)?
             }
         };
-        let base = self.devices[device].arena.base + offset;
+        self.enter_allocation(bytes, offset, device, source, context)
+    }
+
+    /// Bytes of the arena that a request takes.
+    pub fn held(&self, bytes: u64) -> Result<u64, Code> {
+        let held = bytes.checked_next_multiple_of(SMALL);
+        let held = held.filter(|held| *held <= self.ledger.total());
+        held.ok_or(Code::OUT_OF_MEMORY)
+    }
+
+    /// The address of an allocation that lies at `offset` of the arena.
+    pub fn enter_allocation(
+        &mut self,
+        bytes: u64,
+        offset: u64,
+        device: usize,
+        source: Source,
+        context: u64,
+    ) -> Result<u64, Code> {
         let allocation = Allocation {
             bytes,
-            held,
+            held: self.held(bytes)?,
             source,
             device,
             context,
-            id,
+            id: self.number(0) >> 4,
             object: device as u32,
             offset,
             sync_memops: false,
             freed: false,
             exported: false,
         };
+        let base = self.devices[device].arena.base + offset;
         self.allocations.insert(base, allocation);
         Ok(base)
     }

@@ -2,7 +2,6 @@
 //! them; `blocks` finds the memory.
 
 use crate::abi::{Answer, Code, MemAccessDesc, MemPoolProps};
-use crate::arena::SMALL;
 use crate::blocks::Pool;
 use crate::clock::cost;
 use crate::entry::{api, must_put};
@@ -55,26 +54,9 @@ impl Sim {
             // SAFETY: the caller's pointer, not null.
             return unsafe { must_put(out, base) };
         }
-        let held = bytes.checked_next_multiple_of(SMALL);
-        let held = held.filter(|held| *held <= self.ledger.total());
-        let held = held.ok_or(Code::OUT_OF_MEMORY)?;
+        let held = self.held(bytes)?;
         let offset = self.take_block(pool, held, id)?;
-        let base = self.devices[device].arena.base + offset;
-        let number = self.number(0) >> 4;
-        let allocation = Allocation {
-            bytes,
-            held,
-            source: Source::Pool(pool),
-            device,
-            context: 0,
-            id: number,
-            object: device as u32,
-            offset,
-            sync_memops: false,
-            freed: false,
-            exported: false,
-        };
-        self.allocations.insert(base, allocation);
+        let base = self.enter_allocation(bytes, offset, device, Source::Pool(pool), 0)?;
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, base) }
     }
