@@ -5,6 +5,7 @@
 
 CARGO ?= cargo
 CC ?= cc
+NVCC ?= nvcc
 PYTHON ?= python3
 RELEASE := target/release
 DEBUG := target/debug
@@ -57,6 +58,8 @@ test-gpu: build test-build
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 bench-gpu: build
+	$(NVCC) -O2 -o $(RELEASE)/pair benches/gpu/pair.cu -lcuda
+	$(PYTHON) benches/gpu/pair.py $(RELEASE)/pair
 	$(PYTHON) benches/gpu/allocators.py --repeats 5
 
 # The symbols of libmemcuda.so are those of the list, no more and no fewer.
