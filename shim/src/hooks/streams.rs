@@ -21,12 +21,13 @@ crate::hooks! {
             let made = engine.devices.iter().filter_map(Device::made);
             made.for_each(|pool| pool.stream_ends(context, stream));
         }
+        // Before the handle can come back as another thread's stream; and once
+        // more behind the call, for who asked about it meanwhile.
+        places::forget();
+        engine.captures.ended(Origin::of(stream));
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(stream) };
-        if code == Code::SUCCESS {
-            places::forget();
-            engine.captures.ended(Origin::of(stream));
-        }
+        places::forget();
         code
     }
 
