@@ -41,11 +41,11 @@ impl Captures {
         (*active == 0).then(action)
     }
 
-    /// Runs `action` while no capture can begin, whether or not one is under
-    /// way.
-    pub fn hold_back<T>(&self, action: impl FnOnce() -> T) -> T {
-        let _active = self.lock();
-        action()
+    /// Runs `action` while no capture can begin, and tells it whether one is
+    /// under way.
+    pub fn hold_back<T>(&self, action: impl FnOnce(bool) -> T) -> T {
+        let active = self.lock();
+        action(*active > 0)
     }
 
     fn lock(&self) -> MutexGuard<'_, u32> {

@@ -310,11 +310,8 @@ impl Streams {
             true => CAPTURES.exclude(|| driver.record_context(event, key.context)),
             // A capture that begins between the question and the record would
             // get the record into its graph, or be lost to it.
-            false => CAPTURES.hold_back(|| match driver.capture(key.context, key.stream) {
-                Ok(Capture::None) => Some(driver.record(event, key.context, key.stream)),
-                Ok(Capture::Active) => None,
-                Err(code) => Some(Err(code)),
-            }),
+            false => CAPTURES
+                .hold_back(|under_way| record_outside(driver, key, event, under_way).transpose()),
         };
         match recorded {
             Some(Ok(())) => {}
@@ -355,4 +352,22 @@ impl Streams {
             self.spare.push((stream.key.context, mark.event));
         }
     }
+}
+
+/// Records an event on a stream; `None` where the stream captures. While a
+/// capture is under way a stream joins it by a mere wait, which nothing holds
+/// back, so the stream is asked again: an event that a capture got ends that
+/// capture when somebody asks whether it is complete.
+fn record_outside<D: Driver>(
+    driver: &D,
+    key: StreamKey,
+    event: Event,
+    under_way: bool,
+) -> Result<Option<()>> {
+    let captures = || Ok(driver.capture(key.context, key.stream)? == Capture::Active);
+    if captures()? {
+        return Ok(None);
+    }
+    driver.record(event, key.context, key.stream)?;
+    Ok((!under_way || !captures()?).then_some(()))
 }
