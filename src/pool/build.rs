@@ -11,7 +11,6 @@ use super::state::State;
 use super::stitch::Stitch;
 use super::streams::Use;
 use crate::driver::{Address, Code, Driver, Handle, Result};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// What a plan takes out of the free bytes before the driver is called.
@@ -210,7 +209,8 @@ impl<D: Driver> Pool<D> {
                     return Err((code, spare));
                 }
                 for (handle, _) in fresh {
-                    self.undone(self.driver.release(handle));
+                    // A failure cannot be retried: the memory is lost, to nobody's harm.
+                    let _ = self.driver.release(handle);
                 }
                 Err(failed(code, spare))
             }
@@ -224,7 +224,8 @@ impl<D: Driver> Pool<D> {
                 Ok(handle) => made.push((handle, bytes)),
                 Err(code) => {
                     for (handle, _) in made {
-                        self.undone(self.driver.release(handle));
+                        // A failure cannot be retried: the memory is lost, to nobody's harm.
+                        let _ = self.driver.release(handle);
                     }
                     return Err(code);
                 }
@@ -256,18 +257,10 @@ impl<D: Driver> Pool<D> {
         done.map_err(|code| {
             let mut undone = true;
             for mapping in &mappings[..mapped] {
-                undone &= self.undone(self.driver.unmap(mapping.at, mapping.bytes));
+                undone &= self.driver.unmap(mapping.at, mapping.bytes).is_ok();
             }
             (code, undone)
         })
-    }
-
-    /// Did a call that undoes something work? A failure cannot be retried: the
-    /// memory in question is lost to the pool, but harms nobody.
-    pub(super) fn undone(&self, result: Result<()>) -> bool {
-        self.lost
-            .fetch_add(u64::from(result.is_err()), Ordering::Relaxed);
-        result.is_ok()
     }
 }
 

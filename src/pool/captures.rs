@@ -29,11 +29,6 @@ impl Captures {
         *active = active.saturating_sub(1);
     }
 
-    /// Is a capture under way?
-    pub fn any(&self) -> bool {
-        *self.lock() > 0
-    }
-
     /// Runs `action` while no capture can begin, or returns `None` where one
     /// is under way.
     pub fn exclude<T>(&self, action: impl FnOnce() -> T) -> Option<T> {

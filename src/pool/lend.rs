@@ -178,11 +178,7 @@ impl State {
     }
 
     fn enter(&mut self, window: Window, block: Block) -> Address {
-        let stitch = self.stitches[window.stitch as usize]
-            .as_mut()
-            .expect("a stitch");
-        stitch.blocks += 1;
-        let at = stitch.at + window.offset;
+        let at = self.stitch(window.stitch).at + window.offset;
         self.blocks.insert(at, block);
         at
     }

@@ -74,7 +74,6 @@ pub struct Pool<D> {
     state: Mutex<State>,
     idle: AtomicU64,
     physical: AtomicU64,
-    lost: AtomicU64,
 }
 
 impl<D: Driver> Pool<D> {
@@ -94,7 +93,6 @@ impl<D: Driver> Pool<D> {
             state: Mutex::default(),
             idle: AtomicU64::new(0),
             physical: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
         })
     }
 
@@ -104,9 +102,9 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Allocates. Fails with [`Refusal::NoWindow`] where only an existing
-    /// window may be lent and there is none, with `OUT_OF_MEMORY` after all idle memory was considered
-    /// and growth failed, with the sticky error of a broken context, and with
-    /// `INVALID_VALUE` for 0 bytes.
+    /// window may be lent and there is none, with `OUT_OF_MEMORY` after all
+    /// idle memory was considered and growth failed, with the sticky error of
+    /// a broken context, and with `INVALID_VALUE` for 0 bytes.
     pub fn alloc(&self, request: &Request) -> std::result::Result<Address, Refusal> {
         if request.bytes == 0 || request.bytes > 1 << 50 {
             let code = if request.bytes == 0 {

@@ -164,7 +164,9 @@ impl<D: Driver> Pool<D> {
         };
         state.add_slab(request, window, last);
         let lent = state.lend_small(&self.driver, request, stream);
-        let lent = lent.map(|at| at.expect("an empty slab holds any small request"));
+        // A use that had to be tagged for the whole context is not ready for
+        // this stream yet: a wait makes it so.
+        let lent = lent.and_then(|at| at.ok_or(Code::NOT_READY));
         (state, lent.map_err(Refusal::from))
     }
 

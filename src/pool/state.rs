@@ -38,8 +38,6 @@ pub struct State {
     pub arena: Arena,
     /// Ordinals of the other devices that may reach everything mapped.
     pub peers: Vec<u32>,
-    /// Pieces in all stitches.
-    pub mappings: usize,
     /// The error that every allocation gets from now on.
     pub frozen: Option<Code>,
     /// Counters.
@@ -119,7 +117,6 @@ impl State {
         for piece in &stitch.pieces {
             self.chunks.show(piece.chunk, id as StitchId);
         }
-        self.mappings += stitch.pieces.len();
         if id == self.stitches.len() {
             self.stitches.push(None);
         }
@@ -141,9 +138,8 @@ impl State {
 
     /// Makes the bytes below a window free.
     pub fn give(&mut self, window: Window, last: Use) {
-        let stitch = self.stitches[window.stitch as usize].as_mut();
+        let stitch = self.stitches[window.stitch as usize].as_ref();
         let stitch = stitch.expect("a stitch");
-        stitch.blocks -= 1;
         for part in stitch.parts(window.offset, window.bytes) {
             self.chunks
                 .give(part.chunk, part.start, part.bytes, last, &self.streams);

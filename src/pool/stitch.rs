@@ -38,8 +38,6 @@ pub struct Stitch {
     pub bytes: u64,
     /// What is mapped.
     pub pieces: Vec<Piece>,
-    /// Blocks that are lent, or kept warm, inside it.
-    pub blocks: u32,
 }
 
 impl Stitch {
@@ -58,12 +56,7 @@ impl Stitch {
                 }
             })
             .collect();
-        Self {
-            at,
-            bytes,
-            pieces,
-            blocks: 0,
-        }
+        Self { at, bytes, pieces }
     }
 
     /// The parts of chunks below `offset..offset + bytes`.

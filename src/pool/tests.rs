@@ -216,7 +216,10 @@ fn a_reset_leaves_no_handle_and_no_mapping() {
     pool.reset();
     let (_, handles, mappings) = pool.driver().leftovers();
     assert_eq!((handles, mappings, pool.physical()), (0, 0, 0));
-    pool.alloc(&on(10, 5 * MIB)).unwrap();
+    let at = pool.alloc(&on(10, 5 * MIB)).unwrap();
+    assert_eq!(pool.find(at).unwrap().id, 4, "unique in this process");
+    let stats = pool.stats();
+    assert_eq!((stats.requests, stats.live_bytes), (4, 5 * MIB));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use super::Pool;
 use super::chunk::{Chunk, ChunkId, Span};
 use super::state::State;
+use super::stats::Stats;
 use crate::driver::{Address, Driver};
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -37,12 +38,13 @@ impl<D: Driver> Pool<D> {
         for leaving in &leaving {
             let before = stuck.len();
             for &(at, bytes) in &leaving.mapped {
-                if !self.undone(self.driver.unmap(at, bytes)) {
+                if self.driver.unmap(at, bytes).is_err() {
                     stuck.push(at);
                 }
             }
             if stuck.len() == before {
-                self.undone(self.driver.release(leaving.chunk.handle));
+                // A failure cannot be retried: the memory is lost, to nobody's harm.
+                let _ = self.driver.release(leaving.chunk.handle);
             }
             released += leaving.chunk.bytes;
         }
@@ -64,8 +66,17 @@ impl<D: Driver> Pool<D> {
         let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         let old = std::mem::take(&mut *state);
-        state.stats.peak_live_bytes = old.stats.peak_live_bytes;
-        state.stats.peak_physical_bytes = old.stats.peak_physical_bytes;
+        // Numbers of allocations stay unique, and what was counted stays.
+        state.last_id = old.last_id;
+        state.stats = Stats {
+            live_bytes: 0,
+            granted_bytes: 0,
+            pending_bytes: 0,
+            idle_bytes: 0,
+            physical_bytes: 0,
+            chunks: 0,
+            ..old.stats
+        };
         for (at, bytes) in self.bounds.all() {
             state.arena.give(at, bytes);
         }
@@ -73,11 +84,11 @@ impl<D: Driver> Pool<D> {
         drop(state);
         for stitch in old.stitches.iter().flatten() {
             for piece in &stitch.pieces {
-                self.undone(self.driver.unmap(stitch.at + piece.offset, piece.bytes));
+                let _ = self.driver.unmap(stitch.at + piece.offset, piece.bytes);
             }
         }
         for (_, chunk) in old.chunks.iter() {
-            self.undone(self.driver.release(chunk.handle));
+            let _ = self.driver.release(chunk.handle);
         }
     }
 }
@@ -121,7 +132,6 @@ impl State {
                 piece.chunk != id
             });
         }
-        self.mappings -= mapped.len();
         Leaving { chunk, mapped }
     }
 
