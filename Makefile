@@ -14,7 +14,7 @@ CFLAGS := -std=c11 -O2 -Wall -Wextra
 CUDA_HOME ?= /usr/local/cuda
 
 .PHONY: build run test test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
-	fragment fragment-static
+	fragment fragment-static conformance
 
 # The preloaded library is built by itself, so that no feature of the command
 # finds its way into it.
@@ -45,6 +45,11 @@ fragment-static: examples/fragment.c
 	@mkdir -p $(RELEASE)
 	$(CC) $(CFLAGS) $< -o $(RELEASE)/fragment-static \
 		$(CUDA_HOME)/lib64/libcudart_static.a -ldl -lpthread -lrt
+
+# What a program can ask of the driver about memory, as one program.
+conformance:
+	@mkdir -p $(RELEASE)
+	CC=$(CC) tests/conformance/build.sh $(RELEASE)/conformance
 
 bench:
 	$(CARGO) bench -p memcuda
