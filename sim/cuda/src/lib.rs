@@ -38,6 +38,7 @@ mod memory;
 mod mempool;
 mod order;
 mod ranges;
+mod rows;
 mod settings;
 mod shared;
 mod state;

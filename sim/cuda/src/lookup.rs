@@ -76,6 +76,8 @@ fn tables() -> impl Iterator<Item = &'static (&'static str, Export)> {
         crate::memory::EXPORTS,
         crate::mempool::EXPORTS,
         crate::mempool::STREAM_EXPORTS,
+        crate::rows::EXPORTS,
+        crate::rows::STREAM_EXPORTS,
         crate::stream::EXPORTS,
         crate::stream::STREAM_EXPORTS,
         crate::transfer::EXPORTS,

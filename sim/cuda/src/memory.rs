@@ -270,7 +270,7 @@ api! { plain EXPORTS |sim|
     }
     fn cuMemFree_v2(base: u64) {
         sim.refuse_unsafe()?;
-        sim.current()?;
+        let context = sim.current()?;
         if base == 0 {
             return Ok(());
         }
@@ -283,6 +283,8 @@ api! { plain EXPORTS |sim|
                 // The driver waits for the device before it takes memory away.
                 sim.wait_for_device(allocation.device);
                 sim.settle();
+                // What it waited for may have crashed.
+                sim.healthy(context)?;
                 sim.discard(base);
             }
             Source::Pool(pool) => {

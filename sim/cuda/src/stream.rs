@@ -43,6 +43,14 @@ pub struct Stream {
     pub destroyed: bool,
 }
 
+/// A run of bytes that a copy moves.
+#[derive(Clone, Copy)]
+pub struct Row {
+    pub to: u64,
+    pub from: u64,
+    pub bytes: u64,
+}
+
 /// What work does to the state when it ends.
 #[derive(Clone)]
 pub enum Effect {
@@ -56,14 +64,12 @@ pub enum Effect {
         rows: u64,
         pitch: u64,
     },
-    Copy {
-        to: u64,
-        from: u64,
-        bytes: u64,
-    },
-    /// Bytes that were taken from pageable host memory when the copy was asked for.
+    /// Copies each of the rows.
+    Copy(std::sync::Arc<[Row]>),
+    /// Bytes that were taken from pageable host memory when the copy was asked
+    /// for, row after row.
     Staged {
-        to: u64,
+        rows: std::sync::Arc<[Row]>,
         bytes: std::sync::Arc<[u8]>,
     },
     Host(HostFn, usize),
@@ -246,6 +252,7 @@ api! { streams STREAM_EXPORTS |sim|
     fn cuStreamSynchronize | cuStreamSynchronize_ptsz [stream] (stream: u64) {
         let id = sim.stream(stream)?;
         sim.refuse_captured(id)?;
+        sim.refuse_unsafe()?;
         sim.clock.charge(cost::STREAM_SYNCHRONIZE);
         sim.join_blocking(id)?;
         sim.wait_for(id);
@@ -257,6 +264,7 @@ api! { streams STREAM_EXPORTS |sim|
     fn cuStreamQuery | cuStreamQuery_ptsz [stream] (stream: u64) {
         let id = sim.stream(stream)?;
         sim.refuse_captured(id)?;
+        sim.refuse_unsafe()?;
         sim.clock.charge(cost::EVENT_QUERY);
         sim.settle();
         sim.join_blocking(id)?;

@@ -6,11 +6,11 @@ use crate::clock::cost;
 use crate::entry::api;
 use crate::memory::holding;
 use crate::state::Sim;
-use crate::stream::Effect;
+use crate::stream::{Effect, Row};
 
 /// When the call returns.
 #[derive(PartialEq)]
-enum Return {
+pub enum Return {
     Complete,
     Queued,
 }
@@ -27,32 +27,50 @@ impl Sim {
     }
 
     /// Copies between any two addresses, of the host or of devices.
-    fn copy(&mut self, to: u64, from: u64, bytes: u64, stream: u64, mut when: Return) -> Answer {
-        let id = self.stream(stream)?;
+    fn copy(&mut self, to: u64, from: u64, bytes: u64, stream: u64, when: Return) -> Answer {
         if bytes == 0 {
-            return Ok(());
+            return self.stream(stream).map(|_| ());
         }
         if to == 0 || from == 0 {
+            self.stream(stream)?;
             return Err(Code::INVALID_VALUE);
         }
-        let (into, out_of) = (self.touch(to, bytes, true), self.touch(from, bytes, false));
-        let host = if into.is_none() { to } else { from };
+        self.copy_rows(&[Row { to, from, bytes }], stream, when)
+    }
+
+    /// Copies rows, all from one kind of memory to one other.
+    pub fn copy_rows(&mut self, rows: &[Row], stream: u64, mut when: Return) -> Answer {
+        let id = self.stream(stream)?;
+        let Some(first) = rows.first() else {
+            return Ok(());
+        };
+        let (into, out_of) = (
+            self.is_device_address(first.to),
+            self.is_device_address(first.from),
+        );
+        let bytes = rows.iter().map(|row| row.bytes).sum();
+        let host = if into { first.from } else { first.to };
         let pinned = holding(&self.pinned, host, |bytes| *bytes).is_some();
-        let ns = match (&into, &out_of) {
-            (Some(_), Some(_)) => cost::device_copy(bytes),
-            (None, None) => 1_000,
+        let ns = match (into, out_of) {
+            (true, true) => cost::device_copy(bytes),
+            (false, false) => 1_000,
             _ => cost::host_copy(bytes, pinned),
         };
-        let mut effect = Effect::Copy { to, from, bytes };
-        if out_of.is_none() && !pinned && when == Return::Queued {
+        let mut effect = Effect::Copy(rows.into());
+        if !out_of && !pinned && when == Return::Queued {
             // The driver stages pageable memory before it returns.
-            // SAFETY: the program says that these bytes may be read.
-            let staged = unsafe { std::slice::from_raw_parts(from as *const u8, bytes as usize) };
+            let mut staged = Vec::with_capacity(bytes as usize);
+            for row in rows {
+                // SAFETY: the program says that these bytes may be read.
+                staged.extend_from_slice(unsafe {
+                    std::slice::from_raw_parts(row.from as *const u8, row.bytes as usize)
+                });
+            }
             effect = Effect::Staged {
-                to,
+                rows: rows.into(),
                 bytes: staged.into(),
             };
-        } else if into.is_none() && !pinned && self.streams[&id].capture.is_none() {
+        } else if !into && !pinned && self.streams[&id].capture.is_none() {
             // It returns from a copy into pageable memory when that is done.
             when = Return::Complete;
         }
@@ -60,7 +78,11 @@ impl Sim {
             self.refuse_captured(id)?;
         }
         self.clock.charge(cost::LAUNCH);
-        let touches: Vec<Touch> = out_of.into_iter().chain(into).collect();
+        let of_row = |row: &Row| {
+            let read = self.touch(row.from, row.bytes, false);
+            [read, self.touch(row.to, row.bytes, true)]
+        };
+        let touches: Vec<Touch> = rows.iter().flat_map(of_row).flatten().collect();
         self.submit(id, ns, &touches, effect)?;
         if when == Return::Complete {
             self.wait_for(id);
@@ -153,6 +175,12 @@ api! { defaults EXPORTS |sim|
     fn cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds [stream] (at: u64, pitch: usize, value: u8, width: usize, height: usize) {
         sim.set(at, u32::from(value), 1, width as u64, height as u64, pitch as u64, stream)
     }
+    fn cuMemsetD2D16_v2 | cuMemsetD2D16_v2_ptds [stream] (at: u64, pitch: usize, value: u16, width: usize, height: usize) {
+        sim.set(at, u32::from(value), 2, width as u64, height as u64, pitch as u64, stream)
+    }
+    fn cuMemsetD2D32_v2 | cuMemsetD2D32_v2_ptds [stream] (at: u64, pitch: usize, value: u32, width: usize, height: usize) {
+        sim.set(at, value, 4, width as u64, height as u64, pitch as u64, stream)
+    }
 }
 
 api! { streams STREAM_EXPORTS |sim|
@@ -182,5 +210,11 @@ api! { streams STREAM_EXPORTS |sim|
     }
     fn cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz [stream] (at: u64, pitch: usize, value: u8, width: usize, height: usize, stream: u64) {
         sim.set(at, u32::from(value), 1, width as u64, height as u64, pitch as u64, stream)
+    }
+    fn cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz [stream] (at: u64, pitch: usize, value: u16, width: usize, height: usize, stream: u64) {
+        sim.set(at, u32::from(value), 2, width as u64, height as u64, pitch as u64, stream)
+    }
+    fn cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz [stream] (at: u64, pitch: usize, value: u32, width: usize, height: usize, stream: u64) {
+        sim.set(at, value, 4, width as u64, height as u64, pitch as u64, stream)
     }
 }

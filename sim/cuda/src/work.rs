@@ -36,9 +36,17 @@ impl Sim {
                     self.fill(at + row * pitch, pattern, element, width);
                 }
             }
-            Effect::Copy { to, from, bytes } => self.copy_bytes(to, from, bytes),
-            Effect::Staged { to, bytes } => {
-                self.copy_bytes(to, bytes.as_ptr() as u64, bytes.len() as u64);
+            Effect::Copy(rows) => {
+                for row in rows.iter() {
+                    self.copy_bytes(row.to, row.from, row.bytes);
+                }
+            }
+            Effect::Staged { rows, bytes } => {
+                let mut from = bytes.as_ptr() as u64;
+                for row in rows.iter() {
+                    self.copy_bytes(row.to, from, row.bytes);
+                    from += row.bytes;
+                }
             }
             Effect::Host(function, data) => self.callbacks.push((function, data)),
             Effect::Free(base) => self.finish_free(base),

@@ -1,0 +1,203 @@
+//! Copies of rows and of slices of rows: `cuMemcpy2D`, `cuMemcpy3D`. Arrays have
+//! no bytes here, so a copy that names one is not supported.
+
+use crate::abi::{Answer, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
+use crate::entry::api;
+use crate::state::Sim;
+use crate::stream::Row;
+use crate::transfer::Return;
+
+const MEMORYTYPE_ARRAY: u32 = 3;
+const MEMORYTYPE_UNIFIED: u32 = 4;
+
+/// One end of a `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct End2D {
+    x: usize,
+    y: usize,
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Copy2D {
+    from: End2D,
+    to: End2D,
+    width: usize,
+    height: usize,
+}
+
+/// One end of a `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct End3D {
+    x: usize,
+    y: usize,
+    z: usize,
+    level: usize,
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    reserved: u64,
+    pitch: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Copy3D {
+    from: End3D,
+    to: End3D,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl From<End2D> for End3D {
+    fn from(end: End2D) -> End3D {
+        End3D {
+            x: end.x,
+            y: end.y,
+            z: 0,
+            level: 0,
+            kind: end.kind,
+            host: end.host,
+            device: end.device,
+            array: end.array,
+            reserved: 0,
+            pitch: end.pitch,
+            height: 0,
+        }
+    }
+}
+
+impl End3D {
+    /// The address of the first byte, and the lengths of a row and of a slice;
+    /// a pitch of 0 stands for rows, and a height of 0 for slices, without gaps.
+    fn place(&self, extent: [u64; 3]) -> Result<(u64, u64, u64), Code> {
+        let base = match self.kind {
+            MEMORYTYPE_HOST => self.host,
+            MEMORYTYPE_DEVICE | MEMORYTYPE_UNIFIED => self.device,
+            MEMORYTYPE_ARRAY => return Err(Code::NOT_SUPPORTED),
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        let [width, height, depth] = extent;
+        let reach = self.x as u64 + width;
+        let pitch = match self.pitch {
+            0 => reach,
+            pitch => pitch as u64,
+        };
+        let rows = match self.height {
+            0 => self.y as u64 + height,
+            rows => rows as u64,
+        };
+        let short = pitch < reach || (depth > 1 && rows < self.y as u64 + height);
+        if base == 0 || short {
+            return Err(Code::INVALID_VALUE);
+        }
+        let slice = pitch.checked_mul(rows).ok_or(Code::INVALID_VALUE)?;
+        let into = (self.z as u64).saturating_mul(slice);
+        let into = into.saturating_add((self.y as u64).saturating_mul(pitch));
+        let first = base.checked_add(into.saturating_add(self.x as u64));
+        Ok((first.ok_or(Code::INVALID_VALUE)?, pitch, slice))
+    }
+}
+
+impl Sim {
+    fn copy_block(
+        &mut self,
+        from: End3D,
+        to: End3D,
+        extent: [usize; 3],
+        stream: u64,
+        when: Return,
+    ) -> Answer {
+        self.stream(stream)?;
+        let extent = extent.map(|length| length as u64);
+        if extent.contains(&0) {
+            return Ok(());
+        }
+        let (from, from_pitch, from_slice) = from.place(extent)?;
+        let (to, to_pitch, to_slice) = to.place(extent)?;
+        let [bytes, height, depth] = extent;
+        let row = |z: u64, y: u64| Row {
+            to: to + z * to_slice + y * to_pitch,
+            from: from + z * from_slice + y * from_pitch,
+            bytes,
+        };
+        let rows: Vec<Row> = (0..depth)
+            .flat_map(|z| (0..height).map(move |y| row(z, y)))
+            .collect();
+        self.copy_rows(&rows, stream, when)
+    }
+
+    /// Between two addresses of devices the copy is queued, whatever was called.
+    fn between_devices(from: u32, to: u32) -> Return {
+        match (from, to) {
+            (MEMORYTYPE_DEVICE, MEMORYTYPE_DEVICE) => Return::Queued,
+            _ => Return::Complete,
+        }
+    }
+
+    fn copy_2d(&mut self, copy: *const Copy2D, stream: u64, queued: bool) -> Answer {
+        if copy.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let c = unsafe { copy.read() };
+        let when = match queued {
+            true => Return::Queued,
+            false => Sim::between_devices(c.from.kind, c.to.kind),
+        };
+        let extent = [c.width, c.height, 1];
+        self.copy_block(c.from.into(), c.to.into(), extent, stream, when)
+    }
+
+    fn copy_3d(&mut self, copy: *const Copy3D, stream: u64, queued: bool) -> Answer {
+        if copy.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let c = unsafe { copy.read() };
+        let when = match queued {
+            true => Return::Queued,
+            false => Sim::between_devices(c.from.kind, c.to.kind),
+        };
+        let extent = [c.width, c.height, c.depth];
+        self.copy_block(c.from, c.to, extent, stream, when)
+    }
+}
+
+api! { defaults EXPORTS |sim|
+    fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds [stream] (copy: *const Copy2D) {
+        sim.copy_2d(copy, stream, false)
+    }
+    fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds [stream] (copy: *const Copy2D) {
+        sim.copy_2d(copy, stream, false)
+    }
+    fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds [stream] (copy: *const Copy3D) {
+        sim.copy_3d(copy, stream, false)
+    }
+}
+
+api! { streams STREAM_EXPORTS |sim|
+    fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz [stream] (copy: *const Copy2D, stream: u64) {
+        sim.copy_2d(copy, stream, true)
+    }
+    fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz [stream] (copy: *const Copy3D, stream: u64) {
+        sim.copy_3d(copy, stream, true)
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Copy2D>() == 128);
+    assert!(size_of::<Copy3D>() == 200);
+};
