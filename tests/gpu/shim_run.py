@@ -76,7 +76,9 @@ class Page:
                     with open(path, "rb") as f:
                         self.map = mmap.mmap(f.fileno(), PAGE_BYTES, prot=mmap.PROT_READ)
                     return True
-        except OSError:
+        except (OSError, ValueError):
+            # The process is gone, a descriptor was closed while we looked, or
+            # the page has no length yet.
             pass
         return False
 
@@ -91,10 +93,46 @@ class Page:
         return None
 
 
+class Pages:
+    """The page of a child and, with `descendants`, of every process that it
+    started and that stayed in its session."""
+
+    def __init__(self, pid, descendants):
+        self.root, self.descendants = pid, descendants
+        self.pages = {pid: Page(pid)}
+
+    def look(self):
+        """Looks once; True when there is nothing more to look for."""
+        if self.descendants:
+            for name in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    if int(name) not in self.pages and os.getsid(int(name)) == self.root:
+                        self.pages[int(name)] = Page(int(name))
+                except OSError:
+                    pass                        # it ended meanwhile
+        found = [page.look() for page in list(self.pages.values())]
+        return all(found) and not self.descendants
+
+    def counters(self):
+        """Of each process that has a page, the child's own first."""
+        seen = [page.counters() for page in self.pages.values()]
+        return [counters for counters in seen if counters]
+
+
 class Result:
-    def __init__(self, status, out, err, counters, seconds):
+    def __init__(self, status, out, err, processes, seconds):
         self.status, self.out, self.err = status, out, err
-        self.counters, self.seconds = counters, seconds
+        self.processes, self.seconds = processes, seconds
+
+    @property
+    def counters(self):
+        """The counters of the first process that has any, or None."""
+        return self.processes[0] if self.processes else None
+
+    @property
+    def served(self):
+        """Requests that pools served, in all processes."""
+        return sum(counters["requests"] for counters in self.processes)
 
     @property
     def last_line(self):
@@ -106,10 +144,11 @@ class Result:
         return f"status {self.status}: {lines[-1][:300] if lines else '(no message)'}"
 
 
-def run(command, preload=None, limit=300, **environment):
+def run(command, preload=None, limit=300, descendants=False, **environment):
     """Runs a command; `preload` is the library or None. A variable set to None
     is removed. Whoever overruns the limit is killed with all its children and
-    has status 124."""
+    has status 124. With `descendants` the counters of the processes that the
+    command starts are read too."""
     env = dict(os.environ)
     for name in list(env):
         if name.startswith("MEMCUDA_") or name in ("LD_PRELOAD", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
@@ -121,11 +160,11 @@ def run(command, preload=None, limit=300, **environment):
     begin = time.time()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = subprocess.Popen(command, env=env, stdout=out, stderr=err, cwd=ROOT, start_new_session=True)
-        page = Page(child.pid)
+        pages = Pages(child.pid, descendants)
         stop = threading.Event()
 
         def watch():
-            while not stop.is_set() and not page.look():
+            while not stop.is_set() and not pages.look():
                 time.sleep(0.02)
 
         watcher = threading.Thread(target=watch, daemon=True)
@@ -137,11 +176,13 @@ def run(command, preload=None, limit=300, **environment):
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             status = 124
-        stop.set()
         seconds = time.time() - begin
+        stop.set()
+        if preload:
+            watcher.join()
         out.seek(0)
         err.seek(0)
-        return Result(status, out.read(), err.read(), page.counters(), seconds)
+        return Result(status, out.read(), err.read(), pages.counters(), seconds)
 
 
 class Verdicts:
