@@ -6,7 +6,7 @@
 
 use memcuda::driver::model::Model;
 use memcuda::driver::{Address, Context, Stream};
-use memcuda::pool::{Effort, Order, Pool, Release, Request, Settings, StreamKey};
+use memcuda::pool::{Effort, Order, Owner, Pool, Release, Request, Settings, StreamKey};
 use std::time::Instant;
 
 const RUNS: usize = 9;
@@ -22,6 +22,7 @@ fn request(stream: u64, bytes: u64) -> Request {
         align: 512,
         order: Order::Stream(key(stream)),
         context: Context(1),
+        owner: Owner::MemoryPool,
         effort: Effort::Growth,
         graph: false,
     }

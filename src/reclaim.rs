@@ -215,7 +215,7 @@ mod tests {
     use super::*;
     use crate::driver::model::Model;
     use crate::driver::{Context, Stream};
-    use crate::pool::{Order, Release, Settings, StreamKey};
+    use crate::pool::{Order, Owner, Release, Settings, StreamKey};
     use crate::units::{GIB, MIB};
 
     #[test]
@@ -296,6 +296,7 @@ mod tests {
             align: 2 * MIB,
             order: Order::Stream(key),
             context: Context(1),
+            owner: Owner::Context,
             effort: Effort::Growth,
             graph: false,
         };

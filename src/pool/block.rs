@@ -2,7 +2,7 @@
 //! of one. Plain values.
 
 use super::chunk::StitchId;
-use super::request::{Order, Request};
+use super::request::{Order, Owner, Request};
 use super::streams::StreamId;
 use crate::driver::Context;
 
@@ -42,6 +42,8 @@ pub struct Block {
     pub id: u64,
     /// The context it was asked for in.
     pub context: Context,
+    /// See [`Request::owner`].
+    pub owner: Owner,
     /// The stream it was asked for on.
     pub order: Order,
     /// See [`Request::graph`].
@@ -57,6 +59,7 @@ impl Block {
             asked: request.bytes,
             id,
             context: request.context,
+            owner: request.owner,
             order: request.order,
             graph: request.graph,
         }

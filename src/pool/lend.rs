@@ -32,6 +32,7 @@ impl State {
             id: self.last_id + 1,
             stream: stream.unwrap_or(Use::NOBODY),
             context: self.context_index(request.context),
+            owner: request.owner,
             graph: request.graph,
         };
         let Some((at, last)) = self.slabs.lend(small, &self.streams) else {

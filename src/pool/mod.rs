@@ -34,7 +34,7 @@ mod wait;
 mod warm;
 
 pub use captures::{Beginning, CAPTURES, Captures};
-pub use request::{BlockInfo, Effort, NotOurs, Order, Refusal, Release, Request, StreamKey};
+pub use request::{BlockInfo, Effort, NotOurs, Order, Owner, Refusal, Release, Request, StreamKey};
 pub use stats::Stats;
 
 use crate::config::{Debug, Policy};

@@ -55,6 +55,15 @@ pub enum Effort {
     Growth,
 }
 
+/// Whose an allocation is, and so how long it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The context that it was made in, and it ends with it (cudaMalloc).
+    Context,
+    /// The device's memory pool: only a free ends it (cudaMallocAsync).
+    MemoryPool,
+}
+
 /// One allocation asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
@@ -66,6 +75,8 @@ pub struct Request {
     pub order: Order,
     /// The context current on the calling thread.
     pub context: Context,
+    /// Whose it will be.
+    pub owner: Owner,
     /// What may be done to serve it.
     pub effort: Effort,
     /// May a graph replay on it? Then it is lent again only after a
@@ -108,8 +119,10 @@ pub struct BlockInfo {
     pub bytes: u64,
     /// Unique to this allocation in this process.
     pub id: u64,
-    /// The context it was made in.
+    /// The context it was made in; 0 where that ended and this did not.
     pub context: Context,
+    /// See [`Request::owner`].
+    pub owner: Owner,
     /// See [`Request::graph`].
     pub graph: bool,
     /// See [`Request::order`].

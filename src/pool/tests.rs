@@ -21,6 +21,7 @@ fn request(bytes: u64, order: Order) -> Request {
         align: 512,
         order,
         context: CONTEXT,
+        owner: Owner::Context,
         effort: Effort::Growth,
         graph: false,
     }

@@ -7,7 +7,9 @@ use std::time::Instant;
 use super::torch_native::{Allocator, Runtime};
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Context, Stream};
-use crate::pool::{Effort, Order, Pool, Refusal, Release, Request, Settings, Stats, StreamKey};
+use crate::pool::{
+    Effort, Order, Owner, Pool, Refusal, Release, Request, Settings, Stats, StreamKey,
+};
 use crate::reclaim;
 
 /// The pool's alignment of stream-ordered bases, and of segments, in bytes.
@@ -129,6 +131,7 @@ impl Served {
             align,
             order: Order::Stream(self.key(stream)),
             context: self.context,
+            owner: Owner::MemoryPool,
             effort: Effort::Growth,
             graph: false,
         }

@@ -3,7 +3,7 @@
 //! driver's own (they make graph nodes).
 
 use memcuda_core::driver::{Address, Code, Context, Stream};
-use memcuda_core::pool::{Effort, Order, Release, Request};
+use memcuda_core::pool::{Effort, Order, Owner, Release, Request};
 
 use super::foreign::with_room;
 use super::memory::{GRANULE, overrun, refusal};
@@ -130,6 +130,7 @@ fn allocate(
         align: GRANULE,
         order: Order::Stream(engine.key(context, stream)),
         context,
+        owner: Owner::MemoryPool,
         effort: Effort::Growth,
         graph: false,
     };

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use memcuda_core::config::Free;
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code};
-use memcuda_core::pool::{BlockInfo, Effort, Order, Pool, Refusal, Release, Request};
+use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Pool, Refusal, Release, Request};
 use memcuda_core::units::MIB;
 
 use crate::boundary::{self, planted_panic};
@@ -106,6 +106,7 @@ fn lend(
         align: base_alignment(bytes),
         order: Order::Unknown,
         context,
+        owner: Owner::Context,
         effort: Effort::Growth,
         graph: engine.captures.any(),
     };

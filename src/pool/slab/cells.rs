@@ -4,6 +4,7 @@
 
 use super::{Slab, Slabs, Small};
 use crate::driver::Address;
+use crate::pool::request::Owner;
 use crate::pool::streams::{StreamId, Streams, Use};
 
 /// Number of bins.
@@ -13,13 +14,14 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// The start of a block: `len` granules, `before` granules in the block left
 /// of it. Cells inside a block have `len` 0.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(super) struct Cell {
     pub(super) len: u16,
     pub(super) before: u16,
     pub(super) live: bool,
     pub(super) graph: bool,
     pub(super) context: u16,
+    pub(super) owner: Owner,
     /// Live: the stream it was asked for on. Free: the stream of its last use.
     pub(super) stream: StreamId,
     /// Live: bytes asked for. Free: the next block of the bin.
@@ -28,6 +30,22 @@ pub(super) struct Cell {
     pub(super) prev: u32,
     /// Live: the unique number. Free: the last use's place in its stream.
     pub(super) id_or_seq: u64,
+}
+
+impl Cell {
+    /// Inside a block.
+    pub(super) const EMPTY: Cell = Cell {
+        len: 0,
+        before: 0,
+        live: false,
+        graph: false,
+        context: 0,
+        owner: Owner::Context,
+        stream: 0,
+        next_or_bytes: 0,
+        prev: 0,
+        id_or_seq: 0,
+    };
 }
 
 impl Slabs {
@@ -52,6 +70,7 @@ impl Slabs {
             live: true,
             graph: small.graph,
             context: small.context,
+            owner: small.owner,
             stream: small.stream,
             next_or_bytes: small.bytes,
             prev: NONE,
@@ -89,7 +108,7 @@ impl Slabs {
             return false;
         };
         self.remove(binned);
-        let extra = std::mem::take(self.cell_mut(right)).len;
+        let extra = std::mem::replace(self.cell_mut(right), Cell::EMPTY).len;
         let cell = self.cell_mut(left);
         cell.len += extra;
         cell.stream = last.stream;

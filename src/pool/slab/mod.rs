@@ -6,7 +6,7 @@
 mod cells;
 
 use super::hash::FastMap;
-use super::request::NotOurs;
+use super::request::{NotOurs, Owner};
 use super::streams::{StreamId, Streams, Use};
 use crate::driver::Address;
 use cells::{BINS, Cell, NONE, bin_of, fold};
@@ -33,6 +33,8 @@ pub struct Small {
     pub stream: StreamId,
     /// Index of its context in the pool.
     pub context: u16,
+    /// See [`super::request::Request::owner`].
+    pub owner: Owner,
     /// See [`super::request::Request::graph`].
     pub graph: bool,
 }
@@ -136,6 +138,7 @@ impl Slabs {
             id: cell.id_or_seq,
             stream: cell.stream,
             context: cell.context,
+            owner: cell.owner,
             graph: cell.graph,
         };
         Some((slab << 12 | start as u32, small))
@@ -153,7 +156,7 @@ impl Slabs {
 
     /// Adds an empty slab, a window that the pool lent.
     pub fn add(&mut self, base: Address, alias: u32, last: Use) {
-        let mut cells = vec![Cell::default(); CELLS].into_boxed_slice();
+        let mut cells = vec![Cell::EMPTY; CELLS].into_boxed_slice();
         cells[0].len = CELLS as u16;
         cells[0].stream = last.stream;
         cells[0].id_or_seq = last.seq;

@@ -6,6 +6,7 @@ fn small(bytes: u32, id: u64) -> Small {
         id,
         stream: Use::NOBODY,
         context: 0,
+        owner: Owner::Context,
         graph: false,
     }
 }
