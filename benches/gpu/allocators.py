@@ -91,9 +91,18 @@ def key(cell):
     return cell["workload"], cell["allocator"], cell["repeat"]
 
 
-def ratio_interval(pairs, rounds=10000):
-    """Median of the paired ratios and its 95 % bootstrap interval."""
-    ratios = [ours / native for native, ours in pairs]
+def step_ratio(native, ours):
+    """How much longer a step takes in one run than in another. The same seed gives both
+    the same steps, so each step is set against itself and the median step is quoted:
+    sizes change from step to step, and a ratio of medians would compare two different ones."""
+    steps = [theirs.get("step_ms") for theirs in (native, ours)]
+    if all(steps):
+        return statistics.median(b / a for a, b in zip(*steps))
+    return ours["median_step_ms"] / native["median_step_ms"]
+
+
+def ratio_interval(ratios, rounds=10000):
+    """Median of the ratios of interleaved runs and its 95 % bootstrap interval."""
     if len(ratios) < 3:
         return statistics.median(ratios), None
     rng = random.Random(1)
@@ -125,8 +134,8 @@ def table(cells):
             else:
                 physical, driver, hits = max(c["torch"]["peak_reserved_mib"] for c in mine.values()), "-", "-"
             nvml = max((c["torch"]["peak_device_mib"] for c in mine.values()), default=0)
-            pairs = [(native[r]["median_step_ms"], mine[r]["torch"]["median_step_ms"]) for r in timed if r in native]
-            ratio, interval = ratio_interval(pairs) if pairs else (float("nan"), None)
+            ratios = [step_ratio(native[r], mine[r]["torch"]) for r in timed if r in native]
+            ratio, interval = ratio_interval(ratios) if ratios else (float("nan"), None)
             spread = f"{interval[0]:.3f} - {interval[1]:.3f}" if interval else "-"
             share = f"{100 * live / physical:.1f} %" if live and physical else "-"
             print(f"{workload:20} {allocator:15} {live:7} {physical:9} {share:>7} {nvml or '-':>7} {step:8.1f} "

@@ -1,6 +1,7 @@
 //! All chunks of a pool, by index. What a search asks of a chunk stands once
 //! more side by side ([`Room`]): it looks at thousands of chunks and at little
-//! else of them. Makes no driver call.
+//! else of them. So does what it asks of a stitch, the longest free range,
+//! which is forgotten when a chunk below it changes. Makes no driver call.
 
 use super::chunk::{Chunk, ChunkId, StitchId};
 use super::streams::{StreamId, Streams, Use};
@@ -60,13 +61,19 @@ impl Room {
 /// The chunks; a gap is a handle that was given back.
 ///
 /// Invariant: `rooms[id]` is that of chunk `id`, and no room for a gap.
+/// Invariant: `longest[stitch]` is [`UNKNOWN`](Self::UNKNOWN), or no chunk that
+/// the stitch shows has changed since it was told.
 #[derive(Default)]
 pub struct Chunks {
     all: Vec<Option<Chunk>>,
     rooms: Vec<Room>,
+    longest: Vec<u64>,
 }
 
 impl Chunks {
+    /// The longest free range of a stitch of which it was not told since.
+    pub const UNKNOWN: u64 = u64::MAX;
+
     /// Adds a chunk and returns its index.
     pub fn add(&mut self, chunk: Chunk) -> ChunkId {
         let room = Room::of(&chunk);
@@ -87,6 +94,7 @@ impl Chunks {
     /// Takes a chunk that exists out.
     pub fn remove(&mut self, id: ChunkId) -> Chunk {
         self.rooms[id as usize] = Room::NONE;
+        self.forget_longest(id);
         self.all[id as usize].take().expect("a chunk that exists")
     }
 
@@ -108,20 +116,44 @@ impl Chunks {
 
     /// Takes free bytes of a chunk ([`Chunk::take`]).
     pub fn take(&mut self, id: ChunkId, start: u64, bytes: u64) {
-        let chunk = self.get_mut(id);
-        chunk.take(start, bytes);
-        self.rooms[id as usize] = Room::of(self.get(id));
+        self.get_mut(id).take(start, bytes);
+        self.changed(id);
     }
 
     /// Gives bytes of a chunk back ([`Chunk::give`]).
     pub fn give(&mut self, id: ChunkId, start: u64, bytes: u64, last: Use, streams: &Streams) {
         self.get_mut(id).give(start, bytes, last, streams);
-        self.rooms[id as usize] = Room::of(self.get(id));
+        self.changed(id);
     }
 
     /// Remembers that a stitch shows a chunk.
     pub fn show(&mut self, id: ChunkId, stitch: StitchId) {
         self.get_mut(id).shown_in.push(stitch);
+        let stitches = self.longest.len().max(stitch as usize + 1);
+        self.longest.resize(stitches, Self::UNKNOWN);
+        self.longest[stitch as usize] = Self::UNKNOWN;
+    }
+
+    /// The longest free range of each stitch in bytes, or [`UNKNOWN`](Self::UNKNOWN).
+    pub fn longest(&self) -> &[u64] {
+        &self.longest
+    }
+
+    /// Tells the longest free range of a stitch in bytes.
+    pub fn set_longest(&mut self, stitch: StitchId, bytes: u64) {
+        self.longest[stitch as usize] = bytes;
+    }
+
+    fn changed(&mut self, id: ChunkId) {
+        self.rooms[id as usize] = Room::of(self.get(id));
+        self.forget_longest(id);
+    }
+
+    fn forget_longest(&mut self, id: ChunkId) {
+        let chunk = self.all[id as usize].as_ref().expect("a chunk that exists");
+        for &stitch in &chunk.shown_in {
+            self.longest[stitch as usize] = Self::UNKNOWN;
+        }
     }
 
     fn get_mut(&mut self, id: ChunkId) -> &mut Chunk {
@@ -150,5 +182,30 @@ mod tests {
         assert_eq!(room(&chunks), (3072, 0, 512));
         chunks.remove(id);
         assert_eq!(room(&chunks), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_longest_range_of_a_stitch_is_forgotten_when_a_chunk_changes() {
+        let (mut chunks, streams) = (Chunks::default(), Streams::default());
+        let ids = [1, 2].map(|handle| chunks.add(Chunk::new(Handle(handle), 4096)));
+        chunks.show(ids[0], 0);
+        chunks.show(ids[1], 0);
+        chunks.show(ids[1], 1);
+        let tell = |chunks: &mut Chunks| {
+            chunks.set_longest(0, 8192);
+            chunks.set_longest(1, 4096);
+        };
+        tell(&mut chunks);
+        chunks.take(ids[0], 0, 4096);
+        assert_eq!(chunks.longest(), [Chunks::UNKNOWN, 4096]);
+        tell(&mut chunks);
+        chunks.give(ids[0], 0, 4096, Use::DONE, &streams);
+        assert_eq!(chunks.longest(), [Chunks::UNKNOWN, 4096]);
+        tell(&mut chunks);
+        chunks.remove(ids[1]);
+        assert_eq!(chunks.longest(), [Chunks::UNKNOWN; 2]);
+        tell(&mut chunks);
+        chunks.show(ids[0], 1);
+        assert_eq!(chunks.longest(), [8192, Chunks::UNKNOWN]);
     }
 }

@@ -13,6 +13,11 @@ pub const STEP: u64 = 2 * MIB;
 const LARGEST: u64 = 64 * MIB;
 /// Handles that a process holds, about.
 const HANDLES_HELD: u64 = 1024;
+/// The same where it holds more than [`MUCH`] bytes: a mapping costs as much
+/// for any size, and what a handle strands is a smaller part of so many bytes.
+const HANDLES_HELD_OF_MUCH: u64 = 512;
+/// See [`HANDLES_HELD_OF_MUCH`].
+const MUCH: u64 = 16 << 30;
 /// Handles of one request, at most, about.
 const HANDLES: u64 = 32;
 /// The same where the window must begin at a handle's granularity.
@@ -147,12 +152,17 @@ impl State {
         if let Some(size) = chunk {
             return vec![size; missing.div_ceil(size) as usize];
         }
-        let held = (self.stats.physical_bytes + missing) / HANDLES_HELD;
+        let held = self.stats.physical_bytes + missing;
+        let handles = if held > MUCH {
+            HANDLES_HELD_OF_MUCH
+        } else {
+            HANDLES_HELD
+        };
         // Windows that begin at any 512 bytes use up each other's ends; those
         // that begin at a handle's granularity need change to fit exactly.
         let exact = align >= STEP;
         let share = missing / if exact { HANDLES_EXACT } else { HANDLES };
-        let size = held.max(share).next_power_of_two().clamp(STEP, LARGEST);
+        let size = (held / handles).max(share).next_power_of_two().clamp(STEP, LARGEST);
         let mut sizes = vec![size; (missing / size) as usize];
         let mut rest = missing % size;
         let mut next = size / 2;

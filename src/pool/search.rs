@@ -1,11 +1,18 @@
-//! Finds a window: any range of any stitch whose bytes are all free. Best fit,
-//! so that large free ranges stay whole. Makes no driver call.
+//! Finds a window: any range of any stitch whose bytes are all free. Fits
+//! closely, so that large free ranges stay whole, but looks at few stitches: a
+//! pool has thousands of mapped chunks, out of the processor's caches each time
+//! that it is asked, and several searches a millisecond. Makes no driver call.
 
 use super::block::{Need, Window};
+use super::chunk::StitchId;
+use super::chunks::Chunks;
 use super::state::State;
 use super::stitch::Stitch;
 use super::streams::{StreamId, Use};
 use crate::units::align_up;
+
+/// A range fits closely if it is longer than needed by at most this part.
+const CLOSE: u64 = 2;
 
 /// Which free bytes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,22 +62,75 @@ impl State {
         }
     }
 
-    /// The smallest free range that holds what is needed.
-    pub fn search(&self, need: Need, usable: Usable) -> Option<Window> {
-        let mut best = Best { need, found: None };
-        for (id, stitch) in self.stitches.iter().enumerate() {
-            if let Some(stitch) = stitch
-                && stitch.bytes >= need.bytes
-                && self.search_stitch(id as u32, stitch, usable, &mut best)
-            {
-                break;
-            }
+    /// A free range that holds what is needed: the smallest of the oldest
+    /// stitch whose longest one fits closely, else of the stitch whose longest
+    /// one is the smallest that fits. Old stitches first, so that the same ones
+    /// stay in use and others stay whole: fewer have to be made.
+    pub fn search(&mut self, need: Need, usable: Usable) -> Option<Window> {
+        let close = need.bytes + need.bytes / CLOSE;
+        let mut longest = self.chunks.longest().iter();
+        if let Some(id) = longest.position(|longest| (need.bytes..=close).contains(longest))
+            && let Some(window) = self.best_of(id as StitchId, need, usable)
+        {
+            return Some(window);
         }
+        self.learn_longest(need.bytes);
+        let longest = self.chunks.longest().iter().zip(0..);
+        let fits = longest.filter(|(longest, _)| (need.bytes..Chunks::UNKNOWN).contains(longest));
+        let rank = |longest| if longest <= close { 0 } else { longest };
+        let mut fits: Vec<(u64, StitchId)> = fits.map(|(bytes, id)| (rank(*bytes), id)).collect();
+        fits.sort_unstable();
+        let mut fits = fits.into_iter();
+        fits.find_map(|(_, id)| self.best_of(id, need, usable))
+    }
+
+    /// Measures the longest free range of each stitch of at least so many
+    /// bytes where it is not known.
+    fn learn_longest(&mut self, least: u64) {
+        for (id, stitch) in self.stitches.iter().enumerate() {
+            if self.chunks.longest()[id] != Chunks::UNKNOWN {
+                continue;
+            }
+            let longest = match stitch {
+                Some(stitch) if stitch.bytes < least => continue,
+                Some(stitch) => self.longest_of(stitch),
+                None => 0,
+            };
+            self.chunks.set_longest(id as StitchId, longest);
+        }
+    }
+
+    /// The longest free range of a stitch in bytes, whatever its uses.
+    fn longest_of(&self, stitch: &Stitch) -> u64 {
+        // The free range that is being followed, and where it would go on.
+        let (mut longest, mut run, mut end) = (0, 0, 0);
+        for piece in &stitch.pieces {
+            let room = self.chunks.room(piece.chunk);
+            if piece.offset != end {
+                run = 0;
+            }
+            end = piece.offset + piece.bytes;
+            if room.head == piece.bytes {
+                run += piece.bytes;
+            } else {
+                longest = longest.max(run + room.head).max(room.inner);
+                run = room.tail;
+            }
+            longest = longest.max(run);
+        }
+        longest
+    }
+
+    /// The smallest free range of a stitch that holds what is needed.
+    fn best_of(&self, id: StitchId, need: Need, usable: Usable) -> Option<Window> {
+        let mut best = Best { need, found: None };
+        let stitch = self.stitches[id as usize].as_ref()?;
+        self.offer_ranges(id, stitch, usable, &mut best);
         best.found.map(|(_, window)| window)
     }
 
     /// Offers every free range of a stitch; true where one fits exactly.
-    fn search_stitch(&self, id: u32, stitch: &Stitch, usable: Usable, best: &mut Best) -> bool {
+    fn offer_ranges(&self, id: StitchId, stitch: &Stitch, usable: Usable, best: &mut Best) -> bool {
         // The free range that is being followed.
         let (mut from, mut to) = (0, 0);
         for piece in &stitch.pieces {
