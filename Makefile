@@ -70,6 +70,7 @@ bench-gpu: build
 # The symbols of libmemcuda.so are those of the list, no more and no fewer.
 check-exports: build
 	shim/check-exports.sh $(RELEASE)/libmemcuda.so
+	shim/check-floor.sh $(RELEASE)/libmemcuda.so
 
 fmt:
 	$(CARGO) fmt --all

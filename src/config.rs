@@ -43,6 +43,23 @@ pub enum Free {
     Ordered,
 }
 
+/// What becomes of `RTLD_DEEPBIND` when a library is loaded (`MEMCUDA_DEEPBIND`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Deepbind {
+    /// It is taken out of the flags.
+    #[default]
+    Strip,
+    /// It stays: the library bypasses the shim.
+    Keep,
+}
+
+impl Deepbind {
+    /// From the variable's value.
+    pub fn of(value: &str) -> Option<Self> {
+        choose(value, &[("strip", Self::Strip), ("keep", Self::Keep)])
+    }
+}
+
 /// Extra checks (`MEMCUDA_DEBUG`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Debug {
@@ -86,6 +103,8 @@ pub struct Config {
     pub limit: Vec<(Option<u32>, u64)>,
     /// `MEMCUDA_CHUNK`: bytes of a physical handle; `None` lets the pool choose.
     pub chunk: Option<u64>,
+    /// `MEMCUDA_DEEPBIND`; acted on before the settings are read.
+    pub deepbind: Deepbind,
     /// `MEMCUDA_DEBUG`.
     pub debug: Debug,
     /// `MEMCUDA_STATS`: keep the statistics page.
@@ -107,6 +126,7 @@ impl Default for Config {
             free: Free::default(),
             limit: Vec::new(),
             chunk: None,
+            deepbind: Deepbind::default(),
             debug: Debug::default(),
             stats: true,
             log: Level::default(),
@@ -186,6 +206,12 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "auto, SIZE (a multiple of 2MiB, at most 1GiB)",
         meaning: "size of a physical handle",
         set: |c, v| parse_chunk(v).map(|v| c.chunk = v),
+    },
+    Variable {
+        name: "MEMCUDA_DEEPBIND",
+        accepts: "strip, keep",
+        meaning: "take RTLD_DEEPBIND out of the flags of dlopen; what is loaded with it bypasses the shim",
+        set: |c, v| Deepbind::of(v).map(|v| c.deepbind = v),
     },
     Variable {
         name: "MEMCUDA_DEBUG",

@@ -17,7 +17,7 @@ use crate::page::Page;
 use crate::substitute::Probe;
 use crate::track::Track;
 use crate::{
-    boundary, environment, fork, log, places, resolve, routes, substitute, threads, unwind,
+    boundary, dlopen, environment, fork, log, places, resolve, routes, substitute, threads, unwind,
 };
 
 static STATE: AtomicU8 = AtomicU8::new(UNSTARTED);
@@ -137,6 +137,7 @@ impl Engine {
         };
         crate::log!(Info, "started; driver functions are {how}");
         routes::flush();
+        dlopen::speak();
         fork::watch();
         Some(Self {
             devices: Device::all(&calls),

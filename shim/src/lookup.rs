@@ -22,39 +22,35 @@ crate::tail_jump! {
     dlsym, filter
 }
 
-type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-
 unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: usize) -> Next {
-    let real = resolve::next_dlsym();
+    static NEXT: resolve::Next = resolve::Next::new(c"dlsym");
     if handle == libc::RTLD_NEXT || name.is_null() {
-        return Next::jump(real);
+        return Next::jump(NEXT.get());
     }
     // SAFETY: the caller passes a string, as dlsym demands.
     let name = unsafe { CStr::from_ptr(name) };
     let Some(own) = exported(name) else {
-        return Next::jump(real);
+        return Next::jump(NEXT.get());
     };
-    // SAFETY: the real dlsym; a wrong handle is the caller's as before.
-    let (found, behind) = unsafe {
-        let dlsym = std::mem::transmute::<*mut c_void, Dlsym>(real);
-        let found = dlsym(handle, name.as_ptr());
-        if found == own {
-            // Found by searching the whole program: only real if somebody
-            // behind this library has it too.
-            (found, dlsym(libc::RTLD_NEXT, name.as_ptr()))
-        } else {
-            (found, found)
-        }
-    };
+    // What is hooked is not asked of another library that stands in for dlsym:
+    // of two, the first one answers.
+    let mut found = resolve::look_up(handle, name);
+    let mut behind = found;
+    if found == own {
+        // Found by searching the whole program: only real if somebody behind
+        // this library has it too.
+        behind = resolve::look_up(libc::RTLD_NEXT, name);
+    }
     if behind.is_null() {
+        // The error that dlerror tells of is the real dlsym's.
         return Next::answer(behind);
     }
-    let entry = substitute::entry_for(behind, Door::Dlsym, caller);
-    Next::answer(entry.unwrap_or(if substitute::disabled() {
-        behind
-    } else {
-        found
-    }))
+    if substitute::disabled() {
+        found = behind;
+    } else if let Some(entry) = substitute::entry_for(behind, Door::Dlsym, caller) {
+        found = entry;
+    }
+    Next::answer(found)
 }
 
 /// This library's own function of a name, if it is a hooked one: `cu` or

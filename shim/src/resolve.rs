@@ -5,25 +5,66 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::modules;
+use crate::{modules, old_libc};
 
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type Dlerror = unsafe extern "C" fn() -> *mut c_char;
 
-/// Symbol versions that libc gave `dlsym`: since 2.34, aarch64, x86-64.
+/// Symbol versions that libc gave `dlsym` and its like: since 2.34, aarch64,
+/// x86-64. Other preloaded libraries' have none, and are passed over.
 const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
 
-fn versioned(handle: *mut c_void) -> *mut c_void {
+fn versioned(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    let Some(dlvsym) = old_libc::dlvsym() else {
+        return ptr::null_mut();
+    };
     VERSIONS
         .iter()
         // SAFETY: handle and strings are valid for the call.
-        .map(|v| unsafe { libc::dlvsym(handle, c"dlsym".as_ptr(), v.as_ptr()) })
+        .map(|version| unsafe { dlvsym(handle, name.as_ptr(), version.as_ptr()) })
         .find(|found| !found.is_null())
         .unwrap_or(ptr::null_mut())
 }
 
-fn loaded(file: &CStr) -> *mut c_void {
-    // SAFETY: with NOLOAD nothing is loaded and no constructor runs.
-    unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
+/// libc's own `dlopen`.
+fn dlopen(file: &CStr, flags: c_int) -> *mut c_void {
+    static GENUINE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let found = cached(&GENUINE, || versioned(libc::RTLD_NEXT, c"dlopen"));
+    // SAFETY: null is `None`; anything else is a function of this signature.
+    let dlopen = unsafe { std::mem::transmute::<*mut c_void, Option<Dlopen>>(found) };
+    // SAFETY: a string, and flags that it knows.
+    let handle = dlopen.map_or(ptr::null_mut(), |dlopen| unsafe {
+        dlopen(file.as_ptr(), flags)
+    });
+    if handle.is_null() {
+        forget_failure();
+    }
+    handle
+}
+
+/// A handle on a library, which is loaded if it is not yet; null where it
+/// cannot be.
+pub fn open(file: &CStr) -> *mut c_void {
+    dlopen(file, libc::RTLD_NOW)
+}
+
+/// A handle on a library that the process has loaded already. With NOLOAD
+/// nothing is loaded and no constructor runs.
+pub fn loaded(file: &CStr) -> *mut c_void {
+    dlopen(file, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+}
+
+/// After a lookup of ours that failed: the program's next `dlerror` does not
+/// speak of it.
+fn forget_failure() {
+    static DLERROR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let found = cached(&DLERROR, || versioned(libc::RTLD_NEXT, c"dlerror"));
+    // SAFETY: null is `None`; anything else is a function of this signature.
+    if let Some(dlerror) = unsafe { std::mem::transmute::<*mut c_void, Option<Dlerror>>(found) } {
+        // SAFETY: takes nothing; hands the error out and forgets it.
+        unsafe { dlerror() };
+    }
 }
 
 fn cached(slot: &AtomicPtr<c_void>, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
@@ -36,13 +77,6 @@ fn cached(slot: &AtomicPtr<c_void>, find: impl FnOnce() -> *mut c_void) -> *mut 
     found
 }
 
-/// The `dlsym` that stands behind this library in the program's search order:
-/// libc's, or that of another preloaded library. Null only without a libc.
-pub fn next_dlsym() -> *mut c_void {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    cached(&NEXT, || versioned(libc::RTLD_NEXT))
-}
-
 /// libc's own `dlsym`, whoever else has interposed it.
 fn genuine() -> Option<Dlsym> {
     static GENUINE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -51,25 +85,54 @@ fn genuine() -> Option<Dlsym> {
             .iter()
             .map(|file| loaded(file))
             .filter(|handle| !handle.is_null())
-            .map(versioned)
+            .map(|handle| versioned(handle, c"dlsym"))
             .find(|found| !found.is_null())
-            .unwrap_or_else(next_dlsym)
+            .unwrap_or_else(|| versioned(libc::RTLD_NEXT, c"dlsym"))
     });
     // SAFETY: null is `None`; anything else is a function of this signature.
     unsafe { std::mem::transmute::<*mut c_void, Option<Dlsym>>(found) }
 }
 
-/// `dlsym(handle, name)` without any hook; null where it is absent.
-pub fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
-    // SAFETY: the handle is one of dlopen's or a constant of its.
+/// `dlsym(handle, name)` without any hook; null where it is absent. A failure is
+/// left for `dlerror`.
+pub fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: the handle is one of dlopen's or a constant of its, or a wrong one
+    // of the program's, as before.
     genuine().map_or(ptr::null_mut(), |dlsym| unsafe {
         dlsym(handle, name.as_ptr())
     })
 }
 
-/// The definition behind this library in the program's search order.
+/// As [`look_up`]; a failure is forgotten.
+pub fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    let found = look_up(handle, name);
+    if found.is_null() {
+        forget_failure();
+    }
+    found
+}
+
+/// The definition behind this library in the program's search order: the real
+/// one, or that of another preloaded library.
 pub fn next(name: &CStr) -> *mut c_void {
     symbol(libc::RTLD_NEXT, name)
+}
+
+/// As [`next`], looked up once; null only where no program could call it.
+pub struct Next {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    pub const fn new(name: &'static CStr) -> Self {
+        let found = AtomicPtr::new(ptr::null_mut());
+        Self { name, found }
+    }
+
+    pub fn get(&self) -> *mut c_void {
+        cached(&self.found, || next(self.name))
+    }
 }
 
 /// A handle on the driver library if the process has loaded it, and null

@@ -13,5 +13,8 @@ int main(int argc, char **argv) {
     /* Of two that stand in for dlsym, the first one answers. */
     if (argc > 1 && strcmp(argv[1], "first") == 0)
         CHECK(lies_in(dlsym(driver, "cuMemAlloc_v2"), "libmemcuda.so"));
+    /* What the first one does not stand in for reaches the second one. */
+    const int *lookups = dlsym(RTLD_DEFAULT, "lookups");
+    CHECK(lookups == NULL || *lookups > 0);
     return 0;
 }

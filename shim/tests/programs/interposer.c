@@ -11,9 +11,11 @@ pid_t getppid(void) {
 }
 
 #ifdef WITH_DLSYM
+int lookups;
 static void *next_dlsym;
 
 __attribute__((used, visibility("hidden"))) void *find_next_dlsym(void) {
+    lookups++;
     if (next_dlsym == NULL) {
         next_dlsym = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
     }

@@ -36,6 +36,7 @@ mod lookup;
 mod mapping;
 mod memory;
 mod mempool;
+mod old_libc;
 mod order;
 mod ranges;
 mod rows;
@@ -43,5 +44,7 @@ mod settings;
 mod shared;
 mod state;
 mod stream;
+#[path = "../../../shim/src/system_calls.rs"]
+mod system_calls;
 mod transfer;
 mod work;

@@ -168,7 +168,7 @@ fn bypasses(loaded: &BTreeSet<String>, log: &[Said]) -> Finding {
         )
     } else if log.is_empty() {
         warn(
-            "the driver was loaded but no call reached the shim: it was loaded with RTLD_DEEPBIND, or never initialised",
+            "the driver was loaded but no call reached the shim: it was loaded by dlmopen, or with RTLD_DEEPBIND under MEMCUDA_DEEPBIND=keep, or never initialised",
         )
     } else {
         Finding::new("bypass", Status::Ok, "calls reach the shim")

@@ -1,0 +1,82 @@
+//! Lets the library be loaded by an old glibc: functions that 2.34 moved into
+//! libc.so.6 from libraries that not every process loads must not be a
+//! dependency, or the loader would refuse the library and the program with it.
+//! This library's own code and Rust's standard library get them here, under
+//! hidden names: the host's own calls never come here.
+//!
+//! `shim/check-floor.sh` says which glibc is the oldest, and fails where a
+//! symbol of a newer one is asked for; the remedy is a row here or, for a
+//! system call, in `system_calls`.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+
+use crate::resolve;
+
+/// `dlvsym(handle, name, version)`.
+pub type Dlvsym = unsafe extern "C" fn(
+    *mut c_void,
+    *const std::ffi::c_char,
+    *const std::ffi::c_char,
+) -> *mut c_void;
+
+// A pointer to the `dlvsym` of the first version there was, which every glibc
+// still has; null where the process has none (an old glibc without libdl.so.2:
+// nothing there can load a driver).
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(".symver memcuda_libc_dlvsym, dlvsym@GLIBC_2.2.5");
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(".symver memcuda_libc_dlvsym, dlvsym@GLIBC_2.17");
+core::arch::global_asm!(
+    ".weak memcuda_libc_dlvsym",
+    ".pushsection .data.rel.ro.memcuda_dlvsym, \"aw\", %progbits",
+    ".globl memcuda_dlvsym",
+    ".hidden memcuda_dlvsym",
+    ".type memcuda_dlvsym, %object",
+    ".size memcuda_dlvsym, 8",
+    ".balign 8",
+    "memcuda_dlvsym:",
+    ".8byte memcuda_libc_dlvsym",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    #[link_name = "memcuda_dlvsym"]
+    static DLVSYM: Option<Dlvsym>;
+}
+
+/// libc's `dlvsym`.
+pub fn dlvsym() -> Option<Dlvsym> {
+    // SAFETY: the word above: null, or the address of a function of this type.
+    unsafe { DLVSYM }
+}
+
+// Threads: what the standard library's threads and thread-local values call.
+crate::late! { 11 from find, else unknown:
+    "pthread_key_create" 0,
+    "pthread_key_delete" 1,
+    "pthread_setspecific" 2,
+    "pthread_create" 3,
+    "pthread_join" 4,
+    "pthread_detach" 5,
+    "pthread_attr_setstacksize" 6,
+    "pthread_attr_getstack" 7,
+    "pthread_getattr_np" 8,
+    "pthread_setname_np" 9,
+    "pthread_sigmask" 10,
+}
+
+fn find(name: &CStr) -> *mut c_void {
+    [c"libc.so.6", c"libpthread.so.0"]
+        .iter()
+        .map(|file| resolve::loaded(file))
+        .filter(|library| !library.is_null())
+        .map(|library| resolve::symbol(library, name))
+        .find(|found| !found.is_null())
+        .unwrap_or(ptr::null_mut())
+}
+
+/// These functions return their error: in a process without threads there are none.
+extern "C" fn unknown() -> c_int {
+    libc::ENOSYS
+}

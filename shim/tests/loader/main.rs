@@ -1,0 +1,152 @@
+//! How programs load libraries, under LD_PRELOAD and over the simulated GPU;
+//! and which glibc can load this one.
+
+#[path = "../behaviour/support.rs"]
+#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{compile, preloaded, run, said, scratch, shim, simulator};
+
+const LIBRARY: [&str; 3] = ["-shared", "-fPIC", "-ldl"];
+
+/// The program that loads plugins, and the plugin, under a name of the test's.
+fn plugin(test: &str) -> (PathBuf, PathBuf) {
+    let directory = format!("-L{}", simulator().display());
+    let driver = [directory.as_str(), "-l:libcuda.so.1"];
+    let plugin = compile(
+        "plugin.c",
+        &format!("lib{test}.so"),
+        &[&LIBRARY[..], &driver].concat(),
+    );
+    let program = compile("loads.c", test, &["-ldl", "-rdynamic"]);
+    (program, plugin)
+}
+
+/// What the program said, with these libraries preloaded.
+fn loads(test: &str, ways: &[&str], settings: &[(&str, &str)]) -> (String, String) {
+    let (program, plugin) = plugin(test);
+    let mut command = preloaded(program, &[shim()]);
+    said(
+        command
+            .arg(plugin)
+            .args(ways)
+            .envs(settings.iter().copied()),
+    )
+}
+
+#[test]
+fn libraries_are_served_however_they_are_loaded() {
+    let ways = ["local", "global", "deepbind", "base"];
+    let (out, log) = loads("every-way", &ways, &[]);
+    assert_eq!(
+        (out.matches("linked 1, looked up 1").count(), log.as_str()),
+        (ways.len(), ""),
+        "{out}"
+    );
+}
+
+#[test]
+fn deepbind_is_taken_out_and_said_once() {
+    let ways = ["deepbind", "deepbind", "base"];
+    let (out, log) = loads("deep", &ways, &[("MEMCUDA_LOG", "info")]);
+    assert_eq!(out.matches("linked 1, looked up 1").count(), 3, "{out}");
+    assert_eq!(log.matches("RTLD_DEEPBIND").count(), 1, "{log}");
+}
+
+#[test]
+fn deepbind_is_kept_where_that_is_asked_for() {
+    for setting in [("MEMCUDA_DEEPBIND", "keep"), ("MEMCUDA_DISABLE", "1")] {
+        let (out, log) = loads("kept", &["deepbind", "base"], &[setting]);
+        assert_eq!(
+            (out.matches("linked 0, looked up 0").count(), log.as_str()),
+            (2, ""),
+            "{setting:?}: {out}"
+        );
+    }
+}
+
+#[test]
+fn a_namespace_of_its_own_is_out_of_reach_and_said_once() {
+    for ways in [
+        ["namespace", "namespace", "local"],
+        ["local", "namespace", "namespace"],
+    ] {
+        let (out, log) = loads("namespace", &ways, &[]);
+        assert_eq!(
+            out.matches("namespace: linked 0, looked up 0").count(),
+            2,
+            "{out}"
+        );
+        assert_eq!(
+            out.matches("local: linked 1, looked up 1").count(),
+            1,
+            "{out}"
+        );
+        assert_eq!(log.lines().count(), 1, "{log}");
+        assert!(
+            log.contains("dlmopen") && log.contains("libnamespace.so"),
+            "{log}"
+        );
+    }
+}
+
+#[test]
+fn other_dlopen_interposers_work_before_and_after() {
+    let (program, plugin) = plugin("opened");
+    let opener = compile("opener.c", "libopener.so", &LIBRARY);
+    for libraries in [[shim(), opener.clone()], [opener, shim()]] {
+        let mut command = preloaded(&program, &libraries);
+        let (out, _) = said(command.arg(&plugin).args(["local", "deepbind"]));
+        assert_eq!(
+            out,
+            "local: linked 1, looked up 1\ndeepbind: linked 1, looked up 1\n1 opened\n"
+        );
+    }
+}
+
+/// A program and libraries that find each other by RPATH or RUNPATH.
+fn neighbours(name: &str, tags: &str) -> PathBuf {
+    let at = |file: &str| format!("{name}/{file}");
+    for folder in ["near", "far/deps"] {
+        std::fs::create_dir_all(scratch().join(name).join(folder)).unwrap();
+    }
+    let path = |path: &str| format!("-Wl,{tags},-rpath,$ORIGIN/{path}");
+    compile("neighbour.c", &at("near/libnear.so"), &LIBRARY);
+    compile("neighbour.c", &at("far/deps/libdeep.so"), &LIBRARY);
+    let deps = path("deps");
+    let far = [&LIBRARY[..], &[&deps]].concat();
+    compile("neighbour.c", &at("far/libfar.so"), &far);
+    compile("search.c", &at("search"), &["-ldl", &path("near")])
+}
+
+#[test]
+fn the_loader_answers_as_without_the_library() {
+    for tags in ["--enable-new-dtags", "--disable-new-dtags"] {
+        let program = neighbours(&format!("search{tags}"), tags);
+        for flags in ["plain", "deepbind"] {
+            let mut bare = preloaded(&program, &[]);
+            let (bare, _) = said(bare.env_remove("LD_PRELOAD").arg(flags));
+            let found = |what: &str| bare.contains(&format!("{what}: found, no error"));
+            assert!(
+                found("by the program's path") && found("its neighbour by its path"),
+                "{bare}"
+            );
+            let (with, log) = said(preloaded(&program, &[shim()]).arg(flags));
+            assert_eq!((with, log), (bare, String::new()), "{tags} {flags}");
+        }
+    }
+}
+
+#[test]
+fn an_old_glibc_is_enough() {
+    let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("check-floor.sh");
+    run(Command::new(&check)
+        .arg(shim())
+        .arg(simulator().join("libcuda.so.1")));
+    // The check can fail: this program asks for a function of glibc 2.34.
+    let new = compile("neighbour.c", "libnew.so", &LIBRARY);
+    assert!(!Command::new(check).arg(new).status().unwrap().success());
+}

@@ -1,0 +1,28 @@
+/* A library that is loaded at run time: uses CUDA by symbols that it links to
+ * and by what it looks up, and loads a neighbour of its own. */
+#include "cuda.h"
+
+/* 1 where the pool serves this library, 0 where the plain driver does. */
+int linked(void) {
+    CUdeviceptr a;
+    start_cuda();
+    OK(cuMemAlloc_v2(&a, 8 * MiB));
+    int pooled = is_pooled(a);
+    OK(cuMemFree_v2(a));
+    return pooled;
+}
+
+int looked_up(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    CHECK(driver != NULL);
+    CUresult (*allocate)(CUdeviceptr *, size_t) =
+        (CUresult(*)(CUdeviceptr *, size_t))dlsym(driver, "cuMemAlloc_v2");
+    CUresult (*release)(CUdeviceptr) = (CUresult(*)(CUdeviceptr))dlsym(driver, "cuMemFree_v2");
+    CHECK(allocate != NULL && release != NULL);
+    CUdeviceptr a;
+    start_cuda();
+    OK(allocate(&a, 8 * MiB));
+    int pooled = is_pooled(a);
+    OK(release(a));
+    return pooled;
+}
