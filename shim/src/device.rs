@@ -6,35 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Code, sys};
-use memcuda_core::pool::{Pool, Settings, Stats};
+use memcuda_core::pool::{BlockInfo, Owner, Pool, Settings, Stats};
 
 use crate::calls::{Calls, MemPool};
 use crate::engine::Engine;
-
-/// A sum that the driver's memory pool keeps of itself, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sum {
-    /// Held from the device.
-    Reserved,
-    /// The most held since the peak was last set.
-    ReservedPeak,
-    /// Lent to the program.
-    Used,
-    /// The most lent since the peak was last set.
-    UsedPeak,
-}
-
-/// What is kept of our pool beside its own counters; shared with the callback
-/// that the pool makes at every change.
-#[derive(Default)]
-struct Beside {
-    /// Most bytes held since the program set the driver's peak.
-    reserved_peak: AtomicU64,
-    /// Most bytes lent since then.
-    used_peak: AtomicU64,
-    /// Frees of addresses that are not the pool's.
-    foreign_frees: AtomicU64,
-}
+use crate::memops::Memops;
+use crate::stand_in::{StandIn, Sum};
 
 /// One device.
 pub struct Device {
@@ -45,9 +22,13 @@ pub struct Device {
     /// The size to whose multiples the driver rounds a pitch, in bytes; 0
     /// while it is not known. See `cuMemAllocPitch`.
     pub pitch_unit: AtomicU64,
+    /// Allocations whose copies are to be synchronous.
+    pub memops: Memops,
     pool: OnceLock<Option<Pool<Real>>>,
     default_mem_pool: OnceLock<Option<MemPool>>,
-    beside: &'static Beside,
+    stand_in: StandIn,
+    /// Frees of addresses that are not the pool's; its callback reads it.
+    foreign_frees: &'static AtomicU64,
     other_mem_pool: AtomicBool,
     asked_mem_pool: AtomicBool,
 }
@@ -66,9 +47,11 @@ impl Device {
                 ordinal,
                 handle,
                 pitch_unit: AtomicU64::new(0),
+                memops: Memops::default(),
                 pool: OnceLock::new(),
                 default_mem_pool: OnceLock::new(),
-                beside: Box::leak(Box::default()),
+                stand_in: StandIn::default(),
+                foreign_frees: Box::leak(Box::default()),
                 other_mem_pool: AtomicBool::new(false),
                 asked_mem_pool: AtomicBool::new(false),
             })
@@ -110,12 +93,9 @@ impl Device {
         if supported == 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        let (page, ordinal, beside) = (engine.page, self.ordinal, self.beside);
+        let (page, ordinal, foreign_frees) = (engine.page, self.ordinal, self.foreign_frees);
         let publish = move |stats: &Stats| {
-            let peak = Ordering::Relaxed;
-            beside.reserved_peak.fetch_max(stats.physical_bytes, peak);
-            beside.used_peak.fetch_max(stats.live_bytes, peak);
-            page.publish(ordinal, stats, beside.foreign_frees.load(peak));
+            page.publish(ordinal, stats, foreign_frees.load(Ordering::Relaxed));
         };
         let settings = Settings {
             policy: engine.config.policy,
@@ -129,28 +109,45 @@ impl Device {
 
     /// An address that is not ours was freed by the driver.
     pub fn count_foreign_free(&self) {
-        self.beside.foreign_frees.fetch_add(1, Ordering::Relaxed);
+        self.foreign_frees.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Memory was lent in the place of the driver's memory pool.
+    pub fn lent_for_mem_pool(&self, bytes: u64) {
+        self.stand_in.lent(bytes, self.idle());
+    }
+
+    /// An allocation was freed: its mark goes, and sums follow.
+    pub fn took_back(&self, calls: &Calls, freed: &BlockInfo) {
+        self.memops.clear(calls, freed);
+        if freed.owner == Owner::MemoryPool {
+            self.stand_in.freed(freed.bytes);
+        }
     }
 
     /// What our pool adds to a sum of the driver's default memory pool.
     pub fn mem_pool_sum(&self, sum: Sum) -> u64 {
-        let stats = || self.made().map(Pool::stats).unwrap_or_default();
-        match sum {
-            Sum::Reserved => stats().physical_bytes,
-            Sum::ReservedPeak => self.beside.reserved_peak.load(Ordering::Relaxed),
-            Sum::Used => stats().live_bytes,
-            Sum::UsedPeak => self.beside.used_peak.load(Ordering::Relaxed),
-        }
+        self.stand_in.sum(sum, self.idle())
     }
 
     /// Starts a peak anew from what is held now; for the other sums, nothing.
     pub fn restart_peak(&self, sum: Sum) {
-        let (peak, now) = match sum {
-            Sum::ReservedPeak => (&self.beside.reserved_peak, Sum::Reserved),
-            Sum::UsedPeak => (&self.beside.used_peak, Sum::Used),
-            Sum::Reserved | Sum::Used => return,
+        self.stand_in.restart(sum, self.idle());
+    }
+
+    fn idle(&self) -> u64 {
+        self.made().map_or(0, Pool::idle)
+    }
+
+    /// Has the device an engine that decompresses?
+    pub fn decompresses(&self, engine: &Engine) -> bool {
+        let mut algorithms = 0;
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe {
+            let attribute = engine.calls.device_attribute;
+            attribute(&mut algorithms, sys::ATTRIBUTE_DECOMPRESS, self.handle)
         };
-        peak.store(self.mem_pool_sum(now), Ordering::Relaxed);
+        code == Code::SUCCESS && algorithms != 0
     }
 
     /// The driver's default memory pool of this device.

@@ -136,6 +136,7 @@ fn allocate(
     };
     match pool.alloc(&request) {
         Ok(address) => {
+            device.lent_for_mem_pool(bytes);
             // SAFETY: not null, and the program's to write, by its call.
             unsafe { *out = address };
             Code::SUCCESS
@@ -178,6 +179,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
     };
     match pool.free(address, Release::Stream(engine.key(context, stream))) {
         Ok(freed) => {
+            device.took_back(&engine.calls, &freed);
             if freed.overrun {
                 overrun(&freed);
             }

@@ -199,11 +199,15 @@ fn take_back(
         (Free::Ordered, _) => Release::Unknown,
         _ => match finish(pool, &block) {
             Ok(release) => release,
-            Err(code) => return failed_free(pool, address, code),
+            Err(code) => {
+                device.took_back(&engine.calls, &block);
+                return failed_free(pool, address, code);
+            }
         },
     };
     match pool.free(address, release) {
         Ok(freed) => {
+            device.took_back(&engine.calls, &freed);
             if freed.overrun {
                 overrun(&freed);
             }

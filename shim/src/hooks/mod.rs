@@ -8,6 +8,7 @@ pub mod contexts;
 pub mod errors;
 pub mod foreign;
 pub mod ipc;
+pub mod mappings;
 pub mod memory;
 pub mod peers;
 pub mod pitch;
@@ -21,7 +22,7 @@ use crate::hook::Hook;
 
 /// Every hook.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    const FAMILIES: [&[&Hook]; 14] = [
+    const FAMILIES: [&[&Hook]; 15] = [
         crate::lookup::HOOKS,
         start::HOOKS,
         memory::HOOKS,
@@ -31,6 +32,7 @@ pub fn all() -> impl Iterator<Item = &'static Hook> {
         query::HOOKS,
         pointers::HOOKS,
         ipc::HOOKS,
+        mappings::HOOKS,
         streams::HOOKS,
         peers::HOOKS,
         contexts::HOOKS,

@@ -1,11 +1,11 @@
 //! What programs ask about a pointer. Ours answer as cudaMalloc's memory would,
-//! in every respect: libraries combine the answers, and half of them right is
-//! worse than none.
+//! or as the memory pool's where it was asked for so, in every respect:
+//! libraries combine the answers, and half of them right is worse than none.
 
 use std::ffi::c_void;
 
 use memcuda_core::driver::{Address, Code};
-use memcuda_core::pool::BlockInfo;
+use memcuda_core::pool::{BlockInfo, Owner};
 
 use crate::device::Device;
 use crate::engine::Engine;
@@ -20,14 +20,13 @@ mod attribute {
     pub const RANGE_SIZE: u32 = 12;
     pub const MAPPED: u32 = 13;
     pub const ALLOWED_HANDLE_TYPES: u32 = 14;
+    pub const IS_GPU_DIRECT_RDMA_CAPABLE: u32 = 15;
     pub const MEMPOOL_HANDLE: u32 = 17;
     pub const MAPPING_SIZE: u32 = 18;
     pub const MAPPING_BASE_ADDR: u32 = 19;
     pub const MEMORY_BLOCK_ID: u32 = 20;
+    pub const IS_HW_DECOMPRESS_CAPABLE: u32 = 21;
 }
-
-/// `CU_CTX_SYNC_MEMOPS`.
-const CTX_SYNC_MEMOPS: u32 = 0x80;
 
 /// Our buffer ids lie apart from the driver's, which count from 1.
 const OUR_IDS: u64 = 1 << 62;
@@ -37,20 +36,17 @@ crate::hooks! {
     cuPointerGetAttribute ["cuPointerGetAttribute" since 4000] (
         value: *mut c_void, attribute: u32, address: Address,
     ) |real, engine| {
-        let owner = engine.owner(address);
-        let block = match owner {
-            Some(device) => match live(device, address) {
-                Some(block) => Some(block),
-                // Freed: the driver knows no such memory.
-                None => return Code::INVALID_VALUE,
-            },
-            None => None,
+        let asked = match about(engine, address) {
+            // Freed: the driver knows no such memory.
+            About::Freed => return Code::INVALID_VALUE,
+            About::Ours(asked) => Some(asked),
+            About::Foreign => None,
         };
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(value, attribute, address) };
-        if let (Code::SUCCESS, Some(block), false) = (code, block, value.is_null()) {
+        if let (Code::SUCCESS, Some(asked), false) = (code, asked, value.is_null()) {
             // SAFETY: the call succeeded, so it wrote this attribute.
-            unsafe { answer(engine, &block, attribute, value) };
+            unsafe { asked.answer(engine, attribute, value) };
         }
         code
     }
@@ -59,21 +55,20 @@ crate::hooks! {
     cuPointerGetAttributes ["cuPointerGetAttributes" since 7000] (
         count: u32, attributes: *const u32, values: *mut *mut c_void, address: Address,
     ) |real, engine| {
-        let owner = engine.owner(address);
-        let block = owner.and_then(|device| live(device, address));
+        let asked = about(engine, address);
         // Freed memory is answered like any address that is no memory of the
         // device at all: success, every value empty.
-        let asked = if owner.is_some() && block.is_none() { 0 } else { address };
+        let address = if matches!(asked, About::Freed) { 0 } else { address };
         // SAFETY: the program's own call, passed on.
-        let code = unsafe { real(count, attributes, values, asked) };
-        if let (Code::SUCCESS, Some(block)) = (code, block) {
+        let code = unsafe { real(count, attributes, values, address) };
+        if let (Code::SUCCESS, About::Ours(asked)) = (code, asked) {
             for index in 0..count as usize {
                 // SAFETY: the call succeeded, so both arrays are as long as
                 // said and it wrote what each value points to.
                 unsafe {
                     let value = *values.add(index);
                     if !value.is_null() {
-                        answer(engine, &block, *attributes.add(index), value);
+                        asked.answer(engine, *attributes.add(index), value);
                     }
                 }
             }
@@ -82,94 +77,96 @@ crate::hooks! {
     }
 
     /// `cuPointerSetAttribute`: the driver refuses SYNC_MEMOPS on mapped
-    /// memory, so the whole context gets it, which is the stronger promise.
+    /// memory, so the allocation's whole context gets it.
     cuPointerSetAttribute ["cuPointerSetAttribute" since 6000] (
         value: *const c_void, attribute: u32, address: Address,
     ) |real, engine| {
-        let block = engine.owner(address).and_then(|device| live(device, address));
-        let (Some(block), attribute::SYNC_MEMOPS, false) = (block, attribute, value.is_null())
-        else {
+        match about(engine, address) {
+            About::Freed => Code::INVALID_VALUE,
+            About::Ours(asked) if attribute == attribute::SYNC_MEMOPS && !value.is_null() => {
+                // SAFETY: this attribute is an unsigned int, by the driver's contract.
+                if unsafe { value.cast::<u32>().read() } == 0 {
+                    asked.device.memops.clear(&engine.calls, &asked.block);
+                    return Code::SUCCESS;
+                }
+                let set = asked.device.memops.set(&engine.calls, &asked.block);
+                set.err().unwrap_or(Code::SUCCESS)
+            }
             // SAFETY: the program's own call, passed on.
-            return unsafe { real(value, attribute, address) };
+            _ => unsafe { real(value, attribute, address) },
+        }
+    }
+}
+
+/// What an address is.
+enum About<'a> {
+    /// Nothing of ours.
+    Foreign,
+    /// Inside the pool, where nothing is lent.
+    Freed,
+    /// Inside an allocation.
+    Ours(Asked<'a>),
+}
+
+/// An allocation that is asked about.
+struct Asked<'a> {
+    device: &'a Device,
+    block: BlockInfo,
+}
+
+fn about(engine: &Engine, address: Address) -> About<'_> {
+    let Some(device) = engine.owner(address) else {
+        return About::Foreign;
+    };
+    match device.made().and_then(|pool| pool.find(address)) {
+        Some(block) => About::Ours(Asked { device, block }),
+        None => About::Freed,
+    }
+}
+
+impl Asked<'_> {
+    /// Writes what the driver's own memory would answer, where that differs
+    /// from what the driver says of mapped memory.
+    ///
+    /// # Safety
+    /// `value` points to what the driver's contract says for the attribute,
+    /// which the driver has written.
+    unsafe fn answer(&self, engine: &Engine, attribute: u32, value: *mut c_void) {
+        let block = &self.block;
+        let plain = block.owner == Owner::Context;
+        let wide = match attribute {
+            attribute::CONTEXT => Some(if plain { block.context.0 } else { 0 }),
+            attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => Some(OUR_IDS | block.id),
+            attribute::RANGE_START_ADDR => Some(block.base),
+            attribute::RANGE_SIZE => Some(block.bytes),
+            attribute::ALLOWED_HANDLE_TYPES => Some(0),
+            attribute::MEMPOOL_HANDLE if plain => Some(0),
+            attribute::MEMPOOL_HANDLE => self.device.default_mem_pool(&engine.calls),
+            // A memory pool is mapped in pieces, ours as the driver's own.
+            attribute::MAPPING_BASE_ADDR if plain => Some(block.base),
+            attribute::MAPPING_SIZE if plain => Some(block.bytes),
+            _ => None,
         };
-        // SAFETY: this attribute is an unsigned int, by the driver's contract.
-        let wanted = unsafe { value.cast::<u32>().read() } != 0;
-        synchronous_copies(engine, &block, wanted)
-    }
-}
-
-fn live(device: &Device, address: Address) -> Option<BlockInfo> {
-    device.made()?.find(address)
-}
-
-/// Writes what cudaMalloc's memory would answer, where that differs from what
-/// the driver says of mapped memory.
-///
-/// # Safety
-/// `value` points to what the driver's contract says for the attribute.
-unsafe fn answer(engine: &Engine, block: &BlockInfo, attribute: u32, value: *mut c_void) {
-    let wide = match attribute {
-        attribute::CONTEXT => Some(block.context.0),
-        attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => Some(OUR_IDS | block.id),
-        attribute::RANGE_START_ADDR | attribute::MAPPING_BASE_ADDR => Some(block.base),
-        attribute::RANGE_SIZE | attribute::MAPPING_SIZE => Some(block.bytes),
-        attribute::ALLOWED_HANDLE_TYPES | attribute::MEMPOOL_HANDLE => Some(0),
-        _ => None,
-    };
-    // SAFETY: pointers, sizes, ids and handle types are 64 bits.
-    unsafe {
-        if let Some(wide) = wide {
-            return value.cast::<u64>().write_unaligned(wide);
-        }
-    }
-    // SAFETY: booleans are int (as the driver writes them), flags unsigned int.
-    unsafe {
-        match attribute {
-            attribute::IS_LEGACY_CUDA_IPC_CAPABLE | attribute::MAPPED => write_bool(value, true),
-            attribute::SYNC_MEMOPS => {
-                let on = synchronous(engine, block).unwrap_or(false);
-                write_bool(value, on);
-            }
-            _ => {}
-        }
-    }
-}
-
-unsafe fn write_bool(value: *mut c_void, on: bool) {
-    // SAFETY: the caller's promise.
-    unsafe { value.cast::<u8>().write(on.into()) };
-}
-
-fn synchronous(engine: &Engine, block: &BlockInfo) -> Option<bool> {
-    let flags_of = engine.calls.ctx_flags?;
-    let mut flags = 0;
-    // SAFETY: the pointer is valid for the call.
-    let code = engine
-        .calls
-        .within(block.context, || unsafe { flags_of(&mut flags) });
-    (code == Ok(Code::SUCCESS)).then_some(flags & CTX_SYNC_MEMOPS != 0)
-}
-
-fn synchronous_copies(engine: &Engine, block: &BlockInfo, wanted: bool) -> Code {
-    let (Some(flags_of), Some(set_flags)) = (engine.calls.ctx_flags, engine.calls.ctx_set_flags)
-    else {
-        return Code::NOT_SUPPORTED;
-    };
-    let set = || {
-        let mut flags = 0;
-        // SAFETY: the pointer is valid for the call; the flags written back
-        // are the context's own with one more.
+        let flag = match attribute {
+            attribute::IS_LEGACY_CUDA_IPC_CAPABLE => Some(plain),
+            attribute::MAPPED => Some(true),
+            attribute::SYNC_MEMOPS => Some(self.device.memops.is_set(block)),
+            attribute::IS_GPU_DIRECT_RDMA_CAPABLE if !plain => Some(false),
+            // Where the device has such an engine, memory for it was asked for,
+            // and the driver knows whether it was granted.
+            attribute::IS_HW_DECOMPRESS_CAPABLE if !plain => Some(false),
+            attribute::IS_HW_DECOMPRESS_CAPABLE if !self.device.decompresses(engine) => Some(true),
+            _ => None,
+        };
+        // SAFETY: pointers, sizes, ids and handle types are 64 bits; flags are
+        // one byte, as the driver writes them.
         unsafe {
-            match flags_of(&mut flags) {
-                // Switching off is remembered by nobody else's memory, so
-                // the context keeps it: never weaker than asked.
-                Code::SUCCESS if wanted => set_flags(flags | CTX_SYNC_MEMOPS),
-                code => code,
+            if let Some(wide) = wide {
+                value.cast::<u64>().write_unaligned(wide);
+            }
+            if let Some(flag) = flag {
+                value.cast::<u8>().write(flag.into());
             }
         }
-    };
-    engine
-        .calls
-        .within(block.context, set)
-        .unwrap_or_else(|code| code)
+    }
 }

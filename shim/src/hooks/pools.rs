@@ -7,8 +7,9 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Code, sys::MemLocation};
 
 use crate::calls::MemPool;
-use crate::device::{Device, Sum};
+use crate::device::Device;
 use crate::engine::Engine;
+use crate::stand_in::Sum;
 
 /// `CUmemPool_attribute`: bytes held, their peak, bytes used, their peak.
 const RESERVED_CURRENT: u32 = 5;

@@ -1,0 +1,95 @@
+//! What our pool lends in the place of the driver's memory pool of a device,
+//! counted as that would count it: in bytes, by steps of 512. Only counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Step of stream-ordered allocations in bytes.
+const STEP: u64 = 512;
+
+/// A sum that the driver's memory pool keeps of itself, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sum {
+    /// Held from the device.
+    Reserved,
+    /// The most held since the peak was last set.
+    ReservedPeak,
+    /// Lent to the program.
+    Used,
+    /// The most lent since the peak was last set.
+    UsedPeak,
+}
+
+/// The sums.
+#[derive(Default)]
+pub struct StandIn {
+    used: AtomicU64,
+    used_peak: AtomicU64,
+    /// Freed and not lent in this way again: held for it as far as the pool
+    /// has idle bytes at all.
+    kept: AtomicU64,
+    reserved_peak: AtomicU64,
+}
+
+impl StandIn {
+    /// An allocation of so many bytes was lent; `idle` bytes of the pool were
+    /// left.
+    pub fn lent(&self, bytes: u64, idle: u64) {
+        let bytes = bytes.next_multiple_of(STEP);
+        let used = self.used.fetch_add(bytes, Relaxed) + bytes;
+        let less = |kept: u64| Some(kept.saturating_sub(bytes));
+        let _ = self.kept.fetch_update(Relaxed, Relaxed, less);
+        self.used_peak.fetch_max(used, Relaxed);
+        let reserved = self.sum(Sum::Reserved, idle);
+        self.reserved_peak.fetch_max(reserved, Relaxed);
+    }
+
+    /// An allocation of so many bytes was freed.
+    pub fn freed(&self, bytes: u64) {
+        let bytes = bytes.next_multiple_of(STEP);
+        self.used.fetch_sub(bytes, Relaxed);
+        self.kept.fetch_add(bytes, Relaxed);
+    }
+
+    /// A sum, where the pool has `idle` bytes.
+    pub fn sum(&self, sum: Sum, idle: u64) -> u64 {
+        match sum {
+            Sum::Reserved => self.used.load(Relaxed) + self.kept.load(Relaxed).min(idle),
+            Sum::ReservedPeak => self.reserved_peak.load(Relaxed),
+            Sum::Used => self.used.load(Relaxed),
+            Sum::UsedPeak => self.used_peak.load(Relaxed),
+        }
+    }
+
+    /// Starts a peak anew from what is held now; for the other sums, nothing.
+    pub fn restart(&self, sum: Sum, idle: u64) {
+        let (peak, now) = match sum {
+            Sum::ReservedPeak => (&self.reserved_peak, Sum::Reserved),
+            Sum::UsedPeak => (&self.used_peak, Sum::Used),
+            Sum::Reserved | Sum::Used => return,
+        };
+        peak.store(self.sum(now, idle), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_follow_and_peaks_stay_until_they_are_set() {
+        let sums = StandIn::default();
+        let all = |idle| {
+            [Sum::Used, Sum::UsedPeak, Sum::Reserved, Sum::ReservedPeak].map(|s| sums.sum(s, idle))
+        };
+        sums.lent(1000, 0);
+        sums.lent(4096, 0);
+        assert_eq!(all(0), [5120, 5120, 5120, 5120]);
+        sums.freed(4096);
+        assert_eq!(all(8192), [1024, 5120, 5120, 5120]);
+        // The pool gave its idle bytes back, or lent them otherwise.
+        assert_eq!(all(0), [1024, 5120, 1024, 5120]);
+        sums.restart(Sum::UsedPeak, 0);
+        sums.restart(Sum::ReservedPeak, 0);
+        assert_eq!(all(0), [1024; 4]);
+    }
+}
