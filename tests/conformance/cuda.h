@@ -31,6 +31,7 @@ enum {
     CU_OK = 0,
     CU_INVALID_VALUE = 1,
     CU_OUT_OF_MEMORY = 2,
+    CU_NOT_READY = 600,
     /* What a function answers that the driver does not have. */
     ABSENT = -1,
 };
@@ -161,7 +162,63 @@ enum {
     F(cuMemPoolGetAccess, (int *, CUmemoryPool, CUmemLocation *)) \
     F(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice)) \
     F(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice)) \
-    F(cuDeviceSetMemPool, (CUdevice, CUmemoryPool))
+    F(cuDeviceSetMemPool, (CUdevice, CUmemoryPool)) \
+    F(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice)) \
+    F(cuCtxEnablePeerAccess, (CUcontext, unsigned)) \
+    F(cuCtxDisablePeerAccess, (CUcontext)) \
+    F(cuStreamWaitEvent, (CUstream, CUevent, unsigned)) \
+    F(cuLaunchHostFunc, (CUstream, CUhostFn, void *)) \
+    F(cuStreamAttachMemAsync, (CUstream, CUdeviceptr, size_t, unsigned)) \
+    F(cuEventCreate, (CUevent *, unsigned)) \
+    F(cuEventDestroy_v2, (CUevent)) \
+    F(cuEventRecord, (CUevent, CUstream)) \
+    F(cuEventQuery, (CUevent)) \
+    F(cuEventSynchronize, (CUevent)) \
+    F(cuThreadExchangeStreamCaptureMode, (int *)) \
+    F(cuStreamBeginCapture_v2, (CUstream, int)) \
+    F(cuStreamBeginCaptureToGraph, (CUstream, CUgraph, const CUgraphNode *, const void *, size_t, int)) \
+    F(cuStreamEndCapture, (CUstream, CUgraph *)) \
+    F(cuGraphCreate, (CUgraph *, unsigned)) \
+    F(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *)) \
+    F(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long)) \
+    F(cuGraphLaunch, (CUgraphExec, CUstream)) \
+    F(cuGraphExecDestroy, (CUgraphExec)) \
+    F(cuGraphDestroy, (CUgraph)) \
+    F(cuMemHostRegister_v2, (void *, size_t, unsigned)) \
+    F(cuMemHostUnregister, (void *)) \
+    F(cuMemHostGetFlags, (unsigned *, void *)) \
+    F(cuMemHostGetDevicePointer_v2, (CUdeviceptr *, void *, unsigned)) \
+    F(cuMemPrefetchAsync_v2, (CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream)) \
+    F(cuMemAdvise, (CUdeviceptr, size_t, int, CUdevice)) \
+    F(cuMemRangeGetAttribute, (void *, size_t, int, CUdeviceptr, size_t)) \
+    F(cuMemGetAccess, (unsigned long long *, const CUmemLocation *, CUdeviceptr)) \
+    F(cuMemcpy, (CUdeviceptr, CUdeviceptr, size_t)) \
+    F(cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
+    F(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream)) \
+    F(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream)) \
+    F(cuMemcpyPeer, (CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t)) \
+    F(cuMemcpyPeerAsync, (CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)) \
+    F(cuMemcpy2D_v2, (const void *)) \
+    F(cuMemcpy2DUnaligned_v2, (const void *)) \
+    F(cuMemcpy2DAsync_v2, (const void *, CUstream)) \
+    F(cuMemcpy3D_v2, (const void *)) \
+    F(cuMemcpy3DAsync_v2, (const void *, CUstream)) \
+    F(cuMemcpy3DPeer, (const void *)) \
+    F(cuMemsetD16_v2, (CUdeviceptr, unsigned short, size_t)) \
+    F(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t)) \
+    F(cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream)) \
+    F(cuMemsetD16Async, (CUdeviceptr, unsigned short, size_t, CUstream)) \
+    F(cuMemsetD2D8_v2, (CUdeviceptr, size_t, unsigned char, size_t, size_t)) \
+    F(cuMemsetD2D16_v2, (CUdeviceptr, size_t, unsigned short, size_t, size_t)) \
+    F(cuMemsetD2D32_v2, (CUdeviceptr, size_t, unsigned, size_t, size_t)) \
+    F(cuMemsetD2D8Async, (CUdeviceptr, size_t, unsigned char, size_t, size_t, CUstream)) \
+    F(cuMemsetD2D32Async, (CUdeviceptr, size_t, unsigned, size_t, size_t, CUstream)) \
+    F(cuArrayCreate_v2, (CUarray *, const void *)) \
+    F(cuArray3DCreate_v2, (CUarray *, const void *)) \
+    F(cuArrayDestroy, (CUarray)) \
+    F(cuTexObjectCreate, (CUtexObject *, const void *, const void *, const void *)) \
+    F(cuTexObjectDestroy, (CUtexObject)) \
+    F(cuTexObjectGetResourceDesc, (void *, CUtexObject))
 
 #define DECLARE(name, arguments) extern CUresult(*name) arguments;
 DRIVER_FUNCTIONS(DECLARE)

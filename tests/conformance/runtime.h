@@ -44,7 +44,17 @@ enum { COPY_HOST_TO_DEVICE = 1, COPY_DEVICE_TO_HOST = 2, COPY_DEVICE_TO_DEVICE =
     F(cudaMemPoolDestroy, (cudaMemPool_t)) \
     F(cudaMemPoolTrimTo, (cudaMemPool_t, size_t)) \
     F(cudaMemPoolGetAttribute, (cudaMemPool_t, int, void *)) \
-    F(cudaMemPoolSetAttribute, (cudaMemPool_t, int, void *))
+    F(cudaMemPoolSetAttribute, (cudaMemPool_t, int, void *)) \
+    F(cudaDeviceEnablePeerAccess, (int, unsigned)) \
+    F(cudaDeviceDisablePeerAccess, (int)) \
+    F(cudaMallocManaged, (void **, size_t, unsigned)) \
+    F(cudaHostAlloc, (void **, size_t, unsigned)) \
+    F(cudaFreeHost, (void *)) \
+    F(cudaMemcpyAsync, (void *, const void *, size_t, int, cudaStream_t)) \
+    F(cudaMemcpy2D, (void *, size_t, const void *, size_t, size_t, size_t, int)) \
+    F(cudaMemcpyPeer, (void *, int, const void *, int, size_t)) \
+    F(cudaMemset2D, (void *, size_t, int, size_t, size_t)) \
+    F(cudaMemsetAsync, (void *, int, size_t, cudaStream_t))
 
 #define DECLARE(name, arguments) extern cudaError_t(*name) arguments;
 RUNTIME_FUNCTIONS(DECLARE)

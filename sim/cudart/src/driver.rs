@@ -47,6 +47,45 @@ macro_rules! driver {
 #[derive(Clone, Copy)]
 pub struct IpcMemHandle(pub [u8; 64]);
 
+/// One end of a copy of rows (`CUDA_MEMCPY2D`), told by its address alone.
+#[repr(C)]
+pub struct RowsEnd {
+    x: usize,
+    y: usize,
+    kind: u32,
+    host: u64,
+    at: u64,
+    array: u64,
+    pitch: usize,
+}
+
+impl RowsEnd {
+    /// Rows that begin at this address, `pitch` bytes apart.
+    pub fn new(at: u64, pitch: usize) -> RowsEnd {
+        const UNIFIED: u32 = 4;
+        RowsEnd {
+            x: 0,
+            y: 0,
+            kind: UNIFIED,
+            host: 0,
+            at,
+            array: 0,
+            pitch,
+        }
+    }
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+pub struct CopyRows {
+    pub from: RowsEnd,
+    pub to: RowsEnd,
+    pub width: usize,
+    pub height: usize,
+}
+
+const _: () = assert!(size_of::<CopyRows>() == 128);
+
 type P = *mut c_void;
 
 driver! {
@@ -69,6 +108,7 @@ driver! {
     priority_range = c"cuCtxGetStreamPriorityRange", 5050: fn(*mut c_int, *mut c_int);
     mem_alloc = c"cuMemAlloc", 3020: fn(*mut u64, usize);
     mem_alloc_pitch = c"cuMemAllocPitch", 3020: fn(*mut u64, *mut usize, usize, usize, u32);
+    mem_alloc_managed = c"cuMemAllocManaged", 6000: fn(*mut u64, usize, u32);
     mem_free = c"cuMemFree", 3020: fn(u64);
     mem_info = c"cuMemGetInfo", 3020: fn(*mut usize, *mut usize);
     mem_alloc_async = c"cuMemAllocAsync", 11020: fn(*mut u64, usize, u64);
@@ -84,6 +124,9 @@ driver! {
     copy_to_host = c"cuMemcpyDtoH", 3020: fn(P, u64, usize);
     copy_to_device = c"cuMemcpyHtoD", 3020: fn(u64, P, usize);
     copy_on_device = c"cuMemcpyDtoD", 3020: fn(u64, u64, usize);
+    copy_peer = c"cuMemcpyPeer", 4000: fn(u64, u64, u64, u64, usize);
+    copy_rows = c"cuMemcpy2DUnaligned", 3020: fn(*const CopyRows);
+    copy_rows_async = c"cuMemcpy2DAsync", 3020: fn(*const CopyRows, u64);
     fill = c"cuMemsetD8", 3020: fn(u64, u8, usize);
     fill_async = c"cuMemsetD8Async", 3020: fn(u64, u8, usize, u64);
     fill_rows = c"cuMemsetD2D8", 3020: fn(u64, usize, u8, usize, usize);

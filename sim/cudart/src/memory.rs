@@ -2,9 +2,9 @@
 
 use std::ffi::c_void;
 
-use crate::driver::IpcMemHandle;
+use crate::driver::{CopyRows, IpcMemHandle, RowsEnd};
 use crate::runtime;
-use crate::state::check;
+use crate::state::{check, context_of};
 
 /// `cudaErrorInvalidValue`.
 const INVALID_VALUE: u32 = 1;
@@ -12,6 +12,10 @@ const INVALID_VALUE: u32 = 1;
 const HOST_TO_DEVICE: u32 = 1;
 const DEVICE_TO_HOST: u32 = 2;
 const DEVICE_TO_DEVICE: u32 = 3;
+/// `cudaErrorInvalidPitchValue`.
+const INVALID_PITCH: u32 = 12;
+/// `cudaErrorInvalidMemcpyDirection`.
+const INVALID_DIRECTION: u32 = 21;
 
 /// `cudaPointerAttributes`.
 #[repr(C)]
@@ -21,6 +25,30 @@ pub struct PointerAttributes {
     device_pointer: u64,
     host_pointer: u64,
     reserved: [i64; 8],
+}
+
+/// The driver's form of a copy of rows.
+fn rows(
+    to: u64,
+    to_pitch: usize,
+    from: u64,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    kind: u32,
+) -> Result<CopyRows, u32> {
+    if kind > 4 {
+        return Err(INVALID_DIRECTION);
+    }
+    if width > to_pitch || width > from_pitch {
+        return Err(INVALID_PITCH);
+    }
+    Ok(CopyRows {
+        from: RowsEnd::new(from, from_pitch),
+        to: RowsEnd::new(to, to_pitch),
+        width,
+        height,
+    })
 }
 
 runtime! { with_context |driver|
@@ -51,6 +79,12 @@ runtime! { with_context |driver|
         }
         check((driver.mem_alloc_pitch)(out, pitch, width, height, 4))
     }
+    fn cudaMallocManaged(out: *mut u64, bytes: usize, flags: u32) {
+        if out.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        check((driver.mem_alloc_managed)(out, bytes, flags))
+    }
     fn cudaMemGetInfo(free: *mut usize, total: *mut usize) {
         check((driver.mem_info)(free, total))
     }
@@ -63,14 +97,26 @@ runtime! { with_context |driver|
             DEVICE_TO_HOST => (driver.copy_to_host)(to as *mut c_void, from, bytes),
             DEVICE_TO_DEVICE => (driver.copy_on_device)(to, from, bytes),
             0 | 4 => (driver.copy)(to, from, bytes),
-            _ => 21, // cudaErrorInvalidMemcpyDirection
+            _ => INVALID_DIRECTION,
         })
     }
     fn cudaMemcpyAsync | cudaMemcpyAsync_ptsz (to: u64, from: u64, bytes: usize, kind: u32, stream: u64) {
         if kind > 4 {
-            return Err(21);
+            return Err(INVALID_DIRECTION);
         }
         check((driver.copy_async)(to, from, bytes, stream))
+    }
+    fn cudaMemcpyPeer | cudaMemcpyPeer_ptds (to: u64, to_device: i32, from: u64, from_device: i32, bytes: usize) {
+        let (there, here) = (context_of(driver, to_device)?, context_of(driver, from_device)?);
+        check((driver.copy_peer)(to, there, from, here, bytes))
+    }
+    fn cudaMemcpy2D | cudaMemcpy2D_ptds (to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, kind: u32) {
+        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
+        check((driver.copy_rows)(&copy))
+    }
+    fn cudaMemcpy2DAsync | cudaMemcpy2DAsync_ptsz (to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, kind: u32, stream: u64) {
+        let copy = rows(to, to_pitch, from, from_pitch, width, height, kind)?;
+        check((driver.copy_rows_async)(&copy, stream))
     }
     fn cudaMemset | cudaMemset_ptds (at: u64, value: i32, bytes: usize) {
         check((driver.fill)(at, value as u8, bytes))
