@@ -54,6 +54,7 @@ impl Sim {
             // SAFETY: the caller's pointer, not null.
             return unsafe { must_put(out, base) };
         }
+        self.refuse_unsafe()?;
         let held = self.held(bytes)?;
         let offset = self.take_block(pool, held, id)?;
         let base = self.enter_allocation(bytes, offset, device, Source::Pool(pool), 0)?;
