@@ -21,12 +21,12 @@ CUDA_HOME ?= /usr/local/cuda
 build:
 	$(CARGO) build --release -p memcuda
 	$(CARGO) build --release -p memcuda-shim
-	$(CARGO) build --release -p memcuda-sim-cuda -p memcuda-sim-cudart
+	$(CARGO) build --release -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
 	sim/install.sh $(RELEASE)
 
 test-build:
 	$(CARGO) build -p memcuda-shim
-	$(CARGO) build -p memcuda-sim-cuda -p memcuda-sim-cudart
+	$(CARGO) build -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
 	sim/install.sh $(DEBUG)
 
 # The C example bare and on the pool, a recorded trace, a table of both.

@@ -43,6 +43,25 @@ pub enum Free {
     Ordered,
 }
 
+/// Idle memory kept while another process is on the device (`MEMCUDA_IDLE`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Idle {
+    /// So many bytes.
+    Bytes(u64),
+    /// This part of the device's memory, in percent.
+    Percent(f64),
+}
+
+impl Idle {
+    /// Bytes kept on a device of `total` bytes.
+    pub fn of(self, total: u64) -> u64 {
+        match self {
+            Idle::Bytes(bytes) => bytes,
+            Idle::Percent(percent) => (total as f64 * percent / 100.0) as u64,
+        }
+    }
+}
+
 /// What becomes of `RTLD_DEEPBIND` when a library is loaded (`MEMCUDA_DEEPBIND`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Deepbind {
@@ -101,6 +120,8 @@ pub struct Config {
     pub free: Free,
     /// `MEMCUDA_LIMIT`: most physical bytes, for every device (`None`) or one.
     pub limit: Vec<(Option<u32>, u64)>,
+    /// `MEMCUDA_IDLE`: idle memory kept while others are on the device.
+    pub idle: Idle,
     /// `MEMCUDA_CHUNK`: bytes of a physical handle; `None` lets the pool choose.
     pub chunk: Option<u64>,
     /// `MEMCUDA_DEEPBIND`; acted on before the settings are read.
@@ -125,6 +146,7 @@ impl Default for Config {
             torch: Torch::default(),
             free: Free::default(),
             limit: Vec::new(),
+            idle: Idle::Percent(10.0),
             chunk: None,
             deepbind: Deepbind::default(),
             debug: Debug::default(),
@@ -200,6 +222,12 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "none, SIZE, ORDINAL=SIZE,...",
         meaning: "most physical memory that this process may hold",
         set: |c, v| parse_limit(v).map(|v| c.limit = v),
+    },
+    Variable {
+        name: "MEMCUDA_IDLE",
+        accepts: "10%, SIZE, PERCENT",
+        meaning: "idle memory kept while another process is on the device; alone, all of it is kept",
+        set: |c, v| parse_idle(v).map(|v| c.idle = v),
     },
     Variable {
         name: "MEMCUDA_CHUNK",
@@ -310,6 +338,16 @@ fn parse_limit(value: &str) -> Option<Vec<(Option<u32>, u64)>> {
     value.split(',').map(pair).collect()
 }
 
+fn parse_idle(value: &str) -> Option<Idle> {
+    let Some(percent) = value.strip_suffix('%') else {
+        return parse_size(value).map(Idle::Bytes);
+    };
+    let percent = percent.trim_end().parse().ok()?;
+    (0.0..=100.0)
+        .contains(&percent)
+        .then_some(Idle::Percent(percent))
+}
+
 fn parse_chunk(value: &str) -> Option<Option<u64>> {
     if value == "auto" {
         return Some(None);
@@ -358,6 +396,22 @@ mod tests {
             [Some(24 * GIB), Some(40 * GIB), None]
         );
         assert!(read("MEMCUDA_LIMIT", "0").is_err());
+    }
+
+    #[test]
+    fn idle_memory_is_a_size_or_a_part_of_the_device() {
+        let kept = |value, total| read("MEMCUDA_IDLE", value).unwrap().idle.of(total);
+        assert_eq!(Config::default().idle.of(140 * GIB), 14 * GIB);
+        assert_eq!(kept("2GiB", 140 * GIB), 2 * GIB);
+        assert_eq!(kept("2.5%", 40 * GIB), GIB);
+        assert_eq!(
+            [kept("0", GIB), kept("0%", GIB), kept("100%", GIB)],
+            [0, 0, GIB]
+        );
+        for wrong in ["", "101%", "-1%", "%", "nan%", "ten", "10 percent", "-5MiB"] {
+            let message = read("MEMCUDA_IDLE", wrong).unwrap_err().to_string();
+            assert!(message.contains("10%, SIZE, PERCENT"), "{message}");
+        }
     }
 
     #[test]

@@ -38,6 +38,11 @@ pub fn enter(
     }
 }
 
+/// No hook's body runs on this thread from now on: it is this library's own.
+pub fn stay_outside() {
+    INSIDE.set(true);
+}
+
 /// Runs `body`, or `otherwise` after it panicked; for entries that are no
 /// driver calls.
 pub fn or_else<T>(body: impl FnOnce() -> T, otherwise: impl FnOnce() -> T) -> T {

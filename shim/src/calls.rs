@@ -24,6 +24,8 @@ memcuda_core::entry_points! {
         "cuMemFree_v2" mem_free(u64);
     }
     optional {
+        "cuDeviceGetUuid_v2" device_uuid(*mut [u8; 16], i32);
+        "cuDeviceTotalMem_v2" device_total(*mut usize, i32);
         "cuStreamGetCtx" stream_context(Stream, *mut Context);
         "cuDevicePrimaryCtxGetState" primary_state(i32, *mut u32, *mut i32);
         "cuDeviceGetMemPool" mem_pool(*mut MemPool, i32);

@@ -5,13 +5,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Code, sys};
+use memcuda_core::driver::{Code, Driver, sys};
 use memcuda_core::pool::{BlockInfo, Owner, Pool, Settings, Stats};
 
 use crate::calls::{Calls, MemPool};
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::memops::Memops;
+use crate::neighbours::{self, Door};
 use crate::stand_in::{StandIn, Sum};
+use crate::watch;
 
 /// One device.
 pub struct Device {
@@ -19,12 +21,19 @@ pub struct Device {
     pub ordinal: u32,
     /// The driver's handle of it (`CUdevice`).
     pub handle: i32,
+    /// What tells the device from every other one, in every process.
+    pub uuid: [u8; 16],
+    /// Its memory in bytes; 0 where the driver does not tell.
+    pub total: u64,
+    /// Bytes that others, or this process beside the pool, had when it was made.
+    pub foreign_before: OnceLock<u64>,
     /// The size to whose multiples the driver rounds a pitch, in bytes; 0
     /// while it is not known. See `cuMemAllocPitch`.
     pub pitch_unit: AtomicU64,
     /// Allocations whose copies are to be synchronous.
     pub memops: Memops,
     pool: OnceLock<Option<Pool<Real>>>,
+    door: OnceLock<Door>,
     default_mem_pool: OnceLock<Option<MemPool>>,
     stand_in: StandIn,
     /// Frees of addresses that are not the pool's; its callback reads it.
@@ -46,9 +55,13 @@ impl Device {
             (code == Code::SUCCESS).then(|| Self {
                 ordinal,
                 handle,
+                uuid: uuid(calls, handle),
+                total: total(calls, handle),
+                foreign_before: OnceLock::new(),
                 pitch_unit: AtomicU64::new(0),
                 memops: Memops::default(),
                 pool: OnceLock::new(),
+                door: OnceLock::new(),
                 default_mem_pool: OnceLock::new(),
                 stand_in: StandIn::default(),
                 foreign_frees: Box::leak(Box::default()),
@@ -64,7 +77,10 @@ impl Device {
     pub fn pool(&self, engine: &Engine) -> Option<&Pool<Real>> {
         self.pool
             .get_or_init(|| match self.make(engine) {
-                Ok(pool) => Some(pool),
+                Ok(pool) => {
+                    self.meet_others(&pool);
+                    Some(pool)
+                }
                 Err(code) => {
                     crate::log!(
                         Warn,
@@ -102,9 +118,35 @@ impl Device {
             limit: engine.config.limit_of(self.ordinal),
             chunk: engine.config.chunk,
             debug: engine.config.debug,
+            starving: Some(Box::new(move |bytes, failed| {
+                let devices = engine::running().map(|engine| &engine.devices);
+                let device = devices.and_then(|all| all.iter().find(|d| d.ordinal == ordinal));
+                device.is_some_and(|device| neighbours::make_room(device, bytes, failed))
+            })),
             publish: Some(Box::new(publish)),
         };
         Pool::new(engine.driver, self.ordinal, settings)
+    }
+
+    /// Lets the other processes on the device find this one, and this one mind
+    /// them. A context of the device is current.
+    fn meet_others(&self, pool: &Pool<Real>) {
+        if let Ok((free, total)) = pool.driver().memory_info(self.ordinal) {
+            let _ = self.foreign_before.set(total - free);
+        }
+        match Door::open(self.uuid) {
+            Ok(door) => drop(self.door.set(door)),
+            Err(error) => crate::log!(
+                Info,
+                "no socket ({error}): other processes cannot ask for idle memory"
+            ),
+        }
+        watch::start();
+    }
+
+    /// The door at which other processes ask for memory.
+    pub fn door(&self) -> Option<&Door> {
+        self.door.get()
     }
 
     /// An address that is not ours was freed by the driver.
@@ -182,4 +224,22 @@ impl Device {
         self.other_mem_pool.store(other, Ordering::Relaxed);
         self.asked_mem_pool.store(true, Ordering::Release);
     }
+}
+
+fn uuid(calls: &Calls, handle: i32) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    if let Some(ask) = calls.device_uuid {
+        // SAFETY: the pointer is valid for the call.
+        unsafe { ask(&mut uuid, handle) };
+    }
+    uuid
+}
+
+fn total(calls: &Calls, handle: i32) -> u64 {
+    let mut total = 0;
+    if let Some(ask) = calls.device_total {
+        // SAFETY: the pointer is valid for the call.
+        unsafe { ask(&mut total, handle) };
+    }
+    total as u64
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use memcuda_core::config::{Config, Policy};
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Context, Stream};
-use memcuda_core::pool::StreamKey;
+use memcuda_core::pool::{Pool, StreamKey};
 
 use crate::calls::Calls;
 use crate::captures::Captures;
@@ -225,9 +225,12 @@ impl Engine {
         }
     }
 
-    /// Gives idle memory of every device back to the driver; bytes released.
-    pub fn trim(&self) -> u64 {
-        let pools = self.devices.iter().filter_map(Device::made);
-        pools.map(|pool| pool.trim(0)).sum()
+    /// Runs work on a pool with a context of its device current, where one is
+    /// known; `None` where that context cannot be made current.
+    pub fn within<T>(&self, pool: &Pool<Real>, work: impl FnOnce() -> T) -> Option<T> {
+        match pool.context() {
+            Some(context) => self.calls.within(context, work).ok(),
+            None => Some(work()),
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! A forked child is left alone: CUDA does not survive a fork, so in a child of
 //! a process in which the engine ran every hook is the real function.
 
-use crate::engine;
+use crate::{engine, watch};
 
 unsafe extern "C" fn in_child() {
+    if let Some(engine) = engine::running() {
+        watch::in_child(engine);
+    }
     engine::leave_alone();
 }
 

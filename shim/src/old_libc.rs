@@ -52,7 +52,7 @@ pub fn dlvsym() -> Option<Dlvsym> {
 }
 
 // Threads: what the standard library's threads and thread-local values call.
-crate::late! { 11 from find, else unknown:
+crate::late! { 12 from find, else unknown:
     "pthread_key_create" 0,
     "pthread_key_delete" 1,
     "pthread_setspecific" 2,
@@ -64,6 +64,7 @@ crate::late! { 11 from find, else unknown:
     "pthread_getattr_np" 8,
     "pthread_setname_np" 9,
     "pthread_sigmask" 10,
+    "pthread_attr_getguardsize" 11,
 }
 
 fn find(name: &CStr) -> *mut c_void {

@@ -44,6 +44,7 @@ use slab::SLAB;
 use state::State;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 type StateGuard<'a> = MutexGuard<'a, State>;
 
@@ -58,6 +59,10 @@ pub struct Settings {
     pub chunk: Option<u64>,
     /// Extra checks.
     pub debug: Debug,
+    /// Called with no lock held where the driver had no memory left for a
+    /// request, with its bytes and the moment when it first failed: true where
+    /// another try is worth it. It must not call the pool.
+    pub starving: Option<Box<dyn Fn(u64, Instant) -> bool + Send + Sync>>,
     /// Called with the counters after every change, under the state lock: it
     /// must be quick and must not call the pool.
     #[expect(clippy::type_complexity, reason = "a plain callback")]
@@ -126,7 +131,7 @@ impl<D: Driver> Pool<D> {
             }
             None => {
                 drop(state);
-                self.alloc_slowly(request)?
+                self.alloc_patiently(request)?
             }
         };
         if let Err(code) = self.prepare(request, at) {
@@ -187,7 +192,14 @@ impl<D: Driver> Pool<D> {
 
     /// A context was destroyed: nothing of it runs any more.
     pub fn context_ends(&self, context: Context) {
-        self.lock().streams.forget_context(context);
+        let mut state = self.lock();
+        state.streams.forget_context(context);
+        state.context.take_if(|known| *known == context);
+    }
+
+    /// A context of the device that lives, if the pool knows one.
+    pub fn context(&self) -> Option<Context> {
+        self.lock().context
     }
 
     /// Physical bytes held.
@@ -212,6 +224,7 @@ impl<D: Driver> Pool<D> {
     }
 
     fn publish(&self, state: &mut State) {
+        state.least_idle = state.least_idle.min(state.stats.idle_bytes);
         let stats = &state.stats;
         self.idle.store(stats.idle_bytes, Ordering::Relaxed);
         self.physical.store(stats.physical_bytes, Ordering::Relaxed);

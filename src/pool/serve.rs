@@ -13,6 +13,7 @@ use super::{Pool, StateGuard};
 use crate::config::Policy;
 use crate::driver::{Address, Code, Driver, Result};
 use std::sync::PoisonError;
+use std::time::Instant;
 
 impl<D: Driver> Pool<D> {
     /// What the slabs and the warm windows can serve: no driver call but, for
@@ -68,15 +69,43 @@ impl<D: Driver> Pool<D> {
         Ok(())
     }
 
+    /// The slow way, and where the driver is out of memory once more for as
+    /// long as others may make room.
+    pub(super) fn alloc_patiently(
+        &self,
+        request: &Request,
+    ) -> std::result::Result<Address, Refusal> {
+        const SHORT: Refusal = Refusal::Driver(Code::OUT_OF_MEMORY);
+        let mut failed = None;
+        loop {
+            let served = self.alloc_slowly(request);
+            if served != Err(SHORT) {
+                return served;
+            }
+            let since = *failed.get_or_insert_with(Instant::now);
+            let starving = self.settings.starving.as_ref();
+            let within_limit = (self.settings.limit).is_none_or(|limit| {
+                self.physical().saturating_sub(self.idle()) + request.bytes <= limit
+            });
+            if !within_limit || !starving.is_some_and(|ask| ask(request.bytes, since)) {
+                let mut state = self.lock();
+                state.stats.out_of_memory += 1;
+                self.publish(&mut state);
+                return served;
+            }
+        }
+    }
+
     /// Everything else, one builder at a time: a search over all windows, a
     /// stitch of what is free, growth, and last a wait for what is pending.
-    pub(super) fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Refusal> {
+    fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Refusal> {
         let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waited = false;
         let mut ready_only = false;
         loop {
             let mut state = self.lock();
             state.stats.searches += 1;
+            state.context = Some(request.context);
             let polled = self.make_ready(&mut state);
             self.notice(&mut state, polled);
             // Somebody may have freed the very thing meanwhile.
@@ -114,7 +143,6 @@ impl<D: Driver> Pool<D> {
             if !short {
                 return Err(refused);
             }
-            state.stats.out_of_memory += 1;
             return Err(Code::OUT_OF_MEMORY.into());
         }
     }

@@ -42,6 +42,10 @@ pub struct State {
     pub frozen: Option<Code>,
     /// Counters.
     pub stats: Stats,
+    /// The context in which the pool was last searched or grew, while it lives.
+    pub context: Option<Context>,
+    /// See [`Pool::least_idle`](super::Pool::least_idle).
+    pub least_idle: u64,
     /// Number of the last allocation.
     pub last_id: u64,
     contexts: Vec<Context>,

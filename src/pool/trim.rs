@@ -1,14 +1,18 @@
 //! Gives idle chunks back to the driver: unmapped from every stitch that shows
 //! them, then released. Only chunks whose uses are known complete on the host:
-//! the driver does not wait when it unmaps.
+//! the driver does not wait when it unmaps. Ends no capture, and may run on any
+//! thread: nothing here names a thread's own default stream.
 
 use super::Pool;
 use super::chunk::{Chunk, ChunkId, Span};
 use super::state::State;
 use super::stats::Stats;
 use crate::driver::{Address, Driver};
-use std::sync::PoisonError;
-use std::time::Instant;
+use std::sync::{PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Pause between two looks at uses that still run.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// A chunk that was taken out, and where it is mapped.
 struct Leaving {
@@ -24,13 +28,71 @@ impl<D: Driver> Pool<D> {
         if self.wait_for_pending().is_err() {
             return 0;
         }
+        self.let_go(keep, u64::MAX)
+    }
+
+    /// Gives whole idle chunks back until about `most` bytes went, one chunk
+    /// more at most, and returns how many did. Waits no longer than `patience`
+    /// for uses that still run and for whoever builds just now: a kernel may
+    /// be waiting for the very thread that asks.
+    pub fn give_back(&self, most: u64, patience: Duration) -> u64 {
+        let began = Instant::now();
+        loop {
+            let mut may_come = true;
+            let builder = match self.growth.try_lock() {
+                Err(TryLockError::WouldBlock) => None,
+                Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+                Ok(held) => Some(held),
+            };
+            if builder.is_some() {
+                let released = self.let_go(0, most);
+                if released > 0 {
+                    return released;
+                }
+                let state = self.lock();
+                may_come = state.frozen.is_none() && state.pending() > 0;
+            }
+            drop(builder);
+            if !may_come || began.elapsed() >= patience {
+                return 0;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Bytes that are idle in whole chunks: what could be given back, now or
+    /// once its last uses are over.
+    pub fn whole_idle(&self) -> u64 {
         let mut state = self.lock();
-        if self.make_ready(&mut state).is_err() {
+        state.settle_warm();
+        state.reap_slabs(0);
+        let free = state.chunks.iter().filter(|(_, chunk)| chunk.is_free());
+        free.map(|(_, chunk)| chunk.bytes).sum()
+    }
+
+    /// The least that was idle at any moment since this was last asked, in
+    /// bytes: what nobody has used meanwhile.
+    pub fn least_idle(&self) -> u64 {
+        let mut state = self.lock();
+        let idle = state.stats.idle_bytes;
+        std::mem::replace(&mut state.least_idle, idle).min(idle)
+    }
+
+    /// Lets idle chunks go, down to `keep` bytes or until about `most` went.
+    /// The caller holds the growth lock.
+    fn let_go(&self, keep: u64, most: u64) -> u64 {
+        let mut state = self.lock();
+        let polled = self.make_ready(&mut state);
+        if polled.is_err() {
+            self.notice(&mut state, polled);
             return 0;
         }
         state.reap_slabs(0);
-        let leaving = state.leaving(keep);
+        let leaving = state.leaving(keep, most);
         drop(state);
+        if leaving.is_empty() {
+            return 0;
+        }
 
         let began = Instant::now();
         let mut released = 0;
@@ -94,8 +156,9 @@ impl<D: Driver> Pool<D> {
 }
 
 impl State {
-    /// Takes idle chunks out, those with the fewest mappings first.
-    fn leaving(&mut self, keep: u64) -> Vec<Leaving> {
+    /// Takes idle chunks out, those with the fewest mappings first, until at
+    /// most `keep` bytes are left or at least `most` were taken.
+    fn leaving(&mut self, keep: u64, most: u64) -> Vec<Leaving> {
         let idle = |chunk: &&(ChunkId, u64, usize)| chunk.1;
         let mut free: Vec<(ChunkId, u64, usize)> = self
             .chunks
@@ -108,12 +171,14 @@ impl State {
             .collect();
         free.sort_unstable_by_key(|(_, _, shown)| *shown);
         let mut left: u64 = free.iter().map(|chunk| idle(&chunk)).sum();
+        let mut taken = 0;
         let mut leaving = Vec::new();
         for (id, bytes, _) in free {
-            if left <= keep {
+            if left <= keep || taken >= most {
                 break;
             }
             left -= bytes;
+            taken += bytes;
             leaving.push(self.remove_chunk(id));
         }
         leaving
@@ -150,3 +215,7 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "trim_tests.rs"]
+mod tests;

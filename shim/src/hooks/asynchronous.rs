@@ -5,12 +5,12 @@
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Effort, Order, Owner, Release, Request};
 
-use super::foreign::with_room;
 use super::memory::{GRANULE, overrun, refusal};
 use crate::boundary::planted_panic;
 use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::room::{Place, with_room};
 
 crate::hooks! {
     /// `cuMemAllocAsync`.
@@ -119,7 +119,11 @@ fn allocate(
         return code;
     }
     let Some((context, device)) = served(engine, stream, from) else {
-        return with_room(engine, real);
+        // In a capture a second try would add a second node to the graph.
+        return match engine.captures.any() && engine.calls.captures(stream) {
+            true => real(),
+            false => with_room(engine, || taken_on(engine, stream, from), real),
+        };
     };
     let Some(pool) = device.pool(engine) else {
         return real();
@@ -158,6 +162,15 @@ fn served(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Option<(Con
         None => device.uses_default_mem_pool(calls),
     };
     default.then_some((context, device))
+}
+
+/// Where the driver's own allocation lies: a pool of the program's may be on
+/// any device.
+fn taken_on(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Place<'_> {
+    match engine.of_stream(stream) {
+        Some((_, device)) if from.is_none() => Place::Device(device),
+        _ => Place::Somewhere,
+    }
 }
 
 fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Code) -> Code {

@@ -1,41 +1,98 @@
 //! Memory that the driver hands out beside the pool: where it is out of
-//! memory, idle memory of the pool is given back and the call made once more.
+//! memory, room is made and the call made again ([`crate::room`]). A call that
+//! was out of memory was not refused for a capture, so it may be repeated in
+//! one.
+//!
+//! In the list is what takes memory of a device by itself: handles, managed
+//! memory, arrays; code, when it is loaded and, as drivers load lazily, when a
+//! function or variable of it is first asked for; contexts and their limits
+//! (stacks, heaps); streams, which bring queues; executable graphs and their
+//! first upload or launch, which back the memory of their nodes; access to the
+//! program's own mappings, which takes page tables.
+//!
+//! Elsewhere: `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls make
+//! room where they pass to the driver (`memory`, `pitch`, `asynchronous`),
+//! except on a stream that captures: there the call adds a node to the
+//! program's graph, and a second one would add another.
+//!
+//! Not in the list, because they take none of a device's memory: host memory
+//! (`cuMemHostAlloc`, `cuMemAllocHost`, `cuMemHostRegister`), addresses
+//! (`cuMemAddressReserve`) and mappings (`cuMemMap`), memory that exists already
+//! (imports, IPC, graphics), textures and surfaces (descriptors), memory pools
+//! (their allocations take it), nodes of graphs, links (`cuLink*` compiles on
+//! the host), events. Not in the list either: kernel launches. The first launch
+//! of a function that was never asked to load, or that needs a larger stack
+//! than any before, takes memory too; hooking every launch for it was not worth
+//! its cost. `CUDA_MODULE_LOADING=EAGER` moves it to the load.
 
 use std::ffi::{c_char, c_void};
 
-use memcuda_core::driver::sys::MemAllocationProp;
-use memcuda_core::driver::{Address, Code, Handle};
+use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp};
+use memcuda_core::driver::{Address, Context, Handle, Stream};
 
 use crate::engine::Engine;
+use crate::room::{Place, with_room};
 
-/// Runs a real allocation, a second time if it was out of memory and the pool
-/// could give some back.
-pub fn with_room(engine: &Engine, real: impl Fn() -> Code) -> Code {
-    match real() {
-        // During a capture the failed call may have ended it already; giving
-        // memory back does it no further harm, but the second try would fail.
-        Code::OUT_OF_MEMORY if !engine.captures.any() && engine.trim() > 0 => real(),
-        code => code,
+/// The device of the current context.
+pub fn current(engine: &Engine) -> Place<'_> {
+    match engine.current() {
+        Some((_, device)) => Place::Device(device),
+        None => Place::Somewhere,
     }
 }
 
+/// A device by its handle.
+fn on(engine: &Engine, device: i32) -> Place<'_> {
+    match engine.by_handle(device) {
+        Some(device) => Place::Device(device),
+        None => Place::Somewhere,
+    }
+}
+
+/// Where a handle of these properties would lie.
+fn located(engine: &Engine, properties: *const MemAllocationProp) -> Place<'_> {
+    // SAFETY: null or, by the program's call, a whole structure.
+    let Some(properties) = (unsafe { properties.as_ref() }) else {
+        return Place::Somewhere;
+    };
+    let at = properties.location;
+    if at.kind != LOCATION_DEVICE {
+        return Place::Host;
+    }
+    let mut devices = engine.devices.iter();
+    match devices.find(|device| i64::from(device.ordinal) == i64::from(at.id)) {
+        Some(device) => Place::Device(device),
+        None => Place::Somewhere,
+    }
+}
+
+/// Declares hooks of this family: `=>` says on which device, by default that of
+/// the current context.
 macro_rules! with_room {
-    ($($symbol:ident [$name:literal since $since:literal] ($($arg:ident: $type:ty),*))*) => {
+    ($($symbol:ident [$name:literal since $since:literal $($thread:ident)?]
+        ($($arg:ident: $type:ty),* $(,)?) $(=> $place:ident($at:ident))?)*) => {
         crate::hooks! {$(
             #[doc = concat!("`", stringify!($symbol), "`: real, with room made if need be.")]
-            $symbol [$name since $since] ($($arg: $type),*) |real, engine| {
-                with_room(engine, || {
+            $symbol [$name since $since $($thread)?] ($($arg: $type),*) |real, engine| {
+                with_room(engine, || with_room!(@place engine $($place $at)?), || {
                     // SAFETY: the program's own call, passed on.
                     unsafe { real($($arg),*) }
                 })
             }
         )*}
     };
+    (@place $engine:ident) => { current($engine) };
+    (@place $engine:ident $place:ident $at:ident) => { $place($engine, $at) };
 }
+
+type Options = *mut *mut c_void;
 
 with_room! {
     cuMemCreate ["cuMemCreate" since 10020]
         (handle: *mut Handle, bytes: usize, properties: *const MemAllocationProp, flags: u64)
+        => located(properties)
+    cuMemSetAccess ["cuMemSetAccess" since 10020]
+        (at: Address, bytes: usize, access: *const c_void, count: usize)
     cuMemAllocManaged ["cuMemAllocManaged" since 6000]
         (out: *mut Address, bytes: usize, flags: u32)
     cuArrayCreate_v2 ["cuArrayCreate" since 3020]
@@ -44,12 +101,75 @@ with_room! {
         (array: *mut u64, shape: *const c_void)
     cuMipmappedArrayCreate ["cuMipmappedArrayCreate" since 5000]
         (array: *mut u64, shape: *const c_void, levels: u32)
+
     cuModuleLoad ["cuModuleLoad" since 2000]
         (module: *mut u64, file: *const c_char)
     cuModuleLoadData ["cuModuleLoadData" since 2000]
         (module: *mut u64, image: *const c_void)
     cuModuleLoadDataEx ["cuModuleLoadDataEx" since 2010]
-        (module: *mut u64, image: *const c_void, count: u32, options: *mut u32, values: *mut *mut c_void)
+        (module: *mut u64, image: *const c_void, count: u32, options: *mut u32, values: Options)
     cuModuleLoadFatBinary ["cuModuleLoadFatBinary" since 2000]
         (module: *mut u64, image: *const c_void)
+    cuModuleGetFunction ["cuModuleGetFunction" since 2000]
+        (function: *mut u64, module: u64, name: *const c_char)
+    cuModuleGetGlobal_v2 ["cuModuleGetGlobal" since 3020]
+        (at: *mut Address, bytes: *mut usize, module: u64, name: *const c_char)
+    cuFuncLoad ["cuFuncLoad" since 12040]
+        (function: u64)
+    cuLibraryLoadData ["cuLibraryLoadData" since 12000]
+        (library: *mut u64, code: *const c_void, jit: *mut u32, jit_values: Options,
+         jit_count: u32, options: *mut u32, values: Options, count: u32)
+    cuLibraryLoadFromFile ["cuLibraryLoadFromFile" since 12000]
+        (library: *mut u64, file: *const c_char, jit: *mut u32, jit_values: Options,
+         jit_count: u32, options: *mut u32, values: Options, count: u32)
+    cuLibraryGetModule ["cuLibraryGetModule" since 12000]
+        (module: *mut u64, library: u64)
+    cuLibraryGetGlobal ["cuLibraryGetGlobal" since 12000]
+        (at: *mut Address, bytes: *mut usize, library: u64, name: *const c_char)
+    cuLibraryGetManaged ["cuLibraryGetManaged" since 12000]
+        (at: *mut Address, bytes: *mut usize, library: u64, name: *const c_char)
+    cuKernelGetFunction ["cuKernelGetFunction" since 12000]
+        (function: *mut u64, kernel: u64)
+
+    cuCtxCreate_v2 ["cuCtxCreate" since 3020]
+        (context: *mut Context, flags: u32, device: i32)
+        => on(device)
+    cuCtxCreate_v3 ["cuCtxCreate" since 11040]
+        (context: *mut Context, affinity: *mut c_void, count: i32, flags: u32, device: i32)
+        => on(device)
+    cuCtxCreate_v4 ["cuCtxCreate" since 12050]
+        (context: *mut Context, parameters: *mut c_void, flags: u32, device: i32)
+        => on(device)
+    cuDevicePrimaryCtxRetain ["cuDevicePrimaryCtxRetain" since 7000]
+        (context: *mut Context, device: i32)
+        => on(device)
+    cuGreenCtxCreate ["cuGreenCtxCreate" since 12040]
+        (context: *mut u64, resources: *mut c_void, device: i32, flags: u32)
+        => on(device)
+    cuCtxSetLimit ["cuCtxSetLimit" since 2000]
+        (limit: u32, value: usize)
+    cuStreamCreate ["cuStreamCreate" since 2000]
+        (stream: *mut Stream, flags: u32)
+    cuStreamCreateWithPriority ["cuStreamCreateWithPriority" since 5050]
+        (stream: *mut Stream, flags: u32, priority: i32)
+
+    cuGraphInstantiate ["cuGraphInstantiate" since 10000]
+        (executable: *mut u64, graph: u64, node: *mut u64, log: *mut c_char, length: usize)
+    cuGraphInstantiate_v2 ["cuGraphInstantiate" since 11000]
+        (executable: *mut u64, graph: u64, node: *mut u64, log: *mut c_char, length: usize)
+    // Since CUDA 12 the plain name stands for this one.
+    cuGraphInstantiateWithFlags ["cuGraphInstantiate" since 12000]
+        (executable: *mut u64, graph: u64, flags: u64)
+    cuGraphInstantiateWithParams ["cuGraphInstantiateWithParams" since 12000]
+        (executable: *mut u64, graph: u64, parameters: *mut c_void)
+    cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" since 12000 per_thread]
+        (executable: *mut u64, graph: u64, parameters: *mut c_void)
+    cuGraphUpload ["cuGraphUpload" since 11010]
+        (executable: u64, stream: Stream)
+    cuGraphUpload_ptsz ["cuGraphUpload" since 11010 per_thread]
+        (executable: u64, stream: Stream)
+    cuGraphLaunch ["cuGraphLaunch" since 10000]
+        (executable: u64, stream: Stream)
+    cuGraphLaunch_ptsz ["cuGraphLaunch" since 10000 per_thread]
+        (executable: u64, stream: Stream)
 }

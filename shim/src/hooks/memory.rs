@@ -10,11 +10,13 @@ use memcuda_core::driver::{Address, Code};
 use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Pool, Refusal, Release, Request};
 use memcuda_core::units::MIB;
 
+use super::foreign;
 use crate::boundary::{self, planted_panic};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::hook::{ABSENT, Hook};
 use crate::modules::Module;
+use crate::room::with_room;
 use crate::{tags, torch};
 
 crate::slot! { cuMemAlloc_v2 ["cuMemAlloc" since 3020] Allocate }
@@ -66,7 +68,8 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
             if out.is_null() || bytes == 0 {
                 return real();
             }
-            let plain = || torch::plain_alloc(&tag, module, None, bytes as u64, real);
+            let roomy = || with_room(engine, || foreign::current(engine), real);
+            let plain = || torch::plain_alloc(&tag, module, None, bytes as u64, roomy);
             if !engine.lends() {
                 let code = plain();
                 if code == Code::SUCCESS {

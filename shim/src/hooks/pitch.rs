@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use memcuda_core::driver::{Address, Code};
 use memcuda_core::units::align_up;
 
-use super::memory;
+use super::{foreign, memory};
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::room::{Place, with_room};
 
 type Real = unsafe extern "C" fn(*mut Address, *mut usize, usize, usize, u32) -> Code;
 
@@ -18,8 +19,10 @@ crate::hooks! {
         out: *mut Address, pitch: *mut usize, width: usize, height: usize, element: u32,
     ) |real, engine| {
         let plain = || {
-            // SAFETY: the program's own call, passed on.
-            unsafe { real(out, pitch, width, height, element) }
+            with_room(engine, || foreign::current(engine), || {
+                // SAFETY: the program's own call, passed on.
+                unsafe { real(out, pitch, width, height, element) }
+            })
         };
         let valid = matches!(element, 4 | 8 | 16) && width != 0 && height != 0;
         if out.is_null() || pitch.is_null() || !valid || !engine.lends() {
@@ -55,9 +58,11 @@ fn unit(engine: &Engine, device: &Device, real: Real) -> Option<u64> {
         0 if engine.captures.any() => None,
         0 => {
             let (mut address, mut pitch) = (0, 0);
+            let (at, row) = (&raw mut address, &raw mut pitch);
+            let place = || Place::Device(device);
             // SAFETY: the pointers are valid for the call, and what it
             // allocates is freed at once by the real function.
-            let code = unsafe { real(&mut address, &mut pitch, 4, 1, 4) };
+            let code = with_room(engine, place, || unsafe { real(at, row, 4, 1, 4) });
             code.ok().ok()?;
             // SAFETY: see above.
             unsafe { (engine.calls.mem_free)(address) };

@@ -28,7 +28,12 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let profile = profile();
-        let packages = ["memcuda-shim", "memcuda-sim-cuda", "memcuda-sim-cudart"];
+        let packages = [
+            "memcuda-shim",
+            "memcuda-sim-cuda",
+            "memcuda-sim-cudart",
+            "memcuda-sim-nvml",
+        ];
         let mut cargo = Command::new(env!("CARGO"));
         cargo.arg("build").current_dir(root);
         cargo.args(packages.iter().flat_map(|package| ["-p", package]));

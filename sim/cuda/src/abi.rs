@@ -27,6 +27,8 @@ codes! {
     NOT_INITIALIZED = 3, "initialization error";
     INVALID_DEVICE = 101, "invalid device ordinal";
     INVALID_CONTEXT = 201, "invalid device context";
+    UNSUPPORTED_LIMIT = 215, "limit is not supported on this architecture";
+    FILE_NOT_FOUND = 301, "file not found";
     INVALID_HANDLE = 400, "invalid resource handle";
     NOT_FOUND = 500, "named symbol not found";
     NOT_READY = 600, "device not ready";

@@ -46,12 +46,13 @@ fn element(format: u32) -> Result<u64, Code> {
 }
 
 impl Sim {
-    fn create_array(
+    fn take_array(
         &mut self,
         out: *mut u64,
         extent: [usize; 3],
         format: u32,
         channels: u32,
+        levels: u32,
     ) -> Answer {
         self.refuse_unsafe()?;
         let device = self.current_device()?;
@@ -64,6 +65,12 @@ impl Sim {
                 .checked_mul(length.max(1) as u64)
                 .ok_or(Code::OUT_OF_MEMORY)?;
         }
+        // Every further level is at most half of the one before.
+        let bytes = if levels > 1 {
+            bytes.saturating_mul(2)
+        } else {
+            bytes
+        };
         let bytes = bytes
             .checked_next_multiple_of(GRANULE)
             .ok_or(Code::OUT_OF_MEMORY)?;
@@ -83,6 +90,17 @@ impl Sim {
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, handle) }
     }
+
+    fn give_array(&mut self, array: u64) -> Answer {
+        self.refuse_unsafe()?;
+        let array = self.arrays.remove(&array).ok_or(Code::INVALID_HANDLE)?;
+        self.clock.charge(cost::free(array.bytes));
+        self.wait_for_device(array.device);
+        self.settle();
+        let arena = &mut self.devices[array.device].arena;
+        arena.give_granules(array.offset, array.bytes, &mut self.ledger);
+        Ok(())
+    }
 }
 
 api! { plain EXPORTS |sim|
@@ -92,7 +110,7 @@ api! { plain EXPORTS |sim|
         }
         // SAFETY: not null; the caller passes a whole structure.
         let d = unsafe { descriptor.read() };
-        sim.create_array(out, [d.width, d.height, 1], d.format, d.channels)
+        sim.take_array(out, [d.width, d.height, 1], d.format, d.channels, 1)
     }
     fn cuArray3DCreate_v2(out: *mut u64, descriptor: *const Descriptor3D) {
         if descriptor.is_null() {
@@ -100,16 +118,20 @@ api! { plain EXPORTS |sim|
         }
         // SAFETY: not null; the caller passes a whole structure.
         let d = unsafe { descriptor.read() };
-        sim.create_array(out, [d.width, d.height, d.depth], d.format, d.channels)
+        sim.take_array(out, [d.width, d.height, d.depth], d.format, d.channels, 1)
+    }
+    fn cuMipmappedArrayCreate(out: *mut u64, descriptor: *const Descriptor3D, levels: u32) {
+        if descriptor.is_null() || levels == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let d = unsafe { descriptor.read() };
+        sim.take_array(out, [d.width, d.height, d.depth], d.format, d.channels, levels)
+    }
+    fn cuMipmappedArrayDestroy(array: u64) {
+        sim.give_array(array)
     }
     fn cuArrayDestroy(array: u64) {
-        sim.refuse_unsafe()?;
-        let array = sim.arrays.remove(&array).ok_or(Code::INVALID_HANDLE)?;
-        sim.clock.charge(cost::free(array.bytes));
-        sim.wait_for_device(array.device);
-        sim.settle();
-        let arena = &mut sim.devices[array.device].arena;
-        arena.give_granules(array.offset, array.bytes, &mut sim.ledger);
-        Ok(())
+        sim.give_array(array)
     }
 }

@@ -32,6 +32,7 @@ impl Sim {
             peers: Vec::new(),
         };
         self.contexts.insert(id, context);
+        self.ledger.arrive(device);
     }
 
     /// Ends a context: its plain memory, streams and events go; memory of
@@ -197,6 +198,10 @@ api! { plain EXPORTS |sim|
             put(greatest, -5);
         }
         Ok(())
+    }
+    fn cuCtxSetLimit(limit: u32, _value: usize) {
+        sim.current()?;
+        if limit > 6 { Err(Code::UNSUPPORTED_LIMIT) } else { Ok(()) }
     }
     fn cuCtxSynchronize() {
         let context = sim.current()?;

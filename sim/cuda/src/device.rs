@@ -4,6 +4,7 @@ use std::ffi::c_char;
 
 use crate::abi::{Code, Uuid};
 use crate::entry::{api, must_put};
+use crate::state::Sim;
 
 const NAME: &[u8] = b"memcuda simulated GPU\0";
 
@@ -88,12 +89,12 @@ api! { plain EXPORTS |sim|
     fn cuDeviceGetUuid(out: *mut Uuid, device: i32) {
         let device = sim.device(device)?;
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, uuid(device)) }
+        unsafe { must_put(out, sim.uuid(device)) }
     }
     fn cuDeviceGetUuid_v2(out: *mut Uuid, device: i32) {
         let device = sim.device(device)?;
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, uuid(device)) }
+        unsafe { must_put(out, sim.uuid(device)) }
     }
     fn cuDeviceGetPCIBusId(out: *mut c_char, length: i32, device: i32) {
         let text = format!("0000:00:{:02X}.0\0", sim.device(device)?);
@@ -111,9 +112,13 @@ api! { plain EXPORTS |sim|
     }
 }
 
-/// The same in every process, different for every device.
-fn uuid(device: usize) -> Uuid {
-    let mut bytes = *b"memcuda-sim-gpu0";
-    bytes[15] += device as u8;
-    Uuid(bytes)
+impl Sim {
+    /// The same in every process that shares the device, different for every
+    /// other one.
+    pub fn uuid(&self, device: usize) -> Uuid {
+        let mut bytes = *b"memcuda---------";
+        bytes[7..15].copy_from_slice(&self.ledger.identity().to_be_bytes());
+        bytes[15] = device as u8;
+        Uuid(bytes)
+    }
 }

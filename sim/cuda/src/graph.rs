@@ -98,6 +98,12 @@ api! { plain EXPORTS |sim|
     fn cuGraphInstantiate_v2(out: *mut u64, graph: u64, _node: usize, _log: usize, _length: usize) {
         sim.instantiate(out, graph)
     }
+    fn cuGraphInstantiateWithParams(out: *mut u64, graph: u64, parameters: usize) {
+        if parameters == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        sim.instantiate(out, graph)
+    }
     fn cuGraphDestroy(graph: u64) {
         sim.destroy_graph(graph, false)
     }
@@ -112,6 +118,11 @@ api! { plain EXPORTS |sim|
 }
 
 api! { streams STREAM_EXPORTS |sim|
+    fn cuGraphUpload | cuGraphUpload_ptsz [stream] (graph: u64, stream: u64) {
+        sim.stream(stream)?;
+        let executable = sim.graphs.get(&graph).is_some_and(|g| g.of.is_some());
+        if executable { Ok(()) } else { Err(Code::INVALID_VALUE) }
+    }
     fn cuGraphLaunch | cuGraphLaunch_ptsz [stream] (graph: u64, stream: u64) {
         let id = sim.stream(stream)?;
         let graph = sim.graphs.get(&graph).filter(|g| g.of.is_some());

@@ -45,6 +45,22 @@ api! { plain EXPORTS |sim|
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, sim.clock.now()) }
     }
+    fn cuSimProcesses(uuid: *const [u8; 16], ids: *mut u32, count: *mut u32) {
+        // SAFETY: the caller's identity of a device.
+        let uuid = unsafe { uuid.read() };
+        let device = (0..sim.devices.len()).find(|device| sim.uuid(*device).0 == uuid);
+        let processes = sim.ledger.processes(device.ok_or(Code::INVALID_DEVICE)?);
+        // SAFETY: the caller's array of so many.
+        unsafe {
+            let room = count.read() as usize;
+            count.write(processes.len() as u32);
+            if processes.len() > room {
+                return Err(Code::INVALID_VALUE);
+            }
+            std::ptr::copy_nonoverlapping(processes.as_ptr(), ids, processes.len());
+        }
+        Ok(())
+    }
     fn cuSimPhysical(device: i32, out: *mut u64) {
         let device = sim.device(device)?;
         // SAFETY: the caller's pointer.

@@ -36,6 +36,7 @@ mod lookup;
 mod mapping;
 mod memory;
 mod mempool;
+mod module;
 mod old_libc;
 mod order;
 mod ranges;

@@ -74,6 +74,7 @@ fn tables() -> impl Iterator<Item = &'static (&'static str, Export)> {
         crate::launch::STREAM_EXPORTS,
         crate::mapping::EXPORTS,
         crate::memory::EXPORTS,
+        crate::module::EXPORTS,
         crate::mempool::EXPORTS,
         crate::mempool::STREAM_EXPORTS,
         crate::rows::EXPORTS,

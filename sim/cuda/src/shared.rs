@@ -4,6 +4,7 @@
 //! recognised and emptied.
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,12 +23,20 @@ pub struct Ledger {
     /// This process's bytes of each device.
     own: [u64; MAX_DEVICES],
     table: Option<Table>,
+    /// What tells these devices from those of other simulations.
+    identity: u64,
 }
 
 impl Ledger {
     pub fn new(total: u64, shared: Option<&str>) -> Result<Ledger, String> {
         let table = shared.map(|path| Table::open(path, total)).transpose()?;
+        let mut hasher = DefaultHasher::new();
+        match shared.and_then(|path| std::fs::canonicalize(path).ok()) {
+            Some(path) => path.hash(&mut hasher),
+            None => std::process::id().hash(&mut hasher),
+        }
         Ok(Ledger {
+            identity: hasher.finish(),
             total,
             own: [0; MAX_DEVICES],
             table,
@@ -36,6 +45,32 @@ impl Ledger {
 
     pub fn total(&self) -> u64 {
         self.total
+    }
+
+    /// The same in every process that shares the devices, and in no other.
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// A context was made on a device.
+    pub fn arrive(&self, device: usize) {
+        if let Some(table) = &self.table {
+            table.page.present[table.slot][device].store(1, Relaxed);
+        }
+    }
+
+    /// The processes that have, or had, a context on a device.
+    pub fn processes(&self, device: usize) -> Vec<u32> {
+        let Some(table) = &self.table else {
+            return vec![std::process::id()];
+        };
+        table.locked(|| {
+            table.empty_dead();
+            let slots = table.page.slots.iter().zip(&table.page.present);
+            let here = slots.filter(|(_, present)| present[device].load(Relaxed) != 0);
+            here.map(|(slot, _)| slot.pid.load(Relaxed) as u32)
+                .collect()
+        })
     }
 
     /// Bytes that this process holds of a device.
@@ -90,6 +125,8 @@ struct Page {
     magic: AtomicU64,
     total: AtomicU64,
     slots: [Slot; SLOTS],
+    /// On which devices the process of each slot has made a context.
+    present: [[AtomicU64; MAX_DEVICES]; SLOTS],
 }
 
 #[repr(C)]
@@ -173,7 +210,8 @@ impl Table {
     fn empty_dead(&self) {
         for (i, slot) in self.page.slots.iter().enumerate() {
             if i != self.slot && slot.pid.load(Relaxed) != 0 && !self.is_locked(i) {
-                slot.used.iter().for_each(|used| used.store(0, Relaxed));
+                let words = slot.used.iter().chain(&self.page.present[i]);
+                words.for_each(|word| word.store(0, Relaxed));
                 slot.pid.store(0, Relaxed);
             }
         }

@@ -21,6 +21,7 @@ use crate::handle::Physical;
 use crate::ipc::Opened;
 use crate::mapping::{Mapping, most_views};
 use crate::memory::Allocation;
+use crate::module::Loaded;
 use crate::settings::Settings;
 use crate::shared::Ledger;
 use crate::stream::{Pending, Stream};
@@ -53,6 +54,7 @@ pub struct Sim {
     /// Memory of other processes, opened by its legacy handle, by base.
     pub opened: BTreeMap<u64, Opened>,
     pub arrays: BTreeMap<u64, Array>,
+    pub loaded: HashMap<u64, Loaded>,
     /// Page-locked host memory: base to bytes.
     pub pinned: BTreeMap<u64, u64>,
     /// Arenas of other processes, by their identity: the object number.
@@ -99,6 +101,7 @@ impl Sim {
             allocations: BTreeMap::new(),
             opened: BTreeMap::new(),
             arrays: BTreeMap::new(),
+            loaded: HashMap::new(),
             pinned: BTreeMap::new(),
             foreign: HashMap::new(),
             pending: BTreeMap::new(),

@@ -61,13 +61,15 @@ impl Meter {
 }
 
 /// Sums the simulated GPU's account: two words of header, then for each
-/// process its id and its bytes on each of eight devices.
+/// of 256 processes its id and its bytes on each of eight devices.
 fn simulated_bytes(file: &File) -> std::io::Result<u64> {
     const HEADER: usize = 2;
     const SLOT: usize = 9;
+    const SLOTS: usize = 256;
     let mut bytes = vec![0; file.metadata()?.len() as usize];
     file.read_exact_at(&mut bytes, 0)?;
-    let words = bytes.chunks_exact(8).skip(HEADER).enumerate();
+    let words = bytes.chunks_exact(8).skip(HEADER);
+    let words = words.take(SLOTS * SLOT).enumerate();
     let word = |w: &[u8]| u64::from_ne_bytes(w.try_into().expect("chunks of eight bytes"));
     Ok(words
         .filter(|(at, _)| at % SLOT != 0)

@@ -1,0 +1,263 @@
+//! Other preloaded processes on a device, found without a daemon. Each process
+//! with a pool listens on a socket of the abstract namespace that has the
+//! device and the user in its name; it is gone with the process, however that
+//! ends. Who has no memory left asks all of them at once and waits a moment.
+//!
+//! The kernel vouches for who is at the other end: another user's process is
+//! neither asked nor answered. Containers with a network of their own do not
+//! see each other.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use crate::device::Device;
+
+/// How long a request may wait in all for others to make room: long enough for
+/// memory that was used a moment ago to count as idle (`watch`).
+const PATIENCE: Duration = Duration::from_millis(1250);
+/// How long one round of asking waits for answers: a stopped process gives none.
+const ROUND: Duration = Duration::from_millis(300);
+/// Pause before asking again where somebody's memory will be idle soon.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long a listener waits for the words of whoever has connected.
+const QUESTION: Duration = Duration::from_millis(100);
+/// Most neighbours that are asked.
+const MOST: usize = 64;
+
+/// What a neighbour answers, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Answer {
+    /// Given back to the driver.
+    pub given: u64,
+    /// Idle, but used too short a time ago.
+    pub soon: u64,
+}
+
+/// The socket on which this process is asked about one device.
+pub struct Door {
+    /// What the names of all doors to this device begin with.
+    device: String,
+    name: String,
+    listener: UnixListener,
+}
+
+impl Door {
+    /// Opens the door of this process to the device of this identity.
+    pub fn open(uuid: [u8; 16]) -> std::io::Result<Self> {
+        // SAFETY: has no preconditions.
+        let user = unsafe { libc::geteuid() };
+        let device = format!("memcuda/1/{user}/{:032x}/", u128::from_be_bytes(uuid));
+        // Ids of processes may be the same in two containers.
+        let mut nonce = [0; 8];
+        // SAFETY: the buffer is as long as said.
+        unsafe { libc::getrandom(nonce.as_mut_ptr().cast(), nonce.len(), libc::GRND_NONBLOCK) };
+        let (process, nonce) = (std::process::id(), u64::from_ne_bytes(nonce));
+        let name = format!("{device}{process}-{nonce:016x}");
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            device,
+            name,
+            listener,
+        })
+    }
+
+    /// The descriptor to wait on for a question.
+    pub fn descriptor(&self) -> i32 {
+        self.listener.as_raw_fd()
+    }
+
+    /// Answers everyone who has a question now.
+    pub fn answer(&self, answer: impl Fn(u64) -> Answer) {
+        while let Ok((mut asker, _)) = self.listener.accept() {
+            if !is_ours(&asker) {
+                continue;
+            }
+            let mut bytes = [0; 8];
+            // What fails here is the asker's loss: it waits a bounded time.
+            let _ = asker
+                .set_nonblocking(false)
+                .and_then(|()| asker.set_read_timeout(Some(QUESTION)))
+                .and_then(|()| asker.set_write_timeout(Some(QUESTION)))
+                .and_then(|()| asker.read_exact(&mut bytes))
+                .and_then(|()| {
+                    let answer = answer(u64::from_ne_bytes(bytes));
+                    let words = [answer.given.to_ne_bytes(), answer.soon.to_ne_bytes()];
+                    asker.write_all(&words.concat())
+                });
+        }
+    }
+
+    /// The doors of other processes, as the kernel lists them.
+    pub fn others(&self) -> Vec<String> {
+        let mut list = Vec::new();
+        let read = std::fs::File::open("/proc/net/unix").and_then(|mut f| f.read_to_end(&mut list));
+        if read.is_err() {
+            return Vec::new();
+        }
+        let list = String::from_utf8_lossy(&list);
+        let names = list.lines().filter_map(|line| line.split_once('@'));
+        let mut doors: Vec<String> = names
+            .map(|(_, name)| name.trim_end())
+            .filter(|name| name.starts_with(&self.device) && *name != self.name)
+            .map(str::to_owned)
+            .collect();
+        // A door with somebody in it is listed once more.
+        doors.sort_unstable();
+        doors.dedup();
+        doors.truncate(MOST);
+        doors
+    }
+
+    /// Asks all others for this many bytes, and adds their answers up.
+    fn ask(&self, bytes: u64) -> Answer {
+        let deadline = Instant::now() + ROUND;
+        let ask = |name: &String| {
+            let mut stream = connect(name).filter(is_ours)?;
+            stream.write_all(&bytes.to_ne_bytes()).ok()?;
+            Some(stream)
+        };
+        let asked: Vec<UnixStream> = self.others().iter().filter_map(ask).collect();
+        let mut sum = Answer::default();
+        for stream in asked {
+            if let Some(answer) = hear(stream, deadline) {
+                sum.given = sum.given.saturating_add(answer.given);
+                sum.soon = sum.soon.saturating_add(answer.soon);
+            }
+        }
+        sum
+    }
+}
+
+/// Asks the others on a device for memory, for a request that has found none
+/// since `failed`. True where some was given, so that another try is worth it.
+pub fn make_room(device: &Device, bytes: u64, failed: Instant) -> bool {
+    let Some(door) = device.door() else {
+        return false;
+    };
+    while failed.elapsed() < PATIENCE {
+        let Answer { given, soon } = door.ask(bytes);
+        if given > 0 {
+            crate::log!(Debug, "other processes gave {given} bytes back");
+            return true;
+        }
+        if soon == 0 {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    false
+}
+
+/// Connects without waiting; a full queue is the neighbour's answer.
+fn connect(name: &str) -> Option<UnixStream> {
+    // SAFETY: all-zero is a valid value of this plain structure.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // The first byte stays 0: the abstract namespace.
+    let path = address.sun_path.get_mut(1..=name.len())?;
+    for (to, from) in path.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let length = size_of::<libc::sa_family_t>() + 1 + name.len();
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: a descriptor of our own; the address is as long as said.
+    let socket = unsafe {
+        let socket = libc::socket(libc::AF_UNIX, kind, 0);
+        if socket < 0 {
+            return None;
+        }
+        let socket = OwnedFd::from_raw_fd(socket);
+        let address = (&raw const address).cast();
+        let connected = libc::connect(socket.as_raw_fd(), address, length as libc::socklen_t);
+        (connected == 0).then_some(socket)?
+    };
+    Some(UnixStream::from(socket))
+}
+
+/// Reads an answer; `None` where none came in time, or the neighbour ended.
+fn hear(mut stream: UnixStream, deadline: Instant) -> Option<Answer> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    stream.set_nonblocking(false).ok()?;
+    // Whatever came already is heard, also after a neighbour that is late.
+    let left = left.max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(left)).ok()?;
+    let mut words = [0; 16];
+    stream.read_exact(&mut words).ok()?;
+    let (given, soon) = words.split_at(8);
+    Some(Answer {
+        given: u64::from_ne_bytes(given.try_into().ok()?),
+        soon: u64::from_ne_bytes(soon.try_into().ok()?),
+    })
+}
+
+/// Is the process at the other end this user's?
+fn is_ours(stream: &UnixStream) -> bool {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the structure is as long as said; the call has no precondition.
+    let (got, user) = unsafe {
+        let at = (&raw mut peer).cast();
+        let socket = stream.as_raw_fd();
+        let got = libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &mut length);
+        (got, libc::geteuid())
+    };
+    got == 0 && peer.uid == user
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: [u8; 16] = *b"a device of none";
+
+    /// The tests run side by side: each has a device of its own.
+    fn door(number: u8) -> Door {
+        let mut uuid = UUID;
+        uuid[0] = number;
+        uuid[1..5].copy_from_slice(&std::process::id().to_ne_bytes());
+        Door::open(uuid).unwrap()
+    }
+
+    fn serve(door: &Door, until: impl Fn() -> bool, answer: Answer) {
+        while !until() {
+            door.answer(|_| answer);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn those_on_one_device_find_and_answer_each_other() {
+        let (one, two, elsewhere) = (door(1), door(1), door(2));
+        assert_eq!(one.others().as_slice(), std::slice::from_ref(&two.name));
+        assert!(elsewhere.others().is_empty());
+        let said = Answer {
+            given: 5,
+            soon: 1 << 40,
+        };
+        let heard = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| one.ask(7));
+            serve(&two, || asking.is_finished(), said);
+            asking.join().unwrap()
+        });
+        assert_eq!(heard, said);
+    }
+
+    #[test]
+    fn who_is_gone_or_silent_costs_a_bounded_time() {
+        let (one, gone) = (door(3), door(3));
+        drop(gone);
+        assert_eq!(one.ask(7), Answer::default());
+        let _silent = door(3);
+        let began = Instant::now();
+        assert_eq!(one.ask(7), Answer::default());
+        assert!(began.elapsed() < 4 * ROUND);
+    }
+}

@@ -1,0 +1,190 @@
+//! Is any other process on a device? Told by the doors of preloaded ones, and by
+//! NVIDIA's management library, which lists the processes with a context: this
+//! one is on the list, so a list of two is company. Where that library cannot
+//! be had, a device that is nearly full of memory that came after this pool,
+//! and is not its own, passes for company as well.
+//!
+//! Looks rarely, and only where there is something to give. In a container the
+//! list has the processes of that container only, and a list without this
+//! process says nothing about it.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use memcuda_core::driver::Driver;
+use memcuda_core::driver::real::Real;
+use memcuda_core::pool::Pool;
+use memcuda_core::units::MIB;
+
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::resolve;
+
+/// How long an answer holds.
+const HOLDS: Duration = Duration::from_millis(500);
+
+/// What is known of the others on one device.
+#[derive(Default)]
+pub struct Others {
+    answered: Option<(Instant, bool)>,
+    /// NVML's handle of the device, once it was asked for.
+    listed: Option<Option<Listed>>,
+}
+
+impl Others {
+    /// Is another process on the device?
+    pub fn are_on(&mut self, engine: &Engine, device: &Device, pool: &Pool<Real>) -> bool {
+        if let Some((when, are)) = self.answered
+            && when.elapsed() < HOLDS
+        {
+            return are;
+        }
+        let listed = self.listed.get_or_insert_with(|| Listed::find(device.uuid));
+        let preloaded = || device.door().is_some_and(|door| !door.others().is_empty());
+        let are = match listed {
+            Some(listed) => listed.are_several() || preloaded(),
+            None => preloaded() || is_crowded(engine, device, pool),
+        };
+        self.answered = Some((Instant::now(), are));
+        are
+    }
+}
+
+/// A sixteenth of the device or less is free, and more than before the pool is
+/// neither free nor the pool's.
+fn is_crowded(engine: &Engine, device: &Device, pool: &Pool<Real>) -> bool {
+    const MUCH: u64 = 256 * MIB;
+    let asked = engine.within(pool, || pool.driver().memory_info(device.ordinal));
+    let (Some(Ok((free, total))), Some(&before)) = (asked, device.foreign_before.get()) else {
+        return false;
+    };
+    let foreign = (total - free).saturating_sub(pool.physical());
+    free < total / 16 && foreign > before + MUCH
+}
+
+type Init = unsafe extern "C" fn() -> c_int;
+type ByUuid = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
+type Processes = unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut Process) -> c_int;
+
+/// `nvmlProcessInfo_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Process {
+    id: c_uint,
+    used_bytes: u64,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+const _: () = assert!(size_of::<Process>() == 24);
+
+const SUCCESS: c_int = 0;
+const INSUFFICIENT_SIZE: c_int = 7;
+
+/// A device as NVML knows it.
+struct Listed {
+    device: *mut c_void,
+    processes: Processes,
+}
+
+impl Listed {
+    fn find(uuid: [u8; 16]) -> Option<Self> {
+        let library = nvml()?;
+        // SAFETY: the types above are those of nvml.h for these names.
+        unsafe {
+            let by_uuid: ByUuid = function(library, c"nvmlDeviceGetHandleByUUID")?;
+            let processes = c"nvmlDeviceGetComputeRunningProcesses_v3";
+            let before = c"nvmlDeviceGetComputeRunningProcesses_v2";
+            let processes = function(library, processes).or_else(|| function(library, before))?;
+            // A part of a GPU has a name of its own kind.
+            ["GPU", "MIG"].into_iter().find_map(|kind| {
+                let name = CString::new(written(kind, uuid)).ok()?;
+                let mut device = std::ptr::null_mut();
+                let code = by_uuid(name.as_ptr(), &mut device);
+                (code == SUCCESS).then_some(Self { device, processes })
+            })
+        }
+    }
+
+    /// Are there other processes with a context than this one?
+    fn are_several(&self) -> bool {
+        let mut processes = [Process::default(); 64];
+        let mut count = processes.len() as c_uint;
+        // SAFETY: the array is as long as said; the device came from NVML.
+        let code = unsafe { (self.processes)(self.device, &mut count, processes.as_mut_ptr()) };
+        match code {
+            SUCCESS => company(&processes[..processes.len().min(count as usize)]),
+            code => code == INSUFFICIENT_SIZE,
+        }
+    }
+}
+
+/// This process is on the list, maybe under the number that it has elsewhere.
+fn company(processes: &[Process]) -> bool {
+    let mut ids: Vec<u32> = processes.iter().map(|process| process.id).collect();
+    // A process of several contexts may be listed more than once.
+    ids.sort_unstable();
+    ids.dedup();
+    ids.len() > 1
+}
+
+/// The library, loaded and initialised once; null where it cannot be had.
+fn nvml() -> Option<*mut c_void> {
+    static LIBRARY: OnceLock<usize> = OnceLock::new();
+    let library = *LIBRARY.get_or_init(|| {
+        let library = resolve::open(c"libnvidia-ml.so.1");
+        // SAFETY: nvmlInit_v2 takes no argument.
+        let started = unsafe {
+            !library.is_null()
+                && function::<Init>(library, c"nvmlInit_v2").is_some_and(|init| init() == SUCCESS)
+        };
+        crate::log!(Debug, "the management library answers: {started}");
+        if started { library as usize } else { 0 }
+    });
+    (library != 0).then_some(library as *mut c_void)
+}
+
+/// # Safety
+/// `F` is the type of the function of this name, a pointer.
+unsafe fn function<F>(library: *mut c_void, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    let found = resolve::symbol(library, name);
+    // SAFETY: not null, and of this type by the caller's promise.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
+}
+
+/// `GPU-00112233-4455-6677-8899-aabbccddeeff`.
+fn written(kind: &str, uuid: [u8; 16]) -> String {
+    let digits = format!("{:032x}", u128::from_be_bytes(uuid));
+    let [a, b, c, d, e] = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    format!("{kind}-{a}-{b}-{c}-{d}-{e}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_as_nvml_names_it() {
+        let uuid = 0x00112233_44556677_8899aabb_ccddeeff_u128.to_be_bytes();
+        assert_eq!(
+            written("GPU", uuid),
+            "GPU-00112233-4455-6677-8899-aabbccddeeff"
+        );
+    }
+
+    #[test]
+    fn one_process_is_alone_whatever_its_number() {
+        let process = |id| Process {
+            id,
+            ..Process::default()
+        };
+        let own = std::process::id();
+        assert!(!company(&[]));
+        assert!(!company(&[process(own)]));
+        assert!(!company(&[process(own), process(own)]));
+        assert!(!company(&[process(own + 1)]), "its number on the host");
+        assert!(company(&[process(own), process(own + 1)]));
+    }
+}

@@ -1,0 +1,77 @@
+//! Room on a device: what is done where the driver has no memory left while
+//! idle memory lies about. First the pools of this process give back, a growing
+//! part at a time so that one small call does not cost the pool everything;
+//! then other processes are asked. Ends no capture, and takes a bounded time.
+
+use std::time::{Duration, Instant};
+
+use memcuda_core::driver::Code;
+use memcuda_core::units::MIB;
+
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::neighbours;
+
+/// Where a call takes its memory.
+pub enum Place<'a> {
+    /// On this device.
+    Device(&'a Device),
+    /// On some device, nobody knows which.
+    Somewhere,
+    /// On none: it is the host's memory.
+    Host,
+}
+
+/// Bytes that are given back before the second try; each further try is
+/// preceded by four times as many.
+const FIRST: u64 = 256 * MIB;
+
+/// Longest wait for work that still uses idle memory.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Makes a call, and where it is out of memory makes it again while room could
+/// be made for it. `place` is asked only then.
+pub fn with_room<'a>(
+    engine: &'a Engine,
+    place: impl FnOnce() -> Place<'a>,
+    real: impl Fn() -> Code,
+) -> Code {
+    match real() {
+        Code::OUT_OF_MEMORY => again(engine, &place(), &real),
+        code => code,
+    }
+}
+
+#[cold]
+fn again(engine: &Engine, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
+    let devices: Vec<&Device> = match place {
+        Place::Device(device) => vec![*device],
+        Place::Somewhere => engine.devices.iter().collect(),
+        Place::Host => Vec::new(),
+    };
+    let began = Instant::now();
+    let mut part = FIRST;
+    loop {
+        let patience = PATIENCE.saturating_sub(began.elapsed());
+        let pools = devices.iter().filter_map(|device| device.made());
+        let released: u64 = pools.map(|pool| pool.give_back(part, patience)).sum();
+        if released == 0 {
+            break;
+        }
+        crate::log!(Debug, "{released} idle bytes given back for another call");
+        match real() {
+            Code::OUT_OF_MEMORY => part = part.saturating_mul(4),
+            code => return code,
+        }
+    }
+    let failed = Instant::now();
+    for device in devices {
+        while neighbours::make_room(device, FIRST, failed) {
+            match real() {
+                Code::OUT_OF_MEMORY => {}
+                code => return code,
+            }
+        }
+    }
+    Code::OUT_OF_MEMORY
+}

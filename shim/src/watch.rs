@@ -1,0 +1,214 @@
+//! The thread that gives idle memory to other processes. It answers those that
+//! ask (`neighbours`), and what lies idle beyond `MEMCUDA_IDLE` it gives back
+//! unasked while another process is on the device, for those that cannot ask.
+//! Alone on a device a program keeps everything.
+//!
+//! What counts as idle is what nobody used for about a second: the least that
+//! was idle at any moment of it. A program that needs its memory again and
+//! again within that time never loses it; a longer pause costs it mappings
+//! again, some 50 us for each handle.
+//!
+//! Started with the first pool, with every signal blocked. Never waits for the
+//! device, never ends a capture, makes no driver call while a context is being
+//! destroyed or after the program began to exit, and runs no hook's body.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use memcuda_core::driver::real::Real;
+use memcuda_core::pool::Pool;
+use memcuda_core::units::GIB;
+
+use crate::boundary;
+use crate::device::Device;
+use crate::engine::{self, Engine};
+use crate::neighbours::Answer;
+use crate::others::Others;
+
+/// How often the thread looks while anything is idle, and while nothing is.
+const LOOK: Duration = Duration::from_millis(250);
+const REST: Duration = Duration::from_secs(1);
+/// Looks over which memory must have been idle.
+const LOOKS: usize = 4;
+/// Bytes given back before a program's thread may have the pool in between.
+const PASS: u64 = GIB;
+
+/// Held while the thread makes driver calls.
+static TURN: Mutex<()> = Mutex::new(());
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Starts the thread, once.
+pub fn start() {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: both sets are initialised before they are read; the handler is a
+    // function of this library, which is never unloaded.
+    let started = unsafe {
+        libc::atexit(at_exit);
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let named = std::thread::Builder::new().name("memcuda".to_owned());
+        let started = named.stack_size(256 << 10).spawn(run);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        started
+    };
+    if let Err(error) = started {
+        crate::log!(
+            Info,
+            "no thread ({error}): idle memory is not given to other processes"
+        );
+    }
+}
+
+/// Keeps the thread from the driver while the guard lives: a context goes.
+pub fn hold() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In a forked child there is no such thread, and nobody to answer.
+pub fn in_child(engine: &Engine) {
+    STOP.store(true, Ordering::Relaxed);
+    for door in engine.devices.iter().filter_map(Device::door) {
+        // SAFETY: the child's copy of a descriptor that it never uses.
+        unsafe { libc::close(door.descriptor()) };
+    }
+}
+
+/// Before libcuda takes itself down: registered after it, so called before.
+extern "C" fn at_exit() {
+    if STOP.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    for _ in 0..1000 {
+        if TURN.try_lock().is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn run() {
+    boundary::stay_outside();
+    let Some(engine) = engine::running() else {
+        return;
+    };
+    boundary::or_else(|| watch(engine), || ());
+}
+
+fn watch(engine: &Engine) {
+    let mut watched: Vec<Watched> = engine.devices.iter().map(Watched::new).collect();
+    while !STOP.load(Ordering::Acquire) {
+        let pools = || engine.devices.iter().filter_map(Device::made);
+        let idle = pools().any(|pool| pool.idle() > 0);
+        wait(engine, if idle { LOOK } else { REST });
+        for watched in &mut watched {
+            watched.look(engine);
+        }
+    }
+}
+
+/// Waits until somebody asks, or so long.
+fn wait(engine: &Engine, longest: Duration) {
+    let doors = engine.devices.iter().filter_map(Device::door);
+    let mut doors: Vec<libc::pollfd> = doors
+        .map(|door| libc::pollfd {
+            fd: door.descriptor(),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    let (count, milliseconds) = (doors.len() as libc::nfds_t, longest.as_millis() as i32);
+    // SAFETY: the array is as long as said.
+    unsafe { libc::poll(doors.as_mut_ptr(), count, milliseconds) };
+}
+
+/// What the thread knows of a device.
+struct Watched<'a> {
+    device: &'a Device,
+    others: Others,
+    /// The least that was idle in the stretch of time before each of the last
+    /// looks, in bytes; the latest stretch still runs.
+    least: [u64; LOOKS],
+    latest: usize,
+    since: Instant,
+}
+
+impl<'a> Watched<'a> {
+    fn new(device: &'a Device) -> Self {
+        Self {
+            device,
+            others: Others::default(),
+            least: [0; LOOKS],
+            latest: 0,
+            since: Instant::now(),
+        }
+    }
+
+    fn look(&mut self, engine: &Engine) {
+        let Some(pool) = self.device.made() else {
+            return;
+        };
+        self.note(pool);
+        if let Some(door) = self.device.door() {
+            door.answer(|bytes| {
+                let quiet = self.quiet().min(pool.idle());
+                let given = give(engine, pool, bytes.min(quiet));
+                Answer {
+                    given,
+                    soon: pool.whole_idle(),
+                }
+            });
+        }
+        if self.since.elapsed() < LOOK {
+            return;
+        }
+        let keep = engine.config.idle.of(self.device.total);
+        let beyond = self.quiet().saturating_sub(keep);
+        if beyond > 0 && self.others.are_on(engine, self.device, pool) {
+            let given = give(engine, pool, beyond);
+            if given > 0 {
+                crate::log!(
+                    Debug,
+                    "device {}: {given} idle bytes given back, others are on it",
+                    self.device.ordinal
+                );
+            }
+        }
+        self.latest = (self.latest + 1) % LOOKS;
+        self.least[self.latest] = u64::MAX;
+        self.note(pool);
+        self.since = Instant::now();
+    }
+
+    fn note(&mut self, pool: &Pool<Real>) {
+        let least = &mut self.least[self.latest];
+        *least = pool.least_idle().min(*least);
+    }
+
+    /// Bytes that nobody has used for about a second.
+    fn quiet(&self) -> u64 {
+        self.least.into_iter().min().unwrap_or(0)
+    }
+}
+
+/// Gives about so many bytes back, of what needs no wait.
+fn give(engine: &Engine, pool: &Pool<Real>, bytes: u64) -> u64 {
+    let mut given = 0;
+    while given < bytes {
+        let _turn = hold();
+        if STOP.load(Ordering::Acquire) {
+            break;
+        }
+        let part = PASS.min(bytes - given);
+        let pass = engine.within(pool, || pool.give_back(part, Duration::ZERO));
+        match pass {
+            Some(released) if released > 0 => given += released,
+            _ => break,
+        }
+    }
+    given
+}

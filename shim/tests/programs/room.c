@@ -1,0 +1,265 @@
+/* Calls that take memory beside the pool, while the pool sits on all there is.
+ *
+ *   room full      the device is full of idle memory: every call that takes some succeeds
+ *   room CALL      CALL answers out-of-memory once (injected); the second try succeeds
+ *   room capture   the same during a capture, which survives
+ *   room shaken    calls fail while room is made: out of memory is all that may come of it
+ *   room pending   what is still in use is waited for, and never for ever
+ */
+#include "cuda.h"
+#include <time.h>
+#include <unistd.h>
+
+#define DEVICE (1024 * MiB)
+
+struct properties {
+    int kind, handle_types, location, device;
+    void *windows;
+    unsigned char flags[8];
+};
+struct array { size_t width, height; unsigned format, channels; };
+struct array3d { size_t width, height, depth; unsigned format, channels, flags; };
+struct access { int location, device, flags; };
+typedef unsigned long long Handle;
+
+CUresult cuMemCreate(Handle *, size_t, const struct properties *, unsigned long long);
+CUresult cuMemRelease(Handle);
+CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+CUresult cuMemMap(CUdeviceptr, size_t, size_t, Handle, unsigned long long);
+CUresult cuMemSetAccess(CUdeviceptr, size_t, const struct access *, size_t);
+CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned);
+CUresult cuArrayCreate_v2(void **, const struct array *);
+CUresult cuArray3DCreate_v2(void **, const struct array3d *);
+CUresult cuArrayDestroy(void *);
+CUresult cuMipmappedArrayCreate(void **, const struct array3d *, unsigned);
+CUresult cuMipmappedArrayDestroy(void *);
+CUresult cuModuleLoad(void **, const char *);
+CUresult cuModuleLoadData(void **, const void *);
+CUresult cuModuleLoadDataEx(void **, const void *, unsigned, int *, void **);
+CUresult cuModuleUnload(void *);
+CUresult cuModuleGetFunction(void **, void *, const char *);
+CUresult cuFuncLoad(void *);
+CUresult cuLibraryLoadData(void **, const void *, int *, void **, unsigned, int *, void **, unsigned);
+CUresult cuLibraryLoadFromFile(void **, const char *, int *, void **, unsigned, int *, void **, unsigned);
+CUresult cuLibraryUnload(void *);
+CUresult cuLibraryGetModule(void **, void *);
+CUresult cuLibraryGetKernel(void **, void *, const char *);
+CUresult cuKernelGetFunction(void **, void *);
+CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
+CUresult cuCtxCreate_v3(CUcontext *, void *, int, unsigned, CUdevice);
+CUresult cuCtxCreate_v4(CUcontext *, void *, unsigned, CUdevice);
+CUresult cuCtxDestroy_v2(CUcontext);
+CUresult cuCtxSetLimit(int, size_t);
+CUresult cuStreamCreateWithPriority(CUstream *, unsigned, int);
+CUresult cuGraphInstantiate_v2(void **, CUgraph, void *, char *, size_t);
+CUresult cuGraphInstantiateWithFlags(void **, CUgraph, unsigned long long);
+CUresult cuGraphInstantiateWithParams(void **, CUgraph, void *);
+CUresult cuGraphUpload(void *, CUstream);
+CUresult cuGraphUpload_ptsz(void *, CUstream);
+CUresult cuGraphLaunch(void *, CUstream);
+CUresult cuGraphLaunch_ptsz(void *, CUstream);
+CUresult cuSimPhysical(int, uint64_t *);
+CUresult cuSimLaunch(CUstream, const void *, unsigned, double);
+
+static const struct properties on_device = {.kind = 1, .location = 1};
+static const struct array flat = {1 << 20, 2, 0x20, 1};
+static const struct array3d deep = {1 << 10, 1 << 10, 2, 0x20, 1, 0};
+static const char image[] = "code";
+
+static uint64_t physical(void) {
+    uint64_t bytes;
+    OK(cuSimPhysical(0, &bytes));
+    return bytes;
+}
+
+/* Afterwards the pool has the whole device, and all of it is idle. */
+static void fill(void) {
+    CUdeviceptr all;
+    OK(cuMemAlloc_v2(&all, DEVICE));
+    OK(cuMemFree_v2(all));
+    CHECK(physical() == DEVICE);
+}
+
+#define FULL(call) do { fill(); OK(call); CHECK(physical() < DEVICE); } while (0)
+
+static void full(const char *file) {
+    void *made, *kernel;
+    Handle handle;
+    CUdeviceptr at;
+    CUmemoryPool pool;
+    CUstream stream;
+    OK(cuStreamCreate(&stream, 1));
+    FULL(cuMemCreate(&handle, 600 * MiB, &on_device, 0));
+    OK(cuMemRelease(handle));
+    FULL(cuMemAllocManaged(&at, 900 * MiB, 1));
+    OK(cuMemFree_v2(at));
+    FULL(cuArrayCreate_v2(&made, &flat));
+    OK(cuArrayDestroy(made));
+    FULL(cuArray3DCreate_v2(&made, &deep));
+    OK(cuArrayDestroy(made));
+    FULL(cuMipmappedArrayCreate(&made, &deep, 4));
+    OK(cuMipmappedArrayDestroy(made));
+    FULL(cuModuleLoad(&made, file));
+    OK(cuModuleUnload(made));
+    FULL(cuModuleLoadData(&made, image));
+    OK(cuModuleUnload(made));
+    FULL(cuModuleLoadDataEx(&made, image, 0, NULL, NULL));
+    OK(cuModuleUnload(made));
+    OK(cuLibraryLoadData(&made, image, NULL, NULL, 0, NULL, NULL, 0));
+    FULL(cuLibraryGetModule(&kernel, made));
+    OK(cuLibraryUnload(made));
+    OK(cuLibraryLoadFromFile(&made, file, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryGetKernel(&kernel, made, "name"));
+    FULL(cuKernelGetFunction(&kernel, kernel));
+    OK(cuLibraryUnload(made));
+    OK(cuMemPoolCreate(&pool, &on_device));
+    FULL(cuMemAllocFromPoolAsync(&at, 300 * MiB, pool, stream));
+    OK(cuMemFreeAsync(at, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemPoolTrimTo(pool, 0));
+    OK(cuDeviceSetMemPool(0, pool));
+    FULL(cuMemAllocAsync(&at, 300 * MiB, stream));
+    OK(cuMemFreeAsync(at, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemPoolTrimTo(pool, 0));
+    /* A small call does not cost the pool everything. */
+    FULL(cuModuleLoadData(&made, image));
+    CHECK(physical() >= DEVICE / 2);
+    /* Where there is no room, that is the answer. */
+    OK(cuMemAlloc_v2(&at, 1000 * MiB));
+    IS(OUT_OF_MEMORY, cuMemCreate(&handle, 600 * MiB, &on_device, 0));
+    CHECK(physical() >= 1000 * MiB);
+    OK(cuMemFree_v2(at));
+    OK(cuMemCreate(&handle, 600 * MiB, &on_device, 0));
+}
+
+/* The one call that was told to fail once. */
+static int once(const char *call) {
+    void *made = NULL, *kernel;
+    Handle handle;
+    CUdeviceptr at;
+    CUcontext context;
+    CUgraph graph;
+    CUstream stream;
+    struct access access = {.location = 1, .device = 0, .flags = 3};
+    if (strcmp(call, "cuStreamCreate") == 0) return cuStreamCreate(&stream, 0);
+    if (strcmp(call, "cuStreamCreateWithPriority") == 0) return cuStreamCreateWithPriority(&stream, 1, 0);
+    if (strcmp(call, "cuDevicePrimaryCtxRetain") == 0) return cuDevicePrimaryCtxRetain(&context, 0);
+    if (strcmp(call, "cuCtxCreate_v2") == 0) return cuCtxCreate_v2(&context, 0, 0);
+    if (strcmp(call, "cuCtxCreate_v3") == 0) return cuCtxCreate_v3(&context, NULL, 0, 0, 0);
+    if (strcmp(call, "cuCtxCreate_v4") == 0) return cuCtxCreate_v4(&context, NULL, 0, 0);
+    if (strcmp(call, "cuCtxSetLimit") == 0) return cuCtxSetLimit(0, 4096);
+    if (strcmp(call, "cuLibraryLoadData") == 0)
+        return cuLibraryLoadData(&made, image, NULL, NULL, 0, NULL, NULL, 0);
+    if (strcmp(call, "cuMemSetAccess") == 0) {
+        OK(cuMemCreate(&handle, 2 * MiB, &on_device, 0));
+        OK(cuMemAddressReserve(&at, 2 * MiB, 0, 0, 0));
+        OK(cuMemMap(at, 2 * MiB, 0, handle, 0));
+        return cuMemSetAccess(at, 2 * MiB, &access, 1);
+    }
+    OK(cuModuleLoadData(&made, image));
+    if (strcmp(call, "cuModuleGetFunction") == 0) return cuModuleGetFunction(&kernel, made, "name");
+    OK(cuModuleGetFunction(&kernel, made, "name"));
+    if (strcmp(call, "cuFuncLoad") == 0) return cuFuncLoad(kernel);
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuStreamBeginCapture_v2(stream, 0));
+    OK(cuStreamEndCapture(stream, &graph));
+    if (strcmp(call, "cuGraphInstantiate_v2") == 0) return cuGraphInstantiate_v2(&made, graph, NULL, NULL, 0);
+    if (strcmp(call, "cuGraphInstantiateWithParams") == 0) {
+        char parameters[64] = {0};
+        return cuGraphInstantiateWithParams(&made, graph, parameters);
+    }
+    int code = cuGraphInstantiateWithFlags(&made, graph, 0);
+    if (strcmp(call, "cuGraphInstantiateWithFlags") == 0) return code;
+    OK(code);
+    if (strcmp(call, "cuGraphUpload") == 0) return cuGraphUpload(made, stream);
+    if (strcmp(call, "cuGraphUpload_ptsz") == 0) return cuGraphUpload_ptsz(made, stream);
+    if (strcmp(call, "cuGraphLaunch") == 0) return cuGraphLaunch(made, stream);
+    if (strcmp(call, "cuGraphLaunch_ptsz") == 0) return cuGraphLaunch_ptsz(made, stream);
+    fprintf(stderr, "%s: no such call here\n", call);
+    exit(1);
+}
+
+static void capture(void) {
+    Handle handle;
+    CUstream stream;
+    CUgraph graph = NULL;
+    void *made;
+    OK(cuStreamCreate(&stream, 1));
+    for (int mode = 0; mode < 3; mode++) {
+        fill();
+        OK(cuStreamBeginCapture_v2(stream, mode));
+        OK(cuMemCreate(&handle, 600 * MiB, &on_device, 0));
+        OK(cuModuleLoadData(&made, image));
+        OK(cuStreamEndCapture(stream, &graph));
+        CHECK(graph != NULL);
+        OK(cuMemRelease(handle));
+        OK(cuModuleUnload(made));
+    }
+}
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+static void pending(void) {
+    CUdeviceptr at;
+    CUstream stream;
+    Handle handle;
+    OK(cuStreamCreate(&stream, 1));
+    for (int turn = 0; turn < 2; turn++) {
+        double work = turn == 0 ? 0.2 : 6, began = seconds();
+        OK(cuMemAllocAsync(&at, DEVICE, stream));
+        OK(cuSimLaunch(stream, NULL, 0, work * 1e6));
+        OK(cuMemFreeAsync(at, stream));
+        IS(turn == 0 ? SUCCESS : OUT_OF_MEMORY, cuMemCreate(&handle, 600 * MiB, &on_device, 0));
+        double waited = seconds() - began;
+        if (turn == 0) {
+            CHECK(waited > 0.15 && waited < 5);
+            OK(cuMemRelease(handle));
+        } else {
+            CHECK(waited > 0.5 && waited < 5);
+        }
+    }
+    _exit(0);
+}
+
+/* A failure may lose what it hit, to nobody's harm. */
+static void shaken(void) {
+    CUdeviceptr at;
+    CUstream stream;
+    Handle handle;
+    OK(cuStreamCreate(&stream, 1));
+    for (int turn = 0; turn < 4; turn++) {
+        int code = cuMemAllocAsync(&at, 500 * MiB, stream);
+        CHECK(code == SUCCESS || code == OUT_OF_MEMORY);
+        if (code == SUCCESS) {
+            OK(cuSimLaunch(stream, NULL, 0, 10));
+            OK(cuMemFreeAsync(at, stream));
+        }
+        code = cuMemCreate(&handle, 700 * MiB, &on_device, 0);
+        CHECK(code == SUCCESS || code == OUT_OF_MEMORY);
+        if (code == SUCCESS) cuMemRelease(handle);
+    }
+    CHECK(physical() <= DEVICE);
+}
+
+int main(int count, char **words) {
+    CHECK(count > 1);
+    start_cuda();
+    if (strcmp(words[1], "full") == 0) full(words[0]);
+    else if (strcmp(words[1], "capture") == 0) capture();
+    else if (strcmp(words[1], "shaken") == 0) shaken();
+    else if (strcmp(words[1], "pending") == 0) pending();
+    else {
+        CUdeviceptr at;
+        OK(cuMemAlloc_v2(&at, 600 * MiB));
+        OK(cuMemFree_v2(at));
+        CHECK(physical() == 600 * MiB);
+        OK(once(words[1]));
+        CHECK(physical() < 600 * MiB);
+    }
+    return 0;
+}

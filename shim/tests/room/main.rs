@@ -1,0 +1,88 @@
+//! Idle memory of the pool makes nobody run out: not the calls beside it in its
+//! own process, not other processes on the device.
+
+mod processes;
+#[path = "../behaviour/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of behaviour")]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// A test program, compiled once.
+fn program(source: &'static str) -> PathBuf {
+    static LOCK: OnceLock<std::sync::Mutex<Vec<&'static str>>> = OnceLock::new();
+    let mut made = LOCK.get_or_init(Default::default).lock().unwrap();
+    let name = format!("of-{}", Path::new(source).file_stem().unwrap().display());
+    if !made.contains(&source) {
+        support::program(source, &name);
+        made.push(source);
+    }
+    support::scratch().join(name)
+}
+
+fn room(case: &str) -> Command {
+    let mut command = support::preloaded(program("room.c"), &[support::shim()]);
+    command.arg(case).env("MEMCUDA_SIM_MEMORY", "1GiB");
+    command
+}
+
+#[test]
+fn every_call_that_takes_memory_finds_room_on_a_full_device() {
+    support::said(&mut room("full"));
+}
+
+#[test]
+fn a_call_that_is_out_of_memory_is_made_again() {
+    for (call, number) in [
+        ("cuMemSetAccess", 2),
+        ("cuModuleGetFunction", 1),
+        ("cuFuncLoad", 1),
+        ("cuLibraryLoadData", 1),
+        ("cuCtxCreate_v2", 1),
+        ("cuCtxCreate_v3", 1),
+        ("cuCtxCreate_v4", 1),
+        ("cuDevicePrimaryCtxRetain", 2),
+        ("cuCtxSetLimit", 1),
+        ("cuStreamCreate", 1),
+        ("cuStreamCreateWithPriority", 1),
+        ("cuGraphInstantiate_v2", 1),
+        ("cuGraphInstantiateWithFlags", 1),
+        ("cuGraphInstantiateWithParams", 1),
+        ("cuGraphUpload", 1),
+        ("cuGraphUpload_ptsz", 1),
+        ("cuGraphLaunch", 1),
+        ("cuGraphLaunch_ptsz", 1),
+    ] {
+        let fault = format!("{call}@{number}=2");
+        support::said(room(call).env("MEMCUDA_SIM_FAIL", fault));
+    }
+}
+
+#[test]
+fn room_is_made_during_a_capture_which_survives() {
+    support::said(&mut room("capture"));
+}
+
+#[test]
+fn memory_in_use_is_waited_for_and_never_for_ever() {
+    support::said(room("pending").env("MEMCUDA_SIM_CLOCK", "real"));
+}
+
+/// Whatever fails while room is made, the program gets the driver's answer.
+#[test]
+fn a_failure_while_room_is_made_is_out_of_memory_at_worst() {
+    for call in [
+        "cuMemUnmap",
+        "cuMemRelease",
+        "cuEventQuery",
+        "cuEventRecord",
+    ] {
+        for number in 1..=3 {
+            let fault = format!("{call}@{number}=2");
+            let mut command = room("shaken");
+            support::said(command.env("MEMCUDA_SIM_FAIL", fault));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A `libnvidia-ml.so.1` for the simulated GPU: tells which processes have a
+//! context on a device, as the simulated libcuda of this process knows them.
+//! It has nothing else of NVIDIA's management library.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+const SUCCESS: c_int = 0;
+const INVALID_ARGUMENT: c_int = 2;
+const NOT_FOUND: c_int = 6;
+const INSUFFICIENT_SIZE: c_int = 7;
+const DRIVER_NOT_LOADED: c_int = 9;
+
+/// `nvmlProcessInfo_t`.
+#[repr(C)]
+pub struct Process {
+    id: c_uint,
+    used_bytes: u64,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+/// Most processes that are told.
+const MOST: usize = 256;
+
+type Processes = unsafe extern "C" fn(*const [u8; 16], *mut u32, *mut u32) -> u32;
+
+fn processes() -> Option<Processes> {
+    // SAFETY: looks a loaded library up, and a function of the signature that
+    // memcuda_sim.h gives.
+    unsafe {
+        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+        let cuda = libc::dlopen(c"libcuda.so.1".as_ptr(), flags);
+        if cuda.is_null() {
+            return None;
+        }
+        let found = libc::dlsym(cuda, c"cuSimProcesses".as_ptr());
+        (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, Processes>(found))
+    }
+}
+
+/// Fails where no simulated libcuda is loaded.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit_v2() -> c_int {
+    match processes() {
+        Some(_) => SUCCESS,
+        None => DRIVER_NOT_LOADED,
+    }
+}
+
+/// The handle of a device is its identity, which stays allocated.
+///
+/// # Safety
+/// `name` is a C string, `out` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(
+    name: *const c_char,
+    out: *mut *mut c_void,
+) -> c_int {
+    if name.is_null() || out.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: by the function's own contract.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let Some(digits) = name.strip_prefix("GPU-") else {
+        return NOT_FOUND;
+    };
+    let Ok(uuid) = u128::from_str_radix(&digits.replace('-', ""), 16) else {
+        return INVALID_ARGUMENT;
+    };
+    let mut count = MOST as u32;
+    if list(&uuid.to_be_bytes(), &mut [0; MOST], &mut count) != 0 {
+        return NOT_FOUND;
+    }
+    let handle = Box::leak(Box::new(uuid.to_be_bytes()));
+    // SAFETY: by the function's own contract.
+    unsafe { out.write(std::ptr::from_mut(handle).cast()) };
+    SUCCESS
+}
+
+/// # Safety
+/// `device` is a handle from [`nvmlDeviceGetHandleByUUID`]; `into` is an array
+/// of `*count`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    device: *const [u8; 16],
+    count: *mut c_uint,
+    into: *mut Process,
+) -> c_int {
+    if device.is_null() || count.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    let mut ids = [0; MOST];
+    let mut found = MOST as u32;
+    // SAFETY: by the function's own contract.
+    unsafe {
+        if list(&*device, &mut ids, &mut found) != 0 {
+            return NOT_FOUND;
+        }
+        let room = count.read();
+        count.write(found);
+        if found > room {
+            return INSUFFICIENT_SIZE;
+        }
+        for (index, &id) in ids[..found as usize].iter().enumerate() {
+            into.add(index).write(Process {
+                id,
+                used_bytes: 0,
+                gpu_instance: u32::MAX,
+                compute_instance: u32::MAX,
+            });
+        }
+    }
+    SUCCESS
+}
+
+fn list(uuid: &[u8; 16], ids: &mut [u32; MOST], count: &mut u32) -> u32 {
+    // SAFETY: the pointers are valid for the call, the array as long as said.
+    processes().map_or(1, |ask| unsafe { ask(uuid, ids.as_mut_ptr(), count) })
+}

@@ -1,0 +1,119 @@
+//! Giving back over the model driver: how much, what stays, how long it takes.
+
+use super::super::*;
+use crate::driver::model::Model;
+use crate::units::MIB;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CONTEXT: Context = Context(1);
+const STREAM: Stream = Stream(10);
+
+fn pool(total: u64, settings: Settings) -> Pool<Model> {
+    Pool::new(Model::new(total), 0, settings).unwrap()
+}
+
+fn request(bytes: u64) -> Request {
+    Request {
+        bytes,
+        align: 512,
+        order: Order::Stream(StreamKey::new(CONTEXT, STREAM, 0)),
+        context: CONTEXT,
+        owner: Owner::Context,
+        effort: Effort::Growth,
+        graph: false,
+    }
+}
+
+/// A pool with this many idle windows of 32 MiB.
+fn idle(windows: usize) -> Pool<Model> {
+    let pool = pool(64 << 30, Settings::default());
+    let lent: Vec<_> = (0..windows)
+        .map(|_| pool.alloc(&request(32 * MIB)).unwrap())
+        .collect();
+    for at in lent {
+        free(&pool, at);
+    }
+    pool
+}
+
+fn free(pool: &Pool<Model>, at: Address) {
+    let key = StreamKey::new(CONTEXT, STREAM, 0);
+    pool.free(at, Release::Stream(key)).unwrap();
+}
+
+#[test]
+fn about_as_much_as_asked_for_goes_back() {
+    let pool = idle(8);
+    let released = pool.give_back(40 * MIB, Duration::ZERO);
+    assert!((40 * MIB..=80 * MIB).contains(&released), "{released}");
+    assert_eq!(pool.physical(), 256 * MIB - released);
+    assert_eq!(
+        pool.give_back(u64::MAX, Duration::ZERO),
+        256 * MIB - released
+    );
+    assert_eq!((pool.physical(), pool.whole_idle()), (0, 0));
+    assert_eq!(pool.give_back(MIB, Duration::from_secs(9)), 0, "at once");
+}
+
+#[test]
+fn running_uses_are_waited_for_but_not_for_ever() {
+    let pool = Arc::new(idle(2));
+    let at = pool.alloc(&request(64 * MIB)).unwrap();
+    pool.driver().hold(CONTEXT, STREAM, true);
+    free(&pool, at);
+    let began = Instant::now();
+    assert_eq!(pool.give_back(u64::MAX, Duration::from_millis(20)), 0);
+    assert!(began.elapsed() < Duration::from_secs(2));
+    assert_eq!(pool.whole_idle(), 64 * MIB, "it comes with its completion");
+    let other = Arc::clone(&pool);
+    let waiting = std::thread::spawn(move || other.give_back(u64::MAX, Duration::from_secs(20)));
+    std::thread::sleep(Duration::from_millis(20));
+    pool.driver().hold(CONTEXT, STREAM, false);
+    assert_eq!(waiting.join().unwrap(), 64 * MIB);
+}
+
+#[test]
+fn whoever_builds_is_not_waited_for_either() {
+    let pool = idle(2);
+    let _builder = pool.growth.lock().unwrap();
+    assert_eq!(pool.give_back(u64::MAX, Duration::from_millis(5)), 0);
+}
+
+#[test]
+fn what_was_used_since_the_last_look_does_not_count_as_idle() {
+    let pool = idle(4);
+    pool.least_idle();
+    assert_eq!(pool.least_idle(), 128 * MIB, "nothing happened");
+    let at = pool.alloc(&request(96 * MIB)).unwrap();
+    free(&pool, at);
+    assert_eq!(pool.idle(), 128 * MIB);
+    assert_eq!(pool.least_idle(), 32 * MIB);
+    assert_eq!(pool.least_idle(), 128 * MIB);
+}
+
+#[test]
+fn a_pool_that_starves_tries_again_while_others_make_room() {
+    let tries = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&tries);
+    let settings = |limit| {
+        let counted = Arc::clone(&counted);
+        Settings {
+            limit,
+            starving: Some(Box::new(move |bytes, _| {
+                assert_eq!(bytes, 96 * MIB);
+                counted.fetch_add(1, Ordering::Relaxed) < 3
+            })),
+            ..Settings::default()
+        }
+    };
+    let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
+    let starving = pool(64 * MIB, settings(None));
+    assert_eq!(starving.alloc(&request(96 * MIB)), short);
+    assert_eq!(tries.load(Ordering::Relaxed), 4);
+    assert_eq!(starving.stats().out_of_memory, 1, "one request failed");
+    // Nobody can help a pool over its own limit.
+    let limited = pool(1 << 30, settings(Some(64 * MIB)));
+    assert_eq!(limited.alloc(&request(96 * MIB)), short);
+    assert_eq!(tries.load(Ordering::Relaxed), 4);
+}
