@@ -35,7 +35,8 @@ pub struct Device {
     pool: OnceLock<Option<Pool<Real>>>,
     door: OnceLock<Door>,
     default_mem_pool: OnceLock<Option<MemPool>>,
-    stand_in: StandIn,
+    /// Our pool as the driver's memory pool.
+    pub stand_in: StandIn,
     /// Frees of addresses that are not the pool's; its callback reads it.
     foreign_frees: &'static AtomicU64,
     other_mem_pool: AtomicBool,
@@ -172,13 +173,20 @@ impl Device {
         self.stand_in.sum(sum, self.idle())
     }
 
-    /// Starts a peak anew from what is held now; for the other sums, nothing.
-    pub fn restart_peak(&self, sum: Sum) {
-        self.stand_in.restart(sum, self.idle());
+    /// Idle bytes that a program can have: all but what the driver's memory
+    /// pool would keep in the place of ours.
+    pub fn free_to_have(&self) -> u64 {
+        let idle = self.idle();
+        idle - self.stand_in.kept(idle)
     }
 
     fn idle(&self) -> u64 {
         self.made().map_or(0, Pool::idle)
+    }
+
+    /// Starts a peak anew from what is held now; for the other sums, nothing.
+    pub fn restart_peak(&self, sum: Sum) {
+        self.stand_in.restart(sum, self.idle());
     }
 
     /// Has the device an engine that decompresses?

@@ -1,5 +1,9 @@
 //! What our pool lends in the place of the driver's memory pool of a device,
 //! counted as that would count it: in bytes, by steps of 512. Only counts.
+//!
+//! The driver's pool keeps freed memory up to its release threshold and gives
+//! back what is over it at the next wait. Ours keeps more, but says the same:
+//! what is over the threshold is as good as free.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -24,10 +28,11 @@ pub enum Sum {
 pub struct StandIn {
     used: AtomicU64,
     used_peak: AtomicU64,
-    /// Freed and not lent in this way again: held for it as far as the pool
-    /// has idle bytes at all.
-    kept: AtomicU64,
+    /// Freed and not lent in this way again.
+    freed: AtomicU64,
     reserved_peak: AtomicU64,
+    /// The driver's pool's, as the program last set it.
+    threshold: AtomicU64,
 }
 
 impl StandIn {
@@ -36,10 +41,10 @@ impl StandIn {
     pub fn lent(&self, bytes: u64, idle: u64) {
         let bytes = bytes.next_multiple_of(STEP);
         let used = self.used.fetch_add(bytes, Relaxed) + bytes;
-        let less = |kept: u64| Some(kept.saturating_sub(bytes));
-        let _ = self.kept.fetch_update(Relaxed, Relaxed, less);
+        let less = |freed: u64| Some(freed.saturating_sub(bytes));
+        let _ = self.freed.fetch_update(Relaxed, Relaxed, less);
         self.used_peak.fetch_max(used, Relaxed);
-        let reserved = self.sum(Sum::Reserved, idle);
+        let reserved = used + self.freed.load(Relaxed).min(idle);
         self.reserved_peak.fetch_max(reserved, Relaxed);
     }
 
@@ -47,13 +52,25 @@ impl StandIn {
     pub fn freed(&self, bytes: u64) {
         let bytes = bytes.next_multiple_of(STEP);
         self.used.fetch_sub(bytes, Relaxed);
-        self.kept.fetch_add(bytes, Relaxed);
+        self.freed.fetch_add(bytes, Relaxed);
     }
 
-    /// A sum, where the pool has `idle` bytes.
+    /// The program set the release threshold.
+    pub fn set_threshold(&self, bytes: u64) {
+        self.threshold.store(bytes, Relaxed);
+    }
+
+    /// Of `idle` bytes of our pool, those that the driver's would keep.
+    pub fn kept(&self, idle: u64) -> u64 {
+        let (used, threshold) = (self.used.load(Relaxed), self.threshold.load(Relaxed));
+        let freed = self.freed.load(Relaxed).min(idle);
+        freed.min(threshold.saturating_sub(used))
+    }
+
+    /// A sum, where our pool has `idle` bytes.
     pub fn sum(&self, sum: Sum, idle: u64) -> u64 {
         match sum {
-            Sum::Reserved => self.used.load(Relaxed) + self.kept.load(Relaxed).min(idle),
+            Sum::Reserved => self.used.load(Relaxed) + self.kept(idle),
             Sum::ReservedPeak => self.reserved_peak.load(Relaxed),
             Sum::Used => self.used.load(Relaxed),
             Sum::UsedPeak => self.used_peak.load(Relaxed),
@@ -62,12 +79,12 @@ impl StandIn {
 
     /// Starts a peak anew from what is held now; for the other sums, nothing.
     pub fn restart(&self, sum: Sum, idle: u64) {
-        let (peak, now) = match sum {
+        let (peak, of) = match sum {
             Sum::ReservedPeak => (&self.reserved_peak, Sum::Reserved),
             Sum::UsedPeak => (&self.used_peak, Sum::Used),
             Sum::Reserved | Sum::Used => return,
         };
-        peak.store(self.sum(now, idle), Relaxed);
+        peak.store(self.sum(of, idle), Relaxed);
     }
 }
 
@@ -78,18 +95,21 @@ mod tests {
     #[test]
     fn sums_follow_and_peaks_stay_until_they_are_set() {
         let sums = StandIn::default();
-        let all = |idle| {
+        let all = |idle, threshold| {
+            sums.set_threshold(threshold);
             [Sum::Used, Sum::UsedPeak, Sum::Reserved, Sum::ReservedPeak].map(|s| sums.sum(s, idle))
         };
         sums.lent(1000, 0);
         sums.lent(4096, 0);
-        assert_eq!(all(0), [5120, 5120, 5120, 5120]);
+        assert_eq!(all(0, 0), [5120, 5120, 5120, 5120]);
         sums.freed(4096);
-        assert_eq!(all(8192), [1024, 5120, 5120, 5120]);
-        // The pool gave its idle bytes back, or lent them otherwise.
-        assert_eq!(all(0), [1024, 5120, 1024, 5120]);
-        sums.restart(Sum::UsedPeak, 0);
+        assert_eq!(all(8192, u64::MAX), [1024, 5120, 5120, 5120]);
+        // Over the threshold, or given back, or lent otherwise.
+        assert_eq!(all(8192, 0), [1024, 5120, 1024, 5120]);
+        assert_eq!(all(8192, 2048), [1024, 5120, 2048, 5120]);
+        assert_eq!(all(0, u64::MAX), [1024, 5120, 1024, 5120]);
+        sums.restart(Sum::UsedPeak, 8192);
         sums.restart(Sum::ReservedPeak, 0);
-        assert_eq!(all(0), [1024; 4]);
+        assert_eq!(all(0, 0), [1024; 4]);
     }
 }

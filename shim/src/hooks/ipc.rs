@@ -3,22 +3,22 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::{Address, Code};
+use memcuda_core::driver::Address;
 
 crate::hooks! {
     /// `cuIpcGetMemHandle`.
     cuIpcGetMemHandle ["cuIpcGetMemHandle" since 4010] (
         handle: *mut c_void, address: Address,
     ) |real, engine| {
-        if engine.owner(address).is_none() {
-            // SAFETY: the program's own call, passed on.
-            return unsafe { real(handle, address) };
+        if engine.owner(address).is_some() {
+            crate::log_once!(
+                Warn,
+                "cudaIpcGetMemHandle: pooled memory cannot be exported by CUDA IPC yet; \
+                 MEMCUDA_DISABLE=1 runs the program on the plain driver"
+            );
         }
-        crate::log_once!(
-            Warn,
-            "cudaIpcGetMemHandle: pooled memory cannot be exported by CUDA IPC yet; \
-             MEMCUDA_DISABLE=1 runs the program on the plain driver"
-        );
-        Code::INVALID_VALUE
+        // SAFETY: the program's own call, passed on: the driver refuses mapped
+        // memory.
+        unsafe { real(handle, address) }
     }
 }

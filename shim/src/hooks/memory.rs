@@ -176,7 +176,7 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
                 }
                 return code;
             };
-            take_back(engine, device, address, &tag, module)
+            take_back(engine, device, address, &tag, module, real)
         },
         // The memory may be half taken back: it stays lost, never the driver's.
         || Code::SUCCESS,
@@ -190,10 +190,12 @@ fn take_back(
     address: Address,
     tag: &tags::Tag,
     module: Module,
+    real: impl Fn() -> Code,
 ) -> Code {
     let pool = device.made().expect("the owner of an address has a pool");
     let Some(block) = pool.find(address).filter(|block| block.base == address) else {
-        return Code::INVALID_VALUE;
+        // The driver refuses mapped memory, or says what else is wrong.
+        return real();
     };
     planted_panic("cuMemFree");
     let of_torch = torch::identify_free(tag, module, address);
@@ -224,7 +226,7 @@ fn take_back(
             }
             Code::SUCCESS
         }
-        Err(_) => Code::INVALID_VALUE,
+        Err(_) => real(),
     }
 }
 

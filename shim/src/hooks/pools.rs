@@ -11,7 +11,9 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::stand_in::Sum;
 
-/// `CUmemPool_attribute`: bytes held, their peak, bytes used, their peak.
+/// `CUmemPool_attribute`: bytes kept over a wait, bytes held, their peak, bytes
+/// used, their peak.
+const RELEASE_THRESHOLD: u32 = 4;
 const RESERVED_CURRENT: u32 = 5;
 const RESERVED_HIGH: u32 = 6;
 const USED_CURRENT: u32 = 7;
@@ -35,16 +37,21 @@ crate::hooks! {
         code
     }
 
-    /// `cuMemPoolSetAttribute`: setting a peak (to 0) starts it anew.
+    /// `cuMemPoolSetAttribute`: setting a peak (to 0) starts it anew; the
+    /// release threshold is remembered.
     cuMemPoolSetAttribute ["cuMemPoolSetAttribute" since 11020] (
         pool: MemPool, attribute: u32, value: *mut c_void,
     ) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(pool, attribute, value) };
-        if code == Code::SUCCESS
-            && let (Some(device), Some(sum)) = (standing_in(engine, pool), sum_of(attribute))
-        {
-            device.restart_peak(sum);
+        let device = defaulting(engine, pool).filter(|_| code == Code::SUCCESS);
+        match (device, sum_of(attribute)) {
+            (Some(device), Some(sum)) => device.restart_peak(sum),
+            (Some(device), None) if attribute == RELEASE_THRESHOLD => {
+                // SAFETY: the call succeeded, so it read this attribute, 64 bits.
+                device.stand_in.set_threshold(unsafe { value.cast::<u64>().read() });
+            }
+            _ => {}
         }
         code
     }
@@ -97,10 +104,13 @@ fn sum_of(attribute: u32) -> Option<Sum> {
     }
 }
 
-/// The device whose default pool this is, if our pool serves in its place.
-fn standing_in(engine: &Engine, pool: MemPool) -> Option<&Device> {
+/// The device whose default pool this is.
+fn defaulting(engine: &Engine, pool: MemPool) -> Option<&Device> {
     let mut devices = engine.devices.iter();
-    devices.find(|device| {
-        device.made().is_some() && device.default_mem_pool(&engine.calls) == Some(pool)
-    })
+    devices.find(|device| device.default_mem_pool(&engine.calls) == Some(pool))
+}
+
+/// As [`defaulting`], if our pool serves in its place.
+fn standing_in(engine: &Engine, pool: MemPool) -> Option<&Device> {
+    defaulting(engine, pool).filter(|device| device.made().is_some())
 }

@@ -4,10 +4,9 @@
 use memcuda_core::driver::{Address, Code, Handle};
 use std::ffi::c_void;
 
-use crate::device::Device;
-
 crate::hooks! {
-    /// `cuMemGetInfo_v2`: idle memory of the pool counts as free.
+    /// `cuMemGetInfo_v2`: idle memory of the pool counts as free, except what
+    /// the driver's memory pool would keep as well.
     cuMemGetInfo_v2 ["cuMemGetInfo" since 3020] (
         free: *mut usize, total: *mut usize,
     ) |real, engine| {
@@ -18,7 +17,7 @@ crate::hooks! {
             return code;
         }
         let device = engine.current().map(|(_, device)| device);
-        let idle = device.and_then(Device::made).map_or(0, |pool| pool.idle());
+        let idle = device.map_or(0, |device| device.free_to_have());
         let free_bytes = free_bytes.saturating_add(idle as usize).min(total_bytes);
         // SAFETY: what is not null is the program's to write, by its call.
         unsafe {
@@ -41,6 +40,12 @@ crate::hooks! {
             // SAFETY: the program's own call, passed on.
             return unsafe { real(base, bytes, address) };
         };
+        // Asked first: with no context, or a broken one, nothing is answered.
+        // SAFETY: no outputs.
+        let code = unsafe { real(std::ptr::null_mut(), std::ptr::null_mut(), address) };
+        if code != Code::SUCCESS {
+            return code;
+        }
         let Some(block) = device.made().and_then(|pool| pool.find(address)) else {
             return Code::NOT_FOUND;
         };

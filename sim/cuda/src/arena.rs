@@ -15,6 +15,9 @@ use crate::shared::Ledger;
 pub const GRANULE: u64 = 2 << 20;
 /// Distance of small allocations, in bytes.
 pub const SMALL: u64 = 512;
+/// From so many bytes on an allocation has granules of its own: what would
+/// leave less than 1 KiB of one gets it whole.
+pub const LARGE: u64 = GRANULE - SMALL;
 /// Bytes of the record that describes an exported handle.
 const RECORD: u64 = 64;
 const MAGIC: u64 = 0x6d65_6d63_7564_6131;
@@ -87,10 +90,10 @@ impl Arena {
         address.wrapping_sub(self.base) < self.span
     }
 
-    /// Lends `bytes`, a multiple of [`SMALL`]. Below a granule they are packed
+    /// Lends `bytes`, a multiple of [`SMALL`]. Below [`LARGE`] they are packed
     /// and the device pays for whole granules only.
     pub fn take(&mut self, bytes: u64, ledger: &mut Ledger) -> Result<u64, Code> {
-        if bytes >= GRANULE {
+        if bytes >= LARGE {
             return self.take_granules(bytes.next_multiple_of(GRANULE), ledger);
         }
         if let Some(offset) = self.small.take(bytes) {
@@ -115,7 +118,7 @@ impl Arena {
 
     /// Takes back what [`Arena::take`] lent.
     pub fn give(&mut self, offset: u64, bytes: u64, ledger: &mut Ledger) {
-        if bytes >= GRANULE {
+        if bytes >= LARGE {
             return self.give_granules(offset, bytes.next_multiple_of(GRANULE), ledger);
         }
         let (start, length) = self.small.give(offset, bytes);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::abi::Code;
-use crate::arena::{GRANULE, SMALL};
+use crate::arena::{GRANULE, LARGE, SMALL};
 use crate::check::{misuse, span};
 use crate::clock::cost;
 use crate::entry::{api, must_put, put};
@@ -212,7 +212,7 @@ impl Sim {
         self.shadow
             .forget(allocation.object, allocation.offset, allocation.held);
         let arena = &mut self.devices[allocation.device].arena;
-        if allocation.exported && allocation.held < GRANULE {
+        if allocation.exported && allocation.held < LARGE {
             // Its importer sees the whole slab: the place is not used again.
         } else if allocation.exported {
             arena.linger(

@@ -17,6 +17,23 @@ const INVALID_PITCH: u32 = 12;
 /// `cudaErrorInvalidMemcpyDirection`.
 const INVALID_DIRECTION: u32 = 21;
 
+/// `cudaExtent`.
+#[repr(C)]
+pub struct Extent {
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+/// `cudaPitchedPtr`.
+#[repr(C)]
+pub struct PitchedPtr {
+    at: u64,
+    pitch: usize,
+    row_bytes: usize,
+    rows: usize,
+}
+
 /// `cudaPointerAttributes`.
 #[repr(C)]
 pub struct PointerAttributes {
@@ -84,6 +101,23 @@ runtime! { with_context |driver|
             return Err(INVALID_VALUE);
         }
         check((driver.mem_alloc_managed)(out, bytes, flags))
+    }
+    fn cudaMalloc3D(out: *mut PitchedPtr, extent: Extent) {
+        if out.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let (mut at, mut pitch) = (0, 0);
+        if extent.width != 0 && extent.height != 0 && extent.depth != 0 {
+            let rows = extent.height.checked_mul(extent.depth).ok_or(INVALID_VALUE)?;
+            check((driver.mem_alloc_pitch)(&mut at, &mut pitch, extent.width, rows, 4))?;
+        }
+        out.write(PitchedPtr {
+            at,
+            pitch,
+            row_bytes: extent.width,
+            rows: extent.height,
+        });
+        Ok(())
     }
     fn cudaMemGetInfo(free: *mut usize, total: *mut usize) {
         check((driver.mem_info)(free, total))
