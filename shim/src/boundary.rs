@@ -3,10 +3,12 @@
 //!
 //! A hook's body runs only while the engine runs, and not inside another one
 //! on the same thread (an interposer below may call back). If it panics, the
-//! library stops taking new work, keeps honouring frees, and says so once.
+//! library stops taking new work, keeps honouring frees, and says so once; the
+//! program gets what the driver has answered already, or is asked now.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memcuda_core::driver::Code;
 
@@ -16,22 +18,32 @@ thread_local! {
     /// Is this thread inside a hook's body? No destructor, so that it works
     /// at any moment of a thread's life.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// What the driver answered the program's own call in this thread's hook.
+    static ANSWER: Cell<Option<Code>> = const { Cell::new(None) };
 }
 
-/// Runs `body` where it may run, `aside` where it may not, and `panicked`
-/// after it panicked.
+/// Runs the body of the hook of this name where it may run, `aside` where it
+/// may not. After it panicked the answer is the driver's, if the program's call
+/// was passed on by then, else that of `panicked`.
 pub fn enter(
+    name: &str,
     body: impl FnOnce(&'static Engine) -> Code,
     panicked: impl FnOnce() -> Code,
     aside: impl FnOnce() -> Code,
 ) -> Code {
     match engine::running() {
         Some(engine) if !INSIDE.replace(true) => {
-            let result = catch_unwind(AssertUnwindSafe(|| body(engine)));
+            ANSWER.set(None);
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                planted_panic(name);
+                let code = body(engine);
+                planted_panic_behind(name);
+                code
+            }));
             INSIDE.set(false);
             result.unwrap_or_else(|_| {
                 engine::stop_taking_work();
-                panicked()
+                ANSWER.take().unwrap_or_else(panicked)
             })
         }
         _ => aside(),
@@ -43,10 +55,26 @@ pub fn stay_outside() {
     INSIDE.set(true);
 }
 
+/// The driver has answered the program's own call.
+pub fn answered(code: Code) -> Code {
+    ANSWER.set(Some(code));
+    code
+}
+
+/// What was answered is not the whole answer: it must be asked for again.
+pub fn unanswered() {
+    ANSWER.set(None);
+}
+
 /// Runs `body`, or `otherwise` after it panicked; for entries that are no
 /// driver calls.
-pub fn or_else<T>(body: impl FnOnce() -> T, otherwise: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+pub fn or_else<T>(name: &str, body: impl FnOnce() -> T, otherwise: impl FnOnce() -> T) -> T {
+    quiet_panics();
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        planted_panic(name);
+        body()
+    }));
+    result.unwrap_or_else(|_| {
         engine::stop_taking_work();
         otherwise()
     })
@@ -54,27 +82,41 @@ pub fn or_else<T>(body: impl FnOnce() -> T, otherwise: impl FnOnce() -> T) -> T 
 
 /// Makes a panic of this library one line of the log. The hook is this
 /// library's own copy of the standard library's, not the host's.
-pub fn quiet_panics() {
-    std::panic::set_hook(Box::new(|panic| {
-        let payload = panic.payload();
-        let text = payload.downcast_ref::<&str>().copied();
-        let text = text.or(payload.downcast_ref::<String>().map(String::as_str));
-        let (text, place) = (text.unwrap_or("no message"), panic.location());
-        let (file, line) = place.map_or(("", 0), |place| (place.file(), place.line()));
-        crate::log_once!(
-            Error,
-            "internal error, new memory now comes from the plain driver: {text} ({file}:{line})"
-        );
-    }));
+fn quiet_panics() {
+    static QUIET: AtomicBool = AtomicBool::new(false);
+    if !QUIET.load(Ordering::Relaxed) && !QUIET.swap(true, Ordering::Relaxed) {
+        std::panic::set_hook(Box::new(|panic| {
+            let payload = panic.payload();
+            let text = payload.downcast_ref::<&str>().copied();
+            let text = text.or(payload.downcast_ref::<String>().map(String::as_str));
+            let (text, place) = (text.unwrap_or("no message"), panic.location());
+            let (file, line) = place.map_or(("", 0), |place| (place.file(), place.line()));
+            crate::log_once!(
+                Error,
+                "internal error, new memory now comes from the plain driver: {text} ({file}:{line})"
+            );
+        }));
+    }
 }
 
 /// In debug builds, panics where `MEMCUDA_PANIC_IN` names this place: how the
 /// tests see that a panic stays inside.
 pub fn planted_panic(_place: &str) {
     #[cfg(debug_assertions)]
-    if crate::environment::raw(c"MEMCUDA_PANIC_IN")
-        .is_some_and(|v| v.to_bytes() == _place.as_bytes())
-    {
+    if planted() == Some(_place.as_bytes()) {
         panic!("planted in {_place}");
     }
+}
+
+/// The same, behind a hook's body: `MEMCUDA_PANIC_IN=NAME:behind`.
+fn planted_panic_behind(_name: &str) {
+    #[cfg(debug_assertions)]
+    if planted().and_then(|place| place.strip_suffix(b":behind")) == Some(_name.as_bytes()) {
+        panic!("planted in {_name}:behind");
+    }
+}
+
+#[cfg(debug_assertions)]
+fn planted() -> Option<&'static [u8]> {
+    crate::environment::raw(c"MEMCUDA_PANIC_IN").map(std::ffi::CStr::to_bytes)
 }

@@ -28,6 +28,10 @@ memcuda_core::entry_points! {
         "cuDeviceTotalMem_v2" device_total(*mut usize, i32);
         "cuStreamGetCtx" stream_context(Stream, *mut Context);
         "cuDevicePrimaryCtxGetState" primary_state(i32, *mut u32, *mut i32);
+        "cuDevicePrimaryCtxRetain" primary_retain(*mut Context, i32);
+        "cuDevicePrimaryCtxRelease_v2" primary_release(i32);
+        "cuCtxFromGreenCtx" from_green(*mut Context, u64);
+        "cuCtxDisablePeerAccess" disable_peer(Context);
         "cuDeviceGetMemPool" mem_pool(*mut MemPool, i32);
         "cuDeviceGetDefaultMemPool" default_mem_pool(*mut MemPool, i32);
         "cuCtxSetFlags" ctx_set_flags(u32);
@@ -37,25 +41,29 @@ memcuda_core::entry_points! {
 }
 
 impl Calls {
-    /// The context that is current on this thread, if any.
-    pub fn current(&self) -> Option<Context> {
+    /// The context that is current on this thread; `INVALID_CONTEXT` where
+    /// there is none.
+    pub fn current(&self) -> Result<Context, Code> {
         let mut context = Context::default();
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe { (self.ctx_current)(&mut context) };
-        (code == Code::SUCCESS && context != Context::default()).then_some(context)
+        unsafe { (self.ctx_current)(&mut context) }.ok()?;
+        if context == Context::default() {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        Ok(context)
     }
 
     /// The device of the current context.
-    pub fn current_device(&self) -> Option<i32> {
+    pub fn current_device(&self) -> Result<i32, Code> {
         let mut device = 0;
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe { (self.ctx_device)(&mut device) };
-        (code == Code::SUCCESS).then_some(device)
+        unsafe { (self.ctx_device)(&mut device) }.ok()?;
+        Ok(device)
     }
 
     /// Runs `work` with `context` current.
     pub fn within<T>(&self, context: Context, work: impl FnOnce() -> T) -> Result<T, Code> {
-        if self.current() == Some(context) {
+        if self.current() == Ok(context) {
             return Ok(work());
         }
         // SAFETY: a context that is gone is an error of the call.
@@ -69,24 +77,66 @@ impl Calls {
 
     /// The context that a stream belongs to (no default one); the current one
     /// where the driver cannot tell.
-    pub fn context_of(&self, stream: Stream) -> Option<Context> {
+    pub fn context_of(&self, stream: Stream) -> Result<Context, Code> {
         let Some(stream_context) = self.stream_context else {
             return self.current();
         };
         let mut context = Context::default();
         // SAFETY: the pointer is valid for the call; a stream that is gone is
         // the program's error, as in its own call.
-        match unsafe { stream_context(stream, &mut context) } {
-            Code::SUCCESS => Some(context),
-            _ => None,
+        unsafe { stream_context(stream, &mut context) }.ok()?;
+        Ok(context)
+    }
+
+    /// The context that stands for a green one.
+    pub fn view_of(&self, green: u64) -> Result<Context, Code> {
+        let mut context = Context::default();
+        let view = self.from_green.ok_or(Code::NOT_FOUND)?;
+        // SAFETY: the pointer is valid for the call.
+        unsafe { view(&mut context, green) }.ok()?;
+        Ok(context)
+    }
+
+    /// Is a device's primary context active?
+    pub fn primary_is_active(&self, device: i32) -> bool {
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: the pointers are valid for the call.
+        let asked =
+            (self.primary_state).map(|state| unsafe { state(device, &mut flags, &mut active) });
+        // Where it cannot be asked, what may be in use is left alone.
+        asked != Some(Code::SUCCESS) || active != 0
+    }
+
+    /// The primary context of a device, if it is active. The driver tells only
+    /// who retains it.
+    pub fn primary(&self, device: i32) -> Result<Option<Context>, Code> {
+        let (Some(retain), Some(release)) = (self.primary_retain, self.primary_release) else {
+            return Ok(None);
+        };
+        if !self.primary_is_active(device) {
+            return Ok(None);
         }
+        let mut context = Context::default();
+        // SAFETY: the pointer is valid for the call, and what was retained is
+        // released.
+        unsafe {
+            retain(&mut context, device).ok()?;
+            if release(device) != Code::SUCCESS {
+                release(device);
+            }
+        }
+        Ok(Some(context))
     }
 
     /// Is this stream capturing, or could an operation on it disturb a capture?
-    pub fn captures(&self, stream: Stream) -> bool {
+    pub fn captures(&self, stream: Stream) -> Result<bool, Code> {
         let mut status = 0;
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe { (self.stream_is_capturing)(stream, &mut status) };
-        code != Code::SUCCESS || status != 0
+        match unsafe { (self.stream_is_capturing)(stream, &mut status) } {
+            Code::SUCCESS => Ok(status != 0),
+            // The legacy stream, while a stream that blocks on it captures.
+            Code::STREAM_CAPTURE_IMPLICIT => Ok(true),
+            code => Err(code),
+        }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use memcuda_core::config::{Config, Policy};
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Context, Stream};
-use memcuda_core::pool::{Pool, StreamKey};
+use memcuda_core::driver::{Address, Code, Context, Stream};
+use memcuda_core::pool::{Owner, Pool, StreamKey};
 
 use crate::calls::Calls;
 use crate::captures::Captures;
@@ -61,6 +61,11 @@ pub fn running() -> Option<&'static Engine> {
     unsafe { ENGINE.load(Ordering::Acquire).as_ref() }
 }
 
+/// Is this address one of a pool's, as far as there are any?
+pub fn is_pooled(address: Address) -> bool {
+    running().is_some_and(|engine| engine.owner(address).is_some())
+}
+
 /// Starts the engine, once; later calls do nothing. Call after `cuInit`.
 pub fn start() {
     let begun = STATE.compare_exchange(UNSTARTED, STARTING, Ordering::AcqRel, Ordering::Acquire);
@@ -68,6 +73,7 @@ pub fn start() {
         return;
     }
     let state = boundary::or_else(
+        "engine",
         || match Engine::new() {
             Some(engine) => {
                 ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
@@ -106,6 +112,7 @@ impl Engine {
             }
         };
         log::configure(&config);
+        boundary::planted_panic("start");
         if !unwind::prepare() {
             crate::log!(
                 Error,
@@ -113,8 +120,6 @@ impl Engine {
             );
             return None;
         }
-        boundary::quiet_panics();
-        boundary::planted_panic("start");
         let handle = resolve::driver();
         let lookup = |name: &std::ffi::CStr| resolve::symbol(handle, name);
         // SAFETY: the handle is the driver's and is never closed.
@@ -160,30 +165,31 @@ impl Engine {
     }
 
     /// The current context and its device.
-    pub fn current(&self) -> Option<(Context, &Device)> {
+    pub fn current(&self) -> Result<(Context, &Device), Code> {
         let context = self.calls.current()?;
-        Some((context, self.device_of(context)?))
+        Ok((context, self.device_of(context)?))
     }
 
-    /// The context of a stream and its device.
-    pub fn of_stream(&self, stream: Stream) -> Option<(Context, &Device)> {
-        if stream.0 <= Stream::PER_THREAD.0 {
-            return self.current();
-        }
-        let context = places::context_of(stream, || self.calls.context_of(stream))?;
-        Some((context, self.device_of(context)?))
+    /// The context of a stream and its device; else the driver's code.
+    pub fn of_stream(&self, stream: Stream) -> Result<(Context, &Device), Code> {
+        let context = match stream.0 <= Stream::PER_THREAD.0 {
+            true => self.calls.current()?,
+            false => places::context_of(stream, || self.calls.context_of(stream))?,
+        };
+        Ok((context, self.device_of(context)?))
     }
 
     /// The device of a context.
-    pub fn device_of(&self, context: Context) -> Option<&Device> {
+    pub fn device_of(&self, context: Context) -> Result<&Device, Code> {
         let ask = || {
-            let asked = self.calls.within(context, || self.calls.current_device());
-            let handle = asked.ok()??;
-            self.devices
-                .iter()
-                .position(|device| device.handle == handle)
+            let handle = self
+                .calls
+                .within(context, || self.calls.current_device())??;
+            let mut devices = self.devices.iter();
+            let place = devices.position(|device| device.handle == handle);
+            place.ok_or(Code::INVALID_DEVICE)
         };
-        self.devices.get(places::device_of(context, ask)?)
+        Ok(&self.devices[places::device_of(context, ask)?])
     }
 
     /// The device of a driver's handle (`CUdevice`).
@@ -205,11 +211,12 @@ impl Engine {
     }
 
     /// The plain driver gave memory out; counted under `MEMCUDA_POLICY=track`.
-    pub fn plain_allocated(&self, address: Address, bytes: u64) {
+    pub fn plain_allocated(&self, address: Address, bytes: u64, owner: Owner) {
         if self.config.policy == Policy::Track
-            && let Some((_, device)) = self.current()
+            && let Ok((context, device)) = self.current()
         {
-            let totals = self.track.allocated(device.ordinal, address, bytes);
+            let owner = (owner == Owner::Context).then_some(context);
+            let totals = self.track.allocated(device.ordinal, owner, address, bytes);
             self.page.publish(device.ordinal, &totals, 0);
         }
     }
@@ -217,7 +224,7 @@ impl Engine {
     /// The plain driver took memory back.
     pub fn plain_freed(&self, address: Address) {
         if self.config.policy != Policy::Track {
-            if let Some((_, device)) = self.current() {
+            if let Ok((_, device)) = self.current() {
                 device.count_foreign_free();
             }
         } else if let Some((device, totals)) = self.track.freed(address) {
@@ -231,6 +238,13 @@ impl Engine {
         match pool.context() {
             Some(context) => self.calls.within(context, work).ok(),
             None => Some(work()),
+        }
+    }
+
+    /// A context is gone, and the plain driver's memory of it.
+    pub fn plain_context_ended(&self, context: Context) {
+        for (device, totals) in self.track.context_ended(context) {
+            self.page.publish(device, &totals, 0);
         }
     }
 }

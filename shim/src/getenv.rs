@@ -24,7 +24,7 @@ unsafe extern "C" fn answer(name: *const c_char, caller: usize) -> *const c_char
     if !name.to_bytes().starts_with(MERGED) {
         return value;
     }
-    boundary::or_else(|| torch::merged_env(caller, name, value), || None).unwrap_or(value)
+    boundary::or_else("getenv", || torch::merged_env(caller, name, value), || None).unwrap_or(value)
 }
 
 /// The next getenv of the process: libc's, or another interposer's.

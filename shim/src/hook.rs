@@ -93,9 +93,21 @@ macro_rules! hooks {
                 if real.is_null() {
                     return $crate::hook::ABSENT;
                 }
-                // SAFETY: the driver's function of this name has this signature.
-                let $real = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Real>(real) };
+                /// The driver's function; what it answers is remembered, so that a
+                /// panic behind it does not make the program's call twice.
+                unsafe extern "C" fn answered($($arg: $type),*) -> memcuda_core::driver::Code {
+                    // SAFETY: the driver's function of this name has this
+                    // signature, and was there when the hook was entered.
+                    let code = unsafe {
+                        std::mem::transmute::<*mut std::ffi::c_void, Real>($symbol::HOOK.real())(
+                            $($arg),*
+                        )
+                    };
+                    $crate::boundary::answered(code)
+                }
+                let $real: Real = answered;
                 $crate::boundary::enter(
+                    stringify!($symbol),
                     |$engine| $body,
                     || $crate::first_block!(
                         $($panicked)?

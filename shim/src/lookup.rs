@@ -14,7 +14,7 @@ use memcuda_core::driver::Code;
 use crate::asm::Next;
 use crate::hook::ABSENT;
 use crate::routes::Door;
-use crate::{hooks, resolve, substitute, tags};
+use crate::{boundary, hooks, resolve, substitute, tags};
 
 crate::tail_jump! {
     /// `dlsym(handle, name)`, without a symbol version: it serves references to
@@ -32,6 +32,15 @@ unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: us
     let Some(own) = exported(name) else {
         return Next::jump(NEXT.get());
     };
+    boundary::or_else(
+        "dlsym",
+        || find(handle, name, own, caller),
+        || Next::jump(NEXT.get()),
+    )
+}
+
+/// What `dlsym` answers for a name that this library exports.
+fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Next {
     // What is hooked is not asked of another library that stands in for dlsym:
     // of two, the first one answers.
     let mut found = resolve::look_up(handle, name);
@@ -128,7 +137,17 @@ unsafe extern "C" fn get(
     let code =
         unsafe { std::mem::transmute::<*mut c_void, Real>(real)(name, function, version, flags) };
     // SAFETY: as far as the real call went through, its arguments were valid.
-    unsafe { swap(code, name, function, version, flags, caller) }
+    unsafe {
+        swap(
+            "cuGetProcAddress",
+            code,
+            name,
+            function,
+            version,
+            flags,
+            caller,
+        )
+    }
 }
 
 type GetV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
@@ -150,7 +169,17 @@ unsafe extern "C" fn get_v2(
         std::mem::transmute::<*mut c_void, GetV2>(real)(name, function, version, flags, status)
     };
     // SAFETY: as far as the real call went through, its arguments were valid.
-    unsafe { swap(code, name, function, version, flags, caller) }
+    unsafe {
+        swap(
+            "cuGetProcAddress_v2",
+            code,
+            name,
+            function,
+            version,
+            flags,
+            caller,
+        )
+    }
 }
 
 unsafe extern "C" fn get_v2_ptsz(
@@ -175,11 +204,22 @@ unsafe extern "C" fn get_v2_ptsz(
         flags
     };
     // SAFETY: as far as the real call went through, its arguments were valid.
-    unsafe { swap(code, name, function, version, flags, caller) }
+    unsafe {
+        swap(
+            "cuGetProcAddress_v2_ptsz",
+            code,
+            name,
+            function,
+            version,
+            flags,
+            caller,
+        )
+    }
 }
 
 /// Replaces what a successful lookup wrote, where it is hooked.
 unsafe fn swap(
+    door: &str,
     code: Code,
     name: *const c_char,
     function: *mut *mut c_void,
@@ -192,7 +232,12 @@ unsafe fn swap(
     }
     // SAFETY: the driver has just read the name and written the function.
     let (name, found) = unsafe { (CStr::from_ptr(name), *function) };
-    if let Some(entry) = substitute::entry_for_request(found, name, version, flags, caller) {
+    let entry = boundary::or_else(
+        door,
+        || substitute::entry_for_request(found, name, version, flags, caller),
+        || None,
+    );
+    if let Some(entry) = entry {
         // SAFETY: see above.
         unsafe { *function = entry };
     }
@@ -231,7 +276,12 @@ macro_rules! runtime_entry_point {
                 if result == 0 && !function.is_null() {
                     // SAFETY: the call succeeded, so it wrote the function.
                     let found = unsafe { *function };
-                    if let Some(entry) = substitute::entry_for(found, Door::EntryPoint, caller) {
+                    let entry = boundary::or_else(
+                        stringify!($symbol),
+                        || substitute::entry_for(found, Door::EntryPoint, caller),
+                        || None,
+                    );
+                    if let Some(entry) = entry {
                         // SAFETY: see above.
                         unsafe { *function = entry };
                     }

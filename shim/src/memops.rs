@@ -77,6 +77,13 @@ impl Memops {
         }
     }
 
+    /// A context is gone, and its flag with it.
+    pub fn forget(&self, context: Context) {
+        let mut marks = self.lock();
+        marks.retain(|mark| mark.context != context);
+        self.count.store(marks.len(), Ordering::Relaxed);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Mark>> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -22,28 +22,31 @@ pub fn forget() {
 
 /// The context of a stream other than the default ones, from `ask` where it is
 /// not this thread's last.
-pub fn context_of(stream: Stream, ask: impl FnOnce() -> Option<Context>) -> Option<Context> {
+pub fn context_of<E>(
+    stream: Stream,
+    ask: impl FnOnce() -> Result<Context, E>,
+) -> Result<Context, E> {
     let ends = ENDS.load(Ordering::Acquire);
     match STREAM.get() {
-        (then, known, context) if then == ends && known == stream => Some(context),
+        (then, known, context) if then == ends && known == stream => Ok(context),
         _ => {
             let context = ask()?;
             STREAM.set((ends, stream, context));
-            Some(context)
+            Ok(context)
         }
     }
 }
 
 /// The place of a context's device in the list of all, from `ask` where it is
 /// not this thread's last.
-pub fn device_of(context: Context, ask: impl FnOnce() -> Option<usize>) -> Option<usize> {
+pub fn device_of<E>(context: Context, ask: impl FnOnce() -> Result<usize, E>) -> Result<usize, E> {
     let ends = ENDS.load(Ordering::Acquire);
     match CONTEXT.get() {
-        (then, known, device) if then == ends && known == context => Some(device),
+        (then, known, device) if then == ends && known == context => Ok(device),
         _ => {
             let device = ask()?;
             CONTEXT.set((ends, context, device));
-            Some(device)
+            Ok(device)
         }
     }
 }
@@ -55,13 +58,16 @@ mod tests {
     #[test]
     fn what_is_known_is_not_asked_again_until_something_ends() {
         let (stream, context) = (Stream(0x100), Context(0x200));
-        assert_eq!(context_of(stream, || Some(context)), Some(context));
-        assert_eq!(device_of(context, || Some(3)), Some(3));
-        assert_eq!(context_of(stream, || None), Some(context));
-        assert_eq!(device_of(context, || None), Some(3));
-        assert_eq!(context_of(Stream(0x101), || None), None);
+        assert_eq!(context_of(stream, || Ok::<_, ()>(context)), Ok(context));
+        assert_eq!(device_of(context, || Ok::<_, ()>(3)), Ok(3));
+        assert_eq!(context_of(stream, || Err(())), Ok(context));
+        assert_eq!(device_of(context, || Err(())), Ok(3));
+        assert_eq!(context_of(Stream(0x101), || Err(7)), Err(7));
         forget();
-        assert_eq!(context_of(stream, || Some(Context(7))), Some(Context(7)));
-        assert_eq!(device_of(context, || None), None);
+        assert_eq!(
+            context_of(stream, || Ok::<_, ()>(Context(7))),
+            Ok(Context(7))
+        );
+        assert_eq!(device_of(context, || Err(5)), Err(5));
     }
 }

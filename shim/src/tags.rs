@@ -46,9 +46,14 @@ pub fn take() -> Tag {
     TAG.replace(Tag::NONE)
 }
 
-/// The first of these calls tells torch's part which libraries are there.
-fn tell_torch(caller: usize) {
-    boundary::or_else(|| torch::note_runtime_call(caller), || ());
+/// Leaves a note; the first of these calls tells torch's part which libraries
+/// are there.
+fn note(name: &str, caller: usize, leave: impl FnOnce()) {
+    let noted = || {
+        leave();
+        torch::note_runtime_call(caller);
+    };
+    boundary::or_else(name, noted, || ());
 }
 
 /// `cudaErrorInsufficientDriver`: what a runtime answers without a driver, and
@@ -108,14 +113,15 @@ crate::tail_jump! {
 
 unsafe extern "C" fn on_malloc(_pointer: usize, bytes: usize, caller: usize) -> Next {
     static SITES: Sites = Sites::new(c"cudaMalloc");
-    let before = take();
-    let is_capturing = before.is_capturing.filter(|_| before.cuda_malloc.is_none());
-    TAG.set(Tag {
-        cuda_malloc: Some((caller, bytes as u64)),
-        cuda_free: None,
-        is_capturing,
+    note("cudaMalloc", caller, || {
+        let before = take();
+        let is_capturing = before.is_capturing.filter(|_| before.cuda_malloc.is_none());
+        TAG.set(Tag {
+            cuda_malloc: Some((caller, bytes as u64)),
+            cuda_free: None,
+            is_capturing,
+        });
     });
-    tell_torch(caller);
     Next::jump(SITES.real(caller, cudaMalloc))
 }
 
@@ -126,9 +132,11 @@ crate::tail_jump! {
 
 unsafe extern "C" fn on_free(address: usize, _unused: usize, caller: usize) -> Next {
     static SITES: Sites = Sites::new(c"cudaFree");
-    TAG.set(Tag {
-        cuda_free: Some((caller, address as Address)),
-        ..Tag::NONE
+    note("cudaFree", caller, || {
+        TAG.set(Tag {
+            cuda_free: Some((caller, address as Address)),
+            ..Tag::NONE
+        });
     });
     Next::jump(SITES.real(caller, cudaFree))
 }
@@ -140,7 +148,7 @@ crate::tail_jump! {
 
 unsafe extern "C" fn on_device_count(_count: usize, _unused: usize, caller: usize) -> Next {
     static SITES: Sites = Sites::new(c"cudaGetDeviceCount");
-    tell_torch(caller);
+    note("cudaGetDeviceCount", caller, || ());
     Next::jump(SITES.real(caller, cudaGetDeviceCount))
 }
 
@@ -158,11 +166,12 @@ unsafe extern "C" fn on_is_capturing(stream: Stream, status: *mut u32, caller: u
     // SAFETY: the runtime's function of this name, called as the program did.
     let result = unsafe { std::mem::transmute::<*mut c_void, Real>(real)(stream, status) };
     let succeeded = result == 0 && !status.is_null();
-    TAG.set(Tag {
-        // SAFETY: the call succeeded, so it wrote the status.
-        is_capturing: succeeded.then(|| (caller, stream, unsafe { status.read() })),
-        ..Tag::NONE
+    note("cudaStreamIsCapturing", caller, || {
+        TAG.set(Tag {
+            // SAFETY: the call succeeded, so it wrote the status.
+            is_capturing: succeeded.then(|| (caller, stream, unsafe { status.read() })),
+            ..Tag::NONE
+        });
     });
-    tell_torch(caller);
     result
 }

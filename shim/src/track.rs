@@ -4,8 +4,11 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memcuda_core::driver::Address;
+use memcuda_core::driver::{Address, Context};
 use memcuda_core::pool::Stats;
+
+/// An allocation: its device, its bytes, and the context that it ends with.
+type Held = (u32, u64, Option<Context>);
 
 /// Live allocations and each device's sums.
 #[derive(Default)]
@@ -13,15 +16,21 @@ pub struct Track(Mutex<Books>);
 
 #[derive(Default)]
 struct Books {
-    blocks: HashMap<Address, (u32, u64)>,
+    blocks: HashMap<Address, Held>,
     totals: HashMap<u32, Stats>,
 }
 
 impl Track {
     /// An allocation succeeded; the device's sums with it.
-    pub fn allocated(&self, device: u32, address: Address, bytes: u64) -> Stats {
+    pub fn allocated(
+        &self,
+        device: u32,
+        owner: Option<Context>,
+        address: Address,
+        bytes: u64,
+    ) -> Stats {
         let mut books = self.lock();
-        books.blocks.insert(address, (device, bytes));
+        books.blocks.insert(address, (device, bytes, owner));
         let totals = books.totals.entry(device).or_default();
         totals.live_bytes += bytes;
         totals.requests += 1;
@@ -33,16 +42,33 @@ impl Track {
     /// address that was never seen.
     pub fn freed(&self, address: Address) -> Option<(u32, Stats)> {
         let mut books = self.lock();
-        let (device, bytes) = books.blocks.remove(&address)?;
-        let totals = books.totals.entry(device).or_default();
-        totals.live_bytes -= bytes;
-        totals.frees += 1;
-        held(totals);
-        Some((device, *totals))
+        let held = books.blocks.remove(&address)?;
+        Some((held.0, books.end(held)))
+    }
+
+    /// A context was destroyed: the devices that lost memory and their sums.
+    pub fn context_ended(&self, context: Context) -> HashMap<u32, Stats> {
+        let mut books = self.lock();
+        let gone = books.blocks.extract_if(|_, held| held.2 == Some(context));
+        let gone: Vec<_> = gone.map(|(_, held)| held).collect();
+        gone.into_iter()
+            .map(|held| (held.0, books.end(held)))
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Books {
+    /// One allocation less; the device's sums without it.
+    fn end(&mut self, (device, bytes, _): Held) -> Stats {
+        let totals = self.totals.entry(device).or_default();
+        totals.live_bytes -= bytes;
+        totals.frees += 1;
+        held(totals);
+        *totals
     }
 }
 
@@ -61,14 +87,17 @@ mod tests {
     #[test]
     fn sums_are_kept_per_device_and_unknown_frees_are_left_out() {
         let track = Track::default();
-        track.allocated(0, 0x1000, 100);
-        track.allocated(1, 0x2000, 7);
-        assert_eq!(track.allocated(0, 0x3000, 50).live_bytes, 150);
+        let context = Some(Context(5));
+        track.allocated(0, None, 0x1000, 100);
+        track.allocated(1, context, 0x2000, 7);
+        assert_eq!(track.allocated(0, context, 0x3000, 50).live_bytes, 150);
         let (device, totals) = track.freed(0x1000).unwrap();
         assert_eq!(
             (device, totals.live_bytes, totals.peak_live_bytes),
             (0, 50, 150)
         );
         assert_eq!(track.freed(0x1000), None);
+        let ended = track.context_ended(Context(5));
+        assert_eq!((ended[&0].live_bytes, ended[&1].live_bytes), (0, 0));
     }
 }

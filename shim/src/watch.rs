@@ -96,7 +96,7 @@ fn run() {
     let Some(engine) = engine::running() else {
         return;
     };
-    boundary::or_else(|| watch(engine), || ());
+    boundary::or_else("watch", || watch(engine), || ());
 }
 
 fn watch(engine: &Engine) {

@@ -76,7 +76,7 @@ pub enum Capture {
 ///    is unsafe in a capture under a relaxed capture mode of the thread. The
 ///    exceptions, which the pool makes only while no capture is under way,
 ///    are [`Driver::record_context`] and [`Driver::synchronize_context`].
-/// 6. `reserve`, `free_reservation`, `create`, `map`, `set_access`, `unmap`,
+/// 6. `reserve`, `free_reservation`, `create`, `map`, `set_access`, `take_access`, `unmap`,
 ///    `release` and the two synchronising calls may call back into the hooks
 ///    (other interposers do): the pool holds no state lock across them. Event
 ///    calls, `capture` and `fill` do not call back.
@@ -101,6 +101,9 @@ pub trait Driver: Send + Sync {
     fn map(&self, at: Address, bytes: u64, handle: Handle) -> Result<()>;
     /// Lets a device read and write a mapped range (`cuMemSetAccess`).
     fn set_access(&self, at: Address, bytes: u64, device: u32) -> Result<()>;
+    /// Takes a device's access to a mapped range away (`cuMemSetAccess`). Does
+    /// not wait: the caller proves that the device does not use the range.
+    fn take_access(&self, at: Address, bytes: u64, device: u32) -> Result<()>;
     /// Unmaps whole mappings (`cuMemUnmap`).
     fn unmap(&self, at: Address, bytes: u64) -> Result<()>;
 

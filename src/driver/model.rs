@@ -266,6 +266,10 @@ impl Driver for Model {
         Ok(())
     }
 
+    fn take_access(&self, at: Address, bytes: u64, _device: u32) -> Result<()> {
+        self.books().tiles(at, bytes).map(|_| ())
+    }
+
     fn unmap(&self, at: Address, bytes: u64) -> Result<()> {
         let ns = {
             let books = self.books();

@@ -136,6 +136,16 @@ impl Real {
         }
     }
 
+    fn change_access(&self, at: Address, bytes: u64, device: u32, flags: u32) -> Result<()> {
+        let access = MemAccessDesc {
+            location: location(device),
+            flags,
+        };
+        // SAFETY: one descriptor is passed and counted; a wrong range is an
+        // error of the call.
+        unsafe { (self.calls().set_access)(at, bytes as usize, &access, 1) }.ok()
+    }
+
     fn create_with(&self, device: u32, bytes: u64, bits: u8) -> Result<Handle> {
         let properties = properties_of(device, bits);
         let mut handle = Handle::default();
@@ -265,12 +275,11 @@ impl Driver for Real {
     }
 
     fn set_access(&self, at: Address, bytes: u64, device: u32) -> Result<()> {
-        let access = MemAccessDesc {
-            location: location(device),
-            flags: sys::ACCESS_READ_WRITE,
-        };
-        // SAFETY: see above; one descriptor is passed and counted.
-        unsafe { (self.calls().set_access)(at, bytes as usize, &access, 1) }.ok()
+        self.change_access(at, bytes, device, sys::ACCESS_READ_WRITE)
+    }
+
+    fn take_access(&self, at: Address, bytes: u64, device: u32) -> Result<()> {
+        self.change_access(at, bytes, device, sys::ACCESS_NONE)
     }
 
     fn unmap(&self, at: Address, bytes: u64) -> Result<()> {

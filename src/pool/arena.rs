@@ -40,15 +40,6 @@ impl Bounds {
         })
     }
 
-    /// The reservations, for giving them back.
-    pub fn all(&self) -> Vec<(Address, u64)> {
-        let count = self.count.load(Ordering::Acquire);
-        let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        (0..count)
-            .map(|i| (read(&self.base[i]), read(&self.bytes[i])))
-            .collect()
-    }
-
     fn add(&self, base: Address, bytes: u64) -> bool {
         let at = self.count.load(Ordering::Relaxed);
         if at == MOST {

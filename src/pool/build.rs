@@ -48,7 +48,7 @@ impl<D: Driver> Pool<D> {
         let known: Vec<(ChunkId, u64, Handle)> = chunks_of(&state, plan);
         let total = known.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.growth();
         let range = state.arena.take(total);
-        let peers = state.peers.clone();
+        let peers = state.peers.devices();
         drop(state);
 
         let began = Instant::now();

@@ -1,7 +1,8 @@
 //! Stream captures under way in this process. A context-wide event or
 //! synchronisation ends the capture of any thread, so the two exclude each
 //! other here: beginning a capture holds the lock, and so does recording a
-//! context-wide event. Never waits for the device while it holds the lock.
+//! context-wide event. Only a driver without such events (before 12.5) is waited
+//! for under the lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

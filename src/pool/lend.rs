@@ -169,7 +169,8 @@ impl State {
             .tag(driver, stream, alias)
             .unwrap_or_else(|code| {
                 // Without an event nothing tells when the use ends.
-                self.frozen.get_or_insert(code);
+                let context = self.streams.context(stream);
+                self.streams.health.notice(context, Err(code));
                 Use {
                     stream,
                     alias,

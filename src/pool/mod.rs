@@ -16,8 +16,10 @@ mod build;
 mod captures;
 mod chunk;
 mod chunks;
+mod contexts;
 mod debug;
 mod hash;
+mod health;
 mod lend;
 mod peers;
 mod plan;
@@ -34,6 +36,7 @@ mod wait;
 mod warm;
 
 pub use captures::{Beginning, CAPTURES, Captures};
+pub use peers::Grantee;
 pub use request::{BlockInfo, Effort, NotOurs, Order, Owner, Refusal, Release, Request, StreamKey};
 pub use stats::Stats;
 
@@ -173,7 +176,7 @@ impl<D: Driver> Pool<D> {
     pub fn stream_ends(&self, context: Context, stream: Stream) {
         let mut state = self.lock();
         let settled = state.streams.settle(&self.driver, context, stream);
-        self.notice(&mut state, settled);
+        state.streams.health.notice(context, settled);
         state.streams.forget(context, stream);
     }
 
@@ -181,25 +184,18 @@ impl<D: Driver> Pool<D> {
     pub fn capture_begins(&self, context: Context, stream: Stream) {
         let mut state = self.lock();
         let settled = state.streams.settle(&self.driver, context, stream);
-        self.notice(&mut state, settled);
+        state.streams.health.notice(context, settled);
     }
 
-    /// A sticky error of the device's context was seen: allocations return it
-    /// from now on.
-    pub fn freeze(&self, code: Code) {
-        self.lock().frozen.get_or_insert(code);
-    }
-
-    /// A context was destroyed: nothing of it runs any more.
-    pub fn context_ends(&self, context: Context) {
-        let mut state = self.lock();
-        state.streams.forget_context(context);
-        state.context.take_if(|known| *known == context);
+    /// An error that stays with its context was seen: allocations there return
+    /// it from now on.
+    pub fn freeze(&self, context: Context, code: Code) {
+        self.lock().streams.health.notice(context, Err(code));
     }
 
     /// A context of the device that lives, if the pool knows one.
     pub fn context(&self) -> Option<Context> {
-        self.lock().context
+        self.lock().streams.health.contexts().first().copied()
     }
 
     /// Physical bytes held.
@@ -230,15 +226,6 @@ impl<D: Driver> Pool<D> {
         self.physical.store(stats.physical_bytes, Ordering::Relaxed);
         if let Some(publish) = &self.settings.publish {
             publish(stats);
-        }
-    }
-
-    /// Remembers an error that stays with its context.
-    fn notice(&self, state: &mut State, result: Result<()>) {
-        if let Err(code) = result
-            && code.is_sticky()
-        {
-            state.frozen.get_or_insert(code);
         }
     }
 }

@@ -1,37 +1,129 @@
 //! Other devices that may reach the pool's memory. The driver applies
 //! `cuCtxEnablePeerAccess` to cudaMalloc's memory by itself but not to mappings,
-//! so each existing and future one is given the access here. Never takes an
-//! access away: a program that disabled it has no use for the difference.
+//! so each existing and future one is given the access here, and loses it when
+//! the last who wanted it does not any more.
 
 use super::Pool;
-use crate::driver::{Driver, Result};
-use std::sync::PoisonError;
+use super::state::State;
+use crate::driver::{Address, Context, Driver, Result};
+use std::sync::{MutexGuard, PoisonError};
+
+/// On whose account another device has access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grantee {
+    /// A context of that device was given access to one of this device's.
+    Contexts {
+        /// Who may reach the memory.
+        reader: Context,
+        /// Whose memory it is.
+        owner: Context,
+    },
+    /// The device's memory pool was opened to that device.
+    MemoryPool,
+}
+
+/// Who has access, by ordinal of the device.
+#[derive(Default)]
+pub struct Peers(Vec<(u32, Grantee)>);
+
+impl Peers {
+    /// The ordinals of the devices.
+    pub fn devices(&self) -> Vec<u32> {
+        let mut devices: Vec<_> = self.0.iter().map(|(device, _)| *device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    fn has(&self, device: u32) -> bool {
+        self.0.iter().any(|(known, _)| *known == device)
+    }
+
+    /// Removes entries; the devices that are left without one.
+    fn remove(&mut self, which: impl Fn(&(u32, Grantee)) -> bool) -> Vec<u32> {
+        let before = self.devices();
+        self.0.retain(|entry| !which(entry));
+        before.into_iter().filter(|&d| !self.has(d)).collect()
+    }
+}
 
 impl<D: Driver> Pool<D> {
     /// Lets another device read and write everything that the pool has and
-    /// will have. Fails with the driver's code; memory to come is granted all
-    /// the same.
-    pub fn grant(&self, device: u32) -> Result<()> {
-        // No stitch is made meanwhile that would miss it.
-        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.lock();
-        if device == self.device || state.peers.contains(&device) {
+    /// will have. Fails with the driver's code, and then nothing has changed.
+    pub fn grant(&self, device: u32, to: Grantee) -> Result<()> {
+        let builder = self.no_builder();
+        let state = self.lock();
+        if device == self.device || state.peers.0.contains(&(device, to)) {
             return Ok(());
         }
-        state.peers.push(device);
-        let mapped: Vec<_> = state
-            .stitches
-            .iter()
-            .flatten()
-            .flat_map(|stitch| {
-                let pieces = stitch.pieces.iter();
-                pieces.map(|piece| (stitch.at + piece.offset, piece.bytes))
-            })
-            .collect();
+        let first = !state.peers.has(device);
+        let mapped = if first { mapped(&state) } else { Vec::new() };
         drop(state);
-        for (at, bytes) in mapped {
-            self.driver.set_access(at, bytes, device)?;
+        for (index, &(at, bytes)) in mapped.iter().enumerate() {
+            if let Err(code) = self.driver.set_access(at, bytes, device) {
+                self.close(&mapped[..index], device);
+                return Err(code);
+            }
         }
+        self.lock().peers.0.push((device, to));
+        drop(builder);
         Ok(())
     }
+
+    /// Ends a grant. The device loses its access with the last one, once what
+    /// the reader's context runs is over; during a capture, which forbids that
+    /// wait, it keeps what it can reach already.
+    pub fn revoke(&self, device: u32, from: Grantee) {
+        let builder = self.no_builder();
+        let mut state = self.lock();
+        let left = state.peers.remove(|entry| *entry == (device, from));
+        let mapped = mapped(&state);
+        drop(state);
+        // A memory pool names no context that could be waited for.
+        if let (Grantee::Contexts { reader, .. }, false) = (from, left.is_empty())
+            && self.synchronize(reader) == Ok(true)
+        {
+            self.close(&mapped, device);
+        }
+        drop(builder);
+    }
+
+    /// A context is gone, and with it every grant from it and to it.
+    pub(super) fn revoke_all_of(&self, context: Context) {
+        let builder = self.no_builder();
+        let mut state = self.lock();
+        let left = state.peers.remove(|(_, grantee)| match grantee {
+            Grantee::Contexts { reader, owner } => *reader == context || *owner == context,
+            Grantee::MemoryPool => false,
+        });
+        let mapped = mapped(&state);
+        drop(state);
+        for device in left {
+            self.close(&mapped, device);
+        }
+        drop(builder);
+    }
+
+    /// A failure leaves the device more access than it needs, which harms nobody.
+    fn close(&self, mapped: &[(Address, u64)], device: u32) {
+        for &(at, bytes) in mapped {
+            let _ = self.driver.take_access(at, bytes, device);
+        }
+    }
+
+    /// No stitch is made meanwhile that would miss a change.
+    fn no_builder(&self) -> MutexGuard<'_, ()> {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Every mapping.
+fn mapped(state: &State) -> Vec<(Address, u64)> {
+    let stitches = state.stitches.iter().flatten();
+    stitches
+        .flat_map(|stitch| {
+            let pieces = stitch.pieces.iter();
+            pieces.map(|piece| (stitch.at + piece.offset, piece.bytes))
+        })
+        .collect()
 }

@@ -162,7 +162,10 @@ impl State {
         // that begin at a handle's granularity need change to fit exactly.
         let exact = align >= STEP;
         let share = missing / if exact { HANDLES_EXACT } else { HANDLES };
-        let size = (held / handles).max(share).next_power_of_two().clamp(STEP, LARGEST);
+        let size = (held / handles)
+            .max(share)
+            .next_power_of_two()
+            .clamp(STEP, LARGEST);
         let mut sizes = vec![size; (missing / size) as usize];
         let mut rest = missing % size;
         let mut next = size / 2;

@@ -16,16 +16,15 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 impl<D: Driver> Pool<D> {
-    /// What the slabs and the warm windows can serve: no driver call but, for
-    /// another address on the same stream, an event record and wait.
+    /// What the slabs and the warm windows can serve: no driver call but the
+    /// question whether the context is broken and, for another address on the
+    /// same stream, an event record and wait.
     pub(super) fn alloc_quickly(
         &self,
         state: &mut State,
         request: &Request,
     ) -> Result<Option<Address>> {
-        if let Some(code) = state.frozen {
-            return Err(code);
-        }
+        state.streams.health.check(&self.driver, request.context)?;
         if self.settings.policy == Policy::Direct {
             return Ok(None);
         }
@@ -105,9 +104,8 @@ impl<D: Driver> Pool<D> {
         loop {
             let mut state = self.lock();
             state.stats.searches += 1;
-            state.context = Some(request.context);
-            let polled = self.make_ready(&mut state);
-            self.notice(&mut state, polled);
+            // What cannot be asked now is not ready.
+            let _ = self.make_ready(&mut state);
             // Somebody may have freed the very thing meanwhile.
             let (mut state, served) = match self.alloc_quickly(&mut state, request)? {
                 Some(at) => {

@@ -6,12 +6,13 @@ use super::block::{Block, Holder, Window};
 use super::chunk::{Chunk, ChunkId, StitchId};
 use super::chunks::Chunks;
 use super::hash::FastMap;
+use super::peers::Peers;
 use super::request::{BlockInfo, Order};
 use super::slab::Slabs;
 use super::stats::Stats;
 use super::stitch::Stitch;
 use super::streams::{StreamId, Streams, Use};
-use crate::driver::{Address, Code, Context};
+use crate::driver::{Address, Context};
 use std::collections::BTreeMap;
 
 /// Everything behind the state lock.
@@ -36,14 +37,10 @@ pub struct State {
     pub streams: Streams,
     /// Address space.
     pub arena: Arena,
-    /// Ordinals of the other devices that may reach everything mapped.
-    pub peers: Vec<u32>,
-    /// The error that every allocation gets from now on.
-    pub frozen: Option<Code>,
+    /// The other devices that may reach everything mapped.
+    pub peers: Peers,
     /// Counters.
     pub stats: Stats,
-    /// The context in which the pool was last searched or grew, while it lives.
-    pub context: Option<Context>,
     /// See [`Pool::least_idle`](super::Pool::least_idle).
     pub least_idle: u64,
     /// Number of the last allocation.
@@ -179,5 +176,18 @@ impl State {
             self.contexts.push(context);
             self.contexts.len() - 1
         }) as u16
+    }
+
+    /// The short number of a context that was seen.
+    pub fn known_context(&self, context: Context) -> Option<u16> {
+        let known = self.contexts.iter().position(|known| *known == context);
+        known.map(|index| index as u16)
+    }
+
+    /// The number of one context is another's from now on.
+    pub fn rename_context(&mut self, context: Context, name: Context) {
+        if let Some(index) = self.known_context(context) {
+            self.contexts[usize::from(index)] = name;
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 use super::captures::CAPTURES;
 use super::hash::FastMap;
+use super::health::Health;
 use super::request::{Order, StreamKey};
 use crate::driver::{Capture, Code, Context, Driver, Event, Result, Stream};
 use std::collections::VecDeque;
@@ -77,6 +78,8 @@ pub struct Streams {
     ids: FastMap<StreamKey, StreamId>,
     latest: Option<(StreamKey, StreamId)>,
     spare: Vec<(Context, Event)>,
+    /// Which contexts are broken: uses there never end.
+    pub health: Health,
 }
 
 impl Streams {
@@ -187,33 +190,46 @@ impl Streams {
     }
 
     /// Learns which recorded places were passed, and records one where a
-    /// stream has uses that no event covers.
+    /// stream has uses that no event covers. A broken context stops nobody else.
     pub fn poll<D: Driver>(&mut self, driver: &D) -> Result<()> {
         for id in 0..self.table.len() {
-            if self.table[id].is_uncovered() {
-                self.mark(driver, id as StreamId)?;
-            }
-            while let Some(mark) = self.table[id].marks.front() {
-                if !driver.is_complete(mark.event)? {
-                    break;
-                }
-                self.retire(id);
-            }
+            self.unless_broken(id as StreamId, |streams| streams.poll_one(driver, id))?;
         }
         Ok(())
+    }
+
+    fn poll_one<D: Driver>(&mut self, driver: &D, id: usize) -> Result<()> {
+        if self.table[id].is_uncovered() {
+            self.mark(driver, id as StreamId)?;
+        }
+        while let Some(mark) = self.table[id].marks.front() {
+            if !driver.is_complete(mark.event)? {
+                break;
+            }
+            self.retire(id);
+        }
+        Ok(())
+    }
+
+    /// The context of a stream.
+    pub fn context(&self, id: StreamId) -> Context {
+        self.table[id as usize].key.context
     }
 
     /// Events that together cover every outstanding use, for a wait on the
     /// host; [`Streams::passed`] takes each back after it.
     pub fn outstanding<D: Driver>(&mut self, driver: &D) -> Result<Vec<(StreamId, u64, Event)>> {
         let mut events = Vec::new();
-        for id in 0..self.table.len() as StreamId {
-            if self.table[id as usize].is_uncovered() {
-                self.mark(driver, id)?;
-            }
-            if let Some(mark) = self.table[id as usize].marks.back() {
-                events.push((id, mark.seq, mark.event));
-            }
+        for id in 0..self.table.len() {
+            self.unless_broken(id as StreamId, |streams| {
+                if streams.table[id].is_uncovered() {
+                    streams.mark(driver, id as StreamId)?;
+                }
+                if let Some(mark) = streams.table[id].marks.back() {
+                    events.push((id as StreamId, mark.seq, mark.event));
+                }
+                Ok(())
+            })?;
         }
         Ok(events)
     }
@@ -222,7 +238,9 @@ impl Streams {
     /// context-wide event or a capture was under way.
     pub fn uncovered_contexts(&self) -> Vec<Context> {
         let uncovered = self.table.iter().filter(|stream| stream.is_uncovered());
-        let mut contexts: Vec<_> = uncovered.map(|stream| stream.key.context).collect();
+        let contexts = uncovered.map(|stream| stream.key.context);
+        let whole = |context: &Context| self.health.error(*context).is_none();
+        let mut contexts: Vec<_> = contexts.filter(whole).collect();
         contexts.sort_unstable();
         contexts.dedup();
         contexts
@@ -283,6 +301,7 @@ impl Streams {
     pub fn forget_context(&mut self, context: Context) {
         self.ids.retain(|key, _| key.context != context);
         self.spare.retain(|(owner, _)| *owner != context);
+        self.health.forget(context);
         self.latest = None;
         for stream in &mut self.table {
             if stream.key.context == context {

@@ -162,14 +162,19 @@ fn graph_memory_waits_for_its_whole_context() {
 }
 
 #[test]
-fn a_frozen_pool_returns_the_sticky_error_and_still_frees() {
+fn a_broken_context_gets_its_error_and_still_frees_and_stops_no_other() {
     let pool = pool(Settings::default());
     let at = pool.alloc(&on(10, MIB)).unwrap();
-    pool.freeze(Code::ILLEGAL_ADDRESS);
+    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
     assert_eq!(
         pool.alloc(&on(10, MIB)),
         Err(Refusal::Driver(Code::ILLEGAL_ADDRESS))
     );
+    let other = Request {
+        context: Context(2),
+        ..request(MIB, Order::Unknown)
+    };
+    assert!(pool.alloc(&other).is_ok());
     assert!(pool.free(at, Release::Complete).is_ok());
 }
 
@@ -209,18 +214,66 @@ fn trimming_returns_every_idle_byte_and_keeps_what_is_lent() {
 }
 
 #[test]
-fn a_reset_leaves_no_handle_and_no_mapping() {
+fn a_context_ends_with_its_memory_and_no_other() {
     let pool = pool(Settings::default());
-    for bytes in [100, 5 * MIB, 70 * MIB] {
-        pool.alloc(&on(10, bytes)).unwrap();
+    let other = Context(2);
+    let of = |context, owner, bytes| Request {
+        context,
+        owner,
+        ..request(bytes, Order::Unknown)
+    };
+    for bytes in [1000, 40 * MIB] {
+        let lend = |context, owner| pool.alloc(&of(context, owner, bytes)).unwrap();
+        let gone = lend(CONTEXT, Owner::Context);
+        let pooled = lend(CONTEXT, Owner::MemoryPool);
+        let others = lend(other, Owner::Context);
+        pool.context_ends(CONTEXT);
+        assert_eq!(pool.find(gone), None);
+        assert_eq!(pool.find(pooled).unwrap().context, Context::default());
+        assert_eq!(pool.find(others).unwrap().context, other);
+        assert_eq!(pool.free(gone, Release::Complete), Err(NotOurs::Unknown));
+        pool.adopt(pooled, other);
+        assert_eq!(pool.find(pooled).unwrap().context, other);
+        assert!(pool.free(pooled, Release::Complete).is_ok());
+        pool.context_ends(other);
+        assert_eq!((pool.physical(), pool.stats().live_bytes), (0, 0));
+        assert_eq!(pool.driver().leftovers().1, 0, "handles");
     }
-    pool.reset();
-    let (_, handles, mappings) = pool.driver().leftovers();
-    assert_eq!((handles, mappings, pool.physical()), (0, 0, 0));
-    let at = pool.alloc(&on(10, 5 * MIB)).unwrap();
-    assert_eq!(pool.find(at).unwrap().id, 4, "unique in this process");
-    let stats = pool.stats();
-    assert_eq!((stats.requests, stats.live_bytes), (4, 5 * MIB));
+}
+
+#[test]
+fn a_context_that_broke_and_ended_is_whole_when_its_handle_returns() {
+    let pool = pool(Settings::default());
+    pool.alloc(&on(10, MIB)).unwrap();
+    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
+    assert!(pool.alloc(&on(10, MIB)).is_err());
+    pool.context_ends(CONTEXT);
+    assert_eq!(pool.physical(), 0);
+    assert!(pool.alloc(&on(10, MIB)).is_ok());
+}
+
+#[test]
+fn access_of_another_device_lasts_as_long_as_somebody_wants_it() {
+    let pool = pool(Settings::default());
+    let readers = [2, 3].map(|reader| Grantee::Contexts {
+        reader: Context(reader),
+        owner: CONTEXT,
+    });
+    pool.alloc(&on(10, 40 * MIB)).unwrap();
+    let calls = pool.driver().calls();
+    pool.driver().fail_at(calls, Code::UNKNOWN);
+    assert_eq!(pool.grant(1, readers[0]), Err(Code::UNKNOWN));
+    assert!(pool.lock().peers.devices().is_empty());
+    for who in readers {
+        assert_eq!(pool.grant(1, who), Ok(()));
+    }
+    assert_eq!(pool.grant(2, Grantee::MemoryPool), Ok(()));
+    pool.revoke(1, readers[0]);
+    assert_eq!(pool.lock().peers.devices(), [1, 2]);
+    pool.context_ends(Context(3));
+    assert_eq!(pool.lock().peers.devices(), [2]);
+    pool.context_ends(CONTEXT);
+    assert_eq!(pool.lock().peers.devices(), [2]);
 }
 
 #[test]

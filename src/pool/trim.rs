@@ -6,7 +6,6 @@
 use super::Pool;
 use super::chunk::{Chunk, ChunkId, Span};
 use super::state::State;
-use super::stats::Stats;
 use crate::driver::{Address, Driver};
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -50,7 +49,7 @@ impl<D: Driver> Pool<D> {
                     return released;
                 }
                 let state = self.lock();
-                may_come = state.frozen.is_none() && state.pending() > 0;
+                may_come = state.pending() > 0;
             }
             drop(builder);
             if !may_come || began.elapsed() >= patience {
@@ -82,9 +81,7 @@ impl<D: Driver> Pool<D> {
     /// The caller holds the growth lock.
     fn let_go(&self, keep: u64, most: u64) -> u64 {
         let mut state = self.lock();
-        let polled = self.make_ready(&mut state);
-        if polled.is_err() {
-            self.notice(&mut state, polled);
+        if self.make_ready(&mut state).is_err() {
             return 0;
         }
         state.reap_slabs(0);
@@ -120,38 +117,6 @@ impl<D: Driver> Pool<D> {
         state.end_empty_stitches(&stuck);
         self.publish(&mut state);
         released
-    }
-
-    /// Gives everything back, lent or not, and the address space: the device
-    /// was reset, and the program's pointers with it.
-    pub fn reset(&self) {
-        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.lock();
-        let old = std::mem::take(&mut *state);
-        // Numbers of allocations stay unique, and what was counted stays.
-        state.last_id = old.last_id;
-        state.stats = Stats {
-            live_bytes: 0,
-            granted_bytes: 0,
-            pending_bytes: 0,
-            idle_bytes: 0,
-            physical_bytes: 0,
-            chunks: 0,
-            ..old.stats
-        };
-        for (at, bytes) in self.bounds.all() {
-            state.arena.give(at, bytes);
-        }
-        self.publish(&mut state);
-        drop(state);
-        for stitch in old.stitches.iter().flatten() {
-            for piece in &stitch.pieces {
-                let _ = self.driver.unmap(stitch.at + piece.offset, piece.bytes);
-            }
-        }
-        for (_, chunk) in old.chunks.iter() {
-            let _ = self.driver.release(chunk.handle);
-        }
     }
 }
 

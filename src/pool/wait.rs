@@ -15,7 +15,7 @@ impl<D: Driver> Pool<D> {
         };
         let mut state = self.lock();
         state.stats.host_waits += 1;
-        self.notice(&mut state, waited);
+        state.streams.health.notice(context, waited);
         waited?;
         for (stream, place) in places {
             state.streams.passed(stream, place);
@@ -23,7 +23,20 @@ impl<D: Driver> Pool<D> {
         Ok(true)
     }
 
-    /// Waits on the host for every outstanding use.
+    /// Waits on the host for all contexts that use the pool, as cudaFree waits
+    /// for the device; the answer is that of `context`.
+    pub fn synchronize_device(&self, context: Context) -> Result<bool> {
+        let contexts = self.lock().streams.health.contexts();
+        let mut complete = true;
+        for other in contexts.into_iter().filter(|other| *other != context) {
+            // In a broken context nothing runs any more.
+            complete &= self.synchronize(other) != Ok(false);
+        }
+        Ok(self.synchronize(context)? && complete)
+    }
+
+    /// Waits on the host for every outstanding use, but for those in broken
+    /// contexts, which never end.
     pub(super) fn wait_for_pending(&self) -> Result<()> {
         let mut state = self.lock();
         state.stats.host_waits += 1;
@@ -32,14 +45,22 @@ impl<D: Driver> Pool<D> {
         for (stream, seq, event) in events {
             let waited = self.driver.synchronize_event(event);
             let mut state = self.lock();
-            self.notice(&mut state, waited);
-            waited?;
-            state.streams.passed(stream, seq);
+            match waited {
+                Ok(()) => state.streams.passed(stream, seq),
+                Err(code) if code.is_sticky() => {
+                    let context = state.streams.context(stream);
+                    state.streams.health.notice(context, waited);
+                }
+                Err(code) => return Err(code),
+            }
         }
         // What no event could cover, a wait for its context does.
         let uncovered = self.lock().streams.uncovered_contexts();
         for context in uncovered {
-            self.synchronize(context)?;
+            match self.synchronize(context) {
+                Err(code) if !code.is_sticky() => return Err(code),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -60,11 +81,14 @@ impl<D: Driver> Pool<D> {
             let _ = self.driver.destroy_event(event);
             waited
         });
-        // No such event (a driver older than 12.5), or none to be had now:
-        // wait the plain way. What stays with the context would come again.
-        Some(waited.or_else(|code| match code.is_sticky() {
-            true => Err(code),
-            false => self.driver.synchronize_context(context),
-        }))
+        match waited {
+            Err(code) if !code.is_sticky() => {
+                // No such event (a driver older than 12.5), or none to be had
+                // now: wait the plain way, which a capture may not see either.
+                CAPTURES.exclude(|| self.driver.synchronize_context(context))
+            }
+            // What stays with the context would come again.
+            waited => Some(waited),
+        }
     }
 }

@@ -5,7 +5,7 @@
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Effort, Order, Owner, Release, Request};
 
-use super::memory::{GRANULE, overrun, refusal};
+use super::memory::{self, GRANULE, overrun, refusal};
 use crate::boundary::planted_panic;
 use crate::calls::MemPool;
 use crate::device::Device;
@@ -66,7 +66,12 @@ crate::hooks! {
             unsafe { real(address, stream) }
         };
         free(engine, address, legacy(stream), plain)
-    }, panicked { Code::SUCCESS }
+    }, panicked {
+        memory::give_up(address, || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(address, stream) }
+        })
+    }
 
     /// `cuMemFreeAsync` whose default stream is the thread's own.
     cuMemFreeAsync_ptsz ["cuMemFreeAsync" since 11020 per_thread] (
@@ -77,7 +82,12 @@ crate::hooks! {
             unsafe { real(address, stream) }
         };
         free(engine, address, per_thread(stream), plain)
-    }, panicked { Code::SUCCESS }
+    }, panicked {
+        memory::give_up(address, || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(address, stream) }
+        })
+    }
 }
 
 /// A stream argument of the plain spelling: 0 is the legacy default stream.
@@ -106,7 +116,6 @@ fn allocate(
     from: Option<MemPool>,
     real: impl Fn() -> Code,
 ) -> Code {
-    planted_panic("cuMemAllocAsync");
     if out.is_null() || bytes == 0 {
         return real();
     }
@@ -114,16 +123,18 @@ fn allocate(
         let code = real();
         if code == Code::SUCCESS {
             // SAFETY: the real call has just written it.
-            engine.plain_allocated(unsafe { *out }, bytes as u64);
+            engine.plain_allocated(unsafe { *out }, bytes as u64, Owner::MemoryPool);
         }
         return code;
     }
-    let Some((context, device)) = served(engine, stream, from) else {
+    let (context, device) = match served(engine, stream, from) {
+        Ok(Some(served)) => served,
         // In a capture a second try would add a second node to the graph.
-        return match engine.captures.any() && engine.calls.captures(stream) {
-            true => real(),
-            false => with_room(engine, || taken_on(engine, stream, from), real),
-        };
+        Ok(None) if engine.captures.any() && engine.calls.captures(stream) != Ok(false) => {
+            return real();
+        }
+        Ok(None) => return with_room(engine, || taken_on(engine, stream, from), real),
+        Err(code) => return code,
     };
     let Some(pool) = device.pool(engine) else {
         return real();
@@ -151,24 +162,28 @@ fn allocate(
 
 /// The context and device that serve a request, if the pool may: the stream is
 /// not capturing, and the memory pool asked for is the device's default one.
-fn served(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Option<(Context, &Device)> {
+fn served(
+    engine: &Engine,
+    stream: Stream,
+    from: Option<MemPool>,
+) -> Result<Option<(Context, &Device)>, Code> {
     let calls = &engine.calls;
-    if engine.captures.any() && calls.captures(stream) {
-        return None;
+    if engine.captures.any() && calls.captures(stream)? {
+        return Ok(None);
     }
     let (context, device) = engine.of_stream(stream)?;
     let default = match from {
         Some(pool) => device.default_mem_pool(calls) == Some(pool),
         None => device.uses_default_mem_pool(calls),
     };
-    default.then_some((context, device))
+    Ok(default.then_some((context, device)))
 }
 
 /// Where the driver's own allocation lies: a pool of the program's may be on
 /// any device.
 fn taken_on(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Place<'_> {
     match engine.of_stream(stream) {
-        Some((_, device)) if from.is_none() => Place::Device(device),
+        Ok((_, device)) if from.is_none() => Place::Device(device),
         _ => Place::Somewhere,
     }
 }
@@ -181,14 +196,19 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
         }
         return code;
     };
-    if engine.captures.any() && engine.calls.captures(stream) {
-        // In a graph only memory of that graph can be freed: the driver says so.
-        return real();
+    if engine.captures.any() {
+        match engine.calls.captures(stream) {
+            // In a graph only memory of that graph can be freed: the driver says so.
+            Ok(true) => return real(),
+            Ok(false) => {}
+            Err(code) => return code,
+        }
     }
     let pool = device.made().expect("the owner of an address has a pool");
-    planted_panic("cuMemFreeAsync");
-    let Some((context, _)) = engine.of_stream(stream) else {
-        return real();
+    planted_panic("cuMemFreeAsync: found");
+    let context = match engine.of_stream(stream) {
+        Ok((context, _)) => context,
+        Err(code) => return code,
     };
     match pool.free(address, Release::Stream(engine.key(context, stream))) {
         Ok(freed) => {

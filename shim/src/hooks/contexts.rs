@@ -1,5 +1,5 @@
 //! Contexts that end: mappings of the pool outlive them (cuMemAlloc's memory
-//! does not), so the pool is told, after the driver has done its part. The
+//! does not), so the pools are told, after the driver has done its part. The
 //! thread that gives memory back makes no call meanwhile.
 
 use memcuda_core::driver::{Code, Context};
@@ -8,16 +8,33 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::{places, watch};
 
+/// A green context (`CUgreenCtx`).
+type GreenContext = u64;
+
 crate::hooks! {
     /// `cuCtxDestroy_v2`.
     cuCtxDestroy_v2 ["cuCtxDestroy" since 4000] (context: Context) |real, engine| {
         let _still = watch::hold();
         // SAFETY: the program's own call, passed on.
+        destroyed(engine, context, unsafe { real(context) })
+    }
+
+    /// `cuCtxDestroy`, before CUDA 4.
+    cuCtxDestroy ["cuCtxDestroy" since 2000] (context: Context) |real, engine| {
+        let _still = watch::hold();
+        // SAFETY: the program's own call, passed on.
+        destroyed(engine, context, unsafe { real(context) })
+    }
+
+    /// `cuCtxDetach`: the last use given up ends the context, which then is not
+    /// the calling thread's current one any more.
+    cuCtxDetach ["cuCtxDetach" since 2000] (context: Context) |real, engine| {
+        let _still = watch::hold();
+        // SAFETY: the program's own call, passed on.
         let code = unsafe { real(context) };
-        if code == Code::SUCCESS {
-            places::forget();
-            let pools = engine.devices.iter().filter_map(Device::made);
-            pools.for_each(|pool| pool.context_ends(context));
+        let current = || engine.calls.current();
+        if code == Code::SUCCESS && current().or_else(|_| current()) != Ok(context) {
+            ended(engine, context);
         }
         code
     }
@@ -26,48 +43,105 @@ crate::hooks! {
     cuDevicePrimaryCtxReset_v2 ["cuDevicePrimaryCtxReset" since 11000] (device: i32) |real, engine| {
         let _still = watch::hold();
         // SAFETY: the program's own call, passed on.
-        reset(engine, device, unsafe { real(device) })
+        reset(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxReset`, before CUDA 11.
     cuDevicePrimaryCtxReset ["cuDevicePrimaryCtxReset" since 7000] (device: i32) |real, engine| {
         let _still = watch::hold();
         // SAFETY: the program's own call, passed on.
-        reset(engine, device, unsafe { real(device) })
+        reset(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxRelease_v2`: the last release ends the context.
     cuDevicePrimaryCtxRelease_v2 ["cuDevicePrimaryCtxRelease" since 11000] (device: i32) |real, engine| {
         let _still = watch::hold();
         // SAFETY: the program's own call, passed on.
-        released(engine, device, unsafe { real(device) })
+        released(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxRelease`, before CUDA 11.
     cuDevicePrimaryCtxRelease ["cuDevicePrimaryCtxRelease" since 7000] (device: i32) |real, engine| {
         let _still = watch::hold();
         // SAFETY: the program's own call, passed on.
-        released(engine, device, unsafe { real(device) })
+        released(engine, device, || unsafe { real(device) })
+    }
+
+    /// `cuGreenCtxDestroy`: a view of the primary context ends, which it may
+    /// have been the last to use. Its streams answer nothing after it, so what
+    /// runs on them is waited for before.
+    cuGreenCtxDestroy ["cuGreenCtxDestroy" since 12040] (green: GreenContext) |real, engine| {
+        let _still = watch::hold();
+        // SAFETY: the program's own call, passed on.
+        let real = || unsafe { real(green) };
+        let view = match engine.calls.view_of(green) {
+            Ok(view) => view,
+            Err(code) => return code,
+        };
+        let device = match engine.device_of(view) {
+            Ok(device) => device.handle,
+            Err(code) => return code,
+        };
+        for pool in made(engine) {
+            let _ = pool.synchronize(view);
+        }
+        let destroy = || {
+            let code = real();
+            if code == Code::SUCCESS {
+                places::forget();
+                made(engine).for_each(|pool| pool.view_ends(view));
+            }
+            code
+        };
+        released(engine, device, destroy)
     }
 }
 
-fn reset(engine: &Engine, handle: i32, code: Code) -> Code {
-    places::forget();
-    let pool = engine.by_handle(handle).and_then(Device::made);
-    if let (Code::SUCCESS, Some(pool)) = (code, pool) {
-        pool.reset();
+fn made(engine: &Engine) -> impl Iterator<Item = &Pool> {
+    engine.devices.iter().filter_map(Device::made)
+}
+
+type Pool = memcuda_core::pool::Pool<memcuda_core::driver::real::Real>;
+
+fn destroyed(engine: &Engine, context: Context, code: Code) -> Code {
+    if code == Code::SUCCESS {
+        ended(engine, context);
     }
     code
 }
 
-fn released(engine: &Engine, handle: i32, code: Code) -> Code {
-    let (mut flags, mut active) = (0, 1);
-    let asked = engine.calls.primary_state.map(|state| {
-        // SAFETY: the pointers are valid for the call.
-        unsafe { state(handle, &mut flags, &mut active) }
-    });
-    match asked {
-        Some(Code::SUCCESS) if active == 0 => reset(engine, handle, code),
-        _ => code,
+fn ended(engine: &Engine, context: Context) {
+    places::forget();
+    // Each: another device may have reached its memory, or it another's.
+    made(engine).for_each(|pool| pool.context_ends(context));
+    engine
+        .devices
+        .iter()
+        .for_each(|device| device.memops.forget(context));
+    engine.plain_context_ended(context);
+}
+
+/// Runs a reset: the primary context ends, whoever uses it.
+fn reset(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
+    match engine.calls.primary(device) {
+        Ok(Some(primary)) => destroyed(engine, primary, real()),
+        // There is none: nothing ends.
+        Ok(None) => real(),
+        Err(code) => code,
+    }
+}
+
+/// Runs a release: the primary context ends with its last user.
+fn released(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
+    match engine.calls.primary(device) {
+        Ok(Some(primary)) => {
+            let code = real();
+            if code == Code::SUCCESS && !engine.calls.primary_is_active(device) {
+                ended(engine, primary);
+            }
+            code
+        }
+        Ok(None) => real(),
+        Err(code) => code,
     }
 }

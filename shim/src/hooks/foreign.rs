@@ -36,8 +36,8 @@ use crate::room::{Place, with_room};
 /// The device of the current context.
 pub fn current(engine: &Engine) -> Place<'_> {
     match engine.current() {
-        Some((_, device)) => Place::Device(device),
-        None => Place::Somewhere,
+        Ok((_, device)) => Place::Device(device),
+        Err(_) => Place::Somewhere,
     }
 }
 

@@ -6,14 +6,14 @@ use std::ffi::c_void;
 
 use memcuda_core::config::Free;
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code};
+use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Pool, Refusal, Release, Request};
 use memcuda_core::units::MIB;
 
 use super::foreign;
 use crate::boundary::{self, planted_panic};
 use crate::device::Device;
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::modules::Module;
 use crate::room::with_room;
@@ -57,14 +57,15 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
     if real.is_null() {
         return ABSENT;
     }
-    // SAFETY: the driver's function of this name has this signature; the call
-    // is the program's own.
-    let real = || unsafe { std::mem::transmute::<*mut c_void, RealAllocate>(real)(out, bytes) };
+    // SAFETY: the driver's function of this name has this signature.
+    let real = unsafe { std::mem::transmute::<*mut c_void, RealAllocate>(real) };
+    // SAFETY: the program's own call, passed on.
+    let real = || boundary::answered(unsafe { real(out, bytes) });
     // Taken here: what goes on after a panic must know who asks, too.
     let tag = tags::take();
     boundary::enter(
+        "cuMemAlloc_v2",
         |engine| {
-            planted_panic("cuMemAlloc");
             if out.is_null() || bytes == 0 {
                 return real();
             }
@@ -74,7 +75,7 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
                 let code = plain();
                 if code == Code::SUCCESS {
                     // SAFETY: the real call has just written it.
-                    engine.plain_allocated(unsafe { *out }, bytes as u64);
+                    engine.plain_allocated(unsafe { *out }, bytes as u64, Owner::Context);
                 }
                 return code;
             }
@@ -102,7 +103,8 @@ fn lend(
     tag: &tags::Tag,
     module: Module,
 ) -> Option<Result<Address, Code>> {
-    let (context, device) = engine.current()?;
+    // Where there is none, the driver says so.
+    let (context, device) = engine.current().ok()?;
     let pool = device.pool(engine)?;
     let request = Request {
         bytes,
@@ -163,11 +165,13 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
     if real.is_null() {
         return ABSENT;
     }
-    // SAFETY: the driver's function of this name has this signature; the call
-    // is the program's own.
-    let real = || unsafe { std::mem::transmute::<*mut c_void, RealFree>(real)(address) };
+    // SAFETY: the driver's function of this name has this signature.
+    let real = unsafe { std::mem::transmute::<*mut c_void, RealFree>(real) };
+    // SAFETY: the program's own call, passed on.
+    let real = || boundary::answered(unsafe { real(address) });
     let tag = tags::take();
     boundary::enter(
+        "cuMemFree_v2",
         |engine| {
             let Some(device) = engine.owner(address) else {
                 let code = torch::plain_free(&tag, module, address, real);
@@ -178,10 +182,18 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
             };
             take_back(engine, device, address, &tag, module, real)
         },
-        // The memory may be half taken back: it stays lost, never the driver's.
-        || Code::SUCCESS,
+        || give_up(address, || torch::plain_free(&tag, module, address, real)),
         || torch::plain_free(&tag, module, address, real),
     )
+}
+
+/// The answer to a free that panicked. The pool's memory may be half taken
+/// back: it stays lost, and is never the driver's.
+pub fn give_up(address: Address, real: impl FnOnce() -> Code) -> Code {
+    match engine::is_pooled(address) {
+        true => Code::SUCCESS,
+        false => real(),
+    }
 }
 
 fn take_back(
@@ -193,11 +205,19 @@ fn take_back(
     real: impl Fn() -> Code,
 ) -> Code {
     let pool = device.made().expect("the owner of an address has a pool");
-    let Some(block) = pool.find(address).filter(|block| block.base == address) else {
+    let current = match engine.calls.current() {
+        Ok(current) => current,
+        Err(code) => return code,
+    };
+    let Some(mut block) = pool.find(address).filter(|block| block.base == address) else {
         // The driver refuses mapped memory, or says what else is wrong.
         return real();
     };
-    planted_panic("cuMemFree");
+    if block.context == Context::default() {
+        pool.adopt(address, current);
+        block.context = current;
+    }
+    planted_panic("cuMemFree: found");
     let of_torch = torch::identify_free(tag, module, address);
     let release = match (engine.config.free, block.order) {
         (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch => Release::Stream(key),
@@ -206,7 +226,7 @@ fn take_back(
             Ok(release) => release,
             Err(code) => {
                 device.took_back(&engine.calls, &block);
-                return failed_free(pool, address, code);
+                return failed_free(pool, &block, code);
             }
         },
     };
@@ -240,12 +260,12 @@ pub fn overrun(block: &BlockInfo) {
     );
 }
 
-/// Waits for the work of the block's context, as the driver's free does. While
+/// Waits for the work of the device, as the driver's free does. While
 /// anything captures, such a wait would end the capture: then the pool must
 /// find out later that the work is done, as where the wait itself could not be
 /// made, which is no failure of the program's.
 fn finish(pool: &Pool<Real>, block: &BlockInfo) -> Result<Release, Code> {
-    match pool.synchronize(block.context) {
+    match pool.synchronize_device(block.context) {
         Ok(true) => Ok(Release::Complete),
         Err(code) if code.is_sticky() => Err(code),
         Ok(false) | Err(_) => Ok(Release::Unknown),
@@ -255,8 +275,8 @@ fn finish(pool: &Pool<Real>, block: &BlockInfo) -> Result<Release, Code> {
 /// The wait failed: the error is the context's, and the driver's own free
 /// would answer it. The block is given up all the same, never to be lent while
 /// the context is broken.
-fn failed_free(pool: &Pool<Real>, address: Address, code: Code) -> Code {
-    pool.freeze(code);
-    let _ = pool.free(address, Release::Unknown);
+fn failed_free(pool: &Pool<Real>, block: &BlockInfo, code: Code) -> Code {
+    pool.freeze(block.context, code);
+    let _ = pool.free(block.base, Release::Unknown);
     code
 }

@@ -5,7 +5,6 @@
 
 pub mod asynchronous;
 pub mod contexts;
-pub mod errors;
 pub mod foreign;
 pub mod ipc;
 pub mod mappings;
@@ -22,7 +21,7 @@ use crate::hook::Hook;
 
 /// Every hook.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    const FAMILIES: [&[&Hook]; 15] = [
+    const FAMILIES: [&[&Hook]; 14] = [
         crate::lookup::HOOKS,
         start::HOOKS,
         memory::HOOKS,
@@ -37,7 +36,6 @@ pub fn all() -> impl Iterator<Item = &'static Hook> {
         peers::HOOKS,
         contexts::HOOKS,
         foreign::HOOKS,
-        errors::HOOKS,
     ];
     FAMILIES.iter().flat_map(|family| family.iter().copied())
 }

@@ -1,8 +1,9 @@
 //! Access from other devices. The driver knows of it for its own allocations
 //! only; the pools are told, so that theirs behave the same.
 
-use memcuda_core::driver::sys::{ACCESS_READ_WRITE, LOCATION_DEVICE, MemAccessDesc};
+use memcuda_core::driver::sys::{ACCESS_NONE, LOCATION_DEVICE, MemAccessDesc};
 use memcuda_core::driver::{Code, Context};
+use memcuda_core::pool::Grantee;
 
 use crate::calls::MemPool;
 use crate::device::Device;
@@ -12,16 +13,39 @@ use crate::engine::Engine;
 const ALREADY: Code = Code::PEER_ACCESS_ALREADY_ENABLED;
 
 crate::hooks! {
-    /// `cuCtxEnablePeerAccess`: the current context's device may reach the
-    /// memory of the other context's device.
+    /// `cuCtxEnablePeerAccess`: the current context may reach the memory of the
+    /// other context. Where pooled memory cannot be opened, nothing is.
     cuCtxEnablePeerAccess ["cuCtxEnablePeerAccess" since 4000] (peer: Context, flags: u32) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(peer, flags) };
-        if (code == Code::SUCCESS || code == ALREADY)
-            && let Some((_, device)) = engine.current()
-            && let Some(owner) = engine.device_of(peer)
+        if code != Code::SUCCESS && code != ALREADY {
+            return code;
+        }
+        let granted = ends(engine, peer).and_then(|(reader, device, owner)| {
+            grant(engine, owner, device.ordinal, Grantee::Contexts { reader, owner: peer })
+        });
+        match granted {
+            Ok(()) => code,
+            Err(refused) => {
+                if code == Code::SUCCESS && let Some(disable) = engine.calls.disable_peer {
+                    // SAFETY: takes back what was enabled above.
+                    unsafe { disable(peer) };
+                }
+                refused
+            }
+        }
+    }
+
+    /// `cuCtxDisablePeerAccess`: pooled memory too is closed, once nobody else
+    /// of that device wants it open.
+    cuCtxDisablePeerAccess ["cuCtxDisablePeerAccess" since 4000] (peer: Context) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(peer) };
+        if code == Code::SUCCESS
+            && let Ok((reader, device, owner)) = ends(engine, peer)
+            && let Some(pool) = owner.made()
         {
-            grant(engine, owner, device.ordinal);
+            pool.revoke(device.ordinal, Grantee::Contexts { reader, owner: peer });
         }
         code
     }
@@ -35,27 +59,51 @@ crate::hooks! {
         let code = unsafe { real(pool, access, count) };
         let mut devices = engine.devices.iter();
         let owner = devices.find(|device| device.default_mem_pool(&engine.calls) == Some(pool));
-        if let (Code::SUCCESS, Some(owner)) = (code, owner) && !access.is_null() {
-            // SAFETY: the driver has just read this many from there.
-            let access = unsafe { std::slice::from_raw_parts(access, count) };
-            let granted = access.iter().filter(|desc| {
-                desc.location.kind == LOCATION_DEVICE && desc.flags == ACCESS_READ_WRITE
-            });
-            granted.for_each(|desc| grant(engine, owner, desc.location.id as u32));
+        let (Code::SUCCESS, Some(owner), false) = (code, owner, access.is_null()) else {
+            return code;
+        };
+        // SAFETY: the driver has just read this many from there.
+        let access = unsafe { std::slice::from_raw_parts(access, count) };
+        for desc in access.iter().filter(|desc| desc.location.kind == LOCATION_DEVICE) {
+            let device = desc.location.id as u32;
+            let done = match desc.flags {
+                ACCESS_NONE => {
+                    close(owner, device);
+                    Ok(())
+                }
+                _ => grant(engine, owner, device, Grantee::MemoryPool),
+            };
+            if let Err(code) = done {
+                // The driver's own pool stays open, which harms nobody.
+                return code;
+            }
         }
         code
     }
 }
 
-fn grant(engine: &Engine, owner: &Device, device: u32) {
-    let Some(pool) = owner.pool(engine) else {
-        return;
-    };
-    if let Err(code) = pool.grant(device) {
+/// Who gets access and to whose memory: the current context, its device, and
+/// the device of the other context.
+fn ends(engine: &Engine, peer: Context) -> Result<(Context, &Device, &Device), Code> {
+    let (reader, device) = engine.current()?;
+    Ok((reader, device, engine.device_of(peer)?))
+}
+
+fn close(owner: &Device, device: u32) {
+    if let Some(pool) = owner.made() {
+        pool.revoke(device, Grantee::MemoryPool);
+    }
+}
+
+fn grant(engine: &Engine, owner: &Device, device: u32, to: Grantee) -> Result<(), Code> {
+    let granted = owner
+        .pool(engine)
+        .map_or(Ok(()), |pool| pool.grant(device, to));
+    granted.inspect_err(|code| {
         crate::log!(
             Warn,
             "device {device} gets no access to the pooled memory of device {}: {code:?}",
             owner.ordinal
         );
-    }
+    })
 }

@@ -7,6 +7,7 @@ use memcuda_core::driver::{Address, Code};
 use memcuda_core::units::align_up;
 
 use super::{foreign, memory};
+use crate::boundary;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::room::{Place, with_room};
@@ -28,7 +29,7 @@ crate::hooks! {
         if out.is_null() || pitch.is_null() || !valid || !engine.lends() {
             return plain();
         }
-        let Some((_, device)) = engine.current() else { return plain() };
+        let Ok((_, device)) = engine.current() else { return plain() };
         let rows = unit(engine, device, real).and_then(|unit| align_up(width as u64, unit));
         let Some((row, bytes)) =
             rows.and_then(|row| Some((row, row.checked_mul(height as u64)?)))
@@ -63,6 +64,7 @@ fn unit(engine: &Engine, device: &Device, real: Real) -> Option<u64> {
             // SAFETY: the pointers are valid for the call, and what it
             // allocates is freed at once by the real function.
             let code = with_room(engine, place, || unsafe { real(at, row, 4, 1, 4) });
+            boundary::unanswered();
             code.ok().ok()?;
             // SAFETY: see above.
             unsafe { (engine.calls.mem_free)(address) };

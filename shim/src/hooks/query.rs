@@ -4,6 +4,8 @@
 use memcuda_core::driver::{Address, Code, Handle};
 use std::ffi::c_void;
 
+use crate::{boundary, engine};
+
 crate::hooks! {
     /// `cuMemGetInfo_v2`: idle memory of the pool counts as free, except what
     /// the driver's memory pool would keep as well.
@@ -13,6 +15,7 @@ crate::hooks! {
         let (mut free_bytes, mut total_bytes) = (0, 0);
         // SAFETY: both pointers are to locals.
         let code = unsafe { real(&mut free_bytes, &mut total_bytes) };
+        boundary::unanswered();
         if code != Code::SUCCESS {
             return code;
         }
@@ -70,6 +73,28 @@ crate::hooks! {
             Some(_) => Code::INVALID_VALUE,
             // SAFETY: the program's own call, passed on.
             None => unsafe { real(handle, address) },
+        }
+    }, panicked {
+        match engine::is_pooled(address as Address) {
+            true => Code::INVALID_VALUE,
+            // SAFETY: the program's own call, passed on.
+            false => unsafe { real(handle, address) },
+        }
+    }
+
+    /// `cuMemGetHandleForAddressRange`: a descriptor over a range of one
+    /// allocation, which may lie on several handles; of nothing that is freed.
+    cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" since 11070] (
+        handle: *mut c_void, address: Address, bytes: usize, kind: u32, flags: u64,
+    ) |real, engine| {
+        let inside = engine.owner(address).is_none_or(|device| {
+            let block = device.made().and_then(|pool| pool.find(address));
+            block.is_some_and(|block| bytes as u64 <= block.bytes - (address - block.base))
+        });
+        match inside {
+            // SAFETY: the program's own call, passed on.
+            true => unsafe { real(handle, address, bytes, kind, flags) },
+            false => Code::INVALID_VALUE,
         }
     }
 }

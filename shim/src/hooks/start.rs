@@ -25,7 +25,7 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
     if code == Code::SUCCESS {
         engine::start();
         if engine::running().is_some() {
-            boundary::or_else(|| torch::note_runtime_call(caller), || ());
+            boundary::or_else("cuInit", || torch::note_runtime_call(caller), || ());
         }
     }
     code

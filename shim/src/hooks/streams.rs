@@ -16,19 +16,14 @@ crate::hooks! {
     /// `cuStreamDestroy_v2`: the pool records what it must while the stream
     /// still exists.
     cuStreamDestroy_v2 ["cuStreamDestroy" since 4000] (stream: Stream) |real, engine| {
-        if let Some((context, _)) = engine.of_stream(stream) {
-            // Memory of any device may have been freed in this stream's order.
-            let made = engine.devices.iter().filter_map(Device::made);
-            made.for_each(|pool| pool.stream_ends(context, stream));
-        }
-        // Before the handle can come back as another thread's stream; and once
-        // more behind the call, for who asked about it meanwhile.
-        places::forget();
-        engine.captures.ended(Origin::of(stream));
         // SAFETY: the program's own call, passed on.
-        let code = unsafe { real(stream) };
-        places::forget();
-        code
+        destroy(engine, stream, || unsafe { real(stream) })
+    }
+
+    /// `cuStreamDestroy`, before CUDA 4.
+    cuStreamDestroy ["cuStreamDestroy" since 2000] (stream: Stream) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        destroy(engine, stream, || unsafe { real(stream) })
     }
 
     /// `cuStreamBeginCapture` of CUDA 10.0.
@@ -75,6 +70,26 @@ crate::hooks! {
         })
     }
 
+    /// `cuStreamBeginRecaptureToGraph`.
+    cuStreamBeginRecaptureToGraph ["cuStreamBeginRecaptureToGraph" since 13030] (
+        stream: Stream, mode: u32, graph: u64, mismatch: *const c_void, data: *mut c_void,
+    ) |real, engine| {
+        begin(engine, legacy(stream), || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(stream, mode, graph, mismatch, data) }
+        })
+    }
+
+    /// `cuStreamBeginRecaptureToGraph`, thread's own default stream.
+    cuStreamBeginRecaptureToGraph_ptsz ["cuStreamBeginRecaptureToGraph" since 13030 per_thread] (
+        stream: Stream, mode: u32, graph: u64, mismatch: *const c_void, data: *mut c_void,
+    ) |real, engine| {
+        begin(engine, per_thread(stream), || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(stream, mode, graph, mismatch, data) }
+        })
+    }
+
     /// `cuStreamEndCapture`.
     cuStreamEndCapture ["cuStreamEndCapture" since 10000] (stream: Stream, graph: *mut u64) |real, engine| {
         // SAFETY: the program's own call, passed on.
@@ -88,10 +103,32 @@ crate::hooks! {
     }
 }
 
+/// Destroys a stream, after every pool has recorded what it must on it.
+fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
+    match engine.of_stream(stream) {
+        Ok((context, _)) => {
+            // Memory of any device may have been freed in this stream's order.
+            let made = engine.devices.iter().filter_map(Device::made);
+            made.for_each(|pool| pool.stream_ends(context, stream));
+        }
+        // Nothing ends in a broken context, so there is nothing to record.
+        Err(code) if code.is_sticky() => {}
+        Err(code) => return code,
+    }
+    // Before the handle can come back as another thread's stream; and once
+    // more behind the call, for who asked about it meanwhile.
+    places::forget();
+    engine.captures.ended(Origin::of(stream));
+    let code = real();
+    places::forget();
+    code
+}
+
 /// Begins a capture, after every pool has recorded what it must on the stream.
 fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
-    let Some((context, _)) = engine.of_stream(stream) else {
-        return real();
+    let context = match engine.of_stream(stream) {
+        Ok((context, _)) => context,
+        Err(code) => return code,
     };
     let made = engine.devices.iter().filter_map(Device::made);
     made.for_each(|pool| pool.capture_begins(context, stream));
@@ -101,7 +138,8 @@ fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
 /// After an end, successful or not: a capture that was invalidated is over as
 /// well, one that was not this thread's to end goes on.
 fn end(engine: &Engine, stream: Stream, code: Code) -> Code {
-    if !engine.calls.captures(stream) {
+    let captures = || engine.calls.captures(stream);
+    if code == Code::SUCCESS || captures().or_else(|_| captures()) == Ok(false) {
         engine.captures.ended(Origin::of(stream));
     }
     code

@@ -86,9 +86,9 @@ fn idle_memory_makes_nobody_else_run_out() {
 fn a_panic_is_one_line_and_the_program_runs_on() {
     for (place, expected) in [
         ("start", ON_THE_DRIVER),
-        ("cuMemAlloc", ON_THE_DRIVER),
-        ("cuMemFree", "pool\ndriver\n"),
-        ("cuMemFreeAsync", ON_THE_POOL),
+        ("cuMemAlloc_v2", ON_THE_DRIVER),
+        ("cuMemFree: found", "pool\ndriver\n"),
+        ("cuMemFreeAsync: found", ON_THE_POOL),
     ] {
         let (out, log) = said(plain("plain-panic").env("MEMCUDA_PANIC_IN", place));
         assert_eq!(out, expected, "{place}");

@@ -46,6 +46,18 @@ impl Cell {
         prev: 0,
         id_or_seq: 0,
     };
+
+    /// What a live one was asked for with.
+    pub(super) fn small(&self) -> Small {
+        Small {
+            bytes: self.next_or_bytes,
+            id: self.id_or_seq,
+            stream: self.stream,
+            context: self.context,
+            owner: self.owner,
+            graph: self.graph,
+        }
+    }
 }
 
 impl Slabs {

@@ -133,15 +133,7 @@ impl Slabs {
         if !cell.live || at % SLAB >= start as u64 * GRANULE + granted(cell.next_or_bytes.into()) {
             return None;
         }
-        let small = Small {
-            bytes: cell.next_or_bytes,
-            id: cell.id_or_seq,
-            stream: cell.stream,
-            context: cell.context,
-            owner: cell.owner,
-            graph: cell.graph,
-        };
-        Some((slab << 12 | start as u32, small))
+        Some((slab << 12 | start as u32, cell.small()))
     }
 
     /// The first address of the block with this index.
@@ -218,6 +210,23 @@ impl Slabs {
     pub fn alias(&self, at: Address) -> Option<u32> {
         let slab = *self.by_base.get(&(at / SLAB))?;
         Some(self.slabs[slab as usize].as_ref()?.alias)
+    }
+
+    /// Gives a live allocation to the context with this index.
+    pub fn adopt(&mut self, at: Address, context: u16) {
+        if let Some((index, _)) = self.find(at) {
+            self.cell_mut(index).context = context;
+        }
+    }
+
+    /// The live allocations and their addresses.
+    pub fn live(&self) -> impl Iterator<Item = (Address, Small)> {
+        let slabs = self.slabs.iter().flatten();
+        slabs.flat_map(|slab| {
+            let starts = slab.cells.iter().enumerate();
+            let live = starts.filter(|(_, cell)| cell.live && cell.len > 0);
+            live.map(|(inside, cell)| (slab.base + inside as u64 * GRANULE, cell.small()))
+        })
     }
 
     /// Calls `seen` with the length in bytes and last use of each free block.

@@ -1,0 +1,74 @@
+//! Contexts that end. The pool's mappings outlive them, so what the driver ends
+//! with a context is ended here; memory of the device's memory pool stays, as
+//! with the driver, and so does other contexts' memory.
+
+use super::Pool;
+use super::block::Holder;
+use super::request::{Owner, Release};
+use super::state::State;
+use crate::driver::{Address, Context, Driver};
+use std::time::Duration;
+
+impl<D: Driver> Pool<D> {
+    /// A context was destroyed: nothing of it runs any more, its memory is
+    /// free, and what is idle goes back, as far as no work of others uses it.
+    pub fn context_ends(&self, context: Context) {
+        let mut state = self.lock();
+        state.streams.forget_context(context);
+        for at in state.belongings(context, Owner::Context) {
+            let freed = state.free(&self.driver, at, Release::Complete);
+            debug_assert!(freed.is_ok());
+        }
+        state.disown(context);
+        self.publish(&mut state);
+        drop(state);
+        self.revoke_all_of(context);
+        self.give_back(u64::MAX, Duration::ZERO);
+    }
+
+    /// An allocation whose context is gone is another one's from now on, whose
+    /// work its free waits for.
+    pub fn adopt(&self, at: Address, context: Context) {
+        let mut state = self.lock();
+        let index = state.context_index(context);
+        match state.blocks.get_mut(&at) {
+            Some(block) if block.holder == Holder::Program => block.context = context,
+            _ => state.slabs.adopt(at, index),
+        }
+    }
+
+    /// A view of a context (a green one) was destroyed. Its memory stays: it is
+    /// the context's behind it. The caller has waited for its work.
+    pub fn view_ends(&self, view: Context) {
+        let mut state = self.lock();
+        state.streams.forget_context(view);
+        state.disown(view);
+    }
+}
+
+impl State {
+    /// The live allocations of a context.
+    fn belongings(&self, context: Context, owner: Owner) -> Vec<Address> {
+        let blocks = self.blocks.iter().filter(|(_, block)| {
+            block.holder == Holder::Program && block.context == context && block.owner == owner
+        });
+        let mut all: Vec<Address> = blocks.map(|(at, _)| *at).collect();
+        if let Some(index) = self.known_context(context) {
+            let small = self.slabs.live();
+            let of_it = small.filter(|(_, small)| small.context == index && small.owner == owner);
+            all.extend(of_it.map(|(at, _)| at));
+        }
+        all
+    }
+
+    /// What is left of a context that is gone names none from now on: its
+    /// handle may come back as another one's.
+    fn disown(&mut self, context: Context) {
+        for block in self.blocks.values_mut() {
+            if block.context == context {
+                block.context = Context::default();
+            }
+        }
+        self.rename_context(context, Context::default());
+    }
+}

@@ -1,0 +1,97 @@
+//! Which contexts are broken. A crashed kernel leaves an error that every later
+//! call on its context answers, and memory must not be lent there any more.
+//! Only the driver knows of a crash as early as the program may have been told,
+//! by whatever call, so it is asked before anything is lent: one query of an
+//! event that was never recorded.
+
+use super::streams::{StreamId, Streams};
+use crate::driver::{Code, Context, Driver, Event, Result};
+
+struct Known {
+    context: Context,
+    probe: Option<Event>,
+    error: Option<Code>,
+}
+
+/// The contexts that were asked about.
+#[derive(Default)]
+pub struct Health(Vec<Known>);
+
+impl Health {
+    /// Asks the driver; fails with the error that stays with the context.
+    pub fn check<D: Driver>(&mut self, driver: &D, context: Context) -> Result<()> {
+        let known = self.known(context);
+        if let Some(code) = known.error {
+            return Err(code);
+        }
+        let probe = known.probe.map_or_else(|| driver.create_event(context), Ok);
+        let asked = probe.and_then(|event| {
+            known.probe = Some(event);
+            driver.is_complete(event)
+        });
+        match asked {
+            Err(code) if code.is_sticky() => {
+                known.error = Some(code);
+                Err(code)
+            }
+            // What keeps the question from being asked is not the program's.
+            _ => Ok(()),
+        }
+    }
+
+    /// The error of a context, as far as it is known.
+    pub fn error(&self, context: Context) -> Option<Code> {
+        let known = self.0.iter().find(|known| known.context == context);
+        known?.error
+    }
+
+    /// Notes a result; an error that stays with its context breaks it.
+    pub fn notice(&mut self, context: Context, result: Result<()>) {
+        if let Err(code) = result
+            && code.is_sticky()
+        {
+            self.known(context).error.get_or_insert(code);
+        }
+    }
+
+    /// The contexts that memory was asked for in and that live.
+    pub fn contexts(&self) -> Vec<Context> {
+        self.0.iter().map(|known| known.context).collect()
+    }
+
+    /// The context is gone, and its events with it.
+    pub fn forget(&mut self, context: Context) {
+        self.0.retain(|known| known.context != context);
+    }
+
+    fn known(&mut self, context: Context) -> &mut Known {
+        let at = self.0.iter().position(|known| known.context == context);
+        let at = at.unwrap_or_else(|| {
+            self.0.push(Known {
+                context,
+                probe: None,
+                error: None,
+            });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+}
+
+impl Streams {
+    /// Runs `work` on a stream whose context is not broken, and notes it where
+    /// `work` shows that it is; other errors are returned.
+    pub(super) fn unless_broken(
+        &mut self,
+        id: StreamId,
+        work: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let context = self.context(id);
+        if self.health.error(context).is_some() {
+            return Ok(());
+        }
+        let done = work(self);
+        self.health.notice(context, done);
+        done.or_else(|code| if code.is_sticky() { Ok(()) } else { Err(code) })
+    }
+}
