@@ -14,7 +14,7 @@ CFLAGS := -std=c11 -O2 -Wall -Wextra
 CUDA_HOME ?= /usr/local/cuda
 
 .PHONY: build run test test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
-	fragment fragment-static conformance
+	fragment fragment-static conformance conformance-doc
 
 # The preloaded library is built by itself, so that no feature of the command
 # finds its way into it.
@@ -50,6 +50,12 @@ fragment-static: examples/fragment.c
 conformance:
 	@mkdir -p $(RELEASE)
 	CC=$(CC) tests/conformance/build.sh $(RELEASE)/conformance
+
+# docs/conformance.md, from the runs that tests/gpu/conformance.py recorded.
+conformance-doc: conformance
+	$(RELEASE)/conformance --list >$(RELEASE)/conformance.list
+	tests/conformance/document.py $(RELEASE)/conformance.list >$(RELEASE)/conformance.md
+	mv $(RELEASE)/conformance.md docs/conformance.md
 
 bench:
 	$(CARGO) bench -p memcuda
