@@ -1,167 +1,233 @@
 #!/usr/bin/env python3
-"""CuPy, JAX, numba and a program with a static CUDA runtime give the same
-results with and without the pool, and the pool really served them.
+"""Frameworks and programs with and without the pool: a table of rows, each a
+program whose results, and where it counts them its allocated and requested
+bytes, must be the same.
 
-    python3 tests/gpu/frameworks.py [NAME...]
+    python3 tests/gpu/frameworks.py [ROW...]            # all rows of one GPU
+    python3 tests/gpu/frameworks.py --gpus 2            # the rows of two GPUs
+    python3 tests/gpu/frameworks.py --have FILE         # go on after an earlier run
+    python3 tests/gpu/frameworks.py --table             # the table for docs/measurements
 
-Prints a PASS or FAIL line each; a framework that is not installed is a FAIL.
-Needs an NVIDIA GPU, cupy, jax, numba (with its CUDA support) and nvcc.
+Prints a PASS or FAIL line each, the table last, and appends each result to
+frameworks.jsonl in $OUT or here. What is not installed is a FAIL. Needs an
+NVIDIA GPU that nobody else uses with 140 GB of memory (less for most rows),
+torch, triton, cupy, jax, numba, a C compiler, nvcc and compute-sanitizer.
 """
 import argparse
-import hashlib
+import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import shim_run
+from rows import MIB, PROFILES, ROWS, torch_work, torch_memory, arrays, programs, nccl, table
+
+# Under `auto` torch does not split its large blocks, so a block may be larger
+# than it would be: at most this share of what is allocated.
+UNSPLIT = 0.05
+PACKAGES = ["torch", "triton", "cupy-cuda13x", "cupy-cuda12x", "jax", "numba", "numba-cuda", "nvidia-nccl-cu13", "nvidia-nccl-cu12"]
 
 
-def digest(*arrays):
-    h = hashlib.sha256()
-    for a in arrays:
-        h.update(a.tobytes())
-    return h.hexdigest()
+def child(name):
+    """The program of a row. An exception is told in the last line too."""
+    try:
+        said = ROWS[name].body()
+    except BaseException as error:
+        traceback.print_exc()
+        said = dict(refused=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300])
+    print(json.dumps(said), flush=True)
+    time.sleep(0.1)
+    # Straight out: what a library does in its last moments is not looked at.
+    sys.exit(3 if "refused" in said else 0)
 
 
-def with_cupy():
-    import cupy as cp
-    import numpy as np
-    rng = np.random.default_rng(1)
-    results = []
-    for step in range(60):
-        n = int(rng.integers(100, 3000))
-        a = cp.asarray(rng.integers(-8, 8, (n, n)).astype(np.float32))   # small integers: sums are exact in any order
-        b = a @ a.T
-        c = cp.cumsum(a.astype(cp.int64), axis=0)[-1] + cp.sort(a, axis=1)[:, 0].astype(cp.int64)
-        results += [cp.asnumpy(b), cp.asnumpy(c)]
-        if step % 20 == 19:
-            cp.get_default_memory_pool().free_all_blocks()
-    cp.cuda.set_allocator(cp.cuda.MemoryAsyncPool().malloc)              # cudaMallocFromPoolAsync or cudaMallocAsync
-    for _ in range(30):
-        n = int(rng.integers(100, 2000))
-        with cp.cuda.Stream(non_blocking=True) as stream:
-            a = cp.arange(n * n, dtype=cp.int64).reshape(n, n)
-            results.append(cp.asnumpy((a * a).sum(axis=0) % 1000003, stream=stream))
-            stream.synchronize()
-            del a
-    cp.cuda.set_allocator(None)
-    for _ in range(10):                                                  # straight cudaMalloc and cudaFree
-        n = int(rng.integers(100, 2000))
-        results.append(cp.asnumpy(cp.arange(n * n, dtype=cp.int64)[::-1].copy()))
-    return digest(*results)
+class Run:
+    """One run of a row."""
+
+    def __init__(self, row, preload, environment, limit):
+        command = [sys.executable, os.path.abspath(__file__), "--child", row.name]
+        done = shim_run.run(command, preload, limit, row.processes, **{**row.environment, **environment})
+        self.seconds, self.processes, self.served = round(done.seconds, 1), done.processes, done.served
+        self.notes = [line for line in done.err.splitlines() if line.startswith("memcuda:")][:10]
+        try:
+            said = json.loads(done.last_line)
+        except json.JSONDecodeError:
+            said = {}
+        said = said if isinstance(said, dict) else {}
+        self.results, self.memory, self.other = (said.get(k) or {} for k in ("results", "memory", "other"))
+        self.refused = said.get("refused", "")
+        self.reason = ""
+        if done.status or not self.results:
+            self.reason = self.refused or (f"longer than {limit} s" if done.status == 124 else done.reason())
+
+    def record(self):
+        peak = sum(counters["peak_physical_bytes"] for counters in self.processes)
+        return dict(results=self.results, memory=self.memory, other=self.other, reason=self.reason, seconds=self.seconds,
+                    served=self.served, peak_physical=peak, notes=self.notes)
 
 
-def with_jax():
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    assert jax.default_backend() == "gpu", f"JAX uses {jax.default_backend()}"
-
-    @jax.jit
-    def step(w, x):
-        def loss(w):
-            return (jnp.tanh(x @ w) ** 2).sum()
-        value, gradient = jax.value_and_grad(loss)(w)
-        return w - 1e-3 * gradient, value
-
-    w = jax.random.normal(jax.random.key(0), (1024, 1024), jnp.float32) * 0.05
-    values = []
-    for i in range(24):
-        x = jax.random.normal(jax.random.key(i), (64 * (1 + i % 6), 1024), jnp.float32)
-        w, value = step(w, x)
-        values.append(np.asarray(value))
-    return digest(np.asarray(w), *values)
+def differences(profile, bare, pooled):
+    """What differs that may not, and what differs that may."""
+    wrong, allowed = [], []
+    for kind in ("results", "memory"):
+        left, right = getattr(bare, kind), getattr(pooled, kind)
+        for name in sorted({*left, *right}, key=str):
+            a, b = left.get(name), right.get(name)
+            if a == b:
+                continue
+            unsplit = profile == "auto" and kind == "memory" and "allocated" in name and a and b
+            if unsplit and a <= b <= a * (1 + UNSPLIT):
+                allowed.append(f"{name} {a / MIB:.1f} -> {b / MIB:.1f} MiB (blocks not split)")
+            else:
+                wrong.append(f"{name}: {str(a)[:90]} bare, {str(b)[:90]} with")
+    return wrong, allowed
 
 
-def with_numba():
-    import numpy as np
-    import numpy
-    if not hasattr(numpy, "row_stack"):
-        # Releases of numba older than numpy 2.5 look this name up on import.
-        numpy.row_stack = numpy.vstack
-    from numba import cuda
-
-    @cuda.jit
-    def scale(x, y):
-        i = cuda.grid(1)
-        if i < x.size:
-            y[i] = 3 * x[i] + i
-
-    results = []
-    rng = np.random.default_rng(2)
-    for step in range(80):
-        n = int(rng.integers(1000, 4_000_000))
-        stream = cuda.stream() if step % 2 else 0
-        x = cuda.to_device(rng.integers(0, 1 << 30, n), stream=stream)
-        y = cuda.device_array(n, np.int64, stream=stream)
-        scale[(n + 255) // 256, 256, stream](x, y)
-        results.append(y.copy_to_host(stream=stream))
-        if step % 2:
-            stream.synchronize()
-    return digest(*results)
+def judge(row, profile, bare, pooled, again):
+    """PASS or FAIL, and why. `again` makes another bare run."""
+    if row.not_async and profile == "async" and "cudaMallocAsync" in bare.refused and bare.refused == pooled.refused:
+        return "PASS", f"refused alike: {bare.refused}"
+    if bare.reason or pooled.reason:
+        sides = [f"{side}: {run.reason}" for side, run in (("bare", bare), ("with", pooled)) if run.reason]
+        return "FAIL", "; ".join(sides)
+    wrong, allowed = differences(profile, bare, pooled)
+    if wrong:
+        unstable, _ = differences("keep", bare, again())
+        if unstable:
+            wrong.append(f"bare runs differ too: {unstable[0]}")
+        return "FAIL", "; ".join(wrong)
+    if not pooled.served:
+        return "FAIL", "equal, but the pool served nothing"
+    return "PASS", "; ".join(allowed)
 
 
-CHILDREN = {"cupy": with_cupy, "jax": with_jax, "numba": with_numba}
+class Session:
+    """Runs rows and keeps what they gave."""
+
+    def __init__(self, options, done, folder, machine):
+        self.options, self.done, self.machine = options, done, machine
+        self.caches = dict(TORCHINDUCTOR_CACHE_DIR=os.path.join(folder, "inductor"), TRITON_CACHE_DIR=os.path.join(folder, "triton"))
+        self.begin, self.lock, self.cells, self.left = time.time(), threading.Lock(), [], []
+
+    def time_left(self):
+        return self.options.deadline - (time.time() - self.begin)
+
+    def run(self, row):
+        """All profiles of a row; bare runs of one environment are made once."""
+        bare_runs = {}
+
+        def once(preload, environment):
+            limit = min(self.options.limit, self.time_left())
+            return Run(row, preload, {**self.caches, **environment}, limit)
+
+        for profile in row.profiles:
+            if profile not in self.options.profiles or (row.name, profile) in self.done:
+                continue
+            if self.time_left() < self.options.reserve:
+                self.left.append(f"{row.name} ({profile})")
+                continue
+            bare_environment, environment = PROFILES[profile]
+            key = str(bare_environment)
+            if key not in bare_runs:
+                if row.warm:
+                    once(None, bare_environment)
+                bare_runs[key] = once(None, bare_environment)
+            bare = bare_runs[key]
+            pooled = once(shim_run.LIBRARY, environment)
+            try:
+                status, why = judge(row, profile, bare, pooled, lambda: once(None, bare_environment))
+            except Exception as error:          # of this script: the other rows go on
+                status, why = "FAIL", f"{type(error).__name__} while comparing: {error}"
+            self.keep(dict(row=row.name, profile=profile, status=status, why=why, bare=bare.record(),
+                           pooled=pooled.record(), machine=self.machine))
+
+    def keep(self, cell):
+        with self.lock:
+            self.cells.append(cell)
+            table.append(self.options.results, cell)
+            seconds = f"{cell['bare']['seconds']:.0f} and {cell['pooled']['seconds']:.0f} s"
+            print(f"{cell['status']} {cell['row']} ({cell['profile']}): {cell['pooled']['served']} served, {seconds}"
+                  f"{': ' + cell['why'] if cell['why'] else ''}", flush=True)
+
+    def run_all(self, rows):
+        """Rows that count the device's memory one by one, the others beside
+        each other."""
+        with ThreadPoolExecutor(self.options.jobs) as threads:
+            for _ in threads.map(self.run, [row for row in rows if not row.alone]):
+                pass
+        for row in rows:
+            if row.alone:
+                self.run(row)
 
 
-def compile_static(folder):
-    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    if not os.path.exists(nvcc):
-        return None, "nvcc is not installed"
-    program = os.path.join(folder, "static_cudart")
-    source = os.path.join(shim_run.ROOT, "tests/gpu/static_cudart.cu")
-    done = subprocess.run([nvcc, "-O2", "-arch=native", "-o", program, source], capture_output=True, text=True)
-    return (program, "") if done.returncode == 0 else (None, done.stderr.strip()[:400])
+def machine():
+    """What the figures were taken on."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    gpus = subprocess.run(query, capture_output=True, text=True, timeout=60).stdout.strip().splitlines()
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            pass
+    return dict(gpus=gpus, packages=versions, date=time.strftime("%Y-%m-%d"), python=sys.version.split()[0])
 
 
 def main():
-    ap = argparse.ArgumentParser()
-    ap.add_argument("names", nargs="*", metavar="NAME", help="cupy, jax, numba, static (default: all)")
-    ap.add_argument("--child", choices=sorted(CHILDREN), help=argparse.SUPPRESS)
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("rows", nargs="*", metavar="ROW", help="names, or beginnings of names (default: all)")
+    ap.add_argument("--gpus", type=int, default=1, help="run the rows for so many GPUs")
+    ap.add_argument("--with-ipc", action="store_true", help="also the rows that share memory by CUDA IPC")
+    ap.add_argument("--profiles", default=",".join(PROFILES), help=f"of {', '.join(PROFILES)}; rows not of torch run under auto only")
+    ap.add_argument("--jobs", type=int, default=3, help="rows at one time")
+    ap.add_argument("--limit", type=float, default=200, help="seconds that a process may take")
+    ap.add_argument("--deadline", type=float, default=float("inf"), help="be done after so many seconds")
+    ap.add_argument("--reserve", type=float, default=60, help="begin nothing with fewer seconds left than this")
+    ap.add_argument("--results", default=os.path.join(os.environ.get("OUT", "."), "frameworks.jsonl"))
+    ap.add_argument("--have", action="append", default=[], metavar="FILE", help="results of earlier runs: what passed there is not run again")
+    ap.add_argument("--table", action="store_true", help="run nothing, print the table in Markdown")
+    ap.add_argument("--list", action="store_true", help="print the names of the rows")
+    ap.add_argument("--child", choices=sorted(ROWS), help=argparse.SUPPRESS)
     a = ap.parse_args()
     if a.child:
-        print(CHILDREN[a.child]())
-        sys.stdout.flush()
-        time.sleep(0.3)
-        return
-    names = a.names or ["cupy", "jax", "numba", "static"]
-    unknown = [n for n in names if n not in (*CHILDREN, "static")]
-    if unknown:
-        ap.error(f"unknown {', '.join(unknown)}; known: cupy, jax, numba, static")
+        return child(a.child)
+    if a.list:
+        return print("\n".join(f"{row.name}{f', {row.gpus} GPUs' if row.gpus > 1 else ''}" for row in ROWS.values()))
+    a.profiles = a.profiles.split(",")
+    for profile in a.profiles:
+        if profile not in PROFILES:
+            ap.error(f"unknown profile {profile}; known: {', '.join(PROFILES)}")
+    for name in a.rows:
+        if not any(known.startswith(name) for known in ROWS):
+            ap.error(f"unknown row {name}; known: {', '.join(ROWS)}")
+    if a.jobs < 1:
+        ap.error("--jobs is at least 1")
+    wanted = [row for row in ROWS.values() if any(row.name.startswith(name) for name in a.rows)] if a.rows else \
+        [row for row in ROWS.values() if row.gpus == a.gpus and (a.with_ipc or not row.ipc)]
+    if not wanted:
+        ap.error(f"no rows for {a.gpus} GPUs; there are rows for 1 and 2")
+    earlier = table.read([*a.have, a.results])
+    if a.table:
+        return print(table.markdown(earlier, ROWS))
     shim_run.need_gpu()
     shim_run.need_library()
-    verdicts = shim_run.Verdicts()
+    passed = {(cell["row"], cell["profile"]) for cell in earlier if cell["status"] == "PASS"}
     with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            command = [sys.executable, os.path.abspath(__file__), "--child", name]
-            if name == "static":
-                program, problem = compile_static(folder)
-                if not program:
-                    verdicts.say(False, name, problem)
-                    continue
-                command = [program]
-            extra = dict(XLA_PYTHON_CLIENT_PREALLOCATE="false", XLA_FLAGS="--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0")
-            bare = shim_run.run(command, **extra)
-            again = shim_run.run(command, **extra)
-            if bare.status or again.status or bare.last_line != again.last_line:
-                what = "is not repeatable" if not (bare.status or again.status) else (bare if bare.status else again).reason()
-                verdicts.say(False, name, f"without the pool: {what}")
-                continue
-            for mode in ({}, dict(MEMCUDA_DEBUG="poison"), dict(MEMCUDA_FREE="ordered")):
-                label = " ".join([name, *(f"{k}={v}" for k, v in mode.items())])
-                pooled = shim_run.run(command, shim_run.LIBRARY, **extra, **mode)
-                served = (pooled.counters or {}).get("requests", 0)
-                if pooled.status:
-                    verdicts.say(False, label, pooled.reason())
-                elif pooled.last_line != bare.last_line:
-                    verdicts.say(False, label, f"{pooled.last_line[:100]} against {bare.last_line[:100]}")
-                else:
-                    verdicts.say(served > 0, label, f"equal, {served} requests served by the pool")
-    verdicts.finish()
+        session = Session(a, passed, folder, machine())
+        session.run_all(wanted)
+    cells = table.latest(earlier + session.cells)
+    cells = [cell for cell in cells if cell["row"] in {row.name for row in wanted} and cell["profile"] in a.profiles]
+    print("\n" + table.text(cells, ROWS))
+    failed = [cell for cell in cells if cell["status"] != "PASS"]
+    print(f"{len(cells) - len(failed)} passed, {len(failed)} failed" + (f", {len(session.left)} left for another run: {', '.join(session.left)}" if session.left else ""))
+    sys.exit(1 if failed or session.left or not cells else 0)
 
 
 if __name__ == "__main__":

@@ -94,24 +94,33 @@ class Page:
 
 
 class Pages:
-    """The page of a child and, with `descendants`, of every process that it
-    started and that stayed in its session."""
+    """The page of a child and, with a `mark` that its environment holds, of
+    every process that has inherited it."""
 
-    def __init__(self, pid, descendants):
-        self.root, self.descendants = pid, descendants
-        self.pages = {pid: Page(pid)}
+    def __init__(self, pid, mark=None):
+        self.mark = mark and mark.encode()
+        self.pages, self.strangers = {pid: Page(pid)}, set()
 
     def look(self):
         """Looks once; True when there is nothing more to look for."""
-        if self.descendants:
-            for name in filter(str.isdigit, os.listdir("/proc")):
-                try:
-                    if int(name) not in self.pages and os.getsid(int(name)) == self.root:
-                        self.pages[int(name)] = Page(int(name))
-                except OSError:
-                    pass                        # it ended meanwhile
+        if self.mark:
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                self.meet(int(pid))
         found = [page.look() for page in list(self.pages.values())]
-        return all(found) and not self.descendants
+        return all(found) and not self.mark
+
+    def meet(self, pid):
+        if pid in self.pages or pid in self.strangers:
+            return
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                environment = f.read()
+            if self.mark in environment:
+                self.pages[pid] = Page(pid)
+            elif environment:                   # none: a thread of the kernel, or in the middle of an exec
+                self.strangers.add(pid)
+        except OSError:
+            pass                                # it ended meanwhile, or is not ours to read
 
     def counters(self):
         """Of each process that has a page, the child's own first."""
@@ -157,10 +166,13 @@ def run(command, preload=None, limit=300, descendants=False, **environment):
         env["LD_PRELOAD"] = preload
     for name, value in environment.items():
         env.pop(name, None) if value is None else env.__setitem__(name, str(value))
+    mark = None
+    if descendants:
+        mark = env["GPU_LANE_RUN"] = f"{os.getpid()}-{time.monotonic_ns()}"
     begin = time.time()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = subprocess.Popen(command, env=env, stdout=out, stderr=err, cwd=ROOT, start_new_session=True)
-        pages = Pages(child.pid, descendants)
+        pages = Pages(child.pid, mark)
         stop = threading.Event()
 
         def watch():

@@ -1,6 +1,7 @@
 // A program that brings its own, statically linked CUDA runtime (nvcc's default):
 // allocates and frees blocks of changing size, checks what they hold, and
 // prints a checksum. With and without the pool the output must be the same.
+//   static_cudart [STEPS]
 //
 // Build: nvcc -O2 -arch=native -o static_cudart tests/gpu/static_cudart.cu
 
@@ -30,7 +31,8 @@ __global__ void check(const unsigned *p, size_t words, unsigned seed, unsigned l
     }
 }
 
-int main() {
+int main(int argc, char **argv) {
+    const int steps = argc > 1 ? atoi(argv[1]) : 600;
     const int SLOTS = 24;
     unsigned *slot[SLOTS] = {0};
     size_t words[SLOTS] = {0};
@@ -41,7 +43,7 @@ int main() {
     cudaStream_t stream[2];
     for (int i = 0; i < 2; i++) CK(cudaStreamCreate(&stream[i]));
     unsigned random = 12345;
-    for (int step = 0; step < 600; step++) {
+    for (int step = 0; step < steps; step++) {
         random = random * 1664525u + 1013904223u;
         int i = (random >> 8) % SLOTS;
         cudaStream_t s = stream[step & 1];
