@@ -19,7 +19,7 @@ use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::resolve;
+use crate::{resolve, watch};
 
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_millis(500);
@@ -140,6 +140,7 @@ fn nvml() -> Option<*mut c_void> {
                 && function::<Init>(library, c"nvmlInit_v2").is_some_and(|init| init() == SUCCESS)
         };
         crate::log!(Debug, "the management library answers: {started}");
+        watch::rest_at_exit();
         if started { library as usize } else { 0 }
     });
     (library != 0).then_some(library as *mut c_void)

@@ -34,7 +34,7 @@ const LOOKS: usize = 4;
 /// Bytes given back before a program's thread may have the pool in between.
 const PASS: u64 = GIB;
 
-/// Held while the thread makes driver calls.
+/// Held while the thread makes calls of libcuda or of libraries over it.
 static TURN: Mutex<()> = Mutex::new(());
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -44,10 +44,9 @@ pub fn start() {
     if STARTED.swap(true, Ordering::Relaxed) {
         return;
     }
-    // SAFETY: both sets are initialised before they are read; the handler is a
-    // function of this library, which is never unloaded.
+    rest_at_exit();
+    // SAFETY: both sets are initialised before they are read.
     let started = unsafe {
-        libc::atexit(at_exit);
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
@@ -69,6 +68,13 @@ pub fn hold() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Lets the thread rest before anything that was loaded up to now ends: what is
+/// registered last is called first.
+pub fn rest_at_exit() {
+    // SAFETY: a function of this library, which is never unloaded.
+    unsafe { libc::atexit(at_exit) };
+}
+
 /// In a forked child there is no such thread, and nobody to answer.
 pub fn in_child(engine: &Engine) {
     STOP.store(true, Ordering::Relaxed);
@@ -78,7 +84,6 @@ pub fn in_child(engine: &Engine) {
     }
 }
 
-/// Before libcuda takes itself down: registered after it, so called before.
 extern "C" fn at_exit() {
     if STOP.swap(true, Ordering::AcqRel) {
         return;
@@ -168,7 +173,7 @@ impl<'a> Watched<'a> {
         }
         let keep = engine.config.idle.of(self.device.total);
         let beyond = self.quiet().saturating_sub(keep);
-        if beyond > 0 && self.others.are_on(engine, self.device, pool) {
+        if beyond > 0 && self.has_company(engine, pool) {
             let given = give(engine, pool, beyond);
             if given > 0 {
                 crate::log!(
@@ -182,6 +187,11 @@ impl<'a> Watched<'a> {
         self.least[self.latest] = u64::MAX;
         self.note(pool);
         self.since = Instant::now();
+    }
+
+    fn has_company(&mut self, engine: &Engine, pool: &Pool<Real>) -> bool {
+        let _turn = hold();
+        !STOP.load(Ordering::Acquire) && self.others.are_on(engine, self.device, pool)
     }
 
     fn note(&mut self, pool: &Pool<Real>) {
