@@ -36,7 +36,7 @@ impl Device {
     }
 
     fn command(&self) -> Command {
-        let mut command = preloaded(crate::program("neighbour.c"), &[shim()]);
+        let mut command = preloaded(crate::program("resident.c"), &[shim()]);
         let managed = self.managed.then(|| simulator().join("nvml"));
         let search: Vec<_> = [simulator()].into_iter().chain(managed).collect();
         command

@@ -1,0 +1,133 @@
+/* One of several processes on a device: does what it reads, a line at a time,
+ * and answers each with a line. Ends at the end of its input.
+ *
+ *   alloc MIB          -> code, milliseconds
+ *   try MIB SECONDS    -> the same, tried again while out of memory
+ *   free               -> code: the last one
+ *   busy MILLISECONDS MIB -> MiB held at least while it was used again and again
+ *   contexts MILLISECONDS -> contexts made, used and destroyed
+ *   captures MILLISECONDS -> captures that ended well
+ *   physical           -> MiB held
+ *   info               -> MiB free, by cuMemGetInfo
+ *   fork               -> the id of a child that outlives this process
+ */
+#include "cuda.h"
+#include <time.h>
+#include <unistd.h>
+
+CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
+CUresult cuCtxDestroy_v2(CUcontext);
+CUresult cuSimPhysical(int, uint64_t *);
+
+static CUdeviceptr held[64];
+static int count;
+
+static double milliseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e3 + now.tv_nsec * 1e-6;
+}
+
+static unsigned long physical(void) {
+    uint64_t bytes;
+    OK(cuSimPhysical(0, &bytes));
+    return bytes / MiB;
+}
+
+static int allocate(size_t mib) {
+    int code = cuMemAlloc_v2(&held[count], mib * MiB);
+    if (code == 0) count++;
+    return code;
+}
+
+static unsigned long busy(double length, size_t mib) {
+    unsigned long least = ~0ul;
+    for (double began = milliseconds(); milliseconds() - began < length; usleep(50000)) {
+        CUdeviceptr at;
+        OK(cuMemAlloc_v2(&at, mib * MiB));
+        OK(cuMemFree_v2(at));
+        unsigned long now = physical();
+        if (now < least) least = now;
+    }
+    return least;
+}
+
+static int contexts(double length) {
+    int made = 0;
+    for (double began = milliseconds(); milliseconds() - began < length; made++) {
+        CUcontext context;
+        CUstream stream;
+        CUdeviceptr at;
+        OK(cuCtxCreate_v2(&context, 0, 0));
+        OK(cuStreamCreate(&stream, 1));
+        OK(cuMemAllocAsync(&at, 64 * MiB, stream));
+        OK(cuMemFreeAsync(at, stream));
+        OK(cuMemAllocAsync(&at, 32 * MiB, stream));
+        OK(cuMemFreeAsync(at, stream));
+        OK(cuCtxDestroy_v2(context));
+    }
+    return made;
+}
+
+static int captures(double length) {
+    int ended = 0;
+    CUstream stream, other;
+    OK(cuStreamCreate(&stream, 0));
+    OK(cuStreamCreate(&other, 1));
+    for (double began = milliseconds(); milliseconds() - began < length; ended++) {
+        CUgraph graph = NULL;
+        CUdeviceptr at;
+        OK(cuMemAllocAsync(&at, 64 * MiB, other));
+        OK(cuStreamBeginCapture_v2(stream, 0));
+        OK(cuMemFreeAsync(at, other));
+        usleep(1000);
+        OK(cuStreamEndCapture(stream, &graph));
+        CHECK(graph != NULL);
+    }
+    return ended;
+}
+
+int main(void) {
+    char line[100], word[20];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    start_cuda();
+    puts("ready");
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        double a = 0, b = 0, began = milliseconds();
+        CHECK(sscanf(line, "%19s %lf %lf", word, &a, &b) >= 1);
+        if (strcmp(word, "alloc") == 0) {
+            int code = allocate(a);
+            printf("%d %.0f\n", code, milliseconds() - began);
+        } else if (strcmp(word, "try") == 0) {
+            int code;
+            while ((code = allocate(a)) == OUT_OF_MEMORY && milliseconds() - began < b * 1e3) usleep(50000);
+            printf("%d %.0f\n", code, milliseconds() - began);
+        } else if (strcmp(word, "free") == 0) {
+            printf("%d\n", cuMemFree_v2(held[--count]));
+        } else if (strcmp(word, "busy") == 0) {
+            printf("%lu\n", busy(a, b));
+        } else if (strcmp(word, "contexts") == 0) {
+            printf("%d\n", contexts(a));
+        } else if (strcmp(word, "captures") == 0) {
+            printf("%d\n", captures(a));
+        } else if (strcmp(word, "physical") == 0) {
+            printf("%lu\n", physical());
+        } else if (strcmp(word, "info") == 0) {
+            size_t free_bytes, total;
+            OK(cuMemGetInfo_v2(&free_bytes, &total));
+            printf("%zu\n", free_bytes / MiB);
+        } else if (strcmp(word, "fork") == 0) {
+            pid_t child = fork();
+            if (child == 0) {
+                close(0), close(1), close(2);
+                sleep(4);
+                _exit(0);
+            }
+            printf("%d\n", child);
+        } else {
+            fprintf(stderr, "%s: no such command\n", word);
+            return 1;
+        }
+    }
+    return 0;
+}
