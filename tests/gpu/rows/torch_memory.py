@@ -171,9 +171,10 @@ def out_of_memory(torch):
         for t in held + [large]:
             results.add(t[:: 1 << 24])
         del held, large, t
-        if turn == 2:
-            torch.cuda.empty_cache()
+        # Else torch would cut the next turn's tensors from the large one and keep it whole.
+        torch.cuda.empty_cache()
         churn(torch, 40, 3000, seed=turn)
+        torch.cuda.empty_cache()
     return dict(results=str(results), refused=refused, ooms=torch.cuda.memory_stats().get("num_ooms", 0))
 
 
@@ -182,7 +183,7 @@ def interface(torch):
     """mem_get_info falls and rises with memory; counters, summaries, the raw
     allocator, the host's statistics."""
     cuda = torch.cuda
-    torch.ones(1, device="cuda")                # the runtime's own first needs
+    first = torch.ones(1, device="cuda")        # the runtime's own first needs
     cuda.synchronize()
     free, total = cuda.mem_get_info()
     big = tensor(torch, 6 * 1024, 3)
@@ -201,7 +202,7 @@ def interface(torch):
     summary = cuda.memory_summary()
     pinned = torch.empty(5 << 20, pin_memory=True)
     answers = dict(
-        total=total, properties_total=cuda.get_device_properties(0).total_memory, value=value,
+        first=float(first), total=total, properties_total=cuda.get_device_properties(0).total_memory, value=value,
         fell_as_asked=6 * GIB <= less <= 6 * GIB + 128 * MIB, came_back=abs(back) <= 128 * MIB,
         peak_of_one=peak_of_one, cached=cached >= 6 * GIB, released=cuda.memory_reserved() < GIB,
         raw=allocated >= 100 * MIB, pinned=pinned.is_pinned(), summary=len(summary.splitlines()),
