@@ -7,11 +7,11 @@
 //! memory, arrays; code, when it is loaded and, as drivers load lazily, when a
 //! function or variable of it is first asked for; contexts and their limits
 //! (stacks, heaps); streams, which bring queues; executable graphs and their
-//! first upload or launch, which back the memory of their nodes; access to the
-//! program's own mappings, which takes page tables.
+//! first upload or launch, which back the memory of their nodes.
 //!
-//! Elsewhere: `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls make
-//! room where they pass to the driver (`memory`, `pitch`, `asynchronous`),
+//! Elsewhere: access to the program's own mappings, which takes page tables
+//! (`mappings`). `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls
+//! make room where they pass to the driver (`memory`, `pitch`, `asynchronous`),
 //! except on a stream that captures: there the call adds a node to the
 //! program's graph, and a second one would add another.
 //!
@@ -91,8 +91,6 @@ with_room! {
     cuMemCreate ["cuMemCreate" since 10020]
         (handle: *mut Handle, bytes: usize, properties: *const MemAllocationProp, flags: u64)
         => located(properties)
-    cuMemSetAccess ["cuMemSetAccess" since 10020]
-        (at: Address, bytes: usize, access: *const c_void, count: usize)
     cuMemAllocManaged ["cuMemAllocManaged" since 6000]
         (out: *mut Address, bytes: usize, flags: u32)
     cuArrayCreate_v2 ["cuArrayCreate" since 3020]

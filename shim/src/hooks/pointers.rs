@@ -37,8 +37,14 @@ crate::hooks! {
         value: *mut c_void, attribute: u32, address: Address,
     ) |real, engine| {
         let asked = match about(engine, address) {
-            // Freed: the driver knows no such memory.
-            About::Freed => return Code::INVALID_VALUE,
+            About::Freed => {
+                // The driver knows no such memory, unless more is wrong: as
+                // mapped memory, which it knows, the address tells.
+                let mut nowhere = [0_u64; 4];
+                // SAFETY: no attribute is longer than that.
+                let code = unsafe { real(nowhere.as_mut_ptr().cast(), attribute, address) };
+                return code.ok().err().unwrap_or(Code::INVALID_VALUE);
+            }
             About::Ours(asked) => Some(asked),
             About::Foreign => None,
         };
