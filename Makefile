@@ -13,7 +13,7 @@ CFLAGS := -std=c11 -O2 -Wall -Wextra
 # Where NVIDIA's toolkit is, for the statically linked example.
 CUDA_HOME ?= /usr/local/cuda
 
-.PHONY: build run test test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
+.PHONY: build run test test-compat test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
 	fragment fragment-static conformance conformance-doc
 
 # The preloaded library is built by itself, so that no feature of the command
@@ -56,6 +56,12 @@ conformance-doc: conformance
 	$(RELEASE)/conformance --list >$(RELEASE)/conformance.list
 	tests/conformance/document.py $(RELEASE)/conformance.list >$(RELEASE)/conformance.md
 	mv $(RELEASE)/conformance.md docs/conformance.md
+
+# NVIDIA's own runtimes over the simulated driver, and an old glibc. Fetches both
+# (pip, apt-get) into target/compat.
+test-compat: build
+	$(PYTHON) tests/compat/cudart.py
+	$(PYTHON) tests/compat/old_glibc.py
 
 bench:
 	$(CARGO) bench -p memcuda

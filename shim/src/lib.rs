@@ -17,6 +17,7 @@ mod calls;
 mod captures;
 mod device;
 mod dlopen;
+mod dynamic;
 mod engine;
 mod environment;
 mod fork;

@@ -13,44 +13,6 @@ use std::ptr;
 
 use crate::resolve;
 
-/// `dlvsym(handle, name, version)`.
-pub type Dlvsym = unsafe extern "C" fn(
-    *mut c_void,
-    *const std::ffi::c_char,
-    *const std::ffi::c_char,
-) -> *mut c_void;
-
-// A pointer to the `dlvsym` of the first version there was, which every glibc
-// still has; null where the process has none (an old glibc without libdl.so.2:
-// nothing there can load a driver).
-#[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(".symver memcuda_libc_dlvsym, dlvsym@GLIBC_2.2.5");
-#[cfg(target_arch = "aarch64")]
-core::arch::global_asm!(".symver memcuda_libc_dlvsym, dlvsym@GLIBC_2.17");
-core::arch::global_asm!(
-    ".weak memcuda_libc_dlvsym",
-    ".pushsection .data.rel.ro.memcuda_dlvsym, \"aw\", %progbits",
-    ".globl memcuda_dlvsym",
-    ".hidden memcuda_dlvsym",
-    ".type memcuda_dlvsym, %object",
-    ".size memcuda_dlvsym, 8",
-    ".balign 8",
-    "memcuda_dlvsym:",
-    ".8byte memcuda_libc_dlvsym",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    #[link_name = "memcuda_dlvsym"]
-    static DLVSYM: Option<Dlvsym>;
-}
-
-/// libc's `dlvsym`.
-pub fn dlvsym() -> Option<Dlvsym> {
-    // SAFETY: the word above: null, or the address of a function of this type.
-    unsafe { DLVSYM }
-}
-
 // Threads: what the standard library's threads and thread-local values call.
 crate::late! { 12 from find, else unknown:
     "pthread_key_create" 0,

@@ -5,32 +5,21 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{modules, old_libc};
+use crate::{dynamic, modules};
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlerror = unsafe extern "C" fn() -> *mut c_char;
 
-/// Symbol versions that libc gave `dlsym` and its like: since 2.34, aarch64,
-/// x86-64. Other preloaded libraries' have none, and are passed over.
-const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
-
-fn versioned(handle: *mut c_void, name: &CStr) -> *mut c_void {
-    let Some(dlvsym) = old_libc::dlvsym() else {
-        return ptr::null_mut();
-    };
-    VERSIONS
-        .iter()
-        // SAFETY: handle and strings are valid for the call.
-        .map(|version| unsafe { dlvsym(handle, name.as_ptr(), version.as_ptr()) })
-        .find(|found| !found.is_null())
-        .unwrap_or(ptr::null_mut())
+/// libc's own function of a name, whoever else has interposed it; before glibc
+/// 2.34 they are in a library of their own.
+fn of_libc(name: &CStr) -> *mut c_void {
+    dynamic::find(&[c"libc.so.6", c"libdl.so.2"], name)
 }
 
-/// libc's own `dlopen`.
 fn dlopen(file: &CStr, flags: c_int) -> *mut c_void {
-    static GENUINE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    let found = cached(&GENUINE, || versioned(libc::RTLD_NEXT, c"dlopen"));
+    static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let found = cached(&DLOPEN, || of_libc(c"dlopen"));
     // SAFETY: null is `None`; anything else is a function of this signature.
     let dlopen = unsafe { std::mem::transmute::<*mut c_void, Option<Dlopen>>(found) };
     // SAFETY: a string, and flags that it knows.
@@ -59,7 +48,7 @@ pub fn loaded(file: &CStr) -> *mut c_void {
 /// speak of it.
 fn forget_failure() {
     static DLERROR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    let found = cached(&DLERROR, || versioned(libc::RTLD_NEXT, c"dlerror"));
+    let found = cached(&DLERROR, || of_libc(c"dlerror"));
     // SAFETY: null is `None`; anything else is a function of this signature.
     if let Some(dlerror) = unsafe { std::mem::transmute::<*mut c_void, Option<Dlerror>>(found) } {
         // SAFETY: takes nothing; hands the error out and forgets it.
@@ -77,18 +66,10 @@ fn cached(slot: &AtomicPtr<c_void>, find: impl FnOnce() -> *mut c_void) -> *mut 
     found
 }
 
-/// libc's own `dlsym`, whoever else has interposed it.
-fn genuine() -> Option<Dlsym> {
-    static GENUINE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    let found = cached(&GENUINE, || {
-        [c"libc.so.6", c"libdl.so.2"]
-            .iter()
-            .map(|file| loaded(file))
-            .filter(|handle| !handle.is_null())
-            .map(|handle| versioned(handle, c"dlsym"))
-            .find(|found| !found.is_null())
-            .unwrap_or_else(|| versioned(libc::RTLD_NEXT, c"dlsym"))
-    });
+/// libc's own `dlsym`.
+fn dlsym() -> Option<Dlsym> {
+    static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let found = cached(&DLSYM, || of_libc(c"dlsym"));
     // SAFETY: null is `None`; anything else is a function of this signature.
     unsafe { std::mem::transmute::<*mut c_void, Option<Dlsym>>(found) }
 }
@@ -98,7 +79,7 @@ fn genuine() -> Option<Dlsym> {
 pub fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: the handle is one of dlopen's or a constant of its, or a wrong one
     // of the program's, as before.
-    genuine().map_or(ptr::null_mut(), |dlsym| unsafe {
+    dlsym().map_or(ptr::null_mut(), |dlsym| unsafe {
         dlsym(handle, name.as_ptr())
     })
 }
