@@ -84,6 +84,9 @@ impl Door {
                 .and_then(|()| asker.set_write_timeout(Some(QUESTION)))
                 .and_then(|()| asker.read_exact(&mut bytes))
                 .and_then(|()| {
+                    if has_left(&asker) {
+                        return Ok(());
+                    }
                     let answer = answer(u64::from_ne_bytes(bytes));
                     let words = [answer.given.to_ne_bytes(), answer.soon.to_ne_bytes()];
                     asker.write_all(&words.concat())
@@ -192,6 +195,15 @@ fn hear(mut stream: UnixStream, deadline: Instant) -> Option<Answer> {
         given: u64::from_ne_bytes(given.try_into().ok()?),
         soon: u64::from_ne_bytes(soon.try_into().ok()?),
     })
+}
+
+/// Has the process at the other end given up waiting? Then what it asked for
+/// long ago, when this process was stopped, is of no use to it.
+fn has_left(asker: &UnixStream) -> bool {
+    let mut byte = 0_u8;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: room for the one byte that is asked for.
+    unsafe { libc::recv(asker.as_raw_fd(), (&raw mut byte).cast(), 1, flags) == 0 }
 }
 
 /// Is the process at the other end this user's?

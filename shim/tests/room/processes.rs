@@ -250,8 +250,12 @@ fn a_killed_neighbour_is_nobody_s_trouble() {
     doomed.idle(600);
     // A child that outlives it keeps neither its memory nor its place.
     let child = doomed.ask("fork");
+    let place = format!("/{}-", doomed.child.id());
+    let listed = || std::fs::read_to_string("/proc/net/unix").is_ok_and(|l| l.contains(&place));
+    assert!(listed());
     doomed.signal("-KILL");
     doomed.child.wait().unwrap();
+    assert!(!listed());
     let (code, waited) = other.alloc("alloc 1000");
     assert_eq!(code, 0);
     assert!(waited < 1000, "{waited} ms");
@@ -265,8 +269,8 @@ fn a_killed_neighbour_is_nobody_s_trouble() {
 #[test]
 fn a_stopped_neighbour_is_waited_for_a_moment_only() {
     let device = Device::without_management();
-    let (mut stopped, mut idle) = (device.preloaded(), device.preloaded());
-    let mut starving = device.preloaded();
+    let mut stopped = device.preloaded_with("MEMCUDA_IDLE", "100%");
+    let (mut idle, mut starving) = (device.preloaded(), device.preloaded());
     stopped.idle(300);
     idle.idle(600);
     pause(A_WHILE);
@@ -278,6 +282,8 @@ fn a_stopped_neighbour_is_waited_for_a_moment_only() {
     assert_eq!(code, 2);
     assert!(waited < 4000, "{waited} ms");
     stopped.signal("-CONT");
+    pause(A_WHILE);
+    // Nobody waits for its answers any more.
     assert_eq!(stopped.number("physical"), 300);
 }
 
