@@ -1,9 +1,10 @@
 //! Which loaded module an address of code lies in, and the table that gives
-//! modules small numbers. Lock-free: callers may be inside a lookup.
+//! modules small numbers. Takes no lock of ours: callers may be inside a lookup.
+//! Modules come and go, and another may come to lie where one was.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// Modules with a number of their own.
 pub const NUMBERED: usize = 32;
@@ -18,10 +19,11 @@ impl Module {
     /// Callers that reached an exported symbol directly.
     pub const DIRECT: Module = Module(NUMBERED as u8 + 1);
 
-    /// What is known of the module; `None` for the two shared numbers.
+    /// What is known of the module; `None` for the two shared numbers, and for
+    /// a module that is known to be unloaded.
     pub fn about(self) -> Option<&'static About> {
-        // SAFETY: a filled slot points to a record that is never freed.
-        unsafe { TABLE.get(self.0 as usize)?.load(Ordering::Acquire).as_ref() }
+        let about = filled(TABLE.get(self.0 as usize)?)?;
+        (!about.gone.load(Ordering::Relaxed)).then_some(about)
     }
 }
 
@@ -32,6 +34,10 @@ pub struct About {
     pub path: CString,
     start: usize,
     end: usize,
+    /// How many modules had been unloaded when this one was last seen.
+    seen: AtomicU64,
+    /// It is unloaded; its addresses may be another's.
+    gone: AtomicBool,
 }
 
 impl About {
@@ -45,37 +51,91 @@ impl About {
     pub fn holds(&self, address: usize) -> bool {
         (self.start..self.end).contains(&address)
     }
+
+    /// Is it still what is loaded there? The loader is asked again only where
+    /// something was unloaded since.
+    fn is_loaded(&self, unloads: u64) -> bool {
+        if self.gone.load(Ordering::Relaxed) {
+            return false;
+        }
+        if self.seen.load(Ordering::Relaxed) == unloads {
+            return true;
+        }
+        let here = find(self.start, unloads);
+        let same = here.is_some_and(|here| here.start == self.start && here.path == self.path);
+        self.seen.store(unloads, Ordering::Relaxed);
+        self.gone.store(!same, Ordering::Relaxed);
+        same
+    }
 }
 
+/// Records are never freed: who read one may still look at it.
 static TABLE: [AtomicPtr<About>; NUMBERED] = [const { AtomicPtr::new(ptr::null_mut()) }; NUMBERED];
 
+fn filled(slot: &AtomicPtr<About>) -> Option<&'static About> {
+    // SAFETY: a filled slot points to a record that is never freed.
+    unsafe { slot.load(Ordering::Acquire).as_ref() }
+}
+
 /// The number of the module that holds this address; gives a new one out
-/// while there are any.
+/// while there are any. A file that was unloaded gets its old one again.
 pub fn number(address: usize) -> Module {
-    let mut fresh: Option<Box<About>> = None;
+    let unloads = unloads();
     for (index, slot) in TABLE.iter().enumerate() {
-        let mut here = slot.load(Ordering::Acquire);
-        if here.is_null() {
-            let Some(about) = fresh.take().or_else(|| find(address).map(Box::new)) else {
-                return Module::OTHER;
-            };
-            let about = Box::into_raw(about);
-            let null = ptr::null_mut();
-            match slot.compare_exchange(null, about, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => here = about,
-                Err(other) => {
-                    here = other;
-                    // SAFETY: the record was not published.
-                    fresh = Some(unsafe { Box::from_raw(about) });
-                }
-            }
-        }
-        // SAFETY: a filled slot points to a record that is never freed.
-        if unsafe { (*here).holds(address) } {
+        let Some(about) = filled(slot) else { break };
+        if about.holds(address) && about.is_loaded(unloads) {
             return Module(index as u8);
         }
     }
+    find(address, unloads).map_or(Module::OTHER, enter)
+}
+
+fn enter(about: About) -> Module {
+    let (address, unloads) = (about.start, about.seen.load(Ordering::Relaxed));
+    let fresh = Box::into_raw(Box::new(about));
+    // SAFETY: made above; freed below only where it was not published.
+    let about = unsafe { &*fresh };
+    for (index, slot) in TABLE.iter().enumerate() {
+        let known = slot.load(Ordering::Acquire);
+        // SAFETY: as in `filled`.
+        let free = match unsafe { known.as_ref() } {
+            None => true,
+            Some(other) if other.path == about.path => {
+                if other.is_loaded(unloads) && other.holds(address) {
+                    // SAFETY: it was not published.
+                    drop(unsafe { Box::from_raw(fresh) });
+                    return Module(index as u8);
+                }
+                !other.is_loaded(unloads)
+            }
+            Some(_) => false,
+        };
+        let swap = || slot.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
+        if free && swap().is_ok() {
+            return Module(index as u8);
+        }
+    }
+    // SAFETY: it was not published.
+    drop(unsafe { Box::from_raw(fresh) });
     Module::OTHER
+}
+
+/// How many modules were unloaded so far: where this is what it was, every
+/// address means what it meant.
+pub fn unloads() -> u64 {
+    unsafe extern "C" fn visit(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        unloads: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a valid record; `unloads` is the variable below.
+        unsafe { *unloads.cast::<u64>() = (*info).dlpi_subs };
+        1
+    }
+    let mut unloads = 0u64;
+    // SAFETY: the callback gets the variable's address and keeps to its type.
+    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut unloads).cast()) };
+    unloads
 }
 
 /// The module that holds this address, from the table where it has a number.
@@ -83,10 +143,11 @@ pub fn at(address: usize) -> Option<&'static About> {
     number(address).about()
 }
 
-/// Asks the loader.
-fn find(address: usize) -> Option<About> {
+/// Asks the loader. `unloads` is how many modules had been unloaded by then.
+fn find(address: usize, unloads: u64) -> Option<About> {
     struct Search {
         address: usize,
+        unloads: u64,
         found: Option<About>,
     }
     unsafe extern "C" fn visit(
@@ -116,11 +177,18 @@ fn find(address: usize) -> Option<About> {
             // SAFETY: the loader's name of the module, a string.
             false => unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned(),
         };
-        search.found = Some(About { path, start, end });
+        search.found = Some(About {
+            path,
+            start,
+            end,
+            seen: AtomicU64::new(search.unloads),
+            gone: AtomicBool::new(false),
+        });
         1
     }
     let mut search = Search {
         address,
+        unloads,
         found: None,
     };
     // SAFETY: the callback gets the variable's address and keeps to its type.

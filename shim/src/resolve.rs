@@ -56,6 +56,18 @@ fn forget_failure() {
     }
 }
 
+/// Gives a handle back that was opened here.
+fn close(handle: *mut c_void) {
+    static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let found = cached(&DLCLOSE, || versioned(libc::RTLD_NEXT, c"dlclose"));
+    type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+    // SAFETY: null is `None`; anything else is a function of this signature.
+    if let Some(dlclose) = unsafe { std::mem::transmute::<*mut c_void, Option<Dlclose>>(found) } {
+        // SAFETY: opened by us, and not used any more.
+        unsafe { dlclose(handle) };
+    }
+}
+
 fn cached(slot: &AtomicPtr<c_void>, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
     let known = slot.load(Ordering::Acquire);
     if !known.is_null() {
@@ -126,15 +138,20 @@ pub fn driver() -> *mut c_void {
 /// The runtime function that the code at `caller` would reach without this
 /// library: the one of the libcudart that its own module depends on, else the
 /// next one in the search order, else any loaded libcudart's. `own` is this
-/// library's function of that name, which is never the answer.
+/// library's function of that name, which is never the answer. It holds until
+/// something is unloaded.
 pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
     let usable = |found: *mut c_void| !found.is_null() && !ptr::eq(found, own);
-    let through = |handle: *mut c_void| match handle.is_null() {
-        true => ptr::null_mut(),
-        false => symbol(handle, name),
+    let through = |handle: *mut c_void| {
+        if handle.is_null() {
+            return ptr::null_mut();
+        }
+        let found = symbol(handle, name);
+        // Nothing is kept loaded that the program unloads.
+        close(handle);
+        found
     };
     let own_module = modules::at(caller).filter(|module| !module.path.is_empty());
-    // The handles stay open for ever, so that the answers stay loaded.
     let from_caller = own_module.map_or(ptr::null_mut(), |module| through(loaded(&module.path)));
     if usable(from_caller) {
         return from_caller;

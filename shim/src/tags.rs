@@ -8,12 +8,12 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memcuda_core::driver::{Address, Stream};
 
 use crate::asm::Next;
-use crate::{boundary, resolve, torch};
+use crate::{boundary, modules, resolve, torch};
 
 /// What this thread called last in the runtime. Return addresses are those of
 /// the calls themselves.
@@ -61,42 +61,56 @@ fn note(name: &str, caller: usize, leave: impl FnOnce()) {
 const NO_RUNTIME: c_int = 35;
 
 /// The real functions of one name, by call site; the few call sites that a
-/// program has are found without asking the loader again.
+/// program has are found without asking the loader again, until it unloads
+/// something.
 pub struct Sites {
     name: &'static CStr,
-    known: [(AtomicUsize, AtomicPtr<c_void>); 16],
+    known: [AtomicPtr<Site>; 16],
+}
+
+/// What was found for a call site. Never freed: it may be being read.
+struct Site {
+    caller: usize,
+    real: *mut c_void,
+    /// See [`modules::unloads`].
+    unloads: u64,
 }
 
 impl Sites {
     pub const fn new(name: &'static CStr) -> Self {
-        let known = [const { (AtomicUsize::new(0), AtomicPtr::new(std::ptr::null_mut())) }; 16];
+        let known = [const { AtomicPtr::new(std::ptr::null_mut()) }; 16];
         Self { name, known }
     }
 
     pub fn real(&self, caller: usize, own: unsafe extern "C" fn()) -> *mut c_void {
-        for (site, real) in &self.known {
-            match site.load(Ordering::Acquire) {
-                0 => break,
-                here if here == caller => {
-                    let real = real.load(Ordering::Acquire);
-                    if !real.is_null() {
-                        return real;
-                    }
-                }
-                _ => {}
+        let unloads = modules::unloads();
+        for slot in &self.known {
+            // SAFETY: null, or a record that is never freed.
+            match unsafe { slot.load(Ordering::Acquire).as_ref() } {
+                Some(site) if site.caller == caller && site.unloads == unloads => return site.real,
+                Some(_) => {}
+                None => break,
             }
         }
         let real = resolve::runtime(caller, self.name, own as *const c_void);
         if real.is_null() {
             return no_runtime as *mut c_void;
         }
-        let free = |site: &AtomicUsize| {
-            site.compare_exchange(0, caller, Ordering::AcqRel, Ordering::Acquire)
-                .is_ok()
-        };
-        // Who reads the site before its function asks the loader once more.
-        if let Some((_, slot)) = self.known.iter().find(|(site, _)| free(site)) {
-            slot.store(real, Ordering::Release);
+        let site = Box::into_raw(Box::new(Site {
+            caller,
+            real,
+            unloads,
+        }));
+        let kept = self.known.iter().any(|slot| {
+            let known = slot.load(Ordering::Acquire);
+            // SAFETY: as above.
+            let free = unsafe { known.as_ref() }.is_none_or(|site| site.unloads != unloads);
+            let swap = || slot.compare_exchange(known, site, Ordering::AcqRel, Ordering::Acquire);
+            free && swap().is_ok()
+        });
+        if !kept {
+            // SAFETY: made above and not published.
+            drop(unsafe { Box::from_raw(site) });
         }
         real
     }
