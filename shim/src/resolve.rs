@@ -59,7 +59,7 @@ fn forget_failure() {
 /// Gives a handle back that was opened here.
 fn close(handle: *mut c_void) {
     static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    let found = cached(&DLCLOSE, || versioned(libc::RTLD_NEXT, c"dlclose"));
+    let found = cached(&DLCLOSE, || of_libc(c"dlclose"));
     type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
     // SAFETY: null is `None`; anything else is a function of this signature.
     if let Some(dlclose) = unsafe { std::mem::transmute::<*mut c_void, Option<Dlclose>>(found) } {
