@@ -3,7 +3,8 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::{Code, Context, Stream};
+use memcuda_core::driver::real::restore;
+use memcuda_core::driver::{Code, Context, Stream, sys};
 
 /// A memory pool of the driver (`CUmemoryPool`).
 pub type MemPool = u64;
@@ -21,7 +22,11 @@ memcuda_core::entry_points! {
         "cuCtxPopCurrent_v2" ctx_pop(*mut Context);
         "cuCtxSynchronize" ctx_synchronize();
         "cuStreamIsCapturing" stream_is_capturing(Stream, *mut u32);
+        "cuMemAlloc_v2" mem_alloc(*mut u64, usize);
         "cuMemFree_v2" mem_free(u64);
+        "cuStreamCreate" stream_create(*mut Stream, u32);
+        "cuStreamQuery" stream_query(Stream);
+        "cuStreamDestroy_v2" stream_destroy(Stream);
     }
     optional {
         "cuDeviceGetUuid_v2" device_uuid(*mut [u8; 16], i32);
@@ -36,6 +41,7 @@ memcuda_core::entry_points! {
         "cuDeviceGetDefaultMemPool" default_mem_pool(*mut MemPool, i32);
         "cuCtxSetFlags" ctx_set_flags(u32);
         "cuCtxGetFlags" ctx_flags(*mut u32);
+        "cuThreadExchangeStreamCaptureMode" capture_mode(*mut u32);
         "cuPointerGetAttribute" pointer_attribute(*mut c_void, u32, u64);
     }
 }
@@ -71,7 +77,7 @@ impl Calls {
         let result = work();
         let mut popped = Context::default();
         // SAFETY: pops what was pushed above on this thread.
-        unsafe { (self.ctx_pop)(&mut popped) };
+        restore(|| unsafe { (self.ctx_pop)(&mut popped) });
         Ok(result)
     }
 
@@ -126,6 +132,55 @@ impl Calls {
             }
         }
         Ok(Some(context))
+    }
+
+    /// Waits for the device as a free does, by a free of the driver's own: of
+    /// all such waits the one that a capture survives. Fails with its code.
+    pub fn wait_by_free(&self) -> Result<(), Code> {
+        let mut at = 0;
+        // SAFETY: the pointer is valid for the call; what it allocates is freed
+        // at once.
+        unsafe {
+            (self.mem_alloc)(&mut at, 1).ok()?;
+            (self.mem_free)(at).ok()
+        }
+    }
+
+    /// What the driver answers this thread now to a call that a capture forbids,
+    /// as it forbids an allocation and a free; the capture is lost then. It is
+    /// asked by a query of a stream made for it: that changes nothing else.
+    pub fn refusal_of_captures(&self) -> Option<Code> {
+        const NON_BLOCKING: u32 = 1;
+        if self.is_relaxed() {
+            return None;
+        }
+        let mut stream = Stream::default();
+        // SAFETY: the pointer is valid for the call, and the stream is nobody
+        // else's.
+        unsafe {
+            (self.stream_create)(&mut stream, NON_BLOCKING).ok().ok()?;
+            let code = (self.stream_query)(stream);
+            (self.stream_destroy)(stream);
+            (code == Code::STREAM_CAPTURE_UNSUPPORTED).then_some(code)
+        }
+    }
+
+    /// Does the calling thread disregard what captures forbid?
+    fn is_relaxed(&self) -> bool {
+        let Some(exchange) = self.capture_mode else {
+            return false;
+        };
+        let mut mode = sys::CAPTURE_MODE_RELAXED;
+        // SAFETY: the pointer is valid for both calls; the second one restores
+        // what the first one found.
+        unsafe {
+            if exchange(&mut mode) != Code::SUCCESS {
+                return false;
+            }
+            let found = mode;
+            restore(|| exchange(&mut mode));
+            found == sys::CAPTURE_MODE_RELAXED
+        }
     }
 
     /// Is this stream capturing, or could an operation on it disturb a capture?

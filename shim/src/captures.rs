@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use memcuda_core::driver::{Code, Stream};
 use memcuda_core::pool::CAPTURES;
 
+use crate::calls::Calls;
 use crate::threads;
 
 /// The stream on which a capture began; a thread's own default stream has the
@@ -37,6 +38,15 @@ impl Captures {
     /// Is any capture under way?
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) != 0
+    }
+
+    /// What an allocation or a free must answer because a capture forbids them
+    /// to the calling thread.
+    pub fn refusal(&self, calls: &Calls) -> Option<Code> {
+        if !self.any() {
+            return None;
+        }
+        calls.refusal_of_captures()
     }
 
     /// Begins a capture of this stream by `real`, while no pool does anything

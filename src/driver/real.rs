@@ -184,6 +184,14 @@ fn location(device: u32) -> MemLocation {
     }
 }
 
+/// Makes a call that gives the program's thread back what was its own; once
+/// more if it fails, for the thread would stay changed.
+pub fn restore(mut call: impl FnMut() -> Code) {
+    if call() != Code::SUCCESS {
+        call();
+    }
+}
+
 struct Entered {
     calls: &'static Calls,
     pushed: bool,
@@ -194,7 +202,7 @@ impl Drop for Entered {
         if self.pushed {
             let mut popped = Context::default();
             // SAFETY: pops what `enter` pushed on this thread.
-            unsafe { (self.calls.ctx_pop)(&mut popped) };
+            restore(|| unsafe { (self.calls.ctx_pop)(&mut popped) });
         }
     }
 }
@@ -208,7 +216,7 @@ impl Drop for Relaxed {
     fn drop(&mut self) {
         let mut mode = self.previous;
         // SAFETY: gives the thread its own mode back.
-        unsafe { (self.calls.exchange_capture_mode)(&mut mode) };
+        restore(|| unsafe { (self.calls.exchange_capture_mode)(&mut mode) });
     }
 }
 

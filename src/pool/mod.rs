@@ -193,6 +193,11 @@ impl<D: Driver> Pool<D> {
         self.lock().streams.health.notice(context, Err(code));
     }
 
+    /// The error that stays with a context, as far as it is known.
+    pub fn error(&self, context: Context) -> Option<Code> {
+        self.lock().streams.health.error(context)
+    }
+
     /// A context of the device that lives, if the pool knows one.
     pub fn context(&self) -> Option<Context> {
         self.lock().streams.health.contexts().first().copied()

@@ -136,6 +136,9 @@ fn allocate(
         Ok(None) => return with_room(engine, || taken_on(engine, stream, from), real),
         Err(code) => return code,
     };
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
+        return code;
+    }
     let Some(pool) = device.pool(engine) else {
         return real();
     };
@@ -216,7 +219,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
             if freed.overrun {
                 overrun(&freed);
             }
-            Code::SUCCESS
+            pool.error(context).unwrap_or(Code::SUCCESS)
         }
         // The driver refuses mapped memory, or says what else is wrong.
         Err(_) => real(),

@@ -105,6 +105,9 @@ fn lend(
 ) -> Option<Result<Address, Code>> {
     // Where there is none, the driver says so.
     let (context, device) = engine.current().ok()?;
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
+        return Some(Err(code));
+    }
     let pool = device.pool(engine)?;
     let request = Request {
         bytes,
@@ -209,6 +212,9 @@ fn take_back(
         Ok(current) => current,
         Err(code) => return code,
     };
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
+        return code;
+    }
     let Some(mut block) = pool.find(address).filter(|block| block.base == address) else {
         // The driver refuses mapped memory, or says what else is wrong.
         return real();
@@ -222,7 +228,9 @@ fn take_back(
     let release = match (engine.config.free, block.order) {
         (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch => Release::Stream(key),
         (Free::Ordered, _) => Release::Unknown,
-        _ => match finish(pool, &block) {
+        // The driver's free does not wait for memory of a memory pool.
+        _ if block.owner == Owner::MemoryPool => Release::Unknown,
+        _ => match finish(engine, pool, &block) {
             Ok(release) => release,
             Err(code) => {
                 device.took_back(&engine.calls, &block);
@@ -260,15 +268,24 @@ pub fn overrun(block: &BlockInfo) {
     );
 }
 
-/// Waits for the work of the device, as the driver's free does. While
-/// anything captures, such a wait would end the capture: then the pool must
-/// find out later that the work is done, as where the wait itself could not be
-/// made, which is no failure of the program's.
-fn finish(pool: &Pool<Real>, block: &BlockInfo) -> Result<Release, Code> {
-    match pool.synchronize_device(block.context) {
-        Ok(true) => Ok(Release::Complete),
+/// Waits for the work of the device, as the driver's free does. While anything
+/// captures, such a wait would end the capture: then the program waits by a free
+/// of the driver's own, and the pool finds out later that the work is done. So
+/// it does where the wait itself could not be made, which is no failure of the
+/// program's.
+fn finish(engine: &Engine, pool: &Pool<Real>, block: &BlockInfo) -> Result<Release, Code> {
+    let waited = match pool.synchronize_device(block.context) {
+        Ok(true) => return Ok(Release::Complete),
+        Ok(false) => {
+            let calls = &engine.calls;
+            let waited = calls.within(block.context, || calls.wait_by_free());
+            waited.and_then(|waited| waited)
+        }
+        Err(code) => Err(code),
+    };
+    match waited {
         Err(code) if code.is_sticky() => Err(code),
-        Ok(false) | Err(_) => Ok(Release::Unknown),
+        Ok(()) | Err(_) => Ok(Release::Unknown),
     }
 }
 

@@ -67,32 +67,38 @@ size_t any_size(Thread *t) {
     return magnitude + pick(t, magnitude);
 }
 
+/* Asks for memory by one of the calls that there are. */
+static int ask(Thread *t, Block *made) {
+    int kind = pick(t, 10);
+    if (kind < t->plain) {
+        ASK(cudaMalloc(&made->base, made->bytes));
+    } else if (kind == 8 && t->plain > 0 && pick(t, 2)) {
+        size_t pitch, width = 1 + pick(t, 5000), height = 1 + pick(t, 300);
+        ASK(cudaMallocPitch(&made->base, &pitch, width, height));
+        if (pitch < width || pitch % 512 != 0) fail("a pitch", pitch);
+        made->bytes = pitch * height;
+    } else {
+        made->ordered = 1;
+        made->lane = some_lane(t);
+        ASK(cudaMallocAsync(&made->base, made->bytes, t->lanes[made->device][made->lane]));
+    }
+    return 0;
+}
+
 int allocate(Thread *t, int device) {
     Block *b = t->blocks;
     while (b < t->blocks + BLOCKS && b->base != 0) b++;
     if (b == t->blocks + BLOCKS) return 0;
     Block made = {.bytes = pick(t, 4) ? t->sizes[pick(t, 8)] : any_size(t), .device = device, .lane = DONE};
     if (t->held + made.bytes > (size_t)512 << 20) return 0;
-    /* What a capture forbids its own thread, it does not ask for. */
-    int kind = t->capturing && t->capturing - 1 != RELAXED ? 9 : (int)pick(t, 10);
-    if (kind < t->plain) {
-        enter_forbidden(t);
-        int code = answer(t, cudaMalloc(&made.base, made.bytes), "cudaMalloc", 1);
-        leave_forbidden(t);
-        if (code) return 1;
-    } else if (kind == 8 && t->plain > 0 && pick(t, 2)) {
-        size_t pitch, width = 1 + pick(t, 5000), height = 1 + pick(t, 300);
-        enter_forbidden(t);
-        int code = answer(t, cudaMallocPitch(&made.base, &pitch, width, height), "cudaMallocPitch", 1);
-        leave_forbidden(t);
-        if (code) return 1;
-        if (pitch < width || pitch % 512 != 0) fail("a pitch", pitch);
-        made.bytes = pitch * height;
-    } else {
-        made.ordered = 1;
-        made.lane = some_lane(t);
-        ASK(cudaMallocAsync(&made.base, made.bytes, t->lanes[device][made.lane]));
-    }
+    /* What a capture forbids its own thread, the thread's relaxed mode allows. */
+    int mode = RELAXED, relaxed = t->capturing && t->capturing - 1 != RELAXED;
+    if (relaxed) TRY(cudaThreadExchangeStreamCaptureMode(&mode));
+    enter_forbidden(t);
+    int code = ask(t, &made);
+    leave_forbidden(t);
+    if (relaxed) answer(t, cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode", 0);
+    if (code) return 1;
     if (made.base == 0 || made.base % 256 != 0) fail("an address", made.base);
     *b = made;
     t->held += b->bytes;

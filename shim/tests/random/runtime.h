@@ -27,6 +27,7 @@ int cudaStreamDestroy(Stream);
 int cudaStreamSynchronize(Stream);
 int cudaStreamWaitEvent(Stream, Event, unsigned);
 int cudaStreamIsCapturing(Stream, int *);
+int cudaThreadExchangeStreamCaptureMode(int *);
 int cudaStreamBeginCapture(Stream, int);
 int cudaStreamEndCapture(Stream, Graph *);
 int cudaEventCreateWithFlags(Event *, unsigned);
