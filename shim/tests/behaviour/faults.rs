@@ -40,6 +40,7 @@ fn a_wrong_setting_is_one_line_and_the_plain_driver() {
     for (name, value) in [
         ("MEMCUDA_POLICY", "nonsense"),
         ("MEMCUDA_LIMIT", "-3"),
+        ("MEMCUDA_IDLE", "101%"),
         ("MEMCUDA_DISABLE", "perhaps"),
     ] {
         let (out, log) = said(plain("plain-wrong").env(name, value));

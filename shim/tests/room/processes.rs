@@ -323,3 +323,45 @@ fn giving_back_meets_captures_contexts_and_failures() {
         starving.end();
     }
 }
+
+/// The names of a process's threads, and the signals that each blocks.
+fn threads(process: &Process) -> Vec<(String, String)> {
+    let folder = format!("/proc/{}/task", process.child.id());
+    let read = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().trim().to_owned()
+        };
+        (field("Name:"), field("SigBlk:"))
+    };
+    std::fs::read_dir(folder).unwrap().map(read).collect()
+}
+
+#[test]
+fn the_thread_comes_with_the_first_pool_and_takes_no_signal() {
+    let device = Device::new();
+    let mut process = device.preloaded();
+    assert_eq!(
+        threads(&process).len(),
+        1,
+        "CUDA runs, but nothing was allocated"
+    );
+    assert_eq!(process.alloc("alloc 1").0, 0);
+    let now = threads(&process);
+    let (own, others): (Vec<_>, Vec<_>) = now.iter().partition(|(name, _)| name == "memcuda");
+    assert_eq!((own.len(), others.len()), (1, 1), "{now:?}");
+    // All but those that the C library keeps for itself, and the two that nobody blocks.
+    let blocked = u64::from_str_radix(&own[0].1, 16).unwrap();
+    assert_eq!(
+        blocked,
+        !0 & !(1 << 8 | 1 << 18 | 1 << 31 | 1 << 32),
+        "{blocked:x}"
+    );
+    assert_eq!(
+        others[0].1,
+        "0".repeat(16),
+        "the program's own are as they were"
+    );
+    process.end();
+}
