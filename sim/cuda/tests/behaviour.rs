@@ -27,13 +27,13 @@ passes! { "legal", "libcuda.so.1", &[],
     order_by_legacy_stream order_by_free readers_side_by_side same_address_again
     alias_behind_edge alias_behind_reader claims_in_order aliases_see_the_same_bytes
     bytes_move_at_completion staged_and_pinned_copies stream_ordered_reuse
-    other_stream_gets_other_bytes host_functions_in_order graphs peers everything_given_back
+    other_stream_gets_other_bytes host_functions_in_order graphs peers rows_and_slices everything_given_back
     clock_runs many_allocations more_mappings_than_the_kernel_grants many_threads claim_behind_legacy_stream
 }
 
 passes! { "answers", "libcuda.so.1", &[],
     allocation managed_and_arrays stream_ordered virtual_memory pointer_attributes capture capture_of_streams reset
-    crash contexts before_init forked lookup
+    crash crash_seen_by_a_free contexts before_init forked lookup
 }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "cuMemCreate@3=2,cuMemMap%2=999,cuMemAlloc@1=700")], faults }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "*@5=2")], fault_anywhere }

@@ -72,6 +72,7 @@ caught! { "misuse":
     race_read_write => "reads the same bytes";
     race_second_reader => "reads the same bytes";
     race_memset => "data race: cuMemsetD8Async";
+    race_copy_of_rows => "data race: cuMemcpy2DAsync_v2";
     race_copy_source => "data race: cuMemcpyDtoDAsync_v2";
     race_through_alias => "data race: cuSimLaunch";
     race_legacy_and_non_blocking => "on the legacy default stream writes the same bytes";

@@ -68,11 +68,14 @@ static int try_virtual_memory(void) {
 static int try_info(void) { return cuMemGetInfo_v2(0, 0); }
 static int try_other_record(void) { return cuEventRecord(scratch_event, stream()); }
 static int try_status(void) { int state; return cuStreamIsCapturing(stream(), &state); }
+static int try_stream_query(void) { return cuStreamQuery(stream()); }
+static int try_stream_wait(void) { return cuStreamSynchronize(stream()); }
+static int try_ordered(void) { S s = stream(); P p; int code = cuMemAllocAsync(&p, 64, s); return code ? code : cuMemFreeAsync(p, s); }
 static void capture(void) {
     start(); scratch_event = event(); S s = stream(); P g;
     struct { int (*call)(void); int strict, relaxed; } rows[] = {
         {try_virtual_memory, 0, 0}, {try_info, 0, 0}, {try_other_record, 0, 0}, {try_status, 0, 0},
-        {try_alloc, 900, 0}, {try_free, 900, 0}, {try_query, 900, 0}, {try_synchronize, 900, 900}, {try_context_event, 900, 900}};
+        {try_alloc, 900, 0}, {try_free, 900, 0}, {try_query, 900, 0}, {try_stream_query, 900, 0}, {try_stream_wait, 900, 0}, {try_ordered, 900, 0}, {try_synchronize, 900, 900}, {try_context_event, 900, 900}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int mode = 0; mode < 4; mode++) { /* the fourth: global, inside a relaxed guard */
             int relaxed = 2, expected = mode < 2 ? rows[i].strict : rows[i].relaxed;
@@ -105,6 +108,9 @@ static void crash(void) {
     start(); P p = alloc(4096), e = event(), q; S s = stream(); writes(s, p, 64); OK(cuSimCrash(s)); OK(cuMemAlloc_v2(&q, 64)); OK(cuEventRecord(e, s));
     IS(700, cuStreamSynchronize(s)); IS(700, cuMemAlloc_v2(&q, 64)); IS(700, cuEventQuery(e)); IS(700, cuCtxSynchronize()); IS(700, cuMemFree_v2(p)); IS(700, cuMemcpyHtoD_v2(p, "x", 1));
     P other; OK(cuDevicePrimaryCtxRetain(&other, 1)); OK(cuCtxSetCurrent(other)); OK(cuMemAlloc_v2(&q, 64));
+}
+static void crash_seen_by_a_free(void) {
+    start(); P p = alloc(4096), q; OK(cuSimCrash(stream())); IS(700, cuMemFree_v2(p)); IS(700, cuMemAlloc_v2(&q, 64));
 }
 static void contexts(void) {
     OK(cuInit(0)); P p, c, got; IS(201, cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == 0); IS(201, cuCtxSynchronize());
@@ -140,7 +146,7 @@ static void real_clock(void) { start(); S s = stream(); P p = alloc(64), e = eve
 static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuEventRecord(e, s)); OK(cuEventQuery(e)); TRUE(cuSimClock() == 0); }
 
 static const Case cases[] = {
-    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(virtual_memory), CASE(pointer_attributes), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash),
+    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(virtual_memory), CASE(pointer_attributes), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
     CASE(contexts), CASE(before_init), CASE(forked), CASE(lookup), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
 };
 MAIN(cases)

@@ -33,6 +33,13 @@ int cuGraphInstantiateWithFlags(P *, P, uint64_t); int cuGraphLaunch(P, S); int 
 int cuEventCreate(P *, unsigned); int cuEventRecord(P, S); int cuEventQuery(P); int cuEventSynchronize(P); int cuEventDestroy_v2(P);
 int cuEventElapsedTime(float *, P, P);
 int cuMemcpyHtoD_v2(P, const void *, size_t); int cuMemcpyDtoH_v2(void *, P, size_t); int cuMemcpyAsync(P, P, size_t, S); int cuMemcpyDtoDAsync_v2(P, P, size_t, S);
+/* CUDA_MEMCPY2D and CUDA_MEMCPY3D; kinds: 1 host, 2 device, 3 array, 4 by its address. */
+typedef struct { size_t x, y; int kind; const void *host; P device, array; size_t pitch; } End2D;
+typedef struct { End2D from, to; size_t width, height; } Copy2D;
+typedef struct { size_t x, y, z, level; int kind; const void *host; P device, array, none; size_t pitch, height; } End3D;
+typedef struct { End3D from, to; size_t width, height, depth; } Copy3D;
+int cuMemcpy2D_v2(const Copy2D *); int cuMemcpy2DAsync_v2(const Copy2D *, S); int cuMemcpy3D_v2(const Copy3D *);
+int cuMemsetD2D16_v2(P, size_t, unsigned short, size_t, size_t);
 int cuMemsetD8_v2(P, unsigned char, size_t); int cuMemsetD8Async(P, unsigned char, size_t, S); int cuMemsetD32Async(P, unsigned, size_t, S);
 int cuLaunchHostFunc(S, void (*)(void *), void *);
 int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *); int cuGetErrorName(int, const char **);

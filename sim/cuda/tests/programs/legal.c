@@ -136,6 +136,21 @@ static void more_mappings_than_the_kernel_grants(void) {
     OK(cuMemsetD32Async(last + 64, 77, 4, LEGACY)); OK(cuCtxSynchronize()); OK(cuMemcpyDtoH_v2(&got, at + 72, 4)); TRUE(got == 77); OK(cuMemcpyDtoH_v2(&got, last + 76, 4)); TRUE(got == 77);
 }
 
+/* Rows of a part of a block, slices of a part, and nothing beside them. */
+static void rows_and_slices(void) {
+    start(); unsigned char host[4 * 5 * 6], back[2 * 3 * 2]; P p = alloc(64 * 5 * 6); S s = stream();
+    for (int i = 0; i < 120; i++) host[i] = i;
+    OK(cuMemsetD8_v2(p, 0xEE, 64 * 30));
+    Copy3D up = {.from = {.kind = 1, .host = host, .pitch = 4, .height = 5}, .to = {.kind = 2, .device = p, .pitch = 64, .height = 5}, .width = 4, .height = 5, .depth = 6};
+    OK(cuMemcpy3D_v2(&up)); unsigned char *seen = (unsigned char *)p; TRUE(seen[64 * 29 + 3] == 119 && seen[64 * 29 + 4] == 0xEE);
+    Copy3D down = {.from = {.x = 1, .y = 2, .z = 3, .kind = 4, .device = p, .pitch = 64, .height = 5}, .to = {.kind = 4, .device = (P)back}, .width = 2, .height = 3, .depth = 2};
+    OK(cuMemcpy3D_v2(&down)); TRUE(back[0] == 3 * 20 + 2 * 4 + 1 && back[11] == 4 * 20 + 4 * 4 + 2);
+    Copy2D row = {.from = {.kind = 1, .host = host, .pitch = 8}, .to = {.kind = 2, .device = p, .pitch = 64}, .width = 8, .height = 3};
+    OK(cuMemcpy2DAsync_v2(&row, s)); memset(host, 0, 24); OK(cuStreamSynchronize(s)); TRUE(seen[64 * 2 + 7] == 23); /* staged */
+    row.to.pitch = 7; IS(1, cuMemcpy2D_v2(&row)); row.to.pitch = 64; row.to.kind = 3; IS(801, cuMemcpy2D_v2(&row)); row.to.kind = 5; IS(1, cuMemcpy2D_v2(&row));
+    OK(cuMemsetD2D16_v2(p, 64, 0x0102, 3, 2)); OK(cuCtxSynchronize()); TRUE(seen[64] == 2 && seen[69] == 1 && seen[70] == 14);
+}
+
 static const Case cases[] = {
     CASE(more_mappings_than_the_kernel_grants),
     CASE(many_threads), CASE(claim_behind_legacy_stream),
@@ -143,6 +158,6 @@ static const Case cases[] = {
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
     CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),
-    CASE(everything_given_back), CASE(clock_runs), CASE(many_allocations),
+    CASE(rows_and_slices), CASE(everything_given_back), CASE(clock_runs), CASE(many_allocations),
 };
 MAIN(cases)

@@ -49,6 +49,10 @@ static void race_second_reader(void) {
     start(); S a = stream(), b = stream(), c = stream(); P p = alloc(4096); reads(a, p, 4096); reads(b, p + 64, 64); edge(a, c); writes(c, p, 4096);
 }
 static void race_memset(void) { start(); P p = alloc(4096); writes(stream(), p, 16); cuMemsetD8Async(p, 1, 16, stream()); }
+static void race_copy_of_rows(void) {
+    start(); P p = alloc(4096), q = alloc(4096); writes(stream(), p + 100, 1);
+    Copy2D rows = {.from = {.kind = 2, .device = p, .pitch = 64}, .to = {.kind = 2, .device = q, .pitch = 64}, .width = 40, .height = 3}; cuMemcpy2DAsync_v2(&rows, stream());
+}
 static void race_copy_source(void) { start(); P p = alloc(4096), q = alloc(4096); writes(stream(), p, 16); cuMemcpyDtoDAsync_v2(q, p, 16, stream()); }
 static void race_through_alias(void) {
     start(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h); writes(stream(), a + 4096, 16); writes(stream(), b + 4096, 16);
@@ -114,7 +118,7 @@ static const Case cases[] = {
     CASE(touch_across_hole), CASE(touch_freed), CASE(memset_freed), CASE(copy_from_freed), CASE(copy_to_freed), CASE(touch_freed_in_order),
     CASE(touch_freed_plain_in_order), CASE(free_in_order_under_other_stream), CASE(free_pool_memory_in_use), CASE(unmap_in_use),
     CASE(unmap_late_by_the_clock_only), CASE(take_access_in_use), CASE(free_address_of_mapping), CASE(race_write_write), CASE(race_write_read),
-    CASE(race_read_write), CASE(race_second_reader), CASE(race_memset), CASE(race_copy_source), CASE(race_through_alias),
+    CASE(race_read_write), CASE(race_second_reader), CASE(race_memset), CASE(race_copy_source), CASE(race_copy_of_rows), CASE(race_through_alias),
     CASE(race_legacy_and_non_blocking), CASE(race_event_too_early), CASE(race_after_query_not_ready), CASE(race_after_destroyed_stream),
     CASE(race_of_threads), CASE(race_of_graph), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
     CASE(stale_alias_early_edge), CASE(peer_without_access), CASE(mapping_of_other_device), CASE(claim_twice), CASE(claim_through_alias),
