@@ -355,7 +355,7 @@ fn the_thread_comes_with_the_first_pool_and_takes_no_signal() {
     let blocked = u64::from_str_radix(&own[0].1, 16).unwrap();
     assert_eq!(
         blocked,
-        !0 & !(1 << 8 | 1 << 18 | 1 << 31 | 1 << 32),
+        !(1_u64 << 8 | 1 << 18 | 1 << 31 | 1 << 32),
         "{blocked:x}"
     );
     assert_eq!(
