@@ -5,15 +5,19 @@
 
 CARGO ?= cargo
 CC ?= cc
-NVCC ?= nvcc
 PYTHON ?= python3
 RELEASE := target/release
 DEBUG := target/debug
 CFLAGS := -std=c11 -O2 -Wall -Wextra
-# Where NVIDIA's toolkit is, for the statically linked example.
+# Where NVIDIA's toolkit is.
 CUDA_HOME ?= /usr/local/cuda
+NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(CUDA_HOME)/bin/nvcc)
+CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
+	$(CUDA_HOME)/targets/*/lib/libcudart_static.a /usr/lib/*/libcudart_static.a))
+# Where the runs on a GPU leave their results.
+RESULTS ?= $(or $(OUT),$(RELEASE))
 
-.PHONY: build run test test-compat test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
+.PHONY: build run test test-compat gpu-build test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
 	fragment fragment-static conformance conformance-doc
 
 # The preloaded library is built by itself, so that no feature of the command
@@ -43,8 +47,8 @@ fragment: examples/fragment.c build
 # The same over NVIDIA's runtime, linked statically.
 fragment-static: examples/fragment.c
 	@mkdir -p $(RELEASE)
-	$(CC) $(CFLAGS) $< -o $(RELEASE)/fragment-static \
-		$(CUDA_HOME)/lib64/libcudart_static.a -ldl -lpthread -lrt
+	@[ -n "$(CUDART_STATIC)" ] || { echo "no libcudart_static.a below CUDA_HOME=$(CUDA_HOME)" >&2; exit 1; }
+	$(CC) $(CFLAGS) $< -o $(RELEASE)/fragment-static $(CUDART_STATIC) -ldl -lpthread -lrt
 
 # What a program can ask of the driver about memory, as one program.
 conformance:
@@ -66,18 +70,36 @@ test-compat: build
 bench:
 	$(CARGO) bench -p memcuda
 
-# The real frameworks on a real GPU. Fails, and says so, where one is missing.
-test-gpu: build test-build
-	@failed=; for script in identical keep_parity frameworks; do \
-		echo "== tests/gpu/$$script.py"; \
-		$(PYTHON) tests/gpu/$$script.py || failed="$$failed $$script"; \
+# A machine with a GPU may have no cargo: then what was built elsewhere is used.
+ifneq ($(shell command -v $(CARGO) 2>/dev/null),)
+gpu-build: build test-build
+else
+gpu-build:
+	@for file in $(RELEASE)/libmemcuda.so $(RELEASE)/memcuda $(DEBUG)/libmemcuda.so; do \
+		[ -e $$file ] || { echo "no $(CARGO) here and no $$file: build it elsewhere (make build test-build)" >&2; exit 1; }; \
+	done
+	@echo "no $(CARGO) here: $(RELEASE) and $(DEBUG) are used as they are"
+endif
+
+# The command, the examples and the real frameworks on a real GPU. Fails, and
+# says so, where one is missing.
+test-gpu: gpu-build
+	@failed=; rm -f $(RESULTS)/frameworks.jsonl; \
+	for script in smoke.sh "conformance.py --out $(RESULTS)/conformance-gpu" starvation.py identical.py \
+			keep_parity.py "frameworks.py --results $(RESULTS)/frameworks.jsonl"; do \
+		echo "== tests/gpu/$$script"; \
+		case $$script in \
+		*.sh) PYTHON=$(PYTHON) tests/gpu/$$script ;; \
+		*) $(PYTHON) tests/gpu/$$script ;; \
+		esac || failed="$$failed $${script%% *}"; \
 	done; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-bench-gpu: build
-	$(NVCC) -O2 -o $(RELEASE)/pair benches/gpu/pair.cu -lcuda
-	$(PYTHON) benches/gpu/pair.py $(RELEASE)/pair
-	$(PYTHON) benches/gpu/allocators.py --repeats 5
+bench-gpu: gpu-build
+	$(NVCC) -O2 -o $(RELEASE)/pair benches/gpu/pair.cu -L$(CUDA_HOME)/lib64/stubs -lcuda
+	$(PYTHON) benches/gpu/pair.py $(RELEASE)/pair --results $(RESULTS)/pair.jsonl
+	rm -f $(RESULTS)/allocators.jsonl
+	$(PYTHON) benches/gpu/allocators.py --repeats 5 --results $(RESULTS)/allocators.jsonl
 
 # The symbols of libmemcuda.so are those of the list, no more and no fewer.
 check-exports: build
