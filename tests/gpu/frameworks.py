@@ -14,6 +14,7 @@ NVIDIA GPU that nobody else uses with 140 GB of memory (less for most rows),
 torch, triton, cupy, jax, numba, a C compiler, nvcc and compute-sanitizer.
 """
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -177,7 +178,9 @@ def machine():
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             pass
-    return dict(gpus=gpus, packages=versions, date=time.strftime("%Y-%m-%d"), python=sys.version.split()[0])
+    with open(shim_run.LIBRARY, "rb") as f:
+        library = hashlib.sha256(f.read()).hexdigest()[:12]
+    return dict(gpus=gpus, packages=versions, date=time.strftime("%Y-%m-%d"), python=sys.version.split()[0], library=library)
 
 
 def main():
@@ -213,9 +216,9 @@ def main():
         [row for row in ROWS.values() if row.gpus == a.gpus and (a.with_ipc or not row.ipc)]
     if not wanted:
         ap.error(f"no rows for {a.gpus} GPUs; there are rows for 1 and 2")
-    earlier = table.read([*a.have, a.results])
     if a.table:
-        return print(table.markdown(earlier, ROWS))
+        return print(table.markdown(table.read([*a.have, a.results]), ROWS))
+    earlier = table.read(a.have)
     shim_run.need_gpu()
     shim_run.need_library()
     passed = {(cell["row"], cell["profile"]) for cell in earlier if cell["status"] == "PASS"}
@@ -225,6 +228,9 @@ def main():
     cells = table.latest(earlier + session.cells)
     cells = [cell for cell in cells if cell["row"] in {row.name for row in wanted} and cell["profile"] in a.profiles]
     print("\n" + table.text(cells, ROWS))
+    builds = {cell["machine"]["library"] for cell in cells}
+    if len(builds) > 1:
+        print(f"taken with {len(builds)} builds of the library: run without --have for a table of one")
     failed = [cell for cell in cells if cell["status"] != "PASS"]
     print(f"{len(cells) - len(failed)} passed, {len(failed)} failed" + (f", {len(session.left)} left for another run: {', '.join(session.left)}" if session.left else ""))
     sys.exit(1 if failed or session.left or not cells else 0)

@@ -29,7 +29,7 @@ def run(command, limit=200):
     return done.stdout
 
 
-def compile(folder, source, *flags):
+def build(folder, source, *flags):
     """Compiles with nvcc, which links the runtime statically unless told not
     to. Without the shim: it is not what is looked at."""
     nvcc = tool("nvcc")
@@ -44,7 +44,7 @@ def compile(folder, source, *flags):
 @row("static cudart", processes=True)
 def static_cudart():
     with tempfile.TemporaryDirectory() as folder:
-        program = compile(folder, "tests/gpu/static_cudart.cu", "-arch=native")
+        program = build(folder, "tests/gpu/static_cudart.cu", "-arch=native")
         return dict(results=dict(output=run([program]).strip()))
 
 
@@ -56,14 +56,14 @@ def memcheck():
     must(sanitizer, "compute-sanitizer is missing (looked on PATH, in CUDA_HOME and /usr/local/cuda*)")
     check = [sanitizer, "--tool", "memcheck", "--error-exitcode", "9"]
     with tempfile.TemporaryDirectory() as folder:
-        example = compile(folder, "examples/fragment.c")
+        example = build(folder, "examples/fragment.c")
         outputs = []
         for way in ("async", "plain"):
             said = run([*check, example, "256", way])
             # What the pool holds from the device is its own.
             outputs += [re.sub(r"held \d+ MiB", "held", line) for line in said.splitlines() if line.startswith("fragment:")]
             outputs += re.findall(r"ERROR SUMMARY: .*", said)
-        said = run([*check, compile(folder, "tests/gpu/static_cudart.cu", "-arch=native", "-lineinfo"), "60"])
+        said = run([*check, build(folder, "tests/gpu/static_cudart.cu", "-arch=native", "-lineinfo"), "60"])
         outputs += re.findall(r"wrong \d+ checksum \d+|ERROR SUMMARY: .*", said)
         must(len(outputs) == 6, f"the programs and the tool said {outputs}")
         return dict(results=dict(output=outputs))

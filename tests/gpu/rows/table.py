@@ -83,7 +83,7 @@ def markdown(cells, rows):
     machines = [cell["machine"] for cell in cells]
     gpus = max((m["gpus"] for m in machines), key=len)
     packages = {name: version for m in machines for name, version in m["packages"].items()}
-    dates = sorted({m["date"] for m in machines})
+    dates, builds = sorted({m["date"] for m in machines}), {m["library"] for m in machines}
     out = ["# Frameworks with and without the pool", "",
            f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}; {len(gpus)} x {gpus[0] if gpus else 'unknown GPU'}; Python {machines[-1]['python']}; "
            + ", ".join(f"{name} {version}" for name, version in packages.items()) + ".", "",
@@ -96,7 +96,7 @@ def markdown(cells, rows):
            "| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
     out += ["| " + " | ".join(fields(cell)) + " |" for cell in cells]
     passed = sum(cell["status"] == "PASS" for cell in cells)
-    out += ["", f"{passed} of {len(cells)} equal.", ""]
+    out += ["", f"{passed} of {len(cells)} equal" + (f"; {len(builds)} builds of the library." if len(builds) > 1 else "."), ""]
     remarks = [cell for cell in cells if cell["why"]]
     if remarks:
         out += ["What is to be said of single rows:", ""]
