@@ -21,8 +21,9 @@ pub struct Device {
     pub ordinal: u32,
     /// The driver's handle of it (`CUdevice`).
     pub handle: i32,
-    /// What tells the device from every other one, in every process.
-    pub uuid: [u8; 16],
+    /// What tells the device from every other one, in every process; `None`
+    /// where the driver does not say.
+    pub uuid: Option<[u8; 16]>,
     /// Its memory in bytes; 0 where the driver does not tell.
     pub total: u64,
     /// Bytes that others, or this process beside the pool, had when it was made.
@@ -135,9 +136,13 @@ impl Device {
         if let Ok((free, total)) = pool.driver().memory_info(self.ordinal) {
             let _ = self.foreign_before.set(total - free);
         }
-        match Door::open(self.uuid) {
-            Ok(door) => drop(self.door.set(door)),
-            Err(error) => crate::log!(
+        match self.uuid.map(Door::open) {
+            Some(Ok(door)) => drop(self.door.set(door)),
+            None => crate::log!(
+                Info,
+                "a device without a name: no process can ask for its memory"
+            ),
+            Some(Err(error)) => crate::log!(
                 Info,
                 "no socket ({error}): other processes cannot ask for idle memory"
             ),
@@ -234,13 +239,11 @@ impl Device {
     }
 }
 
-fn uuid(calls: &Calls, handle: i32) -> [u8; 16] {
+fn uuid(calls: &Calls, handle: i32) -> Option<[u8; 16]> {
     let mut uuid = [0; 16];
-    if let Some(ask) = calls.device_uuid {
-        // SAFETY: the pointer is valid for the call.
-        unsafe { ask(&mut uuid, handle) };
-    }
-    uuid
+    // SAFETY: the pointer is valid for the call.
+    let code = unsafe { (calls.device_uuid?)(&mut uuid, handle) };
+    (code == Code::SUCCESS).then_some(uuid)
 }
 
 fn total(calls: &Calls, handle: i32) -> u64 {

@@ -40,7 +40,9 @@ impl Others {
         {
             return are;
         }
-        let listed = self.listed.get_or_insert_with(|| Listed::find(device.uuid));
+        let listed = self
+            .listed
+            .get_or_insert_with(|| Listed::find(device.uuid?));
         let preloaded = || device.door().is_some_and(|door| !door.others().is_empty());
         let are = match listed {
             Some(listed) => listed.are_several() || preloaded(),

@@ -173,7 +173,8 @@ impl<'a> Watched<'a> {
         }
         let keep = engine.config.idle.of(self.device.total);
         let beyond = self.quiet().saturating_sub(keep);
-        if beyond > 0 && self.has_company(engine, pool) {
+        // Where the driver did not tell its size, nobody knows what to keep.
+        if self.device.total > 0 && beyond > 0 && self.has_company(engine, pool) {
             let given = give(engine, pool, beyond);
             if given > 0 {
                 crate::log!(

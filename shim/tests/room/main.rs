@@ -76,6 +76,11 @@ fn a_failure_while_room_is_made_is_out_of_memory_at_worst() {
     for call in [
         "cuMemUnmap",
         "cuMemRelease",
+        "cuEventCreate",
+        "cuThreadExchangeStreamCaptureMode",
+        "cuDeviceGetUuid",
+        "cuDeviceTotalMem",
+        "cuMemGetInfo",
         "cuEventQuery",
         "cuEventRecord",
     ] {
