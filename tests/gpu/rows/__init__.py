@@ -13,7 +13,12 @@ PROFILES = {
     "auto": (dict(), dict()),
     "keep": (dict(), dict(MEMCUDA_TORCH="keep")),
     "async": (dict(PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync"), dict(MEMCUDA_TORCH="async")),
+    "poison": (dict(), dict(MEMCUDA_DEBUG="poison")),
+    "ordered": (dict(), dict(MEMCUDA_FREE="ordered")),
 }
+TORCH = ("auto", "keep", "async")
+# Programs that count on nothing which these two change.
+PLAIN = ("auto", "poison", "ordered")
 
 ROWS = {}
 
@@ -50,14 +55,14 @@ def row(name, **settings):
 
 def torch_row(name, **settings):
     """Makes a row of a function that takes torch; its memory statistics are
-    compared too. In three profiles: auto, torch's own settings, async."""
+    compared too."""
     def add(body):
         @functools.wraps(body)
         def with_torch():
             torch = start_torch()
             results = body(torch)
             return dict(results=results, **memory(torch))
-        row(name, profiles=("auto", "keep", "async"), **settings)(with_torch)
+        row(name, profiles=TORCH, **settings)(with_torch)
         return body
     return add
 

@@ -1,6 +1,6 @@
 """Rows of CuPy, JAX, numba and Triton.
 """
-from . import Digest, churn, digest, must, row, torch_row
+from . import PLAIN, Digest, churn, digest, must, row, torch_row
 
 JAX = dict(XLA_FLAGS="--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0")
 
@@ -32,7 +32,7 @@ def cupy_streams(cp, rounds):
     return results
 
 
-@row("CuPy default pool")
+@row("CuPy default pool", profiles=PLAIN)
 def cupy_default():
     """CuPy's own pool, emptied from time to time; then none at all."""
     import cupy as cp
@@ -51,7 +51,7 @@ def cupy_default():
                 other=dict(held=pool.total_bytes()))
 
 
-@row("CuPy async pool")
+@row("CuPy async pool", profiles=PLAIN)
 def cupy_async():
     import cupy as cp
     pool = cp.cuda.MemoryAsyncPool()
@@ -113,13 +113,13 @@ def jax_work():
 
 
 row("JAX preallocated", environment=dict(JAX, XLA_PYTHON_CLIENT_PREALLOCATE="true", XLA_PYTHON_CLIENT_MEM_FRACTION="0.2"))(jax_work)
-row("JAX growing", environment=dict(JAX, XLA_PYTHON_CLIENT_PREALLOCATE="false"))(jax_work)
+row("JAX growing", profiles=PLAIN, environment=dict(JAX, XLA_PYTHON_CLIENT_PREALLOCATE="false"))(jax_work)
 row("JAX platform allocator", environment=dict(JAX, XLA_PYTHON_CLIENT_ALLOCATOR="platform"))(jax_work)
 row("JAX cuda_async allocator", environment=dict(JAX, XLA_PYTHON_CLIENT_ALLOCATOR="cuda_async",
                                                  XLA_PYTHON_CLIENT_PREALLOCATE="false"))(jax_work)
 
 
-@row("numba")
+@row("numba", profiles=PLAIN)
 def numba():
     import numpy as np
     if not hasattr(np, "row_stack"):

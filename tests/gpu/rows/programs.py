@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 
-from . import must, row
+from . import PLAIN, must, row
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
@@ -41,7 +41,7 @@ def build(folder, source, *flags):
     return program
 
 
-@row("static cudart", processes=True)
+@row("static cudart", profiles=PLAIN, processes=True)
 def static_cudart():
     with tempfile.TemporaryDirectory() as folder:
         program = build(folder, "tests/gpu/static_cudart.cu", "-arch=native")

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-from . import MIB
+from . import MIB, PROFILES
 
 
 def append(path, cell):
@@ -38,8 +38,8 @@ def latest(cells):
 
 
 def in_order(cells, rows):
-    order = {name: at for at, name in enumerate(rows)}
-    return sorted(latest(cells), key=lambda cell: order.get(cell["row"], len(order)))
+    order = {name: at for at, name in enumerate([*rows, *PROFILES])}
+    return sorted(latest(cells), key=lambda cell: (order.get(cell["row"], -1), order.get(cell["profile"], -1)))
 
 
 def pair(cell, name):
@@ -91,8 +91,9 @@ def markdown(cells, rows):
            "    python3 tests/gpu/frameworks.py --gpus 2            # rows of two",
            "    python3 tests/gpu/frameworks.py --table --have FILE # this page", "",
            "A row is a program that runs bare and preloaded. *auto*: no setting; *keep*: `MEMCUDA_TORCH=keep`; *async*:",
-           "`MEMCUDA_TORCH=async` against a bare `backend:cudaMallocAsync`; what that refuses, it must refuse alike. Results are",
-           "digests of the exact bits. MiB; one figure where both runs have the same, else bare / preloaded.", "",
+           "`MEMCUDA_TORCH=async` against a bare `backend:cudaMallocAsync`; what that refuses, it must refuse alike; *poison*:",
+           "`MEMCUDA_DEBUG=poison`; *ordered*: `MEMCUDA_FREE=ordered`. Results are digests of the exact bits. MiB; one figure",
+           "where both runs have the same, else bare / preloaded.", "",
            "| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
     out += ["| " + " | ".join(fields(cell)) + " |" for cell in cells]
     passed = sum(cell["status"] == "PASS" for cell in cells)
