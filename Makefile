@@ -81,25 +81,30 @@ gpu-build:
 	@echo "no $(CARGO) here: $(RELEASE) and $(DEBUG) are used as they are"
 endif
 
-# The command, the examples and the real frameworks on a real GPU. Fails, and
-# says so, where one is missing.
+# The command, the examples and the real frameworks on a real GPU, about 20
+# minutes in all; GPU_TESTS="smoke identical" runs only those. Fails, and says so,
+# where something is missing.
+GPU_TESTS ?= smoke conformance starvation identical keep_parity frameworks
 test-gpu: gpu-build
-	@failed=; rm -f $(RESULTS)/frameworks.jsonl; \
-	for script in smoke.sh "conformance.py --out $(RESULTS)/conformance-gpu" starvation.py identical.py \
-			keep_parity.py "frameworks.py --results $(RESULTS)/frameworks.jsonl"; do \
-		echo "== tests/gpu/$$script"; \
-		case $$script in \
-		*.sh) PYTHON=$(PYTHON) tests/gpu/$$script ;; \
-		*) $(PYTHON) tests/gpu/$$script ;; \
-		esac || failed="$$failed $${script%% *}"; \
+	@failed=; \
+	for name in $(GPU_TESTS); do \
+		echo "== tests/gpu/$$name"; \
+		case $$name in \
+		smoke) PYTHON=$(PYTHON) tests/gpu/smoke.sh $(RELEASE) ;; \
+		conformance) $(PYTHON) tests/gpu/conformance.py --out $(RESULTS)/conformance-gpu ;; \
+		frameworks) $(PYTHON) tests/gpu/frameworks.py --results $(RESULTS)/frameworks.jsonl ;; \
+		*) $(PYTHON) tests/gpu/$$name.py ;; \
+		esac || failed="$$failed $$name"; \
 	done; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
+# REPEATS=1 for a quick look: with 5 it takes the better part of an hour.
+REPEATS ?= 5
 bench-gpu: gpu-build
 	$(NVCC) -O2 -o $(RELEASE)/pair benches/gpu/pair.cu -L$(CUDA_HOME)/lib64/stubs -lcuda
-	$(PYTHON) benches/gpu/pair.py $(RELEASE)/pair --results $(RESULTS)/pair.jsonl
+	$(PYTHON) benches/gpu/pair.py $(RELEASE)/pair --repeats $(REPEATS) --results $(RESULTS)/pair.jsonl
 	rm -f $(RESULTS)/allocators.jsonl
-	$(PYTHON) benches/gpu/allocators.py --repeats 5 --results $(RESULTS)/allocators.jsonl
+	$(PYTHON) benches/gpu/allocators.py --repeats $(REPEATS) --results $(RESULTS)/allocators.jsonl
 
 # The symbols of libmemcuda.so are those of the list, no more and no fewer.
 check-exports: build
