@@ -99,24 +99,29 @@ fn quiet_panics() {
     }
 }
 
-/// In debug builds, panics where `MEMCUDA_PANIC_IN` names this place: how the
-/// tests see that a panic stays inside.
+/// In debug builds, panics once where `MEMCUDA_PANIC_IN` names this place: how
+/// the tests see that a panic stays inside.
 pub fn planted_panic(_place: &str) {
     #[cfg(debug_assertions)]
-    if planted() == Some(_place.as_bytes()) {
-        panic!("planted in {_place}");
-    }
+    planted::panic_in(_place, "");
 }
 
 /// The same, behind a hook's body: `MEMCUDA_PANIC_IN=NAME:behind`.
 fn planted_panic_behind(_name: &str) {
     #[cfg(debug_assertions)]
-    if planted().and_then(|place| place.strip_suffix(b":behind")) == Some(_name.as_bytes()) {
-        panic!("planted in {_name}:behind");
-    }
+    planted::panic_in(_name, ":behind");
 }
 
 #[cfg(debug_assertions)]
-fn planted() -> Option<&'static [u8]> {
-    crate::environment::raw(c"MEMCUDA_PANIC_IN").map(std::ffi::CStr::to_bytes)
+mod planted {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    pub fn panic_in(name: &str, behind: &str) {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let wanted = crate::environment::raw(c"MEMCUDA_PANIC_IN");
+        let wanted = wanted.and_then(|place| place.to_bytes().strip_prefix(name.as_bytes()));
+        if wanted == Some(behind.as_bytes()) && !DONE.swap(true, Ordering::Relaxed) {
+            panic!("planted in {name}{behind}");
+        }
+    }
 }

@@ -103,14 +103,15 @@ impl Calls {
         Ok(context)
     }
 
-    /// Is a device's primary context active?
-    pub fn primary_is_active(&self, device: i32) -> bool {
-        let (mut flags, mut active) = (0, 0);
-        // SAFETY: the pointers are valid for the call.
-        let asked =
-            (self.primary_state).map(|state| unsafe { state(device, &mut flags, &mut active) });
-        // Where it cannot be asked, what may be in use is left alone.
-        asked != Some(Code::SUCCESS) || active != 0
+    /// Is a device's primary context active? A driver that cannot tell is
+    /// taken to say yes: what may be in use is left alone.
+    pub fn primary_is_active(&self, device: i32) -> Result<bool, Code> {
+        let (mut flags, mut active) = (0, 1);
+        if let Some(state) = self.primary_state {
+            // SAFETY: the pointers are valid for the call.
+            unsafe { state(device, &mut flags, &mut active) }.ok()?;
+        }
+        Ok(active != 0)
     }
 
     /// The primary context of a device, if it is active. The driver tells only
@@ -119,7 +120,7 @@ impl Calls {
         let (Some(retain), Some(release)) = (self.primary_retain, self.primary_release) else {
             return Ok(None);
         };
-        if !self.primary_is_active(device) {
+        if !self.primary_is_active(device)? {
             return Ok(None);
         }
         let mut context = Context::default();

@@ -46,15 +46,15 @@ pub struct Device {
 
 impl Device {
     /// All devices of the process.
-    pub fn all(calls: &Calls) -> Vec<Self> {
+    pub fn all(calls: &Calls) -> Result<Vec<Self>, Code> {
         let mut count = 0;
         // SAFETY: the pointer is valid for the call.
-        unsafe { (calls.device_count)(&mut count) };
+        unsafe { (calls.device_count)(&mut count) }.ok()?;
         let device = |ordinal: u32| {
             let mut handle = 0;
             // SAFETY: the pointer is valid for the call.
-            let code = unsafe { (calls.device_get)(&mut handle, ordinal as i32) };
-            (code == Code::SUCCESS).then(|| Self {
+            unsafe { (calls.device_get)(&mut handle, ordinal as i32) }.ok()?;
+            Ok(Self {
                 ordinal,
                 handle,
                 uuid: uuid(calls, handle),
@@ -71,7 +71,7 @@ impl Device {
                 asked_mem_pool: AtomicBool::new(false),
             })
         };
-        (0..count.max(0) as u32).filter_map(device).collect()
+        (0..count.max(0) as u32).map(device).collect()
     }
 
     /// The pool, made now if need be; `None` where the device cannot have one

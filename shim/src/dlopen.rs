@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use memcuda_core::config::Deepbind;
 
 use crate::asm::Next;
-use crate::{environment, resolve, substitute};
+use crate::{boundary, environment, resolve, substitute};
 
 crate::tail_jump_with! {
     /// `dlopen(file, flags)`.
@@ -47,14 +47,15 @@ unsafe extern "C" fn on_dlmopen(namespace: c_long, file: *const c_char, flags: c
     }
     if !file.is_null() {
         // SAFETY: dlmopen demands a string or null.
-        note_elsewhere(unsafe { CStr::from_ptr(file) });
+        let file = unsafe { CStr::from_ptr(file) };
+        boundary::or_else("dlmopen", || note_elsewhere(file), || ());
     }
     Next::jump_with(NEXT.get(), flags as usize)
 }
 
 /// The flags with which the library binds to this one's functions.
 fn visible(flags: c_int) -> usize {
-    if flags & libc::RTLD_DEEPBIND == 0 || !strips() {
+    if flags & libc::RTLD_DEEPBIND == 0 || !boundary::or_else("dlopen", strips, || false) {
         return flags as usize;
     }
     STRIPPED.store(true, Ordering::SeqCst);

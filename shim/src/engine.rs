@@ -135,6 +135,16 @@ impl Engine {
                 return None;
             }
         };
+        let devices = match Device::all(&calls) {
+            Ok(devices) => devices,
+            Err(code) => {
+                crate::log!(
+                    Warn,
+                    "the devices cannot be listed ({code:?}); running on the plain driver"
+                );
+                return None;
+            }
+        };
         let how = match substitute::probe() {
             Some(Probe::Identical) => "recognised by their pointers",
             Some(Probe::Different) => "told by name and version: cuGetProcAddress and dlsym differ",
@@ -145,7 +155,7 @@ impl Engine {
         dlopen::speak();
         fork::watch();
         Some(Self {
-            devices: Device::all(&calls),
+            devices,
             captures: Captures::default(),
             track: Track::default(),
             page: Box::leak(Box::new(match config.stats {

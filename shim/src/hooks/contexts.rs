@@ -136,7 +136,8 @@ fn released(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
     match engine.calls.primary(device) {
         Ok(Some(primary)) => {
             let code = real();
-            if code == Code::SUCCESS && !engine.calls.primary_is_active(device) {
+            let active = || engine.calls.primary_is_active(device);
+            if code == Code::SUCCESS && active().or_else(|_| active()) == Ok(false) {
                 ended(engine, primary);
             }
             code

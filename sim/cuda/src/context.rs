@@ -66,6 +66,22 @@ impl Sim {
         unsafe { must_put(out, id) }
     }
 
+    /// Ends a context that is nobody's primary one.
+    fn end_context(&mut self, context: u64) -> Answer {
+        match self.contexts.get(&context) {
+            None => return Err(Code::INVALID_CONTEXT),
+            Some(context) if context.primary => return Err(Code::INVALID_CONTEXT),
+            Some(_) => {}
+        }
+        self.destroy_context(context);
+        with_contexts(|stack| {
+            if stack.last() == Some(&context) {
+                stack.pop();
+            }
+        });
+        Ok(())
+    }
+
     fn primary_release(&mut self, device: i32) -> Answer {
         let primary = self.devices[self.device(device)?].primary;
         let context = self
@@ -111,18 +127,31 @@ api! { plain EXPORTS |sim|
         sim.push_new(out, flags, device)
     }
     fn cuCtxDestroy_v2(context: u64) {
-        match sim.contexts.get(&context) {
-            None => return Err(Code::INVALID_CONTEXT),
-            Some(context) if context.primary => return Err(Code::INVALID_CONTEXT),
-            Some(_) => {}
+        sim.end_context(context)
+    }
+    fn cuCtxDestroy(context: u64) {
+        sim.end_context(context)
+    }
+    fn cuCtxAttach(out: *mut u64, flags: u32) {
+        let current = sim.current()?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
         }
-        sim.destroy_context(context);
-        with_contexts(|stack| {
-            if stack.last() == Some(&context) {
-                stack.pop();
-            }
-        });
-        Ok(())
+        if let Some(context) = sim.contexts.get_mut(&current) {
+            context.references += 1;
+        }
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, current) }
+    }
+    fn cuCtxDetach(context: u64) {
+        if sim.current()? != context {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        let Some(attached) = sim.contexts.get_mut(&context) else {
+            return Err(Code::INVALID_CONTEXT);
+        };
+        attached.references = attached.references.saturating_sub(1);
+        if attached.references > 0 { Ok(()) } else { sim.end_context(context) }
     }
     fn cuCtxPushCurrent_v2(context: u64) {
         if !sim.contexts.contains_key(&context) {

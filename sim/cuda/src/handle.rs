@@ -135,6 +135,17 @@ api! { plain EXPORTS |sim|
         sim.collect(handle);
         Ok(())
     }
+    fn cuMemGetHandleForAddressRange(out: *mut i32, base: u64, bytes: usize, kind: u32, flags: u64) {
+        const DMA_BUF: u32 = 1;
+        if out.is_null() || bytes == 0 || kind != DMA_BUF || flags > 1 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let pieces = sim.resolve(base, bytes as u64).map_err(|_| Code::INVALID_VALUE)?;
+        let device = sim.devices.get(pieces[0].object as usize).ok_or(Code::NOT_SUPPORTED)?;
+        let file = device.arena.export(pieces[0].offset, pieces[0].bytes)?;
+        // SAFETY: the caller's pointer, not null.
+        unsafe { must_put(out, file.into_raw_fd()) }
+    }
     fn cuMemExportToShareableHandle(out: *mut i32, handle: u64, kind: u32, flags: u64) {
         let physical = sim.handles.get_mut(&handle).filter(|h| h.references > 0);
         let physical = physical.ok_or(Code::INVALID_VALUE)?;

@@ -101,6 +101,17 @@ impl Sim {
     }
 }
 
+impl Sim {
+    fn set_current_pool(&mut self, device: i32, pool: u64) -> Answer {
+        let device = self.device(device)?;
+        if self.pool(pool)?.device != device {
+            return Err(Code::INVALID_DEVICE);
+        }
+        self.devices[device].current_pool = pool;
+        Ok(())
+    }
+}
+
 api! { streams STREAM_EXPORTS |sim|
     fn cuMemAllocAsync | cuMemAllocAsync_ptsz [stream] (out: *mut u64, bytes: usize, stream: u64) {
         sim.alloc_ordered(out, bytes as u64, None, stream)
@@ -211,11 +222,17 @@ api! { plain EXPORTS |sim|
         unsafe { must_put(out, sim.devices[device].current_pool) }
     }
     fn cuDeviceSetMemPool(device: i32, pool: u64) {
-        let device = sim.device(device)?;
-        if sim.pool(pool)?.device != device {
-            return Err(Code::INVALID_DEVICE);
+        sim.set_current_pool(device, pool)
+    }
+    fn cuMemSetMemPool(location: *const crate::abi::MemLocation, kind: u32, pool: u64) {
+        if location.is_null() || kind != crate::abi::ALLOCATION_PINNED {
+            return Err(Code::INVALID_VALUE);
         }
-        sim.devices[device].current_pool = pool;
-        Ok(())
+        // SAFETY: not null; the caller passes a whole structure.
+        let location = unsafe { location.read() };
+        if location.kind != crate::abi::LOCATION_DEVICE {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        sim.set_current_pool(location.id, pool)
     }
 }

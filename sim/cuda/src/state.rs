@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
+use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -161,24 +162,21 @@ impl Sim {
 }
 
 thread_local! {
-    static CONTEXTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// Without a destructor: a program may call from its threads' last moments.
+    static CONTEXTS: RefCell<ManuallyDrop<Vec<u64>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
     static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Works on the context stack of the calling thread.
 pub fn with_contexts<T>(body: impl FnOnce(&mut Vec<u64>) -> T) -> T {
-    CONTEXTS
-        .try_with(|stack| body(&mut stack.borrow_mut()))
-        .unwrap_or_else(|_| panic!("a driver call from a thread that has already ended"))
+    CONTEXTS.with(|stack| body(&mut stack.borrow_mut()))
 }
 
 pub fn current_context() -> Option<u64> {
-    CONTEXTS
-        .try_with(|stack| stack.borrow().last().copied())
-        .ok()
-        .flatten()
-        .filter(|context| *context != 0)
+    let current = CONTEXTS.with(|stack| stack.borrow().last().copied());
+    current.filter(|context| *context != 0)
 }
 
 /// The calling thread's capture mode; `swap` sets another one.

@@ -141,6 +141,24 @@ impl Sim {
         }
     }
 
+    /// The handle goes; what was queued runs on.
+    fn destroy_stream(&mut self, stream: u64) -> Answer {
+        if stream <= PER_THREAD {
+            return Err(Code::INVALID_HANDLE);
+        }
+        let id = self.stream(stream)?;
+        if let Some(capture) = self.streams[&id].capture {
+            self.invalidate(capture);
+        }
+        let order = self.streams.get_mut(&id).map(|s| {
+            s.destroyed = true;
+            s.observed
+        });
+        // Work goes on; the stream is forgotten once it is known complete.
+        self.observe(&Order::from([(id, order.unwrap_or(0))]));
+        Ok(())
+    }
+
     /// Queues work: its accesses are checked, its effect comes at its end.
     pub fn submit(&mut self, id: u32, ns: u64, touches: &[Touch], effect: Effect) -> Answer {
         if let Some(capture) = self.streams[&id].capture {
@@ -212,20 +230,10 @@ api! { plain EXPORTS |sim|
         unsafe { create(sim, out, flags, priority) }
     }
     fn cuStreamDestroy_v2(stream: u64) {
-        if stream <= PER_THREAD {
-            return Err(Code::INVALID_HANDLE);
-        }
-        let id = sim.stream(stream)?;
-        if let Some(capture) = sim.streams[&id].capture {
-            sim.invalidate(capture);
-        }
-        let order = sim.streams.get_mut(&id).map(|s| {
-            s.destroyed = true;
-            s.observed
-        });
-        // Work goes on; the stream is forgotten once it is known complete.
-        sim.observe(&Order::from([(id, order.unwrap_or(0))]));
-        Ok(())
+        sim.destroy_stream(stream)
+    }
+    fn cuStreamDestroy(stream: u64) {
+        sim.destroy_stream(stream)
     }
 }
 

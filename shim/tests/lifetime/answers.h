@@ -1,0 +1,34 @@
+/* Each line is what one call answered; the lines are the same with the library
+ * and without it. */
+#include "../programs/cuda.h"
+#include <pthread.h>
+#include <unistd.h>
+
+struct range { CUdeviceptr base; size_t bytes; uint32_t write; };
+CUresult cuSimLaunch(CUstream, const struct range *, unsigned, double);
+int cuSimCrash(CUstream);
+CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
+CUresult cuCtxDestroy_v2(CUcontext);
+CUresult cuCtxAttach(CUcontext *, unsigned);
+CUresult cuCtxDetach(CUcontext);
+CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuCtxEnablePeerAccess(CUcontext, unsigned);
+CUresult cuCtxDisablePeerAccess(CUcontext);
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice);
+CUresult cuDeviceGetCount(int *);
+CUresult cuMemsetD32_v2(CUdeviceptr, unsigned, size_t);
+CUresult cuMemcpyDtoH_v2(void *, CUdeviceptr, size_t);
+CUresult cuMemcpyPeer(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
+
+#define SAY(call) printf("%s: %d\n", #call, (call))
+
+static inline void fill(CUdeviceptr at, size_t bytes, unsigned value) { OK(cuMemsetD32_v2(at, value, bytes / 4)); }
+
+static inline int holds(CUdeviceptr at, size_t bytes, unsigned value) {
+    unsigned *seen = (unsigned *)malloc(bytes);
+    int same = 1;
+    OK(cuMemcpyDtoH_v2(seen, at, bytes));
+    for (size_t i = 0; i < bytes / 4; i++) same &= seen[i] == value;
+    free(seen);
+    return same;
+}

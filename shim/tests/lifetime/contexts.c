@@ -1,0 +1,151 @@
+/* Several contexts of one device: whose memory goes with which. */
+#include "answers.h"
+
+enum { SMALL = 4096, LARGE = 6 * MiB };
+
+struct pair { CUdeviceptr small, large; };
+
+static struct pair allocate(unsigned value) {
+    struct pair p = {0, 0};
+    OK(cuMemAlloc_v2(&p.small, SMALL));
+    OK(cuMemAlloc_v2(&p.large, LARGE));
+    fill(p.small, SMALL, value);
+    fill(p.large, LARGE, value);
+    return p;
+}
+
+static void whole(const char *what, struct pair p, unsigned value) {
+    printf("%s: whole %d %d\n", what, holds(p.small, SMALL, value), holds(p.large, LARGE, value));
+}
+
+static void gone(struct pair p) {
+    unsigned long long value;
+    SAY(cuPointerGetAttribute(&value, 11, p.small));
+    SAY(cuPointerGetAttribute(&value, 11, p.large));
+    SAY(cuMemFree_v2(p.small));
+    SAY(cuMemFree_v2(p.large));
+}
+
+static void freed(struct pair p) {
+    SAY(cuMemFree_v2(p.small));
+    SAY(cuMemFree_v2(p.large));
+}
+
+static void *without_context(void *argument) {
+    struct pair *p = argument;
+    CUdeviceptr at = 0;
+    size_t free_bytes, total;
+    SAY(cuMemAlloc_v2(&at, LARGE));
+    SAY(cuMemAllocAsync(&at, LARGE, NULL));
+    SAY(cuMemFree_v2(p->large));
+    SAY(cuMemFreeAsync(p->large, NULL));
+    SAY(cuMemGetInfo_v2(&free_bytes, &total));
+    return NULL;
+}
+
+static void destroyed(CUcontext primary) {
+    CUcontext other = NULL;
+    CUdeviceptr pooled = 0;
+    struct pair own = allocate(1);
+    SAY(cuCtxCreate_v2(&other, 0, 0));
+    struct pair others = allocate(2);
+    OK(cuMemAllocAsync(&pooled, LARGE, NULL));
+    fill(pooled, LARGE, 3);
+    OK(cuStreamSynchronize(NULL));
+    SAY(cuCtxDestroy_v2(other));
+    OK(cuCtxSetCurrent(primary));
+    gone(others);
+    whole("the first context's", own, 1);
+    printf("the memory pool's: whole %d\n", holds(pooled, LARGE, 3));
+    SAY(cuMemFree_v2(pooled));
+    freed(own);
+    /* The same once more, and the one of two uses that is given up last. */
+    SAY(cuCtxCreate_v2(&other, 0, 0));
+    others = allocate(4);
+    SAY(cuCtxAttach(&other, 0));
+    SAY(cuCtxDetach(other));
+    whole("the attached context's", others, 4);
+    SAY(cuCtxDetach(other));
+    OK(cuCtxSetCurrent(primary));
+    gone(others);
+}
+
+static void crashed(CUcontext primary) {
+    CUcontext other = NULL;
+    CUdeviceptr at = 0;
+    struct pair own = allocate(5);
+    SAY(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuMemAllocAsync(&at, LARGE, NULL));
+    OK(cuMemFreeAsync(at, NULL));
+    SAY(cuSimCrash(NULL));
+    SAY(cuCtxSynchronize());
+    SAY(cuMemAlloc_v2(&at, SMALL));
+    SAY(cuMemAllocAsync(&at, LARGE, NULL));
+    OK(cuCtxSetCurrent(primary));
+    /* Another context of the device goes on. */
+    struct pair more = allocate(6);
+    whole("before the crash", own, 5);
+    whole("after the crash", more, 6);
+    freed(more);
+    SAY(cuCtxDestroy_v2(other));
+    OK(cuCtxSetCurrent(primary));
+    SAY(cuCtxCreate_v2(&other, 0, 0));
+    more = allocate(7);
+    whole("after the end of the broken one", more, 7);
+    SAY(cuCtxDestroy_v2(other));
+    OK(cuCtxSetCurrent(primary));
+    freed(own);
+}
+
+static void reset(CUcontext *primary) {
+    CUcontext other = NULL;
+    CUdeviceptr pooled = 0;
+    struct pair own = allocate(8);
+    OK(cuMemAllocAsync(&pooled, LARGE, NULL));
+    fill(pooled, LARGE, 9);
+    OK(cuCtxCreate_v2(&other, 0, 0));
+    struct pair others = allocate(10);
+    for (int way = 0; way < 2; way++) {
+        if (way == 0) SAY(cuDevicePrimaryCtxReset_v2(0));
+        if (way == 1) SAY(cuDevicePrimaryCtxRelease_v2(0));
+        OK(cuCtxSetCurrent(other));
+        gone(own);
+        whole("the other context's", others, 10);
+        printf("the memory pool's: whole %d\n", holds(pooled, LARGE, 9));
+        OK(cuDevicePrimaryCtxRetain(primary, 0));
+        OK(cuCtxSetCurrent(*primary));
+        own = allocate(11);
+        whole("the new context's", own, 11);
+    }
+    freed(own);
+    SAY(cuMemFree_v2(pooled));
+    OK(cuCtxDestroy_v2(other));
+    OK(cuCtxSetCurrent(*primary));
+    /* A crash, and the device is reset: it is whole again. */
+    SAY(cuSimCrash(NULL));
+    SAY(cuCtxSynchronize());
+    SAY(cuMemAlloc_v2(&pooled, LARGE));
+    SAY(cuDevicePrimaryCtxReset_v2(0));
+    OK(cuDevicePrimaryCtxRetain(primary, 0));
+    OK(cuCtxSetCurrent(*primary));
+    own = allocate(12);
+    whole("after the reset", own, 12);
+    freed(own);
+}
+
+int main(void) {
+    CUcontext primary = NULL;
+    pthread_t thread;
+    start_cuda();
+    OK(cuCtxGetCurrent(&primary));
+    struct pair held = allocate(20);
+    CHECK(pthread_create(&thread, NULL, without_context, &held) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    freed(held);
+    for (int round = 0; round < 2; round++) {
+        destroyed(primary);
+        crashed(primary);
+        reset(&primary);
+    }
+    return 0;
+}

@@ -1,0 +1,143 @@
+//! Contexts, plugins, processes that fork and end: the program gets what the
+//! driver alone would have given it, also where a hook panics or any of the
+//! driver's calls fails.
+
+mod every;
+#[path = "../behaviour/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of behaviour")]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use support::{compile, preloaded, run, said, shim, simulator};
+
+/// Compiles a program of this directory that links to the simulated driver and
+/// runtime.
+fn program(source: &str, more: &[&str]) -> PathBuf {
+    let directory = format!("-L{}", simulator().display());
+    let libraries = ["-l:libcudart.so.13", "-l:libcuda.so.1", "-ldl", "-pthread"];
+    let arguments = [&[directory.as_str()], more, &libraries].concat();
+    let name = format!("lifetime-{}", source.replace('.', "-"));
+    compile(&format!("../lifetime/{source}"), &name, &arguments)
+}
+
+/// The same command without the library.
+fn bare(program: &Path) -> Command {
+    let mut command = preloaded(program, &[]);
+    command.env_remove("LD_PRELOAD");
+    command
+}
+
+/// Runs a program without the library and with it: the lines are the same.
+fn same(program: &Path, devices: &str) {
+    let (expected, _) = said(bare(program).env("MEMCUDA_SIM_DEVICES", devices));
+    let mut command = preloaded(program, &[shim()]);
+    let (out, log) = said(command.env("MEMCUDA_SIM_DEVICES", devices));
+    assert_eq!((out.as_str(), log.as_str()), (expected.as_str(), ""));
+}
+
+#[test]
+fn a_context_takes_its_own_memory_with_it_and_nobody_elses() {
+    same(&program("contexts.c", &[]), "1");
+}
+
+#[test]
+fn access_between_devices_comes_and_goes() {
+    let program = program("access.c", &[]);
+    same(&program, "2");
+    same(&program, "4");
+}
+
+#[test]
+fn a_device_loses_the_access_that_nobody_wants_any_more() {
+    let program = program("access.c", &[]);
+    for how in ["after-disable", "after-destroy"] {
+        for mut command in [bare(&program), preloaded(&program, &[shim()])] {
+            let output = command.arg(how).env("MEMCUDA_SIM_DEVICES", "2").output();
+            let words = String::from_utf8_lossy(&output.as_ref().unwrap().stderr).into_owned();
+            assert!(words.contains("no such access"), "{how}: {words}");
+        }
+    }
+}
+
+#[test]
+fn a_plugin_goes_when_it_is_closed_and_another_may_take_its_place() {
+    let search = format!("-L{}", simulator().display());
+    let plugin = |name: &str, more: &[&str]| {
+        let define = format!("-DNAME=\"{name}\"");
+        let arguments = [&["-shared", "-fPIC", &define, &search], more].concat();
+        compile("../lifetime/plugin.c", &format!("lib{name}.so"), &arguments)
+    };
+    let one = plugin("plugin_one", &["-ldl"]);
+    let two = plugin("plugin_two", &["-ldl"]);
+    let shared = plugin("plugin_shared", &["-DSHARED", "-l:libcudart.so.13"]);
+    let host = program("plugins.c", &[]);
+    let (expected, _) = said(bare(&host).args([&one, &two, &shared]));
+    let mut command = preloaded(&host, &[shim()]);
+    let (out, log) = said(
+        command
+            .args([&one, &two, &shared])
+            .env("MEMCUDA_LOG", "debug"),
+    );
+    assert_eq!(out, expected);
+    assert!(out.contains("at the same place"), "{out}");
+    for name in ["libplugin_one.so", "libplugin_two.so"] {
+        let route = format!("route: cuMemAlloc_v2 by cuGetProcAddress from {name}");
+        assert!(log.contains(&route), "{log}");
+    }
+}
+
+#[test]
+fn forked_and_executed_processes_are_left_alone() {
+    same(&program("forks.c", &[]), "1");
+}
+
+/// What a process said and how it ended, or that it hung.
+fn ended(command: &mut Command) -> Output {
+    let mut timed = Command::new("timeout");
+    timed.args(["-k", "1", "30"]).arg(command.get_program());
+    timed.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => timed.env(name, value),
+            None => timed.env_remove(name),
+        };
+    }
+    timed.output().expect("timeout starts")
+}
+
+#[test]
+fn a_process_ends_as_it_would() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lifetime/endings.cc");
+    let program = support::scratch().join("lifetime-endings");
+    run(Command::new("g++")
+        .args(["-std=gnu++17", "-O1", "-Wall", "-Werror", "-o"])
+        .args([&program, &source])
+        .arg(format!("-L{}", simulator().display()))
+        .args(["-l:libcudart.so.13", "-l:libcuda.so.1", "-ldl", "-pthread"]));
+    for way in [
+        "return",
+        "exit",
+        "_exit",
+        "quick_exit",
+        "abort",
+        "throw",
+        "sigterm",
+        "thread",
+    ] {
+        let expected = ended(bare(&program).arg(way));
+        assert_ne!(
+            expected.status.code(),
+            Some(124),
+            "{way}: it hung without the library"
+        );
+        for _ in 0..3 {
+            let output = ended(preloaded(&program, &[shim()]).arg(way));
+            assert_eq!(output.status, expected.status, "{way}: {output:?}");
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert_eq!(text(&output.stdout), text(&expected.stdout), "{way}");
+            assert_eq!(text(&output.stderr), text(&expected.stderr), "{way}");
+        }
+    }
+}
