@@ -147,8 +147,9 @@ def compiled(torch):
             loss = step(x).square().mean()
             loss.backward()
             results.add(loss, *(p.grad for p in model.parameters()))
-            # The gradients are outputs of a graph: the next run overwrites them.
+            # Loss and gradients are outputs of a graph: the next run overwrites them.
             model.zero_grad(set_to_none=True)
+            del loss
 
     @torch.no_grad()
     def infer(batch, times):
