@@ -49,6 +49,46 @@ fn a_killed_process_harms_nobody_and_its_memory_comes_back() {
     done.say("one of two processes killed");
 }
 
+/// Several processes on devices that are too small for all of them: each is
+/// asked by the others, and gives back by itself, at any moment.
+#[test]
+fn processes_that_give_back_to_each_other_stay_whole() {
+    let mut done = Done::default();
+    let (mut asked, mut unasked) = (0, 0);
+    for seed in 1..=number("MEMCUDA_RANDOM_SEEDS", 2) {
+        let ledger = support::scratch().join(format!("starving-{}-{seed}", std::process::id()));
+        let _ = std::fs::remove_file(&ledger);
+        let search = [support::simulator(), support::simulator().join("nvml")];
+        let start = |number| {
+            let mut command = preloaded(100 * seed + number, 20_000, 2);
+            command
+                .env("LD_LIBRARY_PATH", std::env::join_paths(&search).unwrap())
+                .env("MEMCUDA_SIM_SHARED", &ledger)
+                .env("MEMCUDA_SIM_MEMORY", "600MiB")
+                .env("MEMCUDA_IDLE", "0")
+                .env("MEMCUDA_LOG", "debug")
+                .env("RANDOM_SHORT", "1")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let running: Vec<_> = (1..=3).map(start).collect();
+        for process in running {
+            let ended = process.wait_with_output().unwrap();
+            let log = String::from_utf8_lossy(&ended.stderr);
+            assert!(ended.status.success(), "{}: {log}", ended.status);
+            asked += log.matches("other processes gave").count();
+            unasked += log
+                .matches("idle bytes given back, others are on it")
+                .count();
+            done.add(&String::from_utf8_lossy(&ended.stdout));
+        }
+        std::fs::remove_file(&ledger).unwrap();
+    }
+    assert!(asked > 0 && unasked > 0, "{asked} asked, {unasked} unasked");
+    done.say("processes that give back to each other");
+}
+
 #[test]
 fn forks_before_and_after_the_start_harm_nobody() {
     let mut done = Done::default();
