@@ -28,7 +28,8 @@ from importlib import metadata
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import shim_run
-from rows import MIB, PROFILES, ROWS, torch_work, torch_memory, arrays, programs, nccl, table
+from rows import MIB, PROFILES, ROWS, table
+from rows import torch_work, torch_memory, arrays, programs, nccl  # noqa: F401  each adds its rows to ROWS, in this order
 
 # Under `auto` torch does not split its large blocks, so a block may be larger
 # than it would be: at most this share of what is allocated.
