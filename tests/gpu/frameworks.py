@@ -76,24 +76,27 @@ class Run:
 
 
 def differences(profile, bare, pooled):
-    """What differs that may not, and what differs that may."""
-    wrong, allowed = [], []
+    """What differs that may not, by kind and name, and what differs that may."""
+    wrong, allowed = {}, []
     for kind in ("results", "memory"):
         left, right = getattr(bare, kind), getattr(pooled, kind)
         for name in sorted({*left, *right}, key=str):
             a, b = left.get(name), right.get(name)
             if a == b:
                 continue
-            unsplit = profile == "auto" and kind == "memory" and "allocated" in name and a and b
-            if unsplit and a <= b <= a * (1 + UNSPLIT):
+            told = profile == "auto" and kind == "memory" and a and b
+            if told and "allocated" in name and a <= b <= a * (1 + UNSPLIT):
                 allowed.append(f"{name} {a / MIB:.1f} -> {b / MIB:.1f} MiB (blocks not split)")
+            elif told and "requested peak" in name and b < a:
+                allowed.append(f"{name} {a / MIB:.1f} -> {b / MIB:.1f} MiB (torch looks at its events sooner)")
             else:
-                wrong.append(f"{name}: {str(a)[:90]} bare, {str(b)[:90]} with")
+                wrong[kind, name] = f"{name}: {str(a)[:90]} bare, {str(b)[:90]} with"
     return wrong, allowed
 
 
 def judge(row, profile, bare, pooled, again):
-    """PASS or FAIL, and why. `again` makes another bare run."""
+    """PASS or FAIL, and why. `again` makes another bare run: a figure that
+    differs between two of these says nothing about the pool."""
     if row.not_async and profile == "async" and "cudaMallocAsync" in bare.refused and bare.refused == pooled.refused:
         return "PASS", f"refused alike: {bare.refused}"
     if bare.reason or pooled.reason:
@@ -102,9 +105,13 @@ def judge(row, profile, bare, pooled, again):
     wrong, allowed = differences(profile, bare, pooled)
     if wrong:
         unstable, _ = differences("exact", bare, again())
+        for kind, name in unstable:
+            if kind == "memory" and wrong.pop((kind, name), None):
+                allowed.append(f"{name} not compared, bare runs differ themselves")
+    if wrong:
         if unstable:
-            wrong.append(f"bare runs differ too: {unstable[0]}")
-        return "FAIL", "; ".join(wrong)
+            allowed.append(f"bare runs differ too: {next(iter(unstable.values()))} again")
+        return "FAIL", "; ".join([*wrong.values(), *allowed])
     if not pooled.served:
         return "FAIL", "equal, but the pool served nothing"
     return "PASS", "; ".join(allowed)
