@@ -2,6 +2,7 @@
 //! driver alone would have given it, also where a hook panics or any of the
 //! driver's calls fails.
 
+mod entry_points;
 mod every;
 #[path = "../behaviour/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of behaviour")]
