@@ -84,7 +84,7 @@ int main(int, char** argv) {
         if (what == "use-on-oom") allocator.load()->setUseOnOOM(0, id, true);
         if (what == "stopped") {
             job.churn(100, 600 * MIB);
-            setenv("MEMCUDA_PANIC_IN", "cuMemAlloc", 1);
+            setenv("MEMCUDA_PANIC_IN", "cuMemAlloc_v2", 1);
             allocator.load()->raw_delete(allocator.load()->raw_alloc(200 * MIB));
             unsetenv("MEMCUDA_PANIC_IN");
         }
