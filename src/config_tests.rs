@@ -1,0 +1,66 @@
+//! What each variable accepts, and what is said of the rest.
+
+use super::*;
+
+fn read(name: &str, value: &str) -> Result<Config> {
+    Config::read(|n| (n == name).then(|| value.to_owned()))
+}
+
+#[test]
+fn the_first_accepted_value_is_the_default() {
+    for variable in VARIABLES {
+        let first = variable.accepts.split(',').next().unwrap();
+        if first != "unset" {
+            assert_eq!(read(variable.name, first), Ok(Config::default()));
+        }
+    }
+}
+
+#[test]
+fn an_invalid_value_is_named_with_what_is_accepted() {
+    for variable in VARIABLES.iter().filter(|v| v.name != "MEMCUDA_LOG_FILE") {
+        let message = read(variable.name, "maybe").unwrap_err().to_string();
+        assert!(message.contains(variable.name) && message.contains("maybe"));
+        assert!(message.contains(variable.accepts), "{message}");
+    }
+}
+
+#[test]
+fn a_limit_is_for_all_devices_or_for_each() {
+    assert_eq!(
+        read("MEMCUDA_LIMIT", "24GiB").unwrap().limit_of(3),
+        Some(24 * GIB)
+    );
+    let each = read("MEMCUDA_LIMIT", "0=24GiB,1=40GiB").unwrap();
+    assert_eq!(
+        [0, 1, 2].map(|d| each.limit_of(d)),
+        [Some(24 * GIB), Some(40 * GIB), None]
+    );
+    assert!(read("MEMCUDA_LIMIT", "0").is_err());
+}
+
+#[test]
+fn idle_memory_is_a_size_or_a_part_of_the_device() {
+    let kept = |value, total| read("MEMCUDA_IDLE", value).unwrap().idle.of(total);
+    assert_eq!(Config::default().idle.of(140 * GIB), 14 * GIB);
+    assert_eq!(kept("2GiB", 140 * GIB), 2 * GIB);
+    assert_eq!(kept("2.5%", 40 * GIB), GIB);
+    assert_eq!(
+        [kept("0", GIB), kept("0%", GIB), kept("100%", GIB)],
+        [0, 0, GIB]
+    );
+    for wrong in ["", "101%", "-1%", "%", "nan%", "ten", "10 percent", "-5MiB"] {
+        let message = read("MEMCUDA_IDLE", wrong).unwrap_err().to_string();
+        assert!(message.contains("10%, SIZE, PERCENT"), "{message}");
+    }
+}
+
+#[test]
+fn chunks_are_multiples_of_the_granularity() {
+    assert_eq!(
+        read("MEMCUDA_CHUNK", "32MiB").unwrap().chunk,
+        Some(32 * MIB)
+    );
+    assert!(read("MEMCUDA_CHUNK", "3MiB").is_err());
+    assert!(read("MEMCUDA_CHUNK", "2GiB").is_err());
+}
