@@ -31,6 +31,9 @@ pub struct Device {
     /// The size to whose multiples the driver rounds a pitch, in bytes; 0
     /// while it is not known. See `cuMemAllocPitch`.
     pub pitch_unit: AtomicU64,
+    /// The driver's memory that was allocated to learn it, until a free waits
+    /// for the device anyway; 0 for none.
+    pub pitch_probe: AtomicU64,
     /// Allocations whose copies are to be synchronous.
     pub memops: Memops,
     pool: OnceLock<Option<Pool<Real>>>,
@@ -61,6 +64,7 @@ impl Device {
                 total: total(calls, handle),
                 foreign_before: OnceLock::new(),
                 pitch_unit: AtomicU64::new(0),
+                pitch_probe: AtomicU64::new(0),
                 memops: Memops::default(),
                 pool: OnceLock::new(),
                 door: OnceLock::new(),
@@ -94,6 +98,15 @@ impl Device {
                 }
             })
             .as_ref()
+    }
+
+    /// Frees what was allocated to learn the pitch; where a wait does not matter.
+    pub fn free_pitch_probe(&self, calls: &Calls) {
+        let address = self.pitch_probe.swap(0, Ordering::Relaxed);
+        if address != 0 {
+            // SAFETY: the driver's memory, of which nobody else knows.
+            unsafe { (calls.mem_free)(address) };
+        }
     }
 
     /// The pool if it was made already.

@@ -74,7 +74,7 @@ static int call_free_async_elsewhere(struct scene *s) {
     return code;
 }
 
-CASE(captured_calls_free_async_elsewhere, GPU | SHARED) {
+CASE(captured_calls_free_async_elsewhere, SIM | SHARED) {
     in_every_mode(CU_STREAM_NON_BLOCKING, call_free_async_elsewhere);
 }
 
@@ -91,13 +91,13 @@ CASE(captured_calls_alloc_async_inside, SIM | SHARED) {
 static int call_free_async_inside(struct scene *s) { return cuMemFreeAsync(s->ordered, s->stream); }
 
 /* Memory from outside the graph. */
-CASE(captured_calls_free_async_inside, GPU) {
+CASE(captured_calls_free_async_inside, SIM) {
     in_every_mode(CU_STREAM_NON_BLOCKING, call_free_async_inside);
 }
 
 static int call_free_plain_async_inside(struct scene *s) { return cuMemFreeAsync(s->spare, s->stream); }
 
-CASE(captured_calls_free_plain_async_inside, GPU) {
+CASE(captured_calls_free_plain_async_inside, SIM) {
     in_every_mode(CU_STREAM_NON_BLOCKING, call_free_plain_async_inside);
 }
 
@@ -105,11 +105,11 @@ static int call_alloc_async_legacy(struct scene *s) {
     return cuMemAllocAsync(&s->made, MiB, CU_STREAM_LEGACY);
 }
 
-CASE(captured_calls_alloc_async_legacy, GPU) {
+CASE(captured_calls_alloc_async_legacy, SIM) {
     in_every_mode(CU_STREAM_NON_BLOCKING, call_alloc_async_legacy);
 }
 
-CASE(captured_calls_alloc_async_legacy_beside_a_blocking_stream, GPU) {
+CASE(captured_calls_alloc_async_legacy_beside_a_blocking_stream, SIM) {
     in_every_mode(0, call_alloc_async_legacy);
 }
 
@@ -119,7 +119,7 @@ static int call_free_async_legacy(struct scene *s) {
     return code;
 }
 
-CASE(captured_calls_free_async_legacy_beside_a_blocking_stream, GPU) {
+CASE(captured_calls_free_async_legacy_beside_a_blocking_stream, SIM) {
     in_every_mode(0, call_free_async_legacy);
 }
 
@@ -165,26 +165,26 @@ static int call_pool_trim(struct scene *s) {
     return code == CU_OK ? cuMemPoolTrimTo(pool, 0) : code;
 }
 
-CASE(captured_calls_pool_trim, GPU) { in_every_mode(CU_STREAM_NON_BLOCKING, call_pool_trim); }
+CASE(captured_calls_pool_trim, SIM) { in_every_mode(CU_STREAM_NON_BLOCKING, call_pool_trim); }
 
 static int call_free_of_nothing(struct scene *s) {
     (void)s;
     return cuMemFree_v2(0);
 }
 
-CASE(captured_calls_free_of_nothing, GPU) {
+CASE(captured_calls_free_of_nothing, SIM) {
     in_every_mode(CU_STREAM_NON_BLOCKING, call_free_of_nothing);
 }
 
 static int call_free_interior(struct scene *s) { return cuMemFree_v2(s->spare + 512); }
 
-CASE(captured_calls_free_of_an_interior_address, GPU) {
+CASE(captured_calls_free_of_an_interior_address, SIM) {
     in_every_mode(CU_STREAM_NON_BLOCKING, call_free_interior);
 }
 
 static int call_alloc_of_nothing(struct scene *s) { return cuMemAlloc_v2(&s->made, 0); }
 
-CASE(captured_calls_alloc_of_nothing, GPU) {
+CASE(captured_calls_alloc_of_nothing, SIM) {
     in_every_mode(CU_STREAM_NON_BLOCKING, call_alloc_of_nothing);
 }
 

@@ -232,7 +232,7 @@ CASE(captures_lost, SIM | SHARED) {
     close_scene(&s);
 }
 
-CASE(captures_lost_not_ended, GPU) {
+CASE(captures_lost_not_ended, SIM) {
     struct scene s = open_scene(CU_STREAM_NON_BLOCKING);
     CUdeviceptr at = 0;
     begin_capture(&s, CAPTURE_GLOBAL);

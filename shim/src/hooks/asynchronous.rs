@@ -207,6 +207,9 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
             Err(code) => return code,
         }
     }
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
+        return code;
+    }
     let pool = device.made().expect("the owner of an address has a pool");
     planted_panic("cuMemFreeAsync: found");
     let context = match engine.of_stream(stream) {

@@ -230,7 +230,7 @@ fn take_back(
         (Free::Ordered, _) => Release::Unknown,
         // The driver's free does not wait for memory of a memory pool.
         _ if block.owner == Owner::MemoryPool => Release::Unknown,
-        _ => match finish(engine, pool, &block) {
+        _ => match finish(engine, device, &block) {
             Ok(release) => release,
             Err(code) => {
                 device.took_back(&engine.calls, &block);
@@ -273,9 +273,13 @@ pub fn overrun(block: &BlockInfo) {
 /// of the driver's own, and the pool finds out later that the work is done. So
 /// it does where the wait itself could not be made, which is no failure of the
 /// program's.
-fn finish(engine: &Engine, pool: &Pool<Real>, block: &BlockInfo) -> Result<Release, Code> {
+fn finish(engine: &Engine, device: &Device, block: &BlockInfo) -> Result<Release, Code> {
+    let pool = device.made().expect("the owner of an address has a pool");
     let waited = match pool.synchronize_device(block.context) {
-        Ok(true) => return Ok(Release::Complete),
+        Ok(true) => {
+            device.free_pitch_probe(&engine.calls);
+            return Ok(Release::Complete);
+        }
         Ok(false) => {
             let calls = &engine.calls;
             let waited = calls.within(block.context, || calls.wait_by_free());

@@ -60,7 +60,10 @@ crate::hooks! {
     cuMemPoolTrimTo ["cuMemPoolTrimTo" since 11020] (
         pool: MemPool, keep: usize,
     ) |real, engine| {
-        if let Some(made) = standing_in(engine, pool).and_then(Device::made) {
+        if let Some(device) = standing_in(engine, pool)
+            && let Some(made) = device.made()
+        {
+            device.free_pitch_probe(&engine.calls);
             let used = made.physical().saturating_sub(made.idle());
             made.trim((keep as u64).saturating_sub(used));
         }

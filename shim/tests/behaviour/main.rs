@@ -23,6 +23,12 @@ fn pooled_memory_answers_as_the_drivers_own() {
 }
 
 #[test]
+fn a_first_allocation_of_rows_waits_for_nothing() {
+    let program = program("first_rows.c", "first_rows");
+    run(&mut preloaded(program, &[shim()]));
+}
+
+#[test]
 fn threads_allocate_at_once() {
     let program = program("threads.c", "threads");
     run(&mut preloaded(program, &[shim()]));

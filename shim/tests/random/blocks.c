@@ -141,6 +141,17 @@ static int free_now(Thread *t, Block *b) {
     return code != 0;
 }
 
+/* What a capture forbids its own thread, the thread's relaxed mode allows. */
+static int free_in_order(Thread *t, Address base, Stream stream) {
+    int mode = RELAXED, relaxed = t->capturing && t->capturing - 1 != RELAXED;
+    if (relaxed) TRY(cudaThreadExchangeStreamCaptureMode(&mode));
+    enter_forbidden(t);
+    int code = answer(t, cudaFreeAsync(base, stream), "cudaFreeAsync", -1);
+    leave_forbidden(t);
+    if (relaxed) answer(t, cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode", 0);
+    return code;
+}
+
 /* The last use of device 0's memory may be ordered before a stream of device 1. */
 static int free_elsewhere(Thread *t, Block *b) {
     if (b->lane == DONE) return 0;
@@ -150,7 +161,7 @@ static int free_elsewhere(Thread *t, Block *b) {
     TRY(cudaStreamWaitEvent(t->lanes[!b->device][lane], event, 0));
     Stream stream = t->lanes[!b->device][lane];
     Block old = given_up(t, b);
-    return answer(t, cudaFreeAsync(old.base, stream), "cudaFreeAsync", -1);
+    return free_in_order(t, old.base, stream);
 }
 
 int release(Thread *t, Block *b) {
@@ -166,7 +177,7 @@ int release(Thread *t, Block *b) {
     }
     Stream stream = t->lanes[b->device][b->lane];
     Block old = given_up(t, b);
-    return answer(t, cudaFreeAsync(old.base, stream), "cudaFreeAsync", -1);
+    return free_in_order(t, old.base, stream);
 }
 
 static size_t end_bytes(const Block *b) { return b->bytes < 256 ? b->bytes : 256; }

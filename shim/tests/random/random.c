@@ -109,8 +109,10 @@ static int ask_for_sizes(Thread *t) {
 static int trim(Thread *t, int device, size_t keep) {
     Pool pool;
     TRY(cudaDeviceGetDefaultMemPool(&pool, device));
-    TRY(cudaMemPoolTrimTo(pool, keep));
-    return 0;
+    enter_forbidden(t);
+    int code = answer(t, cudaMemPoolTrimTo(pool, keep), "cudaMemPoolTrimTo", 0);
+    leave_forbidden(t);
+    return code;
 }
 
 static int step(Thread *t) {

@@ -11,8 +11,12 @@ impl Sim {
     fn host_alloc(&mut self, out: *mut u64, bytes: usize) -> crate::abi::Answer {
         self.refuse_unsafe()?;
         self.current()?;
-        if out.is_null() || bytes == 0 {
+        if out.is_null() {
             return Err(Code::INVALID_VALUE);
+        }
+        if bytes == 0 {
+            // SAFETY: the caller's pointer, not null.
+            return unsafe { must_put(out, 0) };
         }
         // SAFETY: a fresh allocation with a valid alignment.
         let at = unsafe { libc::memalign(PAGE, bytes) } as u64;

@@ -54,6 +54,7 @@ impl Sim {
             // SAFETY: the caller's pointer, not null.
             return unsafe { must_put(out, base) };
         }
+        self.join_default(id)?;
         self.refuse_unsafe()?;
         let held = self.held(bytes)?;
         let offset = self.take_block(pool, held, id)?;
@@ -71,13 +72,21 @@ impl Sim {
 
     fn free_ordered(&mut self, base: u64, stream: u64) -> Answer {
         let id = self.stream(stream)?;
+        let capture = self.streams[&id].capture;
+        if capture.is_none() {
+            self.join_default(id)?;
+            self.refuse_unsafe()?;
+        }
         let allocation = self.allocations.get(&base).filter(|a| !a.freed).cloned();
         let allocation = allocation.ok_or(Code::INVALID_VALUE)?;
         self.clock.charge(cost::POOL_FREE);
-        if let Some(capture) = self.streams[&id].capture {
+        if let Some(capture) = capture {
+            // A graph frees memory of its own only.
+            if !matches!(allocation.source, Source::Graph(_)) {
+                return Err(Code::INVALID_VALUE);
+            }
             return self.capture_work(capture, id, 0, &[], Effect::Nothing);
         }
-        self.join_default(id)?;
         self.check_unclaimed(base, allocation.bytes, "frees");
         let piece = Sim::piece_of(base, &allocation);
         self.check_unused(&piece, Some(id), false, "frees");
@@ -150,6 +159,7 @@ api! { plain EXPORTS |sim|
         Ok(())
     }
     fn cuMemPoolTrimTo(pool: u64, keep: usize) {
+        sim.refuse_unsafe()?;
         sim.pool(pool)?;
         sim.trim_pool(pool, keep as u64);
         Ok(())
