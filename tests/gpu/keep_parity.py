@@ -189,7 +189,7 @@ def switched_off(torch):
     and torch is still asked to give back."""
     def plant(i):
         if i == 150:
-            os.environ["MEMCUDA_PANIC_IN"] = "cuMemAlloc"
+            os.environ["MEMCUDA_PANIC_IN"] = "cuMemAlloc_v2"
         if i == 160:
             del os.environ["MEMCUDA_PANIC_IN"]
     churn(torch, 500, 4000, on_round=plant)
