@@ -82,6 +82,41 @@ crate::hooks! {
         }
     }
 
+    /// `cuMemHostGetFlags`: no device memory is the host's; mapped memory would
+    /// have flags.
+    cuMemHostGetFlags ["cuMemHostGetFlags" since 2030] (
+        flags: *mut u32, address: *mut c_void,
+    ) |real, engine| {
+        match engine.owner(address as Address) {
+            Some(_) => Code::INVALID_VALUE,
+            // SAFETY: the program's own call, passed on.
+            None => unsafe { real(flags, address) },
+        }
+    }, panicked {
+        match engine::is_pooled(address as Address) {
+            true => Code::INVALID_VALUE,
+            // SAFETY: the program's own call, passed on.
+            false => unsafe { real(flags, address) },
+        }
+    }
+
+    /// `cuMemHostGetDevicePointer_v2`: likewise.
+    cuMemHostGetDevicePointer_v2 ["cuMemHostGetDevicePointer" since 3020] (
+        out: *mut Address, address: *mut c_void, flags: u32,
+    ) |real, engine| {
+        match engine.owner(address as Address) {
+            Some(_) => Code::INVALID_VALUE,
+            // SAFETY: the program's own call, passed on.
+            None => unsafe { real(out, address, flags) },
+        }
+    }, panicked {
+        match engine::is_pooled(address as Address) {
+            true => Code::INVALID_VALUE,
+            // SAFETY: the program's own call, passed on.
+            false => unsafe { real(out, address, flags) },
+        }
+    }
+
     /// `cuMemGetHandleForAddressRange`: a descriptor over a range of one
     /// allocation, which may lie on several handles; of nothing that is freed.
     cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" since 11070] (

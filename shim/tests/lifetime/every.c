@@ -72,6 +72,8 @@ static void memory(void) {
     CALL(cuPointerGetAttributes, CUresult(unsigned, int *, void **, CUdeviceptr), 1, names, values, b);
     CALL(cuPointerSetAttribute, CUresult(const void *, int, CUdeviceptr), &on, 6, 0);
     CALL(cuMemRetainAllocationHandle, CUresult(u64 *, void *), &handle, (void *)a);
+    CALL(cuMemHostGetFlags, CUresult(unsigned *, void *), &on, (void *)a);
+    CALL(cuMemHostGetDevicePointer_v2, CUresult(u64 *, void *, unsigned), &handle, (void *)a, 0);
     CALL(cuMemGetAddressRange_v2, CUresult(CUdeviceptr *, size_t *, CUdeviceptr), &base, &bytes, a + 3);
     if (CALL(cuMemGetHandleForAddressRange, CUresult(void *, CUdeviceptr, size_t, int, u64), &fd, a, 2 * MiB, 1, 0) == 0) close(fd);
     CALL(cuIpcGetMemHandle, CUresult(void *, CUdeviceptr), ipc, 0);

@@ -64,6 +64,13 @@ api! { plain EXPORTS |sim|
     fn cuMemHostUnregister(at: u64) {
         sim.pinned.remove(&at).map(|_| ()).ok_or(Code::HOST_MEMORY_NOT_REGISTERED)
     }
+    fn cuMemHostGetFlags(out: *mut u32, at: u64) {
+        if holding(&sim.pinned, at, |bytes| *bytes).is_none() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller's pointer. All of it is portable and mapped.
+        unsafe { must_put(out, 3) }
+    }
     fn cuMemHostGetDevicePointer_v2(out: *mut u64, at: u64, _flags: u32) {
         if holding(&sim.pinned, at, |bytes| *bytes).is_none() {
             return Err(Code::INVALID_VALUE);
