@@ -1,14 +1,11 @@
 //! What our pool lends in the place of the driver's memory pool of a device,
-//! counted as that would count it: in bytes, by steps of 512. Only counts.
+//! counted as that would count it: in bytes as asked for. Only counts.
 //!
 //! The driver's pool keeps freed memory up to its release threshold and gives
 //! back what is over it at the next wait. Ours keeps more, but says the same:
 //! what is over the threshold is as good as free.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Step of stream-ordered allocations in bytes.
-const STEP: u64 = 512;
 
 /// A sum that the driver's memory pool keeps of itself, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +36,6 @@ impl StandIn {
     /// An allocation of so many bytes was lent; `idle` bytes of the pool were
     /// left.
     pub fn lent(&self, bytes: u64, idle: u64) {
-        let bytes = bytes.next_multiple_of(STEP);
         let used = self.used.fetch_add(bytes, Relaxed) + bytes;
         let less = |freed: u64| Some(freed.saturating_sub(bytes));
         let _ = self.freed.fetch_update(Relaxed, Relaxed, less);
@@ -50,7 +46,6 @@ impl StandIn {
 
     /// An allocation of so many bytes was freed.
     pub fn freed(&self, bytes: u64) {
-        let bytes = bytes.next_multiple_of(STEP);
         self.used.fetch_sub(bytes, Relaxed);
         self.freed.fetch_add(bytes, Relaxed);
     }
@@ -101,15 +96,15 @@ mod tests {
         };
         sums.lent(1000, 0);
         sums.lent(4096, 0);
-        assert_eq!(all(0, 0), [5120, 5120, 5120, 5120]);
+        assert_eq!(all(0, 0), [5096, 5096, 5096, 5096]);
         sums.freed(4096);
-        assert_eq!(all(8192, u64::MAX), [1024, 5120, 5120, 5120]);
+        assert_eq!(all(8192, u64::MAX), [1000, 5096, 5096, 5096]);
         // Over the threshold, or given back, or lent otherwise.
-        assert_eq!(all(8192, 0), [1024, 5120, 1024, 5120]);
-        assert_eq!(all(8192, 2048), [1024, 5120, 2048, 5120]);
-        assert_eq!(all(0, u64::MAX), [1024, 5120, 1024, 5120]);
+        assert_eq!(all(8192, 0), [1000, 5096, 1000, 5096]);
+        assert_eq!(all(8192, 2048), [1000, 5096, 2048, 5096]);
+        assert_eq!(all(0, u64::MAX), [1000, 5096, 1000, 5096]);
         sums.restart(Sum::UsedPeak, 8192);
         sums.restart(Sum::ReservedPeak, 0);
-        assert_eq!(all(0, 0), [1024; 4]);
+        assert_eq!(all(0, 0), [1000; 4]);
     }
 }

@@ -127,6 +127,9 @@ fn allocate(
         }
         return code;
     }
+    // SAFETY: not null, and the program's to write: as the driver does, before
+    // anything can fail.
+    unsafe { *out = 0 };
     let (context, device) = match served(engine, stream, from) {
         Ok(Some(served)) => served,
         // In a capture a second try would add a second node to the graph.

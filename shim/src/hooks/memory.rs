@@ -79,6 +79,9 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
                 }
                 return code;
             }
+            // SAFETY: not null, and the program's to write: as the driver does,
+            // before anything can fail.
+            unsafe { *out = 0 };
             match lend(engine, bytes as u64, &tag, module) {
                 Some(Ok(address)) => {
                     // SAFETY: not null, and the program's to write, by its call.
@@ -208,8 +211,10 @@ fn take_back(
     real: impl Fn() -> Code,
 ) -> Code {
     let pool = device.made().expect("the owner of an address has a pool");
+    // The driver's free needs no context, but tells of a broken one.
     let current = match engine.calls.current() {
-        Ok(current) => current,
+        Ok(current) => Some(current),
+        Err(Code::INVALID_CONTEXT) => None,
         Err(code) => return code,
     };
     if let Some(code) = engine.captures.refusal(&engine.calls) {
@@ -220,6 +225,10 @@ fn take_back(
         return real();
     };
     if block.context == Context::default() {
+        // Whose context ended: it needs another one to be ordered in.
+        let Some(current) = current else {
+            return Code::INVALID_CONTEXT;
+        };
         pool.adopt(address, current);
         block.context = current;
     }

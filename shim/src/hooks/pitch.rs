@@ -30,6 +30,12 @@ crate::hooks! {
             return plain();
         }
         let Ok((_, device)) = engine.current() else { return plain() };
+        // SAFETY: not null, and the program's to write: as the driver does,
+        // before anything can fail.
+        unsafe {
+            *out = 0;
+            *pitch = 0;
+        }
         let rows = unit(engine, device, real).and_then(|unit| align_up(width as u64, unit));
         let Some((row, bytes)) =
             rows.and_then(|row| Some((row, row.checked_mul(height as u64)?)))

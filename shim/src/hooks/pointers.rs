@@ -6,6 +6,7 @@ use std::ffi::c_void;
 
 use memcuda_core::driver::{Address, Code};
 use memcuda_core::pool::{BlockInfo, Owner};
+use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
@@ -13,6 +14,7 @@ use crate::engine::Engine;
 /// `CUpointer_attribute`.
 mod attribute {
     pub const CONTEXT: u32 = 1;
+    pub const P2P_TOKENS: u32 = 5;
     pub const SYNC_MEMOPS: u32 = 6;
     pub const BUFFER_ID: u32 = 7;
     pub const IS_LEGACY_CUDA_IPC_CAPABLE: u32 = 10;
@@ -30,6 +32,15 @@ mod attribute {
 
 /// Our buffer ids lie apart from the driver's, which count from 1.
 const OUR_IDS: u64 = 1 << 62;
+
+/// So do those of blocks of memory that several allocations share.
+const OUR_PAGES: u64 = 1 << 61;
+
+/// A page of the device in bytes: what the driver maps at least.
+const PAGE: u64 = 2 * MIB;
+
+/// Most bytes of an allocation that shares its page with others.
+const MOST_SHARED: u64 = MIB;
 
 crate::hooks! {
     /// `cuPointerGetAttribute`.
@@ -140,8 +151,18 @@ impl Asked<'_> {
     unsafe fn answer(&self, engine: &Engine, attribute: u32, value: *mut c_void) {
         let block = &self.block;
         let plain = block.owner == Owner::Context;
+        let end = block.base + block.bytes;
+        let pages = block.base / PAGE * PAGE..end.next_multiple_of(PAGE);
+        if attribute == attribute::P2P_TOKENS {
+            // Who asks for them lets another device reach the memory: the driver
+            // makes its copies synchronous, ours where it can.
+            let _ = self.device.memops.set(&engine.calls, block);
+        }
         let wide = match attribute {
             attribute::CONTEXT => Some(if plain { block.context.0 } else { 0 }),
+            attribute::MEMORY_BLOCK_ID if plain && block.bytes <= MOST_SHARED => {
+                Some(OUR_PAGES | (block.base / PAGE))
+            }
             attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => Some(OUR_IDS | block.id),
             attribute::RANGE_START_ADDR => Some(block.base),
             attribute::RANGE_SIZE => Some(block.bytes),
@@ -149,8 +170,8 @@ impl Asked<'_> {
             attribute::MEMPOOL_HANDLE if plain => Some(0),
             attribute::MEMPOOL_HANDLE => self.device.default_mem_pool(&engine.calls),
             // A memory pool is mapped in pieces, ours as the driver's own.
-            attribute::MAPPING_BASE_ADDR if plain => Some(block.base),
-            attribute::MAPPING_SIZE if plain => Some(block.bytes),
+            attribute::MAPPING_BASE_ADDR if plain => Some(pages.start),
+            attribute::MAPPING_SIZE if plain => Some(pages.end - pages.start),
             _ => None,
         };
         let flag = match attribute {

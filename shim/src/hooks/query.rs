@@ -17,7 +17,7 @@ crate::hooks! {
         let code = unsafe { real(&mut free_bytes, &mut total_bytes) };
         boundary::unanswered();
         if code != Code::SUCCESS {
-            return code;
+            (free_bytes, total_bytes) = (0, 0);
         }
         let device = engine.current().map(|(_, device)| device);
         let idle = device.map_or(0, |device| device.free_to_have());
@@ -31,7 +31,7 @@ crate::hooks! {
                 *total = total_bytes;
             }
         }
-        Code::SUCCESS
+        code
     }
 
     /// `cuMemGetAddressRange_v2`: the allocation around an address, not the
@@ -39,29 +39,29 @@ crate::hooks! {
     cuMemGetAddressRange_v2 ["cuMemGetAddressRange" since 3020] (
         base: *mut Address, bytes: *mut usize, address: Address,
     ) |real, engine| {
+        // With no context, or a broken one, nothing is answered; who wants to
+        // know nothing is always right.
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(base, bytes, address) };
         let Some(device) = engine.owner(address) else {
-            // SAFETY: the program's own call, passed on.
-            return unsafe { real(base, bytes, address) };
+            return code;
         };
-        // Asked first: with no context, or a broken one, nothing is answered.
-        // SAFETY: no outputs.
-        let code = unsafe { real(std::ptr::null_mut(), std::ptr::null_mut(), address) };
-        if code != Code::SUCCESS {
+        boundary::unanswered();
+        if code != Code::SUCCESS || (base.is_null() && bytes.is_null()) {
             return code;
         }
-        let Some(block) = device.made().and_then(|pool| pool.find(address)) else {
-            return Code::NOT_FOUND;
-        };
+        let block = device.made().and_then(|pool| pool.find(address));
+        let (start, length) = block.map_or((0, 0), |block| (block.base, block.bytes as usize));
         // SAFETY: what is not null is the program's to write, by its call.
         unsafe {
             if !base.is_null() {
-                *base = block.base;
+                *base = start;
             }
             if !bytes.is_null() {
-                *bytes = block.bytes as usize;
+                *bytes = length;
             }
         }
-        Code::SUCCESS
+        block.map_or(Code::NOT_FOUND, |_| Code::SUCCESS)
     }
 
     /// `cuMemRetainAllocationHandle`: as for cudaMalloc's memory, there is no

@@ -96,12 +96,14 @@ impl Arena {
         if bytes >= LARGE {
             return self.take_granules(bytes.next_multiple_of(GRANULE), ledger);
         }
-        if let Some(offset) = self.small.take(bytes) {
+        // More than half a granule has one that it may share, but not cross.
+        let fits = bytes <= GRANULE / 2;
+        if let Some(offset) = fits.then(|| self.small.take(bytes)).flatten() {
             return Ok(offset);
         }
         let slab = self.take_granules(GRANULE, ledger)?;
-        self.small.give(slab, GRANULE);
-        self.small.take(bytes).ok_or(Code::OUT_OF_MEMORY)
+        self.small.give(slab + bytes, GRANULE - bytes);
+        Ok(slab)
     }
 
     /// Lends whole granules.

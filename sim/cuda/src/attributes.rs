@@ -3,10 +3,12 @@
 use std::ffi::c_void;
 
 use crate::abi::{Answer, Code, HANDLE_POSIX_FD, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
+use crate::arena::{GRANULE, LARGE};
 use crate::entry::{api, must_put};
 use crate::memory::{Source, holding};
 use crate::state::Sim;
 
+const TOKENS: u32 = 5;
 const SYNC_MEMOPS: u32 = 6;
 
 /// An attribute's value, by its width.
@@ -27,10 +29,10 @@ impl Value {
         // SAFETY: by the function's own contract.
         unsafe {
             match self {
-                Bool(value) => must_put(out.cast(), u8::from(value)),
+                Bool(value) => must_put(out.cast(), u32::from(value)),
                 Word(value) => must_put(out.cast(), value),
                 Long(value) => must_put(out.cast(), value),
-                Value::Tokens => must_put(out.cast(), [0u64; 2]),
+                Value::Tokens => must_put(out.cast(), [0u32; 3]),
             }
         }
     }
@@ -61,15 +63,22 @@ impl Sim {
             let mapped =
                 pieces.and_then(|pool| pool.mapping_at(allocation.offset + (address - base)));
             let shift = base.wrapping_sub(allocation.offset);
+            let pages = base / GRANULE * GRANULE;
             let (piece, piece_bytes) = match mapped {
                 Some((offset, bytes)) => (offset.wrapping_add(shift), bytes),
-                None => (base, allocation.bytes),
+                None => (
+                    pages,
+                    (base + allocation.held).next_multiple_of(GRANULE) - pages,
+                ),
             };
+            let shared = plain && allocation.held < LARGE;
             return Ok(match attribute {
                 1 => Long(if plain { allocation.context } else { 0 }),
                 2 => Word(MEMORYTYPE_DEVICE),
-                3 => Long(address),
+                3 => Long(self.current().map(|_| address)?),
+                5 => Value::Tokens,
                 6 => Bool(allocation.sync_memops),
+                20 if shared => Long(pages),
                 7 | 20 => Long(allocation.id),
                 8 => Bool(managed),
                 9 => Word(allocation.device as u32),
@@ -93,8 +102,9 @@ impl Sim {
             return Ok(match attribute {
                 1 => Long(0),
                 2 => Word(MEMORYTYPE_DEVICE),
-                3 => Long(address),
-                6 => Bool(false),
+                3 => Long(self.current().map(|_| address)?),
+                5 => Value::Tokens,
+                6 => Bool(handle.sync_memops),
                 7 | 20 => Long(handle.id),
                 8 => Bool(false),
                 9 => Word(handle.device as u32),
@@ -130,15 +140,32 @@ impl Sim {
     }
 }
 
+impl Sim {
+    /// Who asks for tokens lets another device reach the memory: its copies
+    /// are synchronous from then on.
+    fn synchronise_copies(&mut self, address: u64) {
+        if let Some((base, _)) = self.allocation_at(address) {
+            if let Some(allocation) = self.allocations.get_mut(&base) {
+                allocation.sync_memops = true;
+            }
+        } else if let Some((_, mapping)) = holding(&self.mappings, address, |m| m.bytes)
+            && let Some(handle) = self.handles.get_mut(&mapping.handle)
+        {
+            handle.sync_memops = true;
+        }
+    }
+}
+
 api! { plain EXPORTS |sim|
     fn cuPointerGetAttribute(out: *mut c_void, attribute: u32, address: u64) {
-        sim.current()?;
         let value = sim.attribute(attribute, address)?;
+        if attribute == TOKENS {
+            sim.synchronise_copies(address);
+        }
         // SAFETY: the caller passes the type of the attribute.
         unsafe { value.write(out) }
     }
     fn cuPointerGetAttributes(count: u32, attributes: *const u32, out: *const *mut c_void, address: u64) {
-        sim.current()?;
         if count == 0 || attributes.is_null() || out.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -147,7 +174,7 @@ api! { plain EXPORTS |sim|
             // to their types. An attribute that does not apply reads as nothing.
             unsafe {
                 let attribute = attributes.add(i).read();
-                if !(1..=21).contains(&attribute) {
+                if !(1..=21).contains(&attribute) || attribute == TOKENS {
                     return Err(Code::INVALID_VALUE);
                 }
                 let value = sim.attribute(attribute, address);

@@ -85,10 +85,15 @@ impl Sim {
             self.grow_pool(handle, held)?;
             found = self.pools.get_mut(&handle).and_then(|p| p.free.take(held));
         }
-        let pool = self.pools.get_mut(&handle).ok_or(Code::INVALID_VALUE)?;
-        pool.used += held;
-        pool.used_high = pool.used_high.max(pool.used);
         found.ok_or(Code::OUT_OF_MEMORY)
+    }
+
+    /// So many bytes, as asked for, were lent.
+    pub fn count_used(&mut self, handle: u64, bytes: u64) {
+        if let Some(pool) = self.pools.get_mut(&handle) {
+            pool.used += bytes;
+            pool.used_high = pool.used_high.max(pool.used);
+        }
     }
 
     /// Gives a block back: behind a stream's work, or (`None`) now.
@@ -97,7 +102,6 @@ impl Sim {
         let Some(pool) = self.pools.get_mut(&handle) else {
             return;
         };
-        pool.used -= held;
         pool.idle.entry(held).or_default().push(Idle {
             offset,
             stream,

@@ -103,6 +103,9 @@ fn lock() -> MutexGuard<'static, Option<Sim>> {
 ///   default stream in the second.
 /// - `defaults`: as `streams` for calls without a stream argument.
 /// - `raw`: needs no initialised driver.
+///
+/// `clears out` in brackets behind a name: the driver writes 0 there before anything else,
+/// whatever comes of the call.
 macro_rules! api {
     (raw $table:ident $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
         $(#[unsafe(no_mangle)]
@@ -112,23 +115,29 @@ macro_rules! api {
         pub const $table: &[(&str, $crate::lookup::Export)] =
             &[$((stringify!($name), $crate::lookup::Export($name as *const ()))),*];
     };
-    (plain $table:ident |$sim:ident| $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
+    (plain $table:ident |$sim:ident| $(fn $name:ident $([clears $($out:ident)*])? ($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
         $(#[unsafe(no_mangle)]
         #[allow(unused_variables, reason = "some bodies need nothing of the simulation")]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 {
+            // SAFETY: the caller's pointers; null is passed over.
+            $($(unsafe { $crate::entry::put($out, 0) };)*)?
             $crate::entry::call(stringify!($name), |$sim| $body)
         })*
         pub const $table: &[(&str, $crate::lookup::Export)] =
             &[$((stringify!($name), $crate::lookup::Export($name as *const ()))),*];
     };
-    (streams $table:ident |$sim:ident| $(fn $name:ident | $alt:ident [$stream:ident] ($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
+    (streams $table:ident |$sim:ident| $(fn $name:ident | $alt:ident [$stream:ident $(clears $out:ident)?] ($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
         $(#[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 {
+            // SAFETY: the caller's pointer; null is passed over.
+            $(unsafe { $crate::entry::put($out, 0) };)?
             let $stream = if $stream == 0 { 1 } else { $stream };
             $crate::entry::call(stringify!($name), |$sim| $body)
         }
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $alt($($arg: $ty),*) -> u32 {
+            // SAFETY: the caller's pointer; null is passed over.
+            $(unsafe { $crate::entry::put($out, 0) };)?
             let $stream = if $stream == 0 { 2 } else { $stream };
             $crate::entry::call(stringify!($alt), |$sim| $body)
         })*

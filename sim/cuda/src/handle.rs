@@ -25,6 +25,8 @@ pub struct Physical {
     pub references: u32,
     pub mappings: u32,
     exported: bool,
+    /// Tokens for another device were asked for.
+    pub sync_memops: bool,
     /// Another process's file, for an imported handle.
     pub import: Option<OwnedFd>,
 }
@@ -121,6 +123,7 @@ api! { plain EXPORTS |sim|
             references: 1,
             mappings: 0,
             exported: false,
+            sync_memops: false,
             import: None,
         });
         // SAFETY: the caller's pointer, not null.
@@ -190,6 +193,7 @@ api! { plain EXPORTS |sim|
             references: 1,
             mappings: 0,
             exported: false,
+            sync_memops: false,
             import: Some(import.file),
         });
         // SAFETY: the caller's pointer, not null.

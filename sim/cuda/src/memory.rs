@@ -227,7 +227,7 @@ impl Sim {
 }
 
 api! { plain EXPORTS |sim|
-    fn cuMemAlloc_v2(out: *mut u64, bytes: usize) {
+    fn cuMemAlloc_v2 [clears out] (out: *mut u64, bytes: usize) {
         sim.refuse_unsafe()?;
         let context = sim.current()?;
         let device = sim.contexts[&context].device;
@@ -251,15 +251,15 @@ api! { plain EXPORTS |sim|
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, base) }
     }
-    fn cuMemAllocPitch_v2(out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32) {
+    fn cuMemAllocPitch_v2 [clears out pitch] (out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32) {
         sim.refuse_unsafe()?;
         let context = sim.current()?;
         let device = sim.contexts[&context].device;
         if out.is_null() || pitch.is_null() || width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
             return Err(Code::INVALID_VALUE);
         }
-        let row = (width as u64).checked_next_multiple_of(SMALL).ok_or(Code::OUT_OF_MEMORY)?;
-        let bytes = row.checked_mul(height as u64).ok_or(Code::OUT_OF_MEMORY)?;
+        let row = (width as u64).checked_next_multiple_of(SMALL).ok_or(Code::INVALID_VALUE)?;
+        let bytes = row.checked_mul(height as u64).ok_or(Code::INVALID_VALUE)?;
         sim.clock.charge(cost::alloc(bytes));
         let base = sim.allocate(device, bytes, Source::Plain, context)?;
         // SAFETY: the caller's pointers.
@@ -270,7 +270,11 @@ api! { plain EXPORTS |sim|
     }
     fn cuMemFree_v2(base: u64) {
         sim.refuse_unsafe()?;
-        let context = sim.current()?;
+        // It needs no context, but a broken one is told.
+        let context = match sim.current() {
+            Err(Code::INVALID_CONTEXT) => None,
+            context => Some(context?),
+        };
         if base == 0 {
             return Ok(());
         }
@@ -284,7 +288,7 @@ api! { plain EXPORTS |sim|
                 sim.wait_for_device(allocation.device);
                 sim.settle();
                 // What it waited for may have crashed.
-                sim.healthy(context)?;
+                context.map_or(Ok(()), |context| sim.healthy(context))?;
                 sim.discard(base);
             }
             Source::Pool(pool) => {
@@ -299,7 +303,7 @@ api! { plain EXPORTS |sim|
         }
         Ok(())
     }
-    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+    fn cuMemGetInfo_v2 [clears free total] (free: *mut usize, total: *mut usize) {
         let device = sim.current_device()?;
         sim.clock.charge(cost::MEM_INFO);
         sim.devices[device].arena.settle_lingering(&mut sim.ledger);
@@ -311,8 +315,11 @@ api! { plain EXPORTS |sim|
         }
         Ok(())
     }
-    fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) {
+    fn cuMemGetAddressRange_v2 [clears base bytes] (base: *mut u64, bytes: *mut usize, address: u64) {
         sim.current()?;
+        if base.is_null() && bytes.is_null() {
+            return Ok(());
+        }
         let (at, length) = match sim.allocation_at(address) {
             Some((at, allocation)) if !allocation.freed => (at, allocation.bytes),
             _ => {

@@ -43,8 +43,11 @@ impl Sim {
         let device = self.contexts[&context].device;
         let pool = pool.unwrap_or(self.devices[device].current_pool);
         let device = self.pool(pool)?.device;
-        if out.is_null() || bytes == 0 {
+        if out.is_null() {
             return Err(Code::INVALID_VALUE);
+        }
+        if bytes == 0 {
+            return Ok(());
         }
         self.clock.charge(cost::POOL_ALLOC);
         if let Some(capture) = self.streams[&id].capture {
@@ -58,6 +61,7 @@ impl Sim {
         self.refuse_unsafe()?;
         let held = self.held(bytes)?;
         let offset = self.take_block(pool, held, id)?;
+        self.count_used(pool, bytes);
         let base = self.enter_allocation(bytes, offset, device, Source::Pool(pool), 0)?;
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, base) }
@@ -67,6 +71,9 @@ impl Sim {
     pub fn return_to_pool(&mut self, pool: u64, base: u64, stream: Option<u32>) {
         if let Some(allocation) = self.allocations.remove(&base) {
             self.give_block(pool, allocation.offset, allocation.held, stream);
+            if let Some(pool) = self.pools.get_mut(&pool) {
+                pool.used -= allocation.bytes;
+            }
         }
     }
 
@@ -76,6 +83,9 @@ impl Sim {
         if capture.is_none() {
             self.join_default(id)?;
             self.refuse_unsafe()?;
+        }
+        if base == 0 {
+            return Ok(());
         }
         let allocation = self.allocations.get(&base).filter(|a| !a.freed).cloned();
         let allocation = allocation.ok_or(Code::INVALID_VALUE)?;
@@ -122,10 +132,10 @@ impl Sim {
 }
 
 api! { streams STREAM_EXPORTS |sim|
-    fn cuMemAllocAsync | cuMemAllocAsync_ptsz [stream] (out: *mut u64, bytes: usize, stream: u64) {
+    fn cuMemAllocAsync | cuMemAllocAsync_ptsz [stream clears out] (out: *mut u64, bytes: usize, stream: u64) {
         sim.alloc_ordered(out, bytes as u64, None, stream)
     }
-    fn cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz [stream] (out: *mut u64, bytes: usize, pool: u64, stream: u64) {
+    fn cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz [stream clears out] (out: *mut u64, bytes: usize, pool: u64, stream: u64) {
         sim.alloc_ordered(out, bytes as u64, Some(pool), stream)
     }
     fn cuMemFreeAsync | cuMemFreeAsync_ptsz [stream] (base: u64, stream: u64) {
@@ -207,6 +217,9 @@ api! { plain EXPORTS |sim|
             // SAFETY: the caller passes `count` whole structures.
             let descriptor = unsafe { descriptors.add(i).read() };
             let device = sim.device(descriptor.location.id)?;
+            if descriptor.flags == 0 && sim.pool(pool)?.device == device {
+                return Err(Code::INVALID_DEVICE);
+            }
             sim.pool(pool)?.access[device] = descriptor.flags as u8;
         }
         Ok(())
@@ -227,7 +240,7 @@ api! { plain EXPORTS |sim|
         unsafe { must_put(out, sim.devices[device].default_pool) }
     }
     fn cuDeviceGetMemPool(out: *mut u64, device: i32) {
-        let device = sim.device(device)?;
+        let device = sim.device(device).map_err(|_| Code::INVALID_VALUE)?;
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, sim.devices[device].current_pool) }
     }
