@@ -125,6 +125,10 @@ pub trait Driver: Send + Sync {
     fn wait(&self, context: Context, stream: Stream, event: Event) -> Result<()>;
     /// Is this stream capturing (`cuStreamIsCapturing`)?
     fn capture(&self, context: Context, stream: Stream) -> Result<Capture>;
+    /// Has this context an error that stays with it? The cheapest call that
+    /// tells: `cuCtxGetStreamPriorityRange`, 10 ns, harmless to captures
+    /// (docs/measurements/driver-h200.md).
+    fn check(&self, context: Context) -> Result<()>;
     /// Waits on the host for a whole context (`cuCtxSynchronize`).
     fn synchronize_context(&self, context: Context) -> Result<()>;
 

@@ -337,6 +337,10 @@ impl Driver for Model {
         Ok(Capture::None)
     }
 
+    fn check(&self, _context: Context) -> Result<()> {
+        Ok(())
+    }
+
     fn synchronize_context(&self, context: Context) -> Result<()> {
         self.books().blocked.retain(|held| held.0 != context);
         Ok(())

@@ -25,6 +25,7 @@ crate::entry_points! {
         "cuEventCreate" event_create(*mut Event, u32);
         "cuEventDestroy_v2" event_destroy(Event);
         "cuEventRecord" event_record(Event, Stream);
+        "cuCtxGetStreamPriorityRange" priority_range(*mut i32, *mut i32);
         "cuEventQuery" event_query(Event);
         "cuEventSynchronize" event_synchronize(Event);
         "cuMemGetInfo_v2" mem_info(*mut usize, *mut usize);
@@ -353,6 +354,12 @@ impl Driver for Real {
             Code::SUCCESS | Code::STREAM_CAPTURE_IMPLICIT => Ok(Capture::Active),
             code => Err(code),
         }
+    }
+
+    fn check(&self, context: Context) -> Result<()> {
+        let _entered = self.enter(context)?;
+        // SAFETY: both outputs may be null.
+        unsafe { (self.calls().priority_range)(std::ptr::null_mut(), std::ptr::null_mut()) }.ok()
     }
 
     fn synchronize_context(&self, context: Context) -> Result<()> {

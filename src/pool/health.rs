@@ -1,15 +1,13 @@
 //! Which contexts are broken. A crashed kernel leaves an error that every later
 //! call on its context answers, and memory must not be lent there any more.
 //! Only the driver knows of a crash as early as the program may have been told,
-//! by whatever call, so it is asked before anything is lent: one query of an
-//! event that was never recorded.
+//! by whatever call, so it is asked before anything is lent.
 
 use super::streams::{StreamId, Streams};
-use crate::driver::{Code, Context, Driver, Event, Result};
+use crate::driver::{Code, Context, Driver, Result};
 
 struct Known {
     context: Context,
-    probe: Option<Event>,
     error: Option<Code>,
 }
 
@@ -24,12 +22,7 @@ impl Health {
         if let Some(code) = known.error {
             return Err(code);
         }
-        let probe = known.probe.map_or_else(|| driver.create_event(context), Ok);
-        let asked = probe.and_then(|event| {
-            known.probe = Some(event);
-            driver.is_complete(event)
-        });
-        match asked {
+        match driver.check(context) {
             Err(code) if code.is_sticky() => {
                 known.error = Some(code);
                 Err(code)
@@ -59,7 +52,7 @@ impl Health {
         self.0.iter().map(|known| known.context).collect()
     }
 
-    /// The context is gone, and its events with it.
+    /// The context is gone.
     pub fn forget(&mut self, context: Context) {
         self.0.retain(|known| known.context != context);
     }
@@ -69,7 +62,6 @@ impl Health {
         let at = at.unwrap_or_else(|| {
             self.0.push(Known {
                 context,
-                probe: None,
                 error: None,
             });
             self.0.len() - 1
