@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares an output of the conformance program with a golden file.
 
-    compare.py --list LIST --golden GOLDEN --output OUTPUT [--flag SIM] [--differences FILE]
+    compare.py --list LIST --golden GOLDEN --output OUTPUT
+               [--flag SIM] [--without DEVICES2] [--differences FILE]
 
-LIST is what `conformance --list` printed. Every case of it (that has the flag)
-must be in the output with the golden line; with --differences, or with the line
+LIST is what `conformance --list` printed. Every case of it (that has the one flag
+and has not the other) must be in the output with the golden line; with --differences, or with the line
 that the file gives for "with", and then the golden line must be the one that it
 gives for "without". A listed difference that does not occur is an error, too.
 Prints one line per error and a sum last. Ends with 0 if there was none, 1 if
@@ -41,10 +42,11 @@ def cases(path):
     return found
 
 
-def listed(path, flag):
-    """Names of the cases, those with a flag if one is given, in order."""
+def listed(path, flag=None, without=None):
+    """Names of all cases, and of those with a flag and without another, in order."""
     rows = [line.split() for line in read(path)]
-    return [row[0] for row in rows], [row[0] for row in rows if flag is None or flag in row[1:]]
+    fits = [row[0] for row in rows if (flag is None or flag in row[1:]) and without not in row[1:]]
+    return [row[0] for row in rows], fits
 
 
 # The section of the differences that is about cases, and its rows.
@@ -87,8 +89,6 @@ def errors(expected, golden, output, allowed):
                 yield name, ["a listed difference that does not occur"]
             elif output[name] != with_it:
                 yield name, ["output: " + output[name], "listed: " + with_it]
-    for name in output.keys() - set(expected):
-        yield name, ["in the output, and not asked for"]
 
 
 def main():
@@ -97,19 +97,21 @@ def main():
     parser.add_argument("--golden", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--flag")
+    parser.add_argument("--without")
     parser.add_argument("--differences")
     options = parser.parse_args()
     try:
-        every, expected = listed(options.list, options.flag)
+        every, expected = listed(options.list, options.flag, options.without)
         golden, output = cases(options.golden), cases(options.output)
         allowed = differences(options.differences) if options.differences else {}
         if not expected:
-            raise BadInput(f"{options.list}: no case with the flag {options.flag}")
+            raise BadInput(f"{options.list}: no case with the flag {options.flag} and without {options.without}")
     except BadInput as error:
         print(f"compare.py: {error}", file=sys.stderr)
         return 2
     wrong = list(errors(expected, golden, output, allowed))
     wrong += [(name, ["in the golden file, but no case any more"]) for name in golden if name not in every]
+    wrong += [(name, ["in the output, but no case any more"]) for name in output if name not in every]
     wrong += [(name, ["a listed difference, but no case any more"]) for name in allowed if name not in every]
     for name, lines in wrong:
         for line in lines:

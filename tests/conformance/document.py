@@ -82,5 +82,13 @@ def main():
     return 0
 
 
+def guarded():
+    try:
+        return main()
+    except compare.BadInput as error:
+        print(f"document.py: {error}", file=sys.stderr)
+        return 2
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded())

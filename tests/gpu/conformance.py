@@ -116,7 +116,7 @@ def main():
         took[run_name] = run(binary, environment(library, extra), head, path(run_name))
         found[run_name] = compare.cases(path(run_name))
 
-    expected, _ = compare.listed(path("list"), None)
+    expected, _ = compare.listed(path("list"))
     differing = {n: sum(found[n].get(c) != found["bare"].get(c) for c in expected) for n, _ in RUNS}
     wrong = {}
     if options.record:
