@@ -14,6 +14,7 @@ use crate::engine::Engine;
 /// `CUpointer_attribute`.
 mod attribute {
     pub const CONTEXT: u32 = 1;
+    pub const HOST_POINTER: u32 = 4;
     pub const P2P_TOKENS: u32 = 5;
     pub const SYNC_MEMOPS: u32 = 6;
     pub const BUFFER_ID: u32 = 7;
@@ -23,6 +24,7 @@ mod attribute {
     pub const MAPPED: u32 = 13;
     pub const ALLOWED_HANDLE_TYPES: u32 = 14;
     pub const IS_GPU_DIRECT_RDMA_CAPABLE: u32 = 15;
+    pub const ACCESS_FLAGS: u32 = 16;
     pub const MEMPOOL_HANDLE: u32 = 17;
     pub const MAPPING_SIZE: u32 = 18;
     pub const MAPPING_BASE_ADDR: u32 = 19;
@@ -41,6 +43,9 @@ const PAGE: u64 = 2 * MIB;
 
 /// Most bytes of an allocation that shares its page with others.
 const MOST_SHARED: u64 = MIB;
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_AND_WRITE: u32 = 3;
 
 crate::hooks! {
     /// `cuPointerGetAttribute`.
@@ -74,19 +79,25 @@ crate::hooks! {
     ) |real, engine| {
         let asked = about(engine, address);
         // Freed memory is answered like any address that is no memory of the
-        // device at all: success, every value empty.
-        let address = if matches!(asked, About::Freed) { 0 } else { address };
+        // device at all: success, every value empty but the address itself.
+        let known = if matches!(asked, About::Freed) { 0 } else { address };
         // SAFETY: the program's own call, passed on.
-        let code = unsafe { real(count, attributes, values, address) };
-        if let (Code::SUCCESS, About::Ours(asked)) = (code, asked) {
-            for index in 0..count as usize {
-                // SAFETY: the call succeeded, so both arrays are as long as
-                // said and it wrote what each value points to.
-                unsafe {
-                    let value = *values.add(index);
-                    if !value.is_null() {
-                        asked.answer(engine, *attributes.add(index), value);
+        let code = unsafe { real(count, attributes, values, known) };
+        if code != Code::SUCCESS || matches!(asked, About::Foreign) {
+            return code;
+        }
+        for index in 0..count as usize {
+            // SAFETY: the call succeeded, so both arrays are as long as said
+            // and it wrote what each value points to.
+            unsafe {
+                let (attribute, value) = (*attributes.add(index), *values.add(index));
+                match &asked {
+                    _ if value.is_null() => {}
+                    About::Ours(asked) => asked.answer(engine, attribute, value),
+                    _ if attribute == attribute::HOST_POINTER => {
+                        value.cast::<Address>().write_unaligned(address);
                     }
+                    _ => {}
                 }
             }
         }
@@ -109,6 +120,7 @@ crate::hooks! {
                 let set = asked.device.memops.set(&engine.calls, &asked.block);
                 set.err().unwrap_or(Code::SUCCESS)
             }
+            About::Ours(_) if attribute != attribute::SYNC_MEMOPS => Code::INVALID_VALUE,
             // SAFETY: the program's own call, passed on.
             _ => unsafe { real(value, attribute, address) },
         }
@@ -185,9 +197,14 @@ impl Asked<'_> {
             attribute::IS_HW_DECOMPRESS_CAPABLE if !self.device.decompresses(engine) => Some(true),
             _ => None,
         };
+        // Without a current context the driver finds no access to mapped memory.
+        let access = attribute == attribute::ACCESS_FLAGS && engine.calls.current().is_err();
         // SAFETY: pointers, sizes, ids and handle types are 64 bits; flags are
-        // one byte, as the driver writes them.
+        // one byte, of access 32 bits, as the driver writes them.
         unsafe {
+            if access {
+                value.cast::<u32>().write_unaligned(READ_AND_WRITE);
+            }
             if let Some(wide) = wide {
                 value.cast::<u64>().write_unaligned(wide);
             }
