@@ -83,7 +83,7 @@ def markdown(cells, rows):
     machines = [cell["machine"] for cell in cells]
     gpus = max((m["gpus"] for m in machines), key=len)
     packages = {name: version for m in machines for name, version in m["packages"].items()}
-    dates, builds = sorted({m["date"] for m in machines}), {m["library"] for m in machines}
+    dates, builds = sorted({m["date"] for m in machines}), {m.get("library") for m in machines}
     out = ["# Frameworks with and without the pool", "",
            f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}; {len(gpus)} x {gpus[0] if gpus else 'unknown GPU'}; Python {machines[-1]['python']}; "
            + ", ".join(f"{name} {version}" for name, version in packages.items()) + ".", "",
