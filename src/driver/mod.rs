@@ -11,6 +11,7 @@ mod library;
 pub mod model;
 #[cfg(feature = "cli")]
 pub mod nvml;
+mod properties;
 pub mod real;
 pub mod sys;
 #[macro_use]
@@ -76,10 +77,10 @@ pub enum Capture {
 ///    is unsafe in a capture under a relaxed capture mode of the thread. The
 ///    exceptions, which the pool makes only while no capture is under way,
 ///    are [`Driver::record_context`] and [`Driver::synchronize_context`].
-/// 6. `reserve`, `free_reservation`, `create`, `map`, `set_access`, `take_access`, `unmap`,
-///    `release` and the two synchronising calls may call back into the hooks
-///    (other interposers do): the pool holds no state lock across them. Event
-///    calls, `capture` and `fill` do not call back.
+/// 6. `reserve`, `free_reservation`, `create`, `map`, `set_access`, `take_access`,
+///    `unmap`, `release` and the two synchronising calls may call back into the
+///    hooks (other interposers do): the pool holds no state lock across them.
+///    Event calls, `capture`, `check` and `fill` do not call back.
 pub trait Driver: Send + Sync {
     /// Smallest size and alignment of a handle of this device, in bytes
     /// (`cuMemGetAllocationGranularity`).

@@ -4,9 +4,9 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::sys::{self, MemAccessDesc, MemAllocFlags, MemAllocationProp, MemLocation};
+use super::properties::{self, Known, Properties};
+use super::sys::{self, MemAccessDesc, MemAllocationProp};
 use super::{Address, Capture, Code, Context, Driver, Event, Handle, Result, Stream};
 
 crate::entry_points! {
@@ -45,19 +45,9 @@ crate::entry_points! {
     }
 }
 
-/// Devices whose handle properties are remembered; more are asked each time.
-const DEVICES: usize = 64;
-
-/// Properties that a handle can only get when it is made, as bits; they are
-/// given up from the last one down where the driver refuses.
-const POSIX_FD: u8 = 1;
-const RDMA: u8 = 2;
-const DECOMPRESS: u8 = 4;
-const UNKNOWN: u8 = 0x80;
-
 struct Table {
     calls: Calls,
-    properties: [AtomicU8; DEVICES],
+    properties: Known,
 }
 
 /// The real driver. Copies share one table, which lives as long as the process.
@@ -76,7 +66,7 @@ impl Real {
     ) -> std::result::Result<Self, &'static str> {
         // SAFETY: the caller's promise is the one that is asked for.
         let calls = unsafe { Calls::resolve(lookup) }?;
-        let properties = [const { AtomicU8::new(UNKNOWN) }; DEVICES];
+        let properties = Known::default();
         Ok(Self(Box::leak(Box::new(Table { calls, properties }))))
     }
 
@@ -121,25 +111,17 @@ impl Real {
         Ok(value)
     }
 
-    /// The properties that the device says it supports, or those that it last
-    /// accepted.
-    fn properties(&self, device: u32) -> u8 {
-        let known = self.0.properties.get(device as usize);
-        match known.map(|p| p.load(Ordering::Relaxed)) {
-            Some(bits) if bits != UNKNOWN => bits,
-            _ => {
-                let has = |attribute| self.attribute(device, attribute).unwrap_or(0) != 0;
-                let bit = |attribute, bit| if has(attribute) { bit } else { 0 };
-                bit(sys::ATTRIBUTE_POSIX_FD, POSIX_FD)
-                    | bit(sys::ATTRIBUTE_RDMA_VMM, RDMA)
-                    | bit(sys::ATTRIBUTE_DECOMPRESS, DECOMPRESS)
-            }
-        }
+    /// The properties that the device last accepted, or says it supports.
+    fn properties(&self, device: u32) -> Properties {
+        let known = self.0.properties.get(device);
+        known.unwrap_or_else(|| {
+            Properties::supported(|attribute| self.attribute(device, attribute).unwrap_or(0) != 0)
+        })
     }
 
     fn change_access(&self, at: Address, bytes: u64, device: u32, flags: u32) -> Result<()> {
         let access = MemAccessDesc {
-            location: location(device),
+            location: properties::location(device),
             flags,
         };
         // SAFETY: one descriptor is passed and counted; a wrong range is an
@@ -147,41 +129,12 @@ impl Real {
         unsafe { (self.calls().set_access)(at, bytes as usize, &access, 1) }.ok()
     }
 
-    fn create_with(&self, device: u32, bytes: u64, bits: u8) -> Result<Handle> {
-        let properties = properties_of(device, bits);
+    fn create_with(&self, device: u32, bytes: u64, with: Properties) -> Result<Handle> {
+        let properties = with.of_handle(device);
         let mut handle = Handle::default();
         // SAFETY: the pointers are valid for the call.
         unsafe { (self.calls().create)(&mut handle, bytes as usize, &properties, 0) }.ok()?;
         Ok(handle)
-    }
-}
-
-fn properties_of(device: u32, bits: u8) -> MemAllocationProp {
-    MemAllocationProp {
-        kind: sys::ALLOCATION_PINNED,
-        requested_handle_types: if bits & POSIX_FD != 0 {
-            sys::HANDLE_POSIX_FD
-        } else {
-            0
-        },
-        location: location(device),
-        win32_handle_metadata: 0,
-        alloc_flags: MemAllocFlags {
-            gpu_direct_rdma_capable: u8::from(bits & RDMA != 0),
-            usage: if bits & DECOMPRESS != 0 {
-                sys::USAGE_HW_DECOMPRESS
-            } else {
-                0
-            },
-            ..MemAllocFlags::default()
-        },
-    }
-}
-
-fn location(device: u32) -> MemLocation {
-    MemLocation {
-        kind: sys::LOCATION_DEVICE,
-        id: device as i32,
     }
 }
 
@@ -226,7 +179,7 @@ impl Drop for Relaxed {
 // address does is an error code by the driver's contract.
 impl Driver for Real {
     fn granularity(&self, device: u32) -> Result<u64> {
-        let properties = properties_of(device, self.properties(device));
+        let properties = self.properties(device).of_handle(device);
         let mut bytes = 0;
         let minimum = sys::GRANULARITY_MINIMUM;
         // SAFETY: see above.
@@ -254,19 +207,15 @@ impl Driver for Real {
     }
 
     fn create(&self, device: u32, bytes: u64) -> Result<Handle> {
-        let mut bits = self.properties(device);
+        let mut with = self.properties(device);
         loop {
-            match self.create_with(device, bytes, bits) {
+            match self.create_with(device, bytes, with) {
                 Ok(handle) => {
-                    if let Some(known) = self.0.properties.get(device as usize) {
-                        known.store(bits, Ordering::Relaxed);
-                    }
+                    self.0.properties.set(device, with);
                     return Ok(handle);
                 }
-                Err(Code::NOT_SUPPORTED | Code::INVALID_VALUE | Code::NOT_PERMITTED)
-                    if bits != 0 =>
-                {
-                    bits &= !highest_bit(bits);
+                Err(code @ (Code::NOT_SUPPORTED | Code::INVALID_VALUE | Code::NOT_PERMITTED)) => {
+                    with = with.fewer().ok_or(code)?;
                 }
                 Err(code) => return Err(code),
             }
@@ -388,10 +337,6 @@ impl Driver for Real {
         // SAFETY: see above; the slice is as long as it says.
         unsafe { (self.calls().read)(target, at, into.len()) }.ok()
     }
-}
-
-fn highest_bit(bits: u8) -> u8 {
-    0x80 >> bits.leading_zeros()
 }
 
 impl std::fmt::Debug for Real {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use super::super::properties::{DECOMPRESS, POSIX_FD, RDMA};
 use super::*;
 
 thread_local! {
