@@ -3,7 +3,7 @@
 # supported (README.md):   shim/check-floor.sh LIBRARY...
 # What to do where they do: shim/src/old_libc.rs.
 set -eu
-floor=2.24
+floor=2.23
 [ $# -gt 0 ] || { echo "usage: shim/check-floor.sh LIBRARY..." >&2; exit 2; }
 if ! grep -q "glibc $floor or later" "$(dirname "$0")/../README.md"; then
     echo "README.md does not say: glibc $floor or later" >&2

@@ -77,8 +77,9 @@ def wheel(package, version, sha256):
     return unpacked
 
 
-def debian(suite, packages):
-    """The folder into which Debian packages (name, version, hash) are unpacked."""
+def unpacked(archive, suite, packages):
+    """The folder into which packages (name, version, hash) of an archive of the
+    apt kind are unpacked."""
     folder = os.path.join(FOLDER, suite)
     lists = os.path.join(folder, "lists")
     debs = os.path.join(folder, "debs")
@@ -87,7 +88,7 @@ def debian(suite, packages):
     source = os.path.join(folder, "sources.list")
     with open(source, "w") as file:
         # The hashes here say what is trusted.
-        file.write(f"deb [arch=amd64 trusted=yes] http://deb.debian.org/debian {suite} main\n")
+        file.write(f"deb [arch=amd64 trusted=yes] {archive} {suite} main\n")
     settings = {"Dir::Etc::SourceList": source, "Dir::Etc::SourceParts": "/dev/null",
                 "Dir::State::Lists": lists, "Dir::Cache": folder, "APT::Sandbox::User": "root",
                 "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",

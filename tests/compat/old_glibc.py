@@ -1,24 +1,30 @@
 #!/usr/bin/env python3
-"""libmemcuda.so under an old glibc, over the simulated driver.
+"""libmemcuda.so under old glibcs, over the simulated driver.
 
     make test-compat
-    tests/compat/old_glibc.py --libraries DIRECTORY     # of another glibc
+    tests/compat/old_glibc.py --libraries DIRECTORY     # of another glibc only
 
 Programs are built against Debian 11's glibc 2.31, where dlopen and threads are
-still libraries of their own, and run by its loader, or by that of an older
-glibc that lies in a directory. Each runs bare as well, where it must fare the
-same.
+still libraries of their own, and run by its loader, by those of Ubuntu 18.04
+and 16.04, or by that of another glibc that lies in a directory. Each runs bare
+as well, where it must fare the same.
 """
 import argparse
 import os
 import sys
 
-from fetch import FOLDER, ROOT, debian, ready, run
+from fetch import FOLDER, ROOT, ready, run, unpacked
 
 PACKAGES = [
     ("libc6", "2.31-13+deb11u11", "05f7264da867b37f4c5ce49266b558ea1e81e05a9464f623152fca70f3550282"),
     ("libc6-dev", "2.31-13+deb11u11", "e7f7b45d9c5cfcf37609f0b6efd3c645272c812144703af89dfd32218fcb0fd3"),
     ("libgcc-s1", "10.2.1-6", "e478f2709d8474165bb664de42e16950c391f30eaa55bc9b3573281d83a29daf"),
+]
+DEBIAN = "http://deb.debian.org/debian"
+UBUNTU = "http://archive.ubuntu.com/ubuntu"
+OLDER = [
+    ("bionic-updates", ("libc6", "2.27-3ubuntu1.6", "5b813d4512491cd8fb30b2eb9192349ee75ffe3c9f21ae136cc7b2429f70c3b2")),
+    ("xenial-updates", ("libc6", "2.23-0ubuntu11.3", "d7825ca7a85a2a5c12ff653b9acf7218a86413c79dfe4e52035d63fe1285d642")),
 ]
 PROGRAMS = os.path.join(ROOT, "shim/tests/programs")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -53,14 +59,18 @@ def main():
                         help="of another glibc: its loader, libc, libdl and libpthread under their names")
     other = parser.parse_args().libraries
     library, driver = ready()
-    root = debian("bullseye", PACKAGES)
+    root = unpacked(DEBIAN, "bullseye", PACKAGES)
+    rows = programs(root, driver)
     own = os.path.join(root, "lib/x86_64-linux-gnu")
-    # libgcc_s has a floor of its own, and comes from the old system as well.
-    searched = [os.path.abspath(other)] if other else []
-    searched += [own, os.path.dirname(driver)]
-    loader = os.path.join(searched[0], "ld-linux-x86-64.so.2")
-    glibc = version(loader, searched[0])
+    older = [unpacked(UBUNTU, suite, [package]) for suite, package in OLDER] if not other else []
+    glibcs = [os.path.abspath(other)] if other else [own, *(os.path.join(o, "lib/x86_64-linux-gnu") for o in older)]
+    failed = sum(tried(libc, own, library, driver, rows) for libc in glibcs)
+    if failed:
+        sys.exit(f"FAIL: {failed} of {2 * len(rows) * len(glibcs)}")
 
+
+def programs(root, driver):
+    """What is run: words for it, command, settings, its output bare and under the library."""
     source = lambda name: os.path.join(PROGRAMS, name)
     nothing = build(root, "nothing", os.path.join(HERE, "nothing.c"))
     weak = build(root, "weak", os.path.join(HERE, "nothing.c"), "-DWEAK")
@@ -73,8 +83,7 @@ def main():
 
     ways = ["local", "global", "deepbind", "base"]
     served = lambda pooled: "".join(f"{way}: linked {pooled}, looked up {pooled}\n" for way in ways)
-    rows = [
-        # What, command, settings, output bare, output under the library.
+    return [
         ("a program of libc alone", [nothing], {}, "", ""),
         ("the same, all bound at once", [nothing], {"LD_BIND_NOW": "1"}, "", ""),
         ("one that asks whether it has dlsym", [weak], {}, "no dlsym\n", "nothing found\n"),
@@ -82,7 +91,13 @@ def main():
         ("CUDA loaded, each way", [loads, plugin, *ways], {}, served(0), served(1)),
         ("CUDA loaded, switched off", [loads, plugin, *ways], {"MEMCUDA_DISABLE": "1"}, served(0), served(0)),
     ]
-    print(f"glibc {glibc}")
+
+def tried(libc, own, library, driver, rows):
+    """Runs them all under one glibc; how many failed."""
+    # libgcc_s has a floor of its own, and comes from the system that they are built for.
+    searched = dict.fromkeys([libc, own, os.path.dirname(driver)])
+    loader = os.path.join(libc, "ld-linux-x86-64.so.2")
+    print(f"glibc {version(loader, libc)}")
     width = max(len(what) for what, *_ in rows) + 20
     failed = 0
     for what, command, settings, bare, with_library in rows:
@@ -93,8 +108,7 @@ def main():
             failed += not passed
             print(f"  {what + (', with the library' if preload else ', bare'):{width}}"
                   f"{'PASS' if passed else f'FAIL: {said!r}, not {expected!r}'}")
-    if failed:
-        sys.exit(f"FAIL: {failed} of {2 * len(rows)}")
+    return failed
 
 
 if __name__ == "__main__":
