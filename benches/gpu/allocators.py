@@ -27,6 +27,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../tests/gpu"))
+import json_lines
 import shim_run
 
 WORKLOADS = ["llm_lora_recompute", "detect_varsize", "llm_full_offload"]
@@ -60,31 +61,6 @@ def run_cell(workload, allocator, repeat, limit, extra):
             cell["status"], cell["error"] = 1, "the pool served nothing"
         cell["said"] = [line for line in result.err.splitlines() if line.startswith("memcuda:")][:20]
     return cell
-
-
-def read_results(paths):
-    cells = []
-    for path in paths:
-        if not os.path.exists(path):
-            continue
-        with open(path) as f:
-            for number, line in enumerate(f, 1):
-                try:
-                    cells.append(json.loads(line))
-                except json.JSONDecodeError:
-                    # A run that was killed while it wrote leaves half a last line.
-                    print(f"{path}:{number}: not a whole JSON line, left out", file=sys.stderr)
-    return cells
-
-
-def append(path, cell):
-    with open(path, "ab+") as f:
-        f.seek(0, os.SEEK_END)
-        if f.tell():
-            f.seek(-1, os.SEEK_END)
-            if f.read(1) != b"\n":
-                f.write(b"\n")
-        f.write(json.dumps(cell).encode() + b"\n")
 
 
 def key(cell):
@@ -167,7 +143,7 @@ def main():
         if any(x.startswith("memcuda") for x in allocators):
             shim_run.need_library()
         extra = dict(s.split("=", 1) for s in a.set)
-        done = {key(c) for c in read_results(files) if c["status"] == 0}
+        done = {key(c) for c in json_lines.read(files) if c["status"] == 0}
         begin, longest, left_out, failed = time.time(), {}, 0, 0
         repeats = [a.only_repeat] if a.only_repeat is not None else range(a.repeats + 1)
         for repeat in repeats:
@@ -186,13 +162,13 @@ def main():
                     cell = run_cell(workload, allocator, repeat, min(a.limit, left), extra)
                     longest[workload] = max(longest.get(workload, 0), cell["wall_s"] * 1.15)
                     failed += cell["status"] != 0
-                    append(a.results, cell)
+                    json_lines.append(a.results, cell)
                     brief = cell.get("torch") or {}
                     print(f"{workload} {allocator} #{repeat}: " + (f"{brief['median_step_ms']} ms, reserved {brief['peak_reserved_mib']} MiB"
                           if brief else cell.get("error", "?")) + f", {cell['wall_s']} s", flush=True)
         if left_out:
             print(f"{left_out} cells left for another run")
-    table(read_results(files))
+    table(json_lines.read(files))
     if not a.table:
         sys.exit(1 if failed else 0)
 

@@ -36,8 +36,8 @@ pub struct Device {
     pub fd_export: bool,
 }
 
-const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: c_uint = 102;
-const POSIX_FILE_DESCRIPTOR_SUPPORTED: c_uint = 103;
+const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: c_int = 102;
+const POSIX_FILE_DESCRIPTOR_SUPPORTED: c_int = 103;
 
 const NEEDED: [&CStr; 8] = [
     c"cuMemAddressReserve",
@@ -50,90 +50,75 @@ const NEEDED: [&CStr; 8] = [
     c"cuMemGetAllocationGranularity",
 ];
 
-type Init = unsafe extern "C" fn(c_uint) -> Code;
-type Version = unsafe extern "C" fn(*mut c_int) -> Code;
-type Get = unsafe extern "C" fn(*mut c_int, c_int) -> Code;
-type Name = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> Code;
-type Total = unsafe extern "C" fn(*mut usize, c_int) -> Code;
-type Attribute = unsafe extern "C" fn(*mut c_int, c_uint, c_int) -> Code;
+crate::entry_points! {
+    /// What is asked.
+    struct Calls;
+    required {
+        "cuInit" init(c_uint);
+        "cuDriverGetVersion" version(*mut c_int);
+        "cuDeviceGetCount" count(*mut c_int);
+        "cuDeviceGet" get(*mut c_int, c_int);
+        "cuDeviceGetName" name(*mut c_char, c_int, c_int);
+        "cuDeviceTotalMem_v2" total(*mut usize, c_int);
+        "cuDeviceGetAttribute" attribute(*mut c_int, c_int, c_int);
+    }
+    optional {}
+}
 
 /// Opens `libcuda.so.1` and asks it, or says why it cannot.
 pub fn inspect() -> Result<Inspection, String> {
     let library = Library::open(c"libcuda.so.1")?;
-    // SAFETY: the types above are those of cuda.h for these names; `NEEDED`
-    // is only looked up, never called.
-    let (init, version, count, get, name, total, attribute, missing) = unsafe {
-        (
-            need(library.function::<Init>(c"cuInit"), "cuInit")?,
-            need(
-                library.function::<Version>(c"cuDriverGetVersion"),
-                "cuDriverGetVersion",
-            )?,
-            need(
-                library.function::<Version>(c"cuDeviceGetCount"),
-                "cuDeviceGetCount",
-            )?,
-            need(library.function::<Get>(c"cuDeviceGet"), "cuDeviceGet")?,
-            need(
-                library.function::<Name>(c"cuDeviceGetName"),
-                "cuDeviceGetName",
-            )?,
-            need(
-                library.function::<Total>(c"cuDeviceTotalMem_v2"),
-                "cuDeviceTotalMem_v2",
-            )?,
-            need(
-                library.function::<Attribute>(c"cuDeviceGetAttribute"),
-                "cuDeviceGetAttribute",
-            )?,
-            NEEDED
-                .iter()
-                .filter(|name| library.function::<Init>(name).is_none()),
-        )
-    };
-    let missing = missing
-        .map(|name| name.to_string_lossy().into_owned())
-        .collect();
+    // SAFETY: the library is never closed.
+    let calls = unsafe { Calls::resolve(&|name| library.symbol(name)) }
+        .map_err(|name| format!("libcuda.so.1 lacks {name}"))?;
+    let lacks = |name: &&&CStr| library.symbol(name).is_null();
+    let missing = NEEDED.iter().filter(lacks);
+    let missing = missing.map(|name| name.to_string_lossy().into_owned());
     // SAFETY: the flags of cuInit must be 0.
-    check("cuInit", unsafe { init(0) })?;
+    check("cuInit", unsafe { (calls.init)(0) })?;
     let (mut cuda_version, mut number) = (0, 0);
     // SAFETY: both integers outlive the calls.
-    check("cuDriverGetVersion", unsafe { version(&mut cuda_version) })?;
+    check("cuDriverGetVersion", unsafe {
+        (calls.version)(&mut cuda_version)
+    })?;
     // SAFETY: as above.
-    check("cuDeviceGetCount", unsafe { count(&mut number) })?;
-    let mut devices = Vec::new();
-    for ordinal in 0..number {
-        let mut device = 0;
-        // SAFETY: `device` outlives the call.
-        check("cuDeviceGet", unsafe { get(&mut device, ordinal) })?;
-        let mut text = [0u8; 256];
-        // SAFETY: the buffer is as long as said and outlives the call.
-        check("cuDeviceGetName", unsafe {
-            name(text.as_mut_ptr().cast(), text.len() as c_int, device)
-        })?;
-        let mut bytes = 0;
-        // SAFETY: `bytes` outlives the call.
-        check("cuDeviceTotalMem_v2", unsafe { total(&mut bytes, device) })?;
-        let supports = |which| {
-            let mut value = 0;
-            // SAFETY: `value` outlives the call. A driver that does not know
-            // the attribute says so, which is "no".
-            let code = unsafe { attribute(&mut value, which, device) };
-            code == Code::SUCCESS && value == 1
-        };
-        devices.push(Device {
-            name: CStr::from_bytes_until_nul(&text)
-                .map(|name| name.to_string_lossy().into_owned())
-                .unwrap_or_default(),
-            total_bytes: bytes as u64,
-            virtual_memory: supports(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
-            fd_export: supports(POSIX_FILE_DESCRIPTOR_SUPPORTED),
-        });
-    }
+    check("cuDeviceGetCount", unsafe { (calls.count)(&mut number) })?;
+    let devices = (0..number).map(|ordinal| device(&calls, ordinal));
     Ok(Inspection {
         cuda_version: cuda_version as u32,
-        missing,
-        devices,
+        missing: missing.collect(),
+        devices: devices.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Asks about one device, after `cuInit`.
+fn device(calls: &Calls, ordinal: c_int) -> Result<Device, String> {
+    let (mut device, mut bytes) = (0, 0);
+    let mut text = [0u8; 256];
+    // SAFETY: `device` outlives the call.
+    check("cuDeviceGet", unsafe { (calls.get)(&mut device, ordinal) })?;
+    // SAFETY: the buffer is as long as said and outlives the call.
+    check("cuDeviceGetName", unsafe {
+        (calls.name)(text.as_mut_ptr().cast(), text.len() as c_int, device)
+    })?;
+    // SAFETY: `bytes` outlives the call.
+    check("cuDeviceTotalMem_v2", unsafe {
+        (calls.total)(&mut bytes, device)
+    })?;
+    let supports = |which| {
+        let mut value = 0;
+        // SAFETY: `value` outlives the call. A driver that does not know the
+        // attribute says so, which is "no".
+        let code = unsafe { (calls.attribute)(&mut value, which, device) };
+        code == Code::SUCCESS && value == 1
+    };
+    Ok(Device {
+        name: CStr::from_bytes_until_nul(&text)
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        total_bytes: bytes as u64,
+        virtual_memory: supports(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
+        fd_export: supports(POSIX_FILE_DESCRIPTOR_SUPPORTED),
     })
 }
 
@@ -142,10 +127,6 @@ pub fn glibc_version() -> String {
     // SAFETY: the function takes no argument and returns a static string.
     let text = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
     text.to_string_lossy().into_owned()
-}
-
-fn need<F>(function: Option<F>, name: &str) -> Result<F, String> {
-    function.ok_or_else(|| format!("libcuda.so.1 lacks {name}"))
 }
 
 fn check(call: &str, code: Code) -> Result<(), String> {

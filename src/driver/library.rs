@@ -26,6 +26,12 @@ impl Library {
         Ok(Self(handle))
     }
 
+    /// The address of a symbol (`dlsym`); null where the library lacks it.
+    pub fn symbol(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: the handle came from dlopen and was never closed.
+        unsafe { libc::dlsym(self.0, name.as_ptr()) }
+    }
+
     /// Looks a function up (`dlsym`); `None` where the library lacks it.
     ///
     /// # Safety
@@ -33,8 +39,7 @@ impl Library {
     /// `F` is the function's type, as an `extern "C"` function pointer.
     pub unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        // SAFETY: the handle came from dlopen and was never closed.
-        let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        let found = self.symbol(name);
         // SAFETY: not null, of a pointer's size, and of type `F` by the
         // caller's promise.
         (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })

@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import json_lines
 import shim_run
 from rows import MIB, PROFILES, ROWS, table
 from rows import torch_work, torch_memory, arrays, programs, nccl  # noqa: F401  each adds its rows to ROWS, in this order
@@ -160,7 +161,7 @@ class Session:
     def keep(self, cell):
         with self.lock:
             self.cells.append(cell)
-            table.append(self.options.results, cell)
+            json_lines.append(self.options.results, cell)
             seconds = f"{cell['bare']['seconds']:.0f} and {cell['pooled']['seconds']:.0f} s"
             print(f"{cell['status']} {cell['row']} ({cell['profile']}): {cell['pooled']['served']} served, {seconds}"
                   f"{': ' + cell['why'] if cell['why'] else ''}", flush=True)
@@ -225,8 +226,8 @@ def main():
     if not wanted:
         ap.error(f"no rows for {a.gpus} GPUs; there are rows for 1 and 2")
     if a.table:
-        return print(table.markdown(table.read([*a.have, a.results]), ROWS))
-    earlier = table.read(a.have)
+        return print(table.markdown(json_lines.read([*a.have, a.results]), ROWS))
+    earlier = json_lines.read(a.have)
     shim_run.need_gpu()
     shim_run.need_library()
     passed = {(cell["row"], cell["profile"]) for cell in earlier if cell["status"] == "PASS"}

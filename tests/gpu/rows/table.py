@@ -1,35 +1,8 @@
-"""Results of the framework rows: kept a line each, read again, shown.
+"""Results of the framework rows, shown.
 """
-import json
-import os
 import sys
 
 from . import MIB, PROFILES
-
-
-def append(path, cell):
-    """Adds a line; what a killed run left of its last one is ended first."""
-    with open(path, "ab+") as f:
-        f.seek(0, os.SEEK_END)
-        if f.tell():
-            f.seek(-1, os.SEEK_END)
-            if f.read(1) != b"\n":
-                f.write(b"\n")
-        f.write(json.dumps(cell).encode() + b"\n")
-
-
-def read(paths):
-    cells = []
-    for path in dict.fromkeys(paths):
-        if not os.path.exists(path):
-            continue
-        with open(path) as f:
-            for number, line in enumerate(f, 1):
-                try:
-                    cells.append(json.loads(line))
-                except json.JSONDecodeError:
-                    print(f"{path}:{number}: not a whole JSON line, left out", file=sys.stderr)
-    return cells
 
 
 def latest(cells):
