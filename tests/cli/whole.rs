@@ -25,7 +25,7 @@ fn simulation() -> PathBuf {
 fn fragment() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fragment");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-fragment");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fragment.c");
         let built = Command::new("cc")
             .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"])

@@ -26,7 +26,7 @@ OLDER = [
     ("bionic-updates", ("libc6", "2.27-3ubuntu1.6", "5b813d4512491cd8fb30b2eb9192349ee75ffe3c9f21ae136cc7b2429f70c3b2")),
     ("xenial-updates", ("libc6", "2.23-0ubuntu11.3", "d7825ca7a85a2a5c12ff653b9acf7218a86413c79dfe4e52035d63fe1285d642")),
 ]
-PROGRAMS = os.path.join(ROOT, "shim/tests/programs")
+TESTS = os.path.join(ROOT, "shim/tests")
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -71,7 +71,7 @@ def main():
 
 def programs(root, driver):
     """What is run: words for it, command, settings, its output bare and under the library."""
-    source = lambda name: os.path.join(PROGRAMS, name)
+    source = lambda name: os.path.join(TESTS, "loader", name)
     nothing = build(root, "nothing", os.path.join(HERE, "nothing.c"))
     weak = build(root, "weak", os.path.join(HERE, "nothing.c"), "-DWEAK")
     plugin = build(root, "libplugin.so", source("plugin.c"), f"-L{os.path.dirname(driver)}",
@@ -79,7 +79,7 @@ def programs(root, driver):
     loads = build(root, "loads", source("loads.c"), "-rdynamic", "-l:libdl.so.2", "-l:libpthread.so.0")
     # NVIDIA's driver needs libdl and libpthread; the simulated one does not say so.
     linked = build(root, "linked", os.path.join(HERE, "linked.c"), f"-L{os.path.dirname(driver)}",
-                   "-l:libcuda.so.1", "-l:libpthread.so.0", "-l:libdl.so.2", f"-I{PROGRAMS}")
+                   "-l:libcuda.so.1", "-l:libpthread.so.0", "-l:libdl.so.2", f"-I{TESTS}/support")
 
     ways = ["local", "global", "deepbind", "base"]
     served = lambda pooled: "".join(f"{way}: linked {pooled}, looked up {pooled}\n" for way in ways)

@@ -4,7 +4,7 @@
 //! between the two. On a GPU no such stale read was seen, so only here can the
 //! edge be missed.
 
-#[path = "../behaviour/support.rs"]
+#[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 

@@ -7,31 +7,32 @@ use crate::support::{preloaded, program, said, shim};
 const ON_THE_POOL: &str = "pool\npool\n";
 const ON_THE_DRIVER: &str = "driver\ndriver\n";
 
-fn plain(name: &str) -> Command {
-    preloaded(program("plain.c", name), &[shim()])
+/// The program that says whose its memory is, a line an allocation.
+fn whose() -> Command {
+    preloaded(program("whose.c", "whose"), &[shim()])
 }
 
 #[test]
 fn by_default_memory_comes_from_the_pool_and_nothing_is_said() {
-    let (out, log) = said(&mut plain("plain-default"));
+    let (out, log) = said(&mut whose());
     assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, ""));
 }
 
 #[test]
 fn disabled_it_does_nothing() {
-    let (out, log) = said(plain("plain-disabled").env("MEMCUDA_DISABLE", "1"));
+    let (out, log) = said(whose().env("MEMCUDA_DISABLE", "1"));
     assert_eq!((out.as_str(), log.as_str()), (ON_THE_DRIVER, ""));
 }
 
 #[test]
 fn tracking_is_the_plain_driver() {
-    let (out, log) = said(plain("plain-track").env("MEMCUDA_POLICY", "track"));
+    let (out, log) = said(whose().env("MEMCUDA_POLICY", "track"));
     assert_eq!((out.as_str(), log.as_str()), (ON_THE_DRIVER, ""));
 }
 
 #[test]
 fn one_handle_each_is_a_pool_too() {
-    let (out, log) = said(plain("plain-direct").env("MEMCUDA_POLICY", "direct"));
+    let (out, log) = said(whose().env("MEMCUDA_POLICY", "direct"));
     assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, ""));
 }
 
@@ -43,7 +44,7 @@ fn a_wrong_setting_is_one_line_and_the_plain_driver() {
         ("MEMCUDA_IDLE", "101%"),
         ("MEMCUDA_DISABLE", "perhaps"),
     ] {
-        let (out, log) = said(plain("plain-wrong").env(name, value));
+        let (out, log) = said(whose().env(name, value));
         assert_eq!(out, ON_THE_DRIVER);
         assert_eq!(log.lines().count(), 1, "{log}");
         assert!(
@@ -57,7 +58,7 @@ fn a_wrong_setting_is_one_line_and_the_plain_driver() {
 fn the_log_can_be_json_in_a_file() {
     let file = crate::support::scratch().join("log.json");
     let _ = std::fs::remove_file(&file);
-    let mut command = plain("plain-json");
+    let mut command = whose();
     command
         .env("MEMCUDA_LOG", "info")
         .env("MEMCUDA_LOG_FORMAT", "json");
@@ -75,12 +76,6 @@ fn after_a_crashed_kernel_memory_answers_its_error() {
     said(&mut preloaded(program("crash.c", "crash"), &[shim()]));
 }
 
-#[test]
-fn idle_memory_makes_nobody_else_run_out() {
-    let mut command = preloaded(program("foreign.c", "foreign"), &[shim()]);
-    said(command.env("MEMCUDA_SIM_MEMORY", "1GiB"));
-}
-
 /// Panics are planted in debug builds only.
 #[cfg(debug_assertions)]
 #[test]
@@ -91,7 +86,7 @@ fn a_panic_is_one_line_and_the_program_runs_on() {
         ("cuMemFree: found", "pool\ndriver\n"),
         ("cuMemFreeAsync: found", ON_THE_POOL),
     ] {
-        let (out, log) = said(plain("plain-panic").env("MEMCUDA_PANIC_IN", place));
+        let (out, log) = said(whose().env("MEMCUDA_PANIC_IN", place));
         assert_eq!(out, expected, "{place}");
         assert_eq!(log.lines().count(), 1, "{place}: {log}");
         assert!(log.contains("internal error"), "{log}");

@@ -2,6 +2,7 @@
 
 mod faults;
 mod inert;
+#[path = "../support/mod.rs"]
 mod support;
 
 use support::{compile, preloaded, program, run, said, scratch, shim, simulator};
@@ -47,7 +48,11 @@ fn each_caller_reaches_its_own_runtime() {
     let user = |runtime: &str, directory: &str, name: &str| {
         let directory = format!("-L{directory}");
         let runtime = format!("-l:{runtime}");
-        compile("user.c", name, &["-shared", "-fPIC", &directory, &runtime])
+        compile(
+            "runtime_user.c",
+            name,
+            &["-shared", "-fPIC", &directory, &runtime],
+        )
     };
     let one = user(
         "libcudart.so.13",
@@ -104,7 +109,7 @@ fn on_an_old_driver(name: &str, defined: &[&str]) -> (String, String) {
         "-l:libcuda.so.1",
         "-ldl",
     ];
-    let program = compile("old.c", &format!("{name}/old"), &arguments);
+    let program = compile("on_old_driver.c", &format!("{name}/old"), &arguments);
     said(preloaded(program, &[shim()]).env("LD_LIBRARY_PATH", directory))
 }
 

@@ -2,7 +2,7 @@
 //! simulated GPU answers as the real driver did, and the library over it does,
 //! but for what docs/differences.md lists.
 
-#[path = "../behaviour/support.rs"]
+#[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
@@ -24,11 +24,9 @@ fn part(name: &str) -> PathBuf {
 fn program() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let directory = scratch().join("conformance");
-        std::fs::create_dir_all(&directory).unwrap();
-        let program = directory.join("conformance");
+        let program = scratch().join("conformance");
         run(Command::new(part("build.sh")).arg(&program));
-        let list = directory.join("list");
+        let list = scratch().join("list");
         let (names, _) = said(Command::new(&program).arg("--list"));
         std::fs::write(&list, names).unwrap();
         (program, list)
@@ -55,7 +53,7 @@ fn golden() -> Vec<PathBuf> {
 /// Compares an output with a golden file.
 fn compared(name: &str, output: &str, golden: &Path, differences: Option<&Path>) -> Output {
     let (_, list) = program();
-    let file = scratch().join(format!("conformance/{name}.txt"));
+    let file = scratch().join(format!("{name}.txt"));
     std::fs::write(&file, output).unwrap();
     let mut command = Command::new(part("compare.py"));
     // Recorded on one device; answers of two are not.
@@ -114,11 +112,11 @@ fn another_answer_is_found() {
         let line = |line: &str| format!("{}: {text}\n", line.split(' ').next().unwrap());
         named.clone().map(line).collect()
     };
-    let golden = scratch().join("conformance/planted-golden.txt");
+    let golden = scratch().join("planted-golden.txt");
     std::fs::write(&golden, format!("# planted\n{}", all("as ever"))).unwrap();
     let first = names.lines().next().unwrap().split(' ').next().unwrap();
     let book = |rows: &str| {
-        let path = scratch().join("conformance/planted-differences.md");
+        let path = scratch().join("planted-differences.md");
         let text = format!("## Answers of the driver\n| a | b | c |\n|---|---|---|\n{rows}");
         std::fs::write(&path, text).unwrap();
         path

@@ -1,6 +1,6 @@
 /* Each line is what one call answered; the lines are the same with the library
  * and without it. */
-#include "../programs/cuda.h"
+#include "../support/cuda.h"
 #include <pthread.h>
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
  *
  *   every [CODE]   where a call answers CODE, it is made once more
  */
-#include "../programs/cuda.h"
+#include "../support/cuda.h"
 #include <unistd.h>
 
 struct access { int kind, device, flags; };

@@ -4,7 +4,7 @@
 
 mod entry_points;
 mod every;
-#[path = "../behaviour/support.rs"]
+#[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 
@@ -19,8 +19,7 @@ fn program(source: &str, more: &[&str]) -> PathBuf {
     let directory = format!("-L{}", simulator().display());
     let libraries = ["-l:libcudart.so.13", "-l:libcuda.so.1", "-ldl", "-pthread"];
     let arguments = [&[directory.as_str()], more, &libraries].concat();
-    let name = format!("lifetime-{}", source.replace('.', "-"));
-    compile(&format!("../lifetime/{source}"), &name, &arguments)
+    compile(source, &source.replace('.', "-"), &arguments)
 }
 
 /// The same command without the library.
@@ -68,7 +67,7 @@ fn a_plugin_goes_when_it_is_closed_and_another_may_take_its_place() {
     let plugin = |name: &str, more: &[&str]| {
         let define = format!("-DNAME=\"{name}\"");
         let arguments = [&["-shared", "-fPIC", &define, &search], more].concat();
-        compile("../lifetime/plugin.c", &format!("lib{name}.so"), &arguments)
+        compile("plugin.c", &format!("lib{name}.so"), &arguments)
     };
     let one = plugin("plugin_one", &["-ldl"]);
     let two = plugin("plugin_two", &["-ldl"]);
@@ -110,11 +109,10 @@ fn ended(command: &mut Command) -> Output {
 
 #[test]
 fn a_process_ends_as_it_would() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lifetime/endings.cc");
-    let program = support::scratch().join("lifetime-endings");
+    let program = support::scratch().join("endings");
     run(Command::new("g++")
         .args(["-std=gnu++17", "-O1", "-Wall", "-Werror", "-o"])
-        .args([&program, &source])
+        .args([&program, &support::source("endings.cc")])
         .arg(format!("-L{}", simulator().display()))
         .args(["-l:libcudart.so.13", "-l:libcuda.so.1", "-ldl", "-pthread"]));
     for way in [

@@ -1,7 +1,7 @@
 //! How programs load libraries, under LD_PRELOAD and over the simulated GPU;
 //! and which glibc can load this one.
 
-#[path = "../behaviour/support.rs"]
+#[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 

@@ -5,7 +5,7 @@
 mod faults;
 mod processes;
 mod settings;
-#[path = "../behaviour/support.rs"]
+#[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 
@@ -18,12 +18,12 @@ fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let directory = format!("-L{}", support::simulator().display());
-        let parts = ["../random/blocks.c", "../random/capture.c"]
-            .map(|part| format!("{}/tests/programs/{part}", env!("CARGO_MANIFEST_DIR")));
+        let parts =
+            ["blocks.c", "capture.c"].map(|part| support::source(part).display().to_string());
         let libraries = ["-l:libcudart.so.13", "-l:libcuda.so.1", "-pthread"];
         let arguments = [&parts[0], &parts[1], directory.as_str()];
         support::compile(
-            "../random/random.c",
+            "random.c",
             "random",
             &[&arguments[..], &libraries[..]].concat(),
         )

@@ -2,30 +2,36 @@
 //! own process, not other processes on the device.
 
 mod processes;
-#[path = "../behaviour/support.rs"]
+mod resident;
+#[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 /// A test program, compiled once.
-fn program(source: &'static str) -> PathBuf {
-    static LOCK: OnceLock<std::sync::Mutex<Vec<&'static str>>> = OnceLock::new();
-    let mut made = LOCK.get_or_init(Default::default).lock().unwrap();
-    let name = format!("of-{}", Path::new(source).file_stem().unwrap().display());
-    if !made.contains(&source) {
-        support::program(source, &name);
-        made.push(source);
+fn program(name: &'static str) -> PathBuf {
+    static MADE: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    let mut made = MADE.lock().unwrap();
+    if !made.contains(&name) {
+        support::program(&format!("{name}.c"), name);
+        made.push(name);
     }
     support::scratch().join(name)
 }
 
 fn room(case: &str) -> Command {
-    let mut command = support::preloaded(program("room.c"), &[support::shim()]);
+    let mut command = support::preloaded(program("room"), &[support::shim()]);
     command.arg(case).env("MEMCUDA_SIM_MEMORY", "1GiB");
     command
+}
+
+#[test]
+fn idle_memory_makes_no_call_beside_the_pool_run_out() {
+    let mut command = support::preloaded(program("beside"), &[support::shim()]);
+    support::said(command.env("MEMCUDA_SIM_MEMORY", "1GiB"));
 }
 
 #[test]

@@ -1,145 +1,9 @@
-//! Several processes on one device of 1 GiB, each driven line by line.
+//! Several processes on one device: what lies idle in one goes to another.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{preloaded, scratch, shim, simulator};
-
-/// A device that only the processes of one test are on.
-struct Device {
-    ledger: PathBuf,
-    managed: bool,
-}
-
-impl Device {
-    /// With the management library.
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let ledger = scratch().join(format!("room-{}-{number}", std::process::id()));
-        let _ = std::fs::remove_file(&ledger);
-        let managed = simulator().join("nvml/libnvidia-ml.so.1");
-        assert!(managed.exists(), "{} is missing", managed.display());
-        Self {
-            ledger,
-            managed: true,
-        }
-    }
-
-    fn without_management() -> Self {
-        let mut device = Self::new();
-        device.managed = false;
-        device
-    }
-
-    fn command(&self) -> Command {
-        let mut command = preloaded(crate::program("resident.c"), &[shim()]);
-        let managed = self.managed.then(|| simulator().join("nvml"));
-        let search: Vec<_> = [simulator()].into_iter().chain(managed).collect();
-        command
-            .env("LD_LIBRARY_PATH", std::env::join_paths(search).unwrap())
-            .env("MEMCUDA_SIM_SHARED", &self.ledger)
-            .env("MEMCUDA_SIM_MEMORY", "1GiB");
-        command
-    }
-
-    /// A process with the library preloaded.
-    fn preloaded(&self) -> Process {
-        Process::start(&mut self.command())
-    }
-
-    fn preloaded_with(&self, name: &str, value: &str) -> Process {
-        Process::start(self.command().env(name, value))
-    }
-
-    /// A process on the plain driver.
-    fn plain(&self) -> Process {
-        Process::start(self.command().env_remove("LD_PRELOAD"))
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.ledger);
-    }
-}
-
-struct Process {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
-impl Process {
-    fn start(command: &mut Command) -> Self {
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
-        let mut process = Self {
-            child,
-            input,
-            output: BufReader::new(output),
-        };
-        assert_eq!(process.hear(), "ready");
-        process
-    }
-
-    fn tell(&mut self, words: &str) {
-        writeln!(self.input.as_mut().unwrap(), "{words}").unwrap();
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "it ended: {:?}", self.child.wait());
-        line.trim_end().to_owned()
-    }
-
-    fn ask(&mut self, words: &str) -> String {
-        self.tell(words);
-        self.hear()
-    }
-
-    fn number(&mut self, words: &str) -> u64 {
-        self.ask(words).parse().unwrap()
-    }
-
-    /// The code of an allocation, and its milliseconds.
-    fn alloc(&mut self, words: &str) -> (u32, u64) {
-        let answer = self.ask(words);
-        let (code, time) = answer.split_once(' ').unwrap();
-        (code.parse().unwrap(), time.parse().unwrap())
-    }
-
-    /// Holds so many MiB, all of them idle.
-    fn idle(&mut self, mib: u64) {
-        assert_eq!(self.alloc(&format!("alloc {mib}")).0, 0);
-        assert_eq!(self.ask("free"), "0");
-        assert_eq!(self.number("physical"), mib);
-    }
-
-    fn signal(&self, signal: &str) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status();
-        assert!(sent.unwrap().success());
-    }
-
-    fn end(mut self) {
-        drop(self.input.take());
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::resident::{Device, Process};
 
 fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
@@ -348,7 +212,14 @@ fn the_thread_comes_with_the_first_pool_and_takes_no_signal() {
         "CUDA runs, but nothing was allocated"
     );
     assert_eq!(process.alloc("alloc 1").0, 0);
-    let now = threads(&process);
+    // A thread names itself, a moment after it began.
+    let until = Instant::now() + Duration::from_secs(10);
+    let named = |now: &[(String, String)]| now.iter().any(|(name, _)| name == "memcuda");
+    let mut now = threads(&process);
+    while !named(&now) && Instant::now() < until {
+        pause(1);
+        now = threads(&process);
+    }
     let (own, others): (Vec<_>, Vec<_>) = now.iter().partition(|(name, _)| name == "memcuda");
     assert_eq!((own.len(), others.len()), (1, 1), "{now:?}");
     // All but those that the C library keeps for itself, and the two that nobody blocks.

@@ -1,11 +1,11 @@
 //! PyTorch profiles under LD_PRELOAD, over the simulated GPU and stand-ins for
 //! torch's two libraries that have its out-of-memory ladder.
 
-#[path = "../behaviour/support.rs"]
+#[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -28,17 +28,13 @@ struct Run {
 
 /// The directory of the stand-ins and the program, built once.
 fn torch() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    static BUILT: OnceLock<&Path> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let directory = scratch().join("torch");
-        std::fs::create_dir_all(&directory).unwrap();
+        let directory = scratch();
         let build = |source: &str, output: &str, arguments: &[&str]| {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("tests/torch")
-                .join(source);
             run(Command::new("g++")
                 .args(["-std=c++17", "-O1", "-Wall", "-Werror", "-pthread"])
-                .arg(source)
+                .arg(support::source(source))
                 .arg("-o")
                 .arg(directory.join(output))
                 .arg(format!("-L{}", directory.display()))

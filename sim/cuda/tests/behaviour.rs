@@ -47,7 +47,7 @@ passes! { "processes", "libcuda.so.1", &[],
 #[test]
 fn shared_device() {
     let file = format!(
-        "{}/ledger-{}",
+        "{}/sim-ledger-{}",
         env!("CARGO_TARGET_TMPDIR"),
         std::process::id()
     );

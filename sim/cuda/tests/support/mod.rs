@@ -42,7 +42,10 @@ fn libraries() -> &'static Path {
 fn program(name: &str, library: &str) -> PathBuf {
     static DONE: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
-    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let directory =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(concat!("sim-", env!("CARGO_CRATE_NAME")));
+    std::fs::create_dir_all(&directory).expect("a directory for the programs");
+    let binary = directory.join(name);
     let mut done = DONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if !done.iter().any(|other| other == name) {
         // Compiled aside and renamed: another test may run the old one.

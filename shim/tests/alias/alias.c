@@ -10,7 +10,7 @@
  *   alias SEED    anything, at random
  *
  * Prints how often bytes came back through an address never seen before. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 struct range {
     uint64_t base;

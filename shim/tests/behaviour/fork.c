@@ -1,6 +1,6 @@
 /* A child forked before CUDA starts is a process of its own; one forked after
  * is left to the driver. Neither harms the other. */
-#include "cuda.h"
+#include "../support/cuda.h"
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where cargo puts what this test was built with.
 fn profile() -> PathBuf {
@@ -46,30 +47,43 @@ fn built() -> &'static Path {
     })
 }
 
-/// The directory of everything that the tests make.
+/// The directory of what this test makes; no other test writes there.
 pub fn scratch() -> &'static Path {
-    Path::new(env!("CARGO_TARGET_TMPDIR"))
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let name = concat!("shim-", env!("CARGO_CRATE_NAME"));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        directory
+    })
 }
 
-/// Compiles one of `tests/programs` under a name of its own.
-pub fn compile(source: &str, name: &str, arguments: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/programs")
-        .join(source);
-    let output = scratch().join(name);
+/// A file of this test's own directory.
+pub fn source(name: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    tests.join(env!("CARGO_CRATE_NAME")).join(name)
+}
+
+/// Compiles a source of this test's own directory.
+pub fn compile(file: &str, name: &str, arguments: &[&str]) -> PathBuf {
+    // Compiled aside and renamed: another test may run the old one.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let fresh = scratch().join(format!("{name}.{number}"));
     run(Command::new("gcc")
         .args(["-std=gnu11", "-O1", "-Wall", "-Werror", "-o"])
-        .arg(&output)
-        .arg(source)
+        .args([&fresh, &source(file)])
         .args(arguments));
+    let output = scratch().join(name);
+    std::fs::rename(fresh, &output).unwrap();
     output
 }
 
 /// Compiles a program that links to the simulated driver and runtime.
-pub fn program(source: &str, name: &str) -> PathBuf {
+pub fn program(file: &str, name: &str) -> PathBuf {
     let directory = format!("-L{}", simulator().display());
     let arguments = [&directory, "-l:libcudart.so.13", "-l:libcuda.so.1", "-ldl"];
-    compile(source, name, &arguments)
+    compile(file, name, &arguments)
 }
 
 /// A command with these libraries preloaded, over the simulated GPU, without

@@ -1,6 +1,6 @@
 /* Another device reaches pooled memory once it was given access, memory that
  * there was before and memory that comes after; without it, it does not. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 struct range {
     CUdeviceptr base;

@@ -1,5 +1,5 @@
 /* Idle memory of the pool makes nobody else run out: on a device of 1 GiB. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 struct properties {
     int kind, handle_types, location, device;

@@ -1,5 +1,5 @@
 /* Without a driver nothing of one can be found. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 int main(void) {
     CHECK(dlopen("libcuda.so.1", RTLD_NOW) == NULL);

@@ -1,5 +1,5 @@
 /* Runs beside another preloaded library, in either order. */
-#include "cuda.h"
+#include "../support/cuda.h"
 #include <unistd.h>
 
 int main(int argc, char **argv) {

@@ -1,6 +1,6 @@
 /* Threads that allocate at once, each on its own default stream and on one of
  * its own making, beside one that captures: no two hold the same bytes. */
-#include "cuda.h"
+#include "../support/cuda.h"
 #include <pthread.h>
 
 enum { THREADS = 8, ROUNDS = 2000, HELD = 16 };

@@ -1,5 +1,5 @@
 /* Runs on a driver that the library cannot use: everything is the driver's. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 typedef CUresult (*allocate)(CUdeviceptr *, size_t);
 typedef CUresult (*first_allocate)(unsigned *, unsigned);

@@ -11,7 +11,7 @@
  *   info               -> MiB free, by cuMemGetInfo
  *   fork               -> the id of a child that outlives this process
  */
-#include "cuda.h"
+#include "../support/cuda.h"
 #include <time.h>
 #include <unistd.h>
 
@@ -78,8 +78,9 @@ static int captures(double length) {
         CUgraph graph = NULL;
         CUdeviceptr at;
         OK(cuMemAllocAsync(&at, 64 * MiB, other));
-        OK(cuStreamBeginCapture_v2(stream, 0));
+        /* Not during the capture: in this mode the driver refuses it. */
         OK(cuMemFreeAsync(at, other));
+        OK(cuStreamBeginCapture_v2(stream, 0));
         usleep(1000);
         OK(cuStreamEndCapture(stream, &graph));
         CHECK(graph != NULL);

@@ -1,5 +1,5 @@
 /* Two libraries, each with its own runtime: a call of one reaches that one. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 struct user {
     int (*allocate)(void **, size_t);

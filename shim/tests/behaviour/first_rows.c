@@ -1,6 +1,6 @@
 /* The first allocation of rows asks the driver for its pitch, and does not wait
  * for the device. What was allocated to ask goes with a free that does. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 int cuSimLaunch(CUstream, const void *, unsigned, double);
 CUresult cuStreamQuery(CUstream);

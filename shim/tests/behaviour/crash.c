@@ -1,5 +1,5 @@
 /* After a kernel crashed, pool hits do not go on returning success. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 int cuSimCrash(CUstream);
 

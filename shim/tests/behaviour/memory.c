@@ -1,5 +1,5 @@
 /* Pooled memory answers as the driver's own does. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 static void codes(void) {
     CUdeviceptr a = 0, b = 0;

@@ -1,5 +1,5 @@
 /* A library with a runtime of its own behind it. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 int allocate(void **out, size_t bytes) { return cudaMalloc(out, bytes); }
 int release(void *address) { return cudaFree(address); }

@@ -1,5 +1,5 @@
 /* Every door leads to the hooks; what the driver does not have stays absent. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 typedef CUresult (*get_v1)(const char *, void **, int, uint64_t);
 typedef CUresult (*get_v2)(const char *, void **, int, uint64_t, int *);

@@ -1,5 +1,5 @@
 /* Allocates and frees, and says whose memory it was. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 int main(void) {
     CUdeviceptr a, b;

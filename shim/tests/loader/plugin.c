@@ -1,6 +1,6 @@
 /* A library that is loaded at run time: uses CUDA by symbols that it links to
  * and by what it looks up, and loads a neighbour of its own. */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 /* 1 where the pool serves this library, 0 where the plain driver does. */
 int linked(void) {

@@ -1,6 +1,6 @@
 /* Loads a plugin in a way of its choice, and tells who serves it.
  *     loads PLUGIN WAY...   ways: local, global, deepbind, base, namespace */
-#include "cuda.h"
+#include "../support/cuda.h"
 
 static void load(const char *plugin, const char *way) {
     void *library = NULL;

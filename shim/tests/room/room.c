@@ -6,7 +6,7 @@
  *   room shaken    calls fail while room is made: out of memory is all that may come of it
  *   room pending   what is still in use is waited for, and never for ever
  */
-#include "cuda.h"
+#include "../support/cuda.h"
 #include <time.h>
 #include <unistd.h>
 
