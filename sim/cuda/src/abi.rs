@@ -28,6 +28,7 @@ codes! {
     INVALID_DEVICE = 101, "invalid device ordinal";
     INVALID_CONTEXT = 201, "invalid device context";
     UNSUPPORTED_LIMIT = 215, "limit is not supported on this architecture";
+    PEER_ACCESS_UNSUPPORTED = 217, "peer access is not supported between these two devices";
     FILE_NOT_FOUND = 301, "file not found";
     INVALID_HANDLE = 400, "invalid resource handle";
     NOT_FOUND = 500, "named symbol not found";

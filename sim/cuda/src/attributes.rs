@@ -8,8 +8,12 @@ use crate::entry::{api, must_put};
 use crate::memory::{Source, holding};
 use crate::state::Sim;
 
+const MEMORY_TYPE: u32 = 2;
+const HOST_POINTER: u32 = 4;
 const TOKENS: u32 = 5;
 const SYNC_MEMOPS: u32 = 6;
+const RANGE_START: u32 = 11;
+const RANGE_SIZE: u32 = 12;
 
 /// An attribute's value, by its width.
 #[derive(Clone, Copy)]
@@ -141,6 +145,25 @@ impl Sim {
 }
 
 impl Sim {
+    /// An attribute's value in a list of several, which fails for none of them;
+    /// `None` where nothing is written.
+    fn attribute_in_list(&self, attribute: u32, address: u64) -> Option<Value> {
+        match self.attribute(attribute, address) {
+            Ok(value) => Some(value),
+            // An address that nobody knows has no bounds, and is itself.
+            Err(_) if !self.is_known(address) => match attribute {
+                RANGE_START | RANGE_SIZE => None,
+                HOST_POINTER => Some(Long(address)),
+                _ => Some(Value::of_unknown(attribute)),
+            },
+            Err(_) => Some(Value::of_unknown(attribute)),
+        }
+    }
+
+    fn is_known(&self, address: u64) -> bool {
+        self.attribute(MEMORY_TYPE, address).is_ok()
+    }
+
     /// Who asks for tokens lets another device reach the memory: its copies
     /// are synchronous from then on.
     fn synchronise_copies(&mut self, address: u64) {
@@ -171,14 +194,15 @@ api! { plain EXPORTS |sim|
         }
         for i in 0..count as usize {
             // SAFETY: the caller passes `count` attributes and as many pointers
-            // to their types. An attribute that does not apply reads as nothing.
+            // to their types.
             unsafe {
                 let attribute = attributes.add(i).read();
                 if !(1..=21).contains(&attribute) || attribute == TOKENS {
                     return Err(Code::INVALID_VALUE);
                 }
-                let value = sim.attribute(attribute, address);
-                value.unwrap_or(Value::of_unknown(attribute)).write(out.add(i).read())?;
+                if let Some(value) = sim.attribute_in_list(attribute, address) {
+                    value.write(out.add(i).read())?;
+                }
             }
         }
         Ok(())

@@ -248,7 +248,7 @@ api! { plain EXPORTS |sim|
             return Err(Code::INVALID_VALUE);
         }
         if context.device == device {
-            return Err(Code::INVALID_DEVICE);
+            return Err(Code::PEER_ACCESS_UNSUPPORTED);
         }
         if context.peers.contains(&device) {
             return Err(Code::PEER_ACCESS_ALREADY_ENABLED);

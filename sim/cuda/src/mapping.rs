@@ -7,7 +7,7 @@ use crate::arena::{GRANULE, map_file, reserve_address, unmap_file};
 use crate::check::{Touch, misuse, span};
 use crate::clock::cost;
 use crate::entry::{api, must_put};
-use crate::memory::{Piece, holding};
+use crate::memory::{Piece, Source, holding};
 use crate::settings::MAX_DEVICES;
 use crate::state::Sim;
 
@@ -21,6 +21,14 @@ pub struct Mapping {
     pub access: [u8; MAX_DEVICES],
     /// The host sees the bytes at this address.
     seen: bool,
+}
+
+impl Mapping {
+    /// May this device do that to the memory?
+    fn grants(&self, device: usize, write: bool) -> bool {
+        let access = u32::from(self.access[device]);
+        access == ACCESS_READ_WRITE || (access == ACCESS_READ && !write)
+    }
 }
 
 /// How many mappings the host may see at once: each can cost the kernel two
@@ -103,13 +111,36 @@ impl Sim {
         }
     }
 
+    /// Can a device copy to or from these bytes of a device? The driver carries
+    /// cudaMalloc's memory over the host where the device cannot reach it,
+    /// and no other. What is no memory at all is left to the checker.
+    pub fn copies_reach(&self, device: usize, base: u64, bytes: u64, write: bool) -> bool {
+        let pieces = self.resolve(base, bytes).unwrap_or_default();
+        pieces.iter().all(
+            |piece| match (self.mapping_at(piece.va), self.allocation_at(piece.va)) {
+                (Some(mapping), _) => mapping.grants(device, write),
+                (_, Some((_, a))) if matches!(a.source, Source::Pool(_)) => {
+                    a.device == device || self.pool_grants(a, device)
+                }
+                _ => true,
+            },
+        )
+    }
+
+    fn mapping_at(&self, address: u64) -> Option<&Mapping> {
+        holding(&self.mappings, address, |m| m.bytes).map(|(_, mapping)| mapping)
+    }
+
     /// May the device of this stream do that to this memory?
     pub fn check_device_access(&self, id: u32, touch: &Touch, piece: &Piece) {
         let context = &self.contexts[&self.streams[&id].context];
-        let allowed = match holding(&self.mappings, piece.va, |m| m.bytes) {
-            Some((_, mapping)) => {
-                let access = u32::from(mapping.access[context.device]);
-                access == ACCESS_READ_WRITE || (access == ACCESS_READ && !touch.write)
+        let allowed = match self.mapping_at(piece.va) {
+            Some(mapping) => {
+                let own = self.handles[&mapping.handle].device;
+                // Between contexts each end is its own device's.
+                let carried = touch.call.starts_with("cuMemcpyPeer");
+                mapping.grants(context.device, touch.write)
+                    || (carried && mapping.grants(own, touch.write))
             }
             None => self.allocation_at(piece.va).is_none_or(|(_, a)| {
                 a.device == context.device

@@ -5,7 +5,7 @@ use crate::abi::{Answer, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
 use crate::entry::api;
 use crate::state::Sim;
 use crate::stream::Row;
-use crate::transfer::Return;
+use crate::transfer::{Ends, Return};
 
 const MEMORYTYPE_ARRAY: u32 = 3;
 const MEMORYTYPE_UNIFIED: u32 = 4;
@@ -136,7 +136,7 @@ impl Sim {
         let rows: Vec<Row> = (0..depth)
             .flat_map(|z| (0..height).map(move |y| row(z, y)))
             .collect();
-        self.copy_rows(&rows, stream, when)
+        self.copy_rows(Ends::Addresses, &rows, stream, when)
     }
 
     /// Between two addresses of devices the copy is queued, whatever was called.

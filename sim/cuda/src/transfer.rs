@@ -15,6 +15,15 @@ pub enum Return {
     Queued,
 }
 
+/// What a call says of the two ends of a copy.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Ends {
+    /// Their addresses only.
+    Addresses,
+    /// The contexts that they belong to, too (`cuMemcpyPeer`).
+    Contexts,
+}
+
 impl Sim {
     fn touch(&self, base: u64, bytes: u64, write: bool) -> Option<Touch> {
         let call = self.call;
@@ -28,6 +37,23 @@ impl Sim {
 
     /// Copies between any two addresses, of the host or of devices.
     fn copy(&mut self, to: u64, from: u64, bytes: u64, stream: u64, when: Return) -> Answer {
+        self.copy_of(Ends::Addresses, to, from, bytes, stream, when)
+    }
+
+    /// Copies between two devices.
+    fn copy_peer(&mut self, to: u64, from: u64, bytes: u64, stream: u64) -> Answer {
+        self.copy_of(Ends::Contexts, to, from, bytes, stream, Return::Queued)
+    }
+
+    fn copy_of(
+        &mut self,
+        ends: Ends,
+        to: u64,
+        from: u64,
+        bytes: u64,
+        stream: u64,
+        when: Return,
+    ) -> Answer {
         if bytes == 0 {
             return self.stream(stream).map(|_| ());
         }
@@ -35,11 +61,11 @@ impl Sim {
             self.stream(stream)?;
             return Err(Code::INVALID_VALUE);
         }
-        self.copy_rows(&[Row { to, from, bytes }], stream, when)
+        self.copy_rows(ends, &[Row { to, from, bytes }], stream, when)
     }
 
     /// Copies rows, all from one kind of memory to one other.
-    pub fn copy_rows(&mut self, rows: &[Row], stream: u64, mut when: Return) -> Answer {
+    pub fn copy_rows(&mut self, ends: Ends, rows: &[Row], stream: u64, mut when: Return) -> Answer {
         let id = self.stream(stream)?;
         let Some(first) = rows.first() else {
             return Ok(());
@@ -48,6 +74,16 @@ impl Sim {
             self.is_device_address(first.to),
             self.is_device_address(first.from),
         );
+        // Named by addresses only, it is made by the stream's device.
+        if ends == Ends::Addresses && into && out_of {
+            let device = self.contexts[&self.streams[&id].context].device;
+            let reaches = |at, bytes, write| self.copies_reach(device, at, bytes, write);
+            let reached =
+                |row: &Row| reaches(row.from, row.bytes, false) && reaches(row.to, row.bytes, true);
+            if !rows.iter().all(reached) {
+                return Err(Code::INVALID_VALUE);
+            }
+        }
         let bytes = rows.iter().map(|row| row.bytes).sum();
         let host = if into { first.from } else { first.to };
         let pinned = holding(&self.pinned, host, |bytes| *bytes).is_some();
@@ -161,7 +197,7 @@ api! { defaults EXPORTS |sim|
         sim.copy(to, from, bytes as u64, stream, Return::Queued)
     }
     fn cuMemcpyPeer | cuMemcpyPeer_ptds [stream] (to: u64, _to_context: u64, from: u64, _from_context: u64, bytes: usize) {
-        sim.copy(to, from, bytes as u64, stream, Return::Queued)
+        sim.copy_peer(to, from, bytes as u64, stream)
     }
     fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds [stream] (at: u64, value: u8, count: usize) {
         sim.set(at, u32::from(value), 1, count as u64, 1, count as u64, stream)
@@ -197,7 +233,7 @@ api! { streams STREAM_EXPORTS |sim|
         sim.copy(to, from, bytes as u64, stream, Return::Queued)
     }
     fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz [stream] (to: u64, _to_context: u64, from: u64, _from_context: u64, bytes: usize, stream: u64) {
-        sim.copy(to, from, bytes as u64, stream, Return::Queued)
+        sim.copy_peer(to, from, bytes as u64, stream)
     }
     fn cuMemsetD8Async | cuMemsetD8Async_ptsz [stream] (at: u64, value: u8, count: usize, stream: u64) {
         sim.set(at, u32::from(value), 1, count as u64, 1, count as u64, stream)

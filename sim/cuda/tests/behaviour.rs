@@ -37,6 +37,7 @@ passes! { "answers", "libcuda.so.1", &[],
 }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "cuMemCreate@3=2,cuMemMap%2=999,cuMemAlloc@1=700")], faults }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "*@5=2")], fault_anywhere }
+passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_DEVICES", "2")], between_devices }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "real")], real_clock }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "off")], no_clock }
 

@@ -51,7 +51,35 @@ static void pointer_attributes(void) {
     TRUE(attribute(18, four + mid) == n / 4 && attribute(19, four + mid) == four + n / 2); TRUE(attribute(18, plain + mid) == n && attribute(19, one + mid) == one);
     TRUE(attribute(18, ordered + mid) == 32 * MIB && attribute(19, ordered + mid) == ordered + 32 * MIB); TRUE(attribute(7, four) != attribute(7, four + mid) && attribute(7, one) == attribute(7, one + mid));
     P old = attribute(7, plain); OK(cuMemFree_v2(plain)); IS(1, cuPointerGetAttribute(&base, 2, plain)); plain = alloc(n); TRUE(attribute(7, plain) != old);
-    int which[2] = {2, 11}; void *out[2] = {&type, &base}; OK(cuPointerGetAttributes(2, which, out, (P)&type)); TRUE(type == 0 && base == 0);
+    int which[2] = {2, 11}; void *out[2] = {&type, &base}; base = 9; OK(cuPointerGetAttributes(2, which, out, (P)&type)); TRUE(type == 0 && base == 9);
+    which[0] = 4; out[0] = &old; OK(cuPointerGetAttributes(1, which, out, (P)&type)); TRUE(old == (P)&type);
+}
+
+/* Copies between two devices, of memory of each kind. */
+static P there;
+static int copies(P to, P from) {
+    int code = cuMemcpyDtoD_v2(to, from, 4096);
+    IS(code, cuMemcpy(to, from, 4096)); IS(code, cuMemcpyAsync(to, from, 4096, 0)); IS(code, cuMemcpyDtoDAsync_v2(to, from, 4096, 0));
+    OK(cuMemcpyPeer(to, there, from, context, 4096)); OK(cuMemcpyPeerAsync(to, there, from, context, 4096, 0)); OK(cuCtxSynchronize());
+    TRUE(!memcmp((void *)to, (void *)from, 4096));
+    return code;
+}
+static void open_both(P at, int flags) { Access both[2] = {{{1, 0}, flags}, {{1, 1}, 3}}; OK(cuMemSetAccess(at, PIECE, both, 2)); }
+static void between_devices(void) {
+    start(); OK(cuDevicePrimaryCtxRetain(&there, 1)); P plain = alloc(4096), own = mapped(PIECE, handle(PIECE)), ordered, pool, to, mapping, its, h, g; S s = stream();
+    Properties p = properties(); p.location.id = 1; OK(cuMemAllocAsync(&ordered, 4096, 0)); IS(217, cuCtxEnablePeerAccess(context, 0));
+    OK(cuCtxSetCurrent(there)); to = alloc(4096); OK(cuMemAllocAsync(&its, 4096, 0)); OK(cuCtxSynchronize());
+    OK(cuMemCreate(&h, PIECE, &p, 0)); mapping = reserve(PIECE); OK(cuMemMap(mapping, PIECE, 0, h, 0)); open_both(mapping, 0); OK(cuCtxSetCurrent(context));
+    OK(cuMemsetD8_v2(plain, 1, 4096)); OK(cuMemsetD8_v2(own, 2, 4096)); OK(cuMemsetD8_v2(ordered, 3, 4096)); OK(cuCtxSynchronize());
+    for (int enabled = 0; enabled < 2; enabled++) {
+        OK(copies(to, plain)); OK(copies(to, own)); OK(copies(to, ordered)); IS(1, copies(mapping, plain)); IS(1, copies(mapping, own)); IS(1, copies(its, plain));
+        OK(cuCtxSetCurrent(there)); OK(copies(to, plain)); IS(1, copies(to, own)); IS(1, copies(to, ordered)); OK(copies(mapping, plain)); OK(copies(its, plain));
+        IS(enabled ? 704 : 0, cuCtxEnablePeerAccess(context, 0)); OK(cuCtxSetCurrent(context)); IS(enabled ? 704 : 0, cuCtxEnablePeerAccess(there, 0));
+    }
+    /* A copy that is refused leaves a capture as it is. */
+    OK(cuStreamBeginCapture_v2(s, 0)); IS(1, cuMemcpyDtoDAsync_v2(mapping, plain, 4096, s)); OK(cuMemcpyPeerAsync(mapping, there, plain, context, 4096, s)); OK(cuStreamEndCapture(s, &g));
+    open_both(mapping, 1); IS(1, copies(mapping, plain)); open_both(mapping, 3); OK(copies(mapping, plain)); Access a = {{1, 1}, 3}; OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    OK(cuMemPoolSetAccess(pool, &a, 1)); OK(cuCtxSetCurrent(there)); OK(copies(to, ordered)); OK(copies(mapping, ordered)); IS(1, copies(mapping, own));
 }
 
 /* A call during capture: what it answers, and whether the capture lives. */
@@ -146,7 +174,7 @@ static void real_clock(void) { start(); S s = stream(); P p = alloc(64), e = eve
 static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuEventRecord(e, s)); OK(cuEventQuery(e)); TRUE(cuSimClock() == 0); }
 
 static const Case cases[] = {
-    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(virtual_memory), CASE(pointer_attributes), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
+    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
     CASE(contexts), CASE(before_init), CASE(forked), CASE(lookup), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
 };
 MAIN(cases)

@@ -32,7 +32,8 @@ int cuStreamBeginCapture_v2(S, int); int cuStreamEndCapture(S, P *); int cuStrea
 int cuGraphInstantiateWithFlags(P *, P, uint64_t); int cuGraphLaunch(P, S); int cuGraphDestroy(P); int cuGraphExecDestroy(P);
 int cuEventCreate(P *, unsigned); int cuEventRecord(P, S); int cuEventQuery(P); int cuEventSynchronize(P); int cuEventDestroy_v2(P);
 int cuEventElapsedTime(float *, P, P);
-int cuMemcpyHtoD_v2(P, const void *, size_t); int cuMemcpyDtoH_v2(void *, P, size_t); int cuMemcpyAsync(P, P, size_t, S); int cuMemcpyDtoDAsync_v2(P, P, size_t, S);
+int cuMemcpyHtoD_v2(P, const void *, size_t); int cuMemcpyDtoH_v2(void *, P, size_t); int cuMemcpy(P, P, size_t); int cuMemcpyDtoD_v2(P, P, size_t); int cuMemcpyPeer(P, P, P, P, size_t); int cuMemcpyPeerAsync(P, P, P, P, size_t, S);
+int cuMemcpyAsync(P, P, size_t, S); int cuMemcpyDtoDAsync_v2(P, P, size_t, S);
 /* CUDA_MEMCPY2D and CUDA_MEMCPY3D; kinds: 1 host, 2 device, 3 array, 4 by its address. */
 typedef struct { size_t x, y; int kind; const void *host; P device, array; size_t pitch; } End2D;
 typedef struct { End2D from, to; size_t width, height; } Copy2D;
@@ -44,6 +45,7 @@ int cuMemsetD8_v2(P, unsigned char, size_t); int cuMemsetD8Async(P, unsigned cha
 int cuLaunchHostFunc(S, void (*)(void *), void *);
 int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *); int cuGetErrorName(int, const char **);
 int cuDeviceGetDefaultMemPool(P *, int); int cuMemPoolSetAttribute(P, int, void *); int cuMemPoolGetAttribute(P, int, void *); int cuMemPoolTrimTo(P, size_t);
+int cuMemPoolSetAccess(P, const Access *, size_t);
 
 #define MIB ((size_t)1 << 20)
 #define PIECE (2 * MIB)
