@@ -69,6 +69,6 @@ impl State {
                 block.context = Context::default();
             }
         }
-        self.rename_context(context, Context::default());
+        self.replace_context(context, Context::default());
     }
 }

@@ -38,13 +38,23 @@ impl Health {
         known?.error
     }
 
-    /// Notes a result; an error that stays with its context breaks it.
+    /// Notes a result; an error that stays with its context breaks it. Of a
+    /// context that nobody asks for memory in nothing is noted: it may have
+    /// ended during a wait for it, and its handle come back as another's.
     pub fn notice(&mut self, context: Context, result: Result<()>) {
+        let mut known = self.0.iter_mut();
         if let Err(code) = result
             && code.is_sticky()
+            && let Some(known) = known.find(|known| known.context == context)
         {
-            self.known(context).error.get_or_insert(code);
+            known.error.get_or_insert(code);
         }
+    }
+
+    /// A context that is not known to be broken.
+    pub fn whole(&self) -> Option<Context> {
+        let whole = self.0.iter().find(|known| known.error.is_none());
+        whole.map(|known| known.context)
     }
 
     /// The contexts that memory was asked for in and that live.

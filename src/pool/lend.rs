@@ -13,8 +13,8 @@ impl State {
     /// Lends a window that [`State::search`](super::search) or a plan found.
     /// Its bytes are taken already.
     pub fn lend(&mut self, request: &Request, window: Window) -> Address {
-        self.last_id += 1;
-        let block = Block::new(window, request, self.last_id);
+        self.streams.last_lent += 1;
+        let block = Block::new(window, request, self.streams.last_lent);
         let at = self.enter(window, block);
         self.count_lent(request.bytes, window.bytes);
         at
@@ -29,7 +29,7 @@ impl State {
     ) -> Result<Option<Address>> {
         let small = Small {
             bytes: request.bytes as u32,
-            id: self.last_id + 1,
+            id: self.streams.last_lent + 1,
             stream: stream.unwrap_or(Use::NOBODY),
             context: self.context_index(request.context),
             owner: request.owner,
@@ -38,7 +38,7 @@ impl State {
         let Some((at, last)) = self.slabs.lend(small, &self.streams) else {
             return Ok(None);
         };
-        self.last_id += 1;
+        self.streams.last_lent += 1;
         if let Some(stream) = stream {
             let alias = self.slabs.alias(at).unwrap_or(Use::MIXED);
             if self.streams.needs_edge(last, alias) {
@@ -171,11 +171,7 @@ impl State {
                 // Without an event nothing tells when the use ends.
                 let context = self.streams.context(stream);
                 self.streams.health.notice(context, Err(code));
-                Use {
-                    stream,
-                    alias,
-                    seq: u64::MAX,
-                }
+                self.streams.lose(stream, alias)
             })
     }
 

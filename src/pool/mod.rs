@@ -198,9 +198,10 @@ impl<D: Driver> Pool<D> {
         self.lock().streams.health.error(context)
     }
 
-    /// A context of the device that lives, if the pool knows one.
+    /// A context of the device that lives and is not broken, if the pool knows
+    /// one.
     pub fn context(&self) -> Option<Context> {
-        self.lock().streams.health.contexts().first().copied()
+        self.lock().streams.health.whole()
     }
 
     /// Physical bytes held.

@@ -15,6 +15,9 @@ use super::streams::{StreamId, Streams, Use};
 use crate::driver::{Address, Context};
 use std::collections::BTreeMap;
 
+/// No context: its number is free.
+const VACANT: Context = Context(u64::MAX);
+
 /// Everything behind the state lock.
 #[derive(Default)]
 pub struct State {
@@ -43,8 +46,6 @@ pub struct State {
     pub stats: Stats,
     /// See [`Pool::least_idle`](super::Pool::least_idle).
     pub least_idle: u64,
-    /// Number of the last allocation.
-    pub last_id: u64,
     contexts: Vec<Context>,
 }
 
@@ -86,7 +87,7 @@ impl State {
                 context: self.contexts[usize::from(small.context)],
                 owner: small.owner,
                 graph: small.graph,
-                order: self.streams.order(small.stream),
+                order: self.streams.order(small.stream, small.id),
                 overrun: false,
             });
         }
@@ -171,11 +172,13 @@ impl State {
 
     /// The short number of a context.
     pub fn context_index(&mut self, context: Context) -> u16 {
-        let known = self.contexts.iter().position(|known| *known == context);
-        known.unwrap_or_else(|| {
-            self.contexts.push(context);
+        let at = |wanted| self.contexts.iter().position(|known| *known == wanted);
+        let index = at(context).or_else(|| at(VACANT)).unwrap_or_else(|| {
+            self.contexts.push(VACANT);
             self.contexts.len() - 1
-        }) as u16
+        });
+        self.contexts[index] = context;
+        index as u16
     }
 
     /// The short number of a context that was seen.
@@ -184,10 +187,21 @@ impl State {
         known.map(|index| index as u16)
     }
 
-    /// The number of one context is another's from now on.
-    pub fn rename_context(&mut self, context: Context, name: Context) {
-        if let Some(index) = self.known_context(context) {
-            self.contexts[usize::from(index)] = name;
+    /// What small allocations are left of a context are another's from now on,
+    /// and its number is nobody's.
+    pub fn replace_context(&mut self, context: Context, by: Context) {
+        let Some(index) = self.known_context(context) else {
+            return;
+        };
+        let by = self.context_index(by);
+        let small = self
+            .slabs
+            .live()
+            .filter(|(_, small)| small.context == index);
+        let left: Vec<Address> = small.map(|(at, _)| at).collect();
+        for at in left {
+            self.slabs.adopt(at, by);
         }
+        self.contexts[usize::from(index)] = VACANT;
     }
 }

@@ -12,8 +12,9 @@ use super::request::{Order, StreamKey};
 use crate::driver::{Capture, Code, Context, Driver, Event, Result, Stream};
 use std::collections::VecDeque;
 
-/// Index of a stream in [`Streams`]; never reused for another stream, also
-/// where the driver recycles the handle.
+/// Index of a stream in [`Streams`]: another one for each stream, also where the
+/// driver recycles the handle. It is used again once the stream has ended and
+/// every use tagged with it is complete; places go on from there.
 pub type StreamId = u32;
 
 /// The last use of some bytes.
@@ -56,6 +57,10 @@ struct Progress {
     tagged: u64,
     /// Was the stream destroyed? Its handle may be another's by now.
     ended: bool,
+    /// Has it uses of which nothing will tell when they end?
+    lost: bool,
+    /// The last allocation before the stream was first seen.
+    since: u64,
     /// Everything tagged with at most this is complete.
     done: u64,
     /// Everything tagged with at most this lies before an edge in the stream.
@@ -69,6 +74,11 @@ impl Progress {
         let covered = self.marks.back().map_or(0, |mark| mark.seq);
         self.tagged > covered.max(self.done)
     }
+
+    /// Is every use known complete?
+    fn is_settled(&self) -> bool {
+        self.marks.is_empty() && self.tagged <= self.done && !self.lost
+    }
 }
 
 /// All streams that have used pooled memory.
@@ -76,10 +86,14 @@ impl Progress {
 pub struct Streams {
     table: Vec<Progress>,
     ids: FastMap<StreamKey, StreamId>,
+    /// Streams that ended and whose index is not yet another's.
+    ended: Vec<StreamId>,
     latest: Option<(StreamKey, StreamId)>,
     spare: Vec<(Context, Event)>,
     /// Which contexts are broken: uses there never end.
     pub health: Health,
+    /// Number of the last allocation.
+    pub last_lent: u64,
 }
 
 impl Streams {
@@ -90,28 +104,60 @@ impl Streams {
         {
             return id;
         }
-        let table = &mut self.table;
-        let id = *self.ids.entry(key).or_insert_with(|| {
-            table.push(Progress {
-                key,
-                now: 1,
-                tagged: 0,
-                ended: false,
-                done: 0,
-                edge: 0,
-                marks: VecDeque::new(),
-            });
-            (table.len() - 1) as StreamId
-        });
+        let id = match self.ids.get(&key) {
+            Some(&id) => id,
+            None => self.enter(key),
+        };
         self.latest = Some((key, id));
         id
     }
 
-    /// The order that a stream index stands for.
-    pub fn order(&self, id: StreamId) -> Order {
+    /// Gives a stream that was not seen before its index.
+    fn enter(&mut self, key: StreamKey) -> StreamId {
+        let since = self.last_lent;
+        let settled = |&id: &StreamId| self.table[id as usize].is_settled();
+        let id = match self.ended.iter().position(settled) {
+            Some(at) => {
+                let id = self.ended.swap_remove(at);
+                let stream = &mut self.table[id as usize];
+                (stream.key, stream.since, stream.ended) = (key, since, false);
+                id
+            }
+            None => {
+                self.table.push(Progress {
+                    key,
+                    now: 1,
+                    tagged: 0,
+                    ended: false,
+                    lost: false,
+                    since,
+                    done: 0,
+                    edge: 0,
+                    marks: VecDeque::new(),
+                });
+                (self.table.len() - 1) as StreamId
+            }
+        };
+        self.ids.insert(key, id);
+        id
+    }
+
+    /// The order in which an allocation of this number was asked for on a
+    /// stream: none is left where that ended.
+    pub fn order(&self, id: StreamId, allocation: u64) -> Order {
         match self.table.get(id as usize) {
-            Some(stream) => Order::Stream(stream.key),
-            None => Order::Unknown,
+            Some(stream) if !stream.ended && stream.since < allocation => Order::Stream(stream.key),
+            _ => Order::Unknown,
+        }
+    }
+
+    /// A use that could not be tagged: nothing tells when it ends.
+    pub fn lose(&mut self, id: StreamId, alias: u32) -> Use {
+        self.table[id as usize].lost = true;
+        Use {
+            stream: id,
+            alias,
+            seq: u64::MAX,
         }
     }
 
@@ -263,7 +309,7 @@ impl Streams {
     pub fn places(&mut self, context: Context) -> Vec<(StreamId, u64)> {
         let mut places = Vec::new();
         for (id, stream) in self.table.iter_mut().enumerate() {
-            if stream.key.context == context && stream.done < stream.now {
+            if stream.key.context == context && stream.done < stream.tagged {
                 places.push((id as StreamId, stream.now));
                 stream.now += 1;
             }
@@ -292,6 +338,7 @@ impl Streams {
     pub fn forget(&mut self, context: Context, stream: Stream) {
         if let Some(id) = self.ids.remove(&StreamKey::new(context, stream, 0)) {
             self.table[id as usize].ended = true;
+            self.ended.push(id);
         }
         self.latest = None;
     }
@@ -303,10 +350,17 @@ impl Streams {
         self.spare.retain(|(owner, _)| *owner != context);
         self.health.forget(context);
         self.latest = None;
-        for stream in &mut self.table {
-            if stream.key.context == context {
-                stream.marks.clear();
-                stream.done = u64::MAX;
+        for (id, stream) in self.table.iter_mut().enumerate() {
+            if stream.key.context != context {
+                continue;
+            }
+            stream.marks.clear();
+            // What was lost is complete as well, and no place goes on from there.
+            stream.done = if stream.lost { u64::MAX } else { stream.now };
+            stream.now += 1;
+            if !stream.ended {
+                stream.ended = true;
+                self.ended.push(id as StreamId);
             }
         }
     }

@@ -345,3 +345,73 @@ fn run_program(failing: Option<u64>) -> u64 {
     );
     pool.driver().calls()
 }
+
+#[test]
+fn streams_that_ended_leave_nothing_behind() {
+    let pool = pool(Settings::default());
+    for bytes in [1000, MIB] {
+        for stream in 10..2010 {
+            let at = pool.alloc(&on(stream, bytes)).unwrap();
+            pool.free(at, Release::Stream(key(stream))).unwrap();
+            pool.stream_ends(CONTEXT, Stream(stream));
+        }
+    }
+    let streams = pool.lock().streams.places(CONTEXT).len();
+    assert!(streams < 10, "{streams}");
+}
+
+#[test]
+fn a_stream_that_ended_orders_nothing_of_what_was_asked_for_on_it() {
+    let pool = pool(Settings::default());
+    let small = pool.alloc(&on(10, 1000)).unwrap();
+    assert_eq!(pool.find(small).unwrap().order, Order::Stream(key(10)));
+    pool.stream_ends(CONTEXT, Stream(10));
+    assert_eq!(pool.find(small).unwrap().order, Order::Unknown);
+    for stream in 11..20 {
+        pool.alloc(&on(stream, 1000)).unwrap();
+        assert_eq!(pool.find(small).unwrap().order, Order::Unknown);
+    }
+}
+
+#[test]
+fn contexts_come_and_go_without_end() {
+    let pool = pool(Settings::default());
+    let keep = pool.alloc(&on(10, 1000)).unwrap();
+    for number in 2..70_000 {
+        let context = Context(number);
+        let request = |owner| Request {
+            context,
+            owner,
+            ..request(1000, Order::Unknown)
+        };
+        let at = pool.alloc(&request(Owner::Context)).unwrap();
+        assert_eq!(pool.find(at).unwrap().context, context);
+        pool.context_ends(context);
+        assert_eq!(pool.find(at), None);
+    }
+    assert_eq!(pool.find(keep).unwrap().context, CONTEXT);
+}
+
+#[test]
+fn what_is_heard_of_a_context_after_its_end_is_not_of_the_next_one() {
+    let pool = pool(Settings::default());
+    pool.alloc(&on(10, MIB)).unwrap();
+    pool.context_ends(CONTEXT);
+    // Another thread's wait for it, which its end has cut short.
+    pool.freeze(CONTEXT, Code::CONTEXT_IS_DESTROYED);
+    assert!(pool.alloc(&on(10, MIB)).is_ok(), "its handle came back");
+}
+
+#[test]
+fn work_for_the_device_runs_in_a_context_that_is_not_broken() {
+    let pool = pool(Settings::default());
+    let other = Context(2);
+    pool.alloc(&on(10, MIB)).unwrap();
+    let request = Request {
+        context: other,
+        ..request(MIB, Order::Unknown)
+    };
+    pool.alloc(&request).unwrap();
+    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
+    assert_eq!(pool.context(), Some(other));
+}

@@ -41,14 +41,15 @@ impl<D: Driver> Pool<D> {
         let mut state = self.lock();
         state.stats.host_waits += 1;
         let events = state.streams.outstanding(&self.driver)?;
+        let of = |(stream, seq, event)| (state.streams.context(stream), stream, seq, event);
+        let events: Vec<_> = events.into_iter().map(of).collect();
         drop(state);
-        for (stream, seq, event) in events {
+        for (context, stream, seq, event) in events {
             let waited = self.driver.synchronize_event(event);
             let mut state = self.lock();
             match waited {
                 Ok(()) => state.streams.passed(stream, seq),
                 Err(code) if code.is_sticky() => {
-                    let context = state.streams.context(stream);
                     state.streams.health.notice(context, waited);
                 }
                 Err(code) => return Err(code),

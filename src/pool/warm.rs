@@ -34,9 +34,9 @@ impl State {
                 Some(at)
             })?;
         self.warm_windows -= 1;
-        self.last_id += 1;
+        self.streams.last_lent += 1;
         let block = self.blocks.get_mut(&at).expect("a warm window is a block");
-        *block = Block::new(block.window, request, self.last_id);
+        *block = Block::new(block.window, request, self.streams.last_lent);
         self.count_lent(request.bytes, need.bytes);
         Some(at)
     }
