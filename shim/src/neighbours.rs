@@ -7,7 +7,7 @@
 //! neither asked nor answered. Containers with a network of their own do not
 //! see each other.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -42,7 +42,12 @@ pub struct Door {
     device: String,
     name: String,
     listener: UnixListener,
+    /// What tells the socket from any other file under its descriptor.
+    identity: Option<Identity>,
 }
+
+/// Device and number of a file.
+type Identity = (libc::dev_t, libc::ino_t);
 
 impl Door {
     /// Opens the door of this process to the device of this identity.
@@ -58,21 +63,33 @@ impl Door {
         let name = format!("{device}{process}-{nonce:016x}");
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         listener.set_nonblocking(true)?;
+        let identity = identity(listener.as_raw_fd());
         Ok(Self {
             device,
             name,
             listener,
+            identity,
         })
     }
 
-    /// The descriptor to wait on for a question.
-    pub fn descriptor(&self) -> i32 {
-        self.listener.as_raw_fd()
+    /// The descriptor to wait on for a question; `None` where the program has
+    /// closed it, as daemons close all that they do not know. It may be a file
+    /// of the program's by now.
+    pub fn descriptor(&self) -> Option<i32> {
+        let descriptor = self.listener.as_raw_fd();
+        let same = self.identity.is_some() && identity(descriptor) == self.identity;
+        same.then_some(descriptor)
     }
 
-    /// Answers everyone who has a question now.
-    pub fn answer(&self, answer: impl Fn(u64) -> Answer) {
-        while let Ok((mut asker, _)) = self.listener.accept() {
+    /// Answers everyone who has a question now. Fails where there may be more
+    /// who cannot be let in, as in a process without descriptors to spare.
+    pub fn answer(&self, answer: impl Fn(u64) -> Answer) -> std::io::Result<()> {
+        while self.descriptor().is_some() {
+            let mut asker = match self.listener.accept() {
+                Ok((asker, _)) => asker,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
             if !is_ours(&asker) {
                 continue;
             }
@@ -92,6 +109,7 @@ impl Door {
                     asker.write_all(&words.concat())
                 });
         }
+        Ok(())
     }
 
     /// The doors of other processes, as the kernel lists them.
@@ -183,18 +201,37 @@ fn connect(name: &str) -> Option<UnixStream> {
 
 /// Reads an answer; `None` where none came in time, or the neighbour ended.
 fn hear(mut stream: UnixStream, deadline: Instant) -> Option<Answer> {
-    let left = deadline.saturating_duration_since(Instant::now());
     stream.set_nonblocking(false).ok()?;
-    // Whatever came already is heard, also after a neighbour that is late.
-    let left = left.max(Duration::from_millis(1));
-    stream.set_read_timeout(Some(left)).ok()?;
     let mut words = [0; 16];
-    stream.read_exact(&mut words).ok()?;
+    let mut heard = 0;
+    while heard < words.len() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Whatever came already is heard, also after a neighbour that is late.
+        let least = Duration::from_millis(1);
+        stream.set_read_timeout(Some(left.max(least))).ok()?;
+        match stream.read(&mut words[heard..]) {
+            Ok(0) => return None,
+            Ok(more) => heard += more,
+            // A signal of the program's, which may come again and again.
+            Err(error) if error.kind() == ErrorKind::Interrupted && left > least => {}
+            Err(_) => return None,
+        }
+    }
     let (given, soon) = words.split_at(8);
     Some(Answer {
         given: u64::from_ne_bytes(given.try_into().ok()?),
         soon: u64::from_ne_bytes(soon.try_into().ok()?),
     })
+}
+
+fn identity(descriptor: i32) -> Option<Identity> {
+    // SAFETY: all-zero is a valid value of this plain structure, which the call
+    // fills where there is such a descriptor.
+    unsafe {
+        let mut about: libc::stat64 = std::mem::zeroed();
+        let found = libc::fstat64(descriptor, &mut about) == 0;
+        found.then_some((about.st_dev, about.st_ino))
+    }
 }
 
 /// Has the process at the other end given up waiting? Then what it asked for
@@ -240,7 +277,7 @@ mod tests {
 
     fn serve(door: &Door, until: impl Fn() -> bool, answer: Answer) {
         while !until() {
-            door.answer(|_| answer);
+            door.answer(|_| answer).unwrap();
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -271,5 +308,58 @@ mod tests {
         let began = Instant::now();
         assert_eq!(one.ask(7), Answer::default());
         assert!(began.elapsed() < 4 * ROUND);
+    }
+
+    #[test]
+    fn signals_do_not_make_a_wait_longer() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        let (one, _silent) = (door(4), door(4));
+        // SAFETY: a handler that does nothing, for a signal that nobody else
+        // here uses; the thread that gets it lives.
+        let us = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+            libc::pthread_self()
+        };
+        let asked = std::sync::atomic::AtomicBool::new(false);
+        let asked = &asked;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..1000 {
+                    if asked.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    // SAFETY: see above.
+                    unsafe { libc::pthread_kill(us, libc::SIGUSR1) };
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let began = Instant::now();
+            assert_eq!(one.ask(7), Answer::default());
+            asked.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(began.elapsed() < 4 * ROUND, "{:?}", began.elapsed());
+        });
+    }
+
+    #[test]
+    fn a_descriptor_that_the_program_closed_is_left_alone() {
+        let one = door(5);
+        let descriptor = one.descriptor().unwrap();
+        // SAFETY: the descriptor is the door's, which only looks at it from now
+        // on; both ends of the pair are owned here.
+        unsafe {
+            let mut pair = [0; 2];
+            let kind = libc::SOCK_STREAM;
+            assert_eq!(
+                libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()),
+                0
+            );
+            assert_eq!(libc::dup2(pair[0], descriptor), descriptor);
+            libc::close(pair[0]);
+            libc::close(pair[1]);
+        }
+        assert_eq!(one.descriptor(), None);
+        assert!(one.answer(|_| unreachable!("not a door")).is_ok());
     }
 }

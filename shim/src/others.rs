@@ -84,6 +84,44 @@ const _: () = assert!(size_of::<Process>() == 24);
 const SUCCESS: c_int = 0;
 const INSUFFICIENT_SIZE: c_int = 7;
 
+/// The functions of NVML.
+struct Library {
+    init: Init,
+    by_uuid: ByUuid,
+    processes: Processes,
+}
+
+impl Library {
+    fn load() -> Option<Self> {
+        let library = resolve::open(c"libnvidia-ml.so.1");
+        if library.is_null() {
+            return None;
+        }
+        let processes = c"nvmlDeviceGetComputeRunningProcesses_v3";
+        let before = c"nvmlDeviceGetComputeRunningProcesses_v2";
+        // SAFETY: the types above are those of nvml.h for these names.
+        unsafe {
+            Some(Self {
+                init: function(library, c"nvmlInit_v2")?,
+                by_uuid: function(library, c"nvmlDeviceGetHandleByUUID")?,
+                processes: function(library, processes).or_else(|| function(library, before))?,
+            })
+        }
+    }
+}
+
+/// Loads what tells of others, once. It takes the loader's lock, under which a
+/// program's destructors may end a context: not to be called with anything held
+/// that the end of a context waits for.
+pub fn prepare() {
+    library();
+}
+
+fn library() -> Option<&'static Library> {
+    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+    LIBRARY.get_or_init(Library::load).as_ref()
+}
+
 /// A device as NVML knows it.
 struct Listed {
     device: *mut c_void,
@@ -93,20 +131,15 @@ struct Listed {
 impl Listed {
     fn find(uuid: [u8; 16]) -> Option<Self> {
         let library = nvml()?;
-        // SAFETY: the types above are those of nvml.h for these names.
-        unsafe {
-            let by_uuid: ByUuid = function(library, c"nvmlDeviceGetHandleByUUID")?;
-            let processes = c"nvmlDeviceGetComputeRunningProcesses_v3";
-            let before = c"nvmlDeviceGetComputeRunningProcesses_v2";
-            let processes = function(library, processes).or_else(|| function(library, before))?;
-            // A part of a GPU has a name of its own kind.
-            ["GPU", "MIG"].into_iter().find_map(|kind| {
-                let name = CString::new(written(kind, uuid)).ok()?;
-                let mut device = std::ptr::null_mut();
-                let code = by_uuid(name.as_ptr(), &mut device);
-                (code == SUCCESS).then_some(Self { device, processes })
-            })
-        }
+        // A part of a GPU has a name of its own kind.
+        ["GPU", "MIG"].into_iter().find_map(|kind| {
+            let name = CString::new(written(kind, uuid)).ok()?;
+            let mut device = std::ptr::null_mut();
+            // SAFETY: a string, and a pointer that is valid for the call.
+            let code = unsafe { (library.by_uuid)(name.as_ptr(), &mut device) };
+            let processes = library.processes;
+            (code == SUCCESS).then_some(Self { device, processes })
+        })
     }
 
     /// Are there other processes with a context than this one?
@@ -131,21 +164,18 @@ fn company(processes: &[Process]) -> bool {
     ids.len() > 1
 }
 
-/// The library, loaded and initialised once; null where it cannot be had.
-fn nvml() -> Option<*mut c_void> {
-    static LIBRARY: OnceLock<usize> = OnceLock::new();
-    let library = *LIBRARY.get_or_init(|| {
-        let library = resolve::open(c"libnvidia-ml.so.1");
-        // SAFETY: nvmlInit_v2 takes no argument.
-        let started = unsafe {
-            !library.is_null()
-                && function::<Init>(library, c"nvmlInit_v2").is_some_and(|init| init() == SUCCESS)
-        };
+/// The library, initialised once; `None` where it cannot be had.
+fn nvml() -> Option<&'static Library> {
+    static STARTED: OnceLock<bool> = OnceLock::new();
+    let library = library();
+    let started = *STARTED.get_or_init(|| {
+        // SAFETY: it takes no argument.
+        let started = library.is_some_and(|library| unsafe { (library.init)() } == SUCCESS);
         crate::log!(Debug, "the management library answers: {started}");
         watch::rest_at_exit();
-        if started { library as usize } else { 0 }
+        started
     });
-    (library != 0).then_some(library as *mut c_void)
+    library.filter(|_| started)
 }
 
 /// # Safety

@@ -23,8 +23,8 @@ use memcuda_core::units::GIB;
 use crate::boundary;
 use crate::device::Device;
 use crate::engine::{self, Engine};
-use crate::neighbours::Answer;
-use crate::others::Others;
+use crate::neighbours::{Answer, Door};
+use crate::others::{self, Others};
 
 /// How often the thread looks while anything is idle, and while nothing is.
 const LOOK: Duration = Duration::from_millis(250);
@@ -78,9 +78,9 @@ pub fn rest_at_exit() {
 /// In a forked child there is no such thread, and nobody to answer.
 pub fn in_child(engine: &Engine) {
     STOP.store(true, Ordering::Relaxed);
-    for door in engine.devices.iter().filter_map(Device::door) {
+    for descriptor in descriptors(engine) {
         // SAFETY: the child's copy of a descriptor that it never uses.
-        unsafe { libc::close(door.descriptor()) };
+        unsafe { libc::close(descriptor) };
     }
 }
 
@@ -106,22 +106,33 @@ fn run() {
 
 fn watch(engine: &Engine) {
     let mut watched: Vec<Watched> = engine.devices.iter().map(Watched::new).collect();
+    let mut deaf = false;
     while !STOP.load(Ordering::Acquire) {
         let pools = || engine.devices.iter().filter_map(Device::made);
         let idle = pools().any(|pool| pool.idle() > 0);
-        wait(engine, if idle { LOOK } else { REST });
+        if deaf {
+            // Whoever stands at the door would be told of again at once.
+            std::thread::sleep(LOOK);
+        } else {
+            wait(engine, if idle { LOOK } else { REST });
+        }
+        deaf = false;
         for watched in &mut watched {
-            watched.look(engine);
+            deaf |= watched.look(engine).is_err();
         }
     }
 }
 
+fn descriptors(engine: &Engine) -> impl Iterator<Item = i32> {
+    let doors = engine.devices.iter().filter_map(Device::door);
+    doors.filter_map(Door::descriptor)
+}
+
 /// Waits until somebody asks, or so long.
 fn wait(engine: &Engine, longest: Duration) {
-    let doors = engine.devices.iter().filter_map(Device::door);
-    let mut doors: Vec<libc::pollfd> = doors
-        .map(|door| libc::pollfd {
-            fd: door.descriptor(),
+    let mut doors: Vec<libc::pollfd> = descriptors(engine)
+        .map(|fd| libc::pollfd {
+            fd,
             events: libc::POLLIN,
             revents: 0,
         })
@@ -153,13 +164,15 @@ impl<'a> Watched<'a> {
         }
     }
 
-    fn look(&mut self, engine: &Engine) {
+    /// Fails where somebody asks and cannot be let in.
+    fn look(&mut self, engine: &Engine) -> std::io::Result<()> {
         let Some(pool) = self.device.made() else {
-            return;
+            return Ok(());
         };
         self.note(pool);
+        let mut heard = Ok(());
         if let Some(door) = self.device.door() {
-            door.answer(|bytes| {
+            heard = door.answer(|bytes| {
                 let quiet = self.quiet().min(pool.idle());
                 let given = give(engine, pool, bytes.min(quiet));
                 Answer {
@@ -169,7 +182,7 @@ impl<'a> Watched<'a> {
             });
         }
         if self.since.elapsed() < LOOK {
-            return;
+            return heard;
         }
         let keep = engine.config.idle.of(self.device.total);
         let beyond = self.quiet().saturating_sub(keep);
@@ -188,9 +201,11 @@ impl<'a> Watched<'a> {
         self.least[self.latest] = u64::MAX;
         self.note(pool);
         self.since = Instant::now();
+        heard
     }
 
     fn has_company(&mut self, engine: &Engine, pool: &Pool<Real>) -> bool {
+        others::prepare();
         let _turn = hold();
         !STOP.load(Ordering::Acquire) && self.others.are_on(engine, self.device, pool)
     }

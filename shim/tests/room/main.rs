@@ -97,3 +97,25 @@ fn a_failure_while_room_is_made_is_out_of_memory_at_worst() {
         }
     }
 }
+
+fn thread(case: &str) -> Command {
+    let mut command = support::preloaded(program("thread"), &[support::shim()]);
+    command.arg(case);
+    command
+}
+
+#[test]
+fn the_thread_rests_whatever_becomes_of_its_descriptors() {
+    support::said(&mut thread("closed"));
+    support::said(&mut thread("full"));
+}
+
+#[test]
+fn a_context_ends_inside_the_loader_while_the_thread_looks_for_others() {
+    let arguments = ["-shared", "-fPIC", "-DLIBRARY", "-ldl"];
+    let library = support::compile("thread.c", "libthread.so", &arguments);
+    let search = [support::simulator(), support::simulator().join("nvml")];
+    let mut command = thread(library.to_str().unwrap());
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(search).unwrap());
+    support::said(command.env("MEMCUDA_IDLE", "0"));
+}

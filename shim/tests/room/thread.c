@@ -1,0 +1,96 @@
+/* What a program does beside the thread that gives memory back.
+ *
+ *   thread closed     it closes every descriptor that it did not open
+ *   thread full       it has no descriptor to spare, and somebody asks for memory
+ *   thread LIBRARY    a constructor, under the loader's lock, ends a context while
+ *                     the thread wants to know who else is on the device
+ *
+ * As a library (-DLIBRARY) it is the constructor.
+ */
+#include "../support/cuda.h"
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef LIBRARY
+__attribute__((constructor)) static void construct(void) {
+    void (*work)(void);
+    CHECK(sscanf(getenv("THREAD_WORK"), "%p", (void **)&work) == 1);
+    work();
+}
+#else
+CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
+CUresult cuCtxDestroy_v2(CUcontext);
+CUresult cuCtxPopCurrent_v2(CUcontext *);
+
+static CUcontext second;
+
+static void in_the_loader(void) {
+    /* What lies there counts as idle after a second, from the next look on. */
+    usleep(2600000);
+    OK(cuCtxDestroy_v2(second));
+}
+
+static double seconds_of_cpu(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Asks this process for memory as another one would, and stays. */
+static void knock(void) {
+    char line[512], own[32], name[108] = "";
+    snprintf(own, sizeof own, "/%d-", (int)getpid());
+    FILE *sockets = fopen("/proc/net/unix", "r");
+    CHECK(sockets);
+    while (fgets(line, sizeof line, sockets)) {
+        char *door = strstr(line, "@memcuda/");
+        if (door && strstr(door, own))
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(door, "\n"), door);
+    }
+    fclose(sockets);
+    CHECK(name[0]);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path + 1, name + 1, strlen(name) - 1);
+    int asker = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = 64;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    while (open("/dev/null", O_RDONLY) >= 0) {}
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    CHECK(connect(asker, (struct sockaddr *)&address, length) == 0);
+}
+
+int main(int count, char **arguments) {
+    CUdeviceptr at;
+    CHECK(count == 2);
+    start_cuda();
+    OK(cuCtxCreate_v2(&second, 0, 0));
+    OK(cuCtxPopCurrent_v2(&second));
+    OK(cuMemAlloc_v2(&at, 64 * MiB));
+    OK(cuMemFree_v2(at));
+    if (strcmp(arguments[1], "closed") == 0) {
+        for (int descriptor = 3; descriptor < 256; descriptor++) close(descriptor);
+    } else if (strcmp(arguments[1], "full") == 0) {
+        knock();
+    } else {
+        char work[32];
+        snprintf(work, sizeof work, "%p", (void *)in_the_loader);
+        setenv("THREAD_WORK", work, 1);
+        alarm(20);
+        CHECK(dlopen(arguments[1], RTLD_NOW));
+        return 0;
+    }
+    double before = seconds_of_cpu();
+    usleep(1000000);
+    double spent = seconds_of_cpu() - before;
+    if (spent > 0.05) fprintf(stderr, "the thread was busy for %.2f s of 1 s\n", spent);
+    return spent > 0.05;
+}
+#endif
