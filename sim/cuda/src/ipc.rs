@@ -27,6 +27,26 @@ struct Exported {
     device: u64,
 }
 
+impl Exported {
+    /// The exporter's memory from this offset on.
+    fn import(&self, offset: u64) -> Result<Import, Code> {
+        let path = format!("/proc/{}/fd/{}\0", self.pid, self.fd);
+        // SAFETY: a NUL-terminated path; the descriptor is owned at once.
+        let file = unsafe {
+            let fd = libc::open(path.as_ptr().cast(), libc::O_RDWR | libc::O_CLOEXEC);
+            if fd < 0 {
+                return Err(Code::INVALID_VALUE);
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let import = Import::at(file.as_raw_fd(), offset)?;
+        if import.arena != self.arena {
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(import)
+    }
+}
+
 /// An opened handle.
 pub struct Opened {
     from: Exported,
@@ -58,19 +78,7 @@ impl Sim {
         }
         let device = self.device(from.device as i32)?;
         let first = from.offset / GRANULE * GRANULE;
-        let path = format!("/proc/{}/fd/{}\0", from.pid, from.fd);
-        // SAFETY: a NUL-terminated path; the descriptor is owned at once.
-        let import = unsafe {
-            let fd = libc::open(path.as_ptr().cast(), libc::O_RDWR | libc::O_CLOEXEC);
-            if fd < 0 {
-                return Err(Code::INVALID_VALUE);
-            }
-            let file = OwnedFd::from_raw_fd(fd);
-            Import::at(file.as_raw_fd(), first)?
-        };
-        if import.arena != from.arena {
-            return Err(Code::INVALID_VALUE);
-        }
+        let import = from.import(first)?;
         let object = self.object_of(&import);
         let length = (from.offset - first + from.bytes).next_multiple_of(GRANULE);
         let reservation = reserve_address(length, GRANULE)?;

@@ -61,6 +61,18 @@ pub struct Copy3D {
     depth: usize,
 }
 
+impl From<Copy2D> for Copy3D {
+    fn from(copy: Copy2D) -> Copy3D {
+        Copy3D {
+            from: copy.from.into(),
+            to: copy.to.into(),
+            width: copy.width,
+            height: copy.height,
+            depth: 1,
+        }
+    }
+}
+
 impl From<End2D> for End3D {
     fn from(end: End2D) -> End3D {
         End3D {
@@ -147,26 +159,17 @@ impl Sim {
         }
     }
 
-    fn copy_2d(&mut self, copy: *const Copy2D, stream: u64, queued: bool) -> Answer {
+    fn copy_shape<Shape: Into<Copy3D>>(
+        &mut self,
+        copy: *const Shape,
+        stream: u64,
+        queued: bool,
+    ) -> Answer {
         if copy.is_null() {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: not null; the caller passes a whole structure.
-        let c = unsafe { copy.read() };
-        let when = match queued {
-            true => Return::Queued,
-            false => Sim::between_devices(c.from.kind, c.to.kind),
-        };
-        let extent = [c.width, c.height, 1];
-        self.copy_block(c.from.into(), c.to.into(), extent, stream, when)
-    }
-
-    fn copy_3d(&mut self, copy: *const Copy3D, stream: u64, queued: bool) -> Answer {
-        if copy.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
-        // SAFETY: not null; the caller passes a whole structure.
-        let c = unsafe { copy.read() };
+        let c: Copy3D = unsafe { copy.read() }.into();
         let when = match queued {
             true => Return::Queued,
             false => Sim::between_devices(c.from.kind, c.to.kind),
@@ -178,22 +181,22 @@ impl Sim {
 
 api! { defaults EXPORTS |sim|
     fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds [stream] (copy: *const Copy2D) {
-        sim.copy_2d(copy, stream, false)
+        sim.copy_shape(copy, stream, false)
     }
     fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds [stream] (copy: *const Copy2D) {
-        sim.copy_2d(copy, stream, false)
+        sim.copy_shape(copy, stream, false)
     }
     fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds [stream] (copy: *const Copy3D) {
-        sim.copy_3d(copy, stream, false)
+        sim.copy_shape(copy, stream, false)
     }
 }
 
 api! { streams STREAM_EXPORTS |sim|
     fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz [stream] (copy: *const Copy2D, stream: u64) {
-        sim.copy_2d(copy, stream, true)
+        sim.copy_shape(copy, stream, true)
     }
     fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz [stream] (copy: *const Copy3D, stream: u64) {
-        sim.copy_3d(copy, stream, true)
+        sim.copy_shape(copy, stream, true)
     }
 }
 
