@@ -43,6 +43,10 @@ memcuda_core::entry_points! {
         "cuCtxGetFlags" ctx_flags(*mut u32);
         "cuThreadExchangeStreamCaptureMode" capture_mode(*mut u32);
         "cuPointerGetAttribute" pointer_attribute(*mut c_void, u32, u64);
+        "cuMemcpyPeer" copy_peer(u64, Context, u64, Context, usize);
+        "cuMemcpyPeer_ptds" copy_peer_ptds(u64, Context, u64, Context, usize);
+        "cuMemcpyPeerAsync" copy_peer_async(u64, Context, u64, Context, usize, Stream);
+        "cuMemcpyPeerAsync_ptsz" copy_peer_async_ptsz(u64, Context, u64, Context, usize, Stream);
     }
 }
 

@@ -159,13 +159,13 @@ CASE(peers_copies_with_access, SIM | DEVICES2) {
     copies(p, 50 * MiB + 4);
 }
 
-CASE(peers_copies_without_access, GPU | DEVICES2) {
+CASE(peers_copies_without_access, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies(p, 777);
     copies(p, 50 * MiB + 4);
 }
 
-CASE(peers_copies_after_disabling, GPU | DEVICES2) {
+CASE(peers_copies_after_disabling, SIM | DEVICES2) {
     struct pair p = open_pair();
     NEED(cuCtxEnablePeerAccess(p.second, 0));
     CUdeviceptr warm = allocate_on(p.second, 50 * MiB);

@@ -5,6 +5,7 @@
 
 pub mod asynchronous;
 pub mod contexts;
+pub mod copies;
 pub mod foreign;
 pub mod ipc;
 pub mod mappings;
@@ -21,7 +22,7 @@ use crate::hook::Hook;
 
 /// Every hook.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    const FAMILIES: [&[&Hook]; 14] = [
+    const FAMILIES: [&[&Hook]; 15] = [
         crate::lookup::HOOKS,
         start::HOOKS,
         memory::HOOKS,
@@ -34,6 +35,7 @@ pub fn all() -> impl Iterator<Item = &'static Hook> {
         mappings::HOOKS,
         streams::HOOKS,
         peers::HOOKS,
+        copies::HOOKS,
         contexts::HOOKS,
         foreign::HOOKS,
     ];

@@ -51,6 +51,8 @@ typedef CUresult begins(CUstream, int);
 typedef CUresult ends(CUstream, CUgraph *);
 typedef CUresult makes_context(CUcontext *, unsigned, CUdevice);
 typedef CUresult makes(u64 *, const void *);
+typedef CUresult copies(CUdeviceptr, CUdeviceptr, size_t);
+typedef CUresult copies_async(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 
 static void memory(void) {
     CUdeviceptr a = 0, b = 0, base = 0;
@@ -144,6 +146,30 @@ static void capture(CUstream stream) {
     CALL(cuGraphLaunch, launches, executable, stream);
     CALL(cuGraphLaunch_ptsz, launches, executable, stream);
     CALL(cuStreamSynchronize, takes_stream, stream);
+}
+
+/* To nowhere, which is refused, and to a device that cannot reach the memory. */
+static void copied(CUcontext primary, CUcontext second, CUstream stream) {
+    CUdeviceptr from = 0, there = 0;
+    CALL(cuMemAlloc_v2, allocates, &from, 3 * MiB);
+    CALL(cuCtxSetCurrent, takes_context, second);
+    CALL(cuMemAlloc_v2, allocates, &there, 3 * MiB);
+    CALL(cuCtxSetCurrent, takes_context, primary);
+    for (int way = 0; way < 2; way++) {
+        CUdeviceptr to = way == 0 ? 0 : there;
+        CALL(cuMemcpy, copies, to, from, 3 * MiB);
+        CALL(cuMemcpy_ptds, copies, to, from, 3 * MiB);
+        CALL(cuMemcpyDtoD_v2, copies, to, from, 3 * MiB);
+        CALL(cuMemcpyDtoD_v2_ptds, copies, to, from, 3 * MiB);
+        CALL(cuCtxSynchronize, CUresult(void));
+        CALL(cuMemcpyAsync, copies_async, to, from, 3 * MiB, stream);
+        CALL(cuMemcpyAsync_ptsz, copies_async, to, from, 3 * MiB, stream);
+        CALL(cuMemcpyDtoDAsync_v2, copies_async, to, from, 3 * MiB, stream);
+        CALL(cuMemcpyDtoDAsync_v2_ptsz, copies_async, to, from, 3 * MiB, stream);
+        CALL(cuStreamSynchronize, takes_stream, stream);
+    }
+    CALL(cuMemFree_v2, takes_address, there);
+    CALL(cuMemFree_v2, takes_address, from);
 }
 
 static void foreign(void) {
@@ -273,6 +299,7 @@ int main(int argc, char **argv) {
     ordered(stream);
     capture(stream);
     foreign();
+    copied(primary, second, stream);
     runtime();
     CALL(cuStreamDestroy_v2, takes_stream, stream);
     contexts(primary, second);

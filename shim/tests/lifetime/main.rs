@@ -62,6 +62,15 @@ fn a_device_loses_the_access_that_nobody_wants_any_more() {
 }
 
 #[test]
+fn copies_between_devices_need_no_access() {
+    let program = program("copies.c", &[]);
+    same(&program, "2");
+    // Of memory that is not there, the library makes none.
+    let mut refused = preloaded(&program, &[shim()]);
+    said(refused.arg("refused").env("MEMCUDA_SIM_DEVICES", "2"));
+}
+
+#[test]
 fn a_plugin_goes_when_it_is_closed_and_another_may_take_its_place() {
     let search = format!("-L{}", simulator().display());
     let plugin = |name: &str, more: &[&str]| {
