@@ -50,6 +50,12 @@ def write(every, sim, golden_file):
     for family, names in rows + [("all", ran)]:
         equal, listed, wrong = verdict(names, bare, pool, told)
         print(f"| {family} | {len(names)} | {equal} | {listed} | {wrong} | {sum(n in sim for n in names)} |")
+    wrong = [n for n in ran if verdict([n], bare, pool, told)[2]]
+    if wrong:
+        print(f"\nUnexplained: {', '.join(f'`{n}`' for n in wrong)}.")
+    remark = os.path.join(HERE, "recorded", f"{key}-remark.md")
+    if os.path.exists(remark):
+        print("\n" + "\n".join(compare.read(remark)))
     if left:
         print(f"\nWithout an answer in these runs: {', '.join(f'`{n}`' for n in left)}.")
     print("\nWhat the plain driver answered to each:\n")
