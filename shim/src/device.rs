@@ -102,6 +102,9 @@ impl Device {
 
     /// Frees what was allocated to learn the pitch; where a wait does not matter.
     pub fn free_pitch_probe(&self, calls: &Calls) {
+        if self.pitch_probe.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         let address = self.pitch_probe.swap(0, Ordering::Relaxed);
         if address != 0 {
             // SAFETY: the driver's memory, of which nobody else knows.
@@ -136,6 +139,7 @@ impl Device {
             starving: Some(Box::new(move |bytes, failed| {
                 let devices = engine::running().map(|engine| &engine.devices);
                 let device = devices.and_then(|all| all.iter().find(|d| d.ordinal == ordinal));
+                let device = device.filter(|device| device.could_hold(bytes));
                 device.is_some_and(|device| neighbours::make_room(device, bytes, failed))
             })),
             publish: Some(Box::new(publish)),
@@ -161,6 +165,11 @@ impl Device {
             ),
         }
         watch::start();
+    }
+
+    /// Nobody can make room for more than there is.
+    fn could_hold(&self, bytes: u64) -> bool {
+        self.total == 0 || bytes <= self.total
     }
 
     /// The door at which other processes ask for memory.

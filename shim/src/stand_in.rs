@@ -37,11 +37,15 @@ impl StandIn {
     /// left.
     pub fn lent(&self, bytes: u64, idle: u64) {
         let used = self.used.fetch_add(bytes, Relaxed) + bytes;
-        let less = |freed: u64| Some(freed.saturating_sub(bytes));
-        let _ = self.freed.fetch_update(Relaxed, Relaxed, less);
-        self.used_peak.fetch_max(used, Relaxed);
-        let reserved = used + self.freed.load(Relaxed).min(idle);
-        self.reserved_peak.fetch_max(reserved, Relaxed);
+        if self.freed.load(Relaxed) > 0 {
+            let less = |freed: u64| Some(freed.saturating_sub(bytes));
+            let _ = self.freed.fetch_update(Relaxed, Relaxed, less);
+        }
+        raise(&self.used_peak, used);
+        raise(
+            &self.reserved_peak,
+            used + self.freed.load(Relaxed).min(idle),
+        );
     }
 
     /// An allocation of so many bytes was freed.
@@ -80,6 +84,13 @@ impl StandIn {
             Sum::Reserved | Sum::Used => return,
         };
         peak.store(self.sum(of, idle), Relaxed);
+    }
+}
+
+/// Raises a peak, which it seldom is: then nothing is written.
+fn raise(peak: &AtomicU64, to: u64) {
+    if to > peak.load(Relaxed) {
+        peak.fetch_max(to, Relaxed);
     }
 }
 

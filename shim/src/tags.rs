@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use memcuda_core::driver::{Address, Stream};
 
@@ -72,8 +72,14 @@ pub struct Sites {
 struct Site {
     caller: usize,
     real: *mut c_void,
-    /// See [`modules::unloads`].
-    unloads: u64,
+    /// See [`modules::unloads`]: how many there had been when it was last found.
+    unloads: AtomicU64,
+}
+
+impl Site {
+    fn is_of(&self, unloads: u64) -> bool {
+        self.unloads.load(Ordering::Relaxed) == unloads
+    }
 }
 
 impl Sites {
@@ -84,27 +90,30 @@ impl Sites {
 
     pub fn real(&self, caller: usize, own: unsafe extern "C" fn()) -> *mut c_void {
         let unloads = modules::unloads();
-        for slot in &self.known {
-            // SAFETY: null, or a record that is never freed.
-            match unsafe { slot.load(Ordering::Acquire).as_ref() } {
-                Some(site) if site.caller == caller && site.unloads == unloads => return site.real,
-                Some(_) => {}
-                None => break,
-            }
+        // SAFETY: null, or a record that is never freed.
+        let filled = |slot: &AtomicPtr<Site>| unsafe { slot.load(Ordering::Acquire).as_ref() };
+        let sites = || self.known.iter().map_while(filled);
+        if let Some(site) = sites().find(|site| site.caller == caller && site.is_of(unloads)) {
+            return site.real;
         }
         let real = resolve::runtime(caller, self.name, own as *const c_void);
         if real.is_null() {
             return no_runtime as *mut c_void;
         }
+        // What was unloaded seldom changes an answer: the record still holds.
+        if let Some(site) = sites().find(|site| site.caller == caller && site.real == real) {
+            site.unloads.store(unloads, Ordering::Relaxed);
+            return real;
+        }
         let site = Box::into_raw(Box::new(Site {
             caller,
             real,
-            unloads,
+            unloads: AtomicU64::new(unloads),
         }));
         let kept = self.known.iter().any(|slot| {
             let known = slot.load(Ordering::Acquire);
             // SAFETY: as above.
-            let free = unsafe { known.as_ref() }.is_none_or(|site| site.unloads != unloads);
+            let free = unsafe { known.as_ref() }.is_none_or(|site| !site.is_of(unloads));
             let swap = || slot.compare_exchange(known, site, Ordering::AcqRel, Ordering::Acquire);
             free && swap().is_ok()
         });

@@ -150,6 +150,9 @@ impl<D: Driver> Pool<D> {
         let overrun = self.is_overrun(at, release);
         let mut state = self.lock();
         let mut info = state.free(&self.driver, at, release)?;
+        if let Release::Stream(key) = release {
+            info.error = state.streams.health.error(key.context);
+        }
         self.publish(&mut state);
         drop(state);
         if self.settings.policy == Policy::Direct {
@@ -191,11 +194,6 @@ impl<D: Driver> Pool<D> {
     /// it from now on.
     pub fn freeze(&self, context: Context, code: Code) {
         self.lock().streams.health.notice(context, Err(code));
-    }
-
-    /// The error that stays with a context, as far as it is known.
-    pub fn error(&self, context: Context) -> Option<Code> {
-        self.lock().streams.health.error(context)
     }
 
     /// A context of the device that lives and is not broken, if the pool knows

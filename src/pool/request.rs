@@ -130,6 +130,9 @@ pub struct BlockInfo {
     /// On a free under `MEMCUDA_DEBUG=canary`: the guard words were
     /// overwritten.
     pub overrun: bool,
+    /// On a free in the order of a stream: the error that stays with its
+    /// context, as far as it is known.
+    pub error: Option<Code>,
 }
 
 /// Why an address could not be freed.

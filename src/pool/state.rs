@@ -89,6 +89,7 @@ impl State {
                 graph: small.graph,
                 order: self.streams.order(small.stream, small.id),
                 overrun: false,
+                error: None,
             });
         }
         let (&base, block) = self.blocks.range(..=at).next_back()?;
@@ -101,6 +102,7 @@ impl State {
             graph: block.graph,
             order: block.order,
             overrun: false,
+            error: None,
         })
     }
 

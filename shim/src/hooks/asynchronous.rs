@@ -225,7 +225,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
             if freed.overrun {
                 overrun(&freed);
             }
-            pool.error(context).unwrap_or(Code::SUCCESS)
+            freed.error.unwrap_or(Code::SUCCESS)
         }
         // The driver refuses mapped memory, or says what else is wrong.
         Err(_) => real(),
