@@ -19,6 +19,11 @@ CUresult cuMemSetAccess(CUdeviceptr, size_t, const struct access *, size_t);
 CUresult cuGraphInstantiateWithFlags(Handle *, CUgraph, unsigned long long);
 CUresult cuGraphLaunch(Handle, CUstream);
 
+int cudaSetDevice(int);
+int cudaDeviceSynchronize(void);
+int cudaMemcpy(void *, const void *, size_t, int);
+int cudaMemcpyAsync(void *, const void *, size_t, int, void *);
+
 enum { WAYS = 8 };
 static const char *const ways[WAYS] = {
     "cuMemcpy", "cuMemcpyDtoD_v2", "cuMemcpy_ptds", "cuMemcpyDtoD_v2_ptds",
@@ -148,6 +153,38 @@ static void with_others(void) {
     OK(cuMemFree_v2(to));
 }
 
+/* Lookups by name give what linking gives, in both spellings. */
+static void looked_up(void) {
+    static const char *const names[4] = {"cuMemcpy", "cuMemcpyDtoD", "cuMemcpyAsync", "cuMemcpyDtoDAsync"};
+    for (int i = 0; i < 8; i++) {
+        int own_stream = i & 1, status = 0;
+        const char *exported = ways[i / 4 * 4 + own_stream * 2 + i / 2 % 2];
+        void *found = NULL;
+        int code = cuGetProcAddress_v2(names[i / 2], &found, 12000, own_stream ? 2 : 0, &status);
+        printf("%s: %d, %s %d\n", names[i / 2], code, exported, found == dlsym(RTLD_DEFAULT, exported));
+    }
+}
+
+/* As most programs come to it. */
+static void by_the_runtime(void) {
+    enum { DEVICE_TO_DEVICE = 3, DEFAULT = 4 };
+    void *from = NULL, *to = NULL;
+    OK(cudaSetDevice(0));
+    OK(cudaMalloc(&from, 9 * MiB));
+    OK(cudaSetDevice(1));
+    OK(cudaMalloc(&to, 9 * MiB));
+    for (int way = 0; way < 4; way++) {
+        int kind = way & 1 ? DEFAULT : DEVICE_TO_DEVICE;
+        fill_on(0, (CUdeviceptr)from, 9 * MiB, 70 + way);
+        OK(cudaSetDevice(1));
+        int code = way < 2 ? cudaMemcpy(to, from, 9 * MiB, kind) : cudaMemcpyAsync(to, from, 9 * MiB, kind, NULL);
+        OK(cudaDeviceSynchronize());
+        printf("runtime, way %d: %d, right %d\n", way, code, holds_on(1, (CUdeviceptr)to, 9 * MiB, 70 + way));
+    }
+    OK(cudaFree(from));
+    OK(cudaFree(to));
+}
+
 /* Of memory that is not there, nothing is copied. */
 static void refused(void) {
     CUdeviceptr from = allocate(0, 3 * MiB), to = allocate(1, 3 * MiB), gone = allocate(0, 7 * MiB), lost = allocate(1, 7 * MiB);
@@ -180,6 +217,8 @@ int main(int argc, char **argv) {
     captured();
     in_order();
     with_others();
+    looked_up();
+    by_the_runtime();
     for (int enable = 1; enable >= 0; enable--) {
         for (int i = 0; i < 2; i++) {
             OK(cuCtxSetCurrent(contexts[i]));
