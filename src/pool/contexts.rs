@@ -72,3 +72,7 @@ impl State {
         self.replace_context(context, Context::default());
     }
 }
+
+#[cfg(test)]
+#[path = "contexts_tests.rs"]
+mod tests;

@@ -5,17 +5,17 @@ use crate::driver::Context;
 use crate::driver::model::Model;
 use crate::units::MIB;
 
-const CONTEXT: Context = Context(1);
+pub(super) const CONTEXT: Context = Context(1);
 
-fn pool(settings: Settings) -> Pool<Model> {
+pub(super) fn pool(settings: Settings) -> Pool<Model> {
     Pool::new(Model::new(64 << 30), 0, settings).unwrap()
 }
 
-fn key(stream: u64) -> StreamKey {
+pub(super) fn key(stream: u64) -> StreamKey {
     StreamKey::new(CONTEXT, Stream(stream), 0)
 }
 
-fn request(bytes: u64, order: Order) -> Request {
+pub(super) fn request(bytes: u64, order: Order) -> Request {
     Request {
         bytes,
         align: 512,
@@ -27,7 +27,7 @@ fn request(bytes: u64, order: Order) -> Request {
     }
 }
 
-fn on(stream: u64, bytes: u64) -> Request {
+pub(super) fn on(stream: u64, bytes: u64) -> Request {
     request(bytes, Order::Stream(key(stream)))
 }
 
@@ -162,23 +162,6 @@ fn graph_memory_waits_for_its_whole_context() {
 }
 
 #[test]
-fn a_broken_context_gets_its_error_and_still_frees_and_stops_no_other() {
-    let pool = pool(Settings::default());
-    let at = pool.alloc(&on(10, MIB)).unwrap();
-    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
-    assert_eq!(
-        pool.alloc(&on(10, MIB)),
-        Err(Refusal::Driver(Code::ILLEGAL_ADDRESS))
-    );
-    let other = Request {
-        context: Context(2),
-        ..request(MIB, Order::Unknown)
-    };
-    assert!(pool.alloc(&other).is_ok());
-    assert!(pool.free(at, Release::Complete).is_ok());
-}
-
-#[test]
 fn wrong_frees_are_told_apart() {
     let pool = pool(Settings::default());
     for bytes in [1000, 8 * MIB] {
@@ -211,45 +194,6 @@ fn trimming_returns_every_idle_byte_and_keeps_what_is_lent() {
     pool.trim(0);
     let (_, handles, mappings) = pool.driver().leftovers();
     assert_eq!((handles, mappings), (0, 0));
-}
-
-#[test]
-fn a_context_ends_with_its_memory_and_no_other() {
-    let pool = pool(Settings::default());
-    let other = Context(2);
-    let of = |context, owner, bytes| Request {
-        context,
-        owner,
-        ..request(bytes, Order::Unknown)
-    };
-    for bytes in [1000, 40 * MIB] {
-        let lend = |context, owner| pool.alloc(&of(context, owner, bytes)).unwrap();
-        let gone = lend(CONTEXT, Owner::Context);
-        let pooled = lend(CONTEXT, Owner::MemoryPool);
-        let others = lend(other, Owner::Context);
-        pool.context_ends(CONTEXT);
-        assert_eq!(pool.find(gone), None);
-        assert_eq!(pool.find(pooled).unwrap().context, Context::default());
-        assert_eq!(pool.find(others).unwrap().context, other);
-        assert_eq!(pool.free(gone, Release::Complete), Err(NotOurs::Unknown));
-        pool.adopt(pooled, other);
-        assert_eq!(pool.find(pooled).unwrap().context, other);
-        assert!(pool.free(pooled, Release::Complete).is_ok());
-        pool.context_ends(other);
-        assert_eq!((pool.physical(), pool.stats().live_bytes), (0, 0));
-        assert_eq!(pool.driver().leftovers().1, 0, "handles");
-    }
-}
-
-#[test]
-fn a_context_that_broke_and_ended_is_whole_when_its_handle_returns() {
-    let pool = pool(Settings::default());
-    pool.alloc(&on(10, MIB)).unwrap();
-    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
-    assert!(pool.alloc(&on(10, MIB)).is_err());
-    pool.context_ends(CONTEXT);
-    assert_eq!(pool.physical(), 0);
-    assert!(pool.alloc(&on(10, MIB)).is_ok());
 }
 
 #[test]
@@ -344,74 +288,4 @@ fn run_program(failing: Option<u64>) -> u64 {
         "{failing:?}: {handles}"
     );
     pool.driver().calls()
-}
-
-#[test]
-fn streams_that_ended_leave_nothing_behind() {
-    let pool = pool(Settings::default());
-    for bytes in [1000, MIB] {
-        for stream in 10..2010 {
-            let at = pool.alloc(&on(stream, bytes)).unwrap();
-            pool.free(at, Release::Stream(key(stream))).unwrap();
-            pool.stream_ends(CONTEXT, Stream(stream));
-        }
-    }
-    let streams = pool.lock().streams.places(CONTEXT).len();
-    assert!(streams < 10, "{streams}");
-}
-
-#[test]
-fn a_stream_that_ended_orders_nothing_of_what_was_asked_for_on_it() {
-    let pool = pool(Settings::default());
-    let small = pool.alloc(&on(10, 1000)).unwrap();
-    assert_eq!(pool.find(small).unwrap().order, Order::Stream(key(10)));
-    pool.stream_ends(CONTEXT, Stream(10));
-    assert_eq!(pool.find(small).unwrap().order, Order::Unknown);
-    for stream in 11..20 {
-        pool.alloc(&on(stream, 1000)).unwrap();
-        assert_eq!(pool.find(small).unwrap().order, Order::Unknown);
-    }
-}
-
-#[test]
-fn contexts_come_and_go_without_end() {
-    let pool = pool(Settings::default());
-    let keep = pool.alloc(&on(10, 1000)).unwrap();
-    for number in 2..70_000 {
-        let context = Context(number);
-        let request = |owner| Request {
-            context,
-            owner,
-            ..request(1000, Order::Unknown)
-        };
-        let at = pool.alloc(&request(Owner::Context)).unwrap();
-        assert_eq!(pool.find(at).unwrap().context, context);
-        pool.context_ends(context);
-        assert_eq!(pool.find(at), None);
-    }
-    assert_eq!(pool.find(keep).unwrap().context, CONTEXT);
-}
-
-#[test]
-fn what_is_heard_of_a_context_after_its_end_is_not_of_the_next_one() {
-    let pool = pool(Settings::default());
-    pool.alloc(&on(10, MIB)).unwrap();
-    pool.context_ends(CONTEXT);
-    // Another thread's wait for it, which its end has cut short.
-    pool.freeze(CONTEXT, Code::CONTEXT_IS_DESTROYED);
-    assert!(pool.alloc(&on(10, MIB)).is_ok(), "its handle came back");
-}
-
-#[test]
-fn work_for_the_device_runs_in_a_context_that_is_not_broken() {
-    let pool = pool(Settings::default());
-    let other = Context(2);
-    pool.alloc(&on(10, MIB)).unwrap();
-    let request = Request {
-        context: other,
-        ..request(MIB, Order::Unknown)
-    };
-    pool.alloc(&request).unwrap();
-    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
-    assert_eq!(pool.context(), Some(other));
 }

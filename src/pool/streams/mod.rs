@@ -1,15 +1,15 @@
 //! What is known of each stream's progress. A free is tagged with its place
-//! in its stream ([`Use`]); whether that place was passed is learned lazily,
-//! from an event recorded at or behind it when somebody needs to know, so a
-//! free and a hit on the same stream make no driver call.
-//!
-//! Never records on a capturing stream: that would become part of a graph.
+//! in its stream ([`Use`]); whether that place was passed is learned lazily
+//! ([`marks`]), when somebody needs to know, so a free and a hit on the same
+//! stream make no driver call.
 
-use super::captures::CAPTURES;
+mod marks;
+
 use super::hash::FastMap;
 use super::health::Health;
 use super::request::{Order, StreamKey};
-use crate::driver::{Capture, Code, Context, Driver, Event, Result, Stream};
+use crate::driver::{Code, Context, Driver, Event, Result, Stream};
+use marks::Mark;
 use std::collections::VecDeque;
 
 /// Index of a stream in [`Streams`]: another one for each stream, also where the
@@ -43,11 +43,6 @@ impl Use {
 
 /// The stream value that stands for a whole context.
 const WHOLE_CONTEXT: Stream = Stream(u64::MAX);
-
-struct Mark {
-    seq: u64,
-    event: Event,
-}
 
 struct Progress {
     key: StreamKey,
@@ -235,103 +230,9 @@ impl Streams {
         driver.wait(waiter.context, waiter.stream, event)
     }
 
-    /// Learns which recorded places were passed, and records one where a
-    /// stream has uses that no event covers. A broken context stops nobody else.
-    pub fn poll<D: Driver>(&mut self, driver: &D) -> Result<()> {
-        for id in 0..self.table.len() {
-            self.unless_broken(id as StreamId, |streams| streams.poll_one(driver, id))?;
-        }
-        Ok(())
-    }
-
-    fn poll_one<D: Driver>(&mut self, driver: &D, id: usize) -> Result<()> {
-        if self.table[id].is_uncovered() {
-            self.mark(driver, id as StreamId)?;
-        }
-        while let Some(mark) = self.table[id].marks.front() {
-            if !driver.is_complete(mark.event)? {
-                break;
-            }
-            self.retire(id);
-        }
-        Ok(())
-    }
-
     /// The context of a stream.
     pub fn context(&self, id: StreamId) -> Context {
         self.table[id as usize].key.context
-    }
-
-    /// Events that together cover every outstanding use, for a wait on the
-    /// host; [`Streams::passed`] takes each back after it.
-    pub fn outstanding<D: Driver>(&mut self, driver: &D) -> Result<Vec<(StreamId, u64, Event)>> {
-        let mut events = Vec::new();
-        for id in 0..self.table.len() {
-            self.unless_broken(id as StreamId, |streams| {
-                if streams.table[id].is_uncovered() {
-                    streams.mark(driver, id as StreamId)?;
-                }
-                if let Some(mark) = streams.table[id].marks.back() {
-                    events.push((id as StreamId, mark.seq, mark.event));
-                }
-                Ok(())
-            })?;
-        }
-        Ok(events)
-    }
-
-    /// Contexts with uses that no event covers, because the driver has no
-    /// context-wide event or a capture was under way.
-    pub fn uncovered_contexts(&self) -> Vec<Context> {
-        let uncovered = self.table.iter().filter(|stream| stream.is_uncovered());
-        let contexts = uncovered.map(|stream| stream.key.context);
-        let whole = |context: &Context| self.health.error(*context).is_none();
-        let mut contexts: Vec<_> = contexts.filter(whole).collect();
-        contexts.sort_unstable();
-        contexts.dedup();
-        contexts
-    }
-
-    /// The host has waited for this place.
-    pub fn passed(&mut self, id: StreamId, seq: u64) {
-        while let Some(mark) = self.table[id as usize].marks.front()
-            && mark.seq <= seq
-        {
-            self.retire(id as usize);
-        }
-        let stream = &mut self.table[id as usize];
-        stream.done = stream.done.max(seq);
-    }
-
-    /// The place that every stream of a context has reached, to be taken
-    /// before the host waits for the context and given to
-    /// [`Streams::passed`] after it.
-    pub fn places(&mut self, context: Context) -> Vec<(StreamId, u64)> {
-        let mut places = Vec::new();
-        for (id, stream) in self.table.iter_mut().enumerate() {
-            if stream.key.context == context && stream.done < stream.tagged {
-                places.push((id as StreamId, stream.now));
-                stream.now += 1;
-            }
-        }
-        places
-    }
-
-    /// Before the stream is destroyed, or begins a capture: its last place
-    /// must be recorded now or never.
-    pub fn settle<D: Driver>(
-        &mut self,
-        driver: &D,
-        context: Context,
-        stream: Stream,
-    ) -> Result<()> {
-        let key = StreamKey::new(context, stream, 0);
-        if let Some(&id) = self.ids.get(&key)
-            && self.table[id as usize].is_uncovered()
-        {
-            self.mark(driver, id)?;
-        }
-        Ok(())
     }
 
     /// The stream is destroyed; its handle may come back as another stream.
@@ -364,83 +265,4 @@ impl Streams {
             }
         }
     }
-
-    fn cover<D: Driver>(&mut self, driver: &D, last: Use) -> Result<Option<Event>> {
-        let marks = &self.table[last.stream as usize].marks;
-        if let Some(mark) = marks.iter().find(|mark| mark.seq >= last.seq) {
-            return Ok(Some(mark.event));
-        }
-        Ok(self.mark(driver, last.stream)?.map(|(_, event)| event))
-    }
-
-    /// Records an event that covers everything tagged so far; `None` where
-    /// that is impossible because of a capture.
-    fn mark<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<Option<(u64, Event)>> {
-        let key = self.table[id as usize].key;
-        let event = self.event(driver, key.context)?;
-        let whole = key.stream == WHOLE_CONTEXT || self.table[id as usize].ended;
-        let recorded = match whole {
-            true => CAPTURES.exclude(|| driver.record_context(event, key.context)),
-            // A capture that begins between the question and the record would
-            // get the record into its graph, or be lost to it.
-            false => CAPTURES
-                .hold_back(|under_way| record_outside(driver, key, event, under_way).transpose()),
-        };
-        match recorded {
-            Some(Ok(())) => {}
-            // A driver older than 12.5 has no context-wide event: only a wait
-            // on the host tells then.
-            None | Some(Err(Code::NOT_FOUND)) => {
-                self.spare.push((key.context, event));
-                return Ok(None);
-            }
-            Some(Err(code)) => {
-                self.spare.push((key.context, event));
-                return Err(code);
-            }
-        }
-        let stream = &mut self.table[id as usize];
-        let seq = stream.now;
-        stream.marks.push_back(Mark { seq, event });
-        stream.now += 1;
-        if stream.marks.len() > 8 {
-            // The newer mark covers what the oldest covers.
-            let oldest = stream.marks.pop_front().expect("more than eight");
-            self.spare.push((key.context, oldest.event));
-        }
-        Ok(Some((seq, event)))
-    }
-
-    fn event<D: Driver>(&mut self, driver: &D, context: Context) -> Result<Event> {
-        match self.spare.iter().rposition(|(owner, _)| *owner == context) {
-            Some(at) => Ok(self.spare.swap_remove(at).1),
-            None => driver.create_event(context),
-        }
-    }
-
-    fn retire(&mut self, id: usize) {
-        let stream = &mut self.table[id];
-        if let Some(mark) = stream.marks.pop_front() {
-            stream.done = stream.done.max(mark.seq);
-            self.spare.push((stream.key.context, mark.event));
-        }
-    }
-}
-
-/// Records an event on a stream; `None` where the stream captures. While a
-/// capture is under way a stream joins it by a mere wait, which nothing holds
-/// back, so the stream is asked again: an event that a capture got ends that
-/// capture when somebody asks whether it is complete.
-fn record_outside<D: Driver>(
-    driver: &D,
-    key: StreamKey,
-    event: Event,
-    under_way: bool,
-) -> Result<Option<()>> {
-    let captures = || Ok(driver.capture(key.context, key.stream)? == Capture::Active);
-    if captures()? {
-        return Ok(None);
-    }
-    driver.record(event, key.context, key.stream)?;
-    Ok((!under_way || !captures()?).then_some(()))
 }

@@ -1,0 +1,132 @@
+//! Contexts and streams that end or break, over the model driver.
+
+use crate::driver::{Code, Context, Stream};
+use crate::pool::tests::{CONTEXT, key, on, pool, request};
+use crate::pool::{NotOurs, Order, Owner, Refusal, Release, Request, Settings};
+use crate::units::MIB;
+
+#[test]
+fn a_broken_context_gets_its_error_and_still_frees_and_stops_no_other() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, MIB)).unwrap();
+    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
+    assert_eq!(
+        pool.alloc(&on(10, MIB)),
+        Err(Refusal::Driver(Code::ILLEGAL_ADDRESS))
+    );
+    let other = Request {
+        context: Context(2),
+        ..request(MIB, Order::Unknown)
+    };
+    assert!(pool.alloc(&other).is_ok());
+    assert!(pool.free(at, Release::Complete).is_ok());
+}
+
+#[test]
+fn a_context_ends_with_its_memory_and_no_other() {
+    let pool = pool(Settings::default());
+    let other = Context(2);
+    let of = |context, owner, bytes| Request {
+        context,
+        owner,
+        ..request(bytes, Order::Unknown)
+    };
+    for bytes in [1000, 40 * MIB] {
+        let lend = |context, owner| pool.alloc(&of(context, owner, bytes)).unwrap();
+        let gone = lend(CONTEXT, Owner::Context);
+        let pooled = lend(CONTEXT, Owner::MemoryPool);
+        let others = lend(other, Owner::Context);
+        pool.context_ends(CONTEXT);
+        assert_eq!(pool.find(gone), None);
+        assert_eq!(pool.find(pooled).unwrap().context, Context::default());
+        assert_eq!(pool.find(others).unwrap().context, other);
+        assert_eq!(pool.free(gone, Release::Complete), Err(NotOurs::Unknown));
+        pool.adopt(pooled, other);
+        assert_eq!(pool.find(pooled).unwrap().context, other);
+        assert!(pool.free(pooled, Release::Complete).is_ok());
+        pool.context_ends(other);
+        assert_eq!((pool.physical(), pool.stats().live_bytes), (0, 0));
+        assert_eq!(pool.driver().leftovers().1, 0, "handles");
+    }
+}
+
+#[test]
+fn a_context_that_broke_and_ended_is_whole_when_its_handle_returns() {
+    let pool = pool(Settings::default());
+    pool.alloc(&on(10, MIB)).unwrap();
+    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
+    assert!(pool.alloc(&on(10, MIB)).is_err());
+    pool.context_ends(CONTEXT);
+    assert_eq!(pool.physical(), 0);
+    assert!(pool.alloc(&on(10, MIB)).is_ok());
+}
+
+#[test]
+fn streams_that_ended_leave_nothing_behind() {
+    let pool = pool(Settings::default());
+    for bytes in [1000, MIB] {
+        for stream in 10..2010 {
+            let at = pool.alloc(&on(stream, bytes)).unwrap();
+            pool.free(at, Release::Stream(key(stream))).unwrap();
+            pool.stream_ends(CONTEXT, Stream(stream));
+        }
+    }
+    let streams = pool.lock().streams.places(CONTEXT).len();
+    assert!(streams < 10, "{streams}");
+}
+
+#[test]
+fn a_stream_that_ended_orders_nothing_of_what_was_asked_for_on_it() {
+    let pool = pool(Settings::default());
+    let small = pool.alloc(&on(10, 1000)).unwrap();
+    assert_eq!(pool.find(small).unwrap().order, Order::Stream(key(10)));
+    pool.stream_ends(CONTEXT, Stream(10));
+    assert_eq!(pool.find(small).unwrap().order, Order::Unknown);
+    for stream in 11..20 {
+        pool.alloc(&on(stream, 1000)).unwrap();
+        assert_eq!(pool.find(small).unwrap().order, Order::Unknown);
+    }
+}
+
+#[test]
+fn contexts_come_and_go_without_end() {
+    let pool = pool(Settings::default());
+    let keep = pool.alloc(&on(10, 1000)).unwrap();
+    for number in 2..70_000 {
+        let context = Context(number);
+        let request = |owner| Request {
+            context,
+            owner,
+            ..request(1000, Order::Unknown)
+        };
+        let at = pool.alloc(&request(Owner::Context)).unwrap();
+        assert_eq!(pool.find(at).unwrap().context, context);
+        pool.context_ends(context);
+        assert_eq!(pool.find(at), None);
+    }
+    assert_eq!(pool.find(keep).unwrap().context, CONTEXT);
+}
+
+#[test]
+fn what_is_heard_of_a_context_after_its_end_is_not_of_the_next_one() {
+    let pool = pool(Settings::default());
+    pool.alloc(&on(10, MIB)).unwrap();
+    pool.context_ends(CONTEXT);
+    // Another thread's wait for it, which its end has cut short.
+    pool.freeze(CONTEXT, Code::CONTEXT_IS_DESTROYED);
+    assert!(pool.alloc(&on(10, MIB)).is_ok(), "its handle came back");
+}
+
+#[test]
+fn work_for_the_device_runs_in_a_context_that_is_not_broken() {
+    let pool = pool(Settings::default());
+    let other = Context(2);
+    pool.alloc(&on(10, MIB)).unwrap();
+    let request = Request {
+        context: other,
+        ..request(MIB, Order::Unknown)
+    };
+    pool.alloc(&request).unwrap();
+    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
+    assert_eq!(pool.context(), Some(other));
+}
