@@ -64,6 +64,7 @@ struct Books {
     clock_ns: u64,
     calls: u64,
     fail_at: Option<(u64, Code)>,
+    fail_waits: Option<(u32, Code)>,
     events: HashMap<Event, (Context, Stream)>,
     blocked: HashSet<(Context, Stream)>,
     waits: Vec<(Stream, Stream)>,
@@ -102,6 +103,11 @@ impl Model {
     /// Lets the virtual-memory call with this number (from 0) fail.
     pub fn fail_at(&self, call: u64, code: Code) {
         self.books().fail_at = Some((call, code));
+    }
+
+    /// Lets the next so many records of an event and waits for a context fail.
+    pub fn fail_waits(&self, calls: u32, code: Code) {
+        self.books().fail_waits = Some((calls, code));
     }
 
     /// Holds a stream's work back, or lets it complete.
@@ -146,6 +152,17 @@ impl Model {
 }
 
 impl Books {
+    /// Fails where the test wants it; see [`Model::fail_waits`].
+    fn may_wait(&mut self) -> Result<()> {
+        match &mut self.fail_waits {
+            Some((left @ 1.., code)) => {
+                *left -= 1;
+                Err(*code)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn id(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -296,7 +313,9 @@ impl Driver for Model {
     }
 
     fn record(&self, event: Event, context: Context, stream: Stream) -> Result<()> {
-        self.books().events.insert(event, (context, stream));
+        let mut books = self.books();
+        books.may_wait()?;
+        books.events.insert(event, (context, stream));
         Ok(())
     }
 
@@ -342,7 +361,9 @@ impl Driver for Model {
     }
 
     fn synchronize_context(&self, context: Context) -> Result<()> {
-        self.books().blocked.retain(|held| held.0 != context);
+        let mut books = self.books();
+        books.may_wait()?;
+        books.blocked.retain(|held| held.0 != context);
         Ok(())
     }
 

@@ -138,12 +138,11 @@ impl Real {
     }
 }
 
-/// Makes a call that gives the program's thread back what was its own; once
-/// more if it fails, for the thread would stay changed.
+/// Makes a call that gives the program's thread back what was its own; again
+/// if it fails, for the thread would stay changed.
 pub fn restore(mut call: impl FnMut() -> Code) {
-    if call() != Code::SUCCESS {
-        call();
-    }
+    const TRIES: usize = 4;
+    let _ = (0..TRIES).any(|_| call() == Code::SUCCESS);
 }
 
 struct Entered {

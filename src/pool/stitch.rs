@@ -38,6 +38,8 @@ pub struct Stitch {
     pub bytes: u64,
     /// What is mapped.
     pub pieces: Vec<Piece>,
+    /// Is something else still mapped here, which the driver did not unmap?
+    pub stuck: bool,
 }
 
 impl Stitch {
@@ -56,7 +58,12 @@ impl Stitch {
                 }
             })
             .collect();
-        Self { at, bytes, pieces }
+        Self {
+            at,
+            bytes,
+            pieces,
+            stuck: false,
+        }
     }
 
     /// The parts of chunks below `offset..offset + bytes`.

@@ -168,12 +168,13 @@ impl State {
     /// Stitches without a piece go; their addresses may be used again, but for
     /// those where something is still mapped.
     fn end_empty_stitches(&mut self, stuck: &[Address]) {
-        for stitch in &mut self.stitches {
-            if stitch.as_ref().is_some_and(|s| s.pieces.is_empty())
-                && let Some(ended) = stitch.take()
-                && !stuck
-                    .iter()
-                    .any(|at| (ended.at..ended.at + ended.bytes).contains(at))
+        for place in &mut self.stitches {
+            let Some(stitch) = place else { continue };
+            let range = stitch.at..stitch.at + stitch.bytes;
+            stitch.stuck |= stuck.iter().any(|at| range.contains(at));
+            if stitch.pieces.is_empty()
+                && let Some(ended) = place.take()
+                && !ended.stuck
             {
                 self.arena.give(ended.at, ended.bytes);
             }

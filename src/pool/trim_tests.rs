@@ -117,3 +117,20 @@ fn a_pool_that_starves_tries_again_while_others_make_room() {
     assert_eq!(limited.alloc(&request(96 * MIB)), short);
     assert_eq!(tries.load(Ordering::Relaxed), 4);
 }
+
+#[test]
+fn addresses_where_something_is_still_mapped_are_not_used_again() {
+    let pool = idle(1);
+    let at = pool.alloc(&request(32 * MIB)).unwrap();
+    free(&pool, at);
+    pool.driver().fail_at(pool.driver().calls(), Code::UNKNOWN);
+    pool.give_back(MIB, Duration::ZERO);
+    assert!(pool.physical() > 0, "a part went");
+    // The rest of the range goes later, when the failure is long forgotten.
+    pool.give_back(u64::MAX, Duration::ZERO);
+    assert_eq!((pool.physical(), pool.driver().leftovers().2), (0, 1));
+    let mut state = pool.lock();
+    while let Some(range) = state.arena.take(32 * MIB) {
+        assert_ne!(range, at);
+    }
+}

@@ -3,7 +3,8 @@
 
 use super::Pool;
 use super::captures::CAPTURES;
-use crate::driver::{Context, Driver, Result};
+use super::streams::StreamId;
+use crate::driver::{Context, Driver, Event, Result};
 
 impl<D: Driver> Pool<D> {
     /// Waits on the host for a whole context, as cudaFree does. `Ok(false)`
@@ -30,13 +31,15 @@ impl<D: Driver> Pool<D> {
         let mut complete = true;
         for other in contexts.into_iter().filter(|other| *other != context) {
             // In a broken context nothing runs any more.
-            complete &= self.synchronize(other) != Ok(false);
+            complete &= self
+                .synchronize(other)
+                .unwrap_or_else(|code| code.is_sticky());
         }
         Ok(self.synchronize(context)? && complete)
     }
 
     /// Waits on the host for every outstanding use, but for those in broken
-    /// contexts, which never end.
+    /// contexts, which never end. The caller holds the growth lock.
     pub(super) fn wait_for_pending(&self) -> Result<()> {
         let mut state = self.lock();
         state.stats.host_waits += 1;
@@ -44,7 +47,22 @@ impl<D: Driver> Pool<D> {
         let of = |(stream, seq, event)| (state.streams.context(stream), stream, seq, event);
         let events: Vec<_> = events.into_iter().map(of).collect();
         drop(state);
-        for (context, stream, seq, event) in events {
+        let waited = self.wait_for_each(&events);
+        self.lock().streams.end_wait();
+        waited?;
+        // What no event could cover, a wait for its context does.
+        let uncovered = self.lock().streams.uncovered_contexts();
+        for context in uncovered {
+            match self.synchronize(context) {
+                Err(code) if !code.is_sticky() => return Err(code),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_each(&self, events: &[(Context, StreamId, u64, Event)]) -> Result<()> {
+        for &(context, stream, seq, event) in events {
             let waited = self.driver.synchronize_event(event);
             let mut state = self.lock();
             match waited {
@@ -53,14 +71,6 @@ impl<D: Driver> Pool<D> {
                     state.streams.health.notice(context, waited);
                 }
                 Err(code) => return Err(code),
-            }
-        }
-        // What no event could cover, a wait for its context does.
-        let uncovered = self.lock().streams.uncovered_contexts();
-        for context in uncovered {
-            match self.synchronize(context) {
-                Err(code) if !code.is_sticky() => return Err(code),
-                _ => {}
             }
         }
         Ok(())
@@ -93,3 +103,7 @@ impl<D: Driver> Pool<D> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "wait_tests.rs"]
+mod tests;

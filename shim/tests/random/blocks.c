@@ -53,12 +53,12 @@ int read_side_by_side(Thread *t, Block *b) {
     TRY(cudaStreamWaitEvent(second, event, 0));
     if (kernel(t, b, first, 0)) return 1;
     int refused = kernel(t, b, second, 0);
-    for (int tries = 0; tries < 3; tries++) { /* must be joined again, whatever fails */
+    for (int tries = 0; tries < TRIES; tries++) { /* must be joined again, whatever fails */
         int code = answer(t, cudaEventRecord(event, second), "cudaEventRecord", 0);
         code = code || answer(t, cudaStreamWaitEvent(first, event, 0), "cudaStreamWaitEvent", 0);
         if (!code) return refused;
     }
-    fail("an injected failure thrice", one);
+    fail("a stream cannot be joined again", one);
 }
 
 /* From 1 byte to 64 MiB, each magnitude as likely as the next. */

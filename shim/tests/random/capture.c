@@ -57,6 +57,19 @@ static int record(Thread *t, Replay *r, Stream stream) {
     return 0;
 }
 
+/* A capture that goes on unnoticed would forbid this thread whatever it does
+ * next, so it is over in the end, whatever fails meanwhile; 0: without a graph. */
+static Graph end_capture(Thread *t, Stream stream) {
+    Graph graph = 0;
+    for (int tries = 0; tries < TRIES; tries++) {
+        if (!answer(t, cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture", 0)) return graph;
+        /* An injected failure of the end leaves it going. */
+        int status = 1;
+        if (cudaStreamIsCapturing(stream, &status) == 0 && status == 0) return 0;
+    }
+    fail("a capture cannot be ended", 0);
+}
+
 static void let_go(Replay *r) {
     for (int i = 0; i < r->count; i++) r->uses[i]->pinned = 0;
     memset(r, 0, sizeof *r);
@@ -66,12 +79,12 @@ void drop_replay(Thread *t, Replay *r) {
     if (r->graph == 0) return;
     /* The graph's own memory goes with it: nothing may run any more. */
     int refused = 1;
-    for (int tries = 0; refused && tries < 3; tries++) {
+    for (int tries = 0; refused && tries < TRIES; tries++) {
         enter_forbidden(t);
         refused = answer(t, cudaStreamSynchronize(t->lanes[r->device][MAIN_LANE]), "cudaStreamSynchronize", 0);
         leave_forbidden(t);
     }
-    if (refused) fail("an injected failure thrice", 0);
+    if (refused) fail("a stream cannot be waited for", 0);
     lane_done(t, r->device, MAIN_LANE);
     if (r->ready != 0) answer(t, cudaGraphExecDestroy(r->ready), "cudaGraphExecDestroy", 0);
     answer(t, cudaGraphDestroy(r->graph), "cudaGraphDestroy", 0);
@@ -114,17 +127,11 @@ int capture(Thread *t, int device) {
     if (began) {
         t->capturing = 1 + mode;
         refused = record(t, r, stream);
-        Graph graph = 0;
         t->refused_in_capture = refused;
-        int code = answer(t, cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture", 0);
-        int status = 0;
-        /* An injected failure of the end itself leaves the capture going. */
-        if (code && !cudaStreamIsCapturing(stream, &status) && status != 0)
-            code = answer(t, cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture", 0);
+        r->graph = end_capture(t, stream);
         t->refused_in_capture = 0;
         t->capturing = 0;
-        r->graph = code ? 0 : graph;
-        refused |= code;
+        refused |= r->graph == 0;
         t->captures++;
     }
     t->exclusive = 0;

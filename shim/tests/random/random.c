@@ -158,7 +158,7 @@ static void fork_now(void) {
 /* Without these there is no program: tried again where a failure is injected. */
 #define SURELY(call) do { \
     int tries_ = 0; \
-    while (answer(t, (call), #call, 0)) if (++tries_ == 3) fail("refused thrice: " #call, 0); \
+    while (answer(t, (call), #call, 0)) if (++tries_ == TRIES) fail("refused again and again: " #call, tries_); \
 } while (0)
 
 static void *run(void *argument) {

@@ -15,6 +15,9 @@
 #include <pthread.h>
 
 enum { DEVICES = 2, LANES = 8, OWN_LANES = 4, BLOCKS = 48, EVENTS = 6, GRAPHS = 3, IN_GRAPH = 4, DONE = -1 };
+/* How often a call is made without which a thread cannot go on: injected failures
+ * of several threads' calls can meet in one thread's. */
+enum { TRIES = 10 };
 /* The first lanes of a device: its default streams, and two that threads share. */
 enum { LEGACY_LANE, PER_THREAD_LANE, SHARED_LANES };
 /* The last two of a thread's own: captures begin and fork on them; never blocking. */

@@ -70,14 +70,30 @@ impl Sim {
         for (id, count) in order {
             if let Some(stream) = self.streams.get_mut(id) {
                 stream.observed = stream.observed.max(*count);
-                if stream.destroyed && stream.observed == stream.count {
-                    let context = stream.context;
-                    self.streams.remove(id);
-                    if let Some(context) = self.contexts.get_mut(&context) {
-                        context.streams.retain(|other| other != id);
-                    }
-                }
             }
+        }
+        for id in order.keys() {
+            self.forget_stream(*id);
+        }
+    }
+
+    /// Forgets a destroyed stream once all of its work is known complete: what
+    /// it waits for is work, too, and a context-wide event stands behind it.
+    fn forget_stream(&mut self, id: u32) {
+        let Some(stream) = self.streams.get(&id) else {
+            return;
+        };
+        let waits_for = |(id, count): (&u32, &u64)| !self.is_observed(*id, *count);
+        if !stream.destroyed
+            || stream.observed < stream.count
+            || stream.before.iter().any(waits_for)
+        {
+            return;
+        }
+        let context = stream.context;
+        self.streams.remove(&id);
+        if let Some(context) = self.contexts.get_mut(&context) {
+            context.streams.retain(|other| *other != id);
         }
     }
 

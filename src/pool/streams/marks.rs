@@ -38,7 +38,8 @@ impl Streams {
     }
 
     /// Events that together cover every outstanding use, for a wait on the
-    /// host; [`Streams::passed`] takes each back after it.
+    /// host, one wait at a time; [`Streams::passed`] takes each back after it,
+    /// and [`Streams::end_wait`] all of them.
     pub fn outstanding<D: Driver>(&mut self, driver: &D) -> Result<Vec<(StreamId, u64, Event)>> {
         let mut events = Vec::new();
         for id in 0..self.table.len() {
@@ -52,7 +53,13 @@ impl Streams {
                 Ok(())
             })?;
         }
+        self.awaited = events.iter().map(|(_, _, event)| *event).collect();
         Ok(events)
+    }
+
+    /// The host waits for none of [`Streams::outstanding`] any more.
+    pub fn end_wait(&mut self) {
+        self.awaited.clear();
     }
 
     /// Contexts with uses that no event covers, because the driver has no
@@ -104,7 +111,8 @@ impl Streams {
         if let Some(&id) = self.ids.get(&key)
             && self.table[id as usize].is_uncovered()
         {
-            self.mark(driver, id)?;
+            // There is no other moment for it, so it is worth a second try.
+            self.mark(driver, id).or_else(|_| self.mark(driver, id))?;
         }
         Ok(())
     }
@@ -161,7 +169,9 @@ impl Streams {
     }
 
     fn event<D: Driver>(&mut self, driver: &D, context: Context) -> Result<Event> {
-        match self.spare.iter().rposition(|(owner, _)| *owner == context) {
+        let free =
+            |(owner, event): &(Context, Event)| *owner == context && !self.awaited.contains(event);
+        match self.spare.iter().rposition(free) {
             Some(at) => Ok(self.spare.swap_remove(at).1),
             None => driver.create_event(context),
         }

@@ -85,6 +85,9 @@ pub struct Streams {
     ended: Vec<StreamId>,
     latest: Option<(StreamKey, StreamId)>,
     spare: Vec<(Context, Event)>,
+    /// Events that the host waits for without the lock: none of them may be
+    /// recorded anew meanwhile, or the wait would be for something else.
+    awaited: Vec<Event>,
     /// Which contexts are broken: uses there never end.
     pub health: Health,
     /// Number of the last allocation.

@@ -22,6 +22,12 @@ static void order_by_context_event(void) {
     start(); S a = stream(), b = stream(), c = stream(); P p = alloc(4096), e = event(); writes(a, p, 64); writes(b, p + 64, 64);
     OK(cuCtxRecordEvent(context, e)); OK(cuStreamWaitEvent(c, e, 0)); writes(c, p, 128);
 }
+/* What a stream waits for is behind its end, too, and before the context-wide event. */
+static void order_by_destroyed_stream(void) {
+    start(); P other, p = alloc(4096), e = event(); S a = stream(); OK(cuDevicePrimaryCtxRetain(&other, 1));
+    writes(a, p, 64); OK(cuEventRecord(e, a)); OK(cuCtxSetCurrent(other)); S b = stream(); OK(cuStreamWaitEvent(b, e, 0)); OK(cuStreamDestroy_v2(b));
+    P whole = event(); OK(cuCtxRecordEvent(other, whole)); OK(cuEventSynchronize(whole)); OK(cuCtxSetCurrent(context)); writes(stream(), p, 64);
+}
 static void order_by_legacy_stream(void) {
     start(); S b; OK(cuStreamCreate(&b, 0)); P p = alloc(4096); writes(b, p, 64); writes(LEGACY, p, 64); writes(b, p, 64); writes(0, p, 64); writes(PER_THREAD, p, 64);
 }
@@ -154,7 +160,7 @@ static void rows_and_slices(void) {
 static const Case cases[] = {
     CASE(more_mappings_than_the_kernel_grants),
     CASE(many_threads), CASE(claim_behind_legacy_stream),
-    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event),
+    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
     CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),

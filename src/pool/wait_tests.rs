@@ -1,0 +1,78 @@
+//! Waits that go wrong, and what must not be taken for complete then.
+
+use super::super::*;
+use crate::driver::model::Model;
+use crate::pool::streams::Streams;
+use crate::units::MIB;
+
+const CONTEXT: Context = Context(1);
+const OTHER: Context = Context(2);
+
+fn key(stream: u64) -> StreamKey {
+    StreamKey::new(CONTEXT, Stream(stream), 0)
+}
+
+fn request(context: Context, order: Order) -> Request {
+    Request {
+        bytes: 32 * MIB,
+        align: 512,
+        order,
+        context,
+        owner: Owner::Context,
+        effort: Effort::Growth,
+        graph: false,
+    }
+}
+
+fn pool() -> Pool<Model> {
+    Pool::new(Model::new(64 << 30), 0, Settings::default()).unwrap()
+}
+
+#[test]
+fn an_event_that_is_waited_for_is_not_recorded_anew() {
+    let (driver, mut streams) = (Model::new(0), Streams::default());
+    driver.hold(CONTEXT, Stream(10), true);
+    let [slow, quick] = [10, 11].map(|stream| streams.id(key(stream)));
+    streams.tag(&driver, slow, 0).unwrap();
+    let awaited = streams.outstanding(&driver).unwrap();
+    let [(_, _, event)] = awaited[..] else {
+        panic!("one stream has uses: {awaited:?}");
+    };
+    // While the host waits, so many newer places are recorded that the event
+    // is not needed any more, and another stream needs one.
+    let record = |streams: &mut Streams| {
+        for _ in 0..9 {
+            streams.make_edge(&driver, slow).unwrap();
+        }
+        streams.make_edge(&driver, quick).unwrap();
+    };
+    record(&mut streams);
+    assert_eq!(driver.is_complete(event), Ok(false), "it waits for another");
+    streams.end_wait();
+    record(&mut streams);
+    assert_eq!(driver.is_complete(event), Ok(true), "it is lost for good");
+}
+
+#[test]
+fn a_context_that_could_not_be_waited_for_is_not_complete() {
+    let pool = pool();
+    for context in [CONTEXT, OTHER] {
+        pool.alloc(&request(context, Order::Unknown)).unwrap();
+    }
+    pool.driver().fail_waits(2, Code::UNKNOWN);
+    assert_eq!(pool.synchronize_device(CONTEXT), Ok(false));
+    pool.driver().fail_waits(1, Code::ILLEGAL_ADDRESS);
+    assert_eq!(pool.synchronize_device(CONTEXT), Ok(true), "it is broken");
+}
+
+#[test]
+fn the_last_record_of_a_stream_is_tried_twice() {
+    let pool = pool();
+    let at = pool.alloc(&request(CONTEXT, Order::Stream(key(10))));
+    pool.free(at.unwrap(), Release::Stream(key(10))).unwrap();
+    // Later, an event would stand behind all of the context.
+    pool.driver().hold(CONTEXT, Stream(11), true);
+    pool.driver().fail_waits(1, Code::UNKNOWN);
+    pool.stream_ends(CONTEXT, Stream(10));
+    assert_eq!(pool.alloc(&request(CONTEXT, Order::Unknown)), at);
+}
