@@ -10,6 +10,18 @@ use crate::driver::{Address, Context, Driver};
 use std::time::Duration;
 
 impl<D: Driver> Pool<D> {
+    /// A context is about to be destroyed, by a call that may take its time:
+    /// nothing of it is asked or waited for any more. [`Pool::context_ends`] or
+    /// [`Pool::context_stays`] follows.
+    pub fn context_leaves(&self, context: Context) {
+        self.lock().streams.health.leaves(context);
+    }
+
+    /// The context was not destroyed after all.
+    pub fn context_stays(&self, context: Context) {
+        self.lock().streams.health.stays(context);
+    }
+
     /// A context was destroyed: nothing of it runs any more, its memory is
     /// free, and what is idle goes back, as far as no work of others uses it.
     pub fn context_ends(&self, context: Context) {

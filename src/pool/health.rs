@@ -13,7 +13,11 @@ struct Known {
 
 /// The contexts that were asked about.
 #[derive(Default)]
-pub struct Health(Vec<Known>);
+pub struct Health {
+    known: Vec<Known>,
+    /// Contexts that are being ended: the driver may have taken their events.
+    leaving: Vec<Context>,
+}
 
 impl Health {
     /// Asks the driver; fails with the error that stays with the context.
@@ -34,7 +38,7 @@ impl Health {
 
     /// The error of a context, as far as it is known.
     pub fn error(&self, context: Context) -> Option<Code> {
-        let known = self.0.iter().find(|known| known.context == context);
+        let known = self.known.iter().find(|known| known.context == context);
         known?.error
     }
 
@@ -42,7 +46,7 @@ impl Health {
     /// context that nobody asks for memory in nothing is noted: it may have
     /// ended during a wait for it, and its handle come back as another's.
     pub fn notice(&mut self, context: Context, result: Result<()>) {
-        let mut known = self.0.iter_mut();
+        let mut known = self.known.iter_mut();
         if let Err(code) = result
             && code.is_sticky()
             && let Some(known) = known.find(|known| known.context == context)
@@ -53,35 +57,52 @@ impl Health {
 
     /// A context that is not known to be broken.
     pub fn whole(&self) -> Option<Context> {
-        let whole = self.0.iter().find(|known| known.error.is_none());
-        whole.map(|known| known.context)
+        let whole = |known: &&Known| known.error.is_none() && !self.is_leaving(known.context);
+        self.known.iter().find(whole).map(|known| known.context)
     }
 
     /// The contexts that memory was asked for in and that live.
     pub fn contexts(&self) -> Vec<Context> {
-        self.0.iter().map(|known| known.context).collect()
+        let all = self.known.iter().map(|known| known.context);
+        all.filter(|context| !self.is_leaving(*context)).collect()
+    }
+
+    /// The context is about to end: nothing of it is touched from now on.
+    pub fn leaves(&mut self, context: Context) {
+        self.leaving.push(context);
+    }
+
+    /// It did not end.
+    pub fn stays(&mut self, context: Context) {
+        self.leaving.retain(|leaving| *leaving != context);
+    }
+
+    /// Is the context being ended?
+    pub fn is_leaving(&self, context: Context) -> bool {
+        self.leaving.contains(&context)
     }
 
     /// The context is gone.
     pub fn forget(&mut self, context: Context) {
-        self.0.retain(|known| known.context != context);
+        self.known.retain(|known| known.context != context);
+        self.stays(context);
     }
 
     fn known(&mut self, context: Context) -> &mut Known {
-        let at = self.0.iter().position(|known| known.context == context);
+        let at = self.known.iter().position(|known| known.context == context);
         let at = at.unwrap_or_else(|| {
-            self.0.push(Known {
+            self.known.push(Known {
                 context,
                 error: None,
             });
-            self.0.len() - 1
+            self.known.len() - 1
         });
-        &mut self.0[at]
+        &mut self.known[at]
     }
 }
 
 impl Streams {
-    /// Runs `work` on a stream whose context is not broken, and notes it where
+    /// Runs `work` on a stream whose context is neither broken nor about to end, and notes it where
     /// `work` shows that it is; other errors are returned.
     pub(super) fn unless_broken(
         &mut self,
@@ -89,7 +110,7 @@ impl Streams {
         work: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         let context = self.context(id);
-        if self.health.error(context).is_some() {
+        if self.health.error(context).is_some() || self.health.is_leaving(context) {
             return Ok(());
         }
         let done = work(self);

@@ -16,27 +16,24 @@ crate::hooks! {
     cuCtxDestroy_v2 ["cuCtxDestroy" since 4000] (context: Context) |real, engine| {
         let _still = watch::hold();
         // SAFETY: the program's own call, passed on.
-        destroyed(engine, context, unsafe { real(context) })
+        ends(engine, context, || unsafe { real(context) }, || true)
     }
 
     /// `cuCtxDestroy`, before CUDA 4.
     cuCtxDestroy ["cuCtxDestroy" since 2000] (context: Context) |real, engine| {
         let _still = watch::hold();
         // SAFETY: the program's own call, passed on.
-        destroyed(engine, context, unsafe { real(context) })
+        ends(engine, context, || unsafe { real(context) }, || true)
     }
 
     /// `cuCtxDetach`: the last use given up ends the context, which then is not
     /// the calling thread's current one any more.
     cuCtxDetach ["cuCtxDetach" since 2000] (context: Context) |real, engine| {
         let _still = watch::hold();
-        // SAFETY: the program's own call, passed on.
-        let code = unsafe { real(context) };
         let current = || engine.calls.current();
-        if code == Code::SUCCESS && current().or_else(|_| current()) != Ok(context) {
-            ended(engine, context);
-        }
-        code
+        let is_over = || current().or_else(|_| current()) != Ok(context);
+        // SAFETY: the program's own call, passed on.
+        ends(engine, context, || unsafe { real(context) }, is_over)
     }
 
     /// `cuDevicePrimaryCtxReset_v2`: cudaDeviceReset.
@@ -103,9 +100,19 @@ fn made(engine: &Engine) -> impl Iterator<Item = &Pool> {
 
 type Pool = memcuda_core::pool::Pool<memcuda_core::driver::real::Real>;
 
-fn destroyed(engine: &Engine, context: Context, code: Code) -> Code {
-    if code == Code::SUCCESS {
+/// Runs a call that ends a context, if `is_over` says so after it succeeded.
+fn ends(
+    engine: &Engine,
+    context: Context,
+    real: impl FnOnce() -> Code,
+    is_over: impl FnOnce() -> bool,
+) -> Code {
+    made(engine).for_each(|pool| pool.context_leaves(context));
+    let code = real();
+    if code == Code::SUCCESS && is_over() {
         ended(engine, context);
+    } else {
+        made(engine).for_each(|pool| pool.context_stays(context));
     }
     code
 }
@@ -124,7 +131,7 @@ fn ended(engine: &Engine, context: Context) {
 /// Runs a reset: the primary context ends, whoever uses it.
 fn reset(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
     match engine.calls.primary(device) {
-        Ok(Some(primary)) => destroyed(engine, primary, real()),
+        Ok(Some(primary)) => ends(engine, primary, real, || true),
         // There is none: nothing ends.
         Ok(None) => real(),
         Err(code) => code,
@@ -135,12 +142,9 @@ fn reset(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
 fn released(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
     match engine.calls.primary(device) {
         Ok(Some(primary)) => {
-            let code = real();
             let active = || engine.calls.primary_is_active(device);
-            if code == Code::SUCCESS && active().or_else(|_| active()) == Ok(false) {
-                ended(engine, primary);
-            }
-            code
+            let is_over = || active().or_else(|_| active()) == Ok(false);
+            ends(engine, primary, real, is_over)
         }
         Ok(None) => real(),
         Err(code) => code,

@@ -67,7 +67,9 @@ impl Streams {
     pub fn uncovered_contexts(&self) -> Vec<Context> {
         let uncovered = self.table.iter().filter(|stream| stream.is_uncovered());
         let contexts = uncovered.map(|stream| stream.key.context);
-        let whole = |context: &Context| self.health.error(*context).is_none();
+        let whole = |context: &Context| {
+            self.health.error(*context).is_none() && !self.health.is_leaving(*context)
+        };
         let mut contexts: Vec<_> = contexts.filter(whole).collect();
         contexts.sort_unstable();
         contexts.dedup();
@@ -119,6 +121,9 @@ impl Streams {
 
     /// An event that covers this use; `None` as for [`Streams::mark`].
     pub(super) fn cover<D: Driver>(&mut self, driver: &D, last: Use) -> Result<Option<Event>> {
+        if self.health.is_leaving(self.context(last.stream)) {
+            return Ok(None);
+        }
         let marks = &self.table[last.stream as usize].marks;
         if let Some(mark) = marks.iter().find(|mark| mark.seq >= last.seq) {
             return Ok(Some(mark.event));
@@ -127,13 +132,16 @@ impl Streams {
     }
 
     /// Records an event that covers everything tagged so far; `None` where
-    /// that is impossible because of a capture.
+    /// that is impossible because of a capture, or of the end of its context.
     pub(super) fn mark<D: Driver>(
         &mut self,
         driver: &D,
         id: StreamId,
     ) -> Result<Option<(u64, Event)>> {
         let key = self.table[id as usize].key;
+        if self.health.is_leaving(key.context) {
+            return Ok(None);
+        }
         let event = self.event(driver, key.context)?;
         let whole = key.stream == WHOLE_CONTEXT || self.table[id as usize].ended;
         let recorded = match whole {
