@@ -1,5 +1,5 @@
 /* Which calls about memory a capture allows, and which of them end it. */
-#include "capture.h"
+#include "begin_capture.h"
 
 static int call_alloc(struct scene *s) { return cuMemAlloc_v2(&s->made, 3 * MiB); }
 

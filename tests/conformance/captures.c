@@ -1,6 +1,6 @@
 /* Allocation and free before, inside and after a capture; graphs replayed after
  * frees. Nothing but the captured work may become part of a graph. */
-#include "capture.h"
+#include "begin_capture.h"
 #include "patterns.h"
 #include "work.h"
 

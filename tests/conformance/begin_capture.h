@@ -1,6 +1,6 @@
 /* A stream that captures, and what becomes of the capture. */
-#ifndef CONFORMANCE_CAPTURE_H
-#define CONFORMANCE_CAPTURE_H
+#ifndef CONFORMANCE_BEGIN_CAPTURE_H
+#define CONFORMANCE_BEGIN_CAPTURE_H
 
 #include "busy.h"
 #include "conformance.h"

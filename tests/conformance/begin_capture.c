@@ -1,4 +1,4 @@
-#include "capture.h"
+#include "begin_capture.h"
 
 #include "work.h"
 
