@@ -177,6 +177,7 @@ enum {
     F(cuThreadExchangeStreamCaptureMode, (int *)) \
     F(cuStreamBeginCapture_v2, (CUstream, int)) \
     F(cuStreamBeginCaptureToGraph, (CUstream, CUgraph, const CUgraphNode *, const void *, size_t, int)) \
+    F(cuStreamIsCapturing, (CUstream, int *)) \
     F(cuStreamEndCapture, (CUstream, CUgraph *)) \
     F(cuGraphCreate, (CUgraph *, unsigned)) \
     F(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *)) \
@@ -204,6 +205,7 @@ enum {
     F(cuMemcpy3D_v2, (const void *)) \
     F(cuMemcpy3DAsync_v2, (const void *, CUstream)) \
     F(cuMemcpy3DPeer, (const void *)) \
+    F(cuMemcpy3DPeerAsync, (const void *, CUstream)) \
     F(cuMemsetD16_v2, (CUdeviceptr, unsigned short, size_t)) \
     F(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t)) \
     F(cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream)) \

@@ -1,22 +1,78 @@
 /* Memory of one device reached from another. */
-#include "patterns.h"
+#include "peers.h"
 #include "work.h"
 
-/* Contexts of the first two devices; the first one is current. */
-struct pair { CUcontext first, second; };
-
-static struct pair open_pair(void) {
+struct pair open_pair(void) {
     struct pair p = {context(), NULL};
     NEED(cuDevicePrimaryCtxRetain(&p.second, 1));
     return p;
 }
 
-static CUdeviceptr allocate_on(CUcontext device, size_t bytes) {
+struct pair open_pair_turned(void) {
+    struct pair p = open_pair();
+    NEED(cuCtxSetCurrent(p.second));
+    return (struct pair){p.second, p.first};
+}
+
+static void enter(CUcontext device) { NEED(cuCtxPushCurrent_v2(device)); }
+
+static void leave(void) {
     CUcontext popped = NULL;
-    NEED(cuCtxPushCurrent_v2(device));
-    CUdeviceptr at = allocate(bytes);
     NEED(cuCtxPopCurrent_v2(&popped));
+}
+
+CUdeviceptr get_memory_on(CUcontext device, int kind, size_t bytes) {
+    enter(device);
+    CUdeviceptr at = get_memory(kind, bytes);
+    leave();
     return at;
+}
+
+CUdeviceptr allocate_on(CUcontext device, size_t bytes) {
+    return get_memory_on(device, PLAIN, bytes);
+}
+
+CUstream new_stream_on(CUcontext device) {
+    enter(device);
+    CUstream stream = new_stream();
+    leave();
+    return stream;
+}
+
+void fill_on(CUcontext device, CUdeviceptr at, size_t bytes, int value) {
+    enter(device);
+    NEED(cuMemsetD8_v2(at, (unsigned char)value, bytes));
+    NEED(cuCtxSynchronize());
+    leave();
+}
+
+void put_on(CUcontext device, CUdeviceptr at, const void *bytes, size_t count) {
+    enter(device);
+    NEED(cuMemcpyHtoD_v2(at, bytes, count));
+    NEED(cuCtxSynchronize());
+    leave();
+}
+
+bool holds_on(CUcontext device, CUdeviceptr at, const void *expected, size_t bytes) {
+    enter(device);
+    bool same = holds(at, expected, bytes);
+    leave();
+    return same;
+}
+
+int settle(struct pair p) {
+    enter(p.first);
+    int here = cuCtxSynchronize();
+    leave();
+    enter(p.second);
+    int there = cuCtxSynchronize();
+    leave();
+    return here != CU_OK ? here : there;
+}
+
+void say_done(const char *what, size_t bytes, int code, int after, bool equal) {
+    say("%s of %zu: %s, then %s, equal %s", what, bytes, code_name(code), code_name(after),
+        yes(code == CU_OK && after == CU_OK && equal));
 }
 
 /* The second device's kernel writes; what the first device then reads. */
