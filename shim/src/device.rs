@@ -12,6 +12,7 @@ use crate::calls::{Calls, MemPool};
 use crate::engine::{self, Engine};
 use crate::memops::Memops;
 use crate::neighbours::{self, Door};
+use crate::pitch::Pitch;
 use crate::stand_in::{StandIn, Sum};
 use crate::watch;
 
@@ -28,12 +29,8 @@ pub struct Device {
     pub total: u64,
     /// Bytes that others, or this process beside the pool, had when it was made.
     pub foreign_before: OnceLock<u64>,
-    /// The size to whose multiples the driver rounds a pitch, in bytes; 0
-    /// while it is not known. See `cuMemAllocPitch`.
-    pub pitch_unit: AtomicU64,
-    /// The driver's memory that was allocated to learn it, until a free waits
-    /// for the device anyway; 0 for none.
-    pub pitch_probe: AtomicU64,
+    /// How the driver rounds rows.
+    pub pitch: Pitch,
     /// Allocations whose copies are to be synchronous.
     pub memops: Memops,
     pool: OnceLock<Option<Pool<Real>>>,
@@ -63,8 +60,7 @@ impl Device {
                 uuid: uuid(calls, handle),
                 total: total(calls, handle),
                 foreign_before: OnceLock::new(),
-                pitch_unit: AtomicU64::new(0),
-                pitch_probe: AtomicU64::new(0),
+                pitch: Pitch::default(),
                 memops: Memops::default(),
                 pool: OnceLock::new(),
                 door: OnceLock::new(),
@@ -98,18 +94,6 @@ impl Device {
                 }
             })
             .as_ref()
-    }
-
-    /// Frees what was allocated to learn the pitch; where a wait does not matter.
-    pub fn free_pitch_probe(&self, calls: &Calls) {
-        if self.pitch_probe.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let address = self.pitch_probe.swap(0, Ordering::Relaxed);
-        if address != 0 {
-            // SAFETY: the driver's memory, of which nobody else knows.
-            unsafe { (calls.mem_free)(address) };
-        }
     }
 
     /// The pool if it was made already.

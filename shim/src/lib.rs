@@ -33,6 +33,7 @@ mod neighbours;
 mod old_libc;
 mod others;
 mod page;
+mod pitch;
 mod places;
 mod resolve;
 mod room;

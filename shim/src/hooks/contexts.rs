@@ -108,11 +108,18 @@ fn ends(
     is_over: impl FnOnce() -> bool,
 ) -> Code {
     made(engine).for_each(|pool| pool.context_leaves(context));
+    let probes: Vec<_> = engine
+        .devices
+        .iter()
+        .map(|d| d.pitch.leave_probe())
+        .collect();
     let code = real();
     if code == Code::SUCCESS && is_over() {
         ended(engine, context);
     } else {
         made(engine).for_each(|pool| pool.context_stays(context));
+        let devices = engine.devices.iter().zip(probes);
+        devices.for_each(|(device, probe)| device.pitch.keep_probe(probe));
     }
     code
 }

@@ -286,7 +286,7 @@ fn finish(engine: &Engine, device: &Device, block: &BlockInfo) -> Result<Release
     let pool = device.made().expect("the owner of an address has a pool");
     let waited = match pool.synchronize_device(block.context) {
         Ok(true) => {
-            device.free_pitch_probe(&engine.calls);
+            device.pitch.free_probe(&engine.calls);
             return Ok(Release::Complete);
         }
         Ok(false) => {

@@ -1,8 +1,6 @@
 //! `cuMemAllocPitch`: rows of a pitch that is the driver's own, which programs
 //! may have computed with before.
 
-use std::sync::atomic::Ordering;
-
 use memcuda_core::driver::{Address, Code};
 use memcuda_core::units::align_up;
 
@@ -61,21 +59,16 @@ crate::hooks! {
 /// one element, asked once per device by a real allocation. `None` if that is
 /// no power of two, or cannot be asked now.
 fn unit(engine: &Engine, device: &Device, real: Real) -> Option<u64> {
-    match device.pitch_unit.load(Ordering::Relaxed) {
-        0 if engine.captures.any() => None,
-        0 => {
-            let (mut address, mut pitch) = (0, 0);
-            let (at, row) = (&raw mut address, &raw mut pitch);
-            let place = || Place::Device(device);
-            // SAFETY: the pointers are valid for the call.
-            let code = with_room(engine, place, || unsafe { real(at, row, 4, 1, 4) });
-            boundary::unanswered();
-            code.ok().ok()?;
-            // A free would wait for the device, and the program's call does not.
-            device.pitch_probe.store(address, Ordering::Relaxed);
-            device.pitch_unit.store(pitch as u64, Ordering::Relaxed);
-            (pitch as u64).is_power_of_two().then_some(pitch as u64)
+    if !device.pitch.is_known() {
+        if engine.captures.any() {
+            return None;
         }
-        known => known.is_power_of_two().then_some(known),
+        // SAFETY: the pointers are valid for the call.
+        let ask = |at, row| unsafe { real(at, row, 4, 1, 4) };
+        let place = || Place::Device(device);
+        let code = with_room(engine, place, || device.pitch.learn(ask));
+        boundary::unanswered();
+        code.ok().ok()?;
     }
+    device.pitch.unit()
 }

@@ -63,7 +63,7 @@ crate::hooks! {
         if let Some(device) = standing_in(engine, pool)
             && let Some(made) = device.made()
         {
-            device.free_pitch_probe(&engine.calls);
+            device.pitch.free_probe(&engine.calls);
             let used = made.physical().saturating_sub(made.idle());
             made.trim((keep as u64).saturating_sub(used));
         }

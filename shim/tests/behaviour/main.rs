@@ -29,6 +29,22 @@ fn a_first_allocation_of_rows_waits_for_nothing() {
     run(&mut preloaded(program, &[shim()]));
 }
 
+/// Many times: on few cores it is seldom that two threads ask at one moment.
+#[test]
+fn what_first_rows_cost_is_given_back_whoever_asks_at_once() {
+    let program = program("first_rows.c", "rows_at_once");
+    for _ in 0..20 {
+        let mut command = preloaded(&program, &[shim()]);
+        run(command.arg("at-once").env("MEMCUDA_SIM_DEVICES", "8"));
+    }
+}
+
+#[test]
+fn what_first_rows_cost_ends_with_its_context() {
+    let program = program("first_rows.c", "rows_over_a_reset");
+    run(preloaded(program, &[shim()]).arg("over-a-reset"));
+}
+
 #[test]
 fn threads_allocate_at_once() {
     let program = program("threads.c", "threads");

@@ -1,0 +1,84 @@
+//! The size to whose multiples the driver rounds a row of `cuMemAllocPitch`,
+//! and the allocation of one element by which it was learned. The driver's free
+//! of it would wait for the device, so it is kept until the program's own call
+//! waits anyway, and never longer than any context: what the driver has ended
+//! may be somebody else's memory by now.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use memcuda_core::driver::{Address, Code};
+
+use crate::calls::Calls;
+
+/// What is known of the rows of a device.
+#[derive(Default)]
+pub struct Pitch {
+    /// In bytes; 0 while it is not known.
+    unit: AtomicU64,
+    /// Held while the driver allocates or frees it, so that there is one.
+    probe: Mutex<Option<Probe>>,
+}
+
+/// The driver's memory, of which nobody else knows.
+pub struct Probe(Address);
+
+impl Pitch {
+    /// Was the driver asked?
+    pub fn is_known(&self) -> bool {
+        self.unit.load(Ordering::Relaxed) != 0
+    }
+
+    /// The size in bytes; `None` where it is no power of two, or not known.
+    pub fn unit(&self) -> Option<u64> {
+        let unit = self.unit.load(Ordering::Relaxed);
+        unit.is_power_of_two().then_some(unit)
+    }
+
+    /// Asks the driver, unless another thread has meanwhile: `ask` allocates one
+    /// element and writes its address and pitch. Fails with its code.
+    pub fn learn(&self, ask: impl FnOnce(*mut Address, *mut usize) -> Code) -> Code {
+        let mut probe = self.lock();
+        if self.is_known() {
+            return Code::SUCCESS;
+        }
+        let (mut address, mut pitch) = (0, 0);
+        let code = ask(&raw mut address, &raw mut pitch);
+        if code == Code::SUCCESS {
+            *probe = Some(Probe(address));
+            self.unit.store(pitch as u64, Ordering::Relaxed);
+        }
+        code
+    }
+
+    /// Frees what was allocated to ask; where a wait for the device does not
+    /// matter. Another thread that has it in hand is not waited for.
+    pub fn free_probe(&self, calls: &Calls) {
+        if !self.is_known() {
+            return;
+        }
+        if let Ok(mut probe) = self.probe.try_lock()
+            && let Some(Probe(address)) = probe.take()
+        {
+            // SAFETY: allocated for this, and its context has not ended.
+            unsafe { (calls.mem_free)(address) };
+        }
+    }
+
+    /// A context is about to end, maybe the one of this memory: nobody frees it
+    /// any more. Of another context it ends with that one.
+    pub fn leave_probe(&self) -> Option<Probe> {
+        self.lock().take()
+    }
+
+    /// The context did not end after all.
+    pub fn keep_probe(&self, probe: Option<Probe>) {
+        if probe.is_some() {
+            *self.lock() = probe;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Probe>> {
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
