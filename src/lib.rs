@@ -7,8 +7,10 @@
 pub mod config;
 pub mod driver;
 pub mod error;
+pub mod names;
 pub mod pool;
 pub mod reclaim;
+pub mod share;
 pub mod stats_page;
 #[cfg(feature = "cli")]
 pub mod trace;

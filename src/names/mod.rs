@@ -1,0 +1,8 @@
+//! Names of memory: what a name may look like, what its elements are. Knows
+//! nothing of processes and devices.
+
+mod dtype;
+mod name;
+
+pub use dtype::{Dtype, bytes_of};
+pub use name::Name;

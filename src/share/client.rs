@@ -1,0 +1,181 @@
+//! A connection to the keeper, and its requests one at a time. The leases that
+//! were taken over it end with it; taking them up again over another one is the
+//! owner's to do. Starts no keeper.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use super::protocol::{Code, Event, Generation, Hello, Lease, MOST_LEASES, Packet, Reply, Request};
+use super::wire::{self, Broken};
+
+/// How long an answer may take before the keeper counts as gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a request has no answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Error {
+    /// No keeper listens.
+    Absent(Errno),
+    /// The connection is of no use any more; nothing is known of the request.
+    Lost,
+    /// The keeper refuses.
+    Refused(Code, String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(error) => write!(f, "no keeper answers ({error})"),
+            Self::Lost => f.write_str("the keeper went away"),
+            Self::Refused(_, message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A connection that has introduced itself.
+pub struct Client {
+    socket: OwnedFd,
+    number: u32,
+    room: Box<[u8]>,
+    events: VecDeque<Event>,
+}
+
+/// What the keeper says at the beginning.
+pub struct Welcome {
+    /// The host and its boot, as in handles.
+    pub node: u64,
+    /// 4096 bytes whose first 64-bit word grows whenever a name is deleted.
+    pub epoch: OwnedFd,
+    /// Leases that could not be taken up: what they were on is gone.
+    pub lost: Vec<Generation>,
+}
+
+impl Client {
+    /// Connects, and takes up these leases again.
+    pub fn connect(
+        socket: &Path,
+        pid: u32,
+        command: &str,
+        leases: &[Lease],
+    ) -> Result<(Self, Welcome), Error> {
+        let mut client = Self {
+            socket: reach(socket).map_err(Error::Absent)?,
+            number: 0,
+            room: vec![0; wire::MOST_BYTES].into_boxed_slice(),
+            events: VecDeque::new(),
+        };
+        let hello = Hello::OURS.to_bytes();
+        wire::send_bytes(&client.socket, &hello, &[]).map_err(|_| Error::Lost)?;
+        let (first, rest) = leases.split_at(leases.len().min(MOST_LEASES));
+        let introduce = Request::Introduce {
+            pid,
+            command: command.to_owned(),
+            leases: first.to_vec(),
+            more: !rest.is_empty(),
+        };
+        let (Reply::Welcome { node, mut lost }, beside) = client.call(introduce, &[])? else {
+            return Err(Error::Lost);
+        };
+        let Ok([epoch]) = <[OwnedFd; 1]>::try_from(beside) else {
+            return Err(Error::Lost);
+        };
+        let pages = rest.len().div_ceil(MOST_LEASES);
+        for (page, leases) in rest.chunks(MOST_LEASES).enumerate() {
+            let more = page + 1 < pages;
+            let leases = leases.to_vec();
+            let (Reply::Lost(also), _) = client.call(Request::Leases { leases, more }, &[])? else {
+                return Err(Error::Lost);
+            };
+            lost.extend(also);
+        }
+        Ok((client, Welcome { node, epoch, lost }))
+    }
+
+    /// Asks, and waits for the answer. Where that is [`Error::Lost`] the
+    /// connection is of no use any more.
+    pub fn call(
+        &mut self,
+        request: Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        self.number = self.number.wrapping_add(1).max(1);
+        let packet = Packet {
+            number: self.number,
+            body: request,
+        };
+        wire::send(&self.socket, &packet, descriptors).map_err(|_| Error::Lost)?;
+        loop {
+            let (bytes, beside) = wire::receive_bytes(&self.socket, &mut self.room, false)
+                .map_err(|_| Error::Lost)?;
+            match read(bytes)? {
+                Said::Event(event) => self.events.push_back(event),
+                Said::Reply(number, _) if number != self.number => return Err(Error::Lost),
+                Said::Reply(_, reply) => match *reply {
+                    Reply::Failed { code, message } => return Err(Error::Refused(code, message)),
+                    reply => return Ok((reply, beside)),
+                },
+            }
+        }
+    }
+
+    /// What the keeper has said unasked since the last time; never waits.
+    pub fn events(&mut self) -> Result<Vec<Event>, Error> {
+        loop {
+            match wire::receive_bytes(&self.socket, &mut self.room, true) {
+                Ok((bytes, _)) => match read(bytes)? {
+                    Said::Event(event) => self.events.push_back(event),
+                    Said::Reply(..) => return Err(Error::Lost),
+                },
+                Err(Broken::Later) => return Ok(self.events.drain(..).collect()),
+                Err(_) => return Err(Error::Lost),
+            }
+        }
+    }
+}
+
+impl AsFd for Client {
+    /// Its socket: readable when there are events, and at its end.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+enum Said {
+    Event(Event),
+    Reply(u32, Box<Reply>),
+}
+
+/// An event is a packet of number 0, of another type than the rest.
+fn read(bytes: &[u8]) -> Result<Said, Error> {
+    let said = match bytes.first() {
+        Some(0) => wire::understand(bytes).map(|packet: Packet<Event>| Said::Event(packet.body)),
+        _ => wire::understand(bytes)
+            .map(|packet: Packet<Reply>| Said::Reply(packet.number, Box::new(packet.body))),
+    };
+    said.map_err(|_| Error::Lost)
+}
+
+fn reach(socket: &Path) -> Result<OwnedFd, Errno> {
+    let address = SocketAddrUnix::new(socket)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    for timeout in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
+    }
+    loop {
+        match connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
