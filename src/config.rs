@@ -2,6 +2,8 @@
 //! parser. Reads the environment through a lookup that the caller passes;
 //! never changes it.
 
+use std::path::PathBuf;
+
 use crate::error::{Error, Result};
 use crate::units::{GIB, MIB, parse_size};
 
@@ -107,6 +109,18 @@ pub enum Level {
     Debug,
 }
 
+/// Who keeps named and exported memory (`MEMCUDA_KEEPER`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Keeper {
+    /// The user's own, started when it is first needed.
+    #[default]
+    Auto,
+    /// Nobody: no memory has a name, and none is exported.
+    Off,
+    /// The one behind this socket; never started from here.
+    Socket(PathBuf),
+}
+
 /// The settings of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -128,6 +142,16 @@ pub struct Config {
     pub deepbind: Deepbind,
     /// `MEMCUDA_DEBUG`.
     pub debug: Debug,
+    /// `MEMCUDA_NAMES`: rules in a line, not yet read (`names::rules`).
+    pub names: Option<String>,
+    /// `MEMCUDA_NAMES_FILE`: a file of rules.
+    pub names_file: Option<PathBuf>,
+    /// `MEMCUDA_NAMESPACE`: of the keys in Redis; empty for none.
+    pub namespace: String,
+    /// `MEMCUDA_KEEPER`.
+    pub keeper: Keeper,
+    /// `MEMCUDA_REDIS`: where the keeper publishes names.
+    pub redis: Option<String>,
     /// `MEMCUDA_STATS`: keep the statistics page.
     pub stats: bool,
     /// `MEMCUDA_LOG`.
@@ -150,6 +174,11 @@ impl Default for Config {
             chunk: None,
             deepbind: Deepbind::default(),
             debug: Debug::default(),
+            names: None,
+            names_file: None,
+            namespace: String::new(),
+            keeper: Keeper::default(),
+            redis: None,
             stats: true,
             log: Level::default(),
             log_file: None,
@@ -255,6 +284,42 @@ pub const VARIABLES: &[Variable] = &[
         },
     },
     Variable {
+        name: "MEMCUDA_NAMES",
+        accepts: "none, RULE; RULE; ...",
+        meaning: "which allocations get a name (docs/names.md); a wrong rule is one line, and the program runs without names",
+        set: |c, v| {
+            c.names = (!matches!(v, "" | "none")).then(|| v.to_owned());
+            Some(())
+        },
+    },
+    Variable {
+        name: "MEMCUDA_NAMES_FILE",
+        accepts: "none, PATH",
+        meaning: "the same rules in a TOML file, behind those of MEMCUDA_NAMES",
+        set: |c, v| {
+            c.names_file = (!matches!(v, "" | "none")).then(|| v.into());
+            Some(())
+        },
+    },
+    Variable {
+        name: "MEMCUDA_NAMESPACE",
+        accepts: "unset, TEXT (up to 64 letters, digits and . _ - / + @ =; not tensor or memcuda)",
+        meaning: "prefix of the keeper's keys and queues in Redis, so that several hosts share one",
+        set: |c, v| parse_namespace(v).map(|v| c.namespace = v),
+    },
+    Variable {
+        name: "MEMCUDA_KEEPER",
+        accepts: "auto, off, SOCKET (an absolute path)",
+        meaning: "who keeps named and exported memory: one that is started when first needed; nobody; the one there",
+        set: |c, v| parse_keeper(v).map(|v| c.keeper = v),
+    },
+    Variable {
+        name: "MEMCUDA_REDIS",
+        accepts: "none, redis://..., rediss://..., redis+unix://...",
+        meaning: "where the keeper publishes names and takes commands",
+        set: |c, v| parse_redis(v).map(|v| c.redis = v),
+    },
+    Variable {
         name: "MEMCUDA_STATS",
         accepts: "on, off",
         meaning: "the statistics page that `memcuda stat` reads",
@@ -355,6 +420,34 @@ fn parse_chunk(value: &str) -> Option<Option<u64>> {
     let bytes = parse_size(value)?;
     let valid = bytes > 0 && bytes <= GIB && bytes % (2 * MIB) == 0;
     valid.then_some(Some(bytes))
+}
+
+fn parse_namespace(value: &str) -> Option<String> {
+    const MARKS: &[u8] = b"._-/+@=";
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || MARKS.contains(&byte);
+    // These would meet the keys of who has no namespace.
+    let reserved = matches!(value, "tensor" | "memcuda");
+    let valid = value.len() <= 64 && !reserved && value.bytes().all(allowed);
+    valid.then(|| value.to_owned())
+}
+
+fn parse_keeper(value: &str) -> Option<Keeper> {
+    match value {
+        "auto" => Some(Keeper::Auto),
+        "off" => Some(Keeper::Off),
+        path if path.starts_with('/') => Some(Keeper::Socket(path.into())),
+        _ => None,
+    }
+}
+
+fn parse_redis(value: &str) -> Option<Option<String>> {
+    const SCHEMES: [&str; 3] = ["redis://", "rediss://", "redis+unix://"];
+    let known = |scheme: &&str| value.strip_prefix(scheme).is_some_and(|it| !it.is_empty());
+    match value {
+        "none" => Some(None),
+        _ if SCHEMES.iter().any(known) => Some(Some(value.to_owned())),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,14 @@ fn the_first_accepted_value_is_the_default() {
 
 #[test]
 fn an_invalid_value_is_named_with_what_is_accepted() {
-    for variable in VARIABLES.iter().filter(|v| v.name != "MEMCUDA_LOG_FILE") {
+    // A path, a rule (read elsewhere) or a text may be any word.
+    const ANY: [&str; 4] = [
+        "MEMCUDA_LOG_FILE",
+        "MEMCUDA_NAMES",
+        "MEMCUDA_NAMES_FILE",
+        "MEMCUDA_NAMESPACE",
+    ];
+    for variable in VARIABLES.iter().filter(|v| !ANY.contains(&v.name)) {
         let message = read(variable.name, "maybe").unwrap_err().to_string();
         assert!(message.contains(variable.name) && message.contains("maybe"));
         assert!(message.contains(variable.accepts), "{message}");
@@ -63,4 +70,45 @@ fn chunks_are_multiples_of_the_granularity() {
     );
     assert!(read("MEMCUDA_CHUNK", "3MiB").is_err());
     assert!(read("MEMCUDA_CHUNK", "2GiB").is_err());
+}
+
+#[test]
+fn a_keeper_is_found_by_its_socket() {
+    let keeper = |value| read("MEMCUDA_KEEPER", value).map(|config| config.keeper);
+    assert_eq!(keeper("off"), Ok(Keeper::Off));
+    assert_eq!(
+        keeper("/run/k.sock"),
+        Ok(Keeper::Socket("/run/k.sock".into()))
+    );
+    assert!(keeper("k.sock").is_err() && keeper("").is_err());
+}
+
+#[test]
+fn a_registry_is_known_by_its_scheme() {
+    let redis = |value| read("MEMCUDA_REDIS", value).map(|config| config.redis);
+    for url in [
+        "redis://host:6379/2",
+        "rediss://u:p@host",
+        "redis+unix:///run/r.sock",
+    ] {
+        assert_eq!(redis(url), Ok(Some(url.to_owned())));
+    }
+    assert!(redis("redis://").is_err() && redis("http://host").is_err());
+}
+
+#[test]
+fn a_namespace_meets_no_other_key() {
+    let namespace = |value| read("MEMCUDA_NAMESPACE", value).map(|config| config.namespace);
+    assert_eq!(namespace("rack-1/host.7"), Ok("rack-1/host.7".to_owned()));
+    for wrong in ["a:b", "tensor", "memcuda", "a b", &"n".repeat(65)] {
+        assert!(namespace(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn no_rules_are_none() {
+    for none in ["", "none", " "] {
+        assert_eq!(read("MEMCUDA_NAMES", none), Ok(Config::default()));
+        assert_eq!(read("MEMCUDA_NAMES_FILE", none), Ok(Config::default()));
+    }
 }
