@@ -46,7 +46,9 @@ fn command_line() {
          `--json` prints one object a line. Its first field is `schema`, `memcuda.<verb>/1`; units\n\
          are in the names of the fields: `_bytes`, `_ns`, `_us`, `_s`, `_rate`. `null` is unknown.\n",
     );
-    for verb in ["run", "env", "compare", "doctor", "stat", "replay"] {
+    for verb in [
+        "run", "env", "compare", "doctor", "stat", "replay", "ls", "show", "rm", "gc",
+    ] {
         let help = Command::new(env!("CARGO_BIN_EXE_memcuda"))
             .args([verb, "--help"])
             .output();

@@ -4,8 +4,10 @@
 mod compare;
 mod doctor;
 mod env;
+mod list;
 mod replay;
 mod run;
+mod stand_in;
 mod stat;
 mod whole;
 
@@ -82,6 +84,11 @@ fn bad_usage_is_2_and_names_the_value() {
         (&["replay"], "<TRACE>"),
         (&["replay", "--profile", "keep", "x"], "keep"),
         (&["env", "--jsno"], "--jsno"),
+        (&["show"], "<NAME>"),
+        (&["show", "two words"], "two words"),
+        (&["rm"], "<NAME>"),
+        (&["rm", "fine", "cmd"], "cmd"),
+        (&["gc", "--dry"], "--dry"),
     ] {
         let output = run(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}");

@@ -3,13 +3,19 @@
 
 mod compare;
 mod doctor;
+mod entry;
 mod env;
+mod gc;
+mod ls;
 mod measure;
 mod output;
 mod preload;
 mod process;
+mod reach;
 mod replay;
+mod rm;
 mod run;
+mod show;
 mod stat;
 
 use std::process::ExitCode;
@@ -32,6 +38,10 @@ enum Verb {
     Doctor(doctor::Arguments),
     Stat(stat::Arguments),
     Replay(replay::Arguments),
+    Ls(ls::Arguments),
+    Show(show::Arguments),
+    Rm(rm::Arguments),
+    Gc(gc::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +52,10 @@ fn main() -> ExitCode {
         Verb::Doctor(arguments) => doctor::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Replay(arguments) => replay::main(&arguments),
+        Verb::Ls(arguments) => ls::main(&arguments),
+        Verb::Show(arguments) => show::main(&arguments),
+        Verb::Rm(arguments) => rm::main(&arguments),
+        Verb::Gc(arguments) => gc::main(&arguments),
     };
     result.unwrap_or_else(|error| {
         let io = error.downcast_ref::<std::io::Error>();

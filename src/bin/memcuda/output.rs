@@ -1,7 +1,7 @@
 //! What the verbs print: JSON lines for programs, tables for people. Writes to
 //! standard output only.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -15,10 +15,26 @@ struct Line<'a, T> {
 
 /// Prints one JSON object, whose first field is `memcuda.<verb>/1`.
 pub fn json<T: Serialize>(verb: &str, value: &T) -> Result<()> {
-    let schema = format!("memcuda.{verb}/1");
-    let line = serde_json::to_string(&Line { schema, value })?;
-    writeln!(std::io::stdout().lock(), "{line}")?;
-    Ok(())
+    json_lines(verb, std::slice::from_ref(value))
+}
+
+/// Prints such objects, a line each, in few writes however many there are.
+pub fn json_lines<T: Serialize>(verb: &str, values: &[T]) -> Result<()> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    for value in values {
+        let schema = format!("memcuda.{verb}/1");
+        serde_json::to_writer(&mut out, &Line { schema, value }).map_err(std::io::Error::from)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Columns and rows of the terminal; 80 by 24 where the output is none.
+pub fn terminal() -> (usize, usize) {
+    match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
+        _ => (80, 24),
+    }
 }
 
 /// A table of text.
@@ -52,13 +68,36 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// Makes it no wider than this, where that can be had by leaving out the
+    /// middle of cells in these columns, each with the least that it keeps. The
+    /// widest one gives first.
+    pub fn shrink(&mut self, width: usize, columns: &[(usize, usize)]) {
+        let mut widths = self.widths();
+        let gaps = 2 * (widths.len() - 1);
+        while widths.iter().sum::<usize>() + gaps > width {
+            let can = columns.iter().filter(|&&(at, least)| widths[at] > least);
+            match can.max_by_key(|&&(at, _)| widths[at]) {
+                Some(&(at, _)) => widths[at] -= 1,
+                None => break,
+            }
+        }
+        for row in &mut self.rows {
+            for &(at, _) in columns {
+                row[at] = without_middle(&row[at], widths[at]);
+            }
+        }
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let width = |at: usize| self.rows.iter().map(|row| row[at].chars().count()).max();
+        let columns = 0..self.rows[0].len();
+        columns.map(|at| width(at).unwrap_or(0)).collect()
+    }
+
     /// Prints it.
     pub fn print(&self) -> Result<()> {
-        let width = |at: usize| self.rows.iter().map(|row| row[at].chars().count()).max();
-        let widths: Vec<usize> = (0..self.rows[0].len())
-            .map(|at| width(at).unwrap_or(0))
-            .collect();
-        let mut out = std::io::stdout().lock();
+        let widths = self.widths();
+        let mut out = BufWriter::new(std::io::stdout().lock());
         for row in &self.rows {
             let mut line = format!("{:<1$}", row[0], widths[0]);
             for (cell, width) in row.iter().zip(&widths).skip(1) {
@@ -69,11 +108,47 @@ impl Table {
             }
             writeln!(out, "{}", line.trim_end())?;
         }
-        Ok(())
+        Ok(out.flush()?)
     }
+}
+
+/// A text of at most so many characters: its beginning and its end.
+fn without_middle(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    if count <= most {
+        return text.to_owned();
+    }
+    let end = most.saturating_sub(2) / 2;
+    let begin = most.saturating_sub(2) - end;
+    let first = text.chars().take(begin);
+    let last = text.chars().skip(count - end);
+    first.chain("..".chars()).chain(last).collect()
 }
 
 /// Bytes for people, or `unknown`.
 pub fn bytes(value: Option<u64>) -> String {
     value.map_or_else(|| "unknown".to_owned(), memcuda::units::show_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_keeps_its_beginning_and_its_end() {
+        assert_eq!(without_middle("weights/0/q", 11), "weights/0/q");
+        assert_eq!(without_middle("weights/0/q", 10), "weig../0/q");
+        assert_eq!(without_middle("äöüäöüäöüß", 5), "äö..ß");
+    }
+
+    #[test]
+    fn a_table_shrinks_in_its_widest_column_first() {
+        let mut table = Table::left(&["name", "size", "who"]);
+        table.row(vec!["n".repeat(200), "1 MiB".to_owned(), "w".repeat(30)]);
+        table.shrink(60, &[(0, 10), (2, 10)]);
+        assert_eq!(table.widths(), [26, 5, 25]);
+        assert_eq!(table.rows[1][1], "1 MiB");
+        table.shrink(5, &[(0, 10), (2, 20)]);
+        assert_eq!(table.widths(), [10, 5, 20]);
+    }
 }

@@ -1,0 +1,71 @@
+//! `memcuda gc`: frees memory that nobody holds.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use memcuda::share::protocol::{Reply, Request};
+use memcuda::units::show_bytes;
+
+use crate::reach::{self, Found, Keeper};
+
+/// Free what nobody holds and nothing keeps; names that were persisted stay.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only say what would be freed
+    #[arg(long)]
+    dry_run: bool,
+    /// Persisted names that nobody holds, too
+    #[arg(long)]
+    kept: bool,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let mut keeper = match reach::find()? {
+        Found::Keeper(keeper) => keeper,
+        Found::Nobody(why) => {
+            writeln!(std::io::stdout().lock(), "{why}; nothing to free")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let (count, bytes) = collect(&mut keeper, arguments.dry_run, arguments.kept)?;
+    let mut out = std::io::stdout().lock();
+    let verb = if arguments.dry_run {
+        "would free"
+    } else {
+        "freed"
+    };
+    writeln!(out, "{verb} {}", some(count, bytes))?;
+    if !arguments.kept {
+        let (all, all_bytes) = collect(&mut keeper, true, true)?;
+        // Without --dry-run what was freed is gone from this sum already.
+        let (n, b) = if arguments.dry_run {
+            (count, bytes)
+        } else {
+            (0, 0)
+        };
+        if let left @ 1.. = all.saturating_sub(n) {
+            let left = some(left, all_bytes.saturating_sub(b));
+            writeln!(
+                out,
+                "persisted and held by nobody: {left} (gc --kept frees them)"
+            )?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn collect(keeper: &mut Keeper, dry: bool, kept: bool) -> Result<(u64, u64)> {
+    match keeper.ask(Request::Collect { dry, kept })? {
+        Reply::Collected { count, bytes } => Ok((count, bytes)),
+        other => Err(reach::unexpected(&other)),
+    }
+}
+
+fn some(count: u64, bytes: u64) -> String {
+    match count {
+        0 => "nothing".to_owned(),
+        1 => format!("1 allocation, {}", show_bytes(bytes)),
+        _ => format!("{count} allocations, {}", show_bytes(bytes)),
+    }
+}

@@ -1,0 +1,163 @@
+//! `memcuda ls`: the named memory of this host, once or again and again.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use memcuda::share::protocol::{Entry, Generation, State};
+use memcuda::units::show_bytes;
+
+use crate::entry::{self, Object};
+use crate::output::{self, Table};
+use crate::reach::{self, Found};
+
+/// How long `--watch` waits between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// List named memory: what, who holds it, since when.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// Look again every second; with --json, print what is new, changed or gone
+    #[arg(long)]
+    watch: bool,
+    /// Unnamed exports (CUDA IPC) and deleted names that somebody holds, too
+    #[arg(long)]
+    all: bool,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    match (arguments.watch, arguments.json) {
+        (false, _) => once(arguments)?,
+        (true, false) => watch(arguments)?,
+        (true, true) => follow(arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The entries now; without a keeper there are none, and the reason is second.
+fn look(arguments: &Arguments) -> Result<(Vec<Entry>, Option<String>)> {
+    match reach::find()? {
+        Found::Keeper(mut keeper) => Ok((keeper.list(arguments.all)?, None)),
+        Found::Nobody(why) => Ok((Vec::new(), Some(why))),
+    }
+}
+
+fn once(arguments: &Arguments) -> Result<()> {
+    let (entries, nobody) = look(arguments)?;
+    if !arguments.json {
+        return print(&entries, nobody, usize::MAX);
+    }
+    if let Some(why) = nobody {
+        eprintln!("memcuda: {why}");
+    }
+    let now_us = entry::now_us();
+    let objects: Vec<_> = entries.iter().map(|it| Object::new(it, now_us)).collect();
+    output::json_lines("ls", &objects)
+}
+
+fn watch(arguments: &Arguments) -> Result<()> {
+    let terminal = std::io::stdout().is_terminal();
+    loop {
+        let (entries, nobody) = look(arguments)?;
+        if terminal {
+            // Home, and nothing below.
+            print!("\x1b[H\x1b[2J");
+        }
+        // Headings, the sum and the cursor have a line each, and so has the
+        // line that says how many names there was no room for.
+        let rows = match terminal {
+            true => output::terminal().1.saturating_sub(5).max(1),
+            false => usize::MAX,
+        };
+        print(&entries, nobody, rows)?;
+        std::io::stdout().flush()?;
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn follow(arguments: &Arguments) -> Result<()> {
+    let mut before: HashMap<Generation, Entry> = HashMap::new();
+    loop {
+        let (entries, _) = look(arguments)?;
+        let now_us = entry::now_us();
+        let changed = entries
+            .iter()
+            .filter(|it| before.get(&it.generation) != Some(it));
+        let mut objects: Vec<_> = changed.map(|it| Object::new(it, now_us)).collect();
+        let mut gone = std::mem::take(&mut before);
+        for entry in &entries {
+            gone.remove(&entry.generation);
+        }
+        let mut gone: Vec<_> = gone.into_values().collect();
+        gone.sort_by(|a, b| (&a.name, a.generation).cmp(&(&b.name, b.generation)));
+        objects.extend(gone.iter().map(|it| Object::gone(it, now_us)));
+        output::json_lines("ls", &objects)?;
+        std::io::stdout().flush()?;
+        before = entries.into_iter().map(|it| (it.generation, it)).collect();
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The table, of at most so many rows, and a line of sums.
+fn print(entries: &[Entry], nobody: Option<String>, rows: usize) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if entries.is_empty() {
+        let why = nobody.unwrap_or_else(|| "no memory has a name".to_owned());
+        writeln!(out, "{why}")?;
+        return Ok(());
+    }
+    let now_us = entry::now_us();
+    let mut headings = vec!["name", "size", "elements", "gpu", "held by", "age"];
+    // A column that says the same everywhere would only take room.
+    let states = entries.iter().any(|it| it.state != State::Ready);
+    if states {
+        headings.push("state");
+    }
+    let mut table = Table::left(&headings);
+    for it in entries.iter().take(rows) {
+        let mut row = vec![
+            entry::title(it),
+            entry::size(it),
+            entry::elements(it),
+            it.spec.ordinal.to_string(),
+            entry::held_by(it),
+            entry::show_seconds(entry::seconds_since(it.created_us, now_us)),
+        ];
+        if states {
+            row.push(entry::state(it).to_owned());
+        }
+        table.row(row);
+    }
+    // With the other cells at their longest, the least of these makes 80.
+    table.shrink(output::terminal().0, &[(0, 15), (2, 11), (4, 17)]);
+    drop(out);
+    table.print()?;
+    out = std::io::stdout().lock();
+    if let left @ 1.. = entries.len().saturating_sub(rows) {
+        writeln!(out, "... and {left} more")?;
+    }
+    writeln!(out, "\n{}", sums(entries))?;
+    Ok(())
+}
+
+/// How many, how much, and how much of it nobody holds.
+fn sums(entries: &[Entry]) -> String {
+    let unheld = |it: &&Entry| it.references == 0 && it.state != State::Creating;
+    let bytes = |bytes: u64| show_bytes(bytes);
+    let all: u64 = entries.iter().map(|it| it.mapped).sum();
+    let (count, kept) = entries
+        .iter()
+        .filter(unheld)
+        .fold((0, 0), |(n, sum), it| (n + 1, sum + it.mapped));
+    let many = |n: usize| if n == 1 { "allocation" } else { "allocations" };
+    let mut line = format!("{} {}, {}", entries.len(), many(entries.len()), bytes(all));
+    if count > 0 {
+        line += &format!("; nobody holds {count} of them, {}", bytes(kept));
+    }
+    line
+}

@@ -1,0 +1,106 @@
+//! `memcuda show`: everything that is known of one name.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use memcuda::names::Name;
+use memcuda::share::protocol::{Entry, Persist, Process, State};
+use memcuda::units::show_bytes;
+
+use crate::entry::{self, Object};
+use crate::{output, reach};
+
+/// Show what is known of a name, and all who hold its memory.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The name
+    name: String,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let name = Name::new(&arguments.name)?;
+    let entry = reach::find()?.keeper()?.show(&name)?;
+    if arguments.json {
+        output::json("show", &Object::new(&entry, entry::now_us()))?;
+    } else {
+        print(&entry)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(entry: &Entry) -> Result<()> {
+    let now_us = entry::now_us();
+    let ago = |then_us| {
+        let seconds = entry::seconds_since(then_us, now_us);
+        format!("{} ago", entry::show_seconds(seconds))
+    };
+    let spec = &entry.spec;
+    let mut out = std::io::stdout().lock();
+    let mut line = |what: &str, text: String| writeln!(out, "{what:<12}{text}");
+    line("name", entry::title(entry))?;
+    line("state", state(entry))?;
+    line("elements", entry::elements(entry))?;
+    let (size, mapped) = (entry::size(entry), show_bytes(entry.mapped));
+    line(
+        "size",
+        format!("{size} ({} bytes), {mapped} of the device", spec.bytes),
+    )?;
+    line("device", format!("{} ({})", spec.ordinal, spec.device))?;
+    line("backend", entry::backend(entry).to_owned())?;
+    line("lives", lives(entry, now_us))?;
+    line(
+        "made",
+        format!("by {}, {}", of(&entry.maker), ago(entry.created_us)),
+    )?;
+    line("changed", ago(entry.changed_us))?;
+    line("generation", entry.generation.to_string())?;
+    if entry.references == 0 {
+        line("held by", "nobody".to_owned())?;
+    }
+    for (at, holder) in entry.holders.iter().enumerate() {
+        let what = if at == 0 { "held by" } else { "" };
+        let times = match holder.count {
+            1 => String::new(),
+            count => format!(", {count} times"),
+        };
+        line(what, format!("{}{times}", of(&holder.process)))?;
+    }
+    let shown: u64 = entry.holders.iter().map(|it| u64::from(it.count)).sum();
+    if let left @ 1.. = entry.references.saturating_sub(shown) {
+        line("", format!("others, {left} times"))?;
+    }
+    Ok(())
+}
+
+fn state(entry: &Entry) -> String {
+    let state = match entry.state {
+        State::Creating => "creating: nobody else can open it yet",
+        State::Ready => "ready",
+        State::Sealed => "sealed: opened for reading only",
+        State::Dying => "deleted: gone with its last holder",
+    };
+    match entry.version {
+        0 => state.to_owned(),
+        version => format!("{state}, version {version}"),
+    }
+}
+
+/// How long its memory stays.
+fn lives(entry: &Entry, now_us: u64) -> String {
+    match entry.persist {
+        Persist::No => "while somebody holds it".to_owned(),
+        Persist::Yes => "until it is deleted".to_owned(),
+        Persist::Until(second) => match second.saturating_sub(now_us / 1_000_000) {
+            0 => "while somebody holds it: its time is over".to_owned(),
+            left => format!("for {} more, then while held", entry::show_seconds(left)),
+        },
+    }
+}
+
+fn of(process: &Process) -> String {
+    format!("{} (user {})", entry::who(process), process.uid)
+}
