@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::values::HELD;
+
 /// What advances the clock (`MEMCUDA_SIM_CLOCK`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -31,6 +33,8 @@ pub struct Clock {
     start: Instant,
     /// Real mode: the host sleeps until here once the state is unlocked.
     sleep: Option<u64>,
+    /// The host waits for what has no moment yet (`values`).
+    held: Option<u64>,
 }
 
 impl Clock {
@@ -40,6 +44,7 @@ impl Clock {
             now: 0,
             start: Instant::now(),
             sleep: None,
+            held: None,
         }
     }
 
@@ -65,10 +70,39 @@ impl Clock {
 
     /// The host waits until a moment.
     pub fn wait(&mut self, until: u64) {
+        if until >= HELD {
+            self.held = self.held.max(Some(until));
+            return;
+        }
         match self.mode {
             Mode::Virtual => self.now = self.now.max(until),
             Mode::Real => self.sleep = Some(self.sleep.unwrap_or(0).max(until)),
             Mode::Off => {}
+        }
+    }
+
+    /// Passes to a moment that is to come; false where it is not, or where time
+    /// passes by itself.
+    pub fn skips_to(&mut self, at: u64) -> bool {
+        let skips = self.mode == Mode::Virtual && at > self.now;
+        if skips {
+            self.now = at;
+        }
+        skips
+    }
+
+    /// Does the host wait for what has no moment yet? It may have one by now.
+    pub fn is_held(&mut self) -> bool {
+        if let Some(until) = self.held.take() {
+            self.wait(until);
+        }
+        self.held.is_some()
+    }
+
+    /// Moves what the host waits for to another time.
+    pub fn move_wait(&mut self, moved: impl Fn(&mut u64)) {
+        if let Some(until) = &mut self.held {
+            moved(until);
         }
     }
 

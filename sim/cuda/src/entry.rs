@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::abi::{Answer, Code};
 use crate::clock::cost;
@@ -71,8 +72,16 @@ pub fn guard(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
     }
 }
 
-/// Sleeps what the clock asks for and runs due host functions, unlocked.
+/// How long the host sleeps before it looks again whether a word is there.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Waits for what only others can bring; then sleeps what the clock asks for and runs due host functions, unlocked.
 fn finish(mut state: MutexGuard<'_, Option<Sim>>) {
+    while state.as_mut().is_some_and(stands_still) {
+        drop(state);
+        std::thread::sleep(LOOK);
+        state = lock();
+    }
     let Some(sim) = state.as_mut() else { return };
     if let Some(rest) = sim.clock.take_sleep() {
         drop(state);
@@ -88,6 +97,20 @@ fn finish(mut state: MutexGuard<'_, Option<Sim>>) {
         // SAFETY: the program gave the function and its argument for this call.
         unsafe { function(data as *mut libc::c_void) };
     }
+}
+
+/// The host waits, time passes, and nothing that is planned helps.
+fn stands_still(sim: &mut Sim) -> bool {
+    while sim.clock.is_held() {
+        sim.settle();
+        match sim.next_moment() {
+            Some(at) if sim.clock.skips_to(at) => {}
+            _ => break,
+        }
+    }
+    let still = sim.clock.is_held();
+    sim.settle();
+    still
 }
 
 fn lock() -> MutexGuard<'static, Option<Sim>> {

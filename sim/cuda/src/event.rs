@@ -25,6 +25,15 @@ struct Record {
     at: u64,
 }
 
+impl Event {
+    /// Moves what it stands for to another time.
+    pub fn move_record(&mut self, moved: impl Fn(&mut u64)) {
+        if let Some(record) = &mut self.record {
+            moved(&mut record.at);
+        }
+    }
+}
+
 impl Sim {
     fn event(&self, handle: u64) -> Result<&Event, Code> {
         let event = self.events.get(&handle).ok_or(Code::INVALID_HANDLE)?;

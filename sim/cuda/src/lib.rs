@@ -48,4 +48,5 @@ mod stream;
 #[path = "../../../shim/src/system_calls.rs"]
 mod system_calls;
 mod transfer;
+mod values;
 mod work;

@@ -49,6 +49,10 @@ const SINCE: &[(&str, i32)] = &[
     ("cuStreamDestroy_v2", 4000),
     ("cuStreamGetCaptureInfo_v2", 11030),
     ("cuStreamGetCaptureInfo_v3", 12030),
+    ("cuStreamWaitValue32_v2", 11070),
+    ("cuStreamWaitValue64_v2", 11070),
+    ("cuStreamWriteValue32_v2", 11070),
+    ("cuStreamWriteValue64_v2", 11070),
 ];
 /// The version of every other `_v2`: 64-bit sizes.
 const SINCE_V2: i32 = 3020;
@@ -83,6 +87,7 @@ fn tables() -> impl Iterator<Item = &'static (&'static str, Export)> {
         crate::stream::STREAM_EXPORTS,
         crate::transfer::EXPORTS,
         crate::transfer::STREAM_EXPORTS,
+        crate::values::STREAM_EXPORTS,
     ]
     .into_iter()
     .flatten()

@@ -142,6 +142,7 @@ impl Sim {
         self.pending.retain(|_, work| {
             !streams.contains(&work.stream) || matches!(work.effect, Effect::Free(_))
         });
+        self.forget_held(&streams);
         for id in streams {
             let order = Order::from([(id, self.streams.get(&id).map_or(0, |s| s.count))]);
             self.observe(&order);

@@ -1,7 +1,7 @@
 //! The whole simulation, behind one lock. Holds; decides nothing.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,6 +26,7 @@ use crate::module::Loaded;
 use crate::settings::Settings;
 use crate::shared::Ledger;
 use crate::stream::{Pending, Stream};
+use crate::values::{Held, Signal};
 
 pub static SIM: Mutex<Option<Sim>> = Mutex::new(None);
 
@@ -63,6 +64,10 @@ pub struct Sim {
 
     /// Work that changes something when its time comes: by end and order.
     pub pending: BTreeMap<(u64, u64), Pending>,
+    /// Streams that wait for a word, in the order of their own times.
+    pub held: Vec<Held>,
+    /// The last words that were queued to be written.
+    pub signals: VecDeque<Signal>,
     /// Host functions whose time has come.
     pub callbacks: Vec<(HostFn, usize)>,
     pub shadow: Shadow,
@@ -106,6 +111,8 @@ impl Sim {
             pinned: BTreeMap::new(),
             foreign: HashMap::new(),
             pending: BTreeMap::new(),
+            held: Vec::new(),
+            signals: VecDeque::new(),
             callbacks: Vec::new(),
             shadow: Shadow::default(),
             claims: Claims::default(),

@@ -72,6 +72,12 @@ pub enum Effect {
         rows: std::sync::Arc<[Row]>,
         bytes: std::sync::Arc<[u8]>,
     },
+    /// Writes one word of 4 or 8 bytes, as a signal.
+    Word {
+        at: u64,
+        bytes: u64,
+        value: u64,
+    },
     Host(HostFn, usize),
     /// A stream-ordered free takes effect.
     Free(u64),

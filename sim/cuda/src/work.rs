@@ -11,13 +11,18 @@ use crate::stream::Effect;
 impl Sim {
     /// Does everything that is due.
     pub fn settle(&mut self) {
-        let now = self.clock.now();
-        while let Some(entry) = self.pending.first_entry() {
-            if entry.key().0 > now {
+        loop {
+            let now = self.clock.now();
+            while let Some(entry) = self.pending.first_entry() {
+                if entry.key().0 > now {
+                    break;
+                }
+                let work = entry.remove();
+                self.perform(work.effect);
+            }
+            if self.held.is_empty() || !self.let_go() {
                 break;
             }
-            let work = entry.remove();
-            self.perform(work.effect);
         }
     }
 
@@ -48,6 +53,7 @@ impl Sim {
                     from += row.bytes;
                 }
             }
+            Effect::Word { at, bytes, value } => self.write_word(at, bytes, value),
             Effect::Host(function, data) => self.callbacks.push((function, data)),
             Effect::Free(base) => self.finish_free(base),
             Effect::Crash(context) => self.crash(context, Code::ILLEGAL_ADDRESS),
@@ -57,7 +63,7 @@ impl Sim {
     /// Where this process reads and writes an address, and how many bytes on.
     /// Mapped handles are reached in their arena, which does not depend on how
     /// many mappings the kernel still grants.
-    fn reach(&self, at: u64) -> (u64, u64) {
+    pub fn reach(&self, at: u64) -> (u64, u64) {
         let found = holding(&self.mappings, at, |m| m.bytes);
         let Some((base, mapping)) = found else {
             return (at, u64::MAX);

@@ -24,7 +24,7 @@ macro_rules! passes {
 
 passes! { "legal", "libcuda.so.1", &[],
     order_by_event order_by_chain order_by_synchronise order_by_query order_by_context_event
-    order_by_destroyed_stream
+    order_by_destroyed_stream order_by_value held_by_a_value
     order_by_legacy_stream order_by_free readers_side_by_side same_address_again
     alias_behind_edge alias_behind_reader claims_in_order aliases_see_the_same_bytes
     bytes_move_at_completion staged_and_pinned_copies stream_ordered_reuse
@@ -34,7 +34,7 @@ passes! { "legal", "libcuda.so.1", &[],
 
 passes! { "answers", "libcuda.so.1", &[],
     allocation managed_and_arrays stream_ordered virtual_memory pointer_attributes capture capture_of_streams reset
-    crash crash_seen_by_a_free contexts before_init forked lookup
+    crash crash_seen_by_a_free contexts before_init forked lookup values
 }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "cuMemCreate@3=2,cuMemMap%2=999,cuMemAlloc@1=700")], faults }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "*@5=2")], fault_anywhere }

@@ -150,6 +150,16 @@ static void forked(void) {
     if (!child) { P p; _exit(cuMemAlloc_v2(&p, 64) == 3 && cuInit(0) == 3 ? 0 : 1); }
     int status; waitpid(child, &status, 0); TRUE(status == 0); alloc(64);
 }
+static void values(void) {
+    start(); S s = stream(); P p = alloc(64); char *host = aligned_alloc(4096, 4096); void *f; int found;
+    IS(1, cuStreamWriteValue64_v2(s, (P)host, 1, 0)); IS(1, cuStreamWaitValue64_v2(s, (P)host, 1, 0)); /* pageable */
+    OK(cuMemHostRegister_v2(host, 4096, 3)); OK(cuStreamWriteValue64_v2(s, (P)host, 1, 0)); OK(cuStreamWaitValue64_v2(s, (P)host, 1, 1 << 30));
+    OK(cuStreamWriteValue64_v2(s, (P)host + 4088, 1, 1)); IS(1, cuStreamWriteValue64_v2(s, (P)host + 4096, 1, 0));
+    IS(1, cuStreamWriteValue64_v2(s, p + 4, 1, 0)); OK(cuStreamWriteValue32_v2(s, p + 4, 1, 0)); IS(1, cuStreamWriteValue64_v2(s, p, 1, 2));
+    IS(1, cuStreamWaitValue64_v2(s, p, 1, 4)); OK(cuStreamSynchronize(s)); OK(cuMemHostUnregister(host)); IS(1, cuStreamWriteValue64_v2(s, (P)host, 1, 0));
+    OK(cuGetProcAddress_v2("cuStreamWaitValue64", &f, 12000, 0, &found)); TRUE(f == (void *)cuStreamWaitValue64_v2);
+    IS(500, cuGetProcAddress_v2("cuStreamWaitValue64", &f, 11060, 0, &found)); TRUE(found == 2);
+}
 static void lookup(void) {
     void *f; int status; char name[64]; const char *text;
     OK(cuGetProcAddress_v2("cuMemAlloc", &f, 3020, 0, 0)); TRUE(f == dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
@@ -175,6 +185,6 @@ static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLau
 
 static const Case cases[] = {
     CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
-    CASE(contexts), CASE(before_init), CASE(forked), CASE(lookup), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
+    CASE(contexts), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
 };
 MAIN(cases)

@@ -76,6 +76,29 @@ static void other_stream_gets_other_bytes(void) {
     start(); S s = stream(), t = stream(); P p, q; OK(cuMemAllocAsync(&p, 4096, s)); writes(s, p, 4096); OK(cuMemFreeAsync(p, s));
     OK(cuMemAllocAsync(&q, 4096, t)); TRUE(p != q); writes(t, q, 4096);
 }
+/* A word that one stream writes and another one waits for. */
+static uint64_t *word(void) { void *at; OK(cuMemHostAlloc(&at, 64, 0)); memset(at, 0, 64); return at; }
+static void order_by_value(void) {
+    start(); S a = stream(), b = stream(); P p = alloc(4096), w = (P)word(); writes(a, p, 64);
+    OK(cuStreamWriteValue64_v2(a, w, 7, 0)); OK(cuStreamWaitValue64_v2(b, w, 7, 0)); writes(b, p, 64);
+    TRUE(*(uint64_t *)w == 0); OK(cuStreamSynchronize(b)); TRUE(*(uint64_t *)w == 7); OK(cuStreamSynchronize(a));
+    OK(cuStreamWriteValue32_v2(a, w, 9, 0)); OK(cuStreamSynchronize(a)); TRUE(*(uint32_t *)w == 9);
+    OK(cuStreamWriteValue64_v2(a, p, 3, 0)); OK(cuStreamWaitValue64_v2(a, p, 3, 1)); OK(cuStreamSynchronize(a)); TRUE(*(uint64_t *)p == 3);
+}
+static void *write_later(void *at) { usleep(20000); __atomic_store_n((uint64_t *)at, 5, __ATOMIC_RELEASE); return 0; }
+static void held_by_a_value(void) {
+    start(); S a = stream(), b = stream(), c = stream(); P p = alloc(4096), e = event(); uint64_t *w = word(); pthread_t other;
+    OK(cuStreamWaitValue64_v2(a, (P)w, 5, 0)); OK(cuMemsetD8Async(p, 1, 64, a)); OK(cuEventRecord(e, a)); OK(cuStreamWaitEvent(b, e, 0));
+    OK(cuMemsetD8Async(p + 64, 2, 64, b)); OK(cuStreamWaitValue64_v2(b, (P)w, 4, 0)); OK(cuSimAdvance(1000000000));
+    IS(600, cuEventQuery(e)); IS(600, cuStreamQuery(b)); TRUE(*(char *)p == 0); writes(c, p + 128, 64); OK(cuStreamSynchronize(c));
+    pthread_create(&other, 0, write_later, w); OK(cuStreamSynchronize(b)); TRUE(*(char *)p == 1 && *(char *)(p + 64) == 2);
+    OK(cuEventQuery(e)); writes(c, p, 128); pthread_join(other, 0);
+    /* By a stream of this process, which must be let to run meanwhile. */
+    OK(cuStreamWaitValue64_v2(a, (P)w, 6, 1)); writes(c, p, 64); OK(cuStreamWriteValue64_v2(c, (P)w, 6, 0)); OK(cuStreamSynchronize(a)); OK(cuCtxSynchronize());
+    /* As large, where numbers wrap; any of these bits; not all bits but these. */
+    *w = 3; OK(cuStreamWaitValue64_v2(a, (P)w, -1, 0)); OK(cuStreamWaitValue64_v2(a, (P)w, 6, 2)); OK(cuStreamWaitValue64_v2(a, (P)w, ~4ull, 3)); OK(cuStreamSynchronize(a));
+    OK(cuStreamWaitValue32_v2(b, (P)w, ~0u, 3)); OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(b));
+}
 static int order_seen[3], order_count;
 static void seen(void *which) { order_seen[order_count++] = (int)(intptr_t)which; }
 static void host_functions_in_order(void) {
@@ -160,7 +183,7 @@ static void rows_and_slices(void) {
 static const Case cases[] = {
     CASE(more_mappings_than_the_kernel_grants),
     CASE(many_threads), CASE(claim_behind_legacy_stream),
-    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_destroyed_stream),
+    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_value), CASE(held_by_a_value), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
     CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),

@@ -1,0 +1,250 @@
+//! Words in memory as signals between streams, processes and the host
+//! (`cuStreamWriteValue*`, `cuStreamWaitValue*`). When such a wait ends is not
+//! known as it is queued. So what follows it is planned in a time of its own,
+//! later than all others, and moved to the clock's once the word is there.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Release};
+
+use crate::abi::{Answer, Code};
+use crate::check::Touch;
+use crate::entry::api;
+use crate::memory::holding;
+use crate::order::Order;
+use crate::state::Sim;
+use crate::stream::Effect;
+
+/// The first moment of the first such time, and how long one is, in
+/// nanoseconds: the clock reaches neither.
+pub const HELD: u64 = 1 << 62;
+const SPAN: u64 = 1 << 50;
+/// Writes of a word that are remembered, for the order that they make.
+const REMEMBERED: usize = 16;
+
+/// What a stream waits for.
+#[derive(Clone, Copy)]
+struct Until {
+    at: u64,
+    bytes: u64,
+    value: u64,
+    /// `CUstreamWaitValue_flags` without the flush.
+    how: u32,
+}
+
+impl Until {
+    fn holds(&self, word: u64) -> bool {
+        let (word, value) = (word, self.value);
+        match (self.how, self.bytes) {
+            (0, 4) => (word as u32).wrapping_sub(value as u32) as i32 >= 0,
+            (0, _) => word.wrapping_sub(value) as i64 >= 0,
+            (1, _) => word == value,
+            (2, _) => word & value != 0,
+            (_, 4) => !(word as u32 | value as u32) != 0,
+            _ => !(word | value) != 0,
+        }
+    }
+}
+
+/// A stream that stands at a wait.
+pub struct Held {
+    stream: u32,
+    until: Until,
+    /// When the stream gets there.
+    start: u64,
+    /// Where its own time begins.
+    from: u64,
+}
+
+/// A write that was queued.
+pub struct Signal {
+    at: u64,
+    value: u64,
+    order: Order,
+}
+
+impl Sim {
+    /// Is this word page-locked host memory or memory of a device?
+    fn check_word(&self, at: u64, bytes: u64) -> Answer {
+        let pinned = |(base, length): (u64, &u64)| at + bytes <= base + length;
+        let known = holding(&self.pinned, at, |length| *length).is_some_and(pinned);
+        match at.is_multiple_of(bytes) && (known || self.resolve(at, bytes).is_ok()) {
+            true => Ok(()),
+            false => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    fn touch_of(&self, at: u64, bytes: u64, write: bool) -> Vec<Touch> {
+        let call = self.call;
+        let touch = Touch {
+            base: at,
+            bytes,
+            write,
+            call,
+        };
+        // The checker knows device memory only.
+        let of_device = self.is_device_address(at);
+        of_device.then_some(touch).into_iter().collect()
+    }
+
+    fn read_word(&self, until: &Until) -> u64 {
+        let (at, _) = self.reach(until.at);
+        // SAFETY: aligned and there when the wait was queued; memory below
+        // work that has not ended is not taken away.
+        unsafe {
+            match until.bytes {
+                4 => u64::from(AtomicU32::from_ptr(at as *mut u32).load(Acquire)),
+                _ => AtomicU64::from_ptr(at as *mut u64).load(Acquire),
+            }
+        }
+    }
+
+    /// A queued write takes effect.
+    pub fn write_word(&self, at: u64, bytes: u64, value: u64) {
+        let (at, _) = self.reach(at);
+        // SAFETY: as for a read.
+        unsafe {
+            match bytes {
+                4 => AtomicU32::from_ptr(at as *mut u32).store(value as u32, Release),
+                _ => AtomicU64::from_ptr(at as *mut u64).store(value, Release),
+            }
+        }
+    }
+
+    fn queue_write(&mut self, id: u32, at: u64, bytes: u64, value: u64, flags: u32) -> Answer {
+        const NO_MEMORY_BARRIER: u32 = 1;
+        if flags > NO_MEMORY_BARRIER {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.check_word(at, bytes)?;
+        let touches = self.touch_of(at, bytes, true);
+        self.submit(id, 500, &touches, Effect::Word { at, bytes, value })?;
+        let (order, _) = self.position(id);
+        if self.signals.len() == REMEMBERED {
+            self.signals.pop_front();
+        }
+        self.signals.push_back(Signal { at, value, order });
+        Ok(())
+    }
+
+    fn queue_wait(&mut self, id: u32, at: u64, bytes: u64, value: u64, flags: u32) -> Answer {
+        const FLUSH: u32 = 1 << 30;
+        let how = flags & !FLUSH;
+        if how > 3 {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.check_word(at, bytes)?;
+        if self.streams[&id].capture.is_some() {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        self.join_default(id)?;
+        let until = Until {
+            at,
+            bytes,
+            value,
+            how,
+        };
+        let signals = self.signals.iter().rev();
+        let signal = signals
+            .into_iter()
+            .find(|signal| signal.at == at && until.holds(signal.value));
+        if let Some(order) = signal.map(|signal| signal.order.clone()) {
+            self.order_behind(id, &order, 0);
+        }
+        let touches = self.touch_of(at, bytes, false);
+        self.submit(id, 500, &touches, Effect::Nothing)?;
+        let now = self.clock.now();
+        let start = self.streams[&id].ready;
+        if start <= now && until.holds(self.read_word(&until)) {
+            return Ok(());
+        }
+        let from = self.held.last().map_or(HELD, |held| held.from + SPAN);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.ready = from;
+        }
+        self.held.push(Held {
+            stream: id,
+            until,
+            start,
+            from,
+        });
+        Ok(())
+    }
+
+    /// Lets the streams go on whose word is there; is there one?
+    pub fn let_go(&mut self) -> bool {
+        let mut any = false;
+        let now = self.clock.now();
+        let due = |sim: &Self| {
+            let mut held = sim.held.iter();
+            held.position(|h| h.start <= now && h.until.holds(sim.read_word(&h.until)))
+        };
+        while let Some(index) = due(self) {
+            let held = self.held.remove(index);
+            self.move_time(held.from, now);
+            any = true;
+        }
+        any
+    }
+
+    /// What was planned in the time that begins at `from` begins at `now`.
+    fn move_time(&mut self, from: u64, now: u64) {
+        let moved = |at: &mut u64| {
+            if (from..from + SPAN).contains(at) {
+                *at = now + (*at - from);
+            }
+        };
+        let pending = std::mem::take(&mut self.pending);
+        self.pending = pending
+            .into_iter()
+            .map(|((mut end, order), work)| {
+                moved(&mut end);
+                ((end, order), work)
+            })
+            .collect();
+        self.streams.values_mut().for_each(|s| moved(&mut s.ready));
+        self.held.iter_mut().for_each(|held| moved(&mut held.start));
+        let records = self.events.values_mut();
+        records.for_each(|event| event.move_record(moved));
+        self.clock.move_wait(moved);
+    }
+
+    /// These streams end: nothing holds them any more.
+    pub fn forget_held(&mut self, streams: &[u32]) {
+        let now = self.clock.now();
+        self.held.retain(|held| !streams.contains(&held.stream));
+        for id in streams {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.ready = stream.ready.min(now);
+            }
+        }
+    }
+
+    /// The next moment at which something happens that is planned.
+    pub fn next_moment(&mut self) -> Option<u64> {
+        let now = self.clock.now();
+        let work = self.pending.keys().next().map(|(end, _)| *end);
+        let starts = self.held.iter().map(|held| held.start);
+        starts
+            .chain(work)
+            .filter(|at| (now + 1..HELD).contains(at))
+            .min()
+    }
+}
+
+api! { streams STREAM_EXPORTS |sim|
+    fn cuStreamWriteValue32_v2 | cuStreamWriteValue32_v2_ptsz [stream] (stream: u64, at: u64, value: u32, flags: u32) {
+        let id = sim.stream(stream)?;
+        sim.queue_write(id, at, 4, u64::from(value), flags)
+    }
+    fn cuStreamWriteValue64_v2 | cuStreamWriteValue64_v2_ptsz [stream] (stream: u64, at: u64, value: u64, flags: u32) {
+        let id = sim.stream(stream)?;
+        sim.queue_write(id, at, 8, value, flags)
+    }
+    fn cuStreamWaitValue32_v2 | cuStreamWaitValue32_v2_ptsz [stream] (stream: u64, at: u64, value: u32, flags: u32) {
+        let id = sim.stream(stream)?;
+        sim.queue_wait(id, at, 4, u64::from(value), flags)
+    }
+    fn cuStreamWaitValue64_v2 | cuStreamWaitValue64_v2_ptsz [stream] (stream: u64, at: u64, value: u64, flags: u32) {
+        let id = sim.stream(stream)?;
+        sim.queue_wait(id, at, 8, value, flags)
+    }
+}
