@@ -7,6 +7,8 @@
 pub mod config;
 pub mod driver;
 pub mod error;
+#[cfg(feature = "cli")]
+pub mod keeper;
 pub mod names;
 pub mod pool;
 pub mod reclaim;
