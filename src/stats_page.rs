@@ -23,7 +23,7 @@ use crate::pool::Stats;
 /// Name of the memfd that holds a page.
 pub const MEMFD_NAME: &str = "memcuda-stats";
 /// Version of the layout.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Most devices that a page can hold.
 pub const MAX_DEVICES: usize = 15;
 /// 64-bit words of a page.
@@ -221,9 +221,10 @@ mod tests {
     fn a_change_of_the_counters_is_another_version() {
         let names: Vec<&str> = Counters::default().fields().map(|(name, _)| name).collect();
         let known = "ordinal foreign_frees live_bytes granted_bytes pending_bytes idle_bytes \
-            physical_bytes peak_live_bytes peak_physical_bytes requests hits searches stitches \
-            growths handles_mapped frees waits edges host_waits out_of_memory driver_ns chunks";
-        assert_eq!((VERSION, names.join(" ")), (1, known.to_owned()));
+            physical_bytes shared_bytes parked_bytes peak_live_bytes peak_physical_bytes requests \
+            hits searches stitches growths handles_mapped frees waits edges host_waits \
+            out_of_memory driver_ns chunks";
+        assert_eq!((VERSION, names.join(" ")), (2, known.to_owned()));
     }
 
     #[test]

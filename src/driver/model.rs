@@ -3,62 +3,21 @@
 //! the driver refuses. For replays and for tests of the pool; work on streams
 //! is modelled as complete unless a test holds a stream back.
 
-use super::{Address, Capture, Code, Context, Driver, Event, Handle, Result, Stream};
+use super::{Access, Address, Capture, Code, Context, Driver, Event, Handle, Result, Stream, cost};
 use crate::units::{GIB, MIB};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Nanoseconds for a call on a handle of this many bytes: the medians of one
-/// H200, straight lines between the sizes that were measured.
-pub mod cost {
-    use crate::units::{GIB, MIB};
-
-    const SIZES: [u64; 5] = [2 * MIB, 16 * MIB, 128 * MIB, GIB, 8 * GIB];
-
-    fn at(bytes: u64, costs: [u64; 5]) -> u64 {
-        let above = SIZES.partition_point(|size| *size < bytes);
-        match above {
-            0 => costs[0],
-            5 => costs[4] * (bytes / MIB) / (SIZES[4] / MIB),
-            i => {
-                let (x0, x1) = (SIZES[i - 1] as f64, SIZES[i] as f64);
-                let (y0, y1) = (costs[i - 1] as f64, costs[i] as f64);
-                (y0 + (y1 - y0) * (bytes as f64 - x0) / (x1 - x0)) as u64
-            }
-        }
-    }
-
-    /// `cuMemCreate`.
-    pub fn create(bytes: u64) -> u64 {
-        at(bytes, [10_500, 9_500, 11_500, 60_000, 1_500_000])
-    }
-    /// `cuMemRelease`.
-    pub fn release(bytes: u64) -> u64 {
-        at(bytes, [11_000, 19_000, 62_000, 400_000, 4_200_000])
-    }
-    /// `cuMemMap`.
-    pub fn map(_bytes: u64) -> u64 {
-        1_000
-    }
-    /// `cuMemSetAccess`, of one handle in the range.
-    pub fn set_access(bytes: u64) -> u64 {
-        at(bytes, [28_000, 28_000, 36_000, 64_000, 320_000])
-    }
-    /// `cuMemUnmap`, of one handle in the range.
-    pub fn unmap(bytes: u64) -> u64 {
-        at(bytes, [18_000, 18_000, 22_000, 31_000, 100_000])
-    }
-    /// `cuMemAddressReserve`.
-    pub const RESERVE: u64 = 3_000;
-    /// `cuMemAddressFree`.
-    pub const FREE_RESERVATION: u64 = 2_000;
-}
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
 #[derive(Default)]
 struct Books {
     reservations: BTreeMap<Address, u64>,
     handles: HashMap<Handle, u64>,
-    mappings: BTreeMap<Address, (u64, Handle, bool)>,
+    mappings: BTreeMap<Address, (u64, Handle)>,
+    access: HashMap<(Address, u32), Access>,
+    imported: HashSet<Handle>,
     held: u64,
     next: u64,
     clock_ns: u64,
@@ -123,6 +82,13 @@ impl Model {
     /// The orderings made so far: (waiting stream, stream waited for).
     pub fn waits(&self) -> Vec<(Stream, Stream)> {
         self.books().waits.clone()
+    }
+
+    /// What a device may do with the mapping that begins at an address.
+    pub fn access(&self, at: Address, device: u32) -> Access {
+        let books = self.books();
+        let access = books.access.get(&(at, device)).copied();
+        access.unwrap_or(Access::None)
     }
 
     /// Reservations, handles and mappings that exist.
@@ -236,15 +202,35 @@ impl Driver for Model {
         let bytes = bytes.ok_or(Code::INVALID_VALUE)?;
         let mut books = self.charge(cost::release(bytes))?;
         assert!(
-            books
-                .mappings
-                .values()
-                .all(|(_, mapped, _)| *mapped != handle),
+            books.mappings.values().all(|(_, mapped)| *mapped != handle),
             "a handle is released while it is mapped"
         );
         books.handles.remove(&handle);
-        books.held -= bytes;
+        if !books.imported.remove(&handle) {
+            books.held -= bytes;
+        }
         Ok(())
+    }
+
+    fn export(&self, handle: Handle) -> Result<OwnedFd> {
+        let books = self.charge(cost::EXPORT)?;
+        let bytes = books.handles.get(&handle).ok_or(Code::INVALID_VALUE)?;
+        if books.imported.contains(&handle) {
+            return Err(Code::INVALID_VALUE);
+        }
+        // Whoever imports it learns its size from that of the file.
+        let file = memfd_create(c"memory", MemfdFlags::CLOEXEC).map_err(|_| Code::UNKNOWN)?;
+        ftruncate(&file, *bytes).map_err(|_| Code::UNKNOWN)?;
+        Ok(file)
+    }
+
+    fn import(&self, descriptor: BorrowedFd<'_>) -> Result<Handle> {
+        let mut books = self.charge(cost::IMPORT)?;
+        let bytes = fstat(descriptor).map_err(|_| Code::INVALID_VALUE)?.st_size as u64;
+        let handle = Handle(books.id());
+        books.handles.insert(handle, bytes);
+        books.imported.insert(handle);
+        Ok(handle)
     }
 
     fn map(&self, at: Address, bytes: u64, handle: Handle) -> Result<()> {
@@ -261,30 +247,24 @@ impl Driver for Model {
         if !inside || taken || !at.is_multiple_of(2 * MIB) {
             return Err(Code::INVALID_VALUE);
         }
-        books.mappings.insert(at, (bytes, handle, false));
+        books.mappings.insert(at, (bytes, handle));
         Ok(())
     }
 
-    fn set_access(&self, at: Address, bytes: u64, _device: u32) -> Result<()> {
+    fn set_access(&self, at: Address, bytes: u64, device: u32, access: Access) -> Result<()> {
         let ns = {
             let books = self.books();
             let tiles = books.tiles(at, bytes)?;
-            tiles
+            let costs = tiles
                 .iter()
-                .map(|tile| cost::set_access(books.mappings[tile].0))
-                .sum()
+                .map(|tile| cost::set_access(books.mappings[tile].0));
+            costs.sum()
         };
-        let mut books = self.charge(ns)?;
+        let mut books = self.charge(if access == Access::None { 0 } else { ns })?;
         for tile in books.tiles(at, bytes)? {
-            if let Some(mapping) = books.mappings.get_mut(&tile) {
-                mapping.2 = true;
-            }
+            books.access.insert((tile, device), access);
         }
         Ok(())
-    }
-
-    fn take_access(&self, at: Address, bytes: u64, _device: u32) -> Result<()> {
-        self.books().tiles(at, bytes).map(|_| ())
     }
 
     fn unmap(&self, at: Address, bytes: u64) -> Result<()> {
@@ -299,6 +279,7 @@ impl Driver for Model {
         let mut books = self.charge(ns)?;
         for tile in books.tiles(at, bytes)? {
             books.mappings.remove(&tile);
+            books.access.retain(|(at, _), _| *at != tile);
         }
         Ok(())
     }

@@ -2,12 +2,13 @@
 //! the caller resolves. Loads no library, looks up no symbol, links to nothing
 //! of CUDA.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use super::properties::{self, Known, Properties};
 use super::sys::{self, MemAccessDesc, MemAllocationProp};
-use super::{Address, Capture, Code, Context, Driver, Event, Handle, Result, Stream};
+use super::{Access, Address, Capture, Code, Context, Driver, Event, Handle, Result, Stream};
 
 crate::entry_points! {
     /// The entry points behind [`Driver`].
@@ -42,6 +43,8 @@ crate::entry_points! {
     }
     optional {
         "cuCtxRecordEvent" ctx_record(Context, Event);
+        "cuMemExportToShareableHandle" export(*mut c_int, Handle, u32, u64);
+        "cuMemImportFromShareableHandle" import(*mut Handle, *mut c_void, u32);
     }
 }
 
@@ -117,16 +120,6 @@ impl Real {
         known.unwrap_or_else(|| {
             Properties::supported(|attribute| self.attribute(device, attribute).unwrap_or(0) != 0)
         })
-    }
-
-    fn change_access(&self, at: Address, bytes: u64, device: u32, flags: u32) -> Result<()> {
-        let access = MemAccessDesc {
-            location: properties::location(device),
-            flags,
-        };
-        // SAFETY: one descriptor is passed and counted; a wrong range is an
-        // error of the call.
-        unsafe { (self.calls().set_access)(at, bytes as usize, &access, 1) }.ok()
     }
 
     fn create_with(&self, device: u32, bytes: u64, with: Properties) -> Result<Handle> {
@@ -226,17 +219,45 @@ impl Driver for Real {
         unsafe { (self.calls().release)(handle) }.ok()
     }
 
+    fn export(&self, handle: Handle) -> Result<OwnedFd> {
+        let export = self.calls().export.ok_or(Code::NOT_SUPPORTED)?;
+        let mut descriptor: c_int = -1;
+        // SAFETY: see above; for this kind of handle an int is written.
+        unsafe { export(&mut descriptor, handle, sys::HANDLE_POSIX_FD, 0) }.ok()?;
+        if descriptor < 0 {
+            return Err(Code::UNKNOWN);
+        }
+        // SAFETY: the driver has just made it, for the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    fn import(&self, descriptor: BorrowedFd<'_>) -> Result<Handle> {
+        let import = self.calls().import.ok_or(Code::NOT_SUPPORTED)?;
+        let mut handle = Handle::default();
+        // The descriptor travels in the place of a pointer.
+        let descriptor = ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
+        // SAFETY: see above.
+        unsafe { import(&mut handle, descriptor, sys::HANDLE_POSIX_FD) }.ok()?;
+        Ok(handle)
+    }
+
     fn map(&self, at: Address, bytes: u64, handle: Handle) -> Result<()> {
         // SAFETY: see above.
         unsafe { (self.calls().map)(at, bytes as usize, 0, handle, 0) }.ok()
     }
 
-    fn set_access(&self, at: Address, bytes: u64, device: u32) -> Result<()> {
-        self.change_access(at, bytes, device, sys::ACCESS_READ_WRITE)
-    }
-
-    fn take_access(&self, at: Address, bytes: u64, device: u32) -> Result<()> {
-        self.change_access(at, bytes, device, sys::ACCESS_NONE)
+    fn set_access(&self, at: Address, bytes: u64, device: u32, access: Access) -> Result<()> {
+        let access = MemAccessDesc {
+            location: properties::location(device),
+            flags: match access {
+                Access::None => sys::ACCESS_NONE,
+                Access::Read => sys::ACCESS_READ,
+                Access::Write => sys::ACCESS_READ_WRITE,
+            },
+        };
+        // SAFETY: one descriptor is passed and counted; a wrong range is an
+        // error of the call.
+        unsafe { (self.calls().set_access)(at, bytes as usize, &access, 1) }.ok()
     }
 
     fn unmap(&self, at: Address, bytes: u64) -> Result<()> {

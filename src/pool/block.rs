@@ -27,6 +27,8 @@ pub enum Holder {
     /// Nobody, but its bytes are not free again yet: the next request of this
     /// size gets it as it is.
     Warm,
+    /// The program; the memory below is not the pool's own.
+    Attached,
 }
 
 /// A window that somebody has.

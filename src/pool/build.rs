@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::state::State;
 use super::stitch::Stitch;
 use super::streams::Use;
-use crate::driver::{Address, Code, Driver, Handle, Result};
+use crate::driver::{Access, Address, Code, Driver, Handle, Result};
 use std::time::Instant;
 
 /// What a plan takes out of the free bytes before the driver is called.
@@ -252,7 +252,7 @@ impl<D: Driver> Pool<D> {
             mapped += 1;
         }
         for &device in [self.device].iter().chain(peers) {
-            done = done.and_then(|()| self.driver.set_access(at, total, device));
+            done = done.and_then(|()| self.driver.set_access(at, total, device, Access::Write));
         }
         done.map_err(|code| {
             let mut undone = true;

@@ -62,12 +62,16 @@ impl State {
     /// The live allocations of a context.
     fn belongings(&self, context: Context, owner: Owner) -> Vec<Address> {
         let blocks = self.blocks.iter().filter(|(_, block)| {
-            block.holder == Holder::Program && block.context == context && block.owner == owner
+            let live = block.holder == Holder::Program && !self.exports.is_parked(block.id);
+            live && block.context == context && block.owner == owner
         });
         let mut all: Vec<Address> = blocks.map(|(at, _)| *at).collect();
         if let Some(index) = self.known_context(context) {
             let small = self.slabs.live();
-            let of_it = small.filter(|(_, small)| small.context == index && small.owner == owner);
+            let of_it = small.filter(|(_, small)| {
+                let live = !self.exports.is_parked(small.id);
+                live && small.context == index && small.owner == owner
+            });
             all.extend(of_it.map(|(at, _)| at));
         }
         all

@@ -64,7 +64,7 @@ impl<D: Driver> Pool<D> {
         if self.settings.debug != Debug::Canary {
             return false;
         }
-        let Some(info) = self.lock().find(at) else {
+        let Some(info) = self.lock().find(at).filter(|info| !info.attached) else {
             return false;
         };
         if let Release::Stream(key) = release

@@ -110,14 +110,16 @@ impl State {
         Ok(())
     }
 
-    /// Frees the allocation at an address. `Ok` holds what it was.
+    /// Frees the allocation at an address, or parks it where others may have it
+    /// open. `Ok` holds what it was.
     pub fn free<D: Driver>(
         &mut self,
         driver: &D,
         at: Address,
         release: Release,
     ) -> std::result::Result<BlockInfo, NotOurs> {
-        let info = match self.find(at) {
+        let mut info = match self.find(at) {
+            Some(info) if info.attached => return Err(NotOurs::Attached),
             Some(info) if info.base == at => info,
             Some(_) => return Err(NotOurs::Interior),
             None => return Err(NotOurs::Unknown),
@@ -127,18 +129,34 @@ impl State {
         } else {
             release
         };
-        let small = self.slabs.contains(at);
-        let alias = match small {
+        let alias = match self.slabs.contains(at) {
             true => self.slabs.alias(at).unwrap_or(Use::MIXED),
             false => self.blocks[&at].window.stitch,
         };
         let last = self.last_use(driver, release, info.context, alias);
-        let granted = if small {
-            self.slabs.free(at, last, &self.streams)?;
-            self.reap_slabs(1);
-            slab::granted(info.bytes)
+        self.stats.frees += 1;
+        self.stats.live_bytes -= info.bytes;
+        info.parked = self.exports.park(info.id, at, last);
+        if info.parked {
+            self.stats.parked_bytes += info.bytes;
         } else {
-            let block = self.blocks.get_mut(&at).expect("found above");
+            self.give_again(at, last)?;
+        }
+        Ok(info)
+    }
+
+    /// The bytes of an allocation that nobody has any more are free.
+    pub(super) fn give_again(
+        &mut self,
+        at: Address,
+        last: Use,
+    ) -> std::result::Result<(), NotOurs> {
+        let granted = if self.slabs.contains(at) {
+            let small = self.slabs.free(at, last, &self.streams)?;
+            self.reap_slabs(1);
+            slab::granted(small.bytes.into())
+        } else {
+            let block = self.blocks.get_mut(&at).ok_or(NotOurs::Unknown)?;
             block.holder = Holder::Warm;
             let bytes = block.window.bytes;
             let windows = self.warm.entry((bytes, last.stream)).or_default();
@@ -146,11 +164,9 @@ impl State {
             self.warm_windows += 1;
             bytes
         };
-        self.stats.frees += 1;
-        self.stats.live_bytes -= info.bytes;
         self.stats.granted_bytes -= granted;
         self.stats.idle_bytes += granted;
-        Ok(info)
+        Ok(())
     }
 
     fn last_use<D: Driver>(

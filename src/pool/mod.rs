@@ -11,6 +11,7 @@
 //! order: growth, then state, then captures.
 
 mod arena;
+mod attach;
 mod block;
 mod build;
 mod captures;
@@ -18,6 +19,7 @@ mod chunk;
 mod chunks;
 mod contexts;
 mod debug;
+mod export;
 mod hash;
 mod health;
 mod lend;
@@ -35,7 +37,9 @@ mod trim;
 mod wait;
 mod warm;
 
+pub use attach::Attachment;
 pub use captures::{Beginning, CAPTURES, Captures};
+pub use export::Export;
 pub use peers::Grantee;
 pub use request::{BlockInfo, Effort, NotOurs, Order, Owner, Refusal, Release, Request, StreamKey};
 pub use stats::Stats;
@@ -166,7 +170,9 @@ impl<D: Driver> Pool<D> {
     /// The live allocation around an address.
     pub fn find(&self, at: Address) -> Option<BlockInfo> {
         let mut info = self.lock().find(at)?;
-        info.bytes -= self.padding();
+        if !info.attached {
+            info.bytes -= self.padding();
+        }
         (at - info.base < info.bytes).then_some(info)
     }
 

@@ -5,7 +5,7 @@
 
 use super::Pool;
 use super::state::State;
-use crate::driver::{Address, Context, Driver, Result};
+use crate::driver::{Access, Address, Context, Driver, Result};
 use std::sync::{MutexGuard, PoisonError};
 
 /// On whose account another device has access.
@@ -59,8 +59,11 @@ impl<D: Driver> Pool<D> {
         let first = !state.peers.has(device);
         let mapped = if first { mapped(&state) } else { Vec::new() };
         drop(state);
-        for (index, &(at, bytes)) in mapped.iter().enumerate() {
-            if let Err(code) = self.driver.set_access(at, bytes, device) {
+        for (index, mapping) in mapped.iter().enumerate() {
+            let &Mapped {
+                at, bytes, access, ..
+            } = mapping;
+            if let Err(code) = self.driver.set_access(at, bytes, device, access) {
                 self.close(&mapped[..index], device);
                 return Err(code);
             }
@@ -105,9 +108,10 @@ impl<D: Driver> Pool<D> {
     }
 
     /// A failure leaves the device more access than it needs, which harms nobody.
-    fn close(&self, mapped: &[(Address, u64)], device: u32) {
-        for &(at, bytes) in mapped {
-            let _ = self.driver.take_access(at, bytes, device);
+    fn close(&self, mapped: &[Mapped], device: u32) {
+        for mapping in mapped.iter().filter(|mapped| mapped.also != Some(device)) {
+            let (at, bytes) = (mapping.at, mapping.bytes);
+            let _ = self.driver.set_access(at, bytes, device, Access::None);
         }
     }
 
@@ -117,13 +121,25 @@ impl<D: Driver> Pool<D> {
     }
 }
 
+/// One chunk at one address.
+struct Mapped {
+    at: Address,
+    bytes: u64,
+    access: Access,
+    also: Option<u32>,
+}
+
 /// Every mapping.
-fn mapped(state: &State) -> Vec<(Address, u64)> {
+fn mapped(state: &State) -> Vec<Mapped> {
     let stitches = state.stitches.iter().flatten();
     stitches
         .flat_map(|stitch| {
-            let pieces = stitch.pieces.iter();
-            pieces.map(|piece| (stitch.at + piece.offset, piece.bytes))
+            stitch.pieces.iter().map(|piece| Mapped {
+                at: stitch.at + piece.offset,
+                bytes: piece.bytes,
+                access: stitch.access,
+                also: stitch.also,
+            })
         })
         .collect()
 }

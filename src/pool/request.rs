@@ -127,6 +127,11 @@ pub struct BlockInfo {
     pub graph: bool,
     /// See [`Request::order`].
     pub order: Order,
+    /// Not the pool's own memory: it is detached, not freed.
+    pub attached: bool,
+    /// On a free: others may have it open, so its bytes are lent again only
+    /// after [`Pool::export_ends`](super::Pool::export_ends).
+    pub parked: bool,
     /// On a free under `MEMCUDA_DEBUG=canary`: the guard words were
     /// overwritten.
     pub overrun: bool,
@@ -142,4 +147,6 @@ pub enum NotOurs {
     Unknown,
     /// Inside an allocation, but not its first byte.
     Interior,
+    /// Attached memory, which is not freed.
+    Attached,
 }

@@ -5,6 +5,7 @@ use super::arena::Arena;
 use super::block::{Block, Holder, Window};
 use super::chunk::{Chunk, ChunkId, StitchId};
 use super::chunks::Chunks;
+use super::export::Exports;
 use super::hash::FastMap;
 use super::peers::Peers;
 use super::request::{BlockInfo, Order};
@@ -38,6 +39,8 @@ pub struct State {
     pub hints: BTreeMap<u64, Vec<Window>>,
     /// Streams and their progress.
     pub streams: Streams,
+    /// Allocations that other processes may have open.
+    pub exports: Exports,
     /// Address space.
     pub arena: Arena,
     /// The other devices that may reach everything mapped.
@@ -79,6 +82,12 @@ impl State {
 
     /// The live allocation around an address.
     pub fn find(&self, at: Address) -> Option<BlockInfo> {
+        let info = self.look(at)?;
+        (!self.exports.is_parked(info.id)).then_some(info)
+    }
+
+    /// The same, or one that was freed while others had it open.
+    fn look(&self, at: Address) -> Option<BlockInfo> {
         if let Some((index, small)) = self.slabs.find(at) {
             return Some(BlockInfo {
                 base: self.slabs.address(index),
@@ -88,12 +97,16 @@ impl State {
                 owner: small.owner,
                 graph: small.graph,
                 order: self.streams.order(small.stream, small.id),
+                attached: false,
+                parked: false,
                 overrun: false,
                 error: None,
             });
         }
         let (&base, block) = self.blocks.range(..=at).next_back()?;
-        (block.holder == Holder::Program && at - base < block.asked.max(1)).then_some(BlockInfo {
+        let attached = block.holder == Holder::Attached;
+        let lent = attached || block.holder == Holder::Program;
+        (lent && at - base < block.asked.max(1)).then_some(BlockInfo {
             base,
             bytes: block.asked,
             id: block.id,
@@ -101,6 +114,8 @@ impl State {
             owner: block.owner,
             graph: block.graph,
             order: block.order,
+            attached,
+            parked: false,
             overrun: false,
             error: None,
         })

@@ -35,8 +35,13 @@ counters! {
     pending_bytes,
     /// Physical, not lent.
     idle_bytes,
-    /// Sum of all handles held from the driver.
+    /// Sum of all handles held from the driver, those of other processes' memory
+    /// included.
     physical_bytes,
+    /// Physical, and not the pool's own: named, or opened from another process.
+    shared_bytes,
+    /// Freed while other processes have them open.
+    parked_bytes,
     /// Highest `live_bytes`.
     peak_live_bytes,
     /// Highest `physical_bytes`.

@@ -2,7 +2,7 @@
 //! Only knows which chunk lies where. Makes no driver call.
 
 use super::chunk::ChunkId;
-use crate::driver::Address;
+use crate::driver::{Access, Address};
 
 /// One chunk of a stitch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,10 @@ pub struct Stitch {
     pub pieces: Vec<Piece>,
     /// Is something else still mapped here, which the driver did not unmap?
     pub stuck: bool,
+    /// What devices may do with it.
+    pub access: Access,
+    /// A device that has access on its own account, whatever the peers have.
+    pub also: Option<u32>,
 }
 
 impl Stitch {
@@ -63,6 +67,8 @@ impl Stitch {
             bytes,
             pieces,
             stuck: false,
+            access: Access::Write,
+            also: None,
         }
     }
 

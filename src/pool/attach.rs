@@ -1,0 +1,215 @@
+//! Memory that is not the pool's own: handles of other processes, or of a
+//! name. Each attachment has a range of addresses to itself and is a block like
+//! any other, so that every answer about addresses holds for it; it is never
+//! lent, never given back, and leaves by [`Pool::detach`] alone.
+
+use super::Pool;
+use super::arena;
+use super::block::{Block, Holder, Window};
+use super::chunk::Chunk;
+use super::request::{BlockInfo, NotOurs, Order, Owner};
+use super::state::State;
+use super::stitch::Stitch;
+use crate::driver::{Access, Address, Code, Context, Driver, Handle, Result};
+use std::sync::PoisonError;
+use std::time::Instant;
+
+/// Memory to be attached.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// Handles in the order in which they are mapped, whole, and their sizes in
+    /// bytes. They are the pool's from here on, and released if it fails.
+    pub handles: Vec<(Handle, u64)>,
+    /// First byte of the allocation in the first handle.
+    pub offset: u64,
+    /// Bytes of the allocation.
+    pub bytes: u64,
+    /// The context that it ends with.
+    pub context: Context,
+    /// What devices may do with it.
+    pub access: Access,
+    /// Another device that must reach it, beside those that reach the pool.
+    pub also: Option<u32>,
+}
+
+impl<D: Driver> Pool<D> {
+    /// Maps memory and returns the address of the allocation. Fails with the
+    /// driver's code, `INVALID_VALUE` where the allocation does not lie in the
+    /// handles, and `PEER_ACCESS_UNSUPPORTED` where the other device cannot
+    /// reach it; then everything is as before, and the handles are released.
+    pub fn attach(&self, what: Attachment) -> Result<Address> {
+        let total: u64 = what.handles.iter().map(|(_, bytes)| bytes).sum();
+        let inside = what.offset.checked_add(what.bytes);
+        if what.bytes == 0 || inside.is_none_or(|end| end > total) {
+            self.release(&what.handles);
+            return Err(Code::INVALID_VALUE);
+        }
+        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        let range = state.arena.take(total);
+        let peers = state.peers.devices();
+        drop(state);
+
+        let began = Instant::now();
+        let range = range.map_or_else(
+            || arena::reserve(&self.driver, &self.bounds, total),
+            |at| Ok((at, total)),
+        );
+        let mapped = range.and_then(|(at, bytes)| {
+            let mapped = self.map_attached(&what, at, total, &peers);
+            mapped.map_err(|(code, undone)| {
+                // Where something is still mapped the range stays out of use.
+                let from = if undone { at } else { at + total };
+                let mut state = self.lock();
+                if at + bytes > from {
+                    state.arena.give(from, at + bytes - from);
+                }
+                code
+            })?;
+            Ok((at, bytes))
+        });
+        let mut state = self.lock();
+        state.stats.driver_ns += began.elapsed().as_nanos() as u64;
+        let (at, reserved) = match mapped {
+            Ok(mapped) => mapped,
+            Err(code) => {
+                drop(state);
+                self.release(&what.handles);
+                return Err(code);
+            }
+        };
+        if reserved > total {
+            state.arena.give(at + total, reserved - total);
+        }
+        let at = state.enter_attached(&what, at, total);
+        self.publish(&mut state);
+        Ok(at)
+    }
+
+    /// Unmaps attached memory and releases its handles. The caller has waited
+    /// for every use of it. Returns what it was.
+    pub fn detach(&self, at: Address) -> std::result::Result<BlockInfo, NotOurs> {
+        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        let info = match state.find(at) {
+            Some(info) if info.attached && info.base == at => info,
+            Some(info) if info.attached => return Err(NotOurs::Interior),
+            _ => return Err(NotOurs::Unknown),
+        };
+        let (range, total, handles) = state.leave_attached(at);
+        drop(state);
+        let began = Instant::now();
+        let unmapped = self.driver.unmap(range, total).is_ok();
+        if unmapped {
+            self.release(&handles);
+        }
+        let mut state = self.lock();
+        state.stats.driver_ns += began.elapsed().as_nanos() as u64;
+        if unmapped {
+            state.arena.give(range, total);
+        }
+        self.publish(&mut state);
+        Ok(info)
+    }
+
+    /// Maps everything, or nothing; the error says whether the undoing worked.
+    fn map_attached(
+        &self,
+        what: &Attachment,
+        at: Address,
+        total: u64,
+        peers: &[u32],
+    ) -> std::result::Result<(), (Code, bool)> {
+        let mut done = Ok(());
+        let mut reached = at;
+        for &(handle, bytes) in &what.handles {
+            done = self.driver.map(reached, bytes, handle);
+            if done.is_err() {
+                break;
+            }
+            reached += bytes;
+        }
+        let open = |device| self.driver.set_access(at, total, device, what.access);
+        done = done.and_then(|()| match what.also {
+            Some(also) if also != self.device => {
+                open(also).map_err(|_| Code::PEER_ACCESS_UNSUPPORTED)?;
+                // The device may have no part in this process beside its memory.
+                let _ = open(self.device);
+                Ok(())
+            }
+            _ => open(self.device),
+        });
+        for &peer in peers {
+            done = done.and_then(|()| open(peer));
+        }
+        done.map_err(|code| {
+            let undone = reached == at || self.driver.unmap(at, reached - at).is_ok();
+            (code, undone)
+        })
+    }
+
+    fn release(&self, handles: &[(Handle, u64)]) {
+        for &(handle, _) in handles {
+            // A failure cannot be retried: the memory is lost, to nobody's harm.
+            let _ = self.driver.release(handle);
+        }
+    }
+}
+
+impl State {
+    /// Adds what was mapped at a range, all of its bytes taken.
+    fn enter_attached(&mut self, what: &Attachment, range: Address, total: u64) -> Address {
+        let pieces: Vec<_> = what
+            .handles
+            .iter()
+            .map(|&(handle, bytes)| {
+                let id = self.add_chunk(Chunk::new(handle, bytes));
+                self.chunks.take(id, 0, bytes);
+                (id, bytes)
+            })
+            .collect();
+        self.stats.idle_bytes -= total;
+        self.stats.shared_bytes += total;
+        let mut stitch = Stitch::new(range, pieces);
+        stitch.access = what.access;
+        stitch.also = what.also;
+        let window = Window {
+            stitch: self.add_stitch(stitch),
+            offset: what.offset,
+            bytes: what.bytes,
+        };
+        self.streams.last_lent += 1;
+        let block = Block {
+            window,
+            holder: Holder::Attached,
+            asked: what.bytes,
+            id: self.streams.last_lent,
+            context: what.context,
+            owner: Owner::Context,
+            order: Order::Unknown,
+            graph: false,
+        };
+        self.blocks.insert(range + what.offset, block);
+        range + what.offset
+    }
+
+    /// Takes the attachment at an address out: its range and its handles.
+    fn leave_attached(&mut self, at: Address) -> (Address, u64, Vec<(Handle, u64)>) {
+        let block = self.blocks.remove(&at).expect("an attachment is a block");
+        let stitch = self.stitches[block.window.stitch as usize].take();
+        let stitch = stitch.expect("a stitch");
+        let handles = stitch.pieces.iter().map(|piece| {
+            let chunk = self.chunks.remove(piece.chunk);
+            (chunk.handle, chunk.bytes)
+        });
+        let handles: Vec<_> = handles.collect();
+        self.stats.physical_bytes -= stitch.bytes;
+        self.stats.shared_bytes -= stitch.bytes;
+        self.stats.chunks -= handles.len() as u64;
+        (stitch.at, stitch.bytes, handles)
+    }
+}
+
+#[cfg(test)]
+#[path = "attach_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+//! Attached memory over the model driver.
+
+use crate::driver::model::Model;
+use crate::driver::{Access, Code, Context, Driver, Handle};
+use crate::pool::tests::{CONTEXT, on, pool};
+use crate::pool::{Attachment, Grantee, NotOurs, Pool, Release, Settings};
+use crate::units::MIB;
+use std::os::fd::AsFd;
+
+/// Handles of another process, as the driver gives them for its descriptors.
+fn imported(pool: &Pool<Model>, sizes: &[u64]) -> Vec<(Handle, u64)> {
+    let driver = pool.driver();
+    let import = |&bytes: &u64| {
+        let original = driver.create(0, bytes).unwrap();
+        let descriptor = driver.export(original).unwrap();
+        (driver.import(descriptor.as_fd()).unwrap(), bytes)
+    };
+    sizes.iter().map(import).collect()
+}
+
+fn attachment(handles: Vec<(Handle, u64)>, offset: u64, bytes: u64) -> Attachment {
+    Attachment {
+        handles,
+        offset,
+        bytes,
+        context: CONTEXT,
+        access: Access::Write,
+        also: None,
+    }
+}
+
+#[test]
+fn attached_memory_is_a_block_that_nobody_is_lent_and_nobody_frees() {
+    let pool = pool(Settings::default());
+    let handles = imported(&pool, &[4 * MIB, 2 * MIB, 8 * MIB]);
+    let at = pool.attach(attachment(handles, MIB, 9 * MIB)).unwrap();
+    let found = pool.find(at + 9 * MIB - 1).unwrap();
+    assert_eq!(
+        (found.base, found.bytes, found.context),
+        (at, 9 * MIB, CONTEXT)
+    );
+    assert!(found.attached && pool.contains(at));
+    assert_eq!(pool.find(at - 1), None);
+    assert_eq!(pool.find(at + 9 * MIB), None);
+    assert_eq!(pool.free(at, Release::Complete), Err(NotOurs::Attached));
+    assert_eq!(pool.export(at), None);
+
+    let (shared, idle) = (pool.stats().shared_bytes, pool.idle());
+    assert_eq!((shared, idle, pool.physical()), (14 * MIB, 0, 14 * MIB));
+    pool.alloc(&on(10, 2 * MIB)).unwrap();
+    assert_eq!(pool.physical(), 16 * MIB, "nothing of it was lent");
+    pool.trim(0);
+    assert_eq!(pool.stats().shared_bytes, 14 * MIB);
+
+    assert_eq!(pool.detach(at + 512), Err(NotOurs::Interior));
+    let gone = pool.detach(at).unwrap();
+    assert_eq!((gone.base, gone.bytes), (at, 9 * MIB));
+    assert_eq!(pool.detach(at), Err(NotOurs::Unknown));
+    assert_eq!((pool.find(at), pool.physical()), (None, 2 * MIB));
+    assert_eq!(pool.stats().shared_bytes, 0);
+    // The originals are another process's, and the pool's own one is left.
+    assert_eq!(pool.driver().leftovers(), (1, 4, 1));
+}
+
+#[test]
+fn whatever_call_fails_nothing_of_an_attachment_is_left() {
+    // The first call reserves, and where it fails less is asked for.
+    for call in 1.. {
+        let pool = pool(Settings::default());
+        let handles = imported(&pool, &[2 * MIB, 4 * MIB]);
+        let before = pool.driver().calls();
+        pool.driver().fail_at(before + call, Code::OUT_OF_MEMORY);
+        let attached = pool.attach(attachment(handles, 0, 6 * MIB));
+        if attached.is_ok() {
+            assert_eq!(call, 4, "reserve, two maps, access");
+            break;
+        }
+        assert_eq!(attached, Err(Code::OUT_OF_MEMORY));
+        let (_, handles, mappings) = pool.driver().leftovers();
+        assert_eq!((handles, mappings, pool.physical()), (2, 0, 0));
+        let handles = imported(&pool, &[2 * MIB]);
+        assert!(pool.attach(attachment(handles, 0, 1)).is_ok());
+    }
+}
+
+#[test]
+fn an_allocation_that_leaves_its_handles_is_refused() {
+    let pool = pool(Settings::default());
+    for (offset, bytes) in [(0, 0), (0, 2 * MIB + 1), (u64::MAX, 2), (2 * MIB, 1)] {
+        let handles = imported(&pool, &[2 * MIB]);
+        let refused = pool.attach(attachment(handles, offset, bytes));
+        assert_eq!(refused, Err(Code::INVALID_VALUE));
+    }
+    assert_eq!(pool.driver().leftovers().2, 0);
+}
+
+#[test]
+fn reading_only_holds_for_peers_and_a_device_of_its_own_keeps_its_access() {
+    let pool = pool(Settings::default());
+    let access = |at, device| pool.driver().access(at, device);
+    let peer = |device| Grantee::Contexts {
+        reader: Context(device),
+        owner: CONTEXT,
+    };
+    pool.grant(1, peer(1)).unwrap();
+    let only_read = Attachment {
+        access: Access::Read,
+        also: Some(3),
+        ..attachment(imported(&pool, &[2 * MIB]), 0, 2 * MIB)
+    };
+    let at = pool.attach(only_read).unwrap();
+    pool.grant(2, peer(2)).unwrap();
+    pool.grant(3, peer(3)).unwrap();
+    for device in 0..4 {
+        assert_eq!(access(at, device), Access::Read, "device {device}");
+    }
+    pool.revoke(1, peer(1));
+    pool.revoke(3, peer(3));
+    assert_eq!((access(at, 1), access(at, 3)), (Access::None, Access::Read));
+}

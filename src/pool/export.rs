@@ -1,0 +1,103 @@
+//! Memory that other processes may open. What was exported is parked when the
+//! program frees it: its bytes are neither lent nor given back before
+//! [`Pool::export_ends`]. Who has it open, and what the descriptors become, is
+//! the caller's to know.
+
+use super::Pool;
+use super::hash::FastMap;
+use super::request::BlockInfo;
+use super::state::State;
+use super::streams::Use;
+use crate::driver::{Address, Driver, Handle};
+
+/// What lies below an allocation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// The allocation.
+    pub block: BlockInfo,
+    /// The handles below it in order, and their sizes in bytes.
+    pub handles: Vec<(Handle, u64)>,
+    /// Its first byte in the first of these.
+    pub offset: u64,
+}
+
+/// Exported allocations by their number; with the address and the last use of
+/// each that was freed since.
+#[derive(Default)]
+pub struct Exports(FastMap<u64, Option<(Address, Use)>>);
+
+impl Exports {
+    /// Was this allocation freed while it was exported?
+    pub fn is_parked(&self, id: u64) -> bool {
+        !self.0.is_empty() && matches!(self.0.get(&id), Some(Some(_)))
+    }
+
+    /// Parks an allocation; false where it is not exported.
+    pub fn park(&mut self, id: u64, at: Address, last: Use) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let export = self.0.get_mut(&id);
+        export.map(|parked| *parked = Some((at, last))).is_some()
+    }
+}
+
+impl<D: Driver> Pool<D> {
+    /// Marks the allocation around an address as exported, and tells what lies
+    /// below it; `None` where there is none, or none of the pool's own. The
+    /// handles stay until [`Pool::export_ends`], whatever is freed meanwhile.
+    pub fn export(&self, at: Address) -> Option<Export> {
+        let mut state = self.lock();
+        let mut block = state.find(at).filter(|block| !block.attached)?;
+        let (handles, offset) = state.below(&block);
+        state.exports.0.entry(block.id).or_insert(None);
+        block.bytes -= self.padding();
+        Some(Export {
+            block,
+            handles,
+            offset,
+        })
+    }
+
+    /// Nobody else has this allocation open, and nobody will: what was freed of
+    /// it meanwhile is free.
+    pub fn export_ends(&self, id: u64) {
+        let mut state = self.lock();
+        if let Some(Some((at, last))) = state.exports.0.remove(&id)
+            && let Some(info) = state.find(at)
+        {
+            state.stats.parked_bytes -= info.bytes;
+            let given = state.give_again(at, last);
+            debug_assert!(given.is_ok());
+        }
+        self.publish(&mut state);
+    }
+
+    /// Was this exported allocation freed?
+    pub fn is_parked(&self, id: u64) -> bool {
+        self.lock().exports.is_parked(id)
+    }
+}
+
+impl State {
+    /// The handles below an allocation, and its first byte in the first one.
+    fn below(&self, block: &BlockInfo) -> (Vec<(Handle, u64)>, u64) {
+        let (&base, outer) = self
+            .blocks
+            .range(..=block.base)
+            .next_back()
+            .expect("a block");
+        let stitch = self.stitch(outer.window.stitch);
+        let from = outer.window.offset + (block.base - base);
+        let parts: Vec<_> = stitch.parts(from, block.bytes).collect();
+        let handles = parts.iter().map(|part| {
+            let chunk = self.chunk(part.chunk);
+            (chunk.handle, chunk.bytes)
+        });
+        (handles.collect(), parts[0].start)
+    }
+}
+
+#[cfg(test)]
+#[path = "export_tests.rs"]
+mod tests;

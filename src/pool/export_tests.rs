@@ -1,0 +1,87 @@
+//! Exported memory over the model driver.
+
+use crate::pool::tests::{CONTEXT, key, on, pool, request};
+use crate::pool::{NotOurs, Order, Release, Settings};
+use crate::units::MIB;
+
+#[test]
+fn what_lies_below_an_allocation_is_told_in_order() {
+    let pool = pool(Settings {
+        chunk: Some(4 * MIB),
+        ..Settings::default()
+    });
+    let at = pool.alloc(&on(10, 10 * MIB)).unwrap();
+    let behind = pool.alloc(&on(10, MIB)).unwrap();
+    let export = pool.export(at + 9 * MIB).unwrap();
+    let sizes: Vec<u64> = export.handles.iter().map(|(_, bytes)| *bytes).collect();
+    assert_eq!((export.block.base, export.offset), (at, 0));
+    assert_eq!(sizes, [4 * MIB; 3]);
+    let last = export.handles[2].0;
+    let export = pool.export(behind).unwrap();
+    assert_eq!((export.handles[0].0, export.offset), (last, 2 * MIB));
+    assert_eq!(pool.export(behind + MIB), None);
+}
+
+#[test]
+fn a_small_allocation_lies_in_its_slab() {
+    let pool = pool(Settings::default());
+    let first = pool.alloc(&on(10, 1000)).unwrap();
+    let second = pool.alloc(&on(10, 1000)).unwrap();
+    let (a, b) = (pool.export(first).unwrap(), pool.export(second).unwrap());
+    assert_eq!(a.handles, b.handles);
+    assert_eq!(b.offset - a.offset, second - first);
+}
+
+#[test]
+fn exported_memory_is_parked_when_it_is_freed_until_the_export_ends() {
+    for bytes in [1000, 8 * MIB] {
+        let pool = pool(Settings::default());
+        let at = pool.alloc(&on(10, bytes)).unwrap();
+        let id = pool.export(at).unwrap().block.id;
+        assert!(!pool.is_parked(id));
+        let freed = pool.free(at, Release::Stream(key(10))).unwrap();
+        assert!(freed.parked && pool.is_parked(id));
+        assert_eq!(pool.find(at), None);
+        assert_eq!(pool.free(at, Release::Complete), Err(NotOurs::Unknown));
+        let stats = pool.stats();
+        assert_eq!((stats.live_bytes, stats.parked_bytes), (0, bytes));
+
+        let other = pool.alloc(&on(10, bytes)).unwrap();
+        assert_ne!(other, at, "it is not lent");
+        pool.free(other, Release::Complete).unwrap();
+        pool.trim(0);
+        assert!(pool.physical() > 0, "nor given back");
+        pool.context_ends(CONTEXT);
+        assert!(pool.physical() > 0, "not at the end of the context either");
+
+        pool.export_ends(id);
+        assert_eq!(pool.stats().parked_bytes, 0);
+        pool.trim(0);
+        assert_eq!((pool.physical(), pool.stats().granted_bytes), (0, 0));
+    }
+}
+
+#[test]
+fn an_export_that_ends_first_is_freed_as_any() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&request(8 * MIB, Order::Unknown)).unwrap();
+    let id = pool.export(at).unwrap().block.id;
+    pool.export_ends(id);
+    let freed = pool.free(at, Release::Complete).unwrap();
+    assert!(!freed.parked);
+    assert_eq!(pool.alloc(&request(8 * MIB, Order::Unknown)), Ok(at));
+}
+
+#[test]
+fn a_context_ends_and_what_it_exported_is_parked() {
+    for bytes in [1000, 8 * MIB] {
+        let pool = pool(Settings::default());
+        let at = pool.alloc(&request(bytes, Order::Unknown)).unwrap();
+        let id = pool.export(at).unwrap().block.id;
+        pool.context_ends(CONTEXT);
+        assert!(pool.is_parked(id) && pool.physical() > 0);
+        pool.export_ends(id);
+        pool.trim(0);
+        assert_eq!(pool.physical(), 0);
+    }
+}
