@@ -139,6 +139,23 @@ impl Calls {
         Ok(Some(context))
     }
 
+    /// Runs `work` while this thread disregards what captures forbid, without
+    /// touching any.
+    pub fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T {
+        let Some(exchange) = self.capture_mode else {
+            return work();
+        };
+        let mut mode = sys::CAPTURE_MODE_RELAXED;
+        // SAFETY: the pointer is valid for the call, which swaps the mode.
+        if unsafe { exchange(&mut mode) } != Code::SUCCESS {
+            return work();
+        }
+        let result = work();
+        // SAFETY: gives the thread its own mode back.
+        restore(|| unsafe { exchange(&mut mode) });
+        result
+    }
+
     /// Waits for the device as a free does, by a free of the driver's own: of
     /// all such waits the one that a capture survives. Fails with its code.
     pub fn wait_by_free(&self) -> Result<(), Code> {

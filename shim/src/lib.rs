@@ -38,6 +38,7 @@ mod places;
 mod resolve;
 mod room;
 mod routes;
+mod share;
 mod stand_in;
 mod substitute;
 mod system_calls;

@@ -34,6 +34,7 @@ macro_rules! hidden {
 
 hidden! {
     "stat64" = stat,
+    "lstat64" = lstat,
     "fstat64" = fstat,
     "fstat" = fstat,
     "statx" = statx,
@@ -46,6 +47,12 @@ hidden! {
 unsafe extern "C" fn stat(path: *const c_char, out: *mut libc::stat64) -> c_int {
     // SAFETY: the caller's arguments, as stat demands them.
     unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, out, 0) as c_int }
+}
+
+unsafe extern "C" fn lstat(path: *const c_char, out: *mut libc::stat64) -> c_int {
+    let (here, itself) = (libc::AT_FDCWD, libc::AT_SYMLINK_NOFOLLOW);
+    // SAFETY: the caller's arguments, as lstat demands them.
+    unsafe { libc::syscall(libc::SYS_newfstatat, here, path, out, itself) as c_int }
 }
 
 unsafe extern "C" fn fstat(descriptor: c_int, out: *mut libc::stat64) -> c_int {

@@ -1,14 +1,16 @@
 //! The thread that gives idle memory to other processes. It answers those that
 //! ask (`neighbours`), and what lies idle beyond `MEMCUDA_IDLE` it gives back
 //! unasked while another process is on the device, for those that cannot ask.
-//! Alone on a device a program keeps everything.
+//! Alone on a device a program keeps everything. It also hears what the keeper
+//! of shared memory says (`share::keeper`), and finds it again.
 //!
 //! What counts as idle is what nobody used for about a second: the least that
 //! was idle at any moment of it. A program that needs its memory again and
 //! again within that time never loses it; a longer pause costs it mappings
 //! again, some 50 us for each handle.
 //!
-//! Started with the first pool, with every signal blocked. Never waits for the
+//! Started with the first pool, or before the first request to a keeper, with
+//! every signal blocked. Never waits for the
 //! device, never ends a capture, makes no driver call while a context is being
 //! destroyed or after the program began to exit, and runs no hook's body.
 
@@ -25,6 +27,7 @@ use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::neighbours::{Answer, Door};
 use crate::others::{self, Others};
+use crate::share::keeper;
 
 /// How often the thread looks while anything is idle, and while nothing is.
 const LOOK: Duration = Duration::from_millis(250);
@@ -114,9 +117,11 @@ fn watch(engine: &Engine) {
             // Whoever stands at the door would be told of again at once.
             std::thread::sleep(LOOK);
         } else {
-            wait(engine, if idle { LOOK } else { REST });
+            let soon = idle || keeper::is_missing();
+            wait(engine, if soon { LOOK } else { REST });
         }
-        deaf = false;
+        // Nobody hears the keeper while somebody asks it.
+        deaf = !keeper::look(engine);
         for watched in &mut watched {
             deaf |= watched.look(engine).is_err();
         }
@@ -131,6 +136,7 @@ fn descriptors(engine: &Engine) -> impl Iterator<Item = i32> {
 /// Waits until somebody asks, or so long.
 fn wait(engine: &Engine, longest: Duration) {
     let mut doors: Vec<libc::pollfd> = descriptors(engine)
+        .chain(keeper::descriptor())
         .map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,

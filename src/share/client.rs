@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -16,7 +17,7 @@ use super::protocol::{Code, Event, Generation, Hello, Lease, MOST_LEASES, Packet
 use super::wire::{self, Broken};
 
 /// How long an answer may take before the keeper counts as gone.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a request has no answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl std::error::Error for Error {}
 
 /// A connection that has introduced itself.
 pub struct Client {
-    socket: OwnedFd,
+    socket: Socket,
     number: u32,
     room: Box<[u8]>,
     events: VecDeque<Event>,
@@ -68,7 +69,7 @@ impl Client {
         leases: &[Lease],
     ) -> Result<(Self, Welcome), Error> {
         let mut client = Self {
-            socket: reach(socket).map_err(Error::Absent)?,
+            socket: reach(socket).and_then(Socket::new).map_err(Error::Absent)?,
             number: 0,
             room: vec![0; wire::MOST_BYTES].into_boxed_slice(),
             events: VecDeque::new(),
@@ -112,6 +113,7 @@ impl Client {
             number: self.number,
             body: request,
         };
+        self.intact()?;
         wire::send(&self.socket, &packet, descriptors).map_err(|_| Error::Lost)?;
         loop {
             let (bytes, beside) = wire::receive_bytes(&self.socket, &mut self.room, false)
@@ -129,6 +131,7 @@ impl Client {
 
     /// What the keeper has said unasked since the last time; never waits.
     pub fn events(&mut self) -> Result<Vec<Event>, Error> {
+        self.intact()?;
         loop {
             match wire::receive_bytes(&self.socket, &mut self.room, true) {
                 Ok((bytes, _)) => match read(bytes)? {
@@ -140,6 +143,15 @@ impl Client {
             }
         }
     }
+
+    /// Is the socket still open? Programs close what they do not know.
+    pub fn is_intact(&self) -> bool {
+        self.socket.is_ours()
+    }
+
+    fn intact(&self) -> Result<(), Error> {
+        self.socket.is_ours().then_some(()).ok_or(Error::Lost)
+    }
 }
 
 impl AsFd for Client {
@@ -147,6 +159,47 @@ impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// A socket in a process whose program may close whatever it does not know, as
+/// daemons do: what is open under its number then is the program's.
+struct Socket {
+    /// `None` only while it is dropped.
+    descriptor: Option<OwnedFd>,
+    identity: (u64, u64),
+}
+
+impl Socket {
+    fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
+        Ok(Self {
+            identity: identity(&descriptor)?,
+            descriptor: Some(descriptor),
+        })
+    }
+
+    fn is_ours(&self) -> bool {
+        identity(self) == Ok(self.identity)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_ref().expect("not dropped").as_fd()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            std::mem::forget(self.descriptor.take());
+        }
+    }
+}
+
+/// What tells a file from any other that is open at the same time.
+fn identity(file: impl AsFd) -> Result<(u64, u64), Errno> {
+    let stat = fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 enum Said {

@@ -1,6 +1,8 @@
 //! Where the keeper's socket is, for both sides.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// The name of the socket in its directory.
 pub const SOCKET: &str = "keeper.sock";
@@ -17,9 +19,23 @@ pub fn directory(uid: u32, variable: impl Fn(&str) -> Option<String>) -> PathBuf
     }
 }
 
+/// Is this directory the user's own, so that no stranger can have put a socket
+/// into it? The error says why not.
+pub fn check(directory: &Path, uid: u32) -> std::io::Result<()> {
+    let found = std::fs::symlink_metadata(directory)?;
+    let open_to_all = found.mode() & 0o002 != 0;
+    if !found.is_dir() || found.uid() != uid || open_to_all {
+        let directory = directory.display();
+        let message = format!("{directory} is not a directory of this user's own");
+        return Err(std::io::Error::new(ErrorKind::PermissionDenied, message));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn each_user_has_a_place() {
@@ -27,5 +43,20 @@ mod tests {
         assert_eq!(directory(7, runtime), PathBuf::from("/run/user/7/memcuda"));
         assert_eq!(directory(0, runtime), PathBuf::from("/run/memcuda"));
         assert_eq!(directory(7, |_| None), PathBuf::from("/tmp/memcuda-7"));
+    }
+
+    #[test]
+    fn a_place_that_others_may_write_to_is_no_place() {
+        let place = std::env::temp_dir().join(format!("memcuda-place-{}", std::process::id()));
+        std::fs::create_dir(&place).unwrap();
+        let own = std::fs::symlink_metadata(&place).unwrap().uid();
+        let with = |mode| {
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).unwrap();
+            check(&place, own).is_ok()
+        };
+        let (private, open) = (with(0o700), with(0o777));
+        assert!(private && !open && check(&place, own + 1).is_err());
+        std::fs::remove_dir(&place).unwrap();
+        assert!(check(&place, own).is_err());
     }
 }

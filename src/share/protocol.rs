@@ -79,6 +79,15 @@ pub struct Packet<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Generation(pub [u8; 16]);
 
+impl Generation {
+    /// One that nobody has; `None` where the kernel gives no randomness.
+    pub fn random() -> Option<Self> {
+        let mut bytes = [0; 16];
+        let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        (got == Ok(bytes.len())).then_some(Self(bytes))
+    }
+}
+
 /// A device, by the driver's UUID of it: the same in every process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeviceId(pub [u8; 16]);

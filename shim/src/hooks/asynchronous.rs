@@ -11,6 +11,7 @@ use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::room::{Place, with_room};
+use crate::share::exports;
 
 crate::hooks! {
     /// `cuMemAllocAsync`.
@@ -222,6 +223,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
     match pool.free(address, Release::Stream(engine.key(context, stream))) {
         Ok(freed) => {
             device.took_back(&engine.calls, &freed);
+            exports::freed(engine, device, &freed);
             if freed.overrun {
                 overrun(&freed);
             }

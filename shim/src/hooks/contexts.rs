@@ -6,7 +6,7 @@ use memcuda_core::driver::{Code, Context};
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::{places, watch};
+use crate::{places, share, watch};
 
 /// A green context (`CUgreenCtx`).
 type GreenContext = u64;
@@ -127,7 +127,9 @@ fn ends(
 fn ended(engine: &Engine, context: Context) {
     places::forget();
     // Each: another device may have reached its memory, or it another's.
-    made(engine).for_each(|pool| pool.context_ends(context));
+    share::context_ended(engine, context, || {
+        made(engine).for_each(|pool| pool.context_ends(context));
+    });
     engine
         .devices
         .iter()

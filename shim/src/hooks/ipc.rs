@@ -1,24 +1,199 @@
-//! Legacy CUDA IPC: the driver cannot export pooled memory this way, so a
-//! program gets the driver's own answer, and the log says why.
+//! CUDA IPC of pooled memory. The driver exports no mapped memory in this way,
+//! so a handle of ours names an export at the keeper, and opening it maps the
+//! memory that the keeper has of it. Handles of the driver's own, and its own
+//! memory, are the driver's.
+//!
+//! Nothing here records, queries or waits for an event but the last close of a
+//! handle, which waits as cudaFree does; captures are not touched.
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::Address;
+use memcuda_core::driver::{Access, Address, Code, Driver};
+use memcuda_core::pool::{Attachment, Owner};
+use memcuda_core::share::handle::{Handle, Unreadable};
+use memcuda_core::share::protocol::{self, Reply, Request};
+
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::share::held::{self, How};
+use crate::share::keeper::{self, Error};
+use crate::share::{self, exports};
+
+/// `CUipcMemHandle`, passed by value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct IpcHandle([u8; 64]);
 
 crate::hooks! {
     /// `cuIpcGetMemHandle`.
     cuIpcGetMemHandle ["cuIpcGetMemHandle" since 4010] (
         handle: *mut c_void, address: Address,
     ) |real, engine| {
-        if engine.owner(address).is_some() {
+        // SAFETY: the program's own call, passed on.
+        let real = || unsafe { real(handle, address) };
+        let (Some(device), Ok(context)) = (engine.owner(address), engine.calls.current()) else {
+            return real();
+        };
+        if let Err(code) = engine.driver.check(context) {
+            return code;
+        }
+        match export(engine, device, address) {
+            Some(bytes) if !handle.is_null() => {
+                // SAFETY: not null, and the program's to write, by its call.
+                unsafe { handle.cast::<[u8; 64]>().write(bytes) };
+                Code::SUCCESS
+            }
+            // The driver refuses mapped memory.
+            _ => real(),
+        }
+    }
+
+    /// `cuIpcOpenMemHandle`, before CUDA 11.
+    cuIpcOpenMemHandle ["cuIpcOpenMemHandle" since 4010] (
+        out: *mut Address, handle: IpcHandle, flags: u32,
+    ) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        open(engine, out, &handle, || unsafe { real(out, handle, flags) })
+    }
+
+    /// `cuIpcOpenMemHandle_v2`.
+    cuIpcOpenMemHandle_v2 ["cuIpcOpenMemHandle" since 11000] (
+        out: *mut Address, handle: IpcHandle, flags: u32,
+    ) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        open(engine, out, &handle, || unsafe { real(out, handle, flags) })
+    }
+
+    /// `cuIpcCloseMemHandle`.
+    cuIpcCloseMemHandle ["cuIpcCloseMemHandle" since 4010] (address: Address) |real, engine| {
+        match held::close(engine, address, How::Ipc) {
+            Some(closed) => closed.err().unwrap_or(Code::SUCCESS),
+            // SAFETY: the program's own call, passed on.
+            None => unsafe { real(address) },
+        }
+    }
+}
+
+/// The handle of pooled memory; `None` where the driver is to refuse.
+fn export(engine: &Engine, device: &Device, address: Address) -> Option<[u8; 64]> {
+    let block = device.made()?.find(address)?;
+    if block.owner != Owner::Context || block.attached {
+        return None;
+    }
+    match exports::handle_of(engine, device, address)? {
+        Ok(handle) => Some(handle),
+        Err(failure) => {
             crate::log_once!(
                 Warn,
-                "cudaIpcGetMemHandle: pooled memory cannot be exported by CUDA IPC yet; \
-                 MEMCUDA_DISABLE=1 runs the program on the plain driver"
+                "pooled memory cannot be exported by CUDA IPC: {failure}"
             );
+            None
         }
-        // SAFETY: the program's own call, passed on: the driver refuses mapped
-        // memory.
-        unsafe { real(handle, address) }
+    }
+}
+
+fn open(
+    engine: &Engine,
+    out: *mut Address,
+    handle: &IpcHandle,
+    real: impl FnOnce() -> Code,
+) -> Code {
+    let handle = match Handle::from_bytes(&handle.0) {
+        Ok(handle) => handle,
+        Err(Unreadable::Foreign) => return real(),
+        Err(Unreadable::Version(version)) => {
+            crate::log_once!(
+                Warn,
+                "an IPC handle of another memcuda (layout {version}) cannot be opened here"
+            );
+            return Code::INVALID_VALUE;
+        }
+    };
+    if out.is_null() {
+        return Code::INVALID_VALUE;
+    }
+    match opened(engine, &handle) {
+        Ok(address) => {
+            // SAFETY: not null, and the program's to write, by its call.
+            unsafe { *out = address };
+            Code::SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+fn opened(engine: &Engine, handle: &Handle) -> Result<Address, Code> {
+    let (context, current) = engine.current()?;
+    engine.driver.check(context)?;
+    let generation = handle.generation;
+    if exports::is_own(generation) {
+        // So does the driver answer to a process that opens its own.
+        return Err(Code::INVALID_CONTEXT);
+    }
+    if let Some(address) = held::again(generation, context) {
+        return Ok(address);
+    }
+    let answer = keeper::request(engine, Request::Import { generation }, &[]);
+    let (entry, parts, total, descriptors) = match answer {
+        Ok((
+            Reply::Memory {
+                entry,
+                parts,
+                total,
+            },
+            descriptors,
+        )) => (entry, parts, total, descriptors),
+        answer => return Err(refusal(handle, answer.err())),
+    };
+    let memory = held::import(engine, (&entry, parts, descriptors), total);
+    let handles = memory.map_err(|failure| {
+        held::release(engine, generation);
+        crate::log!(
+            Warn,
+            "memory of another process cannot be opened: {failure}"
+        );
+        match failure {
+            held::Failure::Driver(code) => code,
+            held::Failure::Keeper(_) => Code::MAP_FAILED,
+        }
+    })?;
+    // Of a device that this process does not see, the pool of the current one
+    // has the addresses.
+    let device = share::device(engine, entry.spec.device).unwrap_or(current);
+    let memory = Attachment {
+        handles,
+        offset: entry.offset,
+        bytes: entry.spec.bytes,
+        context,
+        access: Access::Write,
+        also: (device.ordinal != current.ordinal).then_some(current.ordinal),
+    };
+    held::attach(engine, device, generation, memory, How::Ipc)
+}
+
+/// What the program is told where the keeper gives no memory, and the log why.
+fn refusal(handle: &Handle, error: Option<Error>) -> Code {
+    let node = keeper::node();
+    match error {
+        _ if node != 0 && node != handle.node => {
+            crate::log!(
+                Warn,
+                "an IPC handle of another host, or of before its last start"
+            );
+            Code::INVALID_VALUE
+        }
+        Some(Error::Refused(protocol::Code::NotFound, _)) => {
+            crate::log!(
+                Warn,
+                "an IPC handle of memory that is gone, or of another user: {}",
+                handle.generation
+            );
+            Code::INVALID_VALUE
+        }
+        Some(error) => {
+            crate::log!(Warn, "memory of another process cannot be opened: {error}");
+            Code::MAP_FAILED
+        }
+        None => Code::MAP_FAILED,
     }
 }

@@ -5,9 +5,8 @@
 use std::ffi::c_void;
 
 use memcuda_core::config::Free;
-use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context};
-use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Pool, Refusal, Release, Request};
+use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Refusal, Release, Request};
 use memcuda_core::units::MIB;
 
 use super::foreign;
@@ -17,6 +16,7 @@ use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::modules::Module;
 use crate::room::with_room;
+use crate::share::exports;
 use crate::{tags, torch};
 
 crate::slot! { cuMemAlloc_v2 ["cuMemAlloc" since 3020] Allocate }
@@ -220,7 +220,8 @@ fn take_back(
     if let Some(code) = engine.captures.refusal(&engine.calls) {
         return code;
     }
-    let Some(mut block) = pool.find(address).filter(|block| block.base == address) else {
+    let lent = |block: &BlockInfo| block.base == address && !block.attached;
+    let Some(mut block) = pool.find(address).filter(lent) else {
         // The driver refuses mapped memory, or says what else is wrong.
         return real();
     };
@@ -243,13 +244,14 @@ fn take_back(
             Ok(release) => release,
             Err(code) => {
                 device.took_back(&engine.calls, &block);
-                return failed_free(pool, &block, code);
+                return failed_free(engine, device, &block, code);
             }
         },
     };
     match pool.free(address, release) {
         Ok(freed) => {
             device.took_back(&engine.calls, &freed);
+            exports::freed(engine, device, &freed);
             if freed.overrun {
                 overrun(&freed);
             }
@@ -305,8 +307,11 @@ fn finish(engine: &Engine, device: &Device, block: &BlockInfo) -> Result<Release
 /// The wait failed: the error is the context's, and the driver's own free
 /// would answer it. The block is given up all the same, never to be lent while
 /// the context is broken.
-fn failed_free(pool: &Pool<Real>, block: &BlockInfo, code: Code) -> Code {
+fn failed_free(engine: &Engine, device: &Device, block: &BlockInfo, code: Code) -> Code {
+    let pool = device.made().expect("the owner of an address has a pool");
     pool.freeze(block.context, code);
-    let _ = pool.free(block.base, Release::Unknown);
+    if let Ok(freed) = pool.free(block.base, Release::Unknown) {
+        exports::freed(engine, device, &freed);
+    }
     code
 }

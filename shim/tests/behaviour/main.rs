@@ -19,7 +19,7 @@ fn pooled_memory_answers_as_the_drivers_own() {
     let (_, log) = said(&mut preloaded(program, &[shim()]));
     let of_ipc = log
         .lines()
-        .filter(|line| line.contains("cudaIpcGetMemHandle"));
+        .filter(|line| line.contains("MEMCUDA_KEEPER=off"));
     assert_eq!(of_ipc.count(), 1, "{log}");
 }
 

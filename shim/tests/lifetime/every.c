@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 struct access { int kind, device, flags; };
+struct ipc { char bytes[64]; };
 struct location { int kind, device; };
 struct properties { int kind, handle_types, location, device; void *windows; unsigned char flags[8]; };
 struct array { size_t width, height, depth; int format, channels, flags; };
@@ -61,7 +62,7 @@ static void memory(void) {
     void *values[] = {&value};
     int names[] = {12}, fd = -1;
     unsigned on = 1;
-    char ipc[64];
+    struct ipc ipc = {{0}};
     CALL(cuMemAlloc_v2, allocates, &a, 6 * MiB);
     CALL(cuMemAlloc_v2, allocates, &b, 100);
     CALL(cuMemAllocPitch_v2, CUresult(CUdeviceptr *, size_t *, size_t, size_t, unsigned), &base, &pitch, 1000, 300, 4);
@@ -78,7 +79,10 @@ static void memory(void) {
     CALL(cuMemHostGetDevicePointer_v2, CUresult(u64 *, void *, unsigned), &handle, (void *)a, 0);
     CALL(cuMemGetAddressRange_v2, CUresult(CUdeviceptr *, size_t *, CUdeviceptr), &base, &bytes, a + 3);
     if (CALL(cuMemGetHandleForAddressRange, CUresult(void *, CUdeviceptr, size_t, int, u64), &fd, a, 2 * MiB, 1, 0) == 0) close(fd);
-    CALL(cuIpcGetMemHandle, CUresult(void *, CUdeviceptr), ipc, 0);
+    CALL(cuIpcGetMemHandle, CUresult(void *, CUdeviceptr), &ipc, 0);
+    CALL(cuIpcOpenMemHandle, CUresult(CUdeviceptr *, struct ipc, unsigned), &base, ipc, 1);
+    CALL(cuIpcOpenMemHandle_v2, CUresult(CUdeviceptr *, struct ipc, unsigned), &base, ipc, 1);
+    CALL(cuIpcCloseMemHandle, takes_address, b);
     CALL(cuMemFree_v2, takes_address, a);
     CALL(cuMemFree_v2, takes_address, b);
     CALL(cuMemFree_v2, takes_address, b);

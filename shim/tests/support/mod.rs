@@ -97,6 +97,8 @@ pub fn preloaded(program: impl AsRef<Path>, libraries: &[PathBuf]) -> Command {
     let libraries: Vec<_> = libraries.iter().map(|l| l.to_str().unwrap()).collect();
     command.env("LD_PRELOAD", libraries.join(":"));
     command.env("LD_LIBRARY_PATH", simulator());
+    // None is started but by a test that ends it.
+    command.env("MEMCUDA_KEEPER", "off");
     command
 }
 

@@ -1,0 +1,259 @@
+//! What this process has open of shared memory: each generation once a context,
+//! however often it was opened there. The addresses and handles are the pool's;
+//! here is who they stand for and how often they were asked for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use memcuda_core::driver::real::Real;
+use memcuda_core::driver::{Address, Code, Context, Driver, Handle};
+use memcuda_core::pool::{Attachment, Pool};
+use memcuda_core::share::protocol::{Entry, Generation, Reply, Request};
+
+use super::keeper::{self, Error};
+use crate::device::Device;
+use crate::engine::Engine;
+
+/// How memory came to be open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// By `cuIpcOpenMemHandle`: `cuIpcCloseMemHandle` closes it.
+    Ipc,
+    /// By its name.
+    Name,
+}
+
+/// What is open at an address.
+#[derive(Debug, Clone, Copy)]
+pub struct Held {
+    /// Which memory.
+    pub generation: Generation,
+    /// The context it was opened in, and ends with.
+    pub context: Context,
+    /// How it came to be open.
+    pub how: How,
+    /// How often it is open.
+    pub count: u32,
+    device: u32,
+}
+
+/// Everything that is open.
+#[derive(Default)]
+struct Table {
+    at: HashMap<Address, Held>,
+    by: HashMap<(Generation, Context), Address>,
+}
+
+static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+
+fn table() -> MutexGuard<'static, Option<Table>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens once more what is open in this context; its address.
+pub fn again(generation: Generation, context: Context) -> Option<Address> {
+    let mut table = table();
+    let table = table.as_mut()?;
+    let address = *table.by.get(&(generation, context))?;
+    table.at.get_mut(&address)?.count += 1;
+    Some(address)
+}
+
+/// What is open at an address, which is the first of it.
+pub fn find(address: Address) -> Option<Held> {
+    table().as_ref()?.at.get(&address).copied()
+}
+
+/// The handles of memory that the keeper gave: those of its answer, and the
+/// rest, which is asked for. Where they do not all come none is kept.
+pub fn import(
+    engine: &Engine,
+    (entry, parts, descriptors): (&Entry, Vec<u64>, Vec<OwnedFd>),
+    total: u32,
+) -> Result<Vec<(Handle, u64)>, Failure> {
+    let mut handles = Vec::new();
+    let whole = fetch(engine, entry, (parts, descriptors), total, &mut handles);
+    match whole {
+        Ok(()) => Ok(handles),
+        Err(failure) => {
+            for (handle, _) in handles {
+                let _ = engine.driver.release(handle);
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Why memory cannot be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The keeper's part failed.
+    Keeper(Error),
+    /// The driver's part failed.
+    Driver(Code),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keeper(error) => error.fmt(f),
+            Self::Driver(code) => write!(f, "the driver answers {code:?}"),
+        }
+    }
+}
+
+fn fetch(
+    engine: &Engine,
+    entry: &Entry,
+    first: (Vec<u64>, Vec<OwnedFd>),
+    total: u32,
+    handles: &mut Vec<(Handle, u64)>,
+) -> Result<(), Failure> {
+    let odd = || Failure::Keeper(Error::Gone("the keeper's answer makes no sense".to_owned()));
+    let (mut parts, mut descriptors) = first;
+    loop {
+        if parts.is_empty() || parts.len() != descriptors.len() {
+            return Err(odd());
+        }
+        for (bytes, descriptor) in parts.iter().zip(descriptors) {
+            let handle = engine.driver.import(descriptor.as_fd());
+            handles.push((handle.map_err(Failure::Driver)?, *bytes));
+        }
+        let from = handles.len() as u32;
+        if from >= total {
+            return Ok(());
+        }
+        let generation = entry.generation;
+        let more = keeper::request(engine, Request::Parts { generation, from }, &[]);
+        (parts, descriptors) = match more.map_err(Failure::Keeper)? {
+            (Reply::Parts(parts), descriptors) => (parts, descriptors),
+            _ => return Err(odd()),
+        };
+    }
+}
+
+/// Maps memory of which this process holds a lease for it, and returns its
+/// address. Where another thread has opened it meanwhile, that is the one; where
+/// it fails nothing is mapped; in both cases the lease is given back.
+pub fn attach(
+    engine: &Engine,
+    device: &Device,
+    generation: Generation,
+    memory: Attachment,
+    how: How,
+) -> Result<Address, Code> {
+    let context = memory.context;
+    let pool = device.pool(engine);
+    let attached = match pool {
+        Some(pool) => pool.attach(memory),
+        None => {
+            for (handle, _) in memory.handles {
+                let _ = engine.driver.release(handle);
+            }
+            Err(Code::NOT_SUPPORTED)
+        }
+    };
+    let (address, pool) = match (attached, pool) {
+        (Ok(address), Some(pool)) => (address, pool),
+        (Err(code), _) => {
+            release(engine, generation);
+            return Err(code);
+        }
+        (Ok(_), None) => return Err(Code::NOT_SUPPORTED),
+    };
+    let mut guard = table();
+    let table = guard.get_or_insert_default();
+    if let Some(&first) = table.by.get(&(generation, context)) {
+        if let Some(held) = table.at.get_mut(&first) {
+            held.count += 1;
+        }
+        drop(guard);
+        let _ = pool.detach(address);
+        release(engine, generation);
+        return Ok(first);
+    }
+    table.by.insert((generation, context), address);
+    let held = Held {
+        generation,
+        context,
+        how,
+        count: 1,
+        device: device.ordinal,
+    };
+    table.at.insert(address, held);
+    Ok(address)
+}
+
+/// Closes what is open at an address once; after the last time it waits as
+/// cudaFree does, then unmaps. `None` where nothing is open there in this way;
+/// else the driver's code of the wait.
+pub fn close(engine: &Engine, address: Address, how: How) -> Option<Result<(), Code>> {
+    let held = {
+        let mut table = table();
+        let table = table.as_mut()?;
+        let held = table.at.get_mut(&address).filter(|held| held.how == how)?;
+        held.count -= 1;
+        if held.count > 0 {
+            return Some(Ok(()));
+        }
+        table.by.remove(&(held.generation, held.context));
+        table.at.remove(&address)?
+    };
+    let pool = pool_of(engine, &held)?;
+    let waited = wait(engine, pool, held.context);
+    let _ = pool.detach(address);
+    release(engine, held.generation);
+    Some(waited)
+}
+
+/// A context is gone: nothing runs in it any more, and what was opened in it
+/// is closed.
+pub fn context_ended(engine: &Engine, context: Context) {
+    let ended: Vec<(Address, Held)> = {
+        let mut guard = table();
+        let Some(table) = guard.as_mut() else { return };
+        table.by.retain(|(_, other), _| *other != context);
+        table
+            .at
+            .extract_if(|_, held| held.context == context)
+            .collect()
+    };
+    for (address, held) in ended {
+        if let Some(pool) = pool_of(engine, &held) {
+            let _ = pool.detach(address);
+        }
+        release(engine, held.generation);
+    }
+}
+
+fn pool_of<'a>(engine: &'a Engine, held: &Held) -> Option<&'a Pool<Real>> {
+    engine.devices.get(held.device as usize)?.made()
+}
+
+/// Gives one count of a lease back. A keeper that does not hear it learns of it
+/// by the end of the connection.
+pub fn release(engine: &Engine, generation: Generation) {
+    if let Err(error) = keeper::request(engine, Request::Release { generation }, &[]) {
+        crate::log!(
+            Debug,
+            "the keeper was not told that {generation} is closed: {error}"
+        );
+    }
+}
+
+/// Waits for whatever may use attached memory, as cudaFree does. While anything
+/// captures, by a free of the driver's own, which a capture does not forbid to
+/// a thread whose mode is relaxed.
+fn wait(engine: &Engine, pool: &Pool<Real>, context: Context) -> Result<(), Code> {
+    match pool.synchronize_device(context) {
+        Ok(true) => Ok(()),
+        Err(code) if code.is_sticky() => Err(code),
+        Ok(false) | Err(_) => {
+            let calls = &engine.calls;
+            let waited = calls.within(context, || calls.relaxed(|| calls.wait_by_free()));
+            waited.and_then(|waited| waited)
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The process's one connection to the keeper. It begins with the first request,
+//! and a keeper is started then if the settings say so. The leases that were
+//! taken over it are known here, so that they are taken up again when the
+//! connection was lost. A keeper that does not answer within five seconds counts
+//! as gone, and nobody is asked for as long again.
+//!
+//! Makes no driver call. The lock is held while an answer is waited for; under
+//! it, no other one is taken.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use memcuda_core::config::Keeper;
+use memcuda_core::share::client::{self, Client};
+use memcuda_core::share::place;
+use memcuda_core::share::protocol::{Code, Event, Generation, Lease, Reply, Request};
+
+use super::epoch::Epoch;
+use super::{exports, hear, start};
+use crate::engine::Engine;
+use crate::{environment, watch};
+
+/// How long a keeper that was just started may take until it answers.
+const START: Duration = Duration::from_secs(5);
+/// Pause between two tries to reach it.
+const PAUSE: Duration = Duration::from_millis(5);
+/// For how long nobody is asked after none answered.
+const REST: Duration = Duration::from_secs(5);
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// `MEMCUDA_KEEPER=off`.
+    Off,
+    /// No keeper answers, for this reason.
+    Gone(String),
+    /// The keeper refuses, with a line for people.
+    Refused(Code, String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("MEMCUDA_KEEPER=off"),
+            Self::Gone(why) | Self::Refused(_, why) => f.write_str(why),
+        }
+    }
+}
+
+/// An answer, with the descriptors beside it.
+pub type Answer = (Reply, Vec<OwnedFd>);
+
+/// What was found when a connection was made again.
+pub struct Resumed {
+    /// Leases on what is gone.
+    pub lost: Vec<Generation>,
+    /// This keeper knows nothing of what was before.
+    pub anew: bool,
+}
+
+/// The connection and what is known of it.
+#[derive(Default)]
+struct Line {
+    client: Option<Client>,
+    /// What this process holds, as the keeper counts it.
+    leases: HashMap<Generation, u32>,
+    node: u64,
+    epoch: Option<Epoch>,
+    rest_until: Option<Instant>,
+    /// Not yet told to those who have something to do about it.
+    resumed: Option<Resumed>,
+}
+
+static LINE: Mutex<Option<Line>> = Mutex::new(None);
+/// The connection's descriptor, for a forked child; -1 for none.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+
+/// Asks the keeper, and waits for the answer; what that says of leases is
+/// counted. Where the connection was lost meanwhile the request is made once
+/// more over a new one, if it may be made twice.
+pub fn request(
+    engine: &Engine,
+    request: Request,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<Answer, Error> {
+    let (answer, resumed, events) = {
+        let mut line = lock();
+        let line = line.get_or_insert_default();
+        let answer = line.ask(engine, &request, descriptors);
+        line.count(&request, &answer);
+        (answer, line.resumed.take(), line.events())
+    };
+    tell(engine, resumed, events);
+    answer
+}
+
+/// The host and its boot, as the keeper said; 0 before the first request.
+pub fn node() -> u64 {
+    lock().as_ref().map_or(0, |line| line.node)
+}
+
+/// What becomes another number whenever a name may have become another
+/// allocation; `None` before the first request. One load.
+pub fn epoch() -> Option<u64> {
+    Epoch::now()
+}
+
+/// For the thread that watches: the descriptor that tells of events and of the
+/// end, where there is one.
+pub fn descriptor() -> Option<i32> {
+    let line = try_lock()?;
+    let client = line.as_ref()?.client.as_ref()?;
+    client.is_intact().then(|| client.as_fd().as_raw_fd())
+}
+
+/// Hears what the keeper has said, and takes the leases up again where the
+/// connection was lost. False where it is in use, so that nothing was done.
+pub fn look(engine: &Engine) -> bool {
+    let (resumed, events) = {
+        let Some(mut line) = try_lock() else {
+            return false;
+        };
+        let Some(line) = line.as_mut() else {
+            return true;
+        };
+        let events = line.events();
+        if line.is_missing() {
+            // Nobody is started here: with a keeper that was stopped ends what it held.
+            let _ = line.reach(engine, &mut |_| false);
+        }
+        (line.resumed.take(), events)
+    };
+    tell(engine, resumed, events);
+    true
+}
+
+/// Is there anything that a keeper must be found for?
+pub fn is_missing() -> bool {
+    try_lock().is_some_and(|line| line.as_ref().is_some_and(Line::is_missing))
+}
+
+/// In a forked child: the connection is the parent's.
+pub fn in_child() {
+    let descriptor = DESCRIPTOR.swap(-1, Ordering::Relaxed);
+    if descriptor >= 0 {
+        // SAFETY: the child's copy of a descriptor that it never uses.
+        unsafe { libc::close(descriptor) };
+    }
+}
+
+fn tell(engine: &Engine, resumed: Option<Resumed>, events: Vec<Event>) {
+    if let Some(resumed) = resumed {
+        exports::resumed(engine, &resumed);
+    }
+    hear(engine, events);
+}
+
+fn lock() -> MutexGuard<'static, Option<Line>> {
+    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock() -> Option<MutexGuard<'static, Option<Line>>> {
+    match LINE.try_lock() {
+        Ok(line) => Some(line),
+        Err(TryLockError::Poisoned(line)) => Some(line.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+impl Line {
+    fn is_missing(&self) -> bool {
+        self.client.is_none() && (!self.leases.is_empty() || exports::any_parked())
+    }
+
+    fn ask(
+        &mut self,
+        engine: &Engine,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Answer, Error> {
+        let may_be_repeated =
+            !matches!(request, Request::Export { .. } | Request::ExportMore { .. });
+        let began = Instant::now();
+        loop {
+            let connected = self.client.is_some();
+            self.connect(engine)?;
+            let client = self.client.as_mut().expect("connected");
+            match client.call(request.clone(), descriptors) {
+                Ok(answer) => return Ok(answer),
+                Err(client::Error::Refused(code, why)) => return Err(Error::Refused(code, why)),
+                Err(client::Error::Lost | client::Error::Absent(_)) => self.hang_up(),
+            }
+            // A keeper that went away answers at once; one that hangs does not,
+            // and is not asked again.
+            if !connected || !may_be_repeated || began.elapsed() >= client::PATIENCE {
+                self.rest_until = Some(Instant::now() + REST);
+                return Err(Error::Gone("the keeper went away".to_owned()));
+            }
+        }
+    }
+
+    /// Makes sure that there is a connection; starts a keeper if need be.
+    fn connect(&mut self, engine: &Engine) -> Result<(), Error> {
+        if self.client.is_some() {
+            return Ok(());
+        }
+        if self.rest_until.is_some_and(|until| Instant::now() < until) {
+            return Err(Error::Gone("no keeper answered a moment ago".to_owned()));
+        }
+        let mut started: Option<Instant> = None;
+        let reached = self.reach(engine, &mut |socket| match started {
+            Some(at) => {
+                std::thread::sleep(PAUSE);
+                at.elapsed() < START
+            }
+            None => {
+                started = Some(Instant::now());
+                engine.config.keeper == Keeper::Auto && start::start(socket)
+            }
+        });
+        if let Err(Error::Gone(_)) = reached {
+            self.rest_until = Some(Instant::now() + REST);
+        }
+        reached
+    }
+
+    /// Connects and takes the leases up again; where nobody listens, as often as
+    /// `again` says.
+    fn reach(
+        &mut self,
+        engine: &Engine,
+        again: &mut dyn FnMut(&Path) -> bool,
+    ) -> Result<(), Error> {
+        let socket = socket(engine)?;
+        let leases = self.leases.iter();
+        let leases: Vec<Lease> = leases
+            .map(|(&generation, &count)| Lease { generation, count })
+            .collect();
+        let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+        let (client, welcome) = loop {
+            let made = trusted(engine, &socket).and_then(|()| {
+                let made = Client::connect(&socket, std::process::id(), command.trim(), &leases);
+                made.map_err(|error| match error {
+                    client::Error::Refused(code, why) => Error::Refused(code, why),
+                    error => Error::Gone(format!("{}: {error}", socket.display())),
+                })
+            });
+            match made {
+                Ok(made) => break made,
+                Err(Error::Gone(_)) if again(&socket) => {}
+                Err(error) => return Err(error),
+            }
+        };
+        DESCRIPTOR.store(client.as_fd().as_raw_fd(), Ordering::Relaxed);
+        self.client = Some(client);
+        self.node = welcome.node;
+        self.rest_until = None;
+        let epoch = Epoch::open(welcome.epoch, self.epoch.as_ref());
+        let before = std::mem::replace(&mut self.epoch, epoch);
+        if let Some(before) = before {
+            let anew = self.epoch.as_ref().is_none_or(|now| !now.follows(&before));
+            for generation in &welcome.lost {
+                self.leases.remove(generation);
+            }
+            let lost = welcome.lost;
+            self.resumed = Some(Resumed { lost, anew });
+        }
+        watch::start();
+        Ok(())
+    }
+
+    fn hang_up(&mut self) {
+        DESCRIPTOR.store(-1, Ordering::Relaxed);
+        self.client = None;
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        let Some(client) = &mut self.client else {
+            return Vec::new();
+        };
+        client.events().unwrap_or_else(|_| {
+            self.hang_up();
+            Vec::new()
+        })
+    }
+
+    /// Counts the leases that a request began or ended.
+    fn count(&mut self, request: &Request, answer: &Result<Answer, Error>) {
+        let reply = answer.as_ref().ok().map(|(reply, _)| reply);
+        match (request, reply) {
+            (Request::Export { generation, .. }, Some(_))
+            | (_, Some(Reply::Make { generation })) => self.begins(*generation),
+            (_, Some(Reply::Memory { entry, .. })) => self.begins(entry.generation),
+            // Where it was not heard, the next connection says so.
+            (Request::Release { generation } | Request::Abort { generation }, _) => {
+                self.ends(*generation);
+            }
+            (Request::Withdraw { generation }, _) => drop(self.leases.remove(generation)),
+            _ => {}
+        }
+    }
+
+    fn begins(&mut self, generation: Generation) {
+        *self.leases.entry(generation).or_insert(0) += 1;
+    }
+
+    fn ends(&mut self, generation: Generation) {
+        if let Some(count) = self.leases.get_mut(&generation) {
+            *count -= 1;
+            if *count == 0 {
+                self.leases.remove(&generation);
+            }
+        }
+    }
+}
+
+/// The socket that the settings name, or the user's own place.
+fn socket(engine: &Engine) -> Result<PathBuf, Error> {
+    match &engine.config.keeper {
+        Keeper::Off => Err(Error::Off),
+        Keeper::Socket(path) => Ok(path.clone()),
+        Keeper::Auto => Ok(place::directory(user(), environment::variable).join(place::SOCKET)),
+    }
+}
+
+/// What lies at the user's own place is trusted only where nobody else can have
+/// put it there.
+fn trusted(engine: &Engine, socket: &Path) -> Result<(), Error> {
+    match (&engine.config.keeper, socket.parent()) {
+        (Keeper::Auto, Some(directory)) => {
+            place::check(directory, user()).map_err(|error| Error::Gone(error.to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn user() -> u32 {
+    // SAFETY: has no preconditions.
+    unsafe { libc::geteuid() }
+}

@@ -1,0 +1,45 @@
+//! Memory that this process shares with others: what it exports, what it has
+//! open of theirs, and the keeper that stands between them. Nothing here runs
+//! before a program shares something.
+
+#[allow(dead_code, reason = "for named memory")]
+mod epoch;
+pub mod exports;
+#[allow(dead_code, reason = "the rest is for named memory")]
+pub mod held;
+#[allow(dead_code, reason = "the rest is for named memory")]
+pub mod keeper;
+#[allow(dead_code, reason = "for named memory")]
+pub mod make;
+mod start;
+
+use memcuda_core::driver::Context;
+use memcuda_core::share::protocol::{DeviceId, Event};
+
+use crate::device::Device;
+use crate::engine::Engine;
+
+/// The device with this identity, if the process sees it.
+pub fn device(engine: &Engine, id: DeviceId) -> Option<&Device> {
+    engine
+        .devices
+        .iter()
+        .find(|device| device.uuid == Some(id.0))
+}
+
+/// A context is gone: what was opened in it is closed, its own memory ends by
+/// `ends`, and of what was exported of that the keeper is told.
+pub fn context_ended(engine: &Engine, context: Context, ends: impl FnOnce()) {
+    held::context_ended(engine, context);
+    ends();
+    exports::withdraw_freed(engine);
+}
+
+/// Takes note of what the keeper said unasked.
+fn hear(engine: &Engine, events: Vec<Event>) {
+    for event in events {
+        match event {
+            Event::LetGo(generation) => exports::let_go(engine, generation),
+        }
+    }
+}
