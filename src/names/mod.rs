@@ -3,6 +3,7 @@
 
 mod dtype;
 mod name;
+pub mod rules;
 
 pub use dtype::{Dtype, bytes_of};
 pub use name::Name;
