@@ -87,7 +87,7 @@ static void in_every_mode(captured call, int target) {
 
 #define CAPTURED(name, target, call)                             \
     static int name##_call(struct scene *s) { return call; }     \
-    CASE(name, GPU | DEVICES2) { in_every_mode(name##_call, target); }
+    CASE(name, SIM | DEVICES2) { in_every_mode(name##_call, target); }
 
 CAPTURED(peers_captures_copy_there, TO_THERE, cuMemcpyAsync(s->there, s->here, BYTES, s->stream))
 CAPTURED(peers_captures_copy_back, TO_HERE, cuMemcpyAsync(s->here, s->there, BYTES, s->stream))
@@ -107,6 +107,15 @@ CAPTURED(peers_captures_beside_peer, TO_THERE,
 CAPTURED(peers_captures_beside_no_stream, TO_THERE, cuMemcpyDtoD_v2(s->there, s->here, BYTES))
 CAPTURED(peers_captures_beside_peer_no_stream, TO_THERE,
          cuMemcpyPeer(s->there, s->pair.second, s->here, s->pair.first, BYTES))
+/* Not recorded on two GPUs yet. */
+#define CAPTURED_ON_GPU(name, target, call)                      \
+    static int name##_call(struct scene *s) { return call; }     \
+    CASE(name, GPU | DEVICES2) { in_every_mode(name##_call, target); }
+
+CAPTURED_ON_GPU(peers_captures_beside_up, TO_THERE, cuMemcpyHtoDAsync_v2(s->there, s->host, BYTES, s->other))
+CAPTURED_ON_GPU(peers_captures_beside_down, TO_HOST, cuMemcpyDtoHAsync_v2(s->host, s->there, BYTES, s->other))
+CAPTURED_ON_GPU(peers_captures_beside_up_no_stream, TO_THERE, cuMemcpyHtoD_v2(s->there, s->host, BYTES))
+CAPTURED_ON_GPU(peers_captures_beside_down_no_stream, TO_HOST, cuMemcpyDtoH_v2(s->host, s->there, BYTES))
 
 static int rows_call(struct scene *s) {
     CUDA_MEMCPY2D rows = {.WidthInBytes = 1024, .Height = BYTES / 1024};
@@ -115,7 +124,7 @@ static int rows_call(struct scene *s) {
     return cuMemcpy2DAsync_v2(&rows, s->stream);
 }
 
-CASE(peers_captures_rows, GPU | DEVICES2) { in_every_mode(rows_call, TO_THERE); }
+CASE(peers_captures_rows, SIM | DEVICES2) { in_every_mode(rows_call, TO_THERE); }
 
 static int slices_call(struct scene *s) {
     CUDA_MEMCPY3D slices = {.WidthInBytes = 1024, .Height = 256, .Depth = BYTES / 1024 / 256};
@@ -124,7 +133,7 @@ static int slices_call(struct scene *s) {
     return cuMemcpy3DAsync_v2(&slices, s->stream);
 }
 
-CASE(peers_captures_slices, GPU | DEVICES2) { in_every_mode(slices_call, TO_THERE); }
+CASE(peers_captures_slices, SIM | DEVICES2) { in_every_mode(slices_call, TO_THERE); }
 
 /* A fill of the other device's memory: done where it is all of the byte. */
 static int fill_call(struct scene *s) {
@@ -132,4 +141,4 @@ static int fill_call(struct scene *s) {
     return cuMemsetD8Async(s->there, 0x5A, BYTES, s->stream);
 }
 
-CASE(peers_captures_fill, GPU | DEVICES2) { in_every_mode(fill_call, TO_THERE); }
+CASE(peers_captures_fill, SIM | DEVICES2) { in_every_mode(fill_call, TO_THERE); }

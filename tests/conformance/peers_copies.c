@@ -66,48 +66,48 @@ static void copies_of_pinned(struct pair p, int kind, CUstream stream) {
     copies_of_host(p, kind, host, LARGE, stream);
 }
 
-CASE(peers_copies_of_pageable, GPU | DEVICES2) {
+CASE(peers_copies_of_pageable, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_pageable(p, PLAIN, new_stream());
 }
 
-CASE(peers_copies_of_pageable_turned, GPU | DEVICES2) {
+CASE(peers_copies_of_pageable_turned, SIM | DEVICES2) {
     struct pair p = open_pair_turned();
     copies_of_pageable(p, PLAIN, new_stream());
 }
 
-CASE(peers_copies_of_pageable_and_ordered, GPU | DEVICES2) {
+CASE(peers_copies_of_pageable_and_ordered, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_pageable(p, ORDERED, new_stream());
 }
 
-CASE(peers_copies_of_pageable_on_the_legacy_stream, GPU | DEVICES2) {
+CASE(peers_copies_of_pageable_on_the_legacy_stream, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_pageable(p, PLAIN, CU_STREAM_LEGACY);
 }
 
 /* The stream is the memory's device's, the current context is not. */
-CASE(peers_copies_of_pageable_on_its_own_stream, GPU | DEVICES2) {
+CASE(peers_copies_of_pageable_on_its_own_stream, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_pageable(p, PLAIN, new_stream_on(p.second));
 }
 
-CASE(peers_copies_of_pinned, GPU | DEVICES2) {
+CASE(peers_copies_of_pinned, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_pinned(p, PLAIN, new_stream());
 }
 
-CASE(peers_copies_of_pinned_turned, GPU | DEVICES2) {
+CASE(peers_copies_of_pinned_turned, SIM | DEVICES2) {
     struct pair p = open_pair_turned();
     copies_of_pinned(p, PLAIN, new_stream());
 }
 
-CASE(peers_copies_of_pinned_and_ordered, GPU | DEVICES2) {
+CASE(peers_copies_of_pinned_and_ordered, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_pinned(p, ORDERED, new_stream());
 }
 
-CASE(peers_copies_of_pinned_on_its_own_stream, GPU | DEVICES2) {
+CASE(peers_copies_of_pinned_on_its_own_stream, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_pinned(p, PLAIN, new_stream_on(p.second));
 }
@@ -149,27 +149,27 @@ static void copies_of_kinds(struct pair p, int first, int second, CUstream strea
     }
 }
 
-CASE(peers_copies_plain_and_plain, GPU | DEVICES2) {
+CASE(peers_copies_plain_and_plain, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_kinds(p, PLAIN, PLAIN, new_stream());
 }
 
-CASE(peers_copies_plain_and_plain_on_the_other_stream, GPU | DEVICES2) {
+CASE(peers_copies_plain_and_plain_on_the_other_stream, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_kinds(p, PLAIN, PLAIN, new_stream_on(p.second));
 }
 
-CASE(peers_copies_plain_and_ordered, GPU | DEVICES2) {
+CASE(peers_copies_plain_and_ordered, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_kinds(p, PLAIN, ORDERED, new_stream());
 }
 
-CASE(peers_copies_ordered_and_plain, GPU | DEVICES2) {
+CASE(peers_copies_ordered_and_plain, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_kinds(p, ORDERED, PLAIN, new_stream());
 }
 
-CASE(peers_copies_ordered_and_ordered, GPU | DEVICES2) {
+CASE(peers_copies_ordered_and_ordered, SIM | DEVICES2) {
     struct pair p = open_pair();
     copies_of_kinds(p, ORDERED, ORDERED, new_stream());
 }

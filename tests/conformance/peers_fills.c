@@ -36,7 +36,7 @@ static void fills(struct pair p, int kind, CUstream stream, int from, int to) {
 
 /* Each in a process of its own: one that breaks the context would spoil the next. */
 #define FILL(name, way)                                    \
-    CASE(name, GPU | DEVICES2) {                           \
+    CASE(name, SIM | DEVICES2) {                           \
         struct pair p = open_pair();                       \
         fills(p, PLAIN, new_stream(), way, way + 1);       \
     }
@@ -50,27 +50,27 @@ FILL(peers_fills_d8_queued, 5)
 FILL(peers_fills_d32_queued, 6)
 FILL(peers_fills_rows_d8_queued, 7)
 
-CASE(peers_fills_turned, GPU | DEVICES2) {
+CASE(peers_fills_turned, SIM | DEVICES2) {
     struct pair p = open_pair_turned();
     fills(p, PLAIN, NULL, 0, QUEUED);
 }
 
-CASE(peers_fills_queued_turned, GPU | DEVICES2) {
+CASE(peers_fills_queued_turned, SIM | DEVICES2) {
     struct pair p = open_pair_turned();
     fills(p, PLAIN, new_stream(), QUEUED, WAYS);
 }
 
-CASE(peers_fills_queued_on_its_own_stream, GPU | DEVICES2) {
+CASE(peers_fills_queued_on_its_own_stream, SIM | DEVICES2) {
     struct pair p = open_pair();
     fills(p, PLAIN, new_stream_on(p.second), QUEUED, WAYS);
 }
 
-CASE(peers_fills_of_ordered, GPU | DEVICES2) {
+CASE(peers_fills_of_ordered, SIM | DEVICES2) {
     struct pair p = open_pair();
     fills(p, ORDERED, NULL, 0, QUEUED);
 }
 
-CASE(peers_fills_of_ordered_queued, GPU | DEVICES2) {
+CASE(peers_fills_of_ordered_queued, SIM | DEVICES2) {
     struct pair p = open_pair();
     fills(p, ORDERED, new_stream(), QUEUED, WAYS);
 }

@@ -107,11 +107,11 @@ static void copies(struct pair p, int first, int last, bool by_address) {
         }
 }
 
-CASE(peers_rows, GPU | DEVICES2) { copies(open_pair(), 0, 2, false); }
-CASE(peers_rows_turned, GPU | DEVICES2) { copies(open_pair_turned(), 0, 2, false); }
-CASE(peers_rows_by_address_alone, GPU | DEVICES2) { copies(open_pair(), 0, 2, true); }
-CASE(peers_rows_of_slices, GPU | DEVICES2) { copies(open_pair(), 3, 4, false); }
-CASE(peers_rows_of_slices_turned, GPU | DEVICES2) { copies(open_pair_turned(), 3, 4, false); }
-CASE(peers_rows_of_slices_by_address_alone, GPU | DEVICES2) { copies(open_pair(), 3, 4, true); }
-CASE(peers_rows_with_contexts, GPU | DEVICES2) { copies(open_pair(), 5, 6, false); }
-CASE(peers_rows_with_contexts_by_address_alone, GPU | DEVICES2) { copies(open_pair(), 5, 6, true); }
+CASE(peers_rows, SIM | DEVICES2) { copies(open_pair(), 0, 2, false); }
+CASE(peers_rows_turned, SIM | DEVICES2) { copies(open_pair_turned(), 0, 2, false); }
+CASE(peers_rows_by_address_alone, SIM | DEVICES2) { copies(open_pair(), 0, 2, true); }
+CASE(peers_rows_of_slices, SIM | DEVICES2) { copies(open_pair(), 3, 4, false); }
+CASE(peers_rows_of_slices_turned, SIM | DEVICES2) { copies(open_pair_turned(), 3, 4, false); }
+CASE(peers_rows_of_slices_by_address_alone, SIM | DEVICES2) { copies(open_pair(), 3, 4, true); }
+CASE(peers_rows_with_contexts, SIM | DEVICES2) { copies(open_pair(), 5, 6, false); }
+CASE(peers_rows_with_contexts_by_address_alone, SIM | DEVICES2) { copies(open_pair(), 5, 6, true); }

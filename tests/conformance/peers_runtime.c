@@ -51,7 +51,7 @@ static void judge(struct memory *m, const char *what, int code, enum target targ
         judge(&m, what, call, target);    \
     } while (0)
 
-CASE(peers_runtime_copies, GPU | RUNTIME | DEVICES2) {
+CASE(peers_runtime_copies, SIM | RUNTIME | DEVICES2) {
     struct memory m = open_memory();
     TRY("by address", TO_THERE, cudaMemcpy(m.there, m.here, BYTES, COPY_DEFAULT));
     TRY("by address back", TO_HERE, cudaMemcpy(m.here, m.there, BYTES, COPY_DEFAULT));
@@ -61,7 +61,7 @@ CASE(peers_runtime_copies, GPU | RUNTIME | DEVICES2) {
     TRY("cudaMemcpyPeer back", TO_HERE, cudaMemcpyPeer(m.here, 0, m.there, 1, BYTES));
 }
 
-CASE(peers_runtime_copies_queued, GPU | RUNTIME | DEVICES2) {
+CASE(peers_runtime_copies_queued, SIM | RUNTIME | DEVICES2) {
     struct memory m = open_memory();
     CUstream stream = new_stream();
     TRY("by address", TO_THERE, cudaMemcpyAsync(m.there, m.here, BYTES, COPY_DEFAULT, stream));
@@ -70,7 +70,7 @@ CASE(peers_runtime_copies_queued, GPU | RUNTIME | DEVICES2) {
     TRY("device to device back", TO_HERE, cudaMemcpyAsync(m.here, m.there, BYTES, COPY_DEVICE_TO_DEVICE, stream));
 }
 
-CASE(peers_runtime_copies_of_host, GPU | RUNTIME | DEVICES2) {
+CASE(peers_runtime_copies_of_host, SIM | RUNTIME | DEVICES2) {
     struct memory m = open_memory();
     CUstream stream = new_stream();
     TRY("up", TO_THERE, cudaMemcpy(m.there, m.host, BYTES, COPY_HOST_TO_DEVICE));
@@ -81,7 +81,7 @@ CASE(peers_runtime_copies_of_host, GPU | RUNTIME | DEVICES2) {
     TRY("down queued", TO_HOST, cudaMemcpyAsync(m.host, m.there, BYTES, COPY_DEVICE_TO_HOST, stream));
 }
 
-CASE(peers_runtime_rows, GPU | RUNTIME | DEVICES2) {
+CASE(peers_runtime_rows, SIM | RUNTIME | DEVICES2) {
     struct memory m = open_memory();
     TRY("by address", TO_THERE, cudaMemcpy2D(m.there, WIDTH, m.here, WIDTH, WIDTH, ROWS, COPY_DEFAULT));
     TRY("by address back", TO_HERE, cudaMemcpy2D(m.here, WIDTH, m.there, WIDTH, WIDTH, ROWS, COPY_DEFAULT));
@@ -94,7 +94,7 @@ CASE(peers_runtime_rows, GPU | RUNTIME | DEVICES2) {
 }
 
 #define FILL(name, call)                        \
-    CASE(name, GPU | RUNTIME | DEVICES2) {      \
+    CASE(name, SIM | RUNTIME | DEVICES2) {      \
         struct memory m = open_memory();        \
         memset(m.some, 0x5A, BYTES);            \
         TRY("fill", TO_THERE, call);            \

@@ -50,6 +50,7 @@ impl Sim {
         touches: &[Touch],
         effect: Effect,
     ) -> Answer {
+        let context = self.streams[&id].context;
         let capture = self.active(capture)?;
         *capture
             .members
@@ -58,6 +59,7 @@ impl Sim {
             .entry(id)
             .or_insert(0) += 1;
         capture.nodes.push(Node {
+            context,
             ns,
             touches: touches.to_vec(),
             effect,

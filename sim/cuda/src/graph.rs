@@ -13,6 +13,8 @@ use crate::stream::Effect;
 
 #[derive(Clone)]
 pub struct Node {
+    /// Of the stream that it was captured on.
+    pub context: u64,
     pub ns: u64,
     pub touches: Vec<Touch>,
     pub effect: Effect,
@@ -38,6 +40,14 @@ impl Sim {
     fn instantiate(&mut self, out: *mut u64, graph: u64) -> Answer {
         let source = self.graphs.get(&graph).filter(|g| g.of.is_none());
         let nodes = source.ok_or(Code::INVALID_VALUE)?.nodes.clone();
+        let reached = |node: &Node| {
+            let fills = matches!(node.effect, Effect::Fill { .. });
+            let mut touches = node.touches.iter();
+            !fills || touches.all(|touch| self.fills_reach(node.context, touch))
+        };
+        if !nodes.iter().all(reached) {
+            return Err(Code::INVALID_VALUE);
+        }
         let handle = self.number(0x6700_0000_0000);
         self.graphs.insert(
             handle,

@@ -9,7 +9,7 @@ use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::memory::{Piece, Source, holding};
 use crate::settings::MAX_DEVICES;
-use crate::state::Sim;
+use crate::state::{Sim, current_context};
 
 /// More than this the address space does not hold, as on the H200.
 const MOST_RESERVED: u64 = 64 << 40;
@@ -127,6 +127,22 @@ impl Sim {
         )
     }
 
+    /// Can a context's device fill these bytes? Nobody carries a fill. What is
+    /// no memory at all is left to the checker.
+    pub fn fills_reach(&self, context: u64, touch: &Touch) -> bool {
+        let context = &self.contexts[&context];
+        let pieces = self.resolve(touch.base, touch.bytes).unwrap_or_default();
+        pieces.iter().all(|piece| match self.mapping_at(piece.va) {
+            Some(mapping) => mapping.grants(context.device, true),
+            None => self.allocation_at(piece.va).is_none_or(|(_, a)| {
+                a.device == context.device
+                    || matches!(a.source, Source::Managed)
+                    || context.peers.contains(&a.device)
+                    || self.pool_grants(a, context.device)
+            }),
+        })
+    }
+
     fn mapping_at(&self, address: u64) -> Option<&Mapping> {
         holding(&self.mappings, address, |m| m.bytes).map(|(_, mapping)| mapping)
     }
@@ -137,10 +153,15 @@ impl Sim {
         let allowed = match self.mapping_at(piece.va) {
             Some(mapping) => {
                 let own = self.handles[&mapping.handle].device;
-                // Between contexts each end is its own device's.
-                let carried = touch.call.starts_with("cuMemcpyPeer");
+                // Between contexts each end is its own device's. Which device a
+                // copy needs was asked when it was called; it is the same for a
+                // graph's.
+                let carried = touch.call.starts_with("cuMemcpy") && touch.call.contains("Peer");
+                let copied = touch.call.starts_with("cuMemcpy") && !carried;
+                let current = current_context().map(|current| self.contexts[&current].device);
                 mapping.grants(context.device, touch.write)
                     || (carried && mapping.grants(own, touch.write))
+                    || (copied && current.is_some_and(|d| mapping.grants(d, touch.write)))
             }
             None => self.allocation_at(piece.va).is_none_or(|(_, a)| {
                 a.device == context.device

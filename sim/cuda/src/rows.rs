@@ -1,5 +1,6 @@
-//! Copies of rows and of slices of rows: `cuMemcpy2D`, `cuMemcpy3D`. Arrays have
-//! no bytes here, so a copy that names one is not supported.
+//! Copies of rows and of slices of rows: `cuMemcpy2D`, `cuMemcpy3D`,
+//! `cuMemcpy3DPeer`. Arrays have no bytes here, so a copy that names one is not
+//! supported.
 
 use crate::abi::{Answer, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
 use crate::entry::api;
@@ -45,12 +46,13 @@ pub struct End3D {
     host: u64,
     device: u64,
     array: u64,
-    reserved: u64,
+    /// Of `CUDA_MEMCPY3D_PEER`, which is the same but for this; else reserved.
+    context: u64,
     pitch: usize,
     height: usize,
 }
 
-/// `CUDA_MEMCPY3D`.
+/// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Copy3D {
@@ -84,7 +86,7 @@ impl From<End2D> for End3D {
             host: end.host,
             device: end.device,
             array: end.array,
-            reserved: 0,
+            context: 0,
             pitch: end.pitch,
             height: 0,
         }
@@ -124,16 +126,10 @@ impl End3D {
 }
 
 impl Sim {
-    fn copy_block(
-        &mut self,
-        from: End3D,
-        to: End3D,
-        extent: [usize; 3],
-        stream: u64,
-        when: Return,
-    ) -> Answer {
+    fn copy_block(&mut self, ends: Ends, copy: Copy3D, stream: u64, when: Return) -> Answer {
         self.stream(stream)?;
-        let extent = extent.map(|length| length as u64);
+        let Copy3D { from, to, .. } = copy;
+        let extent = [copy.width, copy.height, copy.depth].map(|length| length as u64);
         if extent.contains(&0) {
             return Ok(());
         }
@@ -148,7 +144,7 @@ impl Sim {
         let rows: Vec<Row> = (0..depth)
             .flat_map(|z| (0..height).map(move |y| row(z, y)))
             .collect();
-        self.copy_rows(Ends::Addresses, &rows, stream, when)
+        self.copy_rows(ends, &rows, stream, when)
     }
 
     /// Between two addresses of devices the copy is queued, whatever was called.
@@ -174,8 +170,28 @@ impl Sim {
             true => Return::Queued,
             false => Sim::between_devices(c.from.kind, c.to.kind),
         };
-        let extent = [c.width, c.height, c.depth];
-        self.copy_block(c.from, c.to, extent, stream, when)
+        self.copy_block(Ends::Addresses, c, stream, when)
+    }
+
+    fn copy_block_peer(&mut self, copy: *const Copy3D, stream: u64, queued: bool) -> Answer {
+        if copy.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller passes a whole structure.
+        let c = unsafe { copy.read() };
+        let when = match queued {
+            true => Return::Queued,
+            false => Sim::between_devices(c.from.kind, c.to.kind),
+        };
+        let context = |end: &End3D| match end.kind {
+            MEMORYTYPE_HOST => 0,
+            _ => end.context,
+        };
+        let ends = Ends::Contexts {
+            to: context(&c.to),
+            from: context(&c.from),
+        };
+        self.copy_block(ends, c, stream, when)
     }
 }
 
@@ -189,6 +205,9 @@ api! { defaults EXPORTS |sim|
     fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds [stream] (copy: *const Copy3D) {
         sim.copy_shape(copy, stream, false)
     }
+    fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds [stream] (copy: *const Copy3D) {
+        sim.copy_block_peer(copy, stream, false)
+    }
 }
 
 api! { streams STREAM_EXPORTS |sim|
@@ -197,6 +216,9 @@ api! { streams STREAM_EXPORTS |sim|
     }
     fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz [stream] (copy: *const Copy3D, stream: u64) {
         sim.copy_shape(copy, stream, true)
+    }
+    fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz [stream] (copy: *const Copy3D, stream: u64) {
+        sim.copy_block_peer(copy, stream, true)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::check::Touch;
 use crate::clock::cost;
 use crate::entry::api;
 use crate::memory::holding;
-use crate::state::Sim;
+use crate::state::{Sim, current_context};
 use crate::stream::{Effect, Row};
 
 /// When the call returns.
@@ -20,8 +20,8 @@ pub enum Return {
 pub enum Ends {
     /// Their addresses only.
     Addresses,
-    /// The contexts that they belong to, too (`cuMemcpyPeer`).
-    Contexts,
+    /// The contexts that they belong to, too (`cuMemcpyPeer`); 0 for the host.
+    Contexts { to: u64, from: u64 },
 }
 
 impl Sim {
@@ -40,9 +40,13 @@ impl Sim {
         self.copy_of(Ends::Addresses, to, from, bytes, stream, when)
     }
 
-    /// Copies between two devices.
-    fn copy_peer(&mut self, to: u64, from: u64, bytes: u64, stream: u64) -> Answer {
-        self.copy_of(Ends::Contexts, to, from, bytes, stream, Return::Queued)
+    /// Copies between two devices: each end an address and its context.
+    fn copy_peer(&mut self, to: (u64, u64), from: (u64, u64), bytes: u64, stream: u64) -> Answer {
+        let ends = Ends::Contexts {
+            to: to.1,
+            from: from.1,
+        };
+        self.copy_of(ends, to.0, from.0, bytes, stream, Return::Queued)
     }
 
     fn copy_of(
@@ -64,6 +68,23 @@ impl Sim {
         self.copy_rows(ends, &[Row { to, from, bytes }], stream, when)
     }
 
+    /// The devices that have to reach the destination and the source of a copy:
+    /// where only addresses are told it is the current context's, on whichever
+    /// stream.
+    fn makers(&self, ends: Ends, id: u32) -> Result<[Option<usize>; 2], Code> {
+        let device = |context: u64| match context {
+            0 => Ok(None),
+            named => Ok(Some(self.contexts[&self.context(named)?].device)),
+        };
+        match ends {
+            Ends::Contexts { to, from } => Ok([device(to)?, device(from)?]),
+            Ends::Addresses => {
+                let context = current_context().unwrap_or(self.streams[&id].context);
+                Ok([device(context)?; 2])
+            }
+        }
+    }
+
     /// Copies rows, all from one kind of memory to one other.
     pub fn copy_rows(&mut self, ends: Ends, rows: &[Row], stream: u64, mut when: Return) -> Answer {
         let id = self.stream(stream)?;
@@ -74,15 +95,20 @@ impl Sim {
             self.is_device_address(first.to),
             self.is_device_address(first.from),
         );
-        // Named by addresses only, it is made by the stream's device.
-        if ends == Ends::Addresses && into && out_of {
-            let device = self.contexts[&self.streams[&id].context].device;
-            let reaches = |at, bytes, write| self.copies_reach(device, at, bytes, write);
-            let reached =
-                |row: &Row| reaches(row.from, row.bytes, false) && reaches(row.to, row.bytes, true);
-            if !rows.iter().all(reached) {
-                return Err(Code::INVALID_VALUE);
-            }
+        let makers = self.makers(ends, id)?;
+        let reaches = |device: Option<usize>, at, bytes, write| match self.is_device_address(at) {
+            true => device.is_some_and(|d| self.copies_reach(d, at, bytes, write)),
+            false => true,
+        };
+        let reached = |row: &Row| {
+            reaches(makers[0], row.to, row.bytes, true)
+                && reaches(makers[1], row.from, row.bytes, false)
+        };
+        if !rows.iter().all(reached) {
+            return Err(Code::INVALID_VALUE);
+        }
+        if ends != Ends::Addresses {
+            self.refuse_captured(id)?;
         }
         let bytes = rows.iter().map(|row| row.bytes).sum();
         let host = if into { first.from } else { first.to };
@@ -169,6 +195,11 @@ impl Sim {
             };
             (0..rows).map(row).collect()
         };
+        // What a capture holds is looked at when its graph is made executable.
+        let reached = |touch: &Touch| self.fills_reach(self.streams[&id].context, touch);
+        if self.streams[&id].capture.is_none() && !touches.iter().all(reached) {
+            return Err(Code::INVALID_VALUE);
+        }
         self.clock.charge(cost::LAUNCH);
         let effect = Effect::Fill {
             at,
@@ -196,8 +227,8 @@ api! { defaults EXPORTS |sim|
         // Between two addresses of a device it is queued, though it names no stream.
         sim.copy(to, from, bytes as u64, stream, Return::Queued)
     }
-    fn cuMemcpyPeer | cuMemcpyPeer_ptds [stream] (to: u64, _to_context: u64, from: u64, _from_context: u64, bytes: usize) {
-        sim.copy_peer(to, from, bytes as u64, stream)
+    fn cuMemcpyPeer | cuMemcpyPeer_ptds [stream] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) {
+        sim.copy_peer((to, to_context), (from, from_context), bytes as u64, stream)
     }
     fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds [stream] (at: u64, value: u8, count: usize) {
         sim.set(at, u32::from(value), 1, count as u64, 1, count as u64, stream)
@@ -232,8 +263,8 @@ api! { streams STREAM_EXPORTS |sim|
     fn cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz [stream] (to: u64, from: u64, bytes: usize, stream: u64) {
         sim.copy(to, from, bytes as u64, stream, Return::Queued)
     }
-    fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz [stream] (to: u64, _to_context: u64, from: u64, _from_context: u64, bytes: usize, stream: u64) {
-        sim.copy_peer(to, from, bytes as u64, stream)
+    fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz [stream] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize, stream: u64) {
+        sim.copy_peer((to, to_context), (from, from_context), bytes as u64, stream)
     }
     fn cuMemsetD8Async | cuMemsetD8Async_ptsz [stream] (at: u64, value: u8, count: usize, stream: u64) {
         sim.set(at, u32::from(value), 1, count as u64, 1, count as u64, stream)

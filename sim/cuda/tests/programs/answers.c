@@ -76,8 +76,17 @@ static void between_devices(void) {
         OK(cuCtxSetCurrent(there)); OK(copies(to, plain)); IS(1, copies(to, own)); IS(1, copies(to, ordered)); OK(copies(mapping, plain)); OK(copies(its, plain));
         IS(enabled ? 704 : 0, cuCtxEnablePeerAccess(context, 0)); OK(cuCtxSetCurrent(context)); IS(enabled ? 704 : 0, cuCtxEnablePeerAccess(there, 0));
     }
-    /* A copy that is refused leaves a capture as it is. */
-    OK(cuStreamBeginCapture_v2(s, 0)); IS(1, cuMemcpyDtoDAsync_v2(mapping, plain, 4096, s)); OK(cuMemcpyPeerAsync(mapping, there, plain, context, 4096, s)); OK(cuStreamEndCapture(s, &g));
+    /* A copy that is refused leaves a capture as it is; one that names contexts ends it. */
+    OK(cuStreamBeginCapture_v2(s, 0)); IS(1, cuMemcpyDtoDAsync_v2(mapping, plain, 4096, s)); OK(cuStreamEndCapture(s, &g));
+    OK(cuStreamBeginCapture_v2(s, 0)); IS(900, cuMemcpyPeerAsync(mapping, there, plain, context, 4096, s)); IS(901, cuStreamEndCapture(s, &g));
+    /* The host's memory is no other end. A fill is carried for nobody. */
+    static char host[4096]; OK(cuCtxDisablePeerAccess(there)); OK(cuMemcpyHtoD_v2(to, host, 4096)); OK(cuMemcpyDtoH_v2(host, to, 4096));
+    IS(1, cuMemcpyHtoD_v2(mapping, host, 4096)); IS(1, cuMemcpyDtoH_v2(host, mapping, 4096)); IS(1, cuMemcpyHtoD_v2(its, host, 4096));
+    IS(1, cuMemsetD8_v2(to, 1, 4096)); IS(1, cuMemsetD8_v2(mapping, 1, 4096)); OK(cuCtxEnablePeerAccess(there, 0)); OK(cuMemsetD8_v2(to, 1, 4096)); IS(1, cuMemsetD8_v2(mapping, 1, 4096));
+    /* The current context counts, not the stream's. */
+    OK(cuCtxSetCurrent(there)); IS(1, cuMemcpyDtoDAsync_v2(mapping, own, 4096, s)); OK(cuMemcpyDtoDAsync_v2(mapping, plain, 4096, s)); OK(cuStreamSynchronize(s)); OK(cuCtxSetCurrent(context));
+    /* A context that does not have the memory helps no more than none. */
+    OK(cuMemcpyPeer(mapping, there, own, context, 4096)); IS(1, cuMemcpyPeer(mapping, context, own, context, 4096)); OK(cuCtxSynchronize());
     open_both(mapping, 1); IS(1, copies(mapping, plain)); open_both(mapping, 3); OK(copies(mapping, plain)); Access a = {{1, 1}, 3}; OK(cuDeviceGetDefaultMemPool(&pool, 0));
     OK(cuMemPoolSetAccess(pool, &a, 1)); OK(cuCtxSetCurrent(there)); OK(copies(to, ordered)); OK(copies(mapping, ordered)); IS(1, copies(mapping, own));
 }
