@@ -6,6 +6,8 @@ use std::ffi::c_void;
 use memcuda_core::driver::real::restore;
 use memcuda_core::driver::{Code, Context, Stream, sys};
 
+use crate::shapes::Block;
+
 /// A memory pool of the driver (`CUmemoryPool`).
 pub type MemPool = u64;
 
@@ -46,7 +48,9 @@ memcuda_core::entry_points! {
         "cuMemcpyPeer" copy_peer(u64, Context, u64, Context, usize);
         "cuMemcpyPeer_ptds" copy_peer_ptds(u64, Context, u64, Context, usize);
         "cuMemcpyPeerAsync" copy_peer_async(u64, Context, u64, Context, usize, Stream);
-        "cuMemcpyPeerAsync_ptsz" copy_peer_async_ptsz(u64, Context, u64, Context, usize, Stream);
+        "cuMemcpy3DPeer" copy_block(*const Block);
+        "cuMemcpy3DPeer_ptds" copy_block_ptds(*const Block);
+        "cuMemcpy3DPeerAsync" copy_block_async(*const Block, Stream);
     }
 }
 
@@ -185,6 +189,19 @@ impl Calls {
             (self.stream_destroy)(stream);
             (code == Code::STREAM_CAPTURE_UNSUPPORTED).then_some(code)
         }
+    }
+
+    /// Runs `work` while captures forbid this thread nothing, and is harmless to
+    /// them.
+    pub fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Result<T, Code> {
+        let exchange = self.capture_mode.ok_or(Code::NOT_FOUND)?;
+        let mut mode = sys::CAPTURE_MODE_RELAXED;
+        // SAFETY: the pointer is valid for the call, which swaps the mode.
+        unsafe { exchange(&mut mode) }.ok()?;
+        let result = work();
+        // SAFETY: as above; gives back the mode that was found.
+        restore(|| unsafe { exchange(&mut mode) });
+        Ok(result)
     }
 
     /// Does the calling thread disregard what captures forbid?

@@ -20,6 +20,12 @@ pub enum Grantee {
     },
     /// The device's memory pool was opened to that device.
     MemoryPool,
+    /// Graphs of a context of that device copy this one's memory, until the
+    /// context ends.
+    Graphs {
+        /// Whose graphs.
+        reader: Context,
+    },
 }
 
 /// Who has access, by ordinal of the device.
@@ -97,6 +103,7 @@ impl<D: Driver> Pool<D> {
         let mut state = self.lock();
         let left = state.peers.remove(|(_, grantee)| match grantee {
             Grantee::Contexts { reader, owner } => *reader == context || *owner == context,
+            Grantee::Graphs { reader } => *reader == context,
             Grantee::MemoryPool => false,
         });
         let mapped = mapped(&state);

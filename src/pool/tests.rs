@@ -218,6 +218,19 @@ fn access_of_another_device_lasts_as_long_as_somebody_wants_it() {
     assert_eq!(pool.lock().peers.devices(), [2]);
     pool.context_ends(CONTEXT);
     assert_eq!(pool.lock().peers.devices(), [2]);
+
+    // Graphs keep it whoever takes access away, as long as their context lives.
+    let reader = Context(4);
+    assert_eq!(pool.grant(1, Grantee::Graphs { reader }), Ok(()));
+    let contexts = Grantee::Contexts {
+        reader,
+        owner: CONTEXT,
+    };
+    assert_eq!(pool.grant(1, contexts), Ok(()));
+    pool.revoke(1, contexts);
+    assert_eq!(pool.lock().peers.devices(), [1, 2]);
+    pool.context_ends(reader);
+    assert_eq!(pool.lock().peers.devices(), [2]);
 }
 
 #[test]

@@ -95,7 +95,9 @@ fn close(owner: &Device, device: u32) {
     }
 }
 
-fn grant(engine: &Engine, owner: &Device, device: u32, to: Grantee) -> Result<(), Code> {
+/// Lets a device reach what another one's pool has and will have; a line of the
+/// log where it cannot.
+pub fn grant(engine: &Engine, owner: &Device, device: u32, to: Grantee) -> Result<(), Code> {
     let granted = owner
         .pool(engine)
         .map_or(Ok(()), |pool| pool.grant(device, to));

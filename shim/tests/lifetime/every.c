@@ -12,6 +12,10 @@ struct ipc { char bytes[64]; };
 struct location { int kind, device; };
 struct properties { int kind, handle_types, location, device; void *windows; unsigned char flags[8]; };
 struct array { size_t width, height, depth; int format, channels, flags; };
+struct rows_end { size_t x, y; int kind; void *host; CUdeviceptr device; void *array; size_t pitch; };
+struct rows { struct rows_end from, to; size_t width, height; };
+struct slices_end { size_t x, y, z, level; int kind; void *host; CUdeviceptr device; void *array, *none; size_t pitch, height; };
+struct slices { struct slices_end from, to; size_t width, height, depth; };
 struct plain_array { size_t width, height; int format, channels; };
 
 static void *driver;
@@ -54,6 +58,12 @@ typedef CUresult makes_context(CUcontext *, unsigned, CUdevice);
 typedef CUresult makes(u64 *, const void *);
 typedef CUresult copies(CUdeviceptr, CUdeviceptr, size_t);
 typedef CUresult copies_async(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+typedef CUresult raises(CUdeviceptr, const void *, size_t);
+typedef CUresult raises_async(CUdeviceptr, const void *, size_t, CUstream);
+typedef CUresult lowers(void *, CUdeviceptr, size_t);
+typedef CUresult lowers_async(void *, CUdeviceptr, size_t, CUstream);
+typedef CUresult shapes(const void *);
+typedef CUresult shapes_async(const void *, CUstream);
 
 static void memory(void) {
     CUdeviceptr a = 0, b = 0, base = 0;
@@ -152,6 +162,33 @@ static void capture(CUstream stream) {
     CALL(cuStreamSynchronize, takes_stream, stream);
 }
 
+/* Between an address and the host's memory, and in rows and slices. */
+static void copied_otherwise(CUdeviceptr at, CUstream stream) {
+    static char host[64 * 1024];
+    struct rows_end out = {.kind = 1, .host = host, .pitch = 1024}, in = {.kind = 2, .device = at, .pitch = 1024};
+    struct rows rows = {out, in, 1000, 64};
+    struct slices_end from = {.kind = 1, .host = host, .pitch = 1024, .height = 32}, to = {.kind = 2, .device = at, .pitch = 1024, .height = 32};
+    struct slices slices = {from, to, 1000, 32, 2};
+    CALL(cuMemcpyHtoD_v2, raises, at, host, sizeof host);
+    CALL(cuMemcpyHtoD_v2_ptds, raises, at, host, sizeof host);
+    CALL(cuMemcpyDtoH_v2, lowers, host, at, sizeof host);
+    CALL(cuMemcpyDtoH_v2_ptds, lowers, host, at, sizeof host);
+    CALL(cuMemcpy2D_v2, shapes, &rows);
+    CALL(cuMemcpy2D_v2_ptds, shapes, &rows);
+    CALL(cuMemcpy2DUnaligned_v2, shapes, &rows);
+    CALL(cuMemcpy2DUnaligned_v2_ptds, shapes, &rows);
+    CALL(cuMemcpy3D_v2, shapes, &slices);
+    CALL(cuMemcpy3D_v2_ptds, shapes, &slices);
+    CALL(cuMemcpyHtoDAsync_v2, raises_async, at, host, sizeof host, stream);
+    CALL(cuMemcpyHtoDAsync_v2_ptsz, raises_async, at, host, sizeof host, stream);
+    CALL(cuMemcpyDtoHAsync_v2, lowers_async, host, at, sizeof host, stream);
+    CALL(cuMemcpyDtoHAsync_v2_ptsz, lowers_async, host, at, sizeof host, stream);
+    CALL(cuMemcpy2DAsync_v2, shapes_async, &rows, stream);
+    CALL(cuMemcpy2DAsync_v2_ptsz, shapes_async, &rows, stream);
+    CALL(cuMemcpy3DAsync_v2, shapes_async, &slices, stream);
+    CALL(cuMemcpy3DAsync_v2_ptsz, shapes_async, &slices, stream);
+}
+
 /* To nowhere, which is refused, and to a device that cannot reach the memory. */
 static void copied(CUcontext primary, CUcontext second, CUstream stream) {
     CUdeviceptr from = 0, there = 0;
@@ -170,6 +207,8 @@ static void copied(CUcontext primary, CUcontext second, CUstream stream) {
         CALL(cuMemcpyAsync_ptsz, copies_async, to, from, 3 * MiB, stream);
         CALL(cuMemcpyDtoDAsync_v2, copies_async, to, from, 3 * MiB, stream);
         CALL(cuMemcpyDtoDAsync_v2_ptsz, copies_async, to, from, 3 * MiB, stream);
+        CALL(cuStreamSynchronize, takes_stream, stream);
+        copied_otherwise(to, stream);
         CALL(cuStreamSynchronize, takes_stream, stream);
     }
     CALL(cuMemFree_v2, takes_address, there);

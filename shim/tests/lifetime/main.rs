@@ -62,12 +62,14 @@ fn a_device_loses_the_access_that_nobody_wants_any_more() {
 }
 
 #[test]
-fn copies_between_devices_need_no_access() {
-    let program = program("copies.c", &[]);
-    same(&program, "2");
-    // Of memory that is not there, the library makes none.
-    let mut refused = preloaded(&program, &[shim()]);
-    said(refused.arg("refused").env("MEMCUDA_SIM_DEVICES", "2"));
+fn copies_of_another_devices_memory_need_no_access() {
+    for source in ["copies.c", "carried.c"] {
+        let program = program(source, &[]);
+        same(&program, "2");
+        // Of memory that is not there, the library makes none.
+        let mut refused = preloaded(&program, &[shim()]);
+        said(refused.arg("refused").env("MEMCUDA_SIM_DEVICES", "2"));
+    }
 }
 
 #[test]

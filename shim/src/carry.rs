@@ -1,0 +1,228 @@
+//! Copies of memory that the current device does not reach. The driver carries
+//! cudaMalloc's memory over the host then, whatever names the copy; mapped
+//! memory, and so ours, only where the copy names the contexts of both ends. So
+//! a copy that it refused is made once more as one that names them.
+//!
+//! A capture takes no copy that names contexts. There the pool is opened to the
+//! device for good, and the program's own call made again.
+
+use memcuda_core::driver::{Address, Code, Context, Stream};
+use memcuda_core::pool::{Grantee, Owner};
+
+use crate::boundary::answered;
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::hooks::peers;
+use crate::shapes::{Block, DEVICE, End, HOST, UNIFIED};
+
+/// What the driver answers a copy that it does not make.
+pub const REFUSED: Code = Code::INVALID_VALUE;
+
+/// `CUpointer_attribute`.
+const CONTEXT: u32 = 1;
+const MEMORY_TYPE: u32 = 2;
+const DEVICE_ORDINAL: u32 = 9;
+
+/// A line of more bytes is carried to or from the host in parts: a row of a block
+/// may be no longer than the driver's longest pitch.
+const LONGEST_ROW: usize = 1 << 30;
+
+/// When a copy is made.
+#[derive(Debug, Clone, Copy)]
+pub enum When {
+    /// By a call that names no stream.
+    Call,
+    /// The same, where the default stream is the thread's own.
+    CallOfThread,
+    /// In the order of a stream.
+    Queued(Stream),
+}
+
+/// The memory at one end of a copy.
+enum Place<'a> {
+    Host,
+    Device {
+        ordinal: u32,
+        /// Whose it is, if a context's.
+        context: Option<Context>,
+        /// The device that lent it, if it is pooled.
+        pool: Option<&'a Device>,
+    },
+}
+
+/// Makes a copy that the driver refused, where it refused it because of the
+/// pool, and answers for it. `real` is the program's call.
+pub fn again(engine: &Engine, mut block: Block, when: When, real: impl FnOnce() -> Code) -> Code {
+    let made = || {
+        let here = engine.current()?;
+        let to = place(engine, here, &block.to, &block)?;
+        let from = place(engine, here, &block.from, &block)?;
+        let far = [&to, &from].map(|place| match place {
+            Place::Device {
+                pool: Some(lender), ..
+            } if lender.ordinal != here.1.ordinal => Some(*lender),
+            _ => None,
+        });
+        if far.iter().all(Option::is_none) {
+            return Err(REFUSED);
+        }
+        block.to = named(block.to, &to, here)?;
+        block.from = named(block.from, &from, here)?;
+        if !captured(engine, when)? {
+            return carried(engine, &block, when);
+        }
+        for lender in far.into_iter().flatten() {
+            open(engine, lender, here)?;
+        }
+        Ok(answered(real()))
+    };
+    made().unwrap_or_else(|code| code)
+}
+
+/// Where an end lies. All of a pooled one must be live.
+fn place<'a>(
+    engine: &'a Engine,
+    here: (Context, &Device),
+    end: &End,
+    block: &Block,
+) -> Result<Place<'a>, Code> {
+    match end.kind {
+        HOST => Ok(Place::Host),
+        _ if end.is_device_address() => {
+            let (first, bytes) = end.span(block).ok_or(REFUSED)?;
+            match engine.owner(first) {
+                Some(device) => pooled(device, first, bytes),
+                None => foreign(engine, end.kind, first),
+            }
+        }
+        // An array, which is no address; the driver knows whose it is.
+        _ => Ok(Place::Device {
+            ordinal: here.1.ordinal,
+            context: Some(here.0),
+            pool: None,
+        }),
+    }
+}
+
+/// Memory of this device's pool.
+fn pooled(device: &Device, at: Address, bytes: u64) -> Result<Place<'_>, Code> {
+    let block = device.made().and_then(|pool| pool.find(at));
+    let block = block.ok_or(REFUSED)?;
+    if bytes > block.bytes - (at - block.base) {
+        return Err(REFUSED);
+    }
+    Ok(Place::Device {
+        ordinal: device.ordinal,
+        context: (block.owner == Owner::Context).then_some(block.context),
+        pool: Some(device),
+    })
+}
+
+/// Memory that is none of ours, as the driver knows it: it checks the length
+/// itself.
+fn foreign(engine: &Engine, said: u32, at: Address) -> Result<Place<'static>, Code> {
+    let (mut kind, mut context, mut ordinal) = (0_u32, Context::default(), 0_u32);
+    let ask = engine.calls.pointer_attribute.ok_or(REFUSED)?;
+    // SAFETY: each pointer is valid for its attribute's type.
+    unsafe {
+        match ask((&raw mut kind).cast(), MEMORY_TYPE, at) {
+            // Pageable memory of the host.
+            Code::INVALID_VALUE => kind = HOST,
+            code => code.ok()?,
+        }
+        match (said, kind) {
+            (_, DEVICE) => {}
+            (UNIFIED, HOST) => return Ok(Place::Host),
+            _ => return Err(REFUSED),
+        }
+        ask((&raw mut context).cast(), CONTEXT, at).ok()?;
+        ask((&raw mut ordinal).cast(), DEVICE_ORDINAL, at).ok()?;
+    }
+    Ok(Place::Device {
+        ordinal,
+        context: (context != Context::default()).then_some(context),
+        pool: None,
+    })
+}
+
+/// The end with its context. Memory of no context the driver carries for nobody:
+/// it has to be that of the current device.
+fn named(end: End, place: &Place, here: (Context, &Device)) -> Result<End, Code> {
+    match *place {
+        Place::Host => Ok(end.of_host()),
+        Place::Device {
+            context: Some(context),
+            ..
+        } => Ok(end.of(context)),
+        Place::Device { ordinal, .. } if ordinal == here.1.ordinal => Ok(end.of(here.0)),
+        Place::Device { .. } => Err(REFUSED),
+    }
+}
+
+/// Would the copy become part of a graph?
+fn captured(engine: &Engine, when: When) -> Result<bool, Code> {
+    match when {
+        When::Queued(stream) if engine.captures.any() => engine.calls.captures(stream),
+        _ => Ok(false),
+    }
+}
+
+/// Opens a pool to the current device, for graphs of the current context.
+fn open(engine: &Engine, lender: &Device, here: (Context, &Device)) -> Result<(), Code> {
+    let graphs = Grantee::Graphs { reader: here.0 };
+    let opened = engine
+        .calls
+        .relaxed(|| peers::grant(engine, lender, here.1.ordinal, graphs));
+    // Devices that cannot reach each other: the copy stays refused.
+    opened?.map_err(|_| REFUSED)
+}
+
+/// Makes the copy, by a call that names both contexts.
+fn carried(engine: &Engine, block: &Block, when: When) -> Result<Code, Code> {
+    let Some(bytes) = block.bytes_in_line() else {
+        return block_carried(engine, block, when);
+    };
+    if block.to.is_device_address() && block.from.is_device_address() {
+        return line_carried(engine, block, bytes, when);
+    }
+    let mut code = REFUSED;
+    for begin in (0..bytes).step_by(LONGEST_ROW) {
+        let part = block.part_of_line(begin, LONGEST_ROW.min(bytes - begin));
+        code = block_carried(engine, &part, when)?;
+        code.ok()?;
+    }
+    Ok(code)
+}
+
+/// A line between two devices.
+fn line_carried(engine: &Engine, block: &Block, bytes: usize, when: When) -> Result<Code, Code> {
+    let calls = &engine.calls;
+    let (to, _) = block.to.span(block).ok_or(REFUSED)?;
+    let (from, _) = block.from.span(block).ok_or(REFUSED)?;
+    let (into, out_of) = (block.to.context(), block.from.context());
+    // SAFETY: the program's own copy, of memory that was found to be there.
+    Ok(answered(unsafe {
+        match when {
+            When::Call => calls.copy_peer.ok_or(REFUSED)?(to, into, from, out_of, bytes),
+            When::CallOfThread => {
+                calls.copy_peer_ptds.ok_or(REFUSED)?(to, into, from, out_of, bytes)
+            }
+            When::Queued(stream) => {
+                calls.copy_peer_async.ok_or(REFUSED)?(to, into, from, out_of, bytes, stream)
+            }
+        }
+    }))
+}
+
+/// Anything else.
+fn block_carried(engine: &Engine, block: &Block, when: When) -> Result<Code, Code> {
+    let calls = &engine.calls;
+    // SAFETY: the program's own copy; what of it is pooled was found to be there.
+    Ok(answered(unsafe {
+        match when {
+            When::Call => calls.copy_block.ok_or(REFUSED)?(block),
+            When::CallOfThread => calls.copy_block_ptds.ok_or(REFUSED)?(block),
+            When::Queued(stream) => calls.copy_block_async.ok_or(REFUSED)?(block, stream),
+        }
+    }))
+}
