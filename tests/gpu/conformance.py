@@ -2,12 +2,13 @@
 """Runs the conformance program on this machine's GPU: on the plain driver, on the
 pool, and with one handle per allocation (MEMCUDA_POLICY=direct), and compares.
 
-    tests/gpu/conformance.py --out DIR [--binary FILE] [--library FILE] [--record]
+    tests/gpu/conformance.py --out DIR [--binary FILE] [--library FILE] [--record | --only PREFIX]
 
 DIR gets bare.txt, pool.txt and direct.txt, each with a head of GPU, driver,
 CUDA version and date, and list.txt. --record also writes them where the
-repository keeps them: bare.txt is the golden file of this GPU and driver. The
-cases for two devices need two; elsewhere they say so and are not compared.
+repository keeps them: bare.txt is the golden file of this GPU and driver. --only
+runs and compares the cases whose names begin so. The cases for two devices need
+two; elsewhere they say so and are not compared.
 
 Ends with 0 if the plain driver answers as the golden file says, where there is
 one, and the pool as that and docs/differences.md say; with 1 otherwise.
@@ -64,12 +65,13 @@ def cuda_version():
     return found[1] if found else "unknown"
 
 
-def run(binary, environ, head, path):
-    """One run of all cases; seconds that it took."""
+def run(binary, only, environ, head, path):
+    """One run of the cases; seconds that it took."""
     began = time.monotonic()
     # The library says on stderr what it cannot do; that is not an answer.
     with open(path.replace(".txt", ".stderr"), "w") as said:
-        output = subprocess.run([binary], env=environ, stdout=subprocess.PIPE, stderr=said, text=True, timeout=540)
+        command = [binary, "--only", only]
+        output = subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=said, text=True, timeout=540)
     if output.returncode != 0:
         sys.exit(f"FAIL: {binary} ended with {output.returncode}; see {path.replace('.txt', '.stderr')}")
     with open(path, "w") as file:
@@ -93,7 +95,9 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--binary")
     parser.add_argument("--library", default=os.path.join(ROOT, "target/release/libmemcuda.so"))
-    parser.add_argument("--record", action="store_true")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--record", action="store_true")
+    which.add_argument("--only", metavar="PREFIX", default="")
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
     if not os.path.exists(options.library):
@@ -113,10 +117,10 @@ def main():
     for run_name, extra in RUNS:
         library = os.path.abspath(options.library)
         head = f"# {of}\n# {run_name}\n"
-        took[run_name] = run(binary, environment(library, extra), head, path(run_name))
+        took[run_name] = run(binary, options.only, environment(library, extra), head, path(run_name))
         found[run_name] = compare.cases(path(run_name))
 
-    expected, _ = compare.listed(path("list"))
+    expected = [n for n in compare.listed(path("list"))[0] if n.startswith(options.only)]
     differing = {n: sum(found[n].get(c) != found["bare"].get(c) for c in expected) for n, _ in RUNS}
     wrong = {}
     if options.record:
@@ -142,6 +146,8 @@ def main():
         ran = sum(not text.startswith("needs ") for text in found[run_name].values())
         told = len(wrong[run_name]) if run_name in wrong else "-"
         print(f"{run_name:8} {ran:6} {took[run_name]:8.1f} {differing[run_name]:12} {told:>12}")
+    if all(text.startswith("needs ") for text in found["bare"].values()):
+        sys.exit(f"FAIL: none of the {len(found['bare'])} cases could run here")
     failed = any(wrong.values())
     print("FAIL" if failed else "PASS")
     return 1 if failed else 0
