@@ -162,8 +162,8 @@ fn named(end: End, place: &Place, here: (Context, &Device)) -> Result<End, Code>
 /// Would the copy become part of a graph?
 fn captured(engine: &Engine, when: When) -> Result<bool, Code> {
     match when {
-        When::Queued(stream) if engine.captures.any() => engine.calls.captures(stream),
-        _ => Ok(false),
+        When::Queued(stream) => engine.calls.captures(stream),
+        When::Call | When::CallOfThread => Ok(false),
     }
 }
 
