@@ -191,19 +191,6 @@ impl Calls {
         }
     }
 
-    /// Runs `work` while captures forbid this thread nothing, and is harmless to
-    /// them.
-    pub fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Result<T, Code> {
-        let exchange = self.capture_mode.ok_or(Code::NOT_FOUND)?;
-        let mut mode = sys::CAPTURE_MODE_RELAXED;
-        // SAFETY: the pointer is valid for the call, which swaps the mode.
-        unsafe { exchange(&mut mode) }.ok()?;
-        let result = work();
-        // SAFETY: as above; gives back the mode that was found.
-        restore(|| unsafe { exchange(&mut mode) });
-        Ok(result)
-    }
-
     /// Does the calling thread disregard what captures forbid?
     fn is_relaxed(&self) -> bool {
         let Some(exchange) = self.capture_mode else {
