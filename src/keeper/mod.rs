@@ -4,7 +4,25 @@
 //! process stands by with duplicates of every descriptor (`standby`). Loads
 //! nothing of CUDA and maps no memory that it keeps.
 
+mod access;
+mod answer;
+mod client;
+mod descriptors;
+mod entries;
+mod journal;
+mod launch;
+mod listen;
+mod pages;
+mod process;
 pub mod registry;
+mod serve;
+mod standby;
+mod start;
+mod systemd;
+mod turn;
+
+pub use launch::Launch;
+pub use start::{Options, Part, run, stand_by};
 
 use std::fmt;
 

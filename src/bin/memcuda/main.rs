@@ -6,6 +6,7 @@ mod doctor;
 mod entry;
 mod env;
 mod gc;
+mod keeper;
 mod ls;
 mod measure;
 mod output;
@@ -42,6 +43,7 @@ enum Verb {
     Show(show::Arguments),
     Rm(rm::Arguments),
     Gc(gc::Arguments),
+    Keeper(keeper::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Verb::Doctor(arguments) => doctor::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Replay(arguments) => replay::main(&arguments),
+        Verb::Keeper(arguments) => keeper::main(&arguments),
         Verb::Ls(arguments) => ls::main(&arguments),
         Verb::Show(arguments) => show::main(&arguments),
         Verb::Rm(arguments) => rm::main(&arguments),

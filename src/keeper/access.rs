@@ -1,0 +1,426 @@
+//! Who may do what with which names, and how many bytes: rules of a TOML file,
+//! read whole or refused. Without rules a name is its keeper's user's, and
+//! root's. Knows users and groups by the host's files, not by a directory
+//! service; numbers always do.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::Refusal;
+use super::process::Peer;
+use crate::error::{Error, Result};
+use crate::names::Name;
+use crate::share::protocol::Code;
+use crate::units::{parse_size, show_bytes};
+
+/// What may be done with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rights {
+    /// Open it, and see it in lists.
+    pub open: bool,
+    /// Open it for writing, and seal it.
+    pub write: bool,
+    /// Make it, and persist it.
+    pub create: bool,
+    /// Delete it.
+    pub delete: bool,
+}
+
+impl Rights {
+    const ALL: Self = Self {
+        open: true,
+        write: true,
+        create: true,
+        delete: true,
+    };
+
+    /// Any at all?
+    pub fn any(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// The rules of a keeper.
+pub struct Access {
+    owner: u32,
+    rules: Vec<Rule>,
+    /// Physical bytes that a user made under a rule.
+    made: HashMap<(usize, u32), u64>,
+}
+
+struct Rule {
+    names: String,
+    users: HashSet<u32>,
+    groups: HashSet<u32>,
+    rights: Rights,
+    quota: Option<u64>,
+}
+
+impl Rule {
+    fn is_for(&self, uid: u32, gid: u32) -> bool {
+        self.users.contains(&uid) || self.groups.contains(&gid)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    #[serde(default)]
+    access: Vec<TextRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextRule {
+    names: String,
+    #[serde(default)]
+    users: Vec<Who>,
+    #[serde(default)]
+    groups: Vec<Who>,
+    allow: Vec<String>,
+    quota: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Who {
+    Number(u32),
+    Name(String),
+}
+
+impl Access {
+    /// The rules of this user's keeper: none, or those of a file.
+    pub fn load(owner: u32, rules: Option<&Path>) -> Result<Self> {
+        let Some(path) = rules else {
+            return Self::parse(owner, "");
+        };
+        let wrong =
+            |error: &dyn std::fmt::Display| Error::new(format!("{}: {error}", path.display()));
+        let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        Self::parse(owner, &text).map_err(|error| wrong(&error))
+    }
+
+    /// From the text of such a file.
+    pub fn parse(owner: u32, text: &str) -> Result<Self> {
+        let text: Text = toml::from_str(text)
+            .map_err(|error| Error::new(error.to_string().trim_end().replace('\n', " | ")))?;
+        let rules = text.access.into_iter().map(rule).collect::<Result<_>>()?;
+        Ok(Self {
+            owner,
+            rules,
+            made: HashMap::new(),
+        })
+    }
+
+    /// Is this the keeper's own user, or root?
+    pub fn is_own(&self, uid: u32) -> bool {
+        uid == self.owner || uid == 0
+    }
+
+    /// May this peer say anything at all?
+    pub fn serves(&self, peer: &Peer) -> bool {
+        self.is_own(peer.uid)
+            || self
+                .rules
+                .iter()
+                .any(|rule| rule.is_for(peer.uid, peer.gid))
+    }
+
+    /// What this peer may do with this name.
+    pub fn rights(&self, peer: &Peer, name: &Name) -> Rights {
+        if self.is_own(peer.uid) {
+            return Rights::ALL;
+        }
+        let rules = self.rules_of(peer.uid, peer.gid, name);
+        rules.fold(Rights::default(), |sum, (_, rule)| Rights {
+            open: sum.open | rule.rights.open,
+            write: sum.write | rule.rights.write,
+            create: sum.create | rule.rights.create,
+            delete: sum.delete | rule.rights.delete,
+        })
+    }
+
+    /// Would so many bytes more of a name be too many? The first rule with a
+    /// quota that fits counts, also for the keeper's own user.
+    pub fn check_quota(
+        &self,
+        uid: u32,
+        gid: u32,
+        name: &Name,
+        more: u64,
+    ) -> std::result::Result<(), Refusal> {
+        let Some((at, quota)) = self.quota(uid, gid, name) else {
+            return Ok(());
+        };
+        let made = self.made.get(&(at, uid)).copied().unwrap_or(0);
+        if made.saturating_add(more) <= quota {
+            return Ok(());
+        }
+        let message = format!(
+            "user {uid} has made {} under {} and may have {}; {} more is too much",
+            show_bytes(made),
+            self.rules[at].names,
+            show_bytes(quota),
+            show_bytes(more)
+        );
+        Err(Refusal::new(Code::Quota, message))
+    }
+
+    /// So many bytes of a name were made.
+    pub fn charge(&mut self, uid: u32, gid: u32, name: &Name, bytes: u64) {
+        if let Some((at, _)) = self.quota(uid, gid, name) {
+            *self.made.entry((at, uid)).or_insert(0) += bytes;
+        }
+    }
+
+    /// They are gone.
+    pub fn discharge(&mut self, uid: u32, gid: u32, name: &Name, bytes: u64) {
+        if let Some((at, _)) = self.quota(uid, gid, name)
+            && let Some(made) = self.made.get_mut(&(at, uid))
+        {
+            *made = made.saturating_sub(bytes);
+        }
+    }
+
+    fn quota(&self, uid: u32, gid: u32, name: &Name) -> Option<(usize, u64)> {
+        let mut rules = self.rules_of(uid, gid, name);
+        rules.find_map(|(at, rule)| Some((at, rule.quota?)))
+    }
+
+    fn rules_of<'a>(
+        &'a self,
+        uid: u32,
+        gid: u32,
+        name: &'a Name,
+    ) -> impl Iterator<Item = (usize, &'a Rule)> {
+        let rules = self.rules.iter().enumerate();
+        rules.filter(move |(_, rule)| {
+            rule.is_for(uid, gid) && matches(rule.names.as_bytes(), name.as_str().as_bytes())
+        })
+    }
+}
+
+fn rule(text: TextRule) -> Result<Rule> {
+    let mut rule = Rule {
+        users: HashSet::new(),
+        groups: HashSet::new(),
+        rights: Rights::default(),
+        quota: None,
+        names: text.names,
+    };
+    for who in &text.users {
+        rule.users.insert(match who {
+            Who::Number(uid) => *uid,
+            Who::Name(name) => user_id(name).ok_or_else(|| unknown("user", name))?,
+        });
+    }
+    for who in &text.groups {
+        match who {
+            Who::Number(gid) => drop(rule.groups.insert(*gid)),
+            Who::Name(name) => {
+                rule.groups
+                    .insert(group_id(name).ok_or_else(|| unknown("group", name))?);
+                rule.users.extend(members(name));
+            }
+        }
+    }
+    for right in &text.allow {
+        match right.as_str() {
+            "open" => rule.rights.open = true,
+            "write" => rule.rights.write = true,
+            "create" => rule.rights.create = true,
+            "delete" => rule.rights.delete = true,
+            other => {
+                return Err(Error::new(format!(
+                    "allow = \"{}\" is not known; accepted: open, write, create, delete",
+                    other.escape_debug()
+                )));
+            }
+        }
+    }
+    if let Some(quota) = &text.quota {
+        rule.quota = Some(parse_size(quota).ok_or_else(|| {
+            Error::new(format!(
+                "quota = \"{}\" is no size; accepted: a number and a unit, like 10GiB",
+                quota.escape_debug()
+            ))
+        })?);
+    }
+    if rule.users.is_empty() && rule.groups.is_empty() {
+        return Err(Error::new(format!(
+            "the rule for \"{}\" is for nobody; accepted: users, groups, or both",
+            rule.names.escape_debug()
+        )));
+    }
+    Ok(rule)
+}
+
+fn unknown(what: &str, name: &str) -> Error {
+    Error::new(format!(
+        "there is no {what} \"{}\" in this host's files; accepted: its name there, or a number",
+        name.escape_debug()
+    ))
+}
+
+/// `*` is any text, `?` any byte.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // Where the last star is, and how much of the text it has taken.
+    let mut star = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => {
+                let Some((at, taken)) = star else {
+                    return false;
+                };
+                star = Some((at, taken + 1));
+                p = at + 1;
+                t = taken + 1;
+            }
+        }
+    }
+    pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+/// A group's number, by its name or itself.
+pub fn group_id(name: &str) -> Option<u32> {
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    field(&groups, name, 2).unwrap_or(name).parse().ok()
+}
+
+fn user_id(name: &str) -> Option<u32> {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    field(&users, name, 2).unwrap_or(name).parse().ok()
+}
+
+/// The users whom the file names as a group's; those of whom it is the first
+/// group are known by that.
+fn members(group: &str) -> Vec<u32> {
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let names = field(&groups, group, 3).unwrap_or("").split(',');
+    names.filter_map(user_id).collect()
+}
+
+/// A field of the line that begins with this name.
+fn field<'a>(file: &'a str, name: &str, at: usize) -> Option<&'a str> {
+    let mut lines = file.lines();
+    let line = lines.find(|line| line.split(':').next() == Some(name));
+    line?.split(':').nth(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32, gid: u32) -> Peer {
+        Peer { pid: 1, uid, gid }
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[test]
+    fn without_rules_a_name_is_its_owners_and_roots() {
+        let access = Access::load(1000, None).unwrap();
+        assert_eq!(access.rights(&peer(1000, 5), &name("w")), Rights::ALL);
+        assert_eq!(access.rights(&peer(0, 0), &name("w")), Rights::ALL);
+        assert!(!access.rights(&peer(1001, 1000), &name("w")).any());
+        assert!(!access.serves(&peer(1001, 1000)));
+    }
+
+    #[test]
+    fn rights_are_the_sum_of_the_rules_and_the_quota_is_the_first() {
+        let mut access = Access::parse(
+            1000,
+            r#"
+            [[access]]
+            names = "weights/*"
+            users = [1001]
+            groups = [70]
+            allow = ["open"]
+            [[access]]
+            names = "weights/tmp-?"
+            users = [1001, "root"]
+            allow = ["create", "write"]
+            quota = "1MiB"
+            "#,
+        )
+        .unwrap();
+        let open = Rights {
+            open: true,
+            ..Rights::default()
+        };
+        assert_eq!(access.rights(&peer(1001, 1), &name("weights/a/b")), open);
+        assert_eq!(access.rights(&peer(5, 70), &name("weights/a")), open);
+        assert!(!access.rights(&peer(1001, 1), &name("weight")).any());
+        let tmp = access.rights(&peer(1001, 1), &name("weights/tmp-1"));
+        assert!(tmp.open && tmp.create && tmp.write && !tmp.delete);
+        let tmp = name("weights/tmp-1");
+        access.charge(1001, 1, &tmp, 1 << 19);
+        assert!(access.check_quota(1001, 1, &tmp, 1 << 19).is_ok());
+        let refusal = access
+            .check_quota(1001, 1, &tmp, (1 << 19) + 1)
+            .unwrap_err();
+        assert_eq!(refusal.code, Code::Quota);
+        assert!(refusal.message.contains("512.0 KiB"), "{}", refusal.message);
+        assert!(access.check_quota(0, 0, &tmp, 1 << 20).is_ok());
+        access.discharge(1001, 1, &tmp, 1 << 19);
+        assert!(access.check_quota(1001, 1, &tmp, 1 << 20).is_ok());
+        assert!(access.check_quota(5, 70, &tmp, 1 << 40).is_ok());
+    }
+
+    #[test]
+    fn a_wrong_rule_is_one_line_that_names_the_value() {
+        for (text, value) in [
+            ("[[access]]\nnames = \"a\"\nallow = []", "nobody"),
+            (
+                "[[access]]\nnames = \"a\"\nusers = [1]\nallow = [\"eat\"]",
+                "eat",
+            ),
+            (
+                "[[access]]\nnames = \"a\"\nusers = [\"no one here\"]\nallow = []",
+                "no one here",
+            ),
+            (
+                "[[access]]\nnames = \"a\"\nusers = [1]\nallow = []\nquota = \"much\"",
+                "much",
+            ),
+            ("[[access]]\nname = \"a\"\nusers = [1]\nallow = []", "name"),
+            ("[[acess]]", "acess"),
+        ] {
+            let Err(error) = Access::parse(0, text) else {
+                panic!("{text} was taken");
+            };
+            let error = error.to_string();
+            assert!(error.contains(value) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn patterns_match_whole_names() {
+        for (pattern, text, expected) in [
+            ("*", "anything/at:all", true),
+            ("a*c", "abc", true),
+            ("a*c", "abcd", false),
+            ("a*b*c", "aXbXbc", true),
+            ("?", "ab", false),
+            ("", "a", false),
+            ("abc", "abc", true),
+        ] {
+            let matched = matches(pattern.as_bytes(), text.as_bytes());
+            assert_eq!(matched, expected, "{pattern} {text}");
+        }
+    }
+}

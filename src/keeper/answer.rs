@@ -1,0 +1,453 @@
+//! Every request, with the rights of who asks: each is checked against the
+//! peer's credentials, and what the peer has no right to know of is answered as
+//! what is not there.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::Refusal;
+use super::access::Rights;
+use super::client::Stage;
+use super::descriptors::Key;
+use super::entries::{ClientId, Item, Opened, Wish};
+use super::pages;
+use super::process::Peer;
+use super::serve::{End, Keeper};
+use crate::names::Name;
+use crate::share::protocol::{
+    Code, Entry, Generation, Lease, MOST_ENTRIES, MOST_LEASES, MOST_PARTS, Mode, Reply, Request,
+    Status,
+};
+
+/// What goes back.
+pub struct Answer {
+    /// The reply.
+    pub reply: Reply,
+    /// Descriptors beside it.
+    pub beside: Vec<Rc<OwnedFd>>,
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        let beside = Vec::new();
+        Self { reply, beside }
+    }
+}
+
+type Answered = Result<Answer, Refusal>;
+const DONE: Result<Reply, Refusal> = Ok(Reply::Done);
+
+impl Keeper {
+    /// Answers a request of a connection.
+    pub(super) fn answer(
+        &mut self,
+        client: ClientId,
+        peer: Peer,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Answered {
+        let reply = match request {
+            Request::Introduce {
+                pid,
+                command,
+                leases,
+                more,
+            } => return self.introduce(client, peer, (pid, &command), &leases, more),
+            Request::Leases { leases, more } => {
+                Ok(Reply::Lost(self.take_up(client, peer, &leases, more)))
+            }
+            Request::Open {
+                name,
+                mode,
+                spec,
+                write,
+                hidden,
+            } => {
+                let wish = Wish {
+                    name,
+                    mode,
+                    spec,
+                    write,
+                    hidden,
+                };
+                return self.open(client, peer, wish);
+            }
+            Request::Commit {
+                generation,
+                mapped,
+                legacy,
+            } => self.commit(client, peer, generation, mapped, legacy, descriptors),
+            Request::Abort { generation } => {
+                self.entries.abort(client, generation)?;
+                DONE
+            }
+            Request::Seal { generation } => {
+                let item = self.entries.held(client, generation)?;
+                let may_write = |name| self.access.rights(&peer, name).write;
+                let made = item.made_by == Some(client);
+                if !made && !item.name.as_ref().is_some_and(may_write) {
+                    return Err(denied("seal", generation));
+                }
+                self.entries.seal(client, generation)?;
+                DONE
+            }
+            Request::Release { generation } => {
+                self.entries.release(client, generation);
+                DONE
+            }
+            Request::Persist { name, persist } => {
+                self.allowed(peer, &name, "persist", |rights| rights.create)?;
+                self.entries.persist(&name, persist)?;
+                DONE
+            }
+            Request::Delete { name, generation } => {
+                self.allowed(peer, &name, "delete", |rights| rights.delete)?;
+                self.entries.delete(&name, generation)?;
+                DONE
+            }
+            Request::Show { name } => {
+                self.allowed(peer, &name, "open", |rights| rights.open)?;
+                let item = self
+                    .entries
+                    .find(&name)
+                    .ok_or_else(|| Refusal::not_found(&name))?;
+                let entries = vec![self.entry(item)];
+                let next = None;
+                Ok(Reply::Entries { entries, next })
+            }
+            Request::List { after, all } => {
+                let shown = |item: &Item| self.may_see(peer, item);
+                let (page, next) = self.entries.list(after.as_ref(), all, MOST_ENTRIES, shown);
+                let entries = page.into_iter().map(|item| self.entry(item)).collect();
+                Ok(Reply::Entries { entries, next })
+            }
+            Request::Timeline { generation } => return self.timeline(client, generation),
+            Request::Export {
+                generation,
+                spec,
+                offset,
+                parts,
+                total,
+            } => {
+                let new = self.arrived(generation, 0, &parts, descriptors)?;
+                self.entries
+                    .export(client, generation, spec, offset, parts, total)?;
+                self.keep_new(new);
+                DONE
+            }
+            Request::ExportMore { generation, parts } => {
+                let item = self.entries.held(client, generation)?;
+                let new = self.arrived(generation, item.parts.len(), &parts, descriptors)?;
+                self.entries.export_more(client, generation, parts)?;
+                self.keep_new(new);
+                DONE
+            }
+            Request::Import { generation } => {
+                let item = self.entries.item(generation);
+                if !item.is_some_and(|item| self.may_see(peer, item)) {
+                    return Err(Refusal::not_found(generation));
+                }
+                self.entries.import(client, generation)?;
+                return self.memory(generation);
+            }
+            Request::Parts { generation, from } => {
+                let item = self.entries.held(client, generation)?;
+                let (parts, beside) = self.parts(item, from as usize)?;
+                let reply = Reply::Parts(parts);
+                return Ok(Answer { reply, beside });
+            }
+            Request::Withdraw { generation } => {
+                self.entries.adopt(client, generation);
+                Ok(self.entries.withdraw(client, generation).into())
+            }
+            Request::Status => {
+                self.own(peer)?;
+                Ok(Reply::Status(self.status()))
+            }
+            Request::Collect { dry, kept } => {
+                self.own(peer)?;
+                let (count, bytes) = self.entries.collect(dry, kept);
+                Ok(Reply::Collected { count, bytes })
+            }
+            Request::Stop { force } => {
+                self.own(peer)?;
+                let totals = self.entries.totals();
+                let held = totals.names + totals.dying + totals.exports;
+                if held > 0 && !force {
+                    let message = format!(
+                        "the keeper holds {} names and {} exports, {} bytes; it ends with them only when forced",
+                        totals.names + totals.dying,
+                        totals.exports,
+                        totals.bytes
+                    );
+                    return Err(Refusal::new(Code::Denied, message));
+                }
+                self.end = Some(End::Stop);
+                DONE
+            }
+            Request::Restart => {
+                self.own(peer)?;
+                self.end = Some(End::Restart);
+                DONE
+            }
+        };
+        reply.map(Answer::from)
+    }
+
+    fn introduce(
+        &mut self,
+        client: ClientId,
+        peer: Peer,
+        (pid, command): (u32, &str),
+        leases: &[Lease],
+        more: bool,
+    ) -> Answered {
+        if !self.access.serves(&peer) {
+            let message = format!("user {} is not served here", peer.uid);
+            return Err(Refusal::new(Code::Denied, message));
+        }
+        self.entries.join(client, peer.process(pid, command));
+        let reply = Reply::Welcome {
+            node: self.node,
+            lost: self.take_up(client, peer, leases, more),
+        };
+        let beside = vec![self.epoch.for_clients()];
+        Ok(Answer { reply, beside })
+    }
+
+    /// Leases from before the keeper was gone; those that cannot be had again.
+    fn take_up(
+        &mut self,
+        client: ClientId,
+        peer: Peer,
+        leases: &[Lease],
+        more: bool,
+    ) -> Vec<Generation> {
+        let mut lost = Vec::new();
+        for &lease in leases.iter().take(MOST_LEASES) {
+            let item = self.entries.item(lease.generation);
+            let seen = item.is_some_and(|item| self.may_see(peer, item));
+            if !seen || !self.entries.resume(client, lease) {
+                lost.push(lease.generation);
+            }
+        }
+        let next = if more { Stage::Leases } else { Stage::Ready };
+        self.set_stage(client, next);
+        if !more {
+            self.entries.adopt_exports(client);
+            self.is_back(client);
+        }
+        lost
+    }
+
+    fn open(&mut self, client: ClientId, peer: Peer, wish: Wish) -> Answered {
+        let rights = self.access.rights(&peer, &wish.name);
+        let there = self.entries.find(&wish.name).is_some();
+        let (may, what) = match (there, wish.mode) {
+            (_, Mode::Create) | (false, Mode::CreateOrAttach) => (rights.create, "create"),
+            _ if wish.write && rights.open => (rights.write, "write"),
+            _ => (rights.open, "open"),
+        };
+        let name = &wish.name;
+        match () {
+            () if !rights.any() => return Err(Refusal::not_found(name)),
+            () if !may => return Err(denied(what, name)),
+            () => {}
+        }
+        if !there {
+            self.access
+                .check_quota(peer.uid, peer.gid, name, wish.spec.bytes)?;
+            self.descriptors.room_for(1)?;
+        }
+        match self.entries.open(client, wish, fresh()?)? {
+            Opened::Make(generation) => Ok(Reply::Make { generation }.into()),
+            Opened::There(generation) => self.memory(generation),
+        }
+    }
+
+    fn commit(
+        &mut self,
+        client: ClientId,
+        peer: Peer,
+        generation: Generation,
+        mapped: u64,
+        legacy: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Reply, Refusal> {
+        let item = self.entries.held(client, generation)?;
+        let (name, again) = (item.name.clone(), item.is_whole());
+        let parts = vec![mapped; descriptors.len().min(2)];
+        let new = match again || descriptors.is_empty() {
+            true => Vec::new(),
+            false => self.arrived(generation, 0, &parts, descriptors)?,
+        };
+        if let Some(name) = name.as_ref().filter(|_| !again) {
+            self.access
+                .check_quota(peer.uid, peer.gid, name, mapped.max(item.spec.bytes))?;
+        }
+        self.entries.commit(client, generation, parts, legacy)?;
+        if let Some((name, item)) = name.zip(self.entries.item(generation).filter(|_| !again)) {
+            let (maker, bytes) = (&item.maker, item.mapped);
+            self.access.charge(maker.uid, maker.gid, &name, bytes);
+        }
+        self.keep_new(new);
+        DONE
+    }
+
+    /// Descriptors that came with a packet, as the next parts of a generation.
+    fn arrived(
+        &self,
+        generation: Generation,
+        before: usize,
+        parts: &[u64],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Vec<(Key, OwnedFd)>, Refusal> {
+        if parts.len() != descriptors.len() || parts.is_empty() {
+            return Err(Refusal::invalid(format!(
+                "{} descriptors came for {} parts; accepted: one each",
+                descriptors.len(),
+                parts.len()
+            )));
+        }
+        self.descriptors.room_for(parts.len())?;
+        let keys = (before..).map(|place| Key::Part(generation, place as u32));
+        Ok(keys.zip(descriptors).collect())
+    }
+
+    fn keep_new(&mut self, new: Vec<(Key, OwnedFd)>) {
+        // An export that was said again has them.
+        let missing = |(key, _): &(Key, OwnedFd)| self.descriptors.get(*key).is_none();
+        let new: Vec<_> = new.into_iter().filter(missing).collect();
+        self.descriptors.keep(new);
+    }
+
+    fn memory(&self, generation: Generation) -> Answered {
+        let item = self.entries.item(generation);
+        let item = item.ok_or_else(|| Refusal::not_found(generation))?;
+        let (parts, beside) = self.parts(item, 0)?;
+        let reply = Reply::Memory {
+            entry: Entry {
+                holders: Vec::new(),
+                ..self.entry(item)
+            },
+            parts,
+            total: item.total,
+        };
+        Ok(Answer { reply, beside })
+    }
+
+    fn parts(&self, item: &Item, from: usize) -> Result<(Vec<u64>, Vec<Rc<OwnedFd>>), Refusal> {
+        let places = (from..item.parts.len()).take(MOST_PARTS);
+        let part = |place: usize| {
+            let descriptor = self
+                .descriptors
+                .get(Key::Part(item.generation, place as u32));
+            let descriptor = descriptor.ok_or_else(|| Refusal::not_found(item.generation))?;
+            Ok((item.parts[place], descriptor.clone()))
+        };
+        places.map(part).collect()
+    }
+
+    fn timeline(&mut self, client: ClientId, generation: Generation) -> Answered {
+        self.entries.held(client, generation)?;
+        let key = Key::Timeline(generation);
+        if self.descriptors.get(key).is_none() {
+            self.descriptors.room_for(1)?;
+            let page = pages::timeline().map_err(|error| {
+                let message = format!("the keeper cannot make a timeline: {error}");
+                Refusal::new(Code::Unavailable, message)
+            })?;
+            self.descriptors.keep(vec![(key, page)]);
+        }
+        let beside = self.descriptors.get(key).into_iter().cloned().collect();
+        let reply = Reply::Done;
+        Ok(Answer { reply, beside })
+    }
+
+    /// An entry, with its version.
+    pub(super) fn entry(&self, item: &Item) -> Entry {
+        let page = self.descriptors.get(Key::Timeline(item.generation));
+        Entry {
+            version: page.map_or(0, pages::word),
+            ..self.entries.entry(item)
+        }
+    }
+
+    /// A name by its rights; an export is its maker's user's.
+    fn may_see(&self, peer: Peer, item: &Item) -> bool {
+        match &item.name {
+            Some(name) => self.access.rights(&peer, name).open,
+            None => item.maker.uid == peer.uid || self.access.is_own(peer.uid),
+        }
+    }
+
+    /// Has the peer a right on a name? Its own it may always delete and persist.
+    fn allowed(
+        &self,
+        peer: Peer,
+        name: &Name,
+        what: &str,
+        right: impl Fn(Rights) -> bool,
+    ) -> Result<(), Refusal> {
+        let rights = self.access.rights(&peer, name);
+        let made = self.entries.find(name);
+        let made = made.is_some_and(|item| item.maker.uid == peer.uid);
+        match () {
+            () if !rights.any() => Err(Refusal::not_found(name)),
+            () if made || right(rights) => Ok(()),
+            () => Err(denied(what, name)),
+        }
+    }
+
+    /// Is it the keeper's own user?
+    fn own(&self, peer: Peer) -> Result<(), Refusal> {
+        match self.access.is_own(peer.uid) {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                Code::Denied,
+                "that is for the keeper's own user".to_owned(),
+            )),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let totals = self.entries.totals();
+        Status {
+            pid: std::process::id(),
+            standby: self.standby_pid(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            socket: self.options.socket.display().to_string(),
+            up_s: self.started.elapsed().as_secs(),
+            restarts: self.restarts,
+            names: totals.names,
+            dying: totals.dying,
+            exports: totals.exports,
+            clients: self.connections.len() as u64,
+            references: totals.references,
+            bytes: totals.bytes,
+            unheld_bytes: totals.unheld_bytes,
+            redis: self
+                .desk
+                .as_ref()
+                .map_or_else(String::new, |desk| desk.state()),
+        }
+    }
+}
+
+fn denied(what: &str, name: impl std::fmt::Display) -> Refusal {
+    Refusal::new(Code::Denied, format!("you may not {what} {name}"))
+}
+
+/// A generation that nobody has.
+fn fresh() -> Result<Generation, Refusal> {
+    let mut bytes = [0; 16];
+    match getrandom(&mut bytes, GetRandomFlags::empty()) {
+        Ok(16) => Ok(Generation(bytes)),
+        _ => {
+            let message = "the system gives no random numbers".to_owned();
+            Err(Refusal::new(Code::Unavailable, message))
+        }
+    }
+}

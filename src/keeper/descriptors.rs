@@ -1,0 +1,242 @@
+//! Every descriptor that must outlive this process, by a key, and mirrored in a
+//! vault: another place of the host from which a successor gets them all. Knows
+//! how many there may be; never looks into one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::str::FromStr;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+
+use super::Refusal;
+use super::standby::Vault;
+use crate::share::protocol::{Code, Generation};
+
+/// What a descriptor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Key {
+    /// The lock beside the socket.
+    Lock,
+    /// The listening socket.
+    Listener,
+    /// The epoch page.
+    Epoch,
+    /// The journal, by its number: a new one is there before the old one goes.
+    State(u32),
+    /// A physical handle of a generation, by its place.
+    Part(Generation, u32),
+    /// The timeline page of a generation.
+    Timeline(Generation),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock => f.write_str("lock"),
+            Self::Listener => f.write_str("listener"),
+            Self::Epoch => f.write_str("epoch"),
+            Self::State(number) => write!(f, "state-{number}"),
+            Self::Part(generation, place) => write!(f, "part-{generation}-{place}"),
+            Self::Timeline(generation) => write!(f, "timeline-{generation}"),
+        }
+    }
+}
+
+impl FromStr for Key {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "lock" => return Ok(Self::Lock),
+            "listener" => return Ok(Self::Listener),
+            "epoch" => return Ok(Self::Epoch),
+            _ => {}
+        }
+        if let Some(number) = text.strip_prefix("state-") {
+            return number.parse().map(Self::State).map_err(|_| ());
+        }
+        if let Some(generation) = text.strip_prefix("timeline-") {
+            return Ok(Self::Timeline(generation_of(generation).ok_or(())?));
+        }
+        let part = text.strip_prefix("part-").and_then(|t| t.split_once('-'));
+        let (generation, place) = part.ok_or(())?;
+        let generation = generation_of(generation).ok_or(())?;
+        Ok(Self::Part(generation, place.parse().map_err(|_| ())?))
+    }
+}
+
+fn generation_of(text: &str) -> Option<Generation> {
+    let number = u128::from_str_radix(text, 16).ok();
+    number
+        .filter(|_| text.len() == 32)
+        .map(|n| Generation(n.to_be_bytes()))
+}
+
+/// All of them.
+pub struct Descriptors {
+    held: BTreeMap<Key, Rc<OwnedFd>>,
+    /// Where their duplicates are.
+    pub vault: Vault,
+    /// How many this process may have open.
+    pub limit: usize,
+    most: usize,
+}
+
+/// Descriptors that are neither memory nor a client's.
+const OVERHEAD: usize = 64;
+
+impl Descriptors {
+    /// None yet. `limit` is how many this process may have open.
+    pub fn new(vault: Vault, limit: usize) -> Self {
+        let held = BTreeMap::new();
+        let most = limit.saturating_sub(OVERHEAD + 2 * most_clients(limit));
+        Self {
+            held,
+            vault,
+            limit,
+            most,
+        }
+    }
+
+    /// Takes over what a predecessor left; the vault has it already.
+    pub fn inherit(&mut self, key: Key, descriptor: OwnedFd) {
+        self.held.insert(key, Rc::new(descriptor));
+    }
+
+    /// Is there room for so many more? The keeper never runs out of descriptors
+    /// in the middle of something.
+    pub fn room_for(&self, more: usize) -> Result<(), Refusal> {
+        if self.held.len() + more <= self.most {
+            return Ok(());
+        }
+        let message = format!(
+            "the keeper holds {} descriptors of memory and may have {}; its limit of open files is too low for more",
+            self.held.len(),
+            self.most
+        );
+        Err(Refusal::new(Code::Unavailable, message))
+    }
+
+    /// Keeps these, in the vault too, before anybody is told so.
+    pub fn keep(&mut self, new: Vec<(Key, OwnedFd)>) {
+        let new: Vec<_> = new
+            .into_iter()
+            .map(|(key, fd)| (key, Rc::new(fd)))
+            .collect();
+        let beside: Vec<_> = new.iter().map(|(key, fd)| (*key, fd.as_fd())).collect();
+        self.vault.keep(&beside);
+        self.held.extend(new);
+    }
+
+    /// One of them.
+    pub fn get(&self, key: Key) -> Option<&Rc<OwnedFd>> {
+        self.held.get(&key)
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        self.held.keys().copied()
+    }
+
+    /// Lets go of what a generation has.
+    pub fn forget(&mut self, generation: Generation) {
+        let parts = Key::Part(generation, 0)..=Key::Part(generation, u32::MAX);
+        let parts = self.held.range(parts).map(|(key, _)| *key);
+        let mut keys: Vec<_> = parts.collect();
+        if self.held.contains_key(&Key::Timeline(generation)) {
+            keys.push(Key::Timeline(generation));
+        }
+        self.drop_all(&keys);
+    }
+
+    /// Lets go of these.
+    pub fn drop_all(&mut self, keys: &[Key]) {
+        if !keys.is_empty() {
+            self.vault.forget(keys);
+        }
+        for key in keys {
+            self.held.remove(key);
+        }
+    }
+
+    /// Fills a new vault.
+    pub fn refill(&mut self) {
+        let all: Vec<_> = self
+            .held
+            .iter()
+            .map(|(key, fd)| (*key, fd.as_fd()))
+            .collect();
+        self.vault.keep(&all);
+    }
+}
+
+/// Most connections with so many descriptors: a quarter of them, two for each.
+pub fn most_clients(limit: usize) -> usize {
+    (limit / 8).min(4096)
+}
+
+/// Lets this process open as many files as it may; the answer is how many.
+pub fn raise_limit() -> usize {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    let now = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    };
+    now.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_as_text() {
+        let generation = Generation([0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        for key in [
+            Key::Lock,
+            Key::Listener,
+            Key::Epoch,
+            Key::State(3),
+            Key::Part(generation, 70),
+            Key::Timeline(generation),
+        ] {
+            let text = key.to_string();
+            assert!(!text.contains(':') && text.len() < 255);
+            assert_eq!(text.parse(), Ok(key));
+        }
+        for wrong in [
+            "",
+            "part-",
+            "state-x",
+            "part-00-1",
+            "timeline-xyz",
+            "stored",
+        ] {
+            assert_eq!(wrong.parse::<Key>(), Err(()));
+        }
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_refused() {
+        let mut descriptors = Descriptors::new(Vault::None, OVERHEAD + 80);
+        let most = descriptors.most;
+        assert_eq!(most, 80 - 2 * 18);
+        assert!(descriptors.room_for(most).is_ok());
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let generation = Generation([7; 16]);
+        descriptors.keep(vec![(Key::Part(generation, 0), file.into())]);
+        assert_eq!(
+            descriptors.room_for(most).unwrap_err().code,
+            Code::Unavailable
+        );
+        descriptors.forget(generation);
+        assert!(descriptors.room_for(most).is_ok());
+    }
+}

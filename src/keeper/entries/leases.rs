@@ -1,0 +1,212 @@
+//! Clients and their leases: they come, hold, let go, end, and come back after
+//! the keeper itself was gone.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Client, ClientId, Effect, Entries, Item, Refusal};
+use crate::share::protocol::{Backend, Code, Generation, Lease, Process, State};
+
+impl Entries {
+    /// A client introduced itself.
+    pub fn join(&mut self, client: ClientId, process: Process) {
+        let new = Client {
+            process,
+            leases: HashMap::new(),
+            made: BTreeSet::new(),
+            connected: true,
+        };
+        self.clients.insert(client, new);
+        self.effects.push(Effect::Joined(client));
+    }
+
+    /// The process behind a connection.
+    pub fn process(&self, client: ClientId) -> Result<Process, Refusal> {
+        let client = self.clients.get(&client);
+        client
+            .map(|client| client.process.clone())
+            .ok_or_else(|| Refusal::invalid("introduce yourself first".to_owned()))
+    }
+
+    /// Clients whose connections are gone with a former keeper.
+    pub fn earlier(&self) -> impl Iterator<Item = (ClientId, &Process)> {
+        let earlier = self.clients.iter().filter(|(_, client)| !client.connected);
+        earlier.map(|(&id, client)| (id, &client.process))
+    }
+
+    /// Those of them that are of the same process as this one.
+    pub fn earlier_of(&self, client: ClientId) -> Vec<ClientId> {
+        let Some(new) = self.clients.get(&client) else {
+            return Vec::new();
+        };
+        let earlier = self
+            .earlier()
+            .filter(|(_, process)| same(process, &new.process));
+        earlier.map(|(id, _)| id).collect()
+    }
+
+    /// Gives a client so many counts more.
+    pub(super) fn grant(
+        &mut self,
+        client: ClientId,
+        generation: Generation,
+        more: u32,
+    ) -> Result<(), Refusal> {
+        let (Some(item), Some(holder)) = (
+            self.items.get_mut(&generation),
+            self.clients.get_mut(&client),
+        ) else {
+            return Err(Refusal::not_found(generation));
+        };
+        let count = holder.leases.entry(generation).or_insert(0);
+        let Some(sum) = count.checked_add(more) else {
+            return Err(Refusal::new(
+                Code::Quota,
+                "it was opened 2^32 times".to_owned(),
+            ));
+        };
+        *count = sum;
+        match item.holders.iter_mut().find(|(id, _)| *id == client) {
+            Some((_, count)) => *count = sum,
+            None => item.holders.push((client, sum)),
+        }
+        self.effects.push(Effect::Held(client, generation, sum));
+        Ok(())
+    }
+
+    /// Takes counts from a client; [`u32::MAX`] for all.
+    pub(super) fn drop_lease(&mut self, client: ClientId, generation: Generation, fewer: u32) {
+        let Some(holder) = self.clients.get_mut(&client) else {
+            return;
+        };
+        let Some(count) = holder.leases.get_mut(&generation) else {
+            return;
+        };
+        *count = count.saturating_sub(fewer);
+        let left = *count;
+        if left == 0 {
+            holder.leases.remove(&generation);
+        }
+        self.effects.push(Effect::Held(client, generation, left));
+        if let Some(item) = self.items.get_mut(&generation) {
+            match left {
+                0 => item.holders.retain(|&(id, _)| id != client),
+                left => {
+                    let mut holders = item.holders.iter_mut();
+                    if let Some((_, count)) = holders.find(|(id, _)| *id == client) {
+                        *count = left;
+                    }
+                }
+            }
+        }
+        if left == 0 {
+            self.settle(generation);
+        }
+    }
+
+    /// One count fewer; none is no error.
+    pub fn release(&mut self, client: ClientId, generation: Generation) {
+        self.drop_lease(client, generation, 1);
+    }
+
+    /// An item of which this client holds a lease.
+    pub fn held(&self, client: ClientId, generation: Generation) -> Result<&Item, Refusal> {
+        let item = self.items.get(&generation);
+        item.filter(|_| self.holds(client, generation))
+            .ok_or_else(|| Refusal::not_found(generation))
+    }
+
+    /// A client is gone: so are its leases, what it was making, and what ends
+    /// with its maker.
+    pub fn leave(&mut self, client: ClientId) {
+        let Some(holder) = self.clients.get(&client) else {
+            return;
+        };
+        let held: Vec<Generation> = holder.leases.keys().copied().collect();
+        let made: Vec<Generation> = holder.made.iter().copied().collect();
+        for generation in made {
+            self.set_maker(generation, None);
+            let item = &self.items[&generation];
+            let ends = item.name.is_some()
+                && (item.state == State::Creating || item.spec.backend == Backend::CudaIpc);
+            if ends {
+                self.hide(generation);
+            }
+            self.settle(generation);
+        }
+        for generation in held {
+            self.drop_lease(client, generation, u32::MAX);
+        }
+        self.clients.remove(&client);
+        self.effects.push(Effect::Left(client));
+    }
+
+    /// A client takes a lease up again that it held before the keeper was gone:
+    /// from the earlier connections of the same process, as far as these have
+    /// it. `false` where there is nothing (any more).
+    pub fn resume(&mut self, client: ClientId, lease: Lease) -> bool {
+        let Lease { generation, count } = lease;
+        let Some(holder) = self.clients.get(&client) else {
+            return false;
+        };
+        let process = holder.process.clone();
+        let Some(item) = self.items.get(&generation) else {
+            return false;
+        };
+        let is_earlier = |id: &ClientId| {
+            let earlier = &self.clients[id];
+            !earlier.connected && same(&earlier.process, &process)
+        };
+        let made_earlier = item.made_by.filter(is_earlier).is_some();
+        let mut earlier = item.holders.iter().map(|&(id, _)| id);
+        let earlier = earlier.find(is_earlier);
+        let grant = count > 0 && self.grant(client, generation, count).is_ok();
+        if grant && let Some(earlier) = earlier {
+            self.drop_lease(earlier, generation, count);
+        }
+        if made_earlier {
+            self.set_maker(generation, Some(client));
+        }
+        grant
+    }
+
+    /// What another connection of the same process exported is this one's, also
+    /// where it holds no lease of it any more.
+    pub fn adopt(&mut self, client: ClientId, generation: Generation) {
+        let (Some(holder), Some(item)) = (self.clients.get(&client), self.items.get(&generation))
+        else {
+            return;
+        };
+        let maker = item.made_by.and_then(|id| self.clients.get(&id));
+        if maker.is_some_and(|maker| same(&maker.process, &holder.process))
+            && item.made_by != Some(client)
+        {
+            self.set_maker(generation, Some(client));
+        }
+    }
+}
+
+impl Entries {
+    /// Whatever earlier connections of the same process exported is this one's.
+    pub fn adopt_exports(&mut self, client: ClientId) {
+        let Some(new) = self.clients.get(&client) else {
+            return;
+        };
+        let earlier = self
+            .clients
+            .values()
+            .filter(|earlier| !earlier.connected && same(&earlier.process, &new.process));
+        let made = earlier.flat_map(|earlier| &earlier.made);
+        let exports: Vec<_> = made
+            .filter(|generation| self.items[generation].name.is_none())
+            .copied()
+            .collect();
+        for generation in exports {
+            self.set_maker(generation, Some(client));
+        }
+    }
+}
+
+/// Are these two descriptions of one process?
+fn same(one: &Process, other: &Process) -> bool {
+    (one.pid, one.started, one.uid) == (other.pid, other.started, other.uid)
+}

@@ -1,0 +1,60 @@
+//! How another process of the keeper is started: the program at the same path,
+//! which may be a newer one by now, with the same arguments and a role.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// What a process of the keeper is to be. Each gets a socket to the other as
+/// its standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Holds the keeper's descriptors.
+    Standby,
+    /// Takes them over.
+    Successor,
+}
+
+/// Program and arguments, without a role.
+pub struct Launch {
+    /// Where the program was when this process started.
+    pub program: PathBuf,
+    /// All arguments but the role.
+    pub arguments: Vec<OsString>,
+    /// Does it write to nobody's terminal?
+    pub quiet: bool,
+}
+
+impl Launch {
+    /// Starts a process with this socket. It is none of the terminal's.
+    pub fn start(&self, role: Role, socket: OwnedFd) -> std::io::Result<Child> {
+        let again = socket.try_clone()?;
+        let start =
+            |program: &Path, socket| self.command(program, role, socket).process_group(0).spawn();
+        // The program may be gone from its place; this one is still there.
+        start(&self.program, socket).or_else(|_| start(Path::new("/proc/self/exe"), again))
+    }
+
+    /// Becomes that process; returns only where that failed.
+    pub fn become_it(&self, role: Role, socket: OwnedFd) -> std::io::Error {
+        self.command(&self.program, role, socket).exec()
+    }
+
+    fn command(&self, program: &Path, role: Role, socket: OwnedFd) -> Command {
+        let role = match role {
+            Role::Standby => "standby",
+            Role::Successor => "successor",
+        };
+        let mut command = Command::new(program);
+        command
+            .args(&self.arguments)
+            .args(["--role", role])
+            .stdin(socket);
+        if self.quiet {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        command
+    }
+}

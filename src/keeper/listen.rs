@@ -1,0 +1,123 @@
+//! The socket's place: its directory and who may enter, the lock that makes one
+//! keeper of many that start at once, and the listening socket.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+use rustix::process::{geteuid, umask};
+
+use super::access::group_id;
+
+/// Who else than the user may come to the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// Nobody.
+    Own,
+    /// This group.
+    Group(u32),
+}
+
+impl Door {
+    /// Of a group's name or number.
+    pub fn of(group: Option<&str>) -> Result<Self> {
+        let Some(group) = group else {
+            return Ok(Self::Own);
+        };
+        let id = group_id(group);
+        id.map(Self::Group)
+            .with_context(|| format!("there is no group {group}"))
+    }
+}
+
+/// Makes the directory of the socket, if it is not there. One that others may
+/// write to is refused, but for a sticky one: there, the socket alone is closed
+/// to them.
+pub fn enter(socket: &Path, door: Door) -> Result<()> {
+    let directory = socket
+        .parent()
+        .context("the socket's path has no directory")?;
+    if !directory.exists() {
+        let mode = if door == Door::Own { 0o700 } else { 0o750 };
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(directory);
+        made.with_context(|| format!("cannot make {}", directory.display()))?;
+        if let Door::Group(group) = door {
+            std::os::unix::fs::chown(directory, None, Some(group))
+                .with_context(|| format!("cannot give {} to group {group}", directory.display()))?;
+            fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
+        }
+    }
+    let it = fs::symlink_metadata(directory)
+        .with_context(|| format!("cannot look at {}", directory.display()))?;
+    let (mode, own) = (it.mode(), geteuid().as_raw());
+    let sticky = mode & 0o1000 != 0;
+    if !it.is_dir() || (it.uid() != own && it.uid() != 0) || (mode & 0o002 != 0 && !sticky) {
+        bail!(
+            "{} is not a safe place for a socket: user {}, mode {:o}; accepted: a directory of user {own} or root \
+             that not everybody may write to",
+            directory.display(),
+            it.uid(),
+            mode & 0o7777
+        );
+    }
+    Ok(())
+}
+
+/// Takes the lock, or says in one line who has it.
+pub fn lock(socket: &Path) -> Result<OwnedFd> {
+    let path = with_suffix(socket, ".lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file.into()),
+        Err(Errno::WOULDBLOCK) => bail!("a keeper serves {} already", socket.display()),
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Listens there; who holds the lock may take the place of a dead one's socket.
+pub fn bind_to(path: &Path, door: Door) -> Result<OwnedFd> {
+    let what = || format!("cannot listen at {}", path.display());
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(what);
+        }
+        _ => {}
+    }
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, kind, flags, None)?;
+    // The socket is never there with more rights than it is to have.
+    let before = umask(Mode::from_raw_mode(0o177));
+    let bound = SocketAddrUnix::new(path).and_then(|address| bind(&socket, &address));
+    umask(before);
+    bound.with_context(what)?;
+    if let Door::Group(group) = door {
+        std::os::unix::fs::chown(path, None, Some(group)).with_context(what)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o660)).with_context(what)?;
+    }
+    listen(&socket, 1024).with_context(what)?;
+    Ok(socket)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

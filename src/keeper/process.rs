@@ -1,0 +1,114 @@
+//! Who a peer is: credentials of a socket, the start of a process, the boot of
+//! the host, a descriptor that tells of a death. Reads /proc; changes nothing.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::sys::socket::{getsockopt, sockopt};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::share::protocol::Process;
+
+/// What the kernel says of the other end of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process; 0 where that is in a namespace that is not seen from here.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+impl Peer {
+    /// Of a connected socket. (`rustix` has a type for this that cannot be 0.)
+    pub fn of(socket: &impl AsFd) -> std::io::Result<Self> {
+        let peer = getsockopt(socket, sockopt::PeerCredentials)?;
+        Ok(Self {
+            pid: u32::try_from(peer.pid()).unwrap_or(0),
+            uid: peer.uid(),
+            gid: peer.gid(),
+        })
+    }
+
+    /// As it introduced itself. What it says of its number counts only where
+    /// the kernel does not tell.
+    pub fn process(&self, says: u32, command: &str) -> Process {
+        let (pid, started) = match self.pid {
+            0 => (says, 0),
+            pid => (pid, started(pid).unwrap_or(0)),
+        };
+        let printable = command.chars().filter(char::is_ascii_graphic);
+        Process {
+            pid,
+            started,
+            uid: self.uid,
+            gid: self.gid,
+            command: printable.take(15).collect(),
+        }
+    }
+}
+
+/// A descriptor that is readable once the process behind a socket has ended,
+/// though a child of it may still have the socket.
+pub fn watch(socket: &impl AsFd, peer: &Peer) -> Option<OwnedFd> {
+    // Linux 6.5 and later; it cannot name another process of the same number.
+    match getsockopt(socket, sockopt::PeerPidfd) {
+        Ok(watch) => Some(watch),
+        Err(_) => watch_pid(peer.pid),
+    }
+}
+
+/// The same for a process that was known before; `None` where it has ended or
+/// cannot be seen.
+pub fn watch_known(process: &Process) -> Option<OwnedFd> {
+    let watch = watch_pid(process.pid)?;
+    // Only now is it sure that the number was not another process's meanwhile.
+    (process.started != 0 && started(process.pid) == Some(process.started)).then_some(watch)
+}
+
+/// A descriptor of a process by its number.
+pub fn watch_pid(number: u32) -> Option<OwnedFd> {
+    pidfd_open(pid(number)?, PidfdFlags::NONBLOCK).ok()
+}
+
+/// When a process started, in clock ticks since boot.
+pub fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, parentheses too. The field is the 22nd.
+    let behind_name = stat.rsplit_once(')')?.1;
+    behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The host and its boot, in 64 bits: the same in every process of the host.
+pub fn node() -> std::io::Result<u64> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(super::journal::digest(boot.trim().as_bytes()))
+}
+
+fn pid(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_told_from_one_that_started_at_another_time() {
+        let peer = Peer {
+            pid: std::process::id(),
+            uid: 0,
+            gid: 0,
+        };
+        let mut process = peer.process(77, "a b\n\u{1b}[2Jc0123456789abcdef");
+        assert_eq!(process.command, "ab[2Jc012345678");
+        assert_eq!(process.pid, std::process::id());
+        assert!(process.started > 0);
+        assert!(watch_known(&process).is_some());
+        process.started += 1;
+        assert!(watch_known(&process).is_none());
+        let unseen = Peer { pid: 0, ..peer };
+        assert_eq!(unseen.process(77, "x").pid, 77);
+        assert!(node().unwrap() != 0);
+    }
+}

@@ -1,0 +1,242 @@
+//! Where duplicates of the keeper's descriptors are, so that its death loses
+//! nothing: a second process of the keeper that does nothing but hold them and
+//! start a new keeper, or systemd's descriptor store (`systemd`).
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use serde::{Deserialize, Serialize};
+use tracing::{error, info, warn};
+
+use super::descriptors::Key;
+use super::launch::{Launch, Role};
+use super::process;
+use super::systemd::Store;
+use crate::share::protocol::MOST_PARTS;
+use crate::share::wire::{self, Broken};
+
+/// What keeper and standby say to each other; the descriptors of `Keep` and
+/// `Given` are beside the packet.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    /// Hold these, in the place of those of the same keys.
+    Keep(Vec<Key>),
+    /// Hold these no longer.
+    Forget(Vec<Key>),
+    /// Give all that you hold.
+    Give,
+    /// Here are some.
+    Given(Vec<Key>),
+    /// That was all; the number of the standby's process.
+    All(u32),
+    /// The keeper ends and is not to be started again.
+    End,
+}
+
+/// How long the standby may take to read.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The keeper's side.
+pub enum Vault {
+    /// Nowhere, for now.
+    None,
+    /// A second process.
+    Standby(Standby),
+    /// The service manager.
+    Systemd(Store),
+}
+
+/// The second process, as the keeper sees it.
+pub struct Standby {
+    /// Readable at its end.
+    pub socket: OwnedFd,
+    /// Its number.
+    pub pid: u32,
+    process: Option<OwnedFd>,
+}
+
+impl Vault {
+    /// Puts duplicates there. A standby that does not take them is ended; the
+    /// keeper notices, and starts another.
+    pub fn keep(&mut self, all: &[(Key, BorrowedFd<'_>)]) {
+        for some in all.chunks(MOST_PARTS) {
+            let keys: Vec<Key> = some.iter().map(|(key, _)| *key).collect();
+            let beside: Vec<_> = some.iter().map(|(_, descriptor)| *descriptor).collect();
+            match self {
+                Self::None => {}
+                Self::Standby(standby) => standby.say(&Word::Keep(keys), &beside),
+                Self::Systemd(store) => store.keep(some),
+            }
+        }
+    }
+
+    /// Takes them away.
+    pub fn forget(&mut self, keys: &[Key]) {
+        for keys in keys.chunks(MOST_PARTS) {
+            match self {
+                Self::None => {}
+                Self::Standby(standby) => standby.say(&Word::Forget(keys.to_vec()), &[]),
+                Self::Systemd(store) => store.forget(keys),
+            }
+        }
+    }
+
+    /// The keeper ends for good: nothing is to be started again, or found.
+    pub fn end(&mut self, all: &[Key]) {
+        match self {
+            Self::None => {}
+            Self::Standby(standby) => standby.say(&Word::End, &[]),
+            Self::Systemd(store) => store.forget(all),
+        }
+    }
+}
+
+impl Standby {
+    /// Starts one.
+    pub fn start(launch: &Launch) -> std::io::Result<Self> {
+        let (here, there) = pair()?;
+        let child = launch.start(Role::Standby, there)?;
+        Ok(Self::new(here, child.id()))
+    }
+
+    /// The one that started this process, or that it had before, with all that
+    /// it holds.
+    pub fn inherited(socket: OwnedFd) -> Result<(Self, Vec<(Key, OwnedFd)>), Broken> {
+        patient(&socket)?;
+        wire::send(&socket, &Word::Give, &[])?;
+        let mut all = Vec::new();
+        let mut room = vec![0; wire::MOST_BYTES];
+        loop {
+            let (bytes, beside) = wire::receive_bytes(&socket, &mut room, false)?;
+            match wire::understand(bytes)? {
+                Word::Given(keys) => all.extend(keys.into_iter().zip(beside)),
+                Word::All(pid) => return Ok((Self::new(socket, pid), all)),
+                _ => return Err(Broken::Garbled),
+            }
+        }
+    }
+
+    fn new(socket: OwnedFd, pid: u32) -> Self {
+        Self {
+            socket,
+            pid,
+            process: process::watch_pid(pid),
+        }
+    }
+
+    fn say(&mut self, word: &Word, beside: &[BorrowedFd<'_>]) {
+        if let Err(error) = wire::send(&self.socket, word, beside) {
+            warn!("the standby does not take what it is to hold ({error:?})");
+            self.kill();
+        }
+    }
+
+    /// Ends it, before there is another. It is not done when this goes out of
+    /// scope: a keeper that panics is to be started again.
+    pub fn dismiss(self) {
+        self.kill();
+        // Where it is a child of this process it is not to stay a zombie.
+        if let Some(process) = &self.process {
+            let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+        }
+    }
+
+    /// At once, whatever it does: one that only lost its socket would start
+    /// another keeper. The loop notices, and starts another standby.
+    fn kill(&self) {
+        if let Some(process) = &self.process {
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+}
+
+/// The other side: holds what it is given until it is told to end, and starts a
+/// new keeper whenever there is none.
+pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
+    let mut held: BTreeMap<Key, OwnedFd> = BTreeMap::new();
+    let mut socket = socket;
+    let mut keeper: Option<Child> = None;
+    let mut since = Instant::now();
+    let mut room = vec![0; wire::MOST_BYTES];
+    loop {
+        match serve(&socket, &mut held, &mut room) {
+            Ok(true) => continue,
+            Ok(false) => return Ok(()),
+            Err(error) => info!("the keeper is gone ({error:?})"),
+        }
+        if let Some(mut child) = keeper.take() {
+            // Were it alive without its socket, there would be two.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if !held.keys().any(|key| matches!(key, Key::State(_))) {
+            // It never began: there is nothing to be saved.
+            return Ok(());
+        }
+        if since.elapsed() < Duration::from_millis(200) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        since = Instant::now();
+        let (here, there) = pair()?;
+        socket = here;
+        match launch.start(Role::Successor, there) {
+            Ok(child) => {
+                info!(
+                    "started keeper {} with {} descriptors",
+                    child.id(),
+                    held.len()
+                );
+                keeper = Some(child);
+            }
+            Err(error) => {
+                error!("cannot start a keeper: {error}; trying again");
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+    }
+}
+
+/// One word; `false` at the end.
+fn serve(
+    socket: &OwnedFd,
+    held: &mut BTreeMap<Key, OwnedFd>,
+    room: &mut [u8],
+) -> Result<bool, Broken> {
+    let (bytes, beside) = wire::receive_bytes(socket, room, false)?;
+    match wire::understand(bytes)? {
+        Word::Keep(keys) => held.extend(keys.into_iter().zip(beside)),
+        Word::Forget(keys) => keys.iter().for_each(|key| drop(held.remove(key))),
+        Word::Give => {
+            let all: Vec<_> = held.iter().collect();
+            for some in all.chunks(MOST_PARTS) {
+                let keys = some.iter().map(|(key, _)| **key).collect();
+                let beside: Vec<_> = some
+                    .iter()
+                    .map(|(_, descriptor)| descriptor.as_fd())
+                    .collect();
+                wire::send(socket, &Word::Given(keys), &beside)?;
+            }
+            wire::send(socket, &Word::All(std::process::id()), &[])?;
+        }
+        Word::End => return Ok(false),
+        Word::Given(_) | Word::All(_) => return Err(Broken::Garbled),
+    }
+    Ok(true)
+}
+
+/// Two ends; the standby's waits for as long as it takes.
+fn pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (here, there) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+    patient(&here)?;
+    Ok((here, there))
+}
+
+fn patient(socket: &OwnedFd) -> rustix::io::Result<()> {
+    set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))
+}

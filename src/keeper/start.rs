@@ -1,0 +1,174 @@
+//! How a keeper begins: from nothing, from what a standby hands over, or from
+//! systemd's store; and how its standby begins.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use rustix::fs::{FileType, fstat};
+use tracing::{error, info, warn};
+
+use super::access::Access;
+use super::descriptors::{Descriptors, Key, raise_limit};
+use super::entries::Entries;
+use super::journal::{self, Known};
+use super::launch::Launch;
+use super::listen::{self, Door};
+use super::pages;
+use super::registry::Desk;
+use super::serve::Keeper;
+use super::standby::{self, Standby, Vault};
+use super::systemd::Store;
+
+/// What a keeper is told.
+pub struct Options {
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// A group that may come to the socket.
+    pub group: Option<String>,
+    /// A file of rules.
+    pub rules: Option<PathBuf>,
+    /// How long it stays when nobody needs it; `None` for ever.
+    pub idle: Option<Duration>,
+    /// The program and the arguments of which another process of it is started.
+    pub launch: Launch,
+    /// The end of a registry, if there is one.
+    pub desk: Option<Desk>,
+}
+
+/// What a process of the keeper is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The first one.
+    First,
+    /// It takes over from a standby, behind standard input.
+    Successor,
+}
+
+/// Runs a keeper to its end. `ready` is called once it serves.
+pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
+    let limit = raise_limit();
+    let (vault, inherited) = match part {
+        Part::Successor => {
+            let inherited = Standby::inherited(standard_input()?);
+            let (standby, inherited) =
+                inherited.map_err(|error| anyhow!("the standby does not hand over ({error:?})"))?;
+            (Vault::Standby(standby), inherited)
+        }
+        Part::First => match Store::find().filter(|store| store.most > 0) {
+            Some(store) => (Vault::Systemd(store), Store::stored()),
+            None => (Vault::None, Vec::new()),
+        },
+    };
+    let limit = match &vault {
+        Vault::Systemd(store) => limit.min(store.most),
+        _ => limit,
+    };
+    let mut descriptors = Descriptors::new(vault, limit);
+    let known = take_over(&mut descriptors, inherited);
+    let door = Door::of(options.group.as_deref())?;
+    let owner = rustix::process::geteuid().as_raw();
+    let mut access = Access::load(owner, options.rules.as_deref())?;
+    listen::enter(&options.socket, door)?;
+    if descriptors.get(Key::Lock).is_none() {
+        descriptors.keep(vec![(Key::Lock, listen::lock(&options.socket)?)]);
+    }
+    let there = std::fs::symlink_metadata(&options.socket);
+    if descriptors.get(Key::Listener).is_none() || there.is_err() {
+        let listener = listen::bind_to(&options.socket, door)?;
+        descriptors.keep(vec![(Key::Listener, listener)]);
+    }
+    if descriptors.get(Key::Epoch).is_none() {
+        descriptors.keep(vec![(Key::Epoch, pages::epoch().context("no epoch page")?)]);
+    }
+    let restarts = known.as_ref().map_or(0, |known| known.restarts + 1);
+    let next_client = known.as_ref().map_or(1, |known| known.next_client);
+    let has = |generation, part| descriptors.get(Key::Part(generation, part)).is_some();
+    let (entries, lost) = Entries::restore(known.unwrap_or_default(), has);
+    for item in lost {
+        let name = item.name.map_or_else(String::new, String::from);
+        error!(
+            "{} {name} was not handed over whole and is gone",
+            item.generation
+        );
+    }
+    for item in entries.items() {
+        if let Some(name) = &item.name {
+            access.charge(item.maker.uid, item.maker.gid, name, item.mapped);
+        }
+    }
+    drop_strays(&mut descriptors, &entries);
+    if restarts > 0 {
+        let count = entries.items().count();
+        info!("took over {count} names and exports");
+    }
+    let mut keeper = Keeper::new(options, door, access, entries, descriptors)?;
+    keeper.begin(restarts, next_client)?;
+    if let Some(store) = Store::find() {
+        store.ready();
+    }
+    ready();
+    keeper.serve()
+}
+
+/// Runs a standby to its end.
+pub fn stand_by(launch: &Launch) -> Result<()> {
+    raise_limit();
+    standby::main(standard_input()?, launch).context("the standby cannot go on")
+}
+
+/// Sorts what was handed over, and reads the newest journal that can be read.
+fn take_over(descriptors: &mut Descriptors, inherited: Vec<(Key, OwnedFd)>) -> Option<Known> {
+    let mut journals = Vec::new();
+    for (key, descriptor) in inherited {
+        match key {
+            Key::State(number) => journals.push((number, descriptor)),
+            key => descriptors.inherit(key, descriptor),
+        }
+    }
+    journals.sort_by_key(|(number, _)| *number);
+    let mut known = None;
+    for (number, descriptor) in journals.into_iter().rev() {
+        let read = descriptor.try_clone().map_err(|error| error.to_string());
+        match read.and_then(journal::read) {
+            Ok(read) if known.is_none() => known = Some(read),
+            Ok(_) => {}
+            Err(error) => warn!("a journal cannot be read: {error}"),
+        }
+        descriptors.inherit(Key::State(number), descriptor);
+    }
+    known
+}
+
+/// Descriptors of what is not there: the answer to whoever sent them was never
+/// given.
+fn drop_strays(descriptors: &mut Descriptors, entries: &Entries) {
+    let is_stray = |key: &Key| match key {
+        Key::Part(generation, place) => {
+            let item = entries.item(*generation);
+            item.is_none_or(|item| item.parts.len() <= *place as usize)
+        }
+        Key::Timeline(generation) => entries.item(*generation).is_none(),
+        _ => false,
+    };
+    let strays: Vec<_> = descriptors.keys().filter(is_stray).collect();
+    for strays in strays.chunks(64) {
+        descriptors.drop_all(strays);
+    }
+}
+
+/// The socket that is this process's standard input.
+fn standard_input() -> Result<OwnedFd> {
+    let input = std::io::stdin();
+    let is_socket = FileType::from_raw_mode(fstat(&input)?.st_mode) == FileType::Socket;
+    anyhow::ensure!(
+        is_socket,
+        "this role is only for a process that a keeper starts"
+    );
+    let socket = input.as_fd().try_clone_to_owned()?;
+    // The end of the other side is to be seen, whatever is done with the input.
+    let null = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(null)?;
+    Ok(socket)
+}

@@ -1,0 +1,94 @@
+//! systemd's side, where it runs the keeper: that it is ready, and its store of
+//! descriptors, which takes the standby's place (`FileDescriptorStoreMax=`).
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg_addr, socket_with,
+};
+use tracing::warn;
+
+use super::descriptors::Key;
+
+/// The socket to the service manager.
+pub struct Store {
+    socket: OwnedFd,
+    address: SocketAddrUnix,
+    /// How many descriptors it holds at most; 0 where it holds none.
+    pub most: usize,
+}
+
+impl Store {
+    /// The service manager that started this process, if one did that wants to
+    /// hear of it (`NOTIFY_SOCKET`).
+    pub fn find() -> Option<Self> {
+        let address = std::env::var_os("NOTIFY_SOCKET")?;
+        let address = match address.as_bytes() {
+            [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
+            path => SocketAddrUnix::new(path),
+        };
+        let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+        let most = std::env::var("FDSTORE")
+            .ok()
+            .and_then(|most| most.parse().ok());
+        Some(Self {
+            socket: socket_with(family, kind, SocketFlags::CLOEXEC, None).ok()?,
+            address: address.ok()?,
+            most: most.unwrap_or(0),
+        })
+    }
+
+    /// What the store had, from a predecessor.
+    pub fn stored() -> Vec<(Key, OwnedFd)> {
+        let all = sd_listen_fds::get().unwrap_or_default();
+        let known = |(name, descriptor): (Option<String>, sd_listen_fds::OwnedFd)| {
+            Some((name?.parse().ok()?, descriptor.into_std()))
+        };
+        let known: Vec<(Key, OwnedFd)> = all.into_iter().filter_map(known).collect();
+        for (_, descriptor) in &known {
+            // They came without; nothing that is started is to have them.
+            let _ = rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC);
+        }
+        known
+    }
+
+    /// The keeper serves.
+    pub fn ready(&self) {
+        self.say("READY=1", &[]);
+    }
+
+    /// Puts duplicates into the store.
+    pub fn keep(&self, all: &[(Key, BorrowedFd<'_>)]) {
+        for (key, descriptor) in all {
+            // A memory's descriptor may say at any time that it is readable.
+            self.say(
+                &format!("FDSTORE=1\nFDPOLL=0\nFDNAME={key}"),
+                &[*descriptor],
+            );
+        }
+    }
+
+    /// Takes them out.
+    pub fn forget(&self, keys: &[Key]) {
+        for key in keys {
+            self.say(&format!("FDSTOREREMOVE=1\nFDNAME={key}"), &[]);
+        }
+    }
+
+    fn say(&self, text: &str, beside: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !beside.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(beside));
+        }
+        let (text, flags) = ([IoSlice::new(text.as_bytes())], SendFlags::NOSIGNAL);
+        if let Err(error) = sendmsg_addr(&self.socket, &self.address, &text, &mut ancillary, flags)
+        {
+            warn!("systemd does not hear ({error})");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The end of a turn: what changed is journalled, what is gone is let go, then
+//! the answers leave, and the registry is told. In this order, so that nobody
+//! knows of anything that a successor would not.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+
+use tracing::{error, info};
+
+use super::descriptors::Key;
+use super::entries::{Effect, Item};
+use super::journal::{Journal, Record};
+use super::registry::Ask;
+use super::serve::{Keeper, Outgoing};
+use crate::names::Name;
+use crate::share::protocol::{Event, Packet};
+use crate::share::wire;
+
+impl Keeper {
+    /// Ends a turn.
+    pub(super) fn finish_turn(&mut self) {
+        // Who is dropped for not reading changes more.
+        loop {
+            let effects = self.entries.take_effects();
+            if effects.is_empty() && self.outgoing.is_empty() {
+                return;
+            }
+            self.settle(effects);
+            self.send_all();
+        }
+    }
+
+    fn settle(&mut self, effects: Vec<Effect>) {
+        let mut gone = Vec::new();
+        let mut changed = BTreeSet::new();
+        for effect in effects {
+            self.mark(&effect, &mut changed);
+            match effect {
+                Effect::Changed(generation) => {
+                    if let Some(item) = self.entries.item(generation) {
+                        self.journal.add(&Record::Item(Box::new(item.clone())));
+                    }
+                }
+                Effect::Gone(item) => {
+                    self.journal.add(&Record::Gone(item.generation));
+                    gone.push(item);
+                }
+                Effect::Hidden(_) => self.epoch.grow(),
+                Effect::Joined(client) => {
+                    if let Ok(process) = self.entries.process(client) {
+                        self.journal.add(&Record::Joined(client, process));
+                    }
+                }
+                Effect::Left(client) => self.journal.add(&Record::Left(client)),
+                Effect::Held(client, generation, count) => {
+                    self.journal.add(&Record::Held(client, generation, count));
+                }
+                Effect::LetGo(client, generation) => {
+                    let body = Event::LetGo(generation);
+                    let bytes = postcard::to_allocvec(&Packet { number: 0, body });
+                    self.outgoing.push(Outgoing {
+                        client,
+                        bytes: bytes.unwrap_or_default(),
+                        beside: Vec::new(),
+                        close: false,
+                    });
+                }
+            }
+        }
+        if let Err(error) = self.journal.write() {
+            error!("the journal cannot be written ({error}); a restart now would lose what is new");
+        }
+        for item in gone {
+            self.let_go(&item);
+        }
+        if let Some(desk) = &self.desk {
+            desk.mark(changed);
+        }
+        if self.journal.is_long()
+            && let Err(error) = self.renew_journal()
+        {
+            error!("the journal cannot be made anew ({error})");
+        }
+    }
+
+    fn let_go(&mut self, item: &Item) {
+        if let Some(name) = &item.name {
+            let maker = &item.maker;
+            self.access
+                .discharge(maker.uid, maker.gid, name, item.mapped);
+        }
+        self.descriptors.forget(item.generation);
+    }
+
+    /// Notes the names that a registry is to hear of.
+    fn mark(&self, effect: &Effect, changed: &mut BTreeSet<Name>) {
+        if self.desk.is_none() {
+            return;
+        }
+        let name = match effect {
+            Effect::Changed(generation) | Effect::Held(_, generation, _) => self
+                .entries
+                .item(*generation)
+                .and_then(|item| item.name.clone()),
+            Effect::Gone(item) => item.name.clone(),
+            Effect::Hidden(name) => Some(name.clone()),
+            Effect::Joined(_) | Effect::Left(_) | Effect::LetGo(..) => None,
+        };
+        changed.extend(name);
+    }
+
+    fn send_all(&mut self) {
+        for Outgoing {
+            client,
+            bytes,
+            beside,
+            close,
+        } in std::mem::take(&mut self.outgoing)
+        {
+            let Some(connection) = self.connections.get(&client) else {
+                continue;
+            };
+            let beside: Vec<_> = beside.iter().map(|descriptor| descriptor.as_fd()).collect();
+            let sent = wire::send_bytes(&connection.socket, &bytes, &beside);
+            if let Err(error) = &sent {
+                info!(
+                    "process {} does not read its answers ({error:?})",
+                    connection.peer.pid
+                );
+            }
+            if close || sent.is_err() {
+                self.drop_client(client);
+                self.entries.leave(client);
+            }
+        }
+    }
+
+    /// Writes all that is known into a new journal, and puts it in the place of
+    /// the old ones.
+    pub(super) fn renew_journal(&mut self) -> std::io::Result<()> {
+        let mut journal = Journal::create()?;
+        journal.begin(self.restarts, self.next_client);
+        for item in self.entries.items() {
+            journal.add(&Record::Item(Box::new(item.clone())));
+        }
+        for (client, process, leases) in self.entries.known() {
+            journal.add(&Record::Joined(client, process.clone()));
+            for (&generation, &count) in leases {
+                journal.add(&Record::Held(client, generation, count));
+            }
+        }
+        journal.write()?;
+        journal.renewed();
+        let old: Vec<Key> = self
+            .descriptors
+            .keys()
+            .filter(|key| matches!(key, Key::State(_)))
+            .collect();
+        let number = old.iter().map(|key| match key {
+            Key::State(number) => number + 1,
+            _ => 0,
+        });
+        let number = number.max().unwrap_or(0);
+        self.descriptors
+            .keep(vec![(Key::State(number), journal.descriptor()?)]);
+        self.descriptors.drop_all(&old);
+        self.journal = journal;
+        Ok(())
+    }
+
+    /// Answers what the registry asks.
+    pub(super) fn answer_desk(&mut self) {
+        let Some(desk) = &self.desk else {
+            return;
+        };
+        desk.calm();
+        while let Some(ask) = self.desk.as_ref().and_then(|desk| desk.next()) {
+            // Who does not wait any more does not need the answer.
+            match ask {
+                Ask::Entries(names, sender) => {
+                    let entry = |name: Name| {
+                        let entry = self.entries.find(&name).map(|item| self.entry(item));
+                        (name, entry)
+                    };
+                    let _ = sender.send(names.into_iter().map(entry).collect());
+                }
+                Ask::Names(sender) => {
+                    let _ = sender.send(self.entries.names().cloned().collect());
+                }
+                Ask::Delete(name, generation, sender) => {
+                    let _ = sender.send(self.entries.delete(&name, generation));
+                }
+            }
+        }
+    }
+}
