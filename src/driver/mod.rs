@@ -3,6 +3,8 @@
 //!
 //! A backend executes; it decides nothing, retries nothing and never logs.
 
+#[cfg(feature = "cli")]
+pub mod allocate;
 mod code;
 mod cost;
 #[cfg(feature = "cli")]

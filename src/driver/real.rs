@@ -91,6 +91,13 @@ impl Real {
         Ok(Entered { calls, pushed })
     }
 
+    /// Does something with `context` current.
+    #[cfg(feature = "cli")]
+    pub(super) fn within<T>(&self, context: Context, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _entered = self.enter(context)?;
+        work()
+    }
+
     /// Lets this thread make calls that a stream capture forbids, without
     /// touching the capture, for as long as the guard lives.
     fn relax(&self) -> Result<Relaxed> {

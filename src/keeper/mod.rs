@@ -14,6 +14,7 @@ mod launch;
 mod listen;
 mod pages;
 mod process;
+pub mod redis;
 pub mod registry;
 mod serve;
 mod standby;

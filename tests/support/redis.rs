@@ -10,12 +10,18 @@ use std::time::{Duration, Instant};
 /// A running server.
 pub struct Redis {
     server: Child,
+    program: String,
     directory: tempfile::TempDir,
 }
 
 impl Redis {
     /// Finds a redis-server (support/redis.sh) and starts it.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with more options.
+    pub fn start_with(options: &[&str]) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let found = Command::new(root.join("tests/support/redis.sh"))
             .arg(root.join("target/redis"))
@@ -23,34 +29,33 @@ impl Redis {
             .output()
             .unwrap();
         assert!(found.status.success(), "no redis-server could be had");
-        let program = String::from_utf8(found.stdout).unwrap();
+        let program = String::from_utf8(found.stdout).unwrap().trim().to_owned();
         let directory = tempfile::tempdir().unwrap();
-        let server = Command::new(program.trim())
-            .args([
-                "--port",
-                "0",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--unixsocket",
-            ])
-            .arg(directory.path().join("redis.sock"))
-            .current_dir(directory.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let redis = Self { server, directory };
-        let start = Instant::now();
-        while UnixStream::connect(redis.socket()).is_err() {
-            assert!(
-                start.elapsed() < Duration::from_secs(20),
-                "redis-server did not come up"
-            );
-            std::thread::sleep(Duration::from_millis(10));
+        let server = launch(&program, directory.path(), options);
+        Self {
+            server,
+            program,
+            directory,
         }
-        redis
+    }
+
+    /// Kills it (SIGKILL) and waits for its end: it has saved nothing.
+    #[allow(dead_code, reason = "not every test that includes this file needs it")]
+    pub fn kill(&mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+    }
+
+    /// Starts it again after [`Redis::kill`], empty.
+    #[allow(dead_code, reason = "see above")]
+    pub fn start_again(&mut self, options: &[&str]) {
+        self.server = launch(&self.program, self.directory.path(), options);
+    }
+
+    /// Its process.
+    #[allow(dead_code, reason = "see above")]
+    pub fn pid(&self) -> u32 {
+        self.server.id()
     }
 
     /// The socket that it listens on.
@@ -72,6 +77,28 @@ impl Redis {
         }
         String::from_utf8(answer).unwrap().trim_end().to_owned()
     }
+}
+
+fn launch(program: &str, directory: &Path, options: &[&str]) -> Child {
+    let socket = directory.join("redis.sock");
+    let server = Command::new(program)
+        .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+        .arg(&socket)
+        .args(options)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while UnixStream::connect(&socket).is_err() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "redis-server did not come up"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server
 }
 
 impl Drop for Redis {

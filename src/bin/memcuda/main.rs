@@ -7,6 +7,7 @@ mod entry;
 mod env;
 mod gc;
 mod keeper;
+mod keeper_allocate;
 mod ls;
 mod measure;
 mod output;
@@ -44,6 +45,8 @@ enum Verb {
     Rm(rm::Arguments),
     Gc(gc::Arguments),
     Keeper(keeper::Arguments),
+    #[command(hide = true)]
+    KeeperAllocate(keeper_allocate::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Verb::Show(arguments) => show::main(&arguments),
         Verb::Rm(arguments) => rm::main(&arguments),
         Verb::Gc(arguments) => gc::main(&arguments),
+        Verb::KeeperAllocate(arguments) => keeper_allocate::main(&arguments),
     };
     result.unwrap_or_else(|error| {
         let io = error.downcast_ref::<std::io::Error>();

@@ -1,0 +1,120 @@
+//! What a client is told: which list, which end of it, which text.
+
+use serde_json::{Map, Value, json};
+
+use super::command::{Address, Fault};
+use super::keys::Keys;
+
+/// An answer on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The list.
+    pub list: String,
+    /// `RPUSH` or `LPUSH`.
+    pub push: &'static str,
+    /// What is pushed.
+    pub text: String,
+}
+
+/// How a command ended: with an entry where there is one to show.
+pub type Outcome = Result<Option<Map<String, Value>>, (Fault, String)>;
+
+/// The answer to a command; `None` where nobody said where it is to go.
+pub fn answer(address: &Address, keys: &Keys, outcome: &Outcome) -> Option<Answer> {
+    let reply = address.reply.as_ref().filter(|key| keys.takes_answers(key));
+    if let Some(list) = reply {
+        return Some(Answer {
+            list: list.clone(),
+            push: "RPUSH",
+            text: to_reply(address, outcome),
+        });
+    }
+    let list = keys.queue(&format!("done:{}", address.vtid.as_ref()?));
+    Some(Answer {
+        list,
+        push: "LPUSH",
+        text: to_task(address, outcome),
+    })
+}
+
+/// Of our own protocol: everything.
+fn to_reply(address: &Address, outcome: &Outcome) -> String {
+    let mut text = Map::new();
+    let repeated = [
+        ("id", address.id.clone()),
+        ("op", address.op.clone().map(Value::from)),
+        ("name", address.name.clone().map(Value::from)),
+    ];
+    for (field, value) in repeated {
+        text.extend(value.map(|value| (field.to_owned(), value)));
+    }
+    let (status, rest) = match outcome {
+        Ok(None) => ("ok", None),
+        Ok(Some(entry)) => ("ok", Some(("entry", Value::Object(entry.clone())))),
+        Err(refused) => ("error", Some(("error", error(refused)))),
+    };
+    text.insert("status".to_owned(), json!(status));
+    text.extend(rest.map(|(field, value)| (field.to_owned(), value)));
+    Value::Object(text).to_string()
+}
+
+/// Of the second protocol: no more than it had.
+fn to_task(address: &Address, outcome: &Outcome) -> String {
+    let pc = address.pc.clone().unwrap_or_default();
+    match outcome {
+        Ok(_) => json!({"pc": pc, "status": "ok"}),
+        Err(refused) => json!({"pc": pc, "status": "error", "error": error(refused)}),
+    }
+    .to_string()
+}
+
+fn error((fault, message): &(Fault, String)) -> Value {
+    json!({"code": fault.text(), "message": message})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address() -> Address {
+        Address {
+            reply: Some("me".to_owned()),
+            vtid: Some("7".to_owned()),
+            pc: Some(json!([0, 1])),
+            id: Some(json!(3)),
+            op: Some("get".to_owned()),
+            name: Some("w".to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_answer_goes_where_the_client_said() {
+        let outcome = Err((Fault::NotFound, "there is no w".to_owned()));
+        let told = answer(&address(), &Keys::new(""), &outcome).unwrap();
+        assert_eq!((told.list.as_str(), told.push), ("me", "RPUSH"));
+        let text: Value = serde_json::from_str(&told.text).unwrap();
+        let error = json!({"code": "NOT_FOUND", "message": "there is no w"});
+        let wanted = json!({"id": 3, "op": "get", "name": "w", "status": "error", "error": error});
+        assert_eq!(text, wanted);
+
+        let second = Address {
+            reply: None,
+            ..address()
+        };
+        let told = answer(&second, &Keys::new("a"), &Ok(None)).unwrap();
+        assert_eq!((told.list.as_str(), told.push), ("a:done:7", "LPUSH"));
+        let text: Value = serde_json::from_str(&told.text).unwrap();
+        assert_eq!(text, json!({"pc": [0, 1], "status": "ok"}));
+        assert_eq!(answer(&Address::default(), &Keys::new(""), &Ok(None)), None);
+    }
+
+    #[test]
+    fn no_answer_is_written_into_a_key_of_the_protocol() {
+        let sly = Address {
+            reply: Some("tensor:cmd".to_owned()),
+            vtid: None,
+            ..address()
+        };
+        assert_eq!(answer(&sly, &Keys::new(""), &Ok(None)), None);
+    }
+}

@@ -1,0 +1,345 @@
+//! A thread for each queue: takes one command after the other, so that none is
+//! lost when it dies, and answers each once. A command is moved from the queue
+//! to `taken`, and leaves that in the same step in which it is answered. What
+//! takes long is moved on to `making` and carried out by others (`work`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Value, from_redis_value};
+
+use super::answer::{Outcome, answer};
+use super::command::{Address, Fault, Refused};
+use super::link::{Link, Move, Step, Trouble};
+use super::parse;
+use super::shared::{Shared, now_us};
+use super::work::{Desk, Job};
+
+/// How long a thread waits for a command before it looks around.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a command is taken up by one process after another.
+const MOST_TRIES: u64 = 3;
+/// How long an answer waits for its client.
+const ANSWER_LIFE: Duration = Duration::from_secs(3600);
+
+/// A queue, as others know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queue {
+    /// Its key, without the namespace.
+    pub name: String,
+    /// The end that is consumed: `LEFT` or `RIGHT`.
+    pub end: &'static str,
+    /// The device of commands that name none.
+    pub device: u32,
+    /// Is it the second protocol's, which keeps a text at a tensor's path?
+    pub paths: bool,
+}
+
+impl Queue {
+    /// All queues of a host with so many devices.
+    pub fn all(devices: u32) -> Vec<Self> {
+        let queue = |name: String, end, device, paths| Self {
+            name,
+            end,
+            device,
+            paths,
+        };
+        let first = ["tensor:cmd", "tensor_lifecycle"];
+        let first = first.map(|name| queue(name.to_owned(), "RIGHT", 0, false));
+        let second = (0..devices).flat_map(|device| {
+            let names = [
+                format!("cmd:heap-cuda:{device}"),
+                format!("/sys/ipc/cmd/heap/cuda/{device}"),
+            ];
+            names.map(|name| queue(name, "LEFT", device, true))
+        });
+        first.into_iter().chain(second).collect()
+    }
+}
+
+/// A command that was taken, until it is answered.
+pub struct Taken {
+    /// From where.
+    pub queue: Arc<Queue>,
+    /// Its bytes: what it is known by in `taken` and `making`.
+    pub body: Vec<u8>,
+    /// The list in which it is.
+    pub list: String,
+}
+
+/// Runs until the keeper ends.
+pub fn run(shared: &Arc<Shared>, desk: &Arc<Desk>, queue: Queue) {
+    let mut lane = Lane {
+        shared,
+        desk,
+        queue: Arc::new(queue),
+        first: true,
+        link: None,
+    };
+    while !shared.ending() {
+        let Some(term) = shared.term(PATIENCE) else {
+            continue;
+        };
+        if lane.serve(term).is_err() {
+            lane.link = None;
+            // Why is the mirror's to say.
+            shared.rest(Duration::from_millis(200));
+        }
+    }
+}
+
+struct Lane<'a> {
+    shared: &'a Arc<Shared>,
+    desk: &'a Arc<Desk>,
+    queue: Arc<Queue>,
+    /// Has this process not taken up yet what an earlier one left?
+    first: bool,
+    link: Option<Link>,
+}
+
+impl Lane<'_> {
+    /// Serves the queue for as long as the keys are ours under this term.
+    fn serve(&mut self, term: u64) -> Result<(), Trouble> {
+        let shared = self.shared;
+        if self.link.is_none() {
+            let mut link = shared.server.connect()?;
+            link.check_skip()?;
+            self.link = Some(link);
+        }
+        if !self.take_up(term)? {
+            return Ok(());
+        }
+        let keys = &shared.keys;
+        let queue = keys.queue(&self.queue.name);
+        let taken = keys.taken(&self.queue.name);
+        let next = Move {
+            queue: &queue,
+            end: self.queue.end,
+            taken: &taken,
+            patience: PATIENCE,
+        };
+        let look = Step::new(
+            "take",
+            [
+                keys.owner(),
+                queue.clone(),
+                taken.clone(),
+                keys.tries(),
+                keys.notes(),
+                keys.aside(),
+            ],
+        )
+        .arg(term.to_string())
+        .arg(self.queue.end)
+        .arg(super::command::MOST_BYTES.to_string());
+        while !shared.ending() {
+            self.desk.wait_for_room(shared);
+            let look = look.clone().arg((now_us() / 1_000_000).to_string());
+            let Some(link) = &mut self.link else {
+                return Ok(());
+            };
+            let answer: Vec<Value> = read(link.move_then(&next, &look)?)?;
+            let mut answer = answer.into_iter();
+            match text(answer.next())?.as_str() {
+                "none" => {}
+                "command" => self.handle(read_bytes(answer.next())?, answer.next(), answer.next())?,
+                "long" => self.refuse_long(answer.next(), answer.next(), answer.next())?,
+                _ => {
+                    shared.ended(term);
+                    return Ok(());
+                }
+            }
+            if shared.term(Duration::ZERO) != Some(term) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts back what was taken and not answered; are the keys still ours?
+    fn take_up(&mut self, term: u64) -> Result<bool, Trouble> {
+        let keys = &self.shared.keys;
+        let name = &self.queue.name;
+        let lists = [keys.taken(name), keys.making(name)];
+        let [taken, making] = lists;
+        let step = Step::new(
+            "resume",
+            [keys.owner(), keys.queue(name), taken, making, keys.tries()],
+        )
+        .arg(term.to_string())
+        .arg(self.queue.end)
+        .arg(if self.first { "1" } else { "0" });
+        let Some(link) = &mut self.link else {
+            return Ok(false);
+        };
+        let back: i64 = read(link.call(&step)?)?;
+        if back < 0 {
+            self.shared.ended(term);
+            return Ok(false);
+        }
+        self.first = false;
+        Ok(true)
+    }
+
+    fn handle(
+        &mut self,
+        body: Vec<u8>,
+        tries: Option<Value>,
+        note: Option<Value>,
+    ) -> Result<(), Trouble> {
+        let tries: u64 = text(tries)?.parse().unwrap_or(0);
+        let taken = Taken {
+            queue: self.queue.clone(),
+            list: self.shared.keys.taken(&self.queue.name),
+            body,
+        };
+        let command = match parse::read(&taken.body) {
+            Ok(command) => command,
+            Err(refused) => {
+                deliver(self.shared, &mut self.link, &taken, &refused.address, &refused.outcome());
+                return Ok(());
+            }
+        };
+        let address = command.address.clone();
+        let reply = address.reply.as_ref();
+        let refuse = |fault, message| Refused {
+            fault,
+            message,
+            address: address.clone(),
+        };
+        let refused = if tries >= MOST_TRIES {
+            let message = format!("taken up {tries} times, and never finished");
+            Some(refuse(Fault::Poisoned, message))
+        } else if let Some(key) = reply.filter(|key| !self.shared.keys.takes_answers(key)) {
+            let message = format!(
+                "answers do not go to the key {:?}; accepted: a list of the client's own, in the keeper's namespace",
+                key.chars().take(60).collect::<String>()
+            );
+            Some(refuse(Fault::Invalid, message))
+        } else {
+            None
+        };
+        if let Some(refused) = refused {
+            deliver(self.shared, &mut self.link, &taken, &address, &refused.outcome());
+            return Ok(());
+        }
+        let job = Job {
+            taken,
+            command,
+            again: tries > 0,
+            note: text(note)?,
+        };
+        self.desk.hand_in(self.shared, &mut self.link, job);
+        Ok(())
+    }
+
+    /// What is too long was set aside already; who sent it is told, where that
+    /// can be seen.
+    fn refuse_long(
+        &mut self,
+        bytes: Option<Value>,
+        beginning: Option<Value>,
+        end: Option<Value>,
+    ) -> Result<(), Trouble> {
+        let bytes: u64 = read(bytes.unwrap_or(Value::Nil))?;
+        let (beginning, end) = (read_bytes(beginning)?, read_bytes(end)?);
+        let refused = parse::too_long(bytes as usize, &beginning, &end);
+        let taken = Taken {
+            queue: self.queue.clone(),
+            list: self.shared.keys.taken(&self.queue.name),
+            body: Vec::new(),
+        };
+        if answer(&refused.address, &self.shared.keys, &refused.outcome()).is_some() {
+            deliver(self.shared, &mut self.link, &taken, &refused.address, &refused.outcome());
+        }
+        Ok(())
+    }
+}
+
+/// Answers a command and is done with it, in one step, however often the server
+/// is away meanwhile; gives up only where the keeper ends, and then the next one
+/// takes the command up.
+pub fn deliver(
+    shared: &Shared,
+    link: &mut Option<Link>,
+    taken: &Taken,
+    address: &Address,
+    outcome: &Outcome,
+) {
+    let told = answer(address, &shared.keys, outcome);
+    // A refusal that nobody is told of is kept for whoever looks.
+    let aside = match (outcome, &told) {
+        (Err((fault, why)), told) if told.is_none() || *fault == Fault::Poisoned => {
+            record(&taken.queue.name, &taken.body, *fault, why)
+        }
+        _ => String::new(),
+    };
+    let keys = &shared.keys;
+    // May it have been answered by a try whose end is unknown?
+    let mut sure = true;
+    while !shared.ending() {
+        let Some(term) = shared.term(PATIENCE) else {
+            continue;
+        };
+        let lists = [keys.owner(), taken.list.clone(), keys.tries(), keys.notes(), keys.aside()];
+        let mut step = Step::new("finish", lists)
+            .arg(term.to_string())
+            .arg(taken.body.as_slice())
+            .arg(if sure { "1" } else { "0" })
+            .arg(told.as_ref().map_or("", |told| told.push))
+            .arg(told.as_ref().map_or("", |told| told.text.as_str()))
+            .arg(ANSWER_LIFE.as_millis().to_string())
+            .arg(aside.as_str());
+        if let Some(told) = &told {
+            step = step.key(told.list.clone());
+        }
+        let done = connected(shared, link).and_then(|link| link.call(&step));
+        match done {
+            Ok(Value::BulkString(said)) if said == b"lost" => shared.ended(term),
+            Ok(_) => return,
+            Err(trouble) => {
+                if let Trouble::Lost(_) = trouble {
+                    sure = false;
+                    *link = None;
+                }
+                shared.rest(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+/// The connection, made if there is none.
+pub fn connected<'a>(
+    shared: &Shared,
+    link: &'a mut Option<Link>,
+) -> Result<&'a mut Link, Trouble> {
+    match link {
+        Some(link) => Ok(link),
+        None => Ok(link.insert(shared.server.connect()?)),
+    }
+}
+
+fn record(queue: &str, body: &[u8], fault: Fault, why: &str) -> String {
+    let beginning = &body[..body.len().min(200)];
+    serde_json::json!({
+        "why": why,
+        "code": fault.text(),
+        "at": now_us() / 1_000_000,
+        "queue": queue,
+        "bytes": body.len(),
+        "message": String::from_utf8_lossy(beginning),
+    })
+    .to_string()
+}
+
+fn read<T: redis::FromRedisValue>(value: Value) -> Result<T, Trouble> {
+    from_redis_value(value).map_err(|error| Trouble::Lost(error.to_string()))
+}
+
+fn read_bytes(value: Option<Value>) -> Result<Vec<u8>, Trouble> {
+    read(value.unwrap_or(Value::Nil))
+}
+
+fn text(value: Option<Value>) -> Result<String, Trouble> {
+    read(value.unwrap_or(Value::Nil))
+}

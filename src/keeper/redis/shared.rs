@@ -1,0 +1,173 @@
+//! What the threads of the registry share: whether the keys are ours, whether
+//! it is time to end, what to say of it all. Waits for no server.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::fields::Place;
+use super::keys::Keys;
+use super::link::Server;
+use crate::keeper::Refusal;
+use crate::keeper::registry::{Ask, Registry};
+use crate::names::Name;
+use crate::share::protocol::{Entry, Generation};
+
+/// The keeper's own thread ends and answers nothing more.
+pub struct KeeperEnds;
+
+/// One keeper's part of one server.
+pub struct Shared {
+    /// The server.
+    pub server: Server,
+    /// Its keys.
+    pub keys: Keys,
+    /// What all entries have in common.
+    pub place: Place,
+    /// Who we are to other keepers: the same after a restart.
+    pub keeper: String,
+    /// When this process began to publish: microseconds of the Unix epoch.
+    pub started: u64,
+    /// The host, for people.
+    pub host: String,
+    /// The keeper's own thread.
+    pub registry: Registry,
+    state: Mutex<State>,
+    turned: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Under which term the keys are ours; 0 while they are not.
+    term: u64,
+    ending: bool,
+    /// Names that came through the second protocol.
+    paths: HashSet<Name>,
+}
+
+impl Shared {
+    /// For a keeper of this registry.
+    pub fn new(server: Server, keys: Keys, place: Place, registry: Registry) -> Self {
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Self {
+            keeper: identity(&place),
+            server,
+            keys,
+            place,
+            started: now_us(),
+            host: host.trim().to_owned(),
+            registry,
+            state: Mutex::default(),
+            turned: Condvar::new(),
+        }
+    }
+
+    /// A name as it is now.
+    pub fn entry(&self, name: &Name) -> Result<Option<Entry>, KeeperEnds> {
+        let mut entries = self.entries(vec![name.clone()])?;
+        Ok(entries.pop().and_then(|(_, entry)| entry))
+    }
+
+    /// Names as they are now.
+    pub fn entries(&self, names: Vec<Name>) -> Result<Vec<(Name, Option<Entry>)>, KeeperEnds> {
+        self.ask(|answer| Ask::Entries(names, answer))
+    }
+
+    /// Every name.
+    pub fn names(&self) -> Result<Vec<Name>, KeeperEnds> {
+        self.ask(Ask::Names)
+    }
+
+    /// Hides a name.
+    pub fn delete(&self, name: &Name, of: Generation) -> Result<Result<(), Refusal>, KeeperEnds> {
+        self.ask(|answer| Ask::Delete(name.clone(), Some(of), answer))
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Ask) -> Result<T, KeeperEnds> {
+        let (sender, answer): (_, Receiver<T>) = channel();
+        let asked = self.registry.ask(question(sender));
+        asked.then(|| answer.recv().ok()).flatten().ok_or(KeeperEnds)
+    }
+
+    /// The term under which the keys are ours, waiting a while for one.
+    pub fn term(&self, patience: Duration) -> Option<u64> {
+        let state = self.state();
+        let waiting = |state: &mut State| state.term == 0 && !state.ending;
+        let (state, _) = self
+            .turned
+            .wait_timeout_while(state, patience, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        (state.term != 0 && !state.ending).then_some(state.term)
+    }
+
+    /// The server says that this term has ended; the mirror claims another.
+    pub fn ended(&self, term: u64) {
+        let mut state = self.state();
+        if state.term == term {
+            state.term = 0;
+        }
+    }
+
+    /// The keys are ours under this term; 0: they are not.
+    pub fn own(&self, term: u64) {
+        self.state().term = term;
+        self.turned.notify_all();
+    }
+
+    /// Is it time to end?
+    pub fn ending(&self) -> bool {
+        self.state().ending
+    }
+
+    /// It is time to end.
+    pub fn end(&self) {
+        self.state().ending = true;
+        self.turned.notify_all();
+    }
+
+    /// Waits, but not beyond the end.
+    pub fn rest(&self, time: Duration) {
+        let waiting = |state: &mut State| !state.ending;
+        let _ = self.turned.wait_timeout_while(self.state(), time, waiting);
+    }
+
+    /// This name is to have a text at its own path, too.
+    pub fn add_path(&self, name: &Name) {
+        self.state().paths.insert(name.clone());
+    }
+
+    /// Has it one?
+    pub fn has_path(&self, name: &Name) -> bool {
+        self.state().paths.contains(name)
+    }
+
+    /// It is gone.
+    pub fn drop_path(&self, name: &Name) {
+        self.state().paths.remove(name);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Microseconds of the Unix epoch.
+pub fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
+}
+
+/// The host's boot, and which of its keepers: the directory of its socket, which
+/// outlives a restart and differs between containers.
+fn identity(place: &Place) -> String {
+    let directory = Path::new(&place.socket).parent().map(fs::metadata);
+    let (device, inode) = match directory {
+        Some(Ok(found)) => (found.dev(), found.ino()),
+        _ => (0, 0),
+    };
+    format!("{:016x}:{device:x}:{inode:x}", place.node)
+}

@@ -1,0 +1,321 @@
+//! Carrying out commands. What is quick is done where it was taken; what makes
+//! memory is done by threads of its own, a few at a time, and the commands of
+//! one name stay in their order.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::allocator::Allocator;
+use super::answer::Outcome;
+use super::command::{Command, Create, Fault, Operation};
+use super::fields::object;
+use super::link::{Link, Step, Trouble};
+use super::queue::{Taken, connected, deliver};
+use super::shared::{KeeperEnds, Shared};
+use crate::keeper::Refusal;
+use crate::names::Name;
+use crate::share::protocol::{Code, Entry, Generation, State};
+
+/// Most allocator processes at once.
+const MOST_MAKERS: usize = 4;
+/// Most commands that wait for one.
+const MOST_WAITING: usize = 256;
+/// How long a command waits for a name that somebody is making.
+const MAKING: Duration = Duration::from_secs(5);
+
+/// A command on its way.
+pub struct Job {
+    /// Where it is kept until it is answered.
+    pub taken: Taken,
+    /// What it says.
+    pub command: Command,
+    /// Did an earlier process take it up?
+    pub again: bool,
+    /// What that one noted of it.
+    pub note: String,
+}
+
+/// Who works on what.
+pub struct Desk {
+    allocator: Allocator,
+    state: Mutex<Work>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    /// Names that somebody works on or waits to, with what comes behind.
+    busy: HashMap<Name, VecDeque<Job>>,
+    /// Of these, those that nobody works on yet.
+    waiting: VecDeque<Name>,
+    makers: usize,
+    jobs: usize,
+}
+
+impl Desk {
+    /// One that makes memory by this allocator.
+    pub fn new(allocator: Allocator) -> Self {
+        Self {
+            allocator,
+            state: Mutex::default(),
+            freed: Condvar::new(),
+        }
+    }
+
+    /// Waits until one more command may be taken.
+    pub fn wait_for_room(&self, shared: &Shared) {
+        let mut state = self.state();
+        while state.jobs >= MOST_WAITING && !shared.ending() {
+            let waited = self.freed.wait_timeout(state, Duration::from_millis(500));
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Carries a command out, now or behind others.
+    pub fn hand_in(self: &Arc<Self>, shared: &Arc<Shared>, link: &mut Option<Link>, mut job: Job) {
+        let operation = &job.command.operation;
+        let long = matches!(operation, Operation::Create(_) | Operation::Clone { .. });
+        let name = operation.name().clone();
+        if !long && !self.state().busy.contains_key(&name) {
+            let outcome = self.carry_out(shared, link, &job);
+            // Where the keeper ends, the next one takes it up.
+            if let Ok(outcome) = outcome {
+                deliver(shared, link, &job.taken, &job.command.address, &outcome);
+            }
+            return;
+        }
+        if !put_off(shared, link, &mut job.taken) {
+            return;
+        }
+        let mut state = self.state();
+        state.jobs += 1;
+        if let Some(behind) = state.busy.get_mut(&name) {
+            behind.push_back(job);
+            return;
+        }
+        state.busy.insert(name.clone(), VecDeque::from([job]));
+        state.waiting.push_back(name);
+        if state.makers < MOST_MAKERS {
+            let (desk, shared) = (self.clone(), shared.clone());
+            let maker = std::thread::Builder::new().name("memcuda-create".to_owned());
+            // Without a thread the others come to it, or the next one does.
+            let started = maker.spawn(move || desk.work(&shared));
+            state.makers += usize::from(started.is_ok());
+        }
+    }
+
+    /// Works on one name after the other until none waits.
+    fn work(&self, shared: &Shared) {
+        let mut link = None;
+        let mut state = self.state();
+        while let Some(name) = state.waiting.pop_front() {
+            while let Some(job) = state.busy.get_mut(&name).and_then(VecDeque::pop_front) {
+                drop(state);
+                if let Ok(outcome) = self.carry_out(shared, &mut link, &job) {
+                    deliver(shared, &mut link, &job.taken, &job.command.address, &outcome);
+                }
+                state = self.state();
+                state.jobs -= 1;
+                self.freed.notify_all();
+            }
+            state.busy.remove(&name);
+        }
+        state.makers -= 1;
+    }
+
+    fn state(&self) -> MutexGuard<'_, Work> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn carry_out(
+        &self,
+        shared: &Shared,
+        link: &mut Option<Link>,
+        job: &Job,
+    ) -> Result<Outcome, KeeperEnds> {
+        match &job.command.operation {
+            Operation::Get(name) => get(shared, name),
+            Operation::Delete(name) => delete(shared, link, job, name),
+            Operation::Create(create) => {
+                if job.taken.queue.paths {
+                    shared.add_path(&create.name);
+                }
+                let wanted = |there: &Entry| is_as_wanted(create, there);
+                self.make(shared, link, job, &create.name, &wanted, |allocator| {
+                    allocator.create(create, job.taken.queue.device)
+                })
+            }
+            Operation::Clone {
+                source,
+                name,
+                device,
+            } => {
+                let there = shared.entry(source)?.filter(is_there);
+                let Some(of) = there else {
+                    return Ok(missing(source));
+                };
+                if job.taken.queue.paths {
+                    shared.add_path(name);
+                }
+                let wanted = |there: &Entry| there.spec.bytes == of.spec.bytes;
+                self.make(shared, link, job, name, &wanted, |allocator| {
+                    allocator.copy(&of, source, name, device.as_ref())
+                })
+            }
+        }
+    }
+
+    /// Makes a name by the allocator, unless it is there.
+    fn make(
+        &self,
+        shared: &Shared,
+        link: &mut Option<Link>,
+        job: &Job,
+        name: &Name,
+        is_wanted: &dyn Fn(&Entry) -> bool,
+        allocate: impl FnOnce(&Allocator) -> Result<(), (Fault, String)>,
+    ) -> Result<Outcome, KeeperEnds> {
+        if let Some(there) = shared.entry(name)?.filter(|e| e.state != State::Dying) {
+            // Made by an earlier process that died before it could say so?
+            if job.again && job.note == NOTE_MAKING && is_wanted(&there) && is_there(&there) {
+                return Ok(shown(shared, &there));
+            }
+            return Ok(Err((Fault::Exists, format!("there is a {name} already"))));
+        }
+        note(shared, link, job, NOTE_MAKING);
+        if let Err(refused) = allocate(&self.allocator) {
+            return Ok(Err(refused));
+        }
+        match shared.entry(name)? {
+            Some(entry) => Ok(shown(shared, &entry)),
+            // Deleted by somebody in between.
+            None => Ok(Ok(None)),
+        }
+    }
+}
+
+const NOTE_MAKING: &str = "making";
+
+fn get(shared: &Shared, name: &Name) -> Result<Outcome, KeeperEnds> {
+    let entry = shared.entry(name)?.filter(is_there);
+    Ok(entry.map_or_else(|| missing(name), |entry| shown(shared, &entry)))
+}
+
+/// Deletes the generation that was there when the command was first taken up.
+fn delete(
+    shared: &Shared,
+    link: &mut Option<Link>,
+    job: &Job,
+    name: &Name,
+) -> Result<Outcome, KeeperEnds> {
+    let noted = generation(&job.note);
+    let generation = match noted {
+        Some(generation) => generation,
+        None => {
+            let Some(entry) = shared.entry(name)?.filter(is_there) else {
+                return Ok(missing(name));
+            };
+            note(shared, link, job, &entry.generation.to_string());
+            entry.generation
+        }
+    };
+    Ok(match shared.delete(name, generation)? {
+        Ok(()) => Ok(None),
+        // An earlier process deleted it and died before it could say so.
+        Err(refusal) if refusal.code == Code::NotFound && noted.is_some() => Ok(None),
+        Err(refusal) => Err(of_refusal(refusal)),
+    })
+}
+
+/// Moves a command to where those are that take long; `false` where the keeper
+/// ends.
+fn put_off(shared: &Shared, link: &mut Option<Link>, taken: &mut Taken) -> bool {
+    let keys = &shared.keys;
+    let making = keys.making(&taken.queue.name);
+    while !shared.ending() {
+        let Some(term) = shared.term(Duration::from_secs(1)) else {
+            continue;
+        };
+        let step = Step::new("defer", [keys.owner(), taken.list.clone(), making.clone()])
+            .arg(term.to_string())
+            .arg(taken.body.as_slice());
+        match connected(shared, link).and_then(|link| link.call(&step)) {
+            Ok(redis::Value::BulkString(said)) if said == b"lost" => shared.ended(term),
+            // Also where it is not there any more: a try before moved it, or
+            // Redis was emptied.
+            Ok(_) => {
+                taken.list = making;
+                return true;
+            }
+            Err(trouble) => {
+                if let Trouble::Lost(_) = trouble {
+                    *link = None;
+                }
+                shared.rest(Duration::from_millis(100));
+            }
+        }
+    }
+    false
+}
+
+/// Notes something of a command for a process after this one. Without luck that
+/// one has to judge by what it finds.
+fn note(shared: &Shared, link: &mut Option<Link>, job: &Job, text: &str) {
+    let (keys, begun) = (&shared.keys, Instant::now());
+    while begun.elapsed() < MAKING {
+        let Some(term) = shared.term(MAKING) else {
+            return;
+        };
+        let step = Step::new("note", [keys.owner(), keys.notes()])
+            .arg(term.to_string())
+            .arg(job.taken.body.as_slice())
+            .arg(text);
+        match connected(shared, link).and_then(|link| link.call(&step)) {
+            Ok(redis::Value::BulkString(said)) if said == b"lost" => shared.ended(term),
+            Ok(_) => return,
+            Err(Trouble::Lost(_)) => *link = None,
+            Err(Trouble::Refused(_)) => return,
+        }
+    }
+}
+
+fn is_there(entry: &Entry) -> bool {
+    matches!(entry.state, State::Ready | State::Sealed)
+}
+
+fn is_as_wanted(create: &Create, there: &Entry) -> bool {
+    let spec = &there.spec;
+    (spec.bytes, spec.dtype, &spec.shape) == (create.bytes, create.dtype, &create.shape)
+}
+
+fn shown(shared: &Shared, entry: &Entry) -> Outcome {
+    Ok(Some(object(entry, &shared.place)))
+}
+
+fn missing(name: &Name) -> Outcome {
+    Err((Fault::NotFound, format!("there is no {name}")))
+}
+
+/// From its 32 digits.
+fn generation(text: &str) -> Option<Generation> {
+    let number = u128::from_str_radix(text, 16).ok()?;
+    (text.len() == 32).then(|| Generation(number.to_be_bytes()))
+}
+
+fn of_refusal(refusal: Refusal) -> (Fault, String) {
+    (fault(refusal.code), refusal.message)
+}
+
+/// What the keeper's codes are called in answers.
+pub fn fault(code: Code) -> Fault {
+    match code {
+        Code::NotFound => Fault::NotFound,
+        Code::Exists => Fault::Exists,
+        Code::Mismatch | Code::Invalid | Code::Version => Fault::Invalid,
+        Code::InProgress => Fault::InProgress,
+        Code::Denied | Code::Sealed => Fault::Denied,
+        Code::Quota => Fault::Quota,
+        Code::Unavailable => Fault::Unavailable,
+    }
+}

@@ -1,0 +1,29 @@
+//! The registry in Redis, over a real redis-server. The keeper's thread is
+//! played by a directory, in which a file is a name (`files`), so that what it
+//! knows survives the process that serves the queue; the whole keeper is in
+//! `whole`.
+
+mod clients;
+mod commands;
+mod files;
+mod kills;
+mod outages;
+mod publishing;
+#[path = "../support/redis.rs"]
+mod redis_server;
+
+use std::time::{Duration, Instant};
+
+/// Waits until something holds.
+fn until(what: &str, holds: impl FnMut() -> bool) {
+    within(Duration::from_secs(20), what, holds);
+}
+
+/// The same with another patience.
+fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < patience, "still not: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
