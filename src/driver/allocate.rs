@@ -96,9 +96,10 @@ impl Allocator {
 
     /// Makes memory of at least so many bytes on a device (`cuMemCreate`).
     pub fn make(&self, device: u32, bytes: u64) -> Result<Memory<'_>> {
-        let granularity = self.real.granularity(device).map_err(Failed::of(
-            "cuMemGetAllocationGranularity",
-        ))?;
+        let granularity = self
+            .real
+            .granularity(device)
+            .map_err(Failed::of("cuMemGetAllocationGranularity"))?;
         let mapped = bytes
             .checked_next_multiple_of(granularity.max(1))
             .ok_or(Failed("cuMemCreate", Code::OUT_OF_MEMORY))?;
@@ -180,12 +181,14 @@ impl Memory<'_> {
         allocator.within(self.device, |context| {
             let (to, from) = (View::of(self)?, View::of(source)?);
             let copy = allocator.calls.copy;
-            allocator.real.within(context, || {
-                // SAFETY: both ranges are mapped, and as long as that.
-                unsafe { copy(to.at, from.at, bytes as usize) }.ok()
-            })
-            .and_then(|()| allocator.real.synchronize_context(context))
-            .map_err(Failed::of("cuMemcpyDtoD"))
+            allocator
+                .real
+                .within(context, || {
+                    // SAFETY: both ranges are mapped, and as long as that.
+                    unsafe { copy(to.at, from.at, bytes as usize) }.ok()
+                })
+                .and_then(|()| allocator.real.synchronize_context(context))
+                .map_err(Failed::of("cuMemcpyDtoD"))
         })
     }
 }
@@ -205,7 +208,9 @@ struct View<'a> {
 impl<'a> View<'a> {
     fn of(memory: &'a Memory<'a>) -> Result<Self> {
         let (real, mapped) = (memory.allocator.real, memory.mapped);
-        let at = real.reserve(mapped).map_err(Failed::of("cuMemAddressReserve"))?;
+        let at = real
+            .reserve(mapped)
+            .map_err(Failed::of("cuMemAddressReserve"))?;
         if let Err(code) = real.map(at, mapped, memory.handle) {
             let _ = real.free_reservation(at, mapped);
             return Err(Failed("cuMemMap", code));

@@ -93,7 +93,11 @@ impl Real {
 
     /// Does something with `context` current.
     #[cfg(feature = "cli")]
-    pub(super) fn within<T>(&self, context: Context, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(super) fn within<T>(
+        &self,
+        context: Context,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let _entered = self.enter(context)?;
         work()
     }

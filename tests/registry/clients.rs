@@ -8,7 +8,10 @@ use serde_json::Value;
 
 /// A connection to the server behind a socket.
 pub fn connect(socket: PathBuf) -> Connection {
-    redis::Client::open(address(socket)).unwrap().get_connection().unwrap()
+    redis::Client::open(address(socket))
+        .unwrap()
+        .get_connection()
+        .unwrap()
 }
 
 /// Its address.

@@ -1,7 +1,7 @@
 //! The keeper's end of the registry, with files for names: what a file says is
 //! the generation. `create` is a shell script that makes one.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,10 @@ if [ -e .full ]; then
     exit 1
 fi
 name=$(printf %s "$name" | tr / %)
-set -C
-tr -d - </proc/sys/kernel/random/uuid >"$name" 2>/dev/null && exit 0
+tr -d - </proc/sys/kernel/random/uuid >.new$$
+# Whole or not at all, and only where there is none.
+if ln .new$$ "$name" 2>/dev/null; then rm .new$$; exit 0; fi
+rm .new$$
 echo '{"code":"EXISTS","message":"there is one already"}'
 exit 1
 "#;
@@ -74,9 +76,14 @@ impl Keeper {
         let answers = {
             let (desk, over, names) = (desk.clone(), over.clone(), names.clone());
             std::thread::spawn(move || {
+                let mut known = list(&names);
                 while !over.load(Ordering::Relaxed) {
                     let desk = desk.lock().unwrap();
                     let desk = desk.as_ref().unwrap();
+                    // What the script made.
+                    let now = list(&names);
+                    desk.mark(now.difference(&known).cloned());
+                    known = now;
                     desk.calm();
                     while let Some(ask) = desk.next() {
                         answer(&names, desk, ask);
@@ -123,7 +130,7 @@ impl Keeper {
 
     /// Its names.
     pub fn names(&self) -> Vec<String> {
-        list(&self.directory).keys().map(Name::to_string).collect()
+        list(&self.directory).iter().map(Name::to_string).collect()
     }
 
     /// How the registry says it is.
@@ -138,7 +145,7 @@ impl Keeper {
 
     /// Ends it as a keeper ends that is asked to: its names end with it.
     pub fn stop(mut self) {
-        let names: Vec<_> = list(&self.directory).into_keys().collect();
+        let names: Vec<_> = list(&self.directory).into_iter().collect();
         for name in &names {
             fs::remove_file(file(&self.directory, name)).unwrap();
         }
@@ -179,7 +186,7 @@ fn answer(names: &Path, desk: &Desk, ask: Ask) {
             };
             let _ = to.send(wanted.into_iter().map(entry).collect());
         }
-        Ask::Names(to) => drop(to.send(list(names).into_keys().collect())),
+        Ask::Names(to) => drop(to.send(list(names).into_iter().collect())),
         Ask::Delete(name, generation, to) => {
             let there = read(names, &name).filter(|e| generation.is_none_or(|g| g == e.generation));
             let deleted = there.ok_or_else(|| Refusal::not_found(&name)).map(|_| {
@@ -195,12 +202,12 @@ fn file(names: &Path, name: &Name) -> PathBuf {
     names.join(name.as_str().replace('/', "%"))
 }
 
-fn list(names: &Path) -> BTreeMap<Name, ()> {
+fn list(names: &Path) -> BTreeSet<Name> {
     let files = fs::read_dir(names).unwrap().flatten();
     let names = files.filter_map(|file| file.file_name().into_string().ok());
     let names = names.filter(|name| !name.starts_with('.'));
     names
-        .map(|name| (Name::new(name.replace('%', "/")).unwrap(), ()))
+        .map(|name| Name::new(name.replace('%', "/")).unwrap())
         .collect()
 }
 

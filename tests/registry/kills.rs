@@ -1,1 +1,173 @@
-//! x
+//! The process that serves the queue is killed at any moment: every command is
+//! answered once or set aside, and what was answered is so.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::clients::{address, answer, ask, connect, push};
+use crate::redis_server::Redis;
+use crate::served::Served;
+use crate::within;
+
+#[test]
+fn every_command_is_answered_once_or_set_aside_over_100_kills() {
+    const KILLS: u64 = 100;
+    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+    let mut redis = connect(server.socket());
+    let names = directory.path().join("names");
+    std::fs::create_dir(&names).unwrap();
+    let file = |name: &str| names.join(name);
+    let make = |name: &str| {
+        let generation = format!("{:032x}", u128::from(name.len() as u64) + 1);
+        std::fs::write(file(name), generation).unwrap();
+    };
+    make("fixed");
+    let (mut pushed, mut kills) = (0_u64, 0);
+    let begun = Instant::now();
+    while kills < KILLS {
+        let served = Served::start(&address(server.socket()), directory.path());
+        // At any moment: while it starts, takes up, makes, answers.
+        let until = Instant::now() + Duration::from_millis(20 + kills * 7919 % 130);
+        while Instant::now() < until {
+            if pushed - ask::<u64>(&mut redis, &["LLEN", "answers"]) > 60 {
+                std::thread::sleep(Duration::from_millis(2));
+                continue;
+            }
+            let id = pushed;
+            let mut command = match id % 5 {
+                0 => {
+                    json!({"op": "create", "name": format!("c{id}"), "dtype": "f32", "shape": [2, 3]})
+                }
+                1 => json!({"op": "get", "name": "fixed"}),
+                2 => json!({"op": "get", "name": format!("missing{id}")}),
+                3 => {
+                    make(&format!("d{id}"));
+                    json!({"op": "delete", "name": format!("d{id}")})
+                }
+                _ => json!({"op": "create", "name": "no name", "bytes": -1}),
+            };
+            command["id"] = json!(id);
+            command["reply"] = json!("answers");
+            let queue = ["tensor:cmd", "tensor_lifecycle"][(id % 2) as usize];
+            push(&mut redis, queue, command.to_string().as_bytes());
+            pushed += 1;
+        }
+        drop(served);
+        kills += 1;
+    }
+    let _served = Served::start(&address(server.socket()), directory.path());
+    within(Duration::from_secs(60), "all answered", || {
+        let keys = ["tensor:cmd", "tensor_lifecycle"]
+            .map(|q| format!("{q} memcuda:taken:{q} memcuda:making:{q}"));
+        server.ask(&format!("EXISTS {}", keys.join(" "))) == ":0"
+    });
+    let mut answers: HashMap<u64, Vec<Value>> = HashMap::new();
+    for text in ask::<Vec<String>>(&mut redis, &["LRANGE", "answers", "0", "-1"]) {
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        answers
+            .entry(answer["id"].as_u64().unwrap())
+            .or_default()
+            .push(answer);
+    }
+    let aside: u64 = ask(&mut redis, &["LLEN", "memcuda:aside"]);
+    let mut poisoned = 0;
+    for id in 0..pushed {
+        let [answer] = &answers.get(&id).map_or(&[][..], |all| &all[..]) else {
+            panic!("command {id}: {:?}", answers.get(&id));
+        };
+        let code = answer["error"]["code"].as_str();
+        if code == Some("POISONED") {
+            poisoned += 1;
+            continue;
+        }
+        match id % 5 {
+            0 => {
+                assert_eq!(code, None, "{answer}");
+                assert!(file(&format!("c{id}")).exists(), "{answer}");
+            }
+            1 => assert_eq!(code, None, "{answer}"),
+            2 => assert_eq!(code, Some("NOT_FOUND")),
+            3 => {
+                assert_eq!(code, None, "{answer}");
+                assert!(!file(&format!("d{id}")).exists(), "{answer}");
+            }
+            _ => assert_eq!(code, Some("INVALID")),
+        }
+    }
+    assert_eq!(aside, poisoned);
+    for left in ["memcuda:tries", "memcuda:notes"] {
+        assert_eq!(server.ask(&format!("EXISTS {left}")), ":0", "{left}");
+    }
+    println!(
+        "{kills} kills, {pushed} commands, each answered once, {poisoned} of them set aside; {:.1} s",
+        begun.elapsed().as_secs_f64()
+    );
+    assert!(pushed > 500, "hardly any load: {pushed}");
+}
+
+#[test]
+fn messages_of_10_mib_are_not_taken_in() {
+    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+    let mut redis = connect(server.socket());
+    let served = Served::start(&address(server.socket()), directory.path());
+    let small = br#"{"op":"get","name":"w","reply":"me"}"#;
+    push(&mut redis, "tensor:cmd", small);
+    within(Duration::from_secs(20), "answered", || {
+        server.ask("LLEN me") == ":1"
+    });
+    let before = served.peak_bytes();
+    let long = format!(
+        r#"{{"op":"get","name":"{}","reply":"me"}}"#,
+        "x".repeat(10 << 20)
+    );
+    for n in 0..4 {
+        push(&mut redis, "tensor:cmd", long.as_bytes());
+        within(Duration::from_secs(20), "answered", || {
+            server.ask("LLEN me") == format!(":{}", n + 2)
+        });
+    }
+    let grown = served.peak_bytes() - before;
+    println!(
+        "{} KiB at most, {} KiB more than before",
+        served.peak_bytes() >> 10,
+        grown >> 10
+    );
+    assert!(grown < 2 << 20, "{grown} bytes were taken in");
+}
+
+#[test]
+fn a_command_that_nobody_survives_is_set_aside() {
+    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+    let mut redis = connect(server.socket());
+    let names = directory.path().join("names");
+    std::fs::create_dir(&names).unwrap();
+    std::fs::write(names.join(".slow"), "60").unwrap();
+    let deadly = br#"{"op":"create","name":"w","dtype":"f32","shape":[2,3],"reply":"me"}"#;
+    push(&mut redis, "tensor:cmd", deadly);
+    for tries in 0..3 {
+        let served = Served::start(&address(server.socket()), directory.path());
+        within(Duration::from_secs(20), "begun", || {
+            server.ask("LLEN memcuda:making:tensor:cmd") == ":1"
+                && server.ask("HLEN memcuda:notes") == ":1"
+                && ask::<Vec<u64>>(&mut redis, &["HVALS", "memcuda:tries"])
+                    .iter()
+                    .sum::<u64>()
+                    == tries
+        });
+        drop(served);
+    }
+    let _served = Served::start(&address(server.socket()), directory.path());
+    assert_eq!(answer(&mut redis, "me")["error"]["code"], "POISONED");
+    let record: String = ask(&mut redis, &["LINDEX", "memcuda:aside", "0"]);
+    let record: Value = serde_json::from_str(&record).unwrap();
+    assert_eq!(
+        record["message"],
+        String::from_utf8_lossy(deadly).into_owned()
+    );
+    assert_eq!(
+        server.ask("EXISTS memcuda:making:tensor:cmd memcuda:tries"),
+        ":0"
+    );
+}

@@ -11,6 +11,7 @@ mod outages;
 mod publishing;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod served;
 
 use std::time::{Duration, Instant};
 

@@ -1,1 +1,272 @@
-//! x
+//! Redis absent, slow, full, read-only, with another password, behind another
+//! protocol, with few rights: names are the keeper's and go on, one line says
+//! so, and all is published when it is well again.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::clients::{address, answer, ask, connect, push};
+use crate::files::{Keeper, Place};
+use crate::redis_server::Redis;
+use crate::served::Served;
+use crate::{until, within};
+
+/// Makes a name in a served directory.
+fn make(directory: &Path, name: &str) {
+    let names = directory.join("names");
+    fs::create_dir_all(&names).unwrap();
+    fs::write(names.join(name), format!("{:032x}", 7)).unwrap();
+}
+
+/// A served directory with one name that is published.
+fn published(server: &Redis) -> (tempfile::TempDir, Served) {
+    let directory = tempfile::tempdir().unwrap();
+    make(directory.path(), "a");
+    let served = Served::start(&address(server.socket()), directory.path());
+    until("published", || server.ask("EXISTS tensor:a") == ":1");
+    (directory, served)
+}
+
+/// An outage of some kind: one line says why, whatever is tried meanwhile, and
+/// what was made in it is published afterwards.
+fn outage(
+    why: &str,
+    server: &mut Redis,
+    begin: impl FnOnce(&mut Redis),
+    end: impl FnOnce(&mut Redis),
+) {
+    let (directory, served) = published(server);
+    begin(server);
+    make(directory.path(), "meanwhile");
+    within(Duration::from_secs(20), "a line", || {
+        served.log().contains(why)
+    });
+    std::thread::sleep(Duration::from_millis(2500));
+    let log = served.log();
+    assert_eq!(
+        log.lines().filter(|line| line.contains("WARN")).count(),
+        1,
+        "{log}"
+    );
+    assert!(!log.contains("panicked"), "{log}");
+    end(server);
+    let begun = Instant::now();
+    within(Duration::from_secs(15), "published", || {
+        server.ask("EXISTS tensor:meanwhile") == ":1"
+    });
+    println!(
+        "{why}: published {} ms after it was over",
+        begun.elapsed().as_millis()
+    );
+    within(Duration::from_secs(15), "said", || {
+        served.log().contains("again")
+    });
+}
+
+#[test]
+fn a_server_that_is_full() {
+    outage(
+        "OOM",
+        &mut Redis::start(),
+        |server| {
+            let _: () = ask(
+                &mut connect(server.socket()),
+                &["SET", "filler", &"x".repeat(4 << 20)],
+            );
+            assert_eq!(server.ask("CONFIG SET maxmemory 2mb"), "+OK");
+        },
+        |server| assert_eq!(server.ask("DEL filler"), ":1"),
+    );
+}
+
+#[test]
+fn a_server_that_becomes_a_replica() {
+    outage(
+        "READONLY",
+        &mut Redis::start(),
+        |server| assert_eq!(server.ask("REPLICAOF 127.0.0.1 1"), "+OK"),
+        |server| assert_eq!(server.ask("REPLICAOF NO ONE"), "+OK"),
+    );
+}
+
+#[test]
+fn a_server_that_asks_for_a_password() {
+    let mut server = Redis::start();
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(server.ask("CONFIG SET requirepass right"), "+OK");
+    make(directory.path(), "a");
+    let socket = server.socket();
+    let wrong = format!("redis+unix://{}?pass=wrong", socket.display());
+    let served = Served::start(&wrong, directory.path());
+    within(Duration::from_secs(20), "a line", || {
+        served.log().contains("WARN")
+    });
+    std::thread::sleep(Duration::from_millis(2500));
+    let log = served.log();
+    assert_eq!(
+        log.lines().filter(|line| line.contains("WARN")).count(),
+        1,
+        "{log}"
+    );
+    assert!(
+        !log.contains("wrong"),
+        "the password is nobody's to see: {log}"
+    );
+    let mut admin = redis::Client::open(format!("redis+unix://{}?pass=right", socket.display()))
+        .unwrap()
+        .get_connection()
+        .unwrap();
+    ask::<()>(&mut admin, &["CONFIG", "SET", "requirepass", "wrong"]);
+    until("published", || ask(&mut admin, &["EXISTS", "tensor:a"]));
+    server.kill();
+}
+
+#[test]
+fn a_server_that_stands_still() {
+    let pid = |server: &Redis| Pid::from_raw(server.pid() as i32).unwrap();
+    outage(
+        "no answer within",
+        &mut Redis::start(),
+        |server| kill_process(pid(server), Signal::STOP).unwrap(),
+        |server| kill_process(pid(server), Signal::CONT).unwrap(),
+    );
+}
+
+#[test]
+fn a_server_that_comes_later() {
+    let mut server = Redis::start();
+    server.kill();
+    let directory = tempfile::tempdir().unwrap();
+    make(directory.path(), "a");
+    let served = Served::start(&address(server.socket()), directory.path());
+    within(Duration::from_secs(20), "a line", || {
+        served.log().contains("WARN")
+    });
+    server.start_again(&[]);
+    until("published", || server.ask("EXISTS tensor:a") == ":1");
+}
+
+#[test]
+fn the_keeper_waits_for_no_server() {
+    let server = Redis::start();
+    let directory = tempfile::tempdir().unwrap();
+    let keeper = Keeper::start(&Place {
+        address: address(server.socket()),
+        namespace: "",
+        node: 1,
+        directory: directory.path(),
+    });
+    keeper.add(["a"]);
+    until("published", || server.ask("EXISTS tensor:a") == ":1");
+    let pid = Pid::from_raw(server.pid() as i32).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let mut longest = Duration::ZERO;
+    for n in 0..200 {
+        let begun = Instant::now();
+        keeper.add([format!("w{n}").as_str()]);
+        longest = longest.max(begun.elapsed());
+    }
+    println!("the longest of 200 names took {} ms", longest.as_millis());
+    assert!(longest < Duration::from_secs(1));
+    // Nor does its end.
+    let begun = Instant::now();
+    keeper.stop();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    kill_process(pid, Signal::CONT).unwrap();
+}
+
+#[test]
+fn an_address_that_is_none_is_one_line_without_the_password() {
+    for wrong in [
+        "nonsense",
+        "http://:secret@h/",
+        "redis://user:secret@h:port/",
+        "",
+    ] {
+        let said = memcuda::keeper::redis::nodes(wrong)
+            .unwrap_err()
+            .to_string();
+        assert!(said.contains("accepted: redis://"), "{said}");
+        assert!(!said.contains("secret") && !said.contains('\n'), "{said}");
+    }
+    let said = memcuda::keeper::redis::nodes("rediss://:secret@127.0.0.1:1/").unwrap_err();
+    assert!(!said.to_string().contains("secret"), "{said}");
+}
+
+/// The rights that docs/redis.md gives the keeper are enough, with scripts and
+/// with functions; and with functions no script runs.
+#[test]
+fn the_documented_rights_are_enough() {
+    for (namespace, functions) in [("", false), ("a", false), ("a", true)] {
+        let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+        let mut admin = connect(server.socket());
+        let prefix = if namespace.is_empty() { "" } else { "a:" };
+        let document = include_str!("../../docs/redis.md");
+        let begin = if functions {
+            "ACL SETUSER keeper-functions "
+        } else {
+            "ACL SETUSER keeper "
+        };
+        let recipe = document
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(begin));
+        let recipe = recipe
+            .unwrap()
+            .replace("NAMESPACE:", prefix)
+            .replace("PASSWORD", "secret");
+        let mut rights: Vec<&str> = vec!["ACL", "SETUSER", "keeper"];
+        rights.extend(recipe.split_ascii_whitespace());
+        ask::<()>(&mut admin, &rights);
+        if functions {
+            let library = include_str!("../../src/keeper/redis/memcuda.lua");
+            ask::<String>(&mut admin, &["FUNCTION", "LOAD", "REPLACE", library]);
+        }
+        let keeper = Keeper::start(&Place {
+            address: format!(
+                "redis+unix://{}?user=keeper&pass=secret",
+                server.socket().display()
+            ),
+            namespace,
+            node: 1,
+            directory: directory.path(),
+        });
+        keeper.add(["w"]);
+        let key = format!("{prefix}tensor:w");
+        within(
+            Duration::from_secs(5),
+            &format!("published: {}", keeper.state()),
+            || ask(&mut admin, &["EXISTS", &key]),
+        );
+        let reply = format!("{prefix}reply:1");
+        for op in ["create", "get", "delete"] {
+            let command =
+                json!({"op": op, "name": "n", "dtype": "f32", "shape": [2, 3], "reply": reply});
+            push(
+                &mut admin,
+                &format!("{prefix}tensor:cmd"),
+                command.to_string().as_bytes(),
+            );
+            assert_eq!(answer(&mut admin, &reply)["status"], "ok", "{op}");
+        }
+        let new =
+            json!({"op": "newtensor", "key": "/p", "dtype": "f32", "shape": [2, 3], "vtid": 1});
+        let queue = format!("{prefix}cmd:heap-cuda:0");
+        push(&mut admin, &queue, new.to_string().as_bytes());
+        assert_eq!(
+            answer(&mut admin, &format!("{prefix}done:1"))["status"],
+            "ok"
+        );
+        until("at its path", || {
+            ask(&mut admin, &["EXISTS", &format!("{prefix}/p")])
+        });
+        ask::<()>(&mut admin, &["FLUSHALL"]);
+        until("again", || ask(&mut admin, &["EXISTS", &key]));
+        let stats: String = ask(&mut admin, &["INFO", "commandstats"]);
+        assert_eq!(stats.contains("cmdstat_eval:"), !functions, "{stats}");
+        drop(keeper);
+    }
+}

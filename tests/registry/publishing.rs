@@ -12,7 +12,12 @@ use crate::files::{Keeper, Place};
 use crate::redis_server::Redis;
 use crate::{until, within};
 
-fn place<'a>(server: &Redis, namespace: &'a str, node: u64, directory: &'a std::path::Path) -> Place<'a> {
+fn place<'a>(
+    server: &Redis,
+    namespace: &'a str,
+    node: u64,
+    directory: &'a std::path::Path,
+) -> Place<'a> {
     Place {
         address: address(server.socket()),
         namespace,
@@ -27,7 +32,9 @@ fn a_name_is_a_hash_with_every_field_and_goes_with_it() {
     let keeper = Keeper::start(&place(&server, "", 0x77, directory.path()));
     let mut redis = connect(server.socket());
     keeper.add(["layer/0"]);
-    until("published", || ask(&mut redis, &["EXISTS", "tensor:layer/0"]));
+    until("published", || {
+        ask(&mut redis, &["EXISTS", "tensor:layer/0"])
+    });
     let hash: HashMap<String, String> = ask(&mut redis, &["HGETALL", "tensor:layer/0"]);
     let wanted = [
         ("name", "layer/0"),
@@ -44,10 +51,16 @@ fn a_name_is_a_hash_with_every_field_and_goes_with_it() {
         ("state", "ready"),
         ("version", "5"),
         ("read_only", "0"),
-        ("holders", r#"[{"command":"maker","count":2,"pid":7,"started":70,"uid":0}]"#),
+        (
+            "holders",
+            r#"[{"command":"maker","count":2,"pid":7,"started":70,"uid":0}]"#,
+        ),
         ("persist", "yes"),
         ("backend", "vmm"),
-        ("broker", &directory.path().join("keeper.sock").display().to_string()),
+        (
+            "broker",
+            &directory.path().join("keeper.sock").display().to_string(),
+        ),
     ];
     for (field, value) in wanted {
         assert_eq!(hash[field], value, "{field}");
@@ -55,7 +68,10 @@ fn a_name_is_a_hash_with_every_field_and_goes_with_it() {
     let handle = base64::engine::general_purpose::STANDARD.decode(&hash["ipc_handle"]);
     let handle = Handle::from_bytes(&handle.unwrap().try_into().unwrap()).unwrap();
     assert_eq!(handle.generation.to_string(), hash["generation"]);
-    assert_eq!((handle.node, handle.bytes, handle.mapped), (0x77, 24, 2 << 20));
+    assert_eq!(
+        (handle.node, handle.bytes, handle.mapped),
+        (0x77, 24, 2 << 20)
+    );
     assert_eq!(hash.len(), wanted.len() + 2);
 
     // Another generation under the same name is another hash.
@@ -65,7 +81,9 @@ fn a_name_is_a_hash_with_every_field_and_goes_with_it() {
         now != hash["generation"]
     });
     keeper.remove(["layer/0"]);
-    until("gone", || !ask::<bool>(&mut redis, &["EXISTS", "tensor:layer/0"]));
+    until("gone", || {
+        !ask::<bool>(&mut redis, &["EXISTS", "tensor:layer/0"])
+    });
     assert!(keeper.state().ends_with("published"), "{}", keeper.state());
 }
 
@@ -90,7 +108,11 @@ fn an_emptied_server_is_filled_again_while_names_come_and_go() {
         keeper.remove([names[round].as_str()]);
         let new = format!("new{round}");
         keeper.add([new.as_str()]);
-        let wanted: BTreeSet<_> = keeper.names().iter().map(|n| format!("tensor:{n}")).collect();
+        let wanted: BTreeSet<_> = keeper
+            .names()
+            .iter()
+            .map(|n| format!("tensor:{n}"))
+            .collect();
         until("filled again", || published(&mut redis) == wanted);
     }
     // One hash alone that somebody takes away comes back, too.
@@ -110,8 +132,12 @@ fn a_killed_server_is_filled_when_it_is_back() {
         until("noticed", || !keeper.state().ends_with("published"));
         server.start_again(&[]);
         let begun = Instant::now();
-        until("back", || server.ask(&format!("EXISTS tensor:while-away-{round}")) == ":1");
-        until("all", || server.ask("SCARD memcuda:names") == format!(":{}", 3 + round));
+        until("back", || {
+            server.ask(&format!("EXISTS tensor:while-away-{round}")) == ":1"
+        });
+        until("all", || {
+            server.ask("SCARD memcuda:names") == format!(":{}", 3 + round)
+        });
         println!("filled {} ms after its start", begun.elapsed().as_millis());
     }
 }
@@ -147,7 +173,8 @@ fn bare_keys_belong_to_one_keeper_and_namespaces_do_not_meet() {
     third.add(["w"]);
     until("published", || server.ask("EXISTS b:tensor:w") == ":1");
     let mut redis = connect(server.socket());
-    let node = |redis: &mut redis::Connection, key: &str| -> String { ask(redis, &["HGET", key, "node"]) };
+    let node =
+        |redis: &mut redis::Connection, key: &str| -> String { ask(redis, &["HGET", key, "node"]) };
     assert_eq!(node(&mut redis, "tensor:w"), "0000000000000001");
     assert_eq!(node(&mut redis, "b:tensor:w"), "0000000000000003");
     assert_eq!(server.ask("EXISTS tensor:other"), ":0");
@@ -157,8 +184,15 @@ fn bare_keys_belong_to_one_keeper_and_namespaces_do_not_meet() {
         .iter()
         .map(|n| (n.namespace.as_str(), n.node.as_str(), n.entries.len()))
         .collect();
-    assert_eq!(seen, [("", "0000000000000001", 1), ("b", "0000000000000003", 1)]);
-    assert!(nodes.iter().all(|n| !n.host.is_empty() && n.entries[0].bytes == 24));
+    assert_eq!(
+        seen,
+        [("", "0000000000000001", 1), ("b", "0000000000000003", 1)]
+    );
+    assert!(
+        nodes
+            .iter()
+            .all(|n| !n.host.is_empty() && n.entries[0].bytes == 24)
+    );
 
     // The bare keys are free when their keeper is gone.
     first.stop();
@@ -186,7 +220,10 @@ fn what_is_not_ours_is_left_alone_and_no_late_write_brings_a_ghost_back() {
 
     // Somebody else takes the keys: what we write now is late.
     let term = ask::<String>(&mut redis, &["HGET", "memcuda:owner", "term"]);
-    ask::<()>(&mut redis, &["HSET", "memcuda:owner", "keeper", "another", "term", "1"]);
+    ask::<()>(
+        &mut redis,
+        &["HSET", "memcuda:owner", "keeper", "another", "term", "1"],
+    );
     keeper.remove(["w"]);
     keeper.add(["late"]);
     within(std::time::Duration::from_secs(5), "refused", || {

@@ -82,7 +82,15 @@ impl Redis {
 fn launch(program: &str, directory: &Path, options: &[&str]) -> Child {
     let socket = directory.join("redis.sock");
     let server = Command::new(program)
-        .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+        .args([
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--unixsocket",
+        ])
         .arg(&socket)
         .args(options)
         .current_dir(directory)

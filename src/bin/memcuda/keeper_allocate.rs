@@ -115,10 +115,7 @@ fn connect(socket: &Path) -> Result<Client, Refused> {
 }
 
 /// Opens the source of a copy.
-fn open(
-    keeper: &mut Client,
-    name: &Name,
-) -> Result<(Entry, Vec<std::os::fd::OwnedFd>), Refused> {
+fn open(keeper: &mut Client, name: &Name) -> Result<(Entry, Vec<std::os::fd::OwnedFd>), Refused> {
     let any = Spec {
         bytes: 0,
         dtype: None,

@@ -39,7 +39,9 @@ impl Allocator {
         if let Some(dtype) = create.dtype {
             command.arg("--dtype").arg(dtype.name());
             let shape = create.shape.iter().map(u64::to_string);
-            command.arg("--shape").arg(shape.collect::<Vec<_>>().join(","));
+            command
+                .arg("--shape")
+                .arg(shape.collect::<Vec<_>>().join(","));
         }
         let device = create.device.clone().unwrap_or(Device::Ordinal(device));
         command.arg("--device").arg(device.to_string());
@@ -97,9 +99,15 @@ impl Allocator {
         };
         match status {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(understand(&said)
-                .unwrap_or_else(|| (Fault::AllocationFailed, format!("the allocator ended: {status}")))),
-            Err(error) => Err(failed(format!("the allocator cannot be waited for: {error}"))),
+            Ok(status) => Err(understand(&said).unwrap_or_else(|| {
+                (
+                    Fault::AllocationFailed,
+                    format!("the allocator ended: {status}"),
+                )
+            })),
+            Err(error) => Err(failed(format!(
+                "the allocator cannot be waited for: {error}"
+            ))),
         }
     }
 }

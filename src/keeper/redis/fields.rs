@@ -23,12 +23,18 @@ pub fn fields(entry: &Entry, place: &Place) -> Vec<(&'static str, Value)> {
     let spec = &entry.spec;
     let seconds = |us: u64| json!(us / 1_000_000);
     vec![
-        ("name", json!(entry.name.as_ref().map_or("", |n| n.as_str()))),
+        (
+            "name",
+            json!(entry.name.as_ref().map_or("", |n| n.as_str())),
+        ),
         ("dtype", json!(spec.dtype.map_or("", |d| d.name()))),
         ("shape", json!(spec.shape)),
         ("device", json!(spec.ordinal)),
         ("bytes", json!(spec.bytes)),
-        ("ipc_handle", json!(STANDARD.encode(ipc_handle(entry, place)))),
+        (
+            "ipc_handle",
+            json!(STANDARD.encode(ipc_handle(entry, place))),
+        ),
         ("owner_pid", json!(owner(entry, place))),
         ("refcount", json!(entry.references)),
         ("ctime", seconds(entry.created_us)),
@@ -49,7 +55,9 @@ pub fn fields(entry: &Entry, place: &Place) -> Vec<(&'static str, Value)> {
 /// As an object of JSON.
 pub fn object(entry: &Entry, place: &Place) -> Map<String, Value> {
     let fields = fields(entry, place).into_iter();
-    fields.map(|(name, value)| (name.to_owned(), value)).collect()
+    fields
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// A value as a field of a hash holds it: text bare, the rest as JSON.

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::{Cmd, Connection, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, Connection, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, Result as Checked};
 
@@ -42,7 +42,12 @@ impl Server {
                  redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., redis+unix:///SOCKET"
             ))
         };
-        let client = redis::Client::open(address).map_err(wrong)?;
+        let client = address.into_connection_info().and_then(|address| {
+            // The server need not know what library this is, nor grant that it is told.
+            let settings = address.redis_settings().clone().set_skip_set_lib_name();
+            redis::Client::open(address.set_redis_settings(settings))
+        });
+        let client = client.map_err(wrong)?;
         let body = LIBRARY.split_once('\n').map_or("", |(_, body)| body);
         let text = format!("{CALLED}{body}{CALL}");
         let script = redis::Script::new(&text);
@@ -98,6 +103,9 @@ impl From<RedisError> for Trouble {
             ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed
         );
         match error.detail() {
+            _ if error.is_timeout() => {
+                Self::Lost(format!("no answer within {} s", PATIENCE.as_secs()))
+            }
             _ if !refused => Self::Lost(error.to_string()),
             Some(detail) => Self::Refused(match error.code() {
                 Some(code) => format!("{code} {detail}"),

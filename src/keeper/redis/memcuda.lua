@@ -94,17 +94,21 @@ local function leave(keys, args)
   return 'ok'
 end
 
--- KEYS owner, queue, taken, making, tries; ARGV term, the end of the queue that
--- is consumed, first. What was taken and not answered goes back to where it
--- came from, the oldest to the very end; `first` says that it was an earlier
--- process that took it, which counts.
+-- KEYS owner, queue, taken, making, tries, notes; ARGV term, the end of the
+-- queue that is consumed, first. What was taken and not answered goes back to
+-- where it came from, the oldest to the very end; `first` says that it was an
+-- earlier process that took it. That counts, unless the command still waited to
+-- be begun.
 local function resume(keys, args)
   if not owned(keys, args) then return -1 end
   local back = 0
-  for _, list in ipairs(args[3] == '1' and {keys[3], keys[4]} or {keys[3]}) do
+  local first = args[3] == '1'
+  for _, list in ipairs(first and {keys[3], keys[4]} or {keys[3]}) do
     for _, body in ipairs(redis.call('LRANGE', list, 0, -1)) do
       redis.call(args[2] == 'RIGHT' and 'RPUSH' or 'LPUSH', keys[2], body)
-      if args[3] == '1' then redis.call('HINCRBY', keys[5], redis.sha1hex(body), 1) end
+      local digest = redis.sha1hex(body)
+      local begun = list == keys[3] or redis.call('HEXISTS', keys[6], digest) == 1
+      if first and begun then redis.call('HINCRBY', keys[5], digest, 1) end
       back = back + 1
     end
     redis.call('DEL', list)

@@ -105,7 +105,9 @@ impl Mirror<'_> {
         if std::mem::take(&mut self.warned) {
             tracing::info!("{count} names are published at {} again", shared.server);
         }
-        shared.registry.report(format!("{}: published", shared.server));
+        shared
+            .registry
+            .report(format!("{}: published", shared.server));
         let (mut next, mut cursor) = (Instant::now() + BEAT, "0".to_owned());
         loop {
             let patience = next.saturating_duration_since(Instant::now());
@@ -187,7 +189,8 @@ impl Mirror<'_> {
             scan.arg(self.shared.keys.index()).arg(cursor);
             let (next, found): (u64, Vec<String>) = link.ask(scan.arg("COUNT").arg(500))?;
             let found = found.into_iter().flat_map(Name::new);
-            self.changed.extend(found.filter(|name| !live.contains(name)));
+            self.changed
+                .extend(found.filter(|name| !live.contains(name)));
             match next {
                 0 => break,
                 next => cursor = next,
@@ -248,7 +251,8 @@ impl Mirror<'_> {
             .arg(LIFE.as_millis().to_string())
             .arg(cursor)
             .arg(keys.hashes());
-        let mut answer: std::vec::IntoIter<String> = read::<Vec<String>>(link.call(&step)?)?.into_iter();
+        let mut answer: std::vec::IntoIter<String> =
+            read::<Vec<String>>(link.call(&step)?)?.into_iter();
         match (answer.next().as_deref(), answer.next()) {
             (Some("ok"), Some(cursor)) => {
                 self.changed.extend(answer.flat_map(Name::new));
@@ -286,7 +290,13 @@ impl Mirror<'_> {
         let path = keys.path(name).unwrap_or_else(|| keys.hash(name));
         Step::new(
             "remove",
-            [keys.owner(), keys.hash(name), keys.index(), path, keys.paths()],
+            [
+                keys.owner(),
+                keys.hash(name),
+                keys.index(),
+                path,
+                keys.paths(),
+            ],
         )
         .arg(self.term.to_string())
         .arg(name.as_str())
@@ -330,7 +340,10 @@ impl Mirror<'_> {
         let gone = std::mem::take(&mut self.changed);
         let steps: Vec<Step> = gone.iter().map(|name| self.removal(name)).collect();
         // Without luck an owner that expires tells the same.
-        if steps.chunks(BATCH).all(|some| self.send(link, some).is_ok()) {
+        if steps
+            .chunks(BATCH)
+            .all(|some| self.send(link, some).is_ok())
+        {
             let keys = &self.shared.keys;
             let step = Step::new("leave", [keys.owner(), keys.index(), keys.paths()]);
             let _ = link.call(&step.arg(self.term.to_string()));

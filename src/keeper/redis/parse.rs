@@ -12,14 +12,16 @@ use crate::names::{Dtype, Name, bytes_of};
 const MOST_EXTENTS: usize = 64;
 
 /// Reads a command.
-pub fn read(bytes: &[u8]) -> Result<Command, Refused> {
-    let fail = |fault, message| Refused {
-        fault,
-        message,
-        address: Address::default(),
+pub fn read(bytes: &[u8]) -> Result<Command, Box<Refused>> {
+    let fail = |fault, message| {
+        Box::new(Refused {
+            fault,
+            message,
+            address: Address::default(),
+        })
     };
     if bytes.len() > MOST_BYTES {
-        return Err(too_long(bytes.len(), bytes, &[]));
+        return Err(Box::new(too_long(bytes.len(), bytes, &[])));
     }
     let value: Value = serde_json::from_slice(bytes).map_err(|error| {
         let message = format!("the command is no JSON ({error}); accepted: one object");
@@ -34,11 +36,11 @@ pub fn read(bytes: &[u8]) -> Result<Command, Refused> {
     let address = Address::of(&fields);
     match operation(&fields) {
         Ok(operation) => Ok(Command { operation, address }),
-        Err((fault, message)) => Err(Refused {
+        Err((fault, message)) => Err(Box::new(Refused {
             fault,
             message,
             address,
-        }),
+        })),
     }
 }
 
@@ -101,7 +103,9 @@ fn create(fields: &Fields) -> Checked<Create> {
     let name = name(fields, &["name", "key"])?;
     let dtype = match fields.get("dtype") {
         None => None,
-        Some(Value::String(text)) => Some(text.parse::<Dtype>().or_else(|e| invalid(e.to_string()))?),
+        Some(Value::String(text)) => {
+            Some(text.parse::<Dtype>().or_else(|e| invalid(e.to_string()))?)
+        }
         Some(other) => return wrong("dtype", other, "a text as \"f32\""),
     };
     let shape = fields.get("shape").map(shape).transpose()?;
@@ -126,7 +130,13 @@ fn create(fields: &Fields) -> Checked<Create> {
     match fields.get("backend") {
         None => {}
         Some(Value::String(text)) if text == "vmm" => {}
-        Some(other) => return wrong("backend", other, "vmm (cuda_ipc memory ends with its maker)"),
+        Some(other) => {
+            return wrong(
+                "backend",
+                other,
+                "vmm (cuda_ipc memory ends with its maker)",
+            );
+        }
     }
     let zero = match fields.get("zero") {
         None => false,
@@ -168,7 +178,9 @@ fn shape(value: &Value) -> Checked<Vec<u64>> {
     };
     if extents.len() > MOST_EXTENTS {
         let count = extents.len();
-        return invalid(format!("the shape has {count} extents; accepted: up to {MOST_EXTENTS}"));
+        return invalid(format!(
+            "the shape has {count} extents; accepted: up to {MOST_EXTENTS}"
+        ));
     }
     let extent = |extent: &Value| match extent.as_u64() {
         Some(extent) if extent > 0 => Ok(extent),
@@ -182,18 +194,27 @@ fn device(value: &Value) -> Checked<Device> {
     const WANTED: &str = "an ordinal, as 0, \"gpu0\" or \"cuda:0\", or \"GPU-UUID\"";
     if let Value::String(text) = value {
         let uuid = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-        if text.strip_prefix("GPU-").is_some_and(|rest| rest.len() == 36 && uuid(rest)) {
+        if text
+            .strip_prefix("GPU-")
+            .is_some_and(|rest| rest.len() == 36 && uuid(rest))
+        {
             return Ok(Device::Uuid(text.clone()));
         }
-        let digits = ["gpu", "cuda:"].iter().find_map(|kind| text.strip_prefix(kind));
+        let digits = ["gpu", "cuda:"]
+            .iter()
+            .find_map(|kind| text.strip_prefix(kind));
         let digits = digits.unwrap_or(text);
-        let plain = !digits.is_empty() && digits.len() <= 4 && digits.bytes().all(|b| b.is_ascii_digit());
+        let plain =
+            !digits.is_empty() && digits.len() <= 4 && digits.bytes().all(|b| b.is_ascii_digit());
         return match digits.parse() {
             Ok(ordinal) if plain => Ok(Device::Ordinal(ordinal)),
             _ => wrong("device", value, WANTED),
         };
     }
-    match value.as_u64().and_then(|ordinal| u32::try_from(ordinal).ok()) {
+    match value
+        .as_u64()
+        .and_then(|ordinal| u32::try_from(ordinal).ok())
+    {
         Some(ordinal) if ordinal <= 9999 => Ok(Device::Ordinal(ordinal)),
         _ => wrong("device", value, WANTED),
     }
@@ -215,7 +236,10 @@ fn invalid<T>(message: String) -> Checked<T> {
 }
 
 fn wrong<T>(field: &str, value: &Value, accepted: &str) -> Checked<T> {
-    invalid(format!("the field {field} is {}; accepted: {accepted}", shown(value)))
+    invalid(format!(
+        "the field {field} is {}; accepted: {accepted}",
+        shown(value)
+    ))
 }
 
 /// A value in a message: short, and without control characters.

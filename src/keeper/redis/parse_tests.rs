@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-fn read_text(text: &str) -> Result<Command, Refused> {
+fn read_text(text: &str) -> Result<Command, Box<Refused>> {
     read(text.as_bytes())
 }
 
@@ -74,15 +74,42 @@ fn what_is_wrong_is_said_in_one_line_to_who_asked() {
         (Fault::Invalid, r#"{"op":"get","name":"cmd"}"#),
         (Fault::Invalid, "{\"op\":\"get\",\"name\":\"a\\u001b[2J\"}"),
         (Fault::Invalid, r#"{"op":"create","name":"w"}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":"f32"}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":"float","shape":[1]}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":4,"shape":[1]}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":"f32","shape":[-1]}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":"f32","shape":[0]}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":"f32","shape":[1.5]}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":"f32","shape":["2"]}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":"f32","shape":"2,3"}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":"f32","shape":7}"#),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":"f32"}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":"float","shape":[1]}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":4,"shape":[1]}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":"f32","shape":[-1]}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":"f32","shape":[0]}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":"f32","shape":[1.5]}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":"f32","shape":["2"]}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":"f32","shape":"2,3"}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":"f32","shape":7}"#,
+        ),
         (
             Fault::Invalid,
             r#"{"op":"create","name":"w","dtype":"f32","shape":[4294967296,4294967296]}"#,
@@ -91,15 +118,33 @@ fn what_is_wrong_is_said_in_one_line_to_who_asked() {
             Fault::Invalid,
             r#"{"op":"create","name":"w","dtype":"f32","shape":[18446744073709551616]}"#,
         ),
-        (Fault::Invalid, r#"{"op":"create","name":"w","dtype":"f32","shape":[2],"bytes":9}"#),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","dtype":"f32","shape":[2],"bytes":9}"#,
+        ),
         (Fault::Invalid, r#"{"op":"create","name":"w","bytes":-9}"#),
         (Fault::Invalid, r#"{"op":"create","name":"w","bytes":0}"#),
         (Fault::Invalid, r#"{"op":"create","name":"w","bytes":9e99}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","bytes":8,"device":-1}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","bytes":8,"device":"gpu"}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","bytes":8,"device":"gpu99999"}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","bytes":8,"backend":"cuda_ipc"}"#),
-        (Fault::Invalid, r#"{"op":"create","name":"w","bytes":8,"zero":"yes"}"#),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","bytes":8,"device":-1}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","bytes":8,"device":"gpu"}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","bytes":8,"device":"gpu99999"}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","bytes":8,"backend":"cuda_ipc"}"#,
+        ),
+        (
+            Fault::Invalid,
+            r#"{"op":"create","name":"w","bytes":8,"zero":"yes"}"#,
+        ),
         (Fault::Invalid, r#"{"op":"clonetensor","src":"a"}"#),
     ] {
         let with_reply = text.replacen('{', r#"{"reply":"me","id":5,"#, 1);
@@ -107,7 +152,10 @@ fn what_is_wrong_is_said_in_one_line_to_who_asked() {
             let refused = read_text(text).unwrap_err();
             assert_eq!(refused.fault, fault, "{text}: {}", refused.message);
             let said = &refused.message;
-            assert!(said.len() < 400 && !said.chars().any(char::is_control), "{said}");
+            assert!(
+                said.len() < 400 && !said.chars().any(char::is_control),
+                "{said}"
+            );
         }
         if fault != Fault::Malformed {
             let refused = read_text(&with_reply).unwrap_err();
@@ -124,7 +172,10 @@ fn what_is_wrong_is_said_in_one_line_to_who_asked() {
 fn what_is_too_long_is_answered_by_its_beginning_or_its_end() {
     let padding = "x".repeat(10 << 20);
     let text = format!(r#"{{"op":"get","name":"{padding}","reply" : "me","id":"7"}}"#);
-    let (beginning, end) = (&text.as_bytes()[..2048], &text.as_bytes()[text.len() - 2048..]);
+    let (beginning, end) = (
+        &text.as_bytes()[..2048],
+        &text.as_bytes()[text.len() - 2048..],
+    );
     let refused = too_long(text.len(), beginning, end);
     assert_eq!(refused.fault, Fault::TooLong);
     assert_eq!(refused.address.reply.as_deref(), Some("me"));
@@ -144,8 +195,22 @@ fn random_bytes_are_a_command_or_a_refusal() {
         "{\"op\":\"delete\",\"name\":\"\\u00e9\\ud83d\\ude00\",\"pc\":[[[[1e400]]],-0.0]}".as_bytes(),
     ];
     let pieces: [&[u8]; 16] = [
-        b"\"", b"\\u0000", b"[", b"]", b"{", b"}", b":", b",", b"-1", b"18446744073709551616",
-        b"null", b"1e309", b"\xff\xfe", b"\"shape\":", b"\"op\":\"create\"", b"9223372036854775807",
+        b"\"",
+        b"\\u0000",
+        b"[",
+        b"]",
+        b"{",
+        b"}",
+        b":",
+        b",",
+        b"-1",
+        b"18446744073709551616",
+        b"null",
+        b"1e309",
+        b"\xff\xfe",
+        b"\"shape\":",
+        b"\"op\":\"create\"",
+        b"9223372036854775807",
     ];
     let tries = std::env::var("MEMCUDA_FUZZ").map_or(100_000, |text| text.parse().unwrap());
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -165,7 +230,9 @@ fn random_bytes_are_a_command_or_a_refusal() {
         match random(5) {
             0 if at < body.len() => body[at] = random(256) as u8,
             1 if at < body.len() => drop(body.remove(at)),
-            2 => body.splice(at..at, pieces[random(pieces.len())].iter().copied()).for_each(drop),
+            2 => body
+                .splice(at..at, pieces[random(pieces.len())].iter().copied())
+                .for_each(drop),
             3 => {
                 let end = (at + random(12)).min(body.len());
                 let some = body[at..end].to_vec();
@@ -189,5 +256,8 @@ fn random_bytes_are_a_command_or_a_refusal() {
         }
     }
     println!("{tries} executions, {accepted} accepted");
-    assert!(accepted > tries / 100, "the changes hardly ever make a command");
+    assert!(
+        accepted > tries / 100,
+        "the changes hardly ever make a command"
+    );
 }

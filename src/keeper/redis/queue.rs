@@ -142,7 +142,9 @@ impl Lane<'_> {
             let mut answer = answer.into_iter();
             match text(answer.next())?.as_str() {
                 "none" => {}
-                "command" => self.handle(read_bytes(answer.next())?, answer.next(), answer.next())?,
+                "command" => {
+                    self.handle(read_bytes(answer.next())?, answer.next(), answer.next())?
+                }
                 "long" => self.refuse_long(answer.next(), answer.next(), answer.next())?,
                 _ => {
                     shared.ended(term);
@@ -160,11 +162,16 @@ impl Lane<'_> {
     fn take_up(&mut self, term: u64) -> Result<bool, Trouble> {
         let keys = &self.shared.keys;
         let name = &self.queue.name;
-        let lists = [keys.taken(name), keys.making(name)];
-        let [taken, making] = lists;
         let step = Step::new(
             "resume",
-            [keys.owner(), keys.queue(name), taken, making, keys.tries()],
+            [
+                keys.owner(),
+                keys.queue(name),
+                keys.taken(name),
+                keys.making(name),
+                keys.tries(),
+                keys.notes(),
+            ],
         )
         .arg(term.to_string())
         .arg(self.queue.end)
@@ -196,7 +203,13 @@ impl Lane<'_> {
         let command = match parse::read(&taken.body) {
             Ok(command) => command,
             Err(refused) => {
-                deliver(self.shared, &mut self.link, &taken, &refused.address, &refused.outcome());
+                deliver(
+                    self.shared,
+                    &mut self.link,
+                    &taken,
+                    &refused.address,
+                    &refused.outcome(),
+                );
                 return Ok(());
             }
         };
@@ -220,7 +233,13 @@ impl Lane<'_> {
             None
         };
         if let Some(refused) = refused {
-            deliver(self.shared, &mut self.link, &taken, &address, &refused.outcome());
+            deliver(
+                self.shared,
+                &mut self.link,
+                &taken,
+                &address,
+                &refused.outcome(),
+            );
             return Ok(());
         }
         let job = Job {
@@ -250,7 +269,13 @@ impl Lane<'_> {
             body: Vec::new(),
         };
         if answer(&refused.address, &self.shared.keys, &refused.outcome()).is_some() {
-            deliver(self.shared, &mut self.link, &taken, &refused.address, &refused.outcome());
+            deliver(
+                self.shared,
+                &mut self.link,
+                &taken,
+                &refused.address,
+                &refused.outcome(),
+            );
         }
         Ok(())
     }
@@ -281,7 +306,13 @@ pub fn deliver(
         let Some(term) = shared.term(PATIENCE) else {
             continue;
         };
-        let lists = [keys.owner(), taken.list.clone(), keys.tries(), keys.notes(), keys.aside()];
+        let lists = [
+            keys.owner(),
+            taken.list.clone(),
+            keys.tries(),
+            keys.notes(),
+            keys.aside(),
+        ];
         let mut step = Step::new("finish", lists)
             .arg(term.to_string())
             .arg(taken.body.as_slice())
@@ -309,10 +340,7 @@ pub fn deliver(
 }
 
 /// The connection, made if there is none.
-pub fn connected<'a>(
-    shared: &Shared,
-    link: &'a mut Option<Link>,
-) -> Result<&'a mut Link, Trouble> {
+pub fn connected<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a mut Link, Trouble> {
     match link {
         Some(link) => Ok(link),
         None => Ok(link.insert(shared.server.connect()?)),

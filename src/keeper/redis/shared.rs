@@ -90,7 +90,10 @@ impl Shared {
     fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Ask) -> Result<T, KeeperEnds> {
         let (sender, answer): (_, Receiver<T>) = channel();
         let asked = self.registry.ask(question(sender));
-        asked.then(|| answer.recv().ok()).flatten().ok_or(KeeperEnds)
+        asked
+            .then(|| answer.recv().ok())
+            .flatten()
+            .ok_or(KeeperEnds)
     }
 
     /// The term under which the keys are ours, waiting a while for one.

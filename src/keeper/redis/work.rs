@@ -113,7 +113,13 @@ impl Desk {
             while let Some(job) = state.busy.get_mut(&name).and_then(VecDeque::pop_front) {
                 drop(state);
                 if let Ok(outcome) = self.carry_out(shared, &mut link, &job) {
-                    deliver(shared, &mut link, &job.taken, &job.command.address, &outcome);
+                    deliver(
+                        shared,
+                        &mut link,
+                        &job.taken,
+                        &job.command.address,
+                        &outcome,
+                    );
                 }
                 state = self.state();
                 state.jobs -= 1;
@@ -176,22 +182,28 @@ impl Desk {
         is_wanted: &dyn Fn(&Entry) -> bool,
         allocate: impl FnOnce(&Allocator) -> Result<(), (Fault, String)>,
     ) -> Result<Outcome, KeeperEnds> {
-        if let Some(there) = shared.entry(name)?.filter(|e| e.state != State::Dying) {
-            // Made by an earlier process that died before it could say so?
-            if job.again && job.note == NOTE_MAKING && is_wanted(&there) && is_there(&there) {
-                return Ok(shown(shared, &there));
-            }
-            return Ok(Err((Fault::Exists, format!("there is a {name} already"))));
+        let exists = || (Fault::Exists, format!("there is a {name} already"));
+        // One that an earlier process made, or its allocator made after its
+        // death, is what was asked for.
+        let ours = |there: &Entry| {
+            job.again && job.note == NOTE_MAKING && is_there(there) && is_wanted(there)
+        };
+        let there = shared.entry(name)?.filter(|e| e.state != State::Dying);
+        match there {
+            Some(there) if ours(&there) => return Ok(shown(shared, &there)),
+            Some(there) if is_there(&there) => return Ok(Err(exists())),
+            _ => {}
         }
         note(shared, link, job, NOTE_MAKING);
-        if let Err(refused) = allocate(&self.allocator) {
-            return Ok(Err(refused));
-        }
-        match shared.entry(name)? {
-            Some(entry) => Ok(shown(shared, &entry)),
+        let allocated = allocate(&self.allocator);
+        let there = shared.entry(name)?.filter(is_there);
+        Ok(match (allocated, there) {
+            (Ok(()), Some(there)) => shown(shared, &there),
             // Deleted by somebody in between.
-            None => Ok(Ok(None)),
-        }
+            (Ok(()), None) => Ok(None),
+            (Err((Fault::Exists, _)), Some(there)) if ours(&there) => shown(shared, &there),
+            (Err(refused), _) => Err(refused),
+        })
     }
 }
 
