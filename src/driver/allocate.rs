@@ -3,12 +3,11 @@
 //! is to be filled.
 
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::library::Library;
 use super::real::Real;
-use super::sys::HANDLE_POSIX_FD;
-use super::{Address, Code, Context, Driver, Handle, Stream};
+use super::{Access, Address, Code, Context, Driver, Handle, Stream};
 
 crate::entry_points! {
     /// What [`Real`] has not.
@@ -19,8 +18,6 @@ crate::entry_points! {
         "cuDeviceGet" get(*mut i32, i32);
         "cuDevicePrimaryCtxRetain" retain(*mut Context, i32);
         "cuDevicePrimaryCtxRelease_v2" let_go(i32);
-        "cuMemExportToShareableHandle" export(*mut i32, Handle, u32, u64);
-        "cuMemImportFromShareableHandle" import(*mut Handle, usize, u32);
         "cuMemcpyDtoD_v2" copy(Address, Address, usize);
     }
     optional {
@@ -114,12 +111,8 @@ impl Allocator {
 
     /// Memory behind a descriptor (`cuMemImportFromShareableHandle`).
     pub fn import(&self, device: u32, mapped: u64, memory: BorrowedFd<'_>) -> Result<Memory<'_>> {
-        let mut handle = Handle::default();
-        let descriptor = memory.as_raw_fd() as usize;
-        // SAFETY: the pointer is valid for the call, the descriptor is open.
-        check("cuMemImportFromShareableHandle", unsafe {
-            (self.calls.import)(&mut handle, descriptor, HANDLE_POSIX_FD)
-        })?;
+        let handle = self.real.import(memory);
+        let handle = handle.map_err(Failed::of("cuMemImportFromShareableHandle"))?;
         Ok(Memory {
             allocator: self,
             handle,
@@ -154,13 +147,8 @@ impl Allocator {
 impl Memory<'_> {
     /// A descriptor that keeps the memory, too (`cuMemExportToShareableHandle`).
     pub fn export(&self) -> Result<OwnedFd> {
-        let mut descriptor = -1;
-        // SAFETY: the pointer is valid for the call.
-        check("cuMemExportToShareableHandle", unsafe {
-            (self.allocator.calls.export)(&mut descriptor, self.handle, HANDLE_POSIX_FD, 0)
-        })?;
-        // SAFETY: the driver made it for the caller.
-        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+        let descriptor = self.allocator.real.export(self.handle);
+        descriptor.map_err(Failed::of("cuMemExportToShareableHandle"))
     }
 
     /// Fills it with zeros and waits for that.
@@ -216,7 +204,7 @@ impl<'a> View<'a> {
             return Err(Failed("cuMemMap", code));
         }
         let view = Self { memory, at };
-        real.set_access(at, mapped, memory.device)
+        real.set_access(at, mapped, memory.device, Access::Write)
             .map_err(Failed::of("cuMemSetAccess"))?;
         Ok(view)
     }

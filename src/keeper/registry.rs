@@ -63,6 +63,7 @@ struct Notes {
     changed: BTreeSet<Name>,
     state: String,
     over: bool,
+    gone: bool,
 }
 
 impl Shared {
@@ -87,9 +88,12 @@ pub enum Changes {
     Names(BTreeSet<Name>),
     /// Nothing within the time.
     None,
-    /// The keeper ends, and these are the last: names that are gone now, but for
-    /// those that a keeper after this one takes over. Nothing is answered any more.
-    Over(BTreeSet<Name>),
+    /// The keeper ends, and answers nothing any more. Its names end with it where
+    /// `gone`; else a keeper after this one takes them over.
+    Over {
+        /// Do they end?
+        gone: bool,
+    },
 }
 
 impl Registry {
@@ -101,11 +105,12 @@ impl Registry {
             .news
             .wait_timeout_while(self.shared.notes(), patience, quiet);
         let (mut notes, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let names = std::mem::take(&mut notes.changed);
-        match (notes.over, names.is_empty()) {
-            (true, _) => Changes::Over(names),
-            (false, true) => Changes::None,
-            (false, false) => Changes::Names(names),
+        if notes.over {
+            return Changes::Over { gone: notes.gone };
+        }
+        match std::mem::take(&mut notes.changed) {
+            names if names.is_empty() => Changes::None,
+            names => Changes::Names(names),
         }
     }
 
@@ -156,6 +161,12 @@ impl Desk {
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
     }
 
+    /// The keeper ends, and every name with it. (Dropped without this, the desk
+    /// says that another keeper takes them over.)
+    pub fn close(self) {
+        self.shared.notes().gone = true;
+    }
+
     /// What the registry said of itself.
     pub fn state(&self) -> String {
         self.shared.notes().state.clone()
@@ -191,11 +202,10 @@ mod tests {
         assert_eq!(registry.wait(Duration::ZERO), Changes::Names(both.clone()));
         registry.again(both.clone());
         assert_eq!(registry.wait(Duration::ZERO), Changes::Names(both));
+        desk.mark([name("a")]);
         drop(desk);
-        assert_eq!(
-            registry.wait(Duration::from_secs(60)),
-            Changes::Over(BTreeSet::new())
-        );
+        let over = registry.wait(Duration::from_secs(60));
+        assert_eq!(over, Changes::Over { gone: false });
         let (answer, _) = channel();
         assert!(!registry.ask(Ask::Names(answer)));
     }

@@ -24,6 +24,7 @@ pub struct Keeper {
     desk: Arc<Mutex<Option<Desk>>>,
     over: Arc<AtomicBool>,
     answers: Option<JoinHandle<()>>,
+    gone: bool,
     threads: Option<Threads>,
 }
 
@@ -105,6 +106,7 @@ impl Keeper {
             desk,
             over,
             answers: Some(answers),
+            gone: false,
             threads: Some(start(registry, settings).unwrap()),
         }
     }
@@ -145,11 +147,7 @@ impl Keeper {
 
     /// Ends it as a keeper ends that is asked to: its names end with it.
     pub fn stop(mut self) {
-        let names: Vec<_> = list(&self.directory).into_iter().collect();
-        for name in &names {
-            fs::remove_file(file(&self.directory, name)).unwrap();
-        }
-        self.with_desk(|desk| desk.mark(names));
+        self.gone = true;
         self.end();
     }
 
@@ -158,7 +156,10 @@ impl Keeper {
         if let Some(answers) = self.answers.take() {
             answers.join().unwrap();
         }
-        drop(self.desk.lock().unwrap().take());
+        match self.desk.lock().unwrap().take() {
+            Some(desk) if self.gone => desk.close(),
+            desk => drop(desk),
+        }
         if let Some(threads) = self.threads.take() {
             threads.finish(Duration::from_secs(3));
         }

@@ -73,25 +73,34 @@ local function publish(keys, args)
   return 'ok'
 end
 
--- KEYS owner, hash, index, path key, paths; ARGV term, name. A hash without a
--- generation is somebody else's and stays.
+-- A hash without a generation is somebody else's and stays.
+local function forget(name, hash, index, path, paths)
+  if kind(hash) == 'hash' and redis.call('HEXISTS', hash, 'generation') == 1 then
+    redis.call('DEL', hash)
+  end
+  redis.call('SREM', index, name)
+  if redis.call('SREM', paths, name) == 1 and our_path(path) then redis.call('DEL', path) end
+end
+
+-- KEYS owner, hash, index, path key, paths; ARGV term, name.
 local function remove(keys, args)
   if not owned(keys, args) then return 'lost' end
-  if kind(keys[2]) == 'hash' and redis.call('HEXISTS', keys[2], 'generation') == 1 then
-    redis.call('DEL', keys[2])
-  end
-  redis.call('SREM', keys[3], args[2])
-  if redis.call('SREM', keys[5], args[2]) == 1 and our_path(keys[4]) then
-    redis.call('DEL', keys[4])
-  end
+  forget(args[2], keys[2], keys[3], keys[4], keys[5])
   return 'ok'
 end
 
--- KEYS owner, index, paths; ARGV term. The owner goes where it leaves nothing.
-local function leave(keys, args)
-  if not owned(keys, args) then return 'lost' end
-  if redis.call('SCARD', keys[2]) == 0 then redis.call('DEL', keys[1], keys[3]) end
-  return 'ok'
+-- KEYS owner, index, paths; ARGV term, prefix of hashes, prefix of path keys.
+-- Some names go at a time, the owner with the last of them; answers how many
+-- are left.
+local function release(keys, args)
+  if not owned(keys, args) then return -1 end
+  local page = redis.call('SSCAN', keys[2], '0', 'COUNT', 500)
+  for _, name in ipairs(page[2]) do
+    forget(name, args[2] .. name, keys[2], args[3] .. name, keys[3])
+  end
+  local left = redis.call('SCARD', keys[2])
+  if left == 0 then redis.call('DEL', keys[1], keys[3]) end
+  return left
 end
 
 -- KEYS owner, queue, taken, making, tries, notes; ARGV term, the end of the
@@ -199,7 +208,7 @@ register('claim', claim)
 register('beat', beat, true)
 register('publish', publish)
 register('remove', remove, true)
-register('leave', leave, true)
+register('release', release, true)
 register('resume', resume)
 register('take', take)
 register('defer', defer)

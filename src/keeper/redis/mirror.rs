@@ -95,13 +95,22 @@ struct Mirror<'a> {
 }
 
 impl Mirror<'_> {
-    /// Connects, publishes everything, then what changes.
+    /// Connects and publishes for as long as that goes well.
     fn publish(&mut self) -> Result<Never, Pause> {
-        let shared = self.shared;
-        let mut link = shared.server.connect()?;
+        let mut link = self.shared.server.connect()?;
         self.claim(&mut link)?;
+        let pause = self.serve(&mut link);
+        if let Err(Pause::End) = pause {
+            self.leave(&mut link);
+        }
+        pause
+    }
+
+    /// Publishes everything, then what changes.
+    fn serve(&mut self, link: &mut Link) -> Result<Never, Pause> {
+        let shared = self.shared;
         self.changed.clear();
-        let count = self.everything(&mut link)?;
+        let count = self.everything(link)?;
         if std::mem::take(&mut self.warned) {
             tracing::info!("{count} names are published at {} again", shared.server);
         }
@@ -112,10 +121,10 @@ impl Mirror<'_> {
         loop {
             let patience = next.saturating_duration_since(Instant::now());
             let idle = self.changed.is_empty();
-            self.listen(&mut link, if idle { patience } else { Duration::ZERO })?;
-            self.write_changed(&mut link)?;
+            self.listen(if idle { patience } else { Duration::ZERO })?;
+            self.write_changed(link)?;
             if Instant::now() >= next {
-                cursor = self.beat(&mut link, cursor)?;
+                cursor = self.beat(link, cursor)?;
                 next = Instant::now() + BEAT;
             }
         }
@@ -198,7 +207,7 @@ impl Mirror<'_> {
         }
         for batch in names.chunks(BATCH) {
             self.write(link, batch.to_vec())?;
-            self.listen(link, Duration::ZERO)?;
+            self.listen(Duration::ZERO)?;
         }
         Ok(names.len())
     }
@@ -303,15 +312,11 @@ impl Mirror<'_> {
     }
 
     /// Hears what changed; waits for it where nothing has.
-    fn listen(&mut self, link: &mut Link, patience: Duration) -> Result<(), Pause> {
+    fn listen(&mut self, patience: Duration) -> Result<(), Pause> {
         match self.shared.registry.wait(patience) {
             Changes::Names(names) => self.changed.extend(names),
             Changes::None => {}
-            Changes::Over(names) => {
-                self.changed.extend(names);
-                self.leave(link);
-                return Err(Pause::End);
-            }
+            Changes::Over { .. } => return Err(Pause::End),
         }
         match self.shared.term(Duration::ZERO) {
             Some(_) => Ok(()),
@@ -328,26 +333,24 @@ impl Mirror<'_> {
             match self.shared.registry.wait(left) {
                 Changes::Names(_) => {}
                 Changes::None => return false,
-                Changes::Over(_) => return true,
+                Changes::Over { .. } => return true,
             }
         }
     }
 
-    /// The keeper ends: what ends with it goes from Redis, and when that is all
-    /// there was, so do our other keys. What a keeper after this one takes over
-    /// stays for it.
+    /// The keeper ends: its names go from Redis, and our other keys. What a keeper
+    /// after this one takes over stays for it.
     fn leave(&mut self, link: &mut Link) {
-        let gone = std::mem::take(&mut self.changed);
-        let steps: Vec<Step> = gone.iter().map(|name| self.removal(name)).collect();
-        // Without luck an owner that expires tells the same.
-        if steps
-            .chunks(BATCH)
-            .all(|some| self.send(link, some).is_ok())
-        {
-            let keys = &self.shared.keys;
-            let step = Step::new("leave", [keys.owner(), keys.index(), keys.paths()]);
-            let _ = link.call(&step.arg(self.term.to_string()));
+        if self.shared.registry.wait(Duration::ZERO) != (Changes::Over { gone: true }) {
+            return;
         }
+        let keys = &self.shared.keys;
+        let step = Step::new("release", [keys.owner(), keys.index(), keys.paths()])
+            .arg(self.term.to_string())
+            .arg(keys.hashes())
+            .arg(keys.prefix());
+        // Without luck an owner that expires tells the same.
+        while matches!(link.call(&step), Ok(Value::Int(1..))) {}
     }
 }
 
