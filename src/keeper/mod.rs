@@ -23,6 +23,7 @@ mod systemd;
 mod turn;
 
 pub use launch::Launch;
+pub use process::node;
 pub use start::{Options, Part, run, stand_by};
 
 use std::fmt;

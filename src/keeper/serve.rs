@@ -570,6 +570,9 @@ impl Keeper {
             let _ = std::fs::remove_file(&self.options.socket);
             let all: Vec<_> = self.descriptors.keys().collect();
             self.descriptors.vault.end(&all);
+            if let Some(desk) = self.desk.take() {
+                desk.close();
+            }
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use memcuda::keeper::Refusal;
-use memcuda::keeper::redis::{Settings, Threads, start};
+use memcuda::keeper::redis::{Server, Settings, Threads, start};
 use memcuda::keeper::registry::{Ask, Desk, pair};
 use memcuda::names::{Dtype, Name};
 use memcuda::share::protocol::{
@@ -94,7 +94,6 @@ impl Keeper {
             })
         };
         let settings = Settings {
-            address: place.address.clone(),
             namespace: place.namespace.to_owned(),
             node: place.node,
             socket: place.directory.join("keeper.sock"),
@@ -107,7 +106,7 @@ impl Keeper {
             over,
             answers: Some(answers),
             gone: false,
-            threads: Some(start(registry, settings).unwrap()),
+            threads: Some(start(Server::new(&place.address).unwrap(), registry, settings).unwrap()),
         }
     }
 

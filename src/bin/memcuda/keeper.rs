@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use memcuda::config::{Config, Keeper, Level};
-use memcuda::keeper::{self, Launch, Options, Part};
+use memcuda::keeper::redis::{self, Server};
+use memcuda::keeper::{self, Launch, Options, Part, registry};
 use memcuda::share::client::Client;
 use memcuda::share::place;
 use memcuda::share::protocol::{Reply, Request};
@@ -20,6 +21,11 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::output;
+
+/// How long memory may take that Redis's queue asks for.
+const ALLOCATION: Duration = Duration::from_secs(30);
+/// How long Redis may take to hear that the keeper ends.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Keep named and exported GPU memory; it is started by itself when needed.
 #[derive(clap::Args)]
@@ -131,19 +137,40 @@ fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role
     if role == Some(Role::Standby) {
         return keeper::stand_by(&launch);
     }
+    let redis = config.redis.as_deref().map(Server::new).transpose()?;
+    let (desk, registry) = match redis {
+        Some(_) => registry::pair().map(|(desk, registry)| (Some(desk), Some(registry)))?,
+        None => (None, None),
+    };
+    let settings = redis::Settings {
+        namespace: config.namespace.clone(),
+        node: keeper::node().context("cannot read the boot's number")?,
+        socket: socket.clone(),
+        // This very program, whatever is at its place by now.
+        program: PathBuf::from("/proc/self/exe"),
+        patience: ALLOCATION,
+    };
     let options = Options {
         socket,
         group: arguments.group.clone(),
         rules: arguments.rules.clone(),
         idle,
         launch,
-        desk: None,
+        desk,
     };
     let part = match role {
         Some(Role::Successor) => Part::Successor,
         _ => Part::First,
     };
-    keeper::run(options, part, || {
+    let mut threads = None;
+    let end = keeper::run(options, part, || {
+        // Not before the signals are the keeper's own, which threads inherit.
+        if let (Some(server), Some(registry)) = (redis, registry) {
+            match redis::start(server, registry, settings) {
+                Ok(started) => threads = Some(started),
+                Err(error) => tracing::error!("names are not published: {error}"),
+            }
+        }
         if role == Some(Role::Daemon) {
             // Whoever started it reads this to the end.
             let _ = std::io::stdout().write_all(b"ready\n");
@@ -153,7 +180,11 @@ fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role
                 let _ = rustix::stdio::dup2_stderr(&null);
             }
         }
-    })
+    });
+    if let Some(threads) = threads {
+        threads.finish(FAREWELL);
+    }
+    end
 }
 
 /// Starts it in the background, and waits until it serves or says why not.

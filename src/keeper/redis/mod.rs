@@ -23,13 +23,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use command::Fault;
+pub use link::Server;
 pub use nodes::{Listed, Node, nodes};
 pub use work::fault;
 
 use self::allocator::Allocator;
 use self::fields::Place;
 use self::keys::Keys;
-use self::link::Server;
 use self::queue::Queue;
 use self::shared::Shared;
 use self::work::Desk;
@@ -39,8 +39,6 @@ use crate::error::{Error, Result};
 /// What the registry is to know.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The server (`MEMCUDA_REDIS`).
-    pub address: String,
     /// What every key begins with (`MEMCUDA_NAMESPACE`); empty for nothing.
     pub namespace: String,
     /// The host and its boot, as in handles.
@@ -64,10 +62,9 @@ const MOST_DEVICES: u32 = 16;
 /// Enough for a message as deep as the parser takes, and for TLS.
 const STACK: usize = 512 << 10;
 
-/// Starts the registry's threads; the error is about the address. That the
-/// server is away is none: it is tried again and again.
-pub fn start(registry: Registry, settings: Settings) -> Result<Threads> {
-    let server = Server::new(&settings.address)?;
+/// Starts the registry's threads. That the server is away is no error: it is
+/// tried again and again.
+pub fn start(server: Server, registry: Registry, settings: Settings) -> Result<Threads> {
     let socket = settings.socket.display().to_string();
     let place = Place {
         node: settings.node,
