@@ -216,7 +216,7 @@ impl Address {
             pc: small("pc"),
             id: small("id"),
             op: short("op"),
-            name: short("name").or_else(|| short("key")),
+            name: ["name", "key", "dst"].into_iter().find_map(short),
         }
     }
 }
