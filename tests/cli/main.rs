@@ -4,12 +4,16 @@
 mod compare;
 mod doctor;
 mod env;
+mod kept;
 mod list;
 mod replay;
 mod run;
 mod stand_in;
 mod stat;
 mod whole;
+
+#[path = "../support/redis.rs"]
+mod redis;
 
 use std::process::{Command, Output};
 
@@ -89,6 +93,7 @@ fn bad_usage_is_2_and_names_the_value() {
         (&["rm"], "<NAME>"),
         (&["rm", "fine", "cmd"], "cmd"),
         (&["gc", "--dry"], "--dry"),
+        (&["ls", "--all-nodes", "--watch"], "--watch"),
     ] {
         let output = run(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}");

@@ -64,6 +64,7 @@ impl Redis {
     }
 
     /// Sends one inline command and gives the first line of the answer.
+    #[allow(dead_code, reason = "see above")]
     pub fn ask(&self, command: &str) -> String {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
         stream

@@ -65,8 +65,9 @@ impl<'a> Object<'a> {
             process: Maker::of(&holder.process),
             references: holder.count,
         };
-        // Without extents, but with a dtype, it is a single element.
-        let shape = (spec.dtype.is_some() || !spec.shape.is_empty()).then_some(&spec.shape[..]);
+        // Without extents it is a single element, if it is as large as one.
+        let single = spec.dtype.is_some_and(|it| it.bytes() == spec.bytes);
+        let shape = (single || !spec.shape.is_empty()).then_some(&spec.shape[..]);
         Self {
             name: entry.name.as_ref().map(|name| name.as_str()),
             generation: entry.generation.to_string(),
@@ -150,13 +151,18 @@ pub fn title(entry: &Entry) -> String {
 }
 
 /// Dtype and shape, `-` where nobody said.
-pub fn elements(entry: &Entry) -> String {
-    let extents: Vec<String> = entry.spec.shape.iter().map(u64::to_string).collect();
-    let dtype = entry.spec.dtype.map_or("-", |dtype| dtype.name());
+pub fn elements(dtype: Option<&str>, shape: &[u64]) -> String {
+    let extents: Vec<String> = shape.iter().map(u64::to_string).collect();
+    let dtype = dtype.unwrap_or("-");
     match extents.is_empty() {
         true => dtype.to_owned(),
         false => format!("{dtype} {}", extents.join("x")),
     }
+}
+
+/// The same of an entry.
+pub fn elements_of(entry: &Entry) -> String {
+    elements(entry.spec.dtype.map(|it| it.name()), &entry.spec.shape)
 }
 
 /// A process in words. What it calls itself may hold anything.

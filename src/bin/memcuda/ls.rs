@@ -10,6 +10,7 @@ use memcuda::share::protocol::{Entry, Generation, State};
 use memcuda::units::show_bytes;
 
 use crate::entry::{self, Object};
+use crate::nodes;
 use crate::output::{self, Table};
 use crate::reach::{self, Found};
 
@@ -28,9 +29,16 @@ pub struct Arguments {
     /// Unnamed exports (CUDA IPC) and deleted names that somebody holds, too
     #[arg(long)]
     all: bool,
+    /// What the keepers of all hosts publish in Redis (MEMCUDA_REDIS)
+    #[arg(long, conflicts_with_all = ["watch", "all"])]
+    all_nodes: bool,
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.all_nodes {
+        nodes::list(arguments.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match (arguments.watch, arguments.json) {
         (false, _) => once(arguments)?,
         (true, false) => watch(arguments)?,
@@ -123,7 +131,7 @@ fn print(entries: &[Entry], nobody: Option<String>, rows: usize) -> Result<()> {
         let mut row = vec![
             entry::title(it),
             entry::size(it),
-            entry::elements(it),
+            entry::elements_of(it),
             it.spec.ordinal.to_string(),
             entry::held_by(it),
             entry::show_seconds(entry::seconds_since(it.created_us, now_us)),

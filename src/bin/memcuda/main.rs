@@ -10,6 +10,7 @@ mod keeper;
 mod keeper_allocate;
 mod ls;
 mod measure;
+mod nodes;
 mod output;
 mod preload;
 mod process;

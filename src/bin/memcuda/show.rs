@@ -43,7 +43,7 @@ fn print(entry: &Entry) -> Result<()> {
     let mut line = |what: &str, text: String| writeln!(out, "{what:<12}{text}");
     line("name", entry::title(entry))?;
     line("state", state(entry))?;
-    line("elements", entry::elements(entry))?;
+    line("elements", entry::elements_of(entry))?;
     let (size, mapped) = (entry::size(entry), show_bytes(entry.mapped));
     line(
         "size",

@@ -1,0 +1,143 @@
+//! `memcuda ls --all-nodes`: what the keepers of all hosts publish in Redis.
+//! What is seen there can be opened on its own host only.
+
+use std::io::Write;
+
+use anyhow::{Result, anyhow};
+use memcuda::config::Config;
+use memcuda::keeper::redis::{self, Listed, Node};
+use memcuda::units::show_bytes;
+use serde::Serialize;
+
+use crate::entry;
+use crate::output::{self, Table};
+
+/// A name in JSON. `null` is unknown, or not said.
+#[derive(Serialize)]
+struct Object<'a> {
+    namespace: &'a str,
+    host: Option<&'a str>,
+    node: &'a str,
+    socket: &'a str,
+    name: &'a str,
+    generation: &'a str,
+    state: &'a str,
+    version: u64,
+    dtype: Option<&'a str>,
+    shape: Option<Vec<u64>>,
+    requested_bytes: u64,
+    device: u32,
+    device_uuid: &'a str,
+    backend: &'a str,
+    persist: bool,
+    persist_until_s: Option<u64>,
+    references: u64,
+    owner_pid: u32,
+    created_s: u64,
+    changed_s: u64,
+}
+
+impl<'a> Object<'a> {
+    fn new(node: &'a Node, listed: &'a Listed) -> Self {
+        Self {
+            namespace: &node.namespace,
+            host: said(&node.host),
+            node: &node.node,
+            socket: &node.socket,
+            name: &listed.name,
+            generation: &listed.generation,
+            state: &listed.state,
+            version: listed.version,
+            dtype: said(&listed.dtype),
+            shape: serde_json::from_str(&listed.shape).ok(),
+            requested_bytes: listed.bytes,
+            device: listed.device,
+            device_uuid: &listed.device_uuid,
+            backend: &listed.backend,
+            persist: !matches!(&listed.persist[..], "" | "no"),
+            persist_until_s: listed.persist.parse().ok(),
+            references: listed.refcount,
+            owner_pid: listed.owner_pid,
+            created_s: listed.ctime,
+            changed_s: listed.mtime,
+        }
+    }
+}
+
+fn said(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// Lists them, as JSON lines or as a table for each host.
+pub fn list(json: bool) -> Result<()> {
+    let config = Config::read(|name| match name {
+        "MEMCUDA_REDIS" => std::env::var(name).ok(),
+        _ => None,
+    })?;
+    let address = config.redis.ok_or_else(|| {
+        memcuda::error::Error::new("--all-nodes asks Redis; set MEMCUDA_REDIS to its address")
+    })?;
+    // Not bad input of the user's, so not the library's error.
+    let nodes = redis::nodes(&address).map_err(|error| anyhow!("{error}"))?;
+    if json {
+        let all = nodes.iter().flat_map(|node| {
+            let entries = node.entries.iter();
+            entries.map(move |listed| Object::new(node, listed))
+        });
+        return output::json_lines("ls", &all.collect::<Vec<_>>());
+    }
+    if nodes.is_empty() {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "no keeper publishes names there")?;
+    }
+    for (at, node) in nodes.iter().enumerate() {
+        print(node, at == 0)?;
+    }
+    Ok(())
+}
+
+fn print(node: &Node, first: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if !first {
+        writeln!(out)?;
+    }
+    let namespace = match &node.namespace[..] {
+        "" => "no namespace".to_owned(),
+        namespace => format!("namespace {namespace}"),
+    };
+    match said(&node.host) {
+        Some(host) => writeln!(out, "{}, {namespace}", printed(host))?,
+        None => writeln!(out, "a host that is silent, {namespace}")?,
+    }
+    drop(out);
+    let mut table = Table::left(&[
+        "name",
+        "size",
+        "elements",
+        "gpu",
+        "state",
+        "references",
+        "age",
+    ]);
+    let now_s = entry::now_us() / 1_000_000;
+    for listed in &node.entries {
+        let shape: Option<Vec<u64>> = serde_json::from_str(&listed.shape).ok();
+        table.row(vec![
+            printed(&listed.name),
+            show_bytes(listed.bytes),
+            entry::elements(said(&listed.dtype), &shape.unwrap_or_default()),
+            listed.device.to_string(),
+            printed(&listed.state),
+            listed.refcount.to_string(),
+            entry::show_seconds(now_s.saturating_sub(listed.ctime)),
+        ]);
+    }
+    table.shrink(output::terminal().0, &[(0, 15), (2, 11)]);
+    table.print()
+}
+
+/// What others wrote into Redis, for a terminal.
+fn printed(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(shown).collect()
+}
