@@ -1,0 +1,239 @@
+//! The keeper, its standby, makers and holders die or are started anew.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use memcuda::share::client::Error;
+use memcuda::share::protocol::{Generation, Lease, Mode, Persist, Reply, Request};
+
+use crate::support::*;
+use crate::worker;
+
+fn lease(generation: Generation, count: u32) -> Lease {
+    Lease { generation, count }
+}
+
+#[test]
+fn nothing_is_lost_when_the_keeper_is_killed() {
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    let mut client = keeper.client();
+    let held = make(&mut client, "held", b"held").unwrap();
+    attach(&mut client, "held").unwrap();
+    make(&mut client, "kept", b"kept").unwrap();
+    persist(&mut client, "kept", Persist::Yes);
+    let deleted = make(&mut client, "deleted", b"deleted").unwrap();
+    let delete = Request::Delete {
+        name: name("deleted"),
+        generation: None,
+    };
+    client.call(delete, &[]).unwrap();
+    let export = Generation([9; 16]);
+    let request = Request::Export {
+        generation: export,
+        spec: spec(1),
+        offset: 0,
+        parts: vec![4096],
+        total: 1,
+    };
+    let exported = memory(b"exported", 4096);
+    client.call(request, &[exported.as_fd()]).unwrap();
+    let (_, page) = client
+        .call(Request::Timeline { generation: held }, &[])
+        .unwrap();
+    rustix::io::pwrite(&page[0], &5u64.to_ne_bytes(), 0).unwrap();
+    let before = keeper.status();
+    assert_eq!(before.references, 5);
+    keeper.kill(before.pid);
+    // Before anybody is back the leases are there: this process lives.
+    let after = keeper.status();
+    assert_eq!(after.restarts, 1);
+    assert_ne!(after.pid, before.pid);
+    assert_eq!(
+        (
+            after.names,
+            after.dying,
+            after.exports,
+            after.references,
+            after.bytes
+        ),
+        (
+            before.names,
+            before.dying,
+            before.exports,
+            before.references,
+            before.bytes
+        )
+    );
+    assert_eq!(client.call(Request::Status, &[]).unwrap_err(), Error::Lost);
+    let leases = [
+        lease(held, 2),
+        lease(deleted, 1),
+        lease(export, 1),
+        lease(Generation([1; 16]), 1),
+    ];
+    let (mut client, lost) = keeper.client_with(&leases);
+    assert_eq!(lost, [Generation([1; 16])]);
+    assert!(
+        list(&mut client, true)
+            .iter()
+            .any(|entry| entry.version == 5)
+    );
+    let (_, memory) = attach(&mut client, "kept").unwrap();
+    assert_eq!(content(memory, 4), b"kept");
+    let (_, memory) = attach(&mut client, "held").unwrap();
+    assert_eq!(content(memory, 4), b"held");
+    // What it did not take up again it has for a while: other connections of
+    // this process may come back, too.
+    keeper.settle("a lease stays", |status| status.references == 4 + 2);
+    // The exporter's memory is its own still.
+    let (reply, _) = client
+        .call(Request::Withdraw { generation: export }, &[])
+        .unwrap();
+    assert_eq!(reply, Reply::Done);
+    drop(client);
+    keeper.settle("references stay", |status| status.references == 0);
+    let kept = keeper.status();
+    assert_eq!((kept.names, kept.exports, kept.dying), (1, 0, 0));
+    let collect = Request::Collect {
+        dry: false,
+        kept: true,
+    };
+    keeper.client().call(collect, &[]).unwrap();
+    keeper.settle_empty(fresh);
+}
+
+#[test]
+fn an_upgrade_keeps_process_names_and_leases() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    let held = make(&mut client, "held", b"held").unwrap();
+    let before = keeper.status();
+    for times in 1..=3 {
+        assert_eq!(client.call(Request::Restart, &[]).unwrap().0, Reply::Done);
+        let (next, lost) = wait_for("the new keeper", || {
+            connect(&keeper.socket(), &[lease(held, 1)])
+        });
+        assert!(lost.is_empty());
+        client = next;
+        let status = keeper.status();
+        assert_eq!((status.pid, status.restarts), (before.pid, times));
+        let (_, memory) = attach(&mut client, "held").unwrap();
+        assert_eq!(content(memory, 4), b"held");
+        release(&mut client, held);
+    }
+}
+
+#[test]
+fn a_standby_that_is_killed_is_replaced_and_has_everything() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    let held = make(&mut client, "held", b"held").unwrap();
+    for _ in 0..3 {
+        let before = keeper.status();
+        keeper.kill(before.standby);
+        let now = keeper.settle("no new standby", |status| {
+            status.standby != before.standby && status.standby != 0
+        });
+        assert_eq!(now.pid, before.pid);
+        // Clients notice nothing.
+        attach(&mut client, "held").unwrap();
+    }
+    keeper.kill(keeper.status().pid);
+    let (mut client, lost) = keeper.client_with(&[lease(held, 4)]);
+    assert!(lost.is_empty());
+    let (_, memory) = attach(&mut client, "held").unwrap();
+    assert_eq!(content(memory, 4), b"held");
+}
+
+#[test]
+fn a_maker_that_comes_back_says_its_commit_again() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    let (reply, _) = client.call(open("a", Mode::Create, 4096), &[]).unwrap();
+    let Reply::Make { generation } = reply else {
+        panic!("{reply:?}");
+    };
+    keeper.kill(keeper.status().pid);
+    let (mut client, lost) = keeper.client_with(&[lease(generation, 1)]);
+    assert!(lost.is_empty());
+    commit(&mut client, generation, b"made").unwrap();
+    commit(&mut client, generation, b"again").unwrap();
+    let (_, memory) = attach(&mut keeper.client(), "a").unwrap();
+    assert_eq!(content(memory, 4), b"made");
+    // And one that does not come back with it is known to have given up.
+    let mut client = keeper.client();
+    client.call(open("b", Mode::Create, 4096), &[]).unwrap();
+    keeper.kill(keeper.status().pid);
+    let (mut client, _) = keeper.client_with(&[]);
+    let reply = wait_for("the name to be free", || {
+        client.call(open("b", Mode::Create, 4096), &[]).ok()
+    });
+    assert!(matches!(reply.0, Reply::Make { .. }));
+}
+
+#[test]
+fn an_exporter_is_told_after_a_restart_that_its_memory_is_let_go() {
+    let keeper = Keeper::start(&[]);
+    let (mut exporter, mut importer) = (keeper.client(), keeper.client());
+    let generation = Generation([3; 16]);
+    let export = Request::Export {
+        generation,
+        spec: spec(4096),
+        offset: 0,
+        parts: vec![4096],
+        total: 1,
+    };
+    exporter.call(export, &[memory(b"", 4096).as_fd()]).unwrap();
+    importer.call(Request::Import { generation }, &[]).unwrap();
+    let withdraw = Request::Withdraw { generation };
+    let held = Reply::Held { references: 1 };
+    assert_eq!(exporter.call(withdraw.clone(), &[]).unwrap().0, held);
+    keeper.kill(keeper.status().pid);
+    let (mut exporter, _) = keeper.client_with(&[]);
+    let (importer, lost) = keeper.client_with(&[lease(generation, 1)]);
+    assert!(lost.is_empty());
+    assert_eq!(exporter.call(withdraw.clone(), &[]).unwrap().0, held);
+    drop(importer);
+    wait_for("the event", || {
+        (!exporter.events().unwrap().is_empty()).then_some(())
+    });
+    assert_eq!(exporter.call(withdraw, &[]).unwrap().0, Reply::Done);
+}
+
+#[test]
+fn a_holder_that_dies_with_the_keeper_leaves_nothing() {
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    let mut worker = worker::start(&keeper.socket());
+    keeper.settle("nobody works", |status| status.references > 3);
+    let status = keeper.status();
+    // Stopped, the keeper does not see the death; killed, nobody does.
+    let pid = rustix::process::Pid::from_raw(status.pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    keeper.kill(status.pid);
+    keeper.settle("references stay", |status| status.references == 0);
+    let collect = Request::Collect {
+        dry: false,
+        kept: true,
+    };
+    keeper.client().call(collect, &[]).unwrap();
+    keeper.settle_empty(fresh);
+}
+
+#[test]
+fn a_holder_that_is_killed_is_noticed_soon() {
+    let keeper = Keeper::start(&[]);
+    for _ in 0..5 {
+        let mut worker = worker::start(&keeper.socket());
+        keeper.settle("nobody works", |status| status.references > 3);
+        worker.kill().unwrap();
+        let killed = Instant::now();
+        keeper.settle("references stay", |status| status.references == 0);
+        // The bench measures it; a busy machine may take longer.
+        assert!(killed.elapsed() < Duration::from_secs(3));
+        worker.wait().unwrap();
+    }
+}

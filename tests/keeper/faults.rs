@@ -1,0 +1,280 @@
+//! Clients that talk nonsense, too much, or not at all: they are told so, and
+//! nobody else is slowed.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use memcuda::share::protocol::{Code, Hello, MOST_PARTS, Mode, Packet, Reply, Request};
+use memcuda::share::wire::{self, Broken};
+use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    connect, sendmsg, socket_with,
+};
+
+use crate::support::*;
+
+/// A socket that has said nothing yet.
+pub fn raw(keeper: &Keeper) -> OwnedFd {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    set_socket_timeout(&socket, Timeout::Recv, Some(LONG)).unwrap();
+    connect(&socket, &SocketAddrUnix::new(keeper.socket()).unwrap()).unwrap();
+    socket
+}
+
+fn answer(socket: &OwnedFd) -> Result<Packet<Reply>, Broken> {
+    let mut room = vec![0; wire::MOST_BYTES];
+    let (bytes, _) = wire::receive_bytes(socket, &mut room, false)?;
+    wire::understand(bytes)
+}
+
+/// Greets and introduces itself.
+pub fn introduced(keeper: &Keeper) -> OwnedFd {
+    let socket = raw(keeper);
+    wire::send_bytes(&socket, &Hello::OURS.to_bytes(), &[]).unwrap();
+    let body = Request::Introduce {
+        pid: std::process::id(),
+        command: "raw".to_owned(),
+        leases: Vec::new(),
+        more: false,
+    };
+    wire::send(&socket, &Packet { number: 1, body }, &[]).unwrap();
+    assert!(matches!(
+        answer(&socket).unwrap().body,
+        Reply::Welcome { .. }
+    ));
+    socket
+}
+
+fn refused(socket: &OwnedFd) -> (u32, Code) {
+    let packet = answer(socket).unwrap();
+    match packet.body {
+        Reply::Failed { code, message } => {
+            assert!(!message.is_empty() && !message.contains('\n') && message.len() < 300);
+            (packet.number, code)
+        }
+        reply => panic!("{reply:?}"),
+    }
+}
+
+fn is_closed(socket: &OwnedFd) {
+    assert_eq!(answer(socket).unwrap_err(), Broken::Closed);
+}
+
+#[test]
+fn nonsense_is_answered_and_where_it_is_no_client_closed() {
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    for bytes in [&b"GET / HTTP/1.0\r\n\r\n"[..], b"mcud", &[0; 8]] {
+        let socket = raw(&keeper);
+        wire::send_bytes(&socket, bytes, &[]).unwrap();
+        assert_eq!(refused(&socket), (1, Code::Invalid));
+        is_closed(&socket);
+    }
+    let socket = raw(&keeper);
+    let hello = Hello {
+        oldest: 900,
+        newest: 901,
+    };
+    wire::send_bytes(&socket, &hello.to_bytes(), &[]).unwrap();
+    assert_eq!(refused(&socket), (1, Code::Version));
+    is_closed(&socket);
+    // A request before the introduction.
+    let socket = raw(&keeper);
+    wire::send_bytes(&socket, &Hello::OURS.to_bytes(), &[]).unwrap();
+    let body = Request::Status;
+    wire::send(&socket, &Packet { number: 5, body }, &[]).unwrap();
+    assert_eq!(refused(&socket), (5, Code::Invalid));
+    is_closed(&socket);
+    // Half a packet of a client that is known: the next one is heard.
+    let socket = introduced(&keeper);
+    let whole = postcard::to_allocvec(&Packet {
+        number: 6,
+        body: open("a", Mode::Create, 4096),
+    })
+    .unwrap();
+    wire::send_bytes(&socket, &whole[..whole.len() / 2], &[]).unwrap();
+    assert_eq!(refused(&socket), (6, Code::Invalid));
+    wire::send_bytes(&socket, &whole, &[]).unwrap();
+    assert!(matches!(answer(&socket).unwrap().body, Reply::Make { .. }));
+    // But not for ever.
+    for _ in 0..40 {
+        let _ = wire::send_bytes(&socket, &[7, 255, 255, 255], &[]);
+    }
+    let mut answers = 0;
+    while let Ok(packet) = answer(&socket) {
+        assert!(matches!(packet.body, Reply::Failed { .. }));
+        answers += 1;
+    }
+    assert!(answers < 40);
+    drop(socket);
+    keeper.settle_empty(fresh);
+}
+
+#[test]
+fn a_packet_of_ten_mebibytes_reaches_nobody() {
+    let keeper = Keeper::start(&[]);
+    let mut other = keeper.client();
+    let socket = introduced(&keeper);
+    // As much as the system lets anybody send; what is more it refuses itself.
+    set_socket_send_buffer_size(&socket, 32 << 20).unwrap();
+    let huge = vec![1; 10 << 20];
+    let mut none = SendAncillaryBuffer::default();
+    let mut sent = Err(rustix::io::Errno::MSGSIZE);
+    for bytes in [10 << 20, 400 << 10, 100 << 10] {
+        sent = sendmsg(
+            &socket,
+            &[IoSlice::new(&huge[..bytes])],
+            &mut none,
+            SendFlags::NOSIGNAL,
+        );
+        if sent.is_ok() {
+            break;
+        }
+    }
+    assert!(sent.is_ok(), "{sent:?}");
+    assert_eq!(refused(&socket).1, Code::Invalid);
+    is_closed(&socket);
+    make(&mut other, "a", b"").unwrap();
+}
+
+#[test]
+fn who_says_nothing_is_sent_away_and_slows_nobody() {
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    let silent: Vec<_> = (0..50).map(|_| raw(&keeper)).collect();
+    let half = raw(&keeper);
+    wire::send_bytes(&half, &Hello::OURS.to_bytes(), &[]).unwrap();
+    let mut other = keeper.client();
+    let begun = Instant::now();
+    make(&mut other, "a", b"").unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    for socket in silent.iter().chain([&half]) {
+        assert_eq!(refused(socket), (1, Code::Invalid));
+        is_closed(socket);
+    }
+    drop(other);
+    keeper.settle_empty(fresh);
+}
+
+#[test]
+fn who_floods_without_reading_is_dropped_and_slows_nobody() {
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    let flood = introduced(&keeper);
+    let socket = keeper.socket();
+    // One that does not read, one that does: neither is in the others' way.
+    let flooder = std::thread::spawn(move || {
+        let list = Request::List {
+            after: None,
+            all: true,
+        };
+        let packet = Packet {
+            number: 9,
+            body: list,
+        };
+        let mut sent = 0;
+        while wire::send(&flood, &packet, &[]).is_ok() {
+            sent += 1;
+        }
+        sent
+    });
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let busy = {
+        let stop = stop.clone();
+        std::thread::spawn(move || {
+            let (mut client, _) = connect_to(&socket);
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                client.call(Request::Status, &[]).unwrap();
+            }
+        })
+    };
+    let mut other = keeper.client();
+    let begun = Instant::now();
+    for n in 0..200 {
+        make(&mut other, &format!("n{n}"), b"").unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    let sent = flooder.join().unwrap();
+    assert!(sent > 10, "{sent}");
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    busy.join().unwrap();
+    drop(other);
+    keeper.settle_empty(fresh);
+}
+
+fn connect_to(socket: &std::path::Path) -> (memcuda::share::client::Client, ()) {
+    (crate::support::connect(socket, &[]).unwrap().0, ())
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_are_closed() {
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    let socket = introduced(&keeper);
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let many = vec![null.as_fd(); MOST_PARTS];
+    for number in 2..40 {
+        let body = Request::Status;
+        wire::send(&socket, &Packet { number, body }, &many).unwrap();
+        assert!(matches!(answer(&socket).unwrap().body, Reply::Status(_)));
+        wire::send_bytes(&socket, &[2, 200], &many[..1]).ok();
+        assert_eq!(refused(&socket).1, Code::Invalid);
+        if number > 10 {
+            break;
+        }
+    }
+    // A commit with two for one, and one for nobody's name.
+    let (number, body) = (50, open("a", Mode::Create, 10));
+    wire::send(&socket, &Packet { number, body }, &[]).unwrap();
+    let Reply::Make { generation } = answer(&socket).unwrap().body else {
+        panic!("not to be made");
+    };
+    for (generation, descriptors) in [
+        (generation, 2),
+        (generation, 0),
+        (memcuda::share::protocol::Generation([4; 16]), 1),
+    ] {
+        let body = Request::Commit {
+            generation,
+            mapped: 4096,
+            legacy: Vec::new(),
+        };
+        wire::send(&socket, &Packet { number, body }, &many[..descriptors]).unwrap();
+        assert!(matches!(refused(&socket).1, Code::Invalid | Code::NotFound));
+    }
+    drop(socket);
+    keeper.settle_empty(fresh);
+}
+
+#[test]
+fn when_descriptors_run_out_it_is_said_and_what_is_there_works_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("keeper.sock");
+    // Soft and hard limit: the keeper raises the one to the other.
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -n 200 && exec \"$@\"", "sh"]);
+    limited
+        .arg(env!("CARGO_BIN_EXE_memcuda"))
+        .args(["keeper", "--socket"])
+        .arg(&socket);
+    assert!(limited.status().unwrap().success());
+    let (mut client, ()) = connect_to(&socket);
+    let mut made = 0;
+    let refused = loop {
+        match make(&mut client, &format!("n{made}"), b"x") {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+        assert!(made < 200);
+    };
+    assert_eq!(code(Err::<(), _>(refused)), Code::Unavailable);
+    assert!(made > 50, "{made}");
+    let mut others: Vec<_> = (0..10).map(|_| connect_to(&socket).0).collect();
+    for other in &mut others {
+        attach(other, "n0").unwrap();
+    }
+    client.call(Request::Stop { force: true }, &[]).unwrap();
+}

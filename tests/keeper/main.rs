@@ -1,0 +1,12 @@
+//! `memcuda keeper` from outside: the real program, clients of the protocol, and
+//! memory files in the place of GPU memory.
+
+mod crashes;
+mod faults;
+mod fuzz;
+mod names;
+mod rights;
+mod start;
+mod storm;
+mod support;
+mod worker;

@@ -1,0 +1,236 @@
+//! What the protocol promises of names, exports, timelines and lists.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use memcuda::share::protocol::{
+    Code, Event, Generation, MOST_PARTS, Mode, Persist, Reply, Request, State,
+};
+
+use crate::support::*;
+
+#[test]
+fn two_clients_share_the_memory_of_a_name() {
+    let keeper = Keeper::start(&[]);
+    let (mut one, mut two) = (keeper.client(), keeper.client());
+    let generation = make(&mut one, "weights/a", b"hello").unwrap();
+    assert_eq!(code(make(&mut two, "weights/a", b"")), Code::Exists);
+    let (entry, memory) = attach(&mut two, "weights/a").unwrap();
+    assert_eq!((entry.generation, entry.state), (generation, State::Ready));
+    assert_eq!(entry.spec, spec(4096));
+    assert_eq!(content(memory, 5), b"hello");
+    // A different size is no name to be opened.
+    assert_eq!(
+        code(one.call(open("weights/a", Mode::Attach, 8192), &[])),
+        Code::Mismatch
+    );
+    let listed = list(&mut one, true);
+    assert_eq!(listed.len(), 1);
+    assert_eq!((listed[0].references, listed[0].holders.len()), (2, 2));
+    assert_eq!(listed[0].maker.pid, std::process::id());
+    assert!(listed[0].maker.started > 0);
+    drop(one);
+    release(&mut two, generation);
+    assert!(list(&mut two, true).is_empty());
+    assert_eq!(code(attach(&mut two, "weights/a")), Code::NotFound);
+}
+
+#[test]
+fn the_epoch_grows_when_a_name_is_gone() {
+    let keeper = Keeper::start(&[]);
+    let connected = memcuda::share::client::Client::connect(&keeper.socket(), 1, "t", &[]);
+    let (mut client, welcome) = connected.unwrap();
+    let epoch = std::fs::File::from(welcome.epoch);
+    let word = || {
+        let mut word = [0; 8];
+        std::os::unix::fs::FileExt::read_exact_at(&epoch, &mut word, 0).unwrap();
+        u64::from_ne_bytes(word)
+    };
+    assert_eq!(epoch.metadata().unwrap().len(), 4096);
+    let before = word();
+    make(&mut client, "a", b"").unwrap();
+    assert_eq!(word(), before);
+    let delete = Request::Delete {
+        name: name("a"),
+        generation: None,
+    };
+    client.call(delete, &[]).unwrap();
+    assert!(word() > before);
+    assert!(std::os::unix::fs::FileExt::write_at(&epoch, &[0; 8], 0).is_err());
+}
+
+#[test]
+fn a_persisted_name_outlives_its_maker_and_expires() {
+    let keeper = Keeper::start(&[]);
+    let mut maker = keeper.client();
+    make(&mut maker, "kept", b"kept").unwrap();
+    make(&mut maker, "timed", b"").unwrap();
+    persist(&mut maker, "kept", Persist::Yes);
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    persist(&mut maker, "timed", Persist::Until(now.as_secs() + 1));
+    drop(maker);
+    keeper.settle("a name did not expire", |status| status.names == 1);
+    let mut other = keeper.client();
+    let (_, memory) = attach(&mut other, "kept").unwrap();
+    assert_eq!(content(memory, 4), b"kept");
+    drop(other);
+    let mut collector = keeper.client();
+    let mut collect = |dry, kept| {
+        let (reply, _) = collector.call(Request::Collect { dry, kept }, &[]).unwrap();
+        reply
+    };
+    let (count, bytes) = (1, 4096);
+    wait_for("the last holder to be gone", || {
+        (collect(true, true) == Reply::Collected { count, bytes }).then_some(())
+    });
+    assert_eq!(
+        collect(false, false),
+        Reply::Collected { count: 0, bytes: 0 }
+    );
+    assert_eq!(collect(false, true), Reply::Collected { count, bytes });
+    assert_eq!(keeper.status().names, 0);
+}
+
+#[test]
+fn a_name_that_is_being_made_is_aborted_with_its_maker() {
+    let keeper = Keeper::start(&[]);
+    let (mut maker, mut other) = (keeper.client(), keeper.client());
+    maker
+        .call(open("a", Mode::CreateOrAttach, 100), &[])
+        .unwrap();
+    assert_eq!(
+        code(other.call(open("a", Mode::Attach, 0), &[])),
+        Code::InProgress
+    );
+    drop(maker);
+    let reply = wait_for("the name to be free", || {
+        other.call(open("a", Mode::CreateOrAttach, 100), &[]).ok()
+    });
+    assert!(matches!(reply.0, Reply::Make { .. }));
+}
+
+#[test]
+fn a_timeline_counts_versions_that_listings_show() {
+    let keeper = Keeper::start(&[]);
+    let (mut one, mut two) = (keeper.client(), keeper.client());
+    let generation = make(&mut one, "a", b"").unwrap();
+    assert_eq!(
+        code(two.call(Request::Timeline { generation }, &[])),
+        Code::NotFound
+    );
+    attach(&mut two, "a").unwrap();
+    let page = |client: &mut memcuda::share::client::Client| {
+        let (_, beside) = client.call(Request::Timeline { generation }, &[]).unwrap();
+        let [page] = <[OwnedFd; 1]>::try_from(beside).unwrap();
+        std::fs::File::from(page)
+    };
+    let (first, second) = (page(&mut one), page(&mut two));
+    assert_eq!(first.metadata().unwrap().len(), 4096);
+    assert!(first.set_len(0).is_err(), "cut short under who maps it");
+    std::os::unix::fs::FileExt::write_all_at(&first, &3u64.to_ne_bytes(), 0).unwrap();
+    let mut word = [0; 8];
+    std::os::unix::fs::FileExt::read_exact_at(&second, &mut word, 0).unwrap();
+    assert_eq!(u64::from_ne_bytes(word), 3);
+    assert_eq!(list(&mut one, false)[0].version, 3);
+}
+
+#[test]
+fn an_export_of_many_parts_is_imported_whole_and_let_go() {
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    let (mut exporter, mut importer) = (keeper.client(), keeper.client());
+    let generation = Generation([7; 16]);
+    let total = MOST_PARTS as u32 + 9;
+    let parts: Vec<OwnedFd> = (0..total).map(|n| memory(&n.to_ne_bytes(), 4096)).collect();
+    let parts: Vec<BorrowedFd> = parts.iter().map(|part| part.as_fd()).collect();
+    let (first, rest) = parts.split_at(MOST_PARTS);
+    let export = Request::Export {
+        generation,
+        spec: spec(4096 * u64::from(total) - 100),
+        offset: 100,
+        parts: vec![4096; first.len()],
+        total,
+    };
+    exporter.call(export, first).unwrap();
+    assert_eq!(
+        code(importer.call(Request::Import { generation }, &[])),
+        Code::NotFound
+    );
+    let more = Request::ExportMore {
+        generation,
+        parts: vec![4096; rest.len()],
+    };
+    exporter.call(more, rest).unwrap();
+    let (reply, mut beside) = importer.call(Request::Import { generation }, &[]).unwrap();
+    assert!(
+        matches!(&reply, Reply::Memory { total: t, parts, .. } if *t == total && parts.len() == 128)
+    );
+    let from = beside.len() as u32;
+    let (reply, more) = importer
+        .call(Request::Parts { generation, from }, &[])
+        .unwrap();
+    assert_eq!(reply, Reply::Parts(vec![4096; 9]));
+    beside.extend(more);
+    for (n, part) in beside.into_iter().enumerate() {
+        assert_eq!(content(part, 4), (n as u32).to_ne_bytes());
+    }
+    let withdraw = Request::Withdraw { generation };
+    let (reply, _) = exporter.call(withdraw.clone(), &[]).unwrap();
+    assert_eq!(reply, Reply::Held { references: 1 });
+    assert_eq!(
+        code(keeper.client().call(Request::Import { generation }, &[])),
+        Code::NotFound
+    );
+    drop(importer);
+    let events = wait_for("the event", || {
+        let events = exporter.events().unwrap();
+        (!events.is_empty()).then_some(events)
+    });
+    assert_eq!(events, [Event::LetGo(generation)]);
+    assert_eq!(exporter.call(withdraw, &[]).unwrap().0, Reply::Done);
+    drop(exporter);
+    drop(parts);
+    keeper.settle_empty(fresh);
+}
+
+#[test]
+fn ten_thousand_names_are_held_and_listed_in_order_and_little_memory() {
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    let mut client = keeper.client();
+    let count = 10_000;
+    let one = memory(b"x", 4096);
+    for n in 0..count {
+        let (reply, _) = client
+            .call(open(&format!("layer/{n:05}"), Mode::Create, 4096), &[])
+            .unwrap();
+        let Reply::Make { generation } = reply else {
+            panic!("{reply:?}");
+        };
+        let commit = Request::Commit {
+            generation,
+            mapped: 4096,
+            legacy: Vec::new(),
+        };
+        client.call(commit, &[one.as_fd()]).unwrap();
+    }
+    let listed = list(&mut client, false);
+    assert_eq!(listed.len(), count);
+    assert!(listed.is_sorted_by_key(|entry| entry.name.clone()));
+    let status = keeper.status();
+    for pid in [status.pid, status.standby] {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let resident = text
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
+        let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+        // Of 20 MiB; a build without optimization is larger.
+        assert!(kib < 24 << 10, "process {pid} has {kib} KiB");
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert!(!maps.contains("libcuda") && !maps.contains("libmemcuda"));
+    }
+    drop(client);
+    keeper.settle_empty(fresh);
+}

@@ -1,0 +1,283 @@
+//! Other users at the socket. Threads of this test become them, which only root
+//! can do.
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use memcuda::share::client::{Client, Error};
+use memcuda::share::protocol::{Code, Generation, Lease, Mode, Persist, Reply, Request};
+use rustix::process::{Gid, Uid};
+
+use crate::support::*;
+
+const READER: u32 = 42001;
+const MAKER: u32 = 42002;
+const STRANGER: u32 = 42003;
+const GROUP: u32 = 42100;
+const OTHER_GROUP: u32 = 42101;
+
+const RULES: &str = r#"
+[[access]]
+names = "weights/*"
+users = [42001]
+groups = [42101]
+allow = ["open"]
+
+[[access]]
+names = "tmp/*"
+users = [42002]
+allow = ["open", "write", "create"]
+quota = "8KiB"
+"#;
+
+/// Does this as another user, in a thread that ends with it. All of them are in
+/// the socket's group.
+fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let (uid, gid, group) = (Uid::from_raw(uid), Gid::from_raw(gid), Gid::from_raw(GROUP));
+            rustix::thread::set_thread_groups(&[group]).unwrap();
+            rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            act()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// A keeper that the group comes to; `None`, said aloud, where a person wants
+/// these tests left out.
+fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
+    if !rustix::process::geteuid().is_root() {
+        assert!(
+            std::env::var_os("MEMCUDA_TESTS_AS_ONE_USER").is_some(),
+            "only root can be several users; MEMCUDA_TESTS_AS_ONE_USER=1 leaves these tests out"
+        );
+        eprintln!("left out: tests with several users");
+        return None;
+    }
+    let keeper = Keeper::prepare(|directory| {
+        std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(directory.join("rules.toml"), rules).unwrap();
+        vec![
+            "--group".to_owned(),
+            GROUP.to_string(),
+            "--rules".to_owned(),
+            directory.join("rules.toml").display().to_string(),
+        ]
+    });
+    let rules = keeper.directory.path().join("rules.toml");
+    Some((keeper, rules))
+}
+
+fn client(socket: &Path) -> Client {
+    connect(socket, &[]).expect("to be served").0
+}
+
+fn message<T>(result: Result<T, Error>) -> (Code, String) {
+    match result {
+        Err(Error::Refused(code, message)) => (code, message),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was not refused"),
+    }
+}
+
+#[test]
+fn the_socket_is_the_groups_and_a_stranger_learns_nothing() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let it = std::fs::metadata(&socket).unwrap();
+    assert_eq!((it.mode() & 0o777, it.gid()), (0o660, GROUP));
+    let directory = std::fs::metadata(socket.parent().unwrap()).unwrap();
+    assert_eq!((directory.mode() & 0o777, directory.gid()), (0o750, GROUP));
+    let mut own = keeper.client();
+    let generation = make(&mut own, "weights/a", b"").unwrap();
+    let leases = [Lease {
+        generation,
+        count: 1,
+    }];
+    let refused = as_user(STRANGER, STRANGER, || {
+        message(Client::connect(&socket, 1, "stranger", &leases).map(drop))
+    });
+    assert_eq!(refused.0, Code::Denied);
+    assert!(!refused.1.contains("weights"), "{}", refused.1);
+    keeper.settle("a stranger holds something", |status| {
+        status.references == 1
+    });
+}
+
+#[test]
+fn a_name_without_a_right_to_it_is_not_there() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let mut own = keeper.client();
+    let secret = make(&mut own, "secret", b"").unwrap();
+    let weights = make(&mut own, "weights/a", b"open").unwrap();
+    let export = Generation([5; 16]);
+    let request = Request::Export {
+        generation: export,
+        spec: spec(1),
+        offset: 0,
+        parts: vec![4096],
+        total: 1,
+    };
+    own.call(request, &[memory(b"", 4096).as_fd()]).unwrap();
+    let look = || {
+        let mut client = client(&socket);
+        let (_, memory) = attach(&mut client, "weights/a").unwrap();
+        assert_eq!(content(memory, 4), b"open");
+        release(&mut client, weights);
+        // It is there, and not there: the same answer.
+        let there = message(attach(&mut client, "secret"));
+        let not = message(attach(&mut client, "terces"));
+        assert_eq!(there.0, Code::NotFound);
+        assert_eq!(there.1.replace("secret", "terces"), not.1);
+        for generation in [secret, export, Generation([6; 16])] {
+            for request in [
+                Request::Import { generation },
+                Request::Timeline { generation },
+                Request::Parts {
+                    generation,
+                    from: 0,
+                },
+                Request::Seal { generation },
+            ] {
+                assert_eq!(code(client.call(request, &[])), Code::NotFound);
+            }
+        }
+        for mode in [Mode::Create, Mode::CreateOrAttach] {
+            assert_eq!(
+                code(client.call(open("secret", mode, 4096), &[])),
+                Code::NotFound
+            );
+        }
+        for (request, refused) in [
+            (
+                Request::Show {
+                    name: name("secret"),
+                },
+                Code::NotFound,
+            ),
+            (
+                Request::Delete {
+                    name: name("secret"),
+                    generation: None,
+                },
+                Code::NotFound,
+            ),
+            (
+                Request::Persist {
+                    name: name("weights/a"),
+                    persist: Persist::Yes,
+                },
+                Code::Denied,
+            ),
+            (
+                Request::Delete {
+                    name: name("weights/a"),
+                    generation: None,
+                },
+                Code::Denied,
+            ),
+            (
+                Request::Open {
+                    name: name("weights/a"),
+                    mode: Mode::Attach,
+                    spec: spec(0),
+                    write: true,
+                    hidden: false,
+                },
+                Code::Denied,
+            ),
+            (open("weights/b", Mode::Create, 1), Code::Denied),
+            (Request::Status, Code::Denied),
+            (Request::Stop { force: true }, Code::Denied),
+            (Request::Restart, Code::Denied),
+            (
+                Request::Collect {
+                    dry: false,
+                    kept: true,
+                },
+                Code::Denied,
+            ),
+        ] {
+            assert_eq!(code(client.call(request, &[])), refused);
+        }
+        let listed = list(&mut client, true);
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].name, Some(name("weights/a")));
+        // Leases that it never had are not to be had by claiming them.
+        let claimed = [secret, export].map(|generation| Lease {
+            generation,
+            count: 1,
+        });
+        let (_client, lost) = connect(&socket, &claimed).unwrap();
+        assert_eq!(lost, [secret, export]);
+    };
+    as_user(READER, READER, look);
+    // By its group, not by its user.
+    as_user(STRANGER, OTHER_GROUP, look);
+}
+
+#[test]
+fn a_quota_counts_what_a_user_made_until_it_is_gone() {
+    let Some((keeper, rules)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    as_user(MAKER, MAKER, || {
+        let mut client = client(&socket);
+        let first = make(&mut client, "tmp/a", b"").unwrap();
+        make(&mut client, "tmp/b", b"").unwrap();
+        let (refused, message) = message(make(&mut client, "tmp/c", b""));
+        assert_eq!(refused, Code::Quota);
+        assert!(message.contains("8.0 KiB"), "{message}");
+        release(&mut client, first);
+        let reply = client.call(open("tmp/c", Mode::Create, 1), &[]).unwrap().0;
+        let Reply::Make { generation } = reply else {
+            panic!("{reply:?}");
+        };
+        // What is physically there counts, not what was asked for.
+        let commit = Request::Commit {
+            generation,
+            mapped: 8192,
+            legacy: Vec::new(),
+        };
+        let file = memory(b"", 8192);
+        assert_eq!(code(client.call(commit, &[file.as_fd()])), Code::Quota);
+        commit_page(&mut client, generation);
+        // Its own it may delete, without a right to delete.
+        let delete = Request::Delete {
+            name: name("tmp/c"),
+            generation: None,
+        };
+        client.call(delete, &[]).unwrap();
+        persist(&mut client, "tmp/b", Persist::Yes);
+    });
+    // It counts after a restart of the keeper, too, and the rules are read anew.
+    keeper.kill(keeper.status().pid);
+    keeper.settle("references stay", |status| status.references == 0);
+    as_user(MAKER, MAKER, || {
+        let mut client = client(&socket);
+        make(&mut client, "tmp/d", b"").unwrap();
+        assert_eq!(code(make(&mut client, "tmp/e", b"")), Code::Quota);
+    });
+    std::fs::write(rules, RULES.replace("8KiB", "12KiB")).unwrap();
+    let pid = rustix::process::Pid::from_raw(keeper.status().pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    as_user(MAKER, MAKER, || {
+        let mut client = client(&socket);
+        make(&mut client, "tmp/d", b"").unwrap();
+        wait_for("the new rules", || make(&mut client, "tmp/e", b"").ok());
+        assert_eq!(code(make(&mut client, "tmp/f", b"")), Code::Quota);
+    });
+}
+
+fn commit_page(client: &mut Client, generation: Generation) {
+    commit(client, generation, b"").unwrap();
+}

@@ -1,0 +1,138 @@
+//! How a keeper begins and ends, and who may come to its socket.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Output, Stdio};
+
+use crate::support::*;
+
+fn run(socket: &std::path::Path, arguments: &[&str]) -> Output {
+    command(socket).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn of_sixteen_that_start_at_once_one_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("new/keeper.sock");
+    let start = || {
+        let mut command = command(&socket);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let started: Vec<_> = (0..16).map(|_| start()).collect();
+    let ended: Vec<_> = started
+        .into_iter()
+        .map(|c| c.wait_with_output().unwrap())
+        .collect();
+    let served = ended
+        .iter()
+        .filter(|output| output.status.success())
+        .count();
+    assert_eq!(served, 1);
+    for output in ended.iter().filter(|output| !output.status.success()) {
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("already") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(socket.parent().unwrap()), 0o700);
+    assert_eq!(mode(&socket), 0o600);
+    let status = run(&socket, &["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["schema"], "memcuda.keeper/1");
+    let pids: Vec<u32> = ["pid", "standby_pid"]
+        .map(|p| status[p].as_u64().unwrap() as u32)
+        .into();
+    assert_eq!(run(&socket, &["stop"]).status.code(), Some(0));
+    for pid in pids {
+        wait_for("the end", || (!is_alive(pid)).then_some(()));
+    }
+    assert!(!socket.exists());
+    let after = run(&socket, &["status"]);
+    assert_eq!(after.status.code(), Some(1));
+    assert!(text(&after.stderr).contains("no keeper answers"));
+}
+
+#[test]
+fn the_socket_of_a_dead_keeper_is_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("keeper.sock");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    assert!(connect(&socket, &[]).is_none());
+    assert_eq!(run(&socket, &[]).status.code(), Some(0));
+    assert!(connect(&socket, &[]).is_some());
+    assert_eq!(run(&socket, &["stop"]).status.code(), Some(0));
+}
+
+#[test]
+fn it_ends_when_it_is_idle_and_empty_and_not_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("keeper.sock");
+    assert_eq!(run(&socket, &["--idle", "1"]).status.code(), Some(0));
+    let mut client = connect(&socket, &[]).unwrap().0;
+    make(&mut client, "kept", b"").unwrap();
+    persist(&mut client, "kept", memcuda::share::protocol::Persist::Yes);
+    drop(client);
+    // Empty it is not.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let status = wait_for("the keeper", || connect(&socket, &[]));
+    drop(status);
+    let refused = run(&socket, &["stop"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        text(&refused.stderr).contains("1 names"),
+        "{}",
+        text(&refused.stderr)
+    );
+    let mut client = connect(&socket, &[]).unwrap().0;
+    let collect = memcuda::share::protocol::Request::Collect {
+        dry: false,
+        kept: true,
+    };
+    client.call(collect, &[]).unwrap();
+    drop(client);
+    wait_for("the end", || (!socket.exists()).then_some(()));
+}
+
+#[test]
+fn it_does_not_settle_in_an_unsafe_place_and_says_so_in_a_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = directory.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let rules = directory.path().join("rules.toml");
+    std::fs::write(
+        &rules,
+        "[[access]]\nnames = \"a\"\nusers = [5]\nallow = [\"fly\"]\n",
+    )
+    .unwrap();
+    let good = directory.path().join("keeper.sock");
+    for (socket, arguments, status, word) in [
+        (&open.join("keeper.sock"), &[][..], 1, "777"),
+        (&good, &["--group", "no such group"], 1, "no such group"),
+        (&good, &["--rules", rules.to_str().unwrap()], 2, "fly"),
+        (&good, &["--rules", "/does/not/exist"], 2, "/does/not/exist"),
+    ] {
+        let output = run(socket, arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert!(said.contains(word) && said.lines().count() == 1, "{said}");
+        assert!(!socket.exists());
+    }
+}
+
+#[test]
+fn a_signal_ends_it_and_its_standby() {
+    let mut keeper = Keeper::start(&[]);
+    let status = keeper.status();
+    let pid = rustix::process::Pid::from_raw(status.pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(keeper.wait().code(), Some(0));
+    wait_for("the end", || (!is_alive(status.standby)).then_some(()));
+    assert!(!keeper.socket().exists());
+}
