@@ -106,6 +106,8 @@ pub struct Keeper {
     pub(super) ghosts: HashMap<ClientId, Ghost>,
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) desk: Option<Desk>,
+    /// Answers to the registry, once the journal is written.
+    pub(super) told: Vec<Box<dyn FnOnce()>>,
     pub(super) end: Option<End>,
     pub(super) node: u64,
     pub(super) restarts: u32,
@@ -158,6 +160,7 @@ impl Keeper {
             ghosts: HashMap::new(),
             outgoing: Vec::new(),
             desk: options.desk.take(),
+            told: Vec::new(),
             options,
             end: None,
             node: process::node().context("cannot read the boot's number")?,

@@ -22,10 +22,11 @@ impl Keeper {
         // Who is dropped for not reading changes more.
         loop {
             let effects = self.entries.take_effects();
-            if effects.is_empty() && self.outgoing.is_empty() {
+            if effects.is_empty() && self.outgoing.is_empty() && self.told.is_empty() {
                 return;
             }
             self.settle(effects);
+            self.told.drain(..).for_each(|tell| tell());
             self.send_all();
         }
     }
@@ -168,7 +169,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Answers what the registry asks.
+    /// Answers what the registry asks; like a client it hears it once the journal
+    /// is written.
     pub(super) fn answer_desk(&mut self) {
         let Some(desk) = &self.desk else {
             return;
@@ -182,13 +184,16 @@ impl Keeper {
                         let entry = self.entries.find(&name).map(|item| self.entry(item));
                         (name, entry)
                     };
-                    let _ = sender.send(names.into_iter().map(entry).collect());
+                    let entries = names.into_iter().map(entry).collect();
+                    self.told.push(Box::new(move || drop(sender.send(entries))));
                 }
                 Ask::Names(sender) => {
-                    let _ = sender.send(self.entries.names().cloned().collect());
+                    let names = self.entries.names().cloned().collect();
+                    self.told.push(Box::new(move || drop(sender.send(names))));
                 }
                 Ask::Delete(name, generation, sender) => {
-                    let _ = sender.send(self.entries.delete(&name, generation));
+                    let deleted = self.entries.delete(&name, generation);
+                    self.told.push(Box::new(move || drop(sender.send(deleted))));
                 }
             }
         }

@@ -12,6 +12,7 @@ mod publishing;
 #[path = "../support/redis.rs"]
 mod redis_server;
 mod served;
+mod whole;
 
 use std::time::{Duration, Instant};
 

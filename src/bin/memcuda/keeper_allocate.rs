@@ -16,6 +16,7 @@ use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{
     Backend, Code, DeviceId, Entry, Generation, Mode, Persist, Reply, Request, Spec,
 };
+use rustix::process::Signal;
 
 /// Make memory for the keeper (started by the keeper).
 #[derive(clap::Args)]
@@ -23,6 +24,9 @@ pub struct Arguments {
     /// The keeper's socket
     #[arg(long)]
     socket: PathBuf,
+    /// The keeper's process, with which this one ends
+    #[arg(long)]
+    keeper: u32,
     /// The name
     #[arg(long, value_parser = |text: &str| Name::new(text))]
     name: Name,
@@ -61,8 +65,12 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn allocate(arguments: &Arguments) -> Result<(), Refused> {
-    let driver = Allocator::open().map_err(|why| (Fault::AllocationFailed, why))?;
+    // A keeper after this one takes the command up again: what came of both
+    // would be one too many. So nothing is done over another connection than one
+    // to the keeper that asked.
     let mut keeper = connect(&arguments.socket)?;
+    end_with(arguments.keeper)?;
+    let driver = Allocator::open().map_err(|why| (Fault::AllocationFailed, why))?;
     let source = arguments.copy_of.as_ref();
     let source = source.map(|name| open(&mut keeper, name)).transpose()?;
     let of = source.as_ref().map(|(entry, _)| entry);
@@ -105,7 +113,21 @@ fn allocate(arguments: &Arguments) -> Result<(), Refused> {
         persist: Persist::Yes,
     };
     keeper.call(persist, &[]).map_err(of_keeper)?;
+    // Before the answer is given, not some time after this process ended.
+    let release = Request::Release { generation };
+    keeper.call(release, &[]).map_err(of_keeper)?;
     Ok(())
+}
+
+/// Ends this process with its parent, which is to be this one.
+fn end_with(parent: u32) -> Result<(), Refused> {
+    let failed = |why: String| (Fault::Unavailable, why);
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| failed(format!("cannot end with the keeper: {error}")))?;
+    match rustix::process::getppid() {
+        Some(now) if now.as_raw_nonzero().get() as u32 == parent => Ok(()),
+        _ => Err(failed("the keeper that asked is gone".to_owned())),
+    }
 }
 
 fn connect(socket: &Path) -> Result<Client, Refused> {

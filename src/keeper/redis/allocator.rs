@@ -2,7 +2,6 @@
 //! (`memcuda keeper-allocate`), since the keeper has no driver: started,
 //! waited for with a limit, ended where it takes longer.
 
-use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -74,7 +73,8 @@ impl Allocator {
             command.env_remove(variable);
         }
         command.arg("keeper-allocate").arg(format!("--name={name}"));
-        command.arg(OsStr::new("--socket")).arg(&self.socket);
+        command.arg("--socket").arg(&self.socket);
+        command.arg("--keeper").arg(std::process::id().to_string());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::null());
         command
