@@ -6,6 +6,7 @@
 //! Lends ranges of the file; never decides whether a use of them is legal.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::abi::{Answer, Code};
 use crate::ranges::Ranges;
@@ -20,6 +21,7 @@ pub const SMALL: u64 = 512;
 pub const LARGE: u64 = GRANULE - SMALL;
 /// Bytes of the record that describes an exported handle.
 const RECORD: u64 = 64;
+const PAGE: u64 = 4096;
 const MAGIC: u64 = 0x6d65_6d63_7564_6131;
 
 pub struct Arena {
@@ -198,6 +200,38 @@ pub struct Import {
     pub device: usize,
 }
 
+/// Memory of another process that is held for as long as this lives: a page of
+/// it is mapped, which keeps the open file and its lock without a descriptor.
+pub struct Keep {
+    page: u64,
+    /// The arena's file.
+    pub arena: Arc<OwnedFd>,
+}
+
+impl Keep {
+    pub fn of(import: &Import, arena: Arc<OwnedFd>) -> Result<Keep, Code> {
+        let page = reserve_address(PAGE, PAGE)?;
+        // SAFETY: the page was reserved on the line above.
+        unsafe {
+            map_file(
+                page,
+                PAGE,
+                import.file.as_raw_fd(),
+                import.offset,
+                libc::PROT_NONE,
+            )?
+        };
+        Ok(Keep { page, arena })
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it.
+        unsafe { libc::munmap(self.page as *mut _, PAGE as usize) };
+    }
+}
+
 impl Import {
     /// Reads an exported descriptor, which stays the caller's.
     pub fn open(fd: i32) -> Result<Import, Code> {
@@ -238,21 +272,30 @@ impl Import {
 /// Opens the file of a descriptor again, with a lock that says for as long as
 /// any copy of the new descriptor lives that the range at `offset` is held.
 fn open_again(fd: i32, offset: u64) -> Result<OwnedFd, Code> {
-    let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).map_err(|_| Code::UNKNOWN)?;
-    // SAFETY: a NUL-terminated path; the new descriptor is owned at once; the
-    // lock structure is fully set.
+    let file = reopen(fd)?;
+    let fd = file.as_raw_fd();
+    // SAFETY: our own descriptor; the lock structure is fully set.
     unsafe {
-        let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-        if fd < 0 {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        let file = OwnedFd::from_raw_fd(fd);
         libc::lseek(fd, offset as i64, libc::SEEK_SET);
         let mut lock = lock_at(libc::F_RDLCK, offset);
         if libc::fcntl(fd, libc::F_OFD_SETLK, &mut lock) != 0 {
             return Err(Code::OUT_OF_MEMORY);
         }
         Ok(file)
+    }
+}
+
+/// The file of a descriptor, opened again: what is locked through one is not
+/// through the other.
+pub fn reopen(fd: i32) -> Result<OwnedFd, Code> {
+    let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).map_err(|_| Code::UNKNOWN)?;
+    // SAFETY: a NUL-terminated path; the new descriptor is owned at once.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        match fd {
+            0.. => Ok(OwnedFd::from_raw_fd(fd)),
+            _ => Err(Code::OUT_OF_MEMORY),
+        }
     }
 }
 

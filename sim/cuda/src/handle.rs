@@ -1,12 +1,13 @@
 //! Physical allocation handles (`cuMemCreate`), exported and imported as
 //! POSIX file descriptors.
 
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::Arc;
 
 use crate::abi::{
     ALLOCATION_PINNED, Code, HANDLE_NONE, HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp,
 };
-use crate::arena::{GRANULE, Import};
+use crate::arena::{GRANULE, Import, Keep, reopen};
 use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::memory::holding;
@@ -27,8 +28,8 @@ pub struct Physical {
     exported: bool,
     /// Tokens for another device were asked for.
     pub sync_memops: bool,
-    /// Another process's file, for an imported handle.
-    pub import: Option<OwnedFd>,
+    /// What keeps another process's memory, of an imported handle.
+    pub import: Option<Keep>,
 }
 
 impl Sim {
@@ -77,6 +78,19 @@ impl Sim {
             return Err(Code::NOT_SUPPORTED);
         }
         Ok(properties)
+    }
+
+    /// Keeps imported memory without a descriptor of its own, as the driver does.
+    fn keep(&mut self, import: &Import) -> Result<Keep, Code> {
+        let arena = match self.files.get(&import.arena) {
+            Some(arena) => arena.clone(),
+            None => {
+                let arena = Arc::new(reopen(import.file.as_raw_fd())?);
+                self.files.insert(import.arena, arena.clone());
+                arena
+            }
+        };
+        Keep::of(import, arena)
     }
 
     /// The object number of another process's arena, or of our own.
@@ -173,6 +187,7 @@ api! { plain EXPORTS |sim|
         sim.clock.charge(cost::IMPORT);
         let device = sim.device(import.device as i32)?;
         let object = sim.object_of(&import);
+        let keep = sim.keep(&import)?;
         let handle = sim.number(0x6800_0000_0000);
         let id = sim.number(0) >> 4;
         let mut properties = MemAllocationProp {
@@ -194,7 +209,7 @@ api! { plain EXPORTS |sim|
             mappings: 0,
             exported: false,
             sync_memops: false,
-            import: Some(import.file),
+            import: Some(keep),
         });
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, handle) }

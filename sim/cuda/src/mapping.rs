@@ -82,7 +82,7 @@ impl Sim {
             return Ok(());
         }
         let fd = match &physical.import {
-            Some(file) => file.as_raw_fd(),
+            Some(keep) => keep.arena.as_raw_fd(),
             None => self.devices[physical.device].arena.fd(),
         };
         let write = match u32::from(most) {

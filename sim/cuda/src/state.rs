@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem::ManuallyDrop;
-use std::sync::Mutex;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use crate::abi::{Answer, Code, HostFn};
 use crate::arena::Arena;
@@ -61,6 +62,8 @@ pub struct Sim {
     pub pinned: BTreeMap<u64, u64>,
     /// Arenas of other processes, by their identity: the object number.
     pub foreign: HashMap<u64, u32>,
+    /// A descriptor of each arena from which something was imported.
+    pub files: HashMap<u64, Arc<OwnedFd>>,
 
     /// Work that changes something when its time comes: by end and order.
     pub pending: BTreeMap<(u64, u64), Pending>,
@@ -110,6 +113,7 @@ impl Sim {
             loaded: HashMap::new(),
             pinned: BTreeMap::new(),
             foreign: HashMap::new(),
+            files: HashMap::new(),
             pending: BTreeMap::new(),
             held: Vec::new(),
             signals: VecDeque::new(),
