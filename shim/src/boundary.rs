@@ -50,6 +50,19 @@ pub fn enter(
     }
 }
 
+/// Runs a function of this library's own interface: what it asks of the driver
+/// comes to no hook.
+pub fn inside<T>(body: impl FnOnce() -> T) -> T {
+    struct Leave(bool);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            INSIDE.set(self.0);
+        }
+    }
+    let _leave = Leave(INSIDE.replace(true));
+    body()
+}
+
 /// No hook's body runs on this thread from now on: it is this library's own.
 pub fn stay_outside() {
     INSIDE.set(true);

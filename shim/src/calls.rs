@@ -11,6 +11,11 @@ use crate::shapes::Block;
 /// A memory pool of the driver (`CUmemoryPool`).
 pub type MemPool = u64;
 
+/// A legacy handle (`CUipcMemHandle`), passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IpcBytes(pub [u8; 64]);
+
 memcuda_core::entry_points! {
     /// The entry points.
     pub struct Calls;
@@ -29,6 +34,7 @@ memcuda_core::entry_points! {
         "cuStreamCreate" stream_create(*mut Stream, u32);
         "cuStreamQuery" stream_query(Stream);
         "cuStreamDestroy_v2" stream_destroy(Stream);
+        "cuStreamSynchronize" stream_synchronize(Stream);
     }
     optional {
         "cuDeviceGetUuid_v2" device_uuid(*mut [u8; 16], i32);
@@ -45,6 +51,14 @@ memcuda_core::entry_points! {
         "cuCtxGetFlags" ctx_flags(*mut u32);
         "cuThreadExchangeStreamCaptureMode" capture_mode(*mut u32);
         "cuPointerGetAttribute" pointer_attribute(*mut c_void, u32, u64);
+        "cuIpcGetMemHandle" ipc_get(*mut IpcBytes, u64);
+        "cuIpcOpenMemHandle_v2" ipc_open(*mut u64, IpcBytes, u32);
+        "cuIpcCloseMemHandle" ipc_close(u64);
+        "cuMemHostRegister_v2" host_register(*mut c_void, usize, u32);
+        "cuMemHostUnregister" host_unregister(*mut c_void);
+        "cuMemHostGetDevicePointer_v2" host_address(*mut u64, *mut c_void, u32);
+        "cuStreamWriteValue64_v2" write_value(Stream, u64, u64, u32);
+        "cuStreamWaitValue64_v2" wait_value(Stream, u64, u64, u32);
         "cuMemcpyPeer" copy_peer(u64, Context, u64, Context, usize);
         "cuMemcpyPeer_ptds" copy_peer_ptds(u64, Context, u64, Context, usize);
         "cuMemcpyPeerAsync" copy_peer_async(u64, Context, u64, Context, usize, Stream);

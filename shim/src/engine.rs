@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use memcuda_core::config::{Config, Policy};
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context, Stream};
+use memcuda_core::names::rules::Rules;
 use memcuda_core::pool::{Owner, Pool, StreamKey};
 
 use crate::calls::Calls;
 use crate::captures::Captures;
 use crate::device::Device;
+use crate::names::hints;
 use crate::page::Page;
 use crate::substitute::Probe;
 use crate::track::Track;
@@ -44,6 +46,8 @@ pub struct Engine {
     pub calls: Calls,
     /// The devices by ordinal.
     pub devices: Vec<Device>,
+    /// Which allocations get a name.
+    pub rules: Rules,
     /// The stream captures under way.
     pub captures: Captures,
     /// The books of `MEMCUDA_POLICY=track`.
@@ -156,6 +160,7 @@ impl Engine {
         fork::watch();
         Some(Self {
             devices,
+            rules: hints::rules(&config),
             captures: Captures::default(),
             track: Track::default(),
             page: Box::leak(Box::new(match config.stats {

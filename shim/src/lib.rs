@@ -11,6 +11,7 @@
     reason = "exported symbols have the names that CUDA gave them"
 )]
 
+mod api;
 pub mod asm;
 mod boundary;
 mod calls;
@@ -30,6 +31,7 @@ mod log;
 mod lookup;
 mod memops;
 mod modules;
+mod names;
 mod neighbours;
 mod old_libc;
 mod others;

@@ -1,5 +1,6 @@
 //! A valid name, checked once, where it comes in.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,13 @@ impl Name {
 
     /// Its text.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Maps by name are asked by text.
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

@@ -10,6 +10,8 @@ use crate::boundary::planted_panic;
 use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::names::hints;
+use crate::names::open::Place as Where;
 use crate::room::{Place, with_room};
 use crate::share::exports;
 
@@ -143,10 +145,22 @@ fn allocate(
     if let Some(code) = engine.captures.refusal(&engine.calls) {
         return code;
     }
+    let bytes = bytes as u64;
+    if hints::active() {
+        let place = Where { context, device };
+        match hints::allocate(engine, place, bytes, || false) {
+            Some(Ok(address)) => {
+                // SAFETY: not null, and the program's to write, by its call.
+                unsafe { *out = address };
+                return Code::SUCCESS;
+            }
+            Some(Err(code)) => return code,
+            None => {}
+        }
+    }
     let Some(pool) = device.pool(engine) else {
         return real();
     };
-    let bytes = bytes as u64;
     let request = Request {
         bytes,
         align: GRANULE,
@@ -196,6 +210,10 @@ fn taken_on(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Place<'_>
 }
 
 fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Code) -> Code {
+    // Its mapping cannot end in the order of a stream: the call waits.
+    if let Some(code) = memory::free_named(engine, address) {
+        return code;
+    }
     let Some(device) = engine.owner(address) else {
         let code = real();
         if code == Code::SUCCESS {

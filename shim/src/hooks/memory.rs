@@ -15,6 +15,8 @@ use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::modules::Module;
+use crate::names::open::Place;
+use crate::names::{hints, table};
 use crate::room::with_room;
 use crate::share::exports;
 use crate::{tags, torch};
@@ -111,6 +113,13 @@ fn lend(
     if let Some(code) = engine.captures.refusal(&engine.calls) {
         return Some(Err(code));
     }
+    if hints::active() {
+        let place = Place { context, device };
+        let named = hints::allocate(engine, place, bytes, || torch::is_segment(tag));
+        if named.is_some() {
+            return named;
+        }
+    }
     let pool = device.pool(engine)?;
     let request = Request {
         bytes,
@@ -179,6 +188,9 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
     boundary::enter(
         "cuMemFree_v2",
         |engine| {
+            if let Some(code) = free_named(engine, address) {
+                return code;
+            }
             let Some(device) = engine.owner(address) else {
                 let code = torch::plain_free(&tag, module, address, real);
                 if code == Code::SUCCESS {
@@ -191,6 +203,18 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
         || give_up(address, || torch::plain_free(&tag, module, address, real)),
         || torch::plain_free(&tag, module, address, real),
     )
+}
+
+/// Frees memory that has a name, or refuses to where a capture forbids it;
+/// `None` where it has none.
+pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
+    if !table::any_allocated() || !table::is_allocated(address) {
+        return None;
+    }
+    match engine.captures.refusal(&engine.calls) {
+        Some(code) => Some(code),
+        None => table::free(engine, address),
+    }
 }
 
 /// The answer to a free that panicked. The pool's memory may be half taken

@@ -14,6 +14,13 @@ crate::pass_caller! {
     cuInit, initialize, "rsi", "x1"
 }
 
+/// `cuInit` for this library's own interface, in a process that has not made the
+/// call yet; the driver is loaded.
+pub fn initialize_here() -> Code {
+    // SAFETY: the driver's function, without a caller that is to be known.
+    unsafe { initialize(0, 0) }
+}
+
 unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
     type Real = unsafe extern "C" fn(u32) -> Code;
     let real = cuInit::HOOK.real();

@@ -246,7 +246,7 @@ pub fn release(engine: &Engine, generation: Generation) {
 /// Waits for whatever may use attached memory, as cudaFree does. While anything
 /// captures, by a free of the driver's own, which a capture does not forbid to
 /// a thread whose mode is relaxed.
-fn wait(engine: &Engine, pool: &Pool<Real>, context: Context) -> Result<(), Code> {
+pub fn wait(engine: &Engine, pool: &Pool<Real>, context: Context) -> Result<(), Code> {
     match pool.synchronize_device(context) {
         Ok(true) => Ok(()),
         Err(code) if code.is_sticky() => Err(code),

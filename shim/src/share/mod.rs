@@ -2,14 +2,11 @@
 //! open of theirs, and the keeper that stands between them. Nothing here runs
 //! before a program shares something.
 
-#[allow(dead_code, reason = "for named memory")]
 mod epoch;
 pub mod exports;
 #[allow(dead_code, reason = "the rest is for named memory")]
 pub mod held;
-#[allow(dead_code, reason = "the rest is for named memory")]
 pub mod keeper;
-#[allow(dead_code, reason = "for named memory")]
 pub mod make;
 mod start;
 
@@ -18,6 +15,7 @@ use memcuda_core::share::protocol::{DeviceId, Event};
 
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::names;
 
 /// The device with this identity, if the process sees it.
 pub fn device(engine: &Engine, id: DeviceId) -> Option<&Device> {
@@ -31,6 +29,7 @@ pub fn device(engine: &Engine, id: DeviceId) -> Option<&Device> {
 /// `ends`, and of what was exported of that the keeper is told.
 pub fn context_ended(engine: &Engine, context: Context, ends: impl FnOnce()) {
     held::context_ended(engine, context);
+    names::table::context_ended(engine, context);
     ends();
     exports::withdraw_freed(engine);
 }

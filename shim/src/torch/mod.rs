@@ -75,6 +75,12 @@ pub fn identify(tag: &Tag, thunk: Module, device: u32, bytes: u64) -> Option<Tor
     identity::allocation(tag, thunk, device, bytes)
 }
 
+/// Is this allocation a segment of torch's native allocator, which lends it on?
+pub fn is_segment(tag: &Tag) -> bool {
+    let from = tag.cuda_malloc.map(|(from, _)| from);
+    from.is_some_and(identity::is_allocator) && !environment::caching_is_off()
+}
+
 /// Is this `cuMemFree` a free of torch's own allocator? Its users may still
 /// run, in the order of the stream it was allocated for, if that is known.
 pub fn identify_free(tag: &Tag, thunk: Module, address: Address) -> bool {

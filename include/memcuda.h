@@ -1,0 +1,238 @@
+/*
+ * memcuda.h: named GPU memory. The same name is the same memory in every
+ * process of the host; libmemcuda.so, preloaded or linked, has the functions.
+ *
+ * Every declaration is weak: a program that was built with this header starts
+ * without the library, too, and finds the functions null. Ask memcuda_present()
+ * once, or call through MEMCUDA_TRY, which then answers MEMCUDA_ABSENT. (Weak
+ * references need a program that is not linked with -static.) Define
+ * MEMCUDA_STRONG before the include to have plain references instead.
+ *
+ * Units: sizes are bytes, times are microseconds unless a name says otherwise.
+ * Threads: every function may be called from any thread. A handle may be used
+ * by several at once; closing it while another thread uses it is an error of
+ * that call, never a crash.
+ * Contexts: memory belongs to the context that is current on the calling
+ * thread, or where there is none to the primary context of its device, and its
+ * mapping ends with that context.
+ *
+ * Licence: MIT OR Apache-2.0.
+ */
+#ifndef MEMCUDA_H
+#define MEMCUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What this header describes; memcuda_version() tells what the library has.
+ * A library of a higher number has everything of a lower one. */
+#define MEMCUDA_VERSION 1
+
+#ifdef MEMCUDA_STRONG
+#define MEMCUDA_API extern
+#else
+#define MEMCUDA_API extern __attribute__((weak))
+#endif
+
+/* Results. The numbers are stable. memcuda_message() says more. */
+enum {
+    MEMCUDA_OK = 0,
+    MEMCUDA_INVALID = 1,     /* an argument is not accepted */
+    MEMCUDA_NOT_FOUND = 2,   /* no such name, or no right to know of it */
+    MEMCUDA_EXISTS = 3,      /* create: there is one already */
+    MEMCUDA_MISMATCH = 4,    /* of another size, dtype, shape or device */
+    MEMCUDA_IN_PROGRESS = 5, /* another process was still making it */
+    MEMCUDA_DENIED = 6,      /* known, but this is not allowed */
+    MEMCUDA_QUOTA = 7,       /* more than this user may have */
+    MEMCUDA_SEALED = 8,      /* for reading only */
+    MEMCUDA_PROTOCOL = 9,    /* library and keeper are too far apart in age */
+    MEMCUDA_UNAVAILABLE = 10, /* no keeper: absent, off, or it does not answer */
+    MEMCUDA_TIMEOUT = 11,    /* waited as long as was said */
+    MEMCUDA_CUDA = 12,       /* a driver call failed: memcuda_cuda_result() */
+    MEMCUDA_INTERNAL = 13,   /* a fault of the library; it said so in its log */
+    MEMCUDA_ABSENT = 14      /* the library is not there (MEMCUDA_TRY) */
+};
+
+/* Flags of memcuda_options and memcuda_info. */
+enum {
+    /* Opened for reading. A write through the address faults and ends the
+     * context, as any access that a mapping does not allow. */
+    MEMCUDA_READ_ONLY = 1 << 0,
+    /* A new one is filled with zeros before anybody sees it. */
+    MEMCUDA_ZEROED = 1 << 1,
+    /* A new one is not found by others before memcuda_seal, and ends with its
+     * maker until then. */
+    MEMCUDA_HIDDEN = 1 << 2,
+    /* A new one outlives its holders, as by memcuda_persist with
+     * MEMCUDA_FOREVER. */
+    MEMCUDA_PERSIST = 1 << 3,
+    /* A new one is the driver's own allocation, with a handle that programs
+     * without the library open by cudaIpcOpenMemHandle. It ends with its maker. */
+    MEMCUDA_CUDA_IPC = 1 << 4,
+    /* Of memcuda_name_next: where the name cannot be had so (MISMATCH, EXISTS,
+     * SEALED, NOT_FOUND) the allocation has no name, instead of failing. */
+    MEMCUDA_UNNAMED_ON_MISMATCH = 1 << 5
+};
+
+/* How memcuda_name_next uses a name. */
+enum {
+    MEMCUDA_CREATE = 1,          /* a new one; fails where there is one */
+    MEMCUDA_ATTACH = 2,          /* the one that is there; fails where there is none */
+    MEMCUDA_CREATE_OR_ATTACH = 3 /* whichever it is */
+};
+
+/* Where a name is in its life. */
+enum {
+    MEMCUDA_CREATING = 0, /* its maker is not done */
+    MEMCUDA_READY = 1,
+    MEMCUDA_IS_SEALED = 2, /* its bytes are final */
+    MEMCUDA_DYING = 3      /* deleted; gone with its last holder */
+};
+
+#define MEMCUDA_MOST_NAME 200 /* bytes of a name: letters, digits and ._-/:+@= */
+#define MEMCUDA_MOST_RANK 32  /* extents of a shape */
+#define MEMCUDA_CURRENT (-1)  /* the device of the current context, else device 0 */
+#define MEMCUDA_FOREVER UINT64_MAX
+
+/* One opening of a name in this process; 0 is none. Not a pointer, and never
+ * used again: a closed one is MEMCUDA_INVALID. */
+typedef uint64_t memcuda_handle;
+
+/* What is wanted. Start from MEMCUDA_OPTIONS and set what matters; a null
+ * pointer stands for MEMCUDA_OPTIONS itself. */
+typedef struct memcuda_options {
+    uint32_t size;         /* sizeof(memcuda_options) */
+    uint32_t flags;        /* MEMCUDA_READ_ONLY and the rest */
+    uint64_t bytes;        /* create: 0 takes them from dtype and shape; open: 0 takes any */
+    int32_t device;        /* ordinal, or MEMCUDA_CURRENT */
+    uint32_t rank;         /* extents in shape */
+    const uint64_t *shape; /* outermost first; rank of them */
+    const char *dtype;     /* f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u64 u32 u16 u8
+                              bool c64 c128; null: not said */
+    uint64_t wait_us;      /* how long to wait while another process makes it */
+} memcuda_options;
+
+#define MEMCUDA_OPTIONS \
+    {sizeof(memcuda_options), 0, 0, MEMCUDA_CURRENT, 0, 0, 0, 5000000}
+
+/* What is known of a name. */
+typedef struct memcuda_info {
+    uint32_t size;  /* in: sizeof(memcuda_info); what lies behind it is not written */
+    uint32_t flags; /* MEMCUDA_READ_ONLY of this opening; MEMCUDA_PERSIST, MEMCUDA_CUDA_IPC */
+    char name[MEMCUDA_MOST_NAME + 8]; /* ends in a zero byte */
+    uint8_t generation[16];           /* another one each time the name is made */
+    uint8_t device_uuid[16];
+    int32_t device;   /* ordinal in this process, -1 where it is not visible */
+    uint32_t state;   /* MEMCUDA_CREATING and the rest */
+    uint64_t address; /* CUdeviceptr in this process; 0 in memcuda_list and memcuda_show */
+    uint64_t bytes;   /* as asked for by its maker */
+    uint64_t mapped;  /* of device memory that it takes */
+    uint64_t version; /* the newest one published; 0 for none */
+    uint64_t persist_until_s; /* second of the Unix epoch; 0: not at all; MEMCUDA_FOREVER */
+    uint64_t created_us;      /* microsecond of the Unix epoch */
+    uint64_t references;      /* how often it is held, in all processes (list, show) */
+    uint32_t maker_pid;       /* who made it */
+    uint32_t maker_uid;
+    char dtype[8];  /* empty where nobody said */
+    uint32_t rank;  /* extents; shape has the first MEMCUDA_MOST_RANK */
+    uint32_t holders; /* processes that hold it, counted up to 16 (list, show) */
+    uint64_t shape[MEMCUDA_MOST_RANK];
+} memcuda_info;
+
+/* The version that the library has (MEMCUDA_VERSION of its header). */
+MEMCUDA_API int memcuda_version(void);
+/* A result in a word, as "not-found"; never null. */
+MEMCUDA_API const char *memcuda_result_name(int result);
+/* One line on the last failure on this thread; empty where there was none. It
+ * stays until the next failure on this thread. */
+MEMCUDA_API const char *memcuda_message(void);
+/* The driver's code (CUresult) of the last MEMCUDA_CUDA on this thread. */
+MEMCUDA_API int memcuda_cuda_result(void);
+
+/* The next allocation of this thread (cudaMalloc, cudaMallocAsync and their
+ * kin, of any size) has this name; a null name takes that back. Not in torch's
+ * native profile, where what torch asks for is a segment that it lends on:
+ * create or open there. Where the name is there and of another kind, or sealed
+ * (MISMATCH, EXISTS, SEALED), or is not there (NOT_FOUND), the allocation fails
+ * with the driver's INVALID_VALUE, unless MEMCUDA_UNNAMED_ON_MISMATCH is set; for
+ * any other reason, as a keeper that is not there, it is one without a name. Each
+ * has its line in the log, and memcuda_find tells. */
+MEMCUDA_API int memcuda_name_next(const char *name, int mode, const memcuda_options *options);
+/* The name of what the program holds at this address by a named allocation,
+ * inside of it or at its beginning: a handle of its own, to be closed. */
+MEMCUDA_API int memcuda_find(const void *address, memcuda_handle *out);
+
+/* Memory of a new name; EXISTS where there is one. */
+MEMCUDA_API int memcuda_create(const char *name, const memcuda_options *options, memcuda_handle *out);
+/* Memory of a name that is there; NOT_FOUND where there is none. Bytes, dtype
+ * and shape, where said, must be the same. Opened again in a process, it has
+ * the same address. */
+MEMCUDA_API int memcuda_open(const char *name, const memcuda_options *options, memcuda_handle *out);
+/* Whichever of the two. */
+MEMCUDA_API int memcuda_create_or_open(const char *name, const memcuda_options *options,
+                                       memcuda_handle *out);
+/* Ends an opening. With the last one of a process its address ends, once the
+ * work of the context is done, as with cudaFree. */
+MEMCUDA_API int memcuda_close(memcuda_handle handle);
+
+/* The address (CUdeviceptr); null where the handle is none. */
+MEMCUDA_API void *memcuda_address(memcuda_handle handle);
+/* What is known of an opening, without asking anybody. */
+MEMCUDA_API int memcuda_describe(memcuda_handle handle, memcuda_info *info);
+
+/* Its bytes are final: shows it to others where it was hidden, and refuses
+ * openings for writing from now on. The caller has waited for its own work. */
+MEMCUDA_API int memcuda_seal(memcuda_handle handle);
+
+/* Publishes a version: a number above those published before, or 0 for the next
+ * one. *published, where not null, is the number. The plain one takes effect at
+ * once: the caller has waited for the work that it announces. The one on a
+ * stream takes effect behind the work before it there (stream: CUstream or
+ * cudaStream_t, null is the default one); those of a name that publish on
+ * several streams order them. */
+MEMCUDA_API int memcuda_publish(memcuda_handle handle, uint64_t version, uint64_t *published);
+MEMCUDA_API int memcuda_publish_on(memcuda_handle handle, uint64_t version, void *stream,
+                                   uint64_t *published);
+/* Waits until this version or a later one is published. On the host for at most
+ * so long (0: only looks; MEMCUDA_FOREVER), then TIMEOUT; NOT_FOUND once the
+ * name is deleted. *seen, where not null, is the newest version. The work of a
+ * stream waits without an end: a version that never comes holds it for good. */
+MEMCUDA_API int memcuda_wait(memcuda_handle handle, uint64_t version, uint64_t timeout_us,
+                             uint64_t *seen);
+MEMCUDA_API int memcuda_wait_on(memcuda_handle handle, uint64_t version, void *stream);
+
+/* Whether a name outlives its holders: for so many seconds from now,
+ * MEMCUDA_FOREVER (until it is deleted), 0 (not). */
+MEMCUDA_API int memcuda_persist(const char *name, uint64_t seconds);
+/* Hides a name at once; its memory goes with the last holder. */
+MEMCUDA_API int memcuda_delete(const char *name);
+/* What is known of a name, without opening it. Set info->size. */
+MEMCUDA_API int memcuda_show(const char *name, memcuda_info *info);
+/* Calls back for each name that can be opened, in their order, until the
+ * callback returns other than 0. The info is valid during the callback, which
+ * may call the library. */
+MEMCUDA_API int memcuda_list(int (*each)(const memcuda_info *info, void *context), void *context);
+
+/* Is the library there? */
+static inline int memcuda_present(void)
+{
+#ifdef MEMCUDA_STRONG
+    return 1;
+#else
+    return memcuda_version != NULL;
+#endif
+}
+
+/* MEMCUDA_TRY(memcuda_open, name, NULL, &handle): MEMCUDA_ABSENT without the
+ * library. For the functions that return a result. */
+#define MEMCUDA_TRY(function, ...) (memcuda_present() ? function(__VA_ARGS__) : MEMCUDA_ABSENT)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,161 @@
+//! Which allocations of the program get a name: the one that the program said
+//! for the next allocation of a thread, else the first rule that matches. Who
+//! has neither pays one load for each allocation.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use memcuda_core::config::Config;
+use memcuda_core::driver::{Address, Code};
+use memcuda_core::names::rules::{Asked, Facts, Rules};
+use memcuda_core::share::protocol;
+
+use super::open::{self, Place};
+use super::{Failure, Wanted, caller, table};
+use crate::engine::Engine;
+use crate::environment;
+
+/// Rules, and threads that said a name: how many there are.
+static ACTIVE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// What the program said of this thread's next allocation. A pointer, so
+    /// that it needs no destructor: a thread that ends without one loses it.
+    static NEXT: Cell<*mut Wanted> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// The rules of the settings; where they are wrong, one line and none.
+pub fn rules(config: &Config) -> Rules {
+    let facts = facts();
+    let file = config.names_file.as_deref();
+    let rules = Rules::read(config.names.as_deref(), file, &facts);
+    let rules = rules.unwrap_or_else(|error| {
+        crate::log!(Error, "{error}; running without names");
+        Rules::default()
+    });
+    if !rules.is_empty() {
+        ACTIVE.fetch_add(1, Ordering::Relaxed);
+    }
+    rules
+}
+
+fn facts() -> Facts {
+    const RANKS: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+    Facts {
+        pid: std::process::id(),
+        rank: RANKS.iter().find_map(|name| environment::variable(name)),
+        ..Facts::default()
+    }
+}
+
+/// May an allocation have a name at all?
+pub fn active() -> bool {
+    ACTIVE.load(Ordering::Relaxed) != 0
+}
+
+/// Says what this thread's next allocation is; `None` takes that back.
+pub fn set_next(wanted: Option<Wanted>) {
+    let next = wanted.map_or(ptr::null_mut(), |wanted| Box::into_raw(Box::new(wanted)));
+    if !next.is_null() {
+        ACTIVE.fetch_add(1, Ordering::Relaxed);
+    }
+    drop(take_back(NEXT.replace(next)));
+}
+
+fn take_back(next: *mut Wanted) -> Option<Box<Wanted>> {
+    if next.is_null() {
+        return None;
+    }
+    ACTIVE.fetch_sub(1, Ordering::Relaxed);
+    // SAFETY: made by `set_next`, and taken out of its place by the caller.
+    Some(unsafe { Box::from_raw(next) })
+}
+
+/// Memory with a name for an allocation of the program; `None` where it is to
+/// have none. `segment`: what is asked for is a segment of an allocator that
+/// lends it on, so no name can stand for it.
+#[cold]
+pub fn allocate(
+    engine: &Engine,
+    place: Place<'_>,
+    bytes: u64,
+    segment: impl FnOnce() -> bool,
+) -> Option<Result<Address, Code>> {
+    let next = take_back(NEXT.replace(ptr::null_mut()));
+    let wanted = match next {
+        Some(next) => Wanted { bytes, ..*next },
+        None => by_rule(engine, place, bytes)?,
+    };
+    if segment() {
+        crate::log_once!(
+            Warn,
+            "{} is not given to {bytes} bytes: torch asked for them as a segment, which it lends on; \
+             name a tensor by memcuda.create (include/memcuda.h, Python package memcuda), or run \
+             with MEMCUDA_TORCH=async",
+            wanted.name
+        );
+        return None;
+    }
+    match open::open(engine, place, &wanted) {
+        Ok(mapped) => {
+            let address = mapped.address;
+            crate::log!(Info, "{} is {bytes} bytes at {address:#x}", wanted.name);
+            table::enter_allocated(engine, mapped);
+            Some(Ok(address))
+        }
+        Err(failure) => refused(&wanted, &failure),
+    }
+}
+
+fn by_rule(engine: &Engine, place: Place<'_>, bytes: u64) -> Option<Wanted> {
+    let device = place.device.ordinal;
+    let found = engine.rules.find(&Asked {
+        bytes,
+        device,
+        thread: &caller::thread,
+        library: &caller::library,
+    })?;
+    let facts = Facts {
+        device,
+        n: found.n,
+        ..facts()
+    };
+    match found.rule.name(&facts) {
+        Ok(name) => Some(Wanted::by_rule(name, &found.rule.what, bytes)),
+        Err(error) => {
+            crate::log_once!(Warn, "{error}; an allocation has no name");
+            None
+        }
+    }
+}
+
+/// What the program gets where there is no memory of the name: an allocation
+/// without a name, or an error where it would have other bytes than it counts
+/// on.
+fn refused(wanted: &Wanted, failure: &Failure) -> Option<Result<Address, Code>> {
+    use protocol::Code as Keeper;
+    let (name, bytes) = (&wanted.name, wanted.bytes);
+    match failure {
+        Failure::Driver(Code::OUT_OF_MEMORY, _) => Some(Err(Code::OUT_OF_MEMORY)),
+        Failure::Driver(code, _) if code.is_sticky() => Some(Err(*code)),
+        Failure::Refused(
+            Keeper::Mismatch | Keeper::Exists | Keeper::NotFound | Keeper::Sealed,
+            why,
+        ) if !wanted.or_unnamed => {
+            crate::log!(Error, "no memory for {name}, {bytes} bytes: {why}");
+            Some(Err(Code::INVALID_VALUE))
+        }
+        Failure::Unavailable(why) => {
+            crate::log_once!(Warn, "{name} and other allocations have no name: {why}");
+            None
+        }
+        failure => {
+            crate::log!(
+                Warn,
+                "an allocation of {bytes} bytes is not {name}: {failure}"
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Names whose memory is the driver's own allocation, so that a program without
+//! this library can open it by the 64 bytes of its handle. It ends with its
+//! maker. Whole pages are taken, so that a handle shows no neighbour's bytes.
+
+use std::cell::Cell;
+
+use memcuda_core::driver::{Address, Code};
+use memcuda_core::share::protocol::Entry;
+use memcuda_core::units::{MIB, align_up};
+
+use super::Failure;
+use super::open::{Place, in_context};
+use super::table::{From, Mapped};
+use crate::calls::IpcBytes;
+use crate::engine::Engine;
+use crate::room;
+
+/// What the driver has a legacy handle for, in bytes.
+const PAGE: u64 = 2 * MIB;
+
+fn unsupported(call: &'static str) -> impl Fn() -> Failure {
+    move || Failure::Driver(Code::NOT_SUPPORTED, call)
+}
+
+/// An allocation of at least so many bytes, the bytes it takes, its handle.
+pub fn make(
+    engine: &Engine,
+    place: Place<'_>,
+    bytes: u64,
+) -> Result<(Address, u64, Vec<u8>), Failure> {
+    let calls = &engine.calls;
+    let handle_of = calls.ipc_get.ok_or_else(unsupported("cuIpcGetMemHandle"))?;
+    let mapped = align_up(bytes, PAGE).ok_or_else(unsupported("cuMemAlloc"))?;
+    in_context(engine, place, || {
+        let place_of = Cell::new(0);
+        let allocate = || {
+            // SAFETY: the pointer is valid for the call.
+            unsafe { (calls.mem_alloc)(place_of.as_ptr(), mapped as usize) }
+        };
+        let made = room::with_room(engine, || room::Place::Device(place.device), allocate);
+        made.ok().map_err(Failure::of("cuMemAlloc"))?;
+        let at = place_of.get();
+        let mut handle = IpcBytes([0; 64]);
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { handle_of(&mut handle, at) };
+        if let Err(code) = code.ok() {
+            // SAFETY: allocated above, and known to nobody.
+            unsafe { (calls.mem_free)(at) };
+            return Err(Failure::Driver(code, "cuIpcGetMemHandle"));
+        }
+        Ok((at, mapped, handle.0.to_vec()))
+    })
+}
+
+/// Opens the handle of an entry, in the driver's own way.
+pub fn open(engine: &Engine, place: Place<'_>, entry: &Entry) -> Result<Address, Failure> {
+    const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
+    let open = engine.calls.ipc_open;
+    let open = open.ok_or_else(unsupported("cuIpcOpenMemHandle"))?;
+    let bytes = entry
+        .legacy
+        .as_slice()
+        .try_into()
+        .map_err(|_| Failure::odd())?;
+    in_context(engine, place, || {
+        let mut at = 0;
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { open(&mut at, IpcBytes(bytes), LAZY_ENABLE_PEER_ACCESS) };
+        code.ok().map_err(Failure::of("cuIpcOpenMemHandle"))?;
+        Ok(at)
+    })
+}
+
+/// Gives the allocation or the opened handle back.
+pub fn end(engine: &Engine, mapped: &Mapped) {
+    let calls = &engine.calls;
+    let _ = calls.within(mapped.context, || match (mapped.from, calls.ipc_close) {
+        // SAFETY: made here, and its uses are over.
+        (From::Allocation, _) => unsafe { (calls.mem_free)(mapped.address) },
+        // SAFETY: opened here, and its uses are over.
+        (From::LegacyHandle, Some(close)) => unsafe { close(mapped.address) },
+        _ => Code::SUCCESS,
+    });
+}

@@ -1,0 +1,123 @@
+//! The page with the versions of a name: shared memory of the host that the
+//! keeper made. Word 0 is the newest version, word 1 the largest number that was
+//! given out. Streams reach it as page-locked memory, once one of them is asked.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use memcuda_core::driver::{Code, Context};
+
+use super::Failure;
+use crate::engine::Engine;
+
+const BYTES: usize = 4096;
+
+/// A mapped page.
+pub struct Page {
+    at: *mut libc::c_void,
+    /// Its address for the device, once it is page-locked.
+    locked: Mutex<Option<u64>>,
+}
+
+// SAFETY: the page is only reached through atomics, and unmapped by who is last.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// Maps the page behind a descriptor; `None` where it is none.
+    pub fn open(file: &OwnedFd) -> Option<Self> {
+        let (both, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: all-zero is a valid value of this plain structure; a new mapping
+        // of a file that is as long.
+        let at = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            if libc::fstat(file.as_raw_fd(), &mut stat) != 0 || stat.st_size < BYTES as i64 {
+                return None;
+            }
+            libc::mmap(ptr::null_mut(), BYTES, both, shared, file.as_raw_fd(), 0)
+        };
+        let locked = Mutex::new(None);
+        (at != libc::MAP_FAILED).then_some(Self { at, locked })
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: inside the page, aligned, and mapped for as long as `self`.
+        unsafe { AtomicU64::from_ptr(self.at.cast::<u64>().add(index)) }
+    }
+
+    /// The newest version; 0 for none.
+    pub fn newest(&self) -> u64 {
+        self.word(0).load(Ordering::Acquire)
+    }
+
+    /// A version takes effect, unless a later one has.
+    pub fn set_newest(&self, version: u64) {
+        self.word(0).fetch_max(version, Ordering::AcqRel);
+    }
+
+    /// Takes the next number.
+    pub fn take_next(&self) -> u64 {
+        self.word(1).fetch_max(self.newest(), Ordering::AcqRel);
+        self.word(1).fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Takes this number; the largest before it is the error where that is not
+    /// smaller.
+    pub fn take(&self, version: u64) -> Result<(), u64> {
+        let before = self.word(1).fetch_max(version, Ordering::AcqRel);
+        let before = before.max(self.newest());
+        if version > before {
+            Ok(())
+        } else {
+            Err(before)
+        }
+    }
+
+    /// The address of word 0 for streams of this context.
+    pub fn for_streams(&self, engine: &Engine, context: Context) -> Result<u64, Failure> {
+        const PORTABLE_AND_MAPPED: u32 = 3;
+        let calls = &engine.calls;
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(address) = *locked {
+            return Ok(address);
+        }
+        let (Some(lock), Some(address_of)) = (calls.host_register, calls.host_address) else {
+            return Err(Failure::Driver(Code::NOT_SUPPORTED, "cuMemHostRegister"));
+        };
+        let mut address = 0;
+        let made = calls.within(context, || {
+            calls.relaxed(|| {
+                // SAFETY: the page stays mapped until it is unregistered, or its
+                // context is gone.
+                unsafe {
+                    lock(self.at, BYTES, PORTABLE_AND_MAPPED).ok()?;
+                    address_of(&mut address, self.at, 0).ok()
+                }
+            })
+        });
+        made.and_then(|made| made)
+            .map_err(Failure::of("cuMemHostRegister"))?;
+        *locked = Some(address);
+        Ok(address)
+    }
+
+    /// Streams have no use of it any more.
+    pub fn unregister(&self, engine: &Engine, context: Context) {
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = &engine.calls;
+        if let (Some(_), Some(unlock)) = (locked.take(), calls.host_unregister) {
+            // SAFETY: registered above; the caller has waited for all uses.
+            let _ = calls.within(context, || calls.relaxed(|| unsafe { unlock(self.at) }));
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `open`, and nobody has it any more.
+        unsafe { libc::munmap(self.at, BYTES) };
+    }
+}

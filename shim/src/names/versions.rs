@@ -1,0 +1,187 @@
+//! Versions of a name: published and waited for, on the host or in the order of
+//! a stream. The page with them is fetched when somebody first asks.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use memcuda_core::driver::{Code, Context, Stream};
+use memcuda_core::share::protocol::{self, Reply, Request};
+
+use super::Failure;
+use super::table::Mapped;
+use super::timeline::Page;
+use crate::engine::Engine;
+use crate::share::keeper;
+
+/// A wait on the host looks without a pause for so long, then ever less often.
+const BUSY: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+/// From then on it also asks whether the name is still there.
+const DOUBT: Duration = Duration::from_millis(20);
+
+/// The page of a name.
+pub fn page(engine: &Engine, mapped: &Mapped) -> Result<Arc<Page>, Failure> {
+    let mut known = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(page) = known.as_ref() {
+        return Ok(page.clone());
+    }
+    let generation = mapped.entry.generation;
+    let (_, files) = keeper::request(engine, Request::Timeline { generation }, &[])?;
+    let page = files
+        .first()
+        .and_then(Page::open)
+        .ok_or_else(Failure::odd)?;
+    Ok(known.insert(Arc::new(page)).clone())
+}
+
+/// The newest version that was published, as far as it is known without asking
+/// anybody.
+pub fn known(mapped: &Mapped) -> u64 {
+    let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
+    page.as_ref()
+        .map_or(mapped.entry.version, |page| page.newest())
+}
+
+fn number(mapped: &Mapped, page: &Page, version: u64) -> Result<u64, Failure> {
+    if !mapped.write {
+        let denied = format!("{} was opened for reading only", mapped.name());
+        return Err(Failure::Refused(protocol::Code::Denied, denied));
+    }
+    if version == 0 {
+        return Ok(page.take_next());
+    }
+    let taken = page.take(version).map(|()| version);
+    taken.map_err(|before| {
+        Failure::Invalid(format!(
+            "version {version} of {} is not above {before}, which was given out before",
+            mapped.name()
+        ))
+    })
+}
+
+/// Publishes a version at once: this number, or the next one for 0.
+pub fn publish(engine: &Engine, mapped: &Mapped, version: u64) -> Result<u64, Failure> {
+    let page = page(engine, mapped)?;
+    let number = number(mapped, &page, version)?;
+    page.set_newest(number);
+    Ok(number)
+}
+
+/// Publishes a version behind the work of a stream.
+pub fn publish_on(
+    engine: &Engine,
+    mapped: &Mapped,
+    version: u64,
+    stream: Stream,
+) -> Result<u64, Failure> {
+    let page = page(engine, mapped)?;
+    let at = page.for_streams(engine, mapped.context)?;
+    let write = engine.calls.write_value;
+    let write = write.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWriteValue64"))?;
+    let number = number(mapped, &page, version)?;
+    // SAFETY: a word of page-locked memory.
+    let written = on(engine, mapped.context, stream, |stream| unsafe {
+        write(stream, at, number, 0)
+    });
+    written.map_err(Failure::of("cuStreamWriteValue64"))?;
+    Ok(number)
+}
+
+/// Lets the work of a stream that is queued from now on wait for a version.
+pub fn wait_on(
+    engine: &Engine,
+    mapped: &Mapped,
+    version: u64,
+    stream: Stream,
+) -> Result<(), Failure> {
+    const AT_LEAST: u32 = 0;
+    let page = page(engine, mapped)?;
+    let at = page.for_streams(engine, mapped.context)?;
+    let wait = engine.calls.wait_value;
+    let wait = wait.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWaitValue64"))?;
+    // SAFETY: a word of page-locked memory.
+    let queued = on(engine, mapped.context, stream, |stream| unsafe {
+        wait(stream, at, version, AT_LEAST)
+    });
+    queued.map_err(Failure::of("cuStreamWaitValue64"))
+}
+
+/// A default stream is that of the mapping's context, unless another one is
+/// current.
+fn on(
+    engine: &Engine,
+    context: Context,
+    stream: Stream,
+    call: impl FnOnce(Stream) -> Code,
+) -> Result<(), Code> {
+    let stream = if stream.0 == 0 {
+        Stream::LEGACY
+    } else {
+        stream
+    };
+    match engine.calls.current() {
+        Ok(_) => call(stream).ok(),
+        Err(_) => engine.calls.within(context, || call(stream))?.ok(),
+    }
+}
+
+/// Waits on the host until a version or a later one is published; the newest.
+/// `None` waits for ever, unless the name is deleted.
+pub fn wait(
+    engine: &Engine,
+    mapped: &Mapped,
+    version: u64,
+    longest: Option<Duration>,
+) -> Result<u64, Failure> {
+    let page = page(engine, mapped)?;
+    let began = Instant::now();
+    let mut pause = Duration::from_micros(5);
+    let mut sure = None;
+    loop {
+        let newest = page.newest();
+        if newest >= version {
+            return Ok(newest);
+        }
+        let waited = began.elapsed();
+        if longest.is_some_and(|longest| waited >= longest) {
+            return Err(Failure::Timeout(format!(
+                "version {version} of {} did not come in {} us; the newest is {newest}",
+                mapped.name(),
+                waited.as_micros()
+            )));
+        }
+        if waited < BUSY {
+            std::hint::spin_loop();
+            continue;
+        }
+        let epoch = keeper::epoch();
+        if waited > DOUBT && sure != epoch {
+            check_there(engine, mapped)?;
+            sure = epoch;
+        }
+        let left = longest.map_or(pause, |longest| longest - waited);
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Is the name still this memory? A keeper that does not answer is no reason to
+/// end a wait.
+fn check_there(engine: &Engine, mapped: &Mapped) -> Result<(), Failure> {
+    let name = mapped.name().clone();
+    let gone = match keeper::request(engine, Request::Show { name }, &[]) {
+        Ok((Reply::Entries { entries, .. }, _)) => entries
+            .first()
+            .is_none_or(|entry| entry.generation != mapped.entry.generation),
+        Err(keeper::Error::Refused(protocol::Code::NotFound, _)) => true,
+        _ => false,
+    };
+    if gone {
+        let deleted = format!(
+            "{} was deleted while a version was waited for",
+            mapped.name()
+        );
+        return Err(Failure::Refused(protocol::Code::NotFound, deleted));
+    }
+    Ok(())
+}
