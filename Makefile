@@ -17,7 +17,7 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 # Where the runs on a GPU leave their results.
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
-.PHONY: build run test test-compat gpu-build test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
+.PHONY: build run named test test-compat gpu-build test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
 	fragment fragment-static conformance conformance-doc
 
 # The preloaded library is built by itself, so that no feature of the command
@@ -33,8 +33,9 @@ test-build:
 	$(CARGO) build -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
 	sim/install.sh $(DEBUG)
 
-# The C example bare and on the pool, a recorded trace, a table of both.
-run: build fragment
+# The C example bare and on the pool, two programs with one name, a recorded
+# trace, a table.
+run: build fragment named
 	@examples/run.sh $(RELEASE)
 
 # Everything that needs no GPU.
@@ -43,6 +44,9 @@ test: test-build
 
 fragment: examples/fragment.c build
 	$(CC) $(CFLAGS) $< -o $(RELEASE)/fragment -L$(RELEASE)/sim -l:libcudart.so.13
+
+named: examples/named.c build
+	$(CC) $(CFLAGS) $< -o $(RELEASE)/named -L$(RELEASE)/sim -l:libcudart.so.13
 
 # The same over NVIDIA's runtime, linked statically.
 fragment-static: examples/fragment.c
@@ -67,8 +71,9 @@ test-compat: build
 	$(PYTHON) tests/compat/cudart.py
 	$(PYTHON) tests/compat/old_glibc.py
 
-bench:
+bench: build
 	$(CARGO) bench -p memcuda
+	benches/names.sh $(RELEASE)
 
 # A machine with a GPU may have no cargo: then what was built elsewhere is used.
 ifneq ($(shell command -v $(CARGO) 2>/dev/null),)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The C example bare and on the pool, then a recorded trace: what was held
-# before, what is held now. Uses at most 1 GiB of a real GPU if there is one,
+# The C example bare and on the pool, two processes that share one name, then a
+# recorded trace: what was held before, what is held now. Uses at most 1 GiB of a real GPU if there is one,
 # else the simulated GPU. Called by `make run`.
 set -eu
 release=${1:?usage: run.sh target/release}
@@ -64,6 +64,43 @@ try() {
 echo "== a C program that fragments memory, on the $where"
 try bare "$release/fragment" $live
 try pool "$memcuda" run -- "$release/fragment" $live
+
+echo "== two processes of an unmodified program, one name, one memory"
+shared=$(mktemp -d)
+export MEMCUDA_KEEPER="$shared/keeper.sock"
+[ -z "${MEMCUDA_SIM_MEMORY:-}" ] || export MEMCUDA_SIM_SHARED="$shared/devices"
+"$memcuda" keeper --foreground 2>"$shared/log" &
+keeper=$!
+trap '"$memcuda" keeper stop --force >/dev/null 2>&1 || true; rm -rf "$shared"' EXIT
+for try in $(seq 100); do
+    "$memcuda" keeper status >/dev/null 2>&1 && break
+    sleep 0.05
+done
+rule='size=64MiB,name=examples/weights,dtype=f32,shape=4096x4096'
+echo "\$ MEMCUDA_NAMES='$rule' $memcuda run -- $release/named write"
+mkfifo "$shared/go"
+MEMCUDA_NAMES=$rule "$memcuda" run -- "$release/named" write <"$shared/go" >"$out/writer" &
+writer=$!
+exec 3>"$shared/go"
+for try in $(seq 200); do
+    [ -s "$out/writer" ] && break
+    sleep 0.05
+done
+cat "$out/writer"
+echo "\$ MEMCUDA_NAMES='$rule' $memcuda run -- $release/named read"
+MEMCUDA_NAMES=$rule "$memcuda" run -- "$release/named" read </dev/null >"$out/reader"
+cat "$out/reader"
+echo "\$ $memcuda ls"
+"$memcuda" ls
+exec 3>&-
+wait "$writer"
+[ "$(sed 's/.*checksum //' "$out/writer")" = "$(sed 's/.*checksum //' "$out/reader")" ] ||
+    { echo "the two processes read other bytes" >&2; exit 1; }
+"$memcuda" keeper stop >/dev/null
+wait "$keeper" || true
+trap - EXIT
+rm -rf "$shared"
+unset MEMCUDA_KEEPER MEMCUDA_SIM_SHARED
 
 echo "== a recorded PyTorch job (fine-tuning a language model), replayed without a GPU"
 trace=$here/../tests/traces/llm_lora_recompute.csv.zst

@@ -1,0 +1,162 @@
+/* A process that does what it is told, one line a command, and answers each with
+ * one line: the result of the call, then what it gave. Addresses are hexadecimal,
+ * sizes in bytes; a name `-` stands for a null pointer. */
+#include "../support/cuda.h"
+#include "../../../include/memcuda.h"
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+struct range { uint64_t base; size_t bytes; uint32_t write; };
+int cudaMallocAsync(void **, size_t, void *);
+int cudaFreeAsync(void *, void *);
+int cudaMemcpy(void *, const void *, size_t, int);
+int cudaMemset(void *, int, size_t);
+int cudaMemsetAsync(void *, int, size_t, void *);
+int cudaSetDevice(int);
+int cudaDeviceReset(void);
+int cudaDeviceSynchronize(void);
+int cudaStreamCreate(void **);
+int cudaStreamSynchronize(void *);
+int cudaStreamQuery(void *);
+struct handle { unsigned char bytes[64]; };
+int cudaIpcOpenMemHandle(void **, struct handle, unsigned);
+
+static void *stream;
+static char line[8192];
+
+/* Words of the command, in turn; NULL at the end. */
+static const char *word(void) { return strtok(NULL, " \n"); }
+static uint64_t number(void) { const char *text = word(); return text ? strtoull(text, NULL, 0) : 0; }
+static const char *name(void) { const char *text = word(); return text && strcmp(text, "-") ? text : NULL; }
+
+/* Options as `bytes=4096 flags=1 device=1 dtype=f32 shape=2x3 wait=1000`. */
+static memcuda_options *options(void) {
+    static memcuda_options read;
+    static uint64_t shape[64];
+    read = (memcuda_options)MEMCUDA_OPTIONS;
+    for (const char *text; (text = word());) {
+        const char *value = strchr(text, '=') + 1;
+        if (!strncmp(text, "bytes", 5)) read.bytes = strtoull(value, NULL, 0);
+        else if (!strncmp(text, "flags", 5)) read.flags = strtoul(value, NULL, 0);
+        else if (!strncmp(text, "device", 6)) read.device = atoi(value);
+        else if (!strncmp(text, "dtype", 5)) read.dtype = value;
+        else if (!strncmp(text, "wait", 4)) read.wait_us = strtoull(value, NULL, 0);
+        else if (!strncmp(text, "size", 4)) read.size = strtoul(value, NULL, 0);
+        else if (!strncmp(text, "shape", 5)) {
+            char *end = (char *)value;
+            for (read.rank = 0, read.shape = shape; *end; end += *end == 'x') shape[read.rank++] = strtoull(end, &end, 0);
+        } else CHECK(!"such an option");
+    }
+    return &read;
+}
+
+static double now_us(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e6 + t.tv_nsec / 1e3; }
+static int listed(const memcuda_info *info, void *names) {
+    snprintf((char *)names + strlen(names), 4096 - strlen(names), " %s", info->name);
+    return strlen(names) > 3500;
+}
+static int counted(const memcuda_info *info, void *count) { CHECK(info->bytes > 0); ++*(int *)count; return 0; }
+
+static void print_info(int result, const memcuda_info *info) {
+    printf("%d name=%s state=%u bytes=%lu mapped=%lu version=%lu flags=%u dtype=%s rank=%u first=%lu references=%lu holders=%u "
+           "device=%d address=%lx persist=%lu maker=%u generation=%02x%02x%02x%02x\n",
+           result, info->name, info->state, info->bytes, info->mapped, info->version, info->flags, info->dtype, info->rank, info->shape[0],
+           info->references, info->holders, info->device, info->address, info->persist_until_s, info->maker_pid, info->generation[0],
+           info->generation[1], info->generation[2], info->generation[3]);
+}
+
+static void obey(const char *what) {
+    void *at = NULL;
+    memcuda_handle handle = 0;
+    uint64_t value = 0, a, b;
+    memcuda_info info = {.size = sizeof info};
+    int result;
+    if (!strcmp(what, "malloc")) { result = cudaMalloc(&at, number()); printf("%d %lx\n", result, (uint64_t)at); }
+    else if (!strcmp(what, "async")) { result = cudaMallocAsync(&at, number(), stream); printf("%d %lx\n", result, (uint64_t)at); }
+    else if (!strcmp(what, "driver")) { CUdeviceptr p = 0; result = cuMemAlloc_v2(&p, number()); printf("%d %llx\n", result, p); }
+    else if (!strcmp(what, "free")) printf("%d\n", cudaFree((void *)strtoull(word(), NULL, 16)));
+    else if (!strcmp(what, "freeasync")) printf("%d\n", cudaFreeAsync((void *)strtoull(word(), NULL, 16), stream));
+    else if (!strcmp(what, "set")) { a = strtoull(word(), NULL, 16); b = number(); printf("%d\n", cudaMemset((void *)a, (int)b, number()) | cudaDeviceSynchronize()); }
+    else if (!strcmp(what, "setasync")) { a = strtoull(word(), NULL, 16); b = number(); printf("%d\n", cudaMemsetAsync((void *)a, (int)b, number(), stream)); }
+    else if (!strcmp(what, "get")) { unsigned char byte = 0; a = strtoull(word(), NULL, 16); result = cudaMemcpy(&byte, (void *)a, 1, 2); printf("%d %u\n", result, byte); }
+    else if (!strcmp(what, "sum")) { /* of all bytes */
+        a = strtoull(word(), NULL, 16); b = number(); unsigned char *bytes = malloc(b);
+        result = cudaMemcpy(bytes, (void *)a, b, 2);
+        for (uint64_t i = 0; i < b; i++) value += bytes[i];
+        free(bytes); printf("%d %lu\n", result, value);
+    }
+    else if (!strcmp(what, "range")) { CUdeviceptr base = 0; size_t bytes = 0; result = cuMemGetAddressRange_v2(&base, &bytes, strtoull(word(), NULL, 16)); printf("%d %llx %zu\n", result, base, bytes); }
+    else if (!strcmp(what, "device")) printf("%d\n", cudaSetDevice((int)number()));
+    else if (!strcmp(what, "reset")) printf("%d\n", cudaDeviceReset());
+    else if (!strcmp(what, "sync")) printf("%d\n", cudaStreamSynchronize(stream));
+    else if (!strcmp(what, "query")) printf("%d\n", cudaStreamQuery(stream));
+    else if (!strcmp(what, "thread")) printf("%d\n", prctl(PR_SET_NAME, word()));
+    else if (!strcmp(what, "create")) { const char *n = name(); result = MEMCUDA_TRY(memcuda_create, n, options(), &handle); printf("%d %lu\n", result, handle); }
+    else if (!strcmp(what, "open")) { const char *n = name(); result = MEMCUDA_TRY(memcuda_open, n, options(), &handle); printf("%d %lu\n", result, handle); }
+    else if (!strcmp(what, "either")) { const char *n = name(); result = MEMCUDA_TRY(memcuda_create_or_open, n, options(), &handle); printf("%d %lu\n", result, handle); }
+    else if (!strcmp(what, "next")) { const char *n = name(); int mode = (int)number(); printf("%d\n", MEMCUDA_TRY(memcuda_name_next, n, mode, options())); }
+    else if (!strcmp(what, "find")) { result = MEMCUDA_TRY(memcuda_find, (void *)strtoull(word(), NULL, 16), &handle); printf("%d %lu\n", result, handle); }
+    else if (!strcmp(what, "close")) printf("%d\n", MEMCUDA_TRY(memcuda_close, number()));
+    else if (!strcmp(what, "address")) printf("0 %lx\n", (uint64_t)memcuda_address(number()));
+    else if (!strcmp(what, "describe")) { result = MEMCUDA_TRY(memcuda_describe, number(), &info); print_info(result, &info); }
+    else if (!strcmp(what, "show")) { result = MEMCUDA_TRY(memcuda_show, name(), &info); print_info(result, &info); }
+    else if (!strcmp(what, "seal")) printf("%d\n", MEMCUDA_TRY(memcuda_seal, number()));
+    else if (!strcmp(what, "publish")) { a = number(); result = MEMCUDA_TRY(memcuda_publish, a, number(), &value); printf("%d %lu\n", result, value); }
+    else if (!strcmp(what, "publishon")) { a = number(); result = MEMCUDA_TRY(memcuda_publish_on, a, number(), stream, &value); printf("%d %lu\n", result, value); }
+    else if (!strcmp(what, "wait")) { a = number(); b = number(); result = MEMCUDA_TRY(memcuda_wait, a, b, number(), &value); printf("%d %lu\n", result, value); }
+    else if (!strcmp(what, "waiton")) { a = number(); printf("%d\n", MEMCUDA_TRY(memcuda_wait_on, a, number(), stream)); }
+    else if (!strcmp(what, "persist")) { const char *n = name(); printf("%d\n", MEMCUDA_TRY(memcuda_persist, n, number())); }
+    else if (!strcmp(what, "delete")) printf("%d\n", MEMCUDA_TRY(memcuda_delete, name()));
+    else if (!strcmp(what, "list")) { char names[4096] = ""; result = MEMCUDA_TRY(memcuda_list, listed, names); printf("%d%s\n", result, names); }
+    else if (!strcmp(what, "message")) printf("0 %s\n", memcuda_message());
+    else if (!strcmp(what, "cuda")) printf("0 %d\n", memcuda_cuda_result());
+    else if (!strcmp(what, "resultname")) printf("0 %s\n", memcuda_result_name((int)number()));
+    else if (!strcmp(what, "version")) printf("%d %d\n", memcuda_present(), memcuda_present() ? memcuda_version() : 0);
+    else if (!strcmp(what, "many")) { /* creates N names, opens all, lists all; us for the list, descriptors in use */
+        int count = (int)number(), seen = 0; char each[64]; memcuda_options wanted = MEMCUDA_OPTIONS; wanted.bytes = 1 << 20;
+        const char *mode = word(); result = 0;
+        for (int i = 0; i < count && !result; i++) {
+            snprintf(each, sizeof each, "many/%05d", i);
+            result = !strcmp(mode, "create") ? memcuda_create(each, &wanted, &handle) : memcuda_open(each, NULL, &handle);
+            if (!result && !strcmp(mode, "create")) memset(memcuda_address(handle), i & 127, 1);
+            else if (!result) CHECK(*(char *)memcuda_address(handle) == (i & 127));
+        }
+        int open_fds = 0; for (int fd = 0; fd < 1024; fd++) open_fds += fcntl(fd, F_GETFD) >= 0;
+        double began = now_us(); if (!result) result = memcuda_list(counted, &seen);
+        printf("%d %d %.0f %d %s\n", result, seen, now_us() - began, open_fds, result ? memcuda_message() : "");
+    }
+    else if (!strcmp(what, "again")) { /* opens an open name N times more; median nanoseconds */
+        const char *n = word(); int count = (int)number(); double best = 1e9; result = 0;
+        for (int round = 0; round < 20 && !result; round++) {
+            double began = now_us();
+            for (int i = 0; i < count && !result; i++) { result = memcuda_open(n, NULL, &handle); if (!result) result = memcuda_close(handle); }
+            double each = (now_us() - began) * 1000 / count; if (each < best) best = each;
+        }
+        printf("%d %.0f\n", result, best);
+    }
+    else if (!strcmp(what, "kernel")) { /* writes */
+        int (*launch)(void *, const struct range *, unsigned, double) = dlsym(RTLD_DEFAULT, "cuSimLaunch");
+        struct range range = {strtoull(word(), NULL, 16), 0, 1}; range.bytes = number();
+        result = launch(stream, &range, 1, 10.0); printf("%d\n", result ? result : cudaStreamSynchronize(stream));
+    }
+    else if (!strcmp(what, "ipcopen")) {
+        struct handle read; const char *text = word(); unsigned byte;
+        for (int i = 0; i < 64; i++) { CHECK(sscanf(text + 2 * i, "%2x", &byte) == 1); read.bytes[i] = (unsigned char)byte; }
+        result = cudaIpcOpenMemHandle(&at, read, 1); printf("%d %lx\n", result, (uint64_t)at);
+    }
+    else printf("-1 no such command: %s\n", what);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) CHECK(cudaSetDevice(atoi(argv[1])) == 0);
+    CHECK(cudaStreamCreate(&stream) == 0);
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        obey(strtok(line, " \n"));
+        fflush(stdout);
+    }
+    return 0;
+}
