@@ -1,20 +1,17 @@
-//! Who may do what with which names, and how many bytes: rules of a TOML file,
-//! read whole or refused. Without rules a name is its keeper's user's, and
-//! root's. Knows users and groups by the host's files, not by a directory
-//! service; numbers always do.
+//! Who may do what with which names, and how many bytes: by rules (`rules`), and
+//! without them a name is its keeper's user's, and root's.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use serde::Deserialize;
-
 use super::Refusal;
 use super::process::Peer;
+use super::rules::{self, Rule};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::share::protocol::Code;
-use crate::units::{parse_size, show_bytes};
+use crate::units::show_bytes;
 
 /// What may be done with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,46 +48,6 @@ pub struct Access {
     made: HashMap<(usize, u32), u64>,
 }
 
-struct Rule {
-    names: String,
-    users: HashSet<u32>,
-    groups: HashSet<u32>,
-    rights: Rights,
-    quota: Option<u64>,
-}
-
-impl Rule {
-    fn is_for(&self, uid: u32, gid: u32) -> bool {
-        self.users.contains(&uid) || self.groups.contains(&gid)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    #[serde(default)]
-    access: Vec<TextRule>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TextRule {
-    names: String,
-    #[serde(default)]
-    users: Vec<Who>,
-    #[serde(default)]
-    groups: Vec<Who>,
-    allow: Vec<String>,
-    quota: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Who {
-    Number(u32),
-    Name(String),
-}
-
 impl Access {
     /// The rules of this user's keeper: none, or those of a file.
     pub fn load(owner: u32, rules: Option<&Path>) -> Result<Self> {
@@ -105,12 +62,9 @@ impl Access {
 
     /// From the text of such a file.
     pub fn parse(owner: u32, text: &str) -> Result<Self> {
-        let text: Text = toml::from_str(text)
-            .map_err(|error| Error::new(error.to_string().trim_end().replace('\n', " | ")))?;
-        let rules = text.access.into_iter().map(rule).collect::<Result<_>>()?;
         Ok(Self {
             owner,
-            rules,
+            rules: rules::parse(text)?,
             made: HashMap::new(),
         })
     }
@@ -197,126 +151,8 @@ impl Access {
         name: &'a Name,
     ) -> impl Iterator<Item = (usize, &'a Rule)> {
         let rules = self.rules.iter().enumerate();
-        rules.filter(move |(_, rule)| {
-            rule.is_for(uid, gid) && matches(rule.names.as_bytes(), name.as_str().as_bytes())
-        })
+        rules.filter(move |(_, rule)| rule.is_for(uid, gid) && rule.is_about(name))
     }
-}
-
-fn rule(text: TextRule) -> Result<Rule> {
-    let mut rule = Rule {
-        users: HashSet::new(),
-        groups: HashSet::new(),
-        rights: Rights::default(),
-        quota: None,
-        names: text.names,
-    };
-    for who in &text.users {
-        rule.users.insert(match who {
-            Who::Number(uid) => *uid,
-            Who::Name(name) => user_id(name).ok_or_else(|| unknown("user", name))?,
-        });
-    }
-    for who in &text.groups {
-        match who {
-            Who::Number(gid) => drop(rule.groups.insert(*gid)),
-            Who::Name(name) => {
-                rule.groups
-                    .insert(group_id(name).ok_or_else(|| unknown("group", name))?);
-                rule.users.extend(members(name));
-            }
-        }
-    }
-    for right in &text.allow {
-        match right.as_str() {
-            "open" => rule.rights.open = true,
-            "write" => rule.rights.write = true,
-            "create" => rule.rights.create = true,
-            "delete" => rule.rights.delete = true,
-            other => {
-                return Err(Error::new(format!(
-                    "allow = \"{}\" is not known; accepted: open, write, create, delete",
-                    other.escape_debug()
-                )));
-            }
-        }
-    }
-    if let Some(quota) = &text.quota {
-        rule.quota = Some(parse_size(quota).ok_or_else(|| {
-            Error::new(format!(
-                "quota = \"{}\" is no size; accepted: a number and a unit, like 10GiB",
-                quota.escape_debug()
-            ))
-        })?);
-    }
-    if rule.users.is_empty() && rule.groups.is_empty() {
-        return Err(Error::new(format!(
-            "the rule for \"{}\" is for nobody; accepted: users, groups, or both",
-            rule.names.escape_debug()
-        )));
-    }
-    Ok(rule)
-}
-
-fn unknown(what: &str, name: &str) -> Error {
-    Error::new(format!(
-        "there is no {what} \"{}\" in this host's files; accepted: its name there, or a number",
-        name.escape_debug()
-    ))
-}
-
-/// `*` is any text, `?` any byte.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    // Where the last star is, and how much of the text it has taken.
-    let mut star = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(&byte) if byte == b'?' || byte == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => {
-                let Some((at, taken)) = star else {
-                    return false;
-                };
-                star = Some((at, taken + 1));
-                p = at + 1;
-                t = taken + 1;
-            }
-        }
-    }
-    pattern[p..].iter().all(|&byte| byte == b'*')
-}
-
-/// A group's number, by its name or itself.
-pub fn group_id(name: &str) -> Option<u32> {
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    field(&groups, name, 2).unwrap_or(name).parse().ok()
-}
-
-fn user_id(name: &str) -> Option<u32> {
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    field(&users, name, 2).unwrap_or(name).parse().ok()
-}
-
-/// The users whom the file names as a group's; those of whom it is the first
-/// group are known by that.
-fn members(group: &str) -> Vec<u32> {
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    let names = field(&groups, group, 3).unwrap_or("").split(',');
-    names.filter_map(user_id).collect()
-}
-
-/// A field of the line that begins with this name.
-fn field<'a>(file: &'a str, name: &str, at: usize) -> Option<&'a str> {
-    let mut lines = file.lines();
-    let line = lines.find(|line| line.split(':').next() == Some(name));
-    line?.split(':').nth(at)
 }
 
 #[cfg(test)]
@@ -405,22 +241,6 @@ mod tests {
             };
             let error = error.to_string();
             assert!(error.contains(value) && !error.contains('\n'), "{error}");
-        }
-    }
-
-    #[test]
-    fn patterns_match_whole_names() {
-        for (pattern, text, expected) in [
-            ("*", "anything/at:all", true),
-            ("a*c", "abc", true),
-            ("a*c", "abcd", false),
-            ("a*b*c", "aXbXbc", true),
-            ("?", "ab", false),
-            ("", "a", false),
-            ("abc", "abc", true),
-        ] {
-            let matched = matches(pattern.as_bytes(), text.as_bytes());
-            assert_eq!(matched, expected, "{pattern} {text}");
         }
     }
 }

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use rustix::process::{geteuid, umask};
 
-use super::access::group_id;
+use super::rules::group_id;
 
 /// Who else than the user may come to the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

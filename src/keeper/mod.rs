@@ -7,19 +7,24 @@
 mod access;
 mod answer;
 mod client;
+mod clock;
 mod descriptors;
 mod entries;
+mod hear;
 mod journal;
 mod launch;
 mod listen;
+mod memory;
 mod pages;
 mod process;
 pub mod redis;
 pub mod registry;
+mod rules;
 mod serve;
 mod standby;
 mod start;
 mod systemd;
+mod token;
 mod turn;
 
 pub use launch::Launch;

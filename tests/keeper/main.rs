@@ -9,4 +9,5 @@ mod rights;
 mod start;
 mod storm;
 mod support;
+mod systemd;
 mod worker;

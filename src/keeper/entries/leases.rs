@@ -170,16 +170,14 @@ impl Entries {
     }
 
     /// What another connection of the same process exported is this one's, also
-    /// where it holds no lease of it any more.
+    /// where that one is long gone.
     pub fn adopt(&mut self, client: ClientId, generation: Generation) {
         let (Some(holder), Some(item)) = (self.clients.get(&client), self.items.get(&generation))
         else {
             return;
         };
-        let maker = item.made_by.and_then(|id| self.clients.get(&id));
-        if maker.is_some_and(|maker| same(&maker.process, &holder.process))
-            && item.made_by != Some(client)
-        {
+        let other = item.name.is_none() && item.made_by != Some(client);
+        if other && same(&item.maker, &holder.process) {
             self.set_maker(generation, Some(client));
         }
     }

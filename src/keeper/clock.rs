@@ -1,0 +1,123 @@
+//! What happens because of the time: names expire, connections that do not
+//! introduce themselves are closed, leases of who does not come back end, a
+//! keeper that nobody needs ends.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tracing::{error, info};
+
+use super::Refusal;
+use super::client::{COURTESY, Stage};
+use super::descriptors::Key;
+use super::entries::ClientId;
+use super::listen;
+use super::serve::{End, Ghost, Keeper};
+
+/// How long a process that came back may take to say all that it holds, and one
+/// that cannot be seen to come back.
+pub const GRACE: Duration = Duration::from_secs(5);
+
+impl Keeper {
+    /// A process has come back: what it held through other connections, and does
+    /// not take up again soon, it holds no longer.
+    pub(super) fn is_back(&mut self, client: ClientId) {
+        let until = Instant::now() + GRACE;
+        for earlier in self.entries.earlier_of(client) {
+            if let Some(ghost) = self.ghosts.get_mut(&earlier) {
+                ghost.until = Some(ghost.until.map_or(until, |before| before.min(until)));
+            }
+        }
+    }
+
+    /// How long the next turn may be away.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let new = self.new.front().map(|(since, _)| *since + COURTESY);
+        let ghosts = self.ghosts.values().filter_map(|ghost| ghost.until).min();
+        let idle = self.idle_since.zip(self.options.idle);
+        let idle = idle.map(|(since, most)| since + most);
+        let clocks = [new, ghosts, idle, self.standby_again];
+        let next = clocks.into_iter().flatten().min();
+        let expiry = self.entries.next_expiry_s().map(|second| {
+            Duration::from_micros((second.saturating_mul(1_000_000)).saturating_sub(now_us()))
+        });
+        // Rounded up: a turn too early would be one for nothing.
+        let next = next.map(|next| next.saturating_duration_since(now));
+        let soonest = [next, expiry].into_iter().flatten().min()?;
+        Some(soonest.min(Duration::from_secs(3600)) + Duration::from_millis(1))
+    }
+
+    pub(super) fn look_at_clock(&mut self) {
+        let now = Instant::now();
+        self.entries.expire();
+        while let Some(&(since, client)) = self.new.front()
+            && now >= since + COURTESY
+        {
+            self.new.pop_front();
+            let connection = self.connections.get(&client);
+            if connection.is_some_and(|connection| connection.stage != Stage::Ready) {
+                let message = "5 seconds without an introduction".to_owned();
+                self.reply(
+                    client,
+                    1,
+                    Refusal::invalid(message).into(),
+                    Vec::new(),
+                    true,
+                );
+            }
+        }
+        let over = |ghost: &Ghost| ghost.until.is_some_and(|until| until <= now);
+        let over: Vec<_> = self
+            .ghosts
+            .iter()
+            .filter(|(_, ghost)| over(ghost))
+            .collect();
+        let over: Vec<_> = over.into_iter().map(|(&client, _)| client).collect();
+        for client in over {
+            self.ghosts.remove(&client);
+            self.entries.leave(client);
+        }
+        if self.standby_again.is_some_and(|at| at <= now) {
+            self.standby_again = None;
+            self.start_standby();
+        }
+        let busy = !(self.entries.is_empty() && self.connections.is_empty());
+        self.idle_since = match self.idle_since {
+            _ if busy => None,
+            None => Some(now),
+            since => since,
+        };
+        if let Some((since, most)) = self.idle_since.zip(self.options.idle)
+            && now >= since + most
+        {
+            self.end_idle();
+        }
+    }
+
+    /// Ends for want of work, unless somebody comes at this very moment.
+    fn end_idle(&mut self) {
+        let _ = std::fs::remove_file(&self.options.socket);
+        self.accept();
+        if self.connections.is_empty() {
+            info!("nobody needs the keeper: it ends");
+            self.end = Some(End::Stop);
+            return;
+        }
+        match listen::bind_to(&self.options.socket, self.door) {
+            Ok(listener) => {
+                self.descriptors.drop_all(&[Key::Listener]);
+                self.descriptors.keep(vec![(Key::Listener, listener)]);
+                if let Err(error) = self.listen() {
+                    error!("{error:#}");
+                }
+            }
+            Err(error) => error!("{error:#}"),
+        }
+    }
+}
+
+/// Microseconds of the Unix epoch.
+pub fn now_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_micros() as u64)
+}

@@ -1,0 +1,188 @@
+//! What connections say: new ones are accepted, every one is heard for its
+//! share of a turn, and what it asks is answered once the turn ends.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use tracing::warn;
+
+use super::Refusal;
+use super::client::{Connection, Said, Stage, weight};
+use super::descriptors::{Key, most_clients};
+use super::entries::ClientId;
+use super::process::{self, Peer};
+use super::serve::{Keeper, Outgoing};
+use super::token::Token;
+use crate::share::protocol::{Code, MOST_PARTS, Packet, Reply};
+use crate::share::wire::{self, Broken};
+use rustix::event::epoll::{self, EventFlags};
+
+/// What a connection may have answered in a turn, by [`weight`].
+const SHARE: u32 = 16;
+/// Connections that are accepted in a turn.
+const MOST_ACCEPTED: usize = 64;
+
+impl Keeper {
+    pub(super) fn accept(&mut self) {
+        for _ in 0..MOST_ACCEPTED {
+            let Some(listener) = self.descriptors.get(Key::Listener) else {
+                return;
+            };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = match accept_with(&**listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(error) => return warn!("cannot accept a client: {error}"),
+            };
+            let Ok(peer) = Peer::of(&socket) else {
+                continue;
+            };
+            if let Err(refusal) = self.room_for(&peer) {
+                let packet: Packet<Reply> = Packet {
+                    number: 1,
+                    body: refusal.into(),
+                };
+                let _ = wire::send(&socket, &packet, &[]);
+                continue;
+            }
+            let client = self.next_client;
+            if self.watch(&socket, Token::Client(client)).is_ok() {
+                self.next_client += 1;
+                self.new.push_back((Instant::now(), client));
+                self.connections
+                    .insert(client, Connection::new(socket, peer));
+            }
+        }
+    }
+
+    /// Is there room for a connection of this peer? One user among several does
+    /// not take all of it.
+    fn room_for(&self, peer: &Peer) -> Result<(), Refusal> {
+        let most = most_clients(self.descriptors.limit);
+        let mine = || {
+            let all = self.connections.values();
+            all.filter(|one| one.peer.uid == peer.uid).count()
+        };
+        let own = self.access.is_own(peer.uid);
+        let (clients, most) = match self.connections.len() {
+            all if all >= most || own => (all, most),
+            all if all < most / 4 => (all, most),
+            _ => (mine(), most / 4),
+        };
+        if clients < most {
+            return Ok(());
+        }
+        let message = format!("the keeper has {clients} clients, which is its most");
+        Err(Refusal::new(Code::Unavailable, message))
+    }
+
+    /// One connection's share of a turn. What is left is told of again.
+    pub(super) fn hear_client(&mut self, client: ClientId) {
+        let mut left = SHARE;
+        while left > 0 {
+            let Some(connection) = self.connections.get_mut(&client) else {
+                return;
+            };
+            let received = wire::receive_bytes(&connection.socket, &mut self.room, true);
+            let (bytes, descriptors) = match received {
+                Ok(received) => received,
+                Err(Broken::Later) => return,
+                Err(Broken::Garbled) => {
+                    let message = format!(
+                        "a packet of more than {} bytes or {} descriptors",
+                        wire::MOST_BYTES,
+                        MOST_PARTS
+                    );
+                    self.reply(
+                        client,
+                        1,
+                        Refusal::invalid(message).into(),
+                        Vec::new(),
+                        true,
+                    );
+                    return;
+                }
+                Err(Broken::Closed | Broken::System(_)) => {
+                    self.drop_client(client);
+                    self.entries.leave(client);
+                    return;
+                }
+            };
+            let peer = connection.peer;
+            match connection.understand(bytes) {
+                Said::Nothing => left -= 1,
+                Said::Request(number, request) => {
+                    left = left.saturating_sub(weight(&request));
+                    let first = connection.stage == Stage::Introduce;
+                    match self.answer(client, peer, request, descriptors) {
+                        Ok(answer) => {
+                            self.reply(client, number, answer.reply, answer.beside, false)
+                        }
+                        Err(refusal) => {
+                            self.reply(client, number, refusal.into(), Vec::new(), first);
+                        }
+                    }
+                }
+                Said::Wrong {
+                    number,
+                    refusal,
+                    close,
+                } => {
+                    left -= 1;
+                    self.reply(client, number, refusal.into(), Vec::new(), close);
+                    if close {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn reply(
+        &mut self,
+        client: ClientId,
+        number: u32,
+        body: Reply,
+        beside: Vec<Rc<OwnedFd>>,
+        close: bool,
+    ) {
+        let bytes = postcard::to_allocvec(&Packet { number, body }).unwrap_or_default();
+        self.outgoing.push(Outgoing {
+            client,
+            bytes,
+            beside,
+            close,
+        });
+    }
+
+    /// Forgets a connection; its leases are the caller's to end.
+    pub(super) fn drop_client(&mut self, client: ClientId) {
+        // Closing its descriptors takes them out of epoll, but for a watch that
+        // somebody else has too: there is none.
+        self.connections.remove(&client);
+    }
+
+    /// How far a connection is.
+    pub(super) fn set_stage(&mut self, client: ClientId, stage: Stage) {
+        let Some(connection) = self.connections.get_mut(&client) else {
+            return;
+        };
+        connection.stage = stage;
+        if connection.watch.is_none() {
+            let watch = process::watch(&connection.socket, &connection.peer);
+            if let Some(watch) = &watch {
+                let _ = epoll::add(
+                    &self.epoll,
+                    watch,
+                    Token::Watch(client).data(),
+                    EventFlags::IN,
+                );
+            }
+            connection.watch = watch;
+        }
+    }
+}

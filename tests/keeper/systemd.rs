@@ -1,0 +1,223 @@
+//! The keeper as a service whose manager stores its descriptors: a stand-in for
+//! systemd, which speaks `sd_notify` and starts the keeper with what it stored.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+
+use memcuda::share::protocol::{Lease, Persist, Reply, Request};
+use memcuda::share::wire;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+use tempfile::TempDir;
+
+use crate::support::*;
+
+/// Becomes the keeper with descriptors from number 3 on, as systemd starts it.
+const START: &str = r#"
+import fcntl, os, socket, sys
+count, program = int(sys.argv[1]), sys.argv[2:]
+inbox, arrived = socket.socket(fileno=0), []
+while len(arrived) < count:
+    arrived += socket.recv_fds(inbox, 16, 64)[1]
+high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 500) for fd in arrived]
+for fd in arrived:
+    os.close(fd)
+for number, fd in enumerate(high, 3):
+    os.dup2(fd, number, inheritable=True)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execv(program[0], program)
+"#;
+
+#[derive(Default)]
+struct Stored {
+    descriptors: Vec<(String, OwnedFd)>,
+    ready: usize,
+}
+
+struct Manager {
+    directory: TempDir,
+    stored: Arc<Mutex<Stored>>,
+    service: Option<Child>,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        let stored = Arc::new(Mutex::new(Stored::default()));
+        let theirs = stored.clone();
+        // Ends with the test's process.
+        std::thread::spawn(move || {
+            while let Some((text, descriptor)) = receive(&socket) {
+                theirs.lock().unwrap().take(&text, descriptor);
+            }
+        });
+        Self {
+            directory,
+            stored,
+            service: None,
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("keeper.sock")
+    }
+
+    /// Starts the service with what is stored, and waits until it says it is ready.
+    fn start(&mut self) {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let (names, ready) = {
+            let stored = self.stored.lock().unwrap();
+            for (_, descriptor) in &stored.descriptors {
+                wire::send_bytes(&ours, b"one", &[descriptor.as_fd()]).unwrap();
+            }
+            let names = stored.descriptors.iter().map(|(name, _)| name.clone());
+            (names.collect::<Vec<_>>(), stored.ready)
+        };
+        let keeper = command(&self.socket());
+        let child = Command::new("python3")
+            .args(["-c", START, &names.len().to_string()])
+            .arg(keeper.get_program())
+            .args(keeper.get_args())
+            .arg("--foreground")
+            .stdin(theirs)
+            .env("NOTIFY_SOCKET", self.directory.path().join("notify"))
+            .env("FDSTORE", "1000")
+            .env("LISTEN_FDS", names.len().to_string())
+            .env("LISTEN_FDNAMES", names.join(":"))
+            .spawn()
+            .unwrap();
+        self.service = Some(child);
+        wait_for("the service to be ready", || {
+            (self.stored.lock().unwrap().ready > ready).then_some(())
+        });
+    }
+
+    fn end(&mut self, signal: rustix::process::Signal) {
+        let mut child = self.service.take().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        child.wait().unwrap();
+    }
+
+    fn names(&self) -> Vec<String> {
+        let stored = self.stored.lock().unwrap();
+        let mut names: Vec<_> = stored
+            .descriptors
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.service.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Stored {
+    fn take(&mut self, text: &str, descriptor: Option<OwnedFd>) {
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+        let name = value("FDNAME=").unwrap_or_default().to_owned();
+        if value("READY=") == Some("1") {
+            self.ready += 1;
+        }
+        if value("FDSTORE=") == Some("1") {
+            assert_eq!(
+                value("FDPOLL="),
+                Some("0"),
+                "it would be dropped when it is readable"
+            );
+            self.descriptors.push((name.clone(), descriptor.unwrap()));
+        }
+        if value("FDSTOREREMOVE=") == Some("1") {
+            self.descriptors.retain(|(there, _)| *there != name);
+        }
+    }
+}
+
+fn receive(socket: &UnixDatagram) -> Option<(String, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut room = [0; 4096];
+    let mut slices = [IoSliceMut::new(&mut room)];
+    let got = recvmsg(socket, &mut slices, &mut beside, RecvFlags::CMSG_CLOEXEC).ok()?;
+    let mut descriptor = None;
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut rights) = message {
+            descriptor = rights.next();
+        }
+    }
+    let text = String::from_utf8(room[..got.bytes].to_vec()).unwrap();
+    Some((text, descriptor))
+}
+
+#[test]
+fn what_systemd_stores_is_taken_over_after_a_kill_a_stop_and_an_upgrade() {
+    let mut manager = Manager::new();
+    manager.start();
+    assert_eq!(manager.names(), ["epoch", "listener", "lock", "state-0"]);
+    let (mut client, _) = connect(&manager.socket(), &[]).unwrap();
+    let generation = make(&mut client, "held", b"held").unwrap();
+    make(&mut client, "kept", b"kept").unwrap();
+    persist(&mut client, "kept", Persist::Yes);
+    let gone = make(&mut client, "gone", b"").unwrap();
+    let (reply, _) = client.call(Request::Status, &[]).unwrap();
+    assert!(matches!(reply, Reply::Status(status) if status.standby == 0));
+    release(&mut client, gone);
+    wait_for("the store to be told", || {
+        (manager.names().len() == 6).then_some(())
+    });
+    let lease = Lease {
+        generation,
+        count: 1,
+    };
+    let ends: [fn(&mut Manager, &mut memcuda::share::client::Client); 3] = [
+        |manager, _| manager.end(rustix::process::Signal::KILL),
+        |manager, _| manager.end(rustix::process::Signal::TERM),
+        |manager, client| {
+            client.call(Request::Restart, &[]).unwrap();
+            let status = manager.service.take().unwrap().wait().unwrap();
+            assert!(status.success());
+        },
+    ];
+    for end in ends {
+        end(&mut manager, &mut client);
+        assert_eq!(manager.names().len(), 6);
+        manager.start();
+        let (next, lost) = connect(&manager.socket(), &[lease]).unwrap();
+        client = next;
+        assert!(lost.is_empty());
+        for name in ["held", "kept"] {
+            let (entry, memory) = attach(&mut client, name).unwrap();
+            assert_eq!(content(memory, 4), name.as_bytes());
+            release(&mut client, entry.generation);
+        }
+        // Each has journals of its own, and drops those before.
+        wait_for("one journal", || (manager.names().len() == 6).then_some(()));
+        let pid = manager.service.as_ref().unwrap().id();
+        let open = descriptors(pid).unwrap();
+        assert!(open < 25, "{open} descriptors");
+    }
+    // Stopped for good it leaves nothing in the store.
+    client.call(Request::Stop { force: true }, &[]).unwrap();
+    assert!(manager.service.take().unwrap().wait().unwrap().success());
+    wait_for("an empty store", || {
+        manager.names().is_empty().then_some(())
+    });
+    assert!(!manager.socket().exists());
+}
