@@ -217,6 +217,13 @@ MEMCUDA_API int memcuda_show(const char *name, memcuda_info *info);
  * may call the library. */
 MEMCUDA_API int memcuda_list(int (*each)(const memcuda_info *info, void *context), void *context);
 
+/* Deleters for tensors that are given to other libraries by DLPack: of a
+ * DLManagedTensor, and of a DLManagedTensorVersioned, at the beginning of a block
+ * of malloc, with a memcuda_handle of its own as its manager_ctx. They close the
+ * handle and free the block; null is no error. */
+MEMCUDA_API void memcuda_dlpack_deleter(void *managed);
+MEMCUDA_API void memcuda_dlpack_deleter_versioned(void *managed);
+
 /* Is the library there? */
 static inline int memcuda_present(void)
 {

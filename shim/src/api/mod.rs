@@ -4,6 +4,7 @@
 //! function fails.
 
 mod directory;
+mod dlpack;
 mod info;
 mod memory;
 mod options;

@@ -1,0 +1,47 @@
+//! Deleters for DLPack. A tensor that another library was given owns a handle;
+//! that library lets go wherever it is, in any thread, at the very end of the
+//! process, so what gives the handle back cannot be a function of Python's.
+
+use std::ffi::c_void;
+
+use super::memory::memcuda_close;
+
+/// Where `manager_ctx` is in a `DLManagedTensor`, in bytes: behind the tensor.
+const CONTEXT: usize = 48;
+/// In a `DLManagedTensorVersioned`: behind the version.
+const CONTEXT_VERSIONED: usize = 8;
+
+/// `memcuda_dlpack_deleter`.
+///
+/// # Safety
+/// `managed` is null, or a `DLManagedTensor` at the beginning of a block of
+/// malloc, with a handle as its `manager_ctx`; it is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memcuda_dlpack_deleter(managed: *mut c_void) {
+    // SAFETY: by the function's own contract.
+    unsafe { give_back(managed, CONTEXT) }
+}
+
+/// `memcuda_dlpack_deleter_versioned`.
+///
+/// # Safety
+/// As for [`memcuda_dlpack_deleter`], of a `DLManagedTensorVersioned`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memcuda_dlpack_deleter_versioned(managed: *mut c_void) {
+    // SAFETY: by the function's own contract.
+    unsafe { give_back(managed, CONTEXT_VERSIONED) }
+}
+
+/// # Safety
+/// `managed` is null, or a block of malloc with a handle at this offset.
+unsafe fn give_back(managed: *mut c_void, offset: usize) {
+    if managed.is_null() {
+        return;
+    }
+    // SAFETY: by the function's own contract; malloc aligns for it.
+    let handle = unsafe { managed.byte_add(offset).cast::<u64>().read() };
+    // Nobody is there to hear that its context has ended meanwhile.
+    memcuda_close(handle);
+    // SAFETY: by the function's own contract.
+    unsafe { libc::free(managed) };
+}

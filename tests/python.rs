@@ -1,0 +1,86 @@
+//! The tests of the Python package (`python/tests`), over the simulated GPU:
+//! the library preloaded, a keeper for them alone. Needs libmemcuda.so and the
+//! simulated libraries beside the command; `make test` builds them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A keeper in a folder of its own, ended with the test.
+struct Keeper(tempfile::TempDir);
+
+fn memcuda() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memcuda"));
+    without_settings(&mut command);
+    command
+}
+
+fn without_settings(command: &mut Command) {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_string_lossy().starts_with("MEMCUDA_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("LD_PRELOAD");
+}
+
+impl Keeper {
+    fn start() -> Self {
+        let keeper = Self(tempfile::tempdir().unwrap());
+        let started = memcuda()
+            .args(["keeper", "--idle", "600", "--socket"])
+            .arg(keeper.socket())
+            .output()
+            .unwrap();
+        assert!(started.status.success(), "{}", text(&started));
+        keeper
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.path().join("keeper.sock")
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let mut stop = memcuda();
+        stop.args(["keeper", "stop", "--force", "--socket"]);
+        let _ = stop.arg(self.socket()).output();
+    }
+}
+
+fn text(output: &Output) -> String {
+    let out = String::from_utf8_lossy(&output.stdout);
+    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
+}
+
+/// What was built beside the command.
+fn built(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_memcuda")).parent().unwrap();
+    let file = folder.join(name);
+    assert!(file.exists(), "no {}: make test-build", file.display());
+    file
+}
+
+#[test]
+fn the_package_does_what_its_tests_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let keeper = Keeper::start();
+    let mut command = Command::new("python3");
+    without_settings(&mut command);
+    let output = command
+        .args(["-B", "-m", "unittest", "discover", "--verbose", "-s"])
+        .arg(root.join("python/tests"))
+        .env("PYTHONPATH", root.join("python"))
+        .env("LD_PRELOAD", built("libmemcuda.so"))
+        .env("LD_LIBRARY_PATH", built("sim"))
+        .env("MEMCUDA_KEEPER", keeper.socket())
+        .env("MEMCUDA_SIM_SHARED", keeper.0.path().join("devices"))
+        .output()
+        .expect("python3 is needed");
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    let ran = said.lines().find_map(|line| line.strip_prefix("Ran "));
+    let ran: u32 = ran
+        .and_then(|it| it.split(' ').next()?.parse().ok())
+        .unwrap();
+    assert!(ran >= 30 && !said.contains("skipped"), "{said}");
+}
