@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use memcuda::share::protocol::{Persist, State};
+use memcuda::share::protocol::{Backend, Persist, State};
 use serde_json::Value;
 
 use crate::stand_in::{StandIn, entry, holders, process};
@@ -25,6 +25,8 @@ fn some() -> StandIn {
     let mut export = entry(4, "x", 5, holders(16));
     export.name = None;
     let mut deleted = entry(5, "deleted", 5, holders(1));
+    deleted.spec.backend = Backend::CudaIpc;
+    deleted.legacy = vec![0xff; 64];
     deleted.state = State::Dying;
     StandIn::with(vec![
         entry(1, "held", 7200, holders(1)),
@@ -95,6 +97,12 @@ fn json_says_everything_with_units() {
     assert_eq!(held["holders"][0]["pid"], 2000);
     assert_eq!(held["holders"][0]["references"], 2);
     assert_eq!(held["persist"], false);
+    assert_eq!(
+        (&held["backend"], &held["ipc_handle"]),
+        (&"vmm".into(), &Value::Null)
+    );
+    let handle = of("deleted")["ipc_handle"].as_str().unwrap();
+    assert_eq!((handle.len(), &handle[..4]), (88, "////"));
     assert!((7200..7260).contains(&held["age_s"].as_u64().unwrap()));
     let kept = of("kept");
     assert_eq!(kept["persist"], true);

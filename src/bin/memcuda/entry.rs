@@ -1,6 +1,7 @@
 //! How an entry of the keeper is shown: as a JSON object, and in words. Knows
 //! of one entry at a time.
 
+use base64::prelude::{BASE64_STANDARD as STANDARD, Engine};
 use memcuda::share::protocol::{Backend, Entry, Holder, Persist, Process, State};
 use memcuda::units::show_bytes;
 use serde::Serialize;
@@ -47,6 +48,8 @@ pub struct Object<'a> {
     device: u32,
     device_uuid: String,
     backend: &'static str,
+    /// Of `cuda_ipc`: the 64 bytes for `cudaIpcOpenMemHandle`, in base64.
+    ipc_handle: Option<String>,
     persist: bool,
     persist_until_s: Option<u64>,
     references: u64,
@@ -80,6 +83,7 @@ impl<'a> Object<'a> {
             device: spec.ordinal,
             device_uuid: spec.device.to_string(),
             backend: backend(entry),
+            ipc_handle: (!entry.legacy.is_empty()).then(|| STANDARD.encode(&entry.legacy)),
             persist: entry.persist != Persist::No,
             persist_until_s: match entry.persist {
                 Persist::Until(second) => Some(second),
