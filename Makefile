@@ -86,10 +86,10 @@ gpu-build:
 	@echo "no $(CARGO) here: $(RELEASE) and $(DEBUG) are used as they are"
 endif
 
-# The command, the examples and the real frameworks on a real GPU, about 20
+# The command, the examples and the real frameworks on a real GPU, about 25
 # minutes in all; GPU_TESTS="smoke identical" runs only those. Fails, and says so,
 # where something is missing.
-GPU_TESTS ?= smoke conformance starvation identical keep_parity frameworks
+GPU_TESTS ?= smoke conformance starvation identical keep_parity frameworks names
 test-gpu: gpu-build
 	@failed=; \
 	for name in $(GPU_TESTS); do \
@@ -98,6 +98,7 @@ test-gpu: gpu-build
 		smoke) PYTHON=$(PYTHON) tests/gpu/smoke.sh $(RELEASE) ;; \
 		conformance) $(PYTHON) tests/gpu/conformance.py --out $(RESULTS)/conformance-gpu ;; \
 		frameworks) $(PYTHON) tests/gpu/frameworks.py --results $(RESULTS)/frameworks.jsonl ;; \
+		names) $(PYTHON) tests/gpu/names.py --results $(RESULTS)/names.jsonl ;; \
 		*) $(PYTHON) tests/gpu/$$name.py ;; \
 		esac || failed="$$failed $$name"; \
 	done; \
