@@ -196,7 +196,6 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("rows", nargs="*", metavar="ROW", help="names, or beginnings of names (default: all)")
     ap.add_argument("--gpus", type=int, default=1, help="run the rows for so many GPUs")
-    ap.add_argument("--with-ipc", action="store_true", help="also the rows that share memory by CUDA IPC")
     ap.add_argument("--profiles", default=",".join(PROFILES), help=f"of {', '.join(PROFILES)}; each row has some of them")
     ap.add_argument("--jobs", type=int, default=3, help="rows at one time")
     ap.add_argument("--limit", type=float, default=200, help="seconds that a process may take")
@@ -222,7 +221,7 @@ def main():
     if a.jobs < 1:
         ap.error("--jobs is at least 1")
     wanted = [row for row in ROWS.values() if any(row.name.startswith(name) for name in a.rows)] if a.rows else \
-        [row for row in ROWS.values() if row.gpus == a.gpus and (a.with_ipc or not row.ipc)]
+        [row for row in ROWS.values() if row.gpus == a.gpus]
     if not wanted:
         ap.error(f"no rows for {a.gpus} GPUs; there are rows for 1 and 2")
     if a.table:

@@ -34,15 +34,14 @@ class Row:
     alone        it counts the memory of the device: nothing may run beside it
     warm         the first run fills caches on disk and is thrown away
     processes    the memory is asked for by processes that it starts
-    ipc          it shares memory by CUDA IPC
     not_async    torch itself refuses it over backend:cudaMallocAsync: then it must do so under the shim too
     """
 
     def __init__(self, name, body, profiles=("auto",), environment=(), gpus=1, alone=False, warm=False,
-                 processes=False, ipc=False, not_async=False):
+                 processes=False, not_async=False):
         self.name, self.body, self.profiles = name, body, profiles
         self.environment, self.gpus, self.alone = dict(environment), gpus, alone
-        self.warm, self.processes, self.ipc, self.not_async = warm, processes, ipc, not_async
+        self.warm, self.processes, self.not_async = warm, processes, not_async
 
 
 def row(name, **settings):

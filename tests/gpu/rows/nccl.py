@@ -137,5 +137,5 @@ row("NCCL all-reduce", gpus=2, processes=True, environment=QUIET)(lambda: all_ra
 row("NCCL registered buffers", gpus=2, processes=True, environment=QUIET)(lambda: all_ranks("registered"))
 row("NCCL registered by torch", gpus=2, processes=True,
     environment=dict(QUIET, TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK="1"))(lambda: all_ranks("plain"))
-row("NCCL without cuMem", gpus=2, processes=True, ipc=True,
+row("NCCL without cuMem", gpus=2, processes=True,
     environment=dict(QUIET, NCCL_CUMEM_ENABLE="0"))(lambda: all_ranks("plain"))
