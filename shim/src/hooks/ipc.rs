@@ -31,20 +31,22 @@ crate::hooks! {
     ) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let real = || unsafe { real(handle, address) };
-        let (Some(device), Ok(context)) = (engine.owner(address), engine.calls.current()) else {
+        let (Some(device), Ok(context), false) =
+            (engine.owner(address), engine.calls.current(), handle.is_null())
+        else {
             return real();
         };
         if let Err(code) = engine.driver.check(context) {
             return code;
         }
         match export(engine, device, address) {
-            Some(bytes) if !handle.is_null() => {
+            Some(bytes) => {
                 // SAFETY: not null, and the program's to write, by its call.
                 unsafe { handle.cast::<[u8; 64]>().write(bytes) };
                 Code::SUCCESS
             }
             // The driver refuses mapped memory.
-            _ => real(),
+            None => real(),
         }
     }
 

@@ -2,6 +2,9 @@
 //! simulated GPU answers as the real driver did, and the library over it does,
 //! but for what docs/differences.md lists.
 
+#[path = "../support/keeper.rs"]
+#[allow(dead_code, reason = "shared with the tests of CUDA IPC")]
+mod keeper;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
@@ -10,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use keeper::Keeper;
 use support::{preloaded, run, said, scratch, shim};
 
 fn root() -> &'static Path {
@@ -82,7 +86,10 @@ fn the_simulated_gpu_answers_as_the_real_driver() {
 
 #[test]
 fn pooled_memory_answers_as_the_drivers_own() {
-    let (output, _) = said(&mut cases(&[shim()]));
+    let mut keeper = Keeper::none();
+    keeper.start();
+    let mut cases = cases(&[shim()]);
+    let (output, _) = said(cases.env("MEMCUDA_KEEPER", keeper.socket()));
     let differences = root().join("docs/differences.md");
     for golden in golden() {
         agrees(&compared("pool", &output, &golden, Some(&differences)));

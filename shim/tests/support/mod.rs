@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where cargo puts what this test was built with.
-fn profile() -> PathBuf {
+pub fn profile() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(2).unwrap().to_owned()
 }

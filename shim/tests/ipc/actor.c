@@ -1,0 +1,201 @@
+/* A process that does what it is told, one line a command, and answers each with
+ * one line: the code of the call, then what it gave. Addresses are hexadecimal,
+ * handles 128 digits of it. */
+#include "../support/cuda.h"
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct handle { unsigned char bytes[64]; };
+struct range { uint64_t base; size_t bytes; uint32_t write; };
+
+int cudaIpcGetMemHandle(struct handle *, void *);
+int cudaIpcOpenMemHandle(void **, struct handle, unsigned);
+int cudaIpcCloseMemHandle(void *);
+int cudaMallocAsync(void **, size_t, void *);
+int cudaMemcpy(void *, const void *, size_t, int);
+int cudaSetDevice(int);
+int cudaDeviceReset(void);
+int cudaDeviceSynchronize(void);
+int cudaDeviceEnablePeerAccess(int, unsigned);
+int cudaStreamCreate(void **);
+int cudaStreamBeginCapture(void *, int);
+int cudaStreamEndCapture(void *, void **);
+
+static void *stream;
+static int (*launch)(void *, const struct range *, unsigned, double);
+static int (*physical)(int, uint64_t *);
+
+static int nibble(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
+
+static struct handle handle_of(const char *text) {
+    struct handle handle;
+    CHECK(strlen(text) == 2 * sizeof handle);
+    for (size_t i = 0; i < sizeof handle; i++)
+        handle.bytes[i] = (unsigned char)(nibble(text[2 * i]) << 4 | nibble(text[2 * i + 1]));
+    return handle;
+}
+
+/* Word i of the pattern that a number stands for. */
+static uint32_t word(uint64_t number, size_t i) {
+    uint64_t mixed = (number + 1) * 0x9E3779B97F4A7C15u ^ (uint64_t)i * 0xC2B2AE3D27D4EB4Fu;
+    return (uint32_t)(mixed >> 29);
+}
+
+static int fill(void *at, size_t bytes, uint64_t number) {
+    uint32_t *words = malloc(bytes);
+    for (size_t i = 0; i < bytes / 4; i++) words[i] = word(number, i);
+    int code = cudaMemcpy(at, words, bytes, 1);
+    free(words);
+    return code;
+}
+
+/* 1: the pattern is there. */
+static int is(void *at, size_t bytes, uint64_t number, int *same) {
+    uint32_t *words = malloc(bytes);
+    int code = cudaMemcpy(words, at, bytes, 2);
+    *same = 1;
+    for (size_t i = 0; i < bytes / 4 && *same; i++) *same = words[i] == word(number, i);
+    free(words);
+    return code;
+}
+
+static void answer(char *line) {
+    char name[32] = "", text[160] = "";
+    unsigned long long a = 0, b = 0, c = 0;
+    void *at = NULL;
+    struct handle handle;
+    CHECK(sscanf(line, "%31s", name) == 1);
+    const char *rest = line + strlen(name);
+#define COMMAND(word) else if (strcmp(name, word) == 0)
+    if (0) {}
+    COMMAND("alloc") {
+        sscanf(rest, "%llu", &a);
+        int code = cudaMalloc(&at, a);
+        printf("%d %llx\n", code, (unsigned long long)at);
+    }
+    COMMAND("alloc-async") {
+        sscanf(rest, "%llu", &a);
+        int code = cudaMallocAsync(&at, a, stream);
+        printf("%d %llx\n", code, (unsigned long long)at);
+    }
+    COMMAND("free") {
+        sscanf(rest, "%llx", &a);
+        printf("%d\n", cudaFree((void *)a));
+    }
+    COMMAND("fill") {
+        sscanf(rest, "%llx %llu %llu", &a, &b, &c);
+        printf("%d\n", fill((void *)a, b, c));
+    }
+    COMMAND("is") {
+        int same = 0;
+        sscanf(rest, "%llx %llu %llu", &a, &b, &c);
+        int code = is((void *)a, b, c, &same);
+        printf("%d %s\n", code, same ? "same" : "other");
+    }
+    COMMAND("get") {
+        sscanf(rest, "%llx", &a);
+        memset(&handle, 0, sizeof handle);
+        printf("%d ", cudaIpcGetMemHandle(&handle, (void *)a));
+        for (size_t i = 0; i < sizeof handle; i++) printf("%02x", handle.bytes[i]);
+        printf("\n");
+    }
+    COMMAND("open") {
+        sscanf(rest, "%159s", text);
+        at = (void *)7;
+        int code = cudaIpcOpenMemHandle(&at, handle_of(text), 1);
+        printf("%d %llx\n", code, (unsigned long long)at);
+    }
+    COMMAND("close") {
+        sscanf(rest, "%llx", &a);
+        printf("%d\n", cudaIpcCloseMemHandle((void *)a));
+    }
+    COMMAND("range") {
+        CUdeviceptr base = 0;
+        size_t bytes = 0;
+        sscanf(rest, "%llx", &a);
+        int code = cuMemGetAddressRange_v2(&base, &bytes, a);
+        printf("%d %llx %zu\n", code, base, bytes);
+    }
+    COMMAND("attribute") {
+        unsigned long long value = 0;
+        sscanf(rest, "%llx %llu", &a, &b);
+        int code = cuPointerGetAttribute(&value, (int)b, a);
+        printf("%d %llx\n", code, value);
+    }
+    COMMAND("work") {
+        /* A kernel that writes for so many microseconds; nobody waits for it. */
+        sscanf(rest, "%llx %llu %llu", &a, &b, &c);
+        struct range range = {a, b, 1};
+        printf("%d\n", launch(stream, &range, 1, (double)c));
+    }
+    COMMAND("sync") { printf("%d\n", cudaDeviceSynchronize()); }
+    COMMAND("reset") { printf("%d\n", cudaDeviceReset()); }
+    COMMAND("device") {
+        sscanf(rest, "%llu", &a);
+        int code = cudaSetDevice((int)a);
+        /* Its context, and a stream there. */
+        CHECK(cudaFree(NULL) == 0 && cudaStreamCreate(&stream) == 0);
+        printf("%d\n", code);
+    }
+    COMMAND("peer") {
+        sscanf(rest, "%llu", &a);
+        printf("%d\n", cudaDeviceEnablePeerAccess((int)a, 0));
+    }
+    COMMAND("capture") {
+        sscanf(rest, "%llu", &a);
+        printf("%d\n", cudaStreamBeginCapture(stream, (int)a));
+    }
+    COMMAND("captured") {
+        void *graph = NULL;
+        int code = cudaStreamEndCapture(stream, &graph);
+        printf("%d %s\n", code, graph == NULL ? "lost" : "kept");
+    }
+    COMMAND("physical") {
+        uint64_t bytes = 0;
+        int code = physical(0, &bytes);
+        printf("%d %llu\n", code, (unsigned long long)bytes);
+    }
+    COMMAND("fork") {
+        /* The child does nothing and goes, with its copies of all descriptors. */
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        waitpid(child, &status, 0);
+        printf("%d\n", status);
+    }
+    COMMAND("fork-and-stay") {
+        pid_t child = fork();
+        if (child == 0) {
+            /* Not holding the pipes of the test. */
+            close(0), close(1), close(2);
+            for (;;) pause();
+        }
+        printf("0 %d\n", child);
+    }
+    COMMAND("close-descriptors") {
+        for (int fd = 3; fd < 256; fd++) close(fd);
+        printf("0\n");
+    }
+    COMMAND("reap") {
+        /* What a program that waits for all of its children would see. */
+        int status = 0;
+        printf("0 %d\n", (int)waitpid(-1, &status, WNOHANG));
+    }
+    else printf("unknown command %s\n", name);
+    fflush(stdout);
+}
+
+int main(void) {
+    char *line = NULL;
+    size_t room = 0;
+    *(void **)&launch = dlsym(RTLD_DEFAULT, "cuSimLaunch");
+    *(void **)&physical = dlsym(RTLD_DEFAULT, "cuSimPhysical");
+    CHECK(launch != NULL && physical != NULL);
+    start_cuda();
+    OK(cudaStreamCreate(&stream));
+    printf("ready\n");
+    fflush(stdout);
+    while (getline(&line, &room, stdin) > 0) answer(line);
+    free(line);
+    return 0;
+}

@@ -1,0 +1,160 @@
+//! Processes that do what they are told (`actor.c`), and the place of a test.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::keeper::Keeper;
+use crate::support;
+
+/// The program, compiled once.
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| support::program("actor.c", "actor"))
+}
+
+/// A directory of one test: the devices that its processes share, and its
+/// keeper, which ends with it.
+pub struct Place {
+    directory: tempfile::TempDir,
+    pub keeper: Keeper,
+}
+
+impl Place {
+    /// Without a keeper.
+    pub fn empty() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            keeper: Keeper::none(),
+        }
+    }
+
+    pub fn with_keeper() -> Self {
+        let mut place = Self::empty();
+        place.keeper.start();
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A command over the devices of this place and its keeper.
+    pub fn command(&self, program: &Path, libraries: &[PathBuf]) -> Command {
+        let mut command = support::preloaded(program, libraries);
+        command
+            .env("MEMCUDA_SIM_SHARED", self.path("devices"))
+            .env("MEMCUDA_SIM_DEVICES", "2")
+            .env("MEMCUDA_KEEPER", self.keeper.socket())
+            .env("MEMCUDA_LOG", "info");
+        command
+    }
+
+    /// A preloaded process.
+    pub fn actor(&self) -> Actor {
+        Actor::start(&mut self.command(program(), &[support::shim()]))
+    }
+}
+
+/// A process that does what it is told.
+pub struct Actor {
+    child: Child,
+    /// `None` once it is told to end.
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+    log: ChildStderr,
+}
+
+impl Actor {
+    pub fn start(command: &mut Command) -> Self {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut actor = Self {
+            to: child.stdin.take(),
+            from: BufReader::new(child.stdout.take().unwrap()),
+            log: child.stderr.take().unwrap(),
+            child,
+        };
+        assert_eq!(actor.line(), "ready");
+        actor
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.from.read_line(&mut line).unwrap();
+        if line.is_empty() {
+            let mut log = String::new();
+            let _ = self.log.read_to_string(&mut log);
+            panic!("the process ended: {log}");
+        }
+        line.trim().to_owned()
+    }
+
+    /// Says a line and hears the answer.
+    pub fn say(&mut self, line: &str) -> String {
+        writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
+        self.line()
+    }
+
+    /// The same, where the call must succeed: what comes behind the code.
+    #[track_caller]
+    pub fn must(&mut self, line: &str) -> String {
+        let answer = self.say(line);
+        let (code, rest) = answer.split_once(' ').unwrap_or((&answer, ""));
+        assert_eq!(code, "0", "{line}: {answer}");
+        rest.to_owned()
+    }
+
+    /// The code of a call.
+    pub fn code(&mut self, line: &str) -> i32 {
+        let answer = self.say(line);
+        answer.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// An allocation with a pattern in it.
+    pub fn filled(&mut self, bytes: u64, number: u64) -> String {
+        let at = self.must(&format!("alloc {bytes}"));
+        self.must(&format!("fill {at} {bytes} {number}"));
+        at
+    }
+
+    /// Does this memory hold a pattern?
+    pub fn has(&mut self, at: &str, bytes: u64, number: u64) -> bool {
+        self.must(&format!("is {at} {bytes} {number}")) == "same"
+    }
+
+    /// Physical bytes that the process holds of device 0.
+    pub fn physical(&mut self) -> u64 {
+        self.must("physical").parse().unwrap()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ends the process; what it wrote to its log.
+    pub fn end(mut self) -> String {
+        let mut log = String::new();
+        self.to = None;
+        self.log.read_to_string(&mut log).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {log}");
+        log
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,157 @@
+//! Exporter, importer and keeper killed, and processes that fork or close what
+//! they do not know.
+
+use crate::actor::Actor;
+use crate::keeper::{kill, soon};
+use crate::{INVALID_VALUE, MIB, Shared, shared};
+
+/// Waits until the exporter gets an address lent again.
+fn comes_back(exporter: &mut Actor, there: &str, bytes: u64) {
+    soon("the memory comes back", || {
+        let at = exporter.must(&format!("alloc {bytes}"));
+        exporter.must(&format!("free {at}"));
+        at == there
+    });
+}
+
+#[test]
+fn the_exporters_death_takes_nothing_from_those_who_have_it_open() {
+    let Shared {
+        place,
+        exporter,
+        mut importer,
+        here,
+        handle,
+        ..
+    } = shared(6 * MIB);
+    exporter.kill();
+    assert!(importer.has(&here, 6 * MIB, 1));
+    importer.must(&format!("close {here}"));
+    // It ended with the last who had it.
+    let mut third = place.actor();
+    soon("the memory is gone", || {
+        third.code(&format!("open {handle}")) == INVALID_VALUE
+    });
+}
+
+#[test]
+fn an_importers_death_gives_the_memory_back() {
+    for freed_before in [true, false] {
+        let Shared {
+            mut exporter,
+            importer,
+            there,
+            place: _place,
+            ..
+        } = shared(6 * MIB);
+        if freed_before {
+            exporter.must(&format!("free {there}"));
+            importer.kill();
+        } else {
+            importer.kill();
+            exporter.must(&format!("free {there}"));
+        }
+        comes_back(&mut exporter, &there, 6 * MIB);
+    }
+}
+
+#[test]
+fn a_forked_child_holds_nothing() {
+    let Shared {
+        mut exporter,
+        mut importer,
+        there,
+        here,
+        place: _place,
+        ..
+    } = shared(6 * MIB);
+    importer.must("fork");
+    assert!(importer.has(&here, 6 * MIB, 1));
+    let child: i32 = importer.must("fork-and-stay").parse().unwrap();
+    exporter.must(&format!("free {there}"));
+    importer.kill();
+    comes_back(&mut exporter, &there, 6 * MIB);
+    kill(child);
+}
+
+#[test]
+fn the_keepers_death_loses_nothing() {
+    let Shared {
+        place,
+        mut exporter,
+        mut importer,
+        there,
+        here,
+        handle,
+    } = shared(6 * MIB);
+    let second = exporter.filled(6 * MIB, 2);
+    let second_handle = exporter.must(&format!("get {second}"));
+    for round in 0..3 {
+        place.keeper.kill();
+        // Opens that are there need nobody; others find the keeper again.
+        assert_eq!(importer.must(&format!("open {handle}")), here);
+        importer.must(&format!("close {here}"));
+        assert!(importer.has(&here, 6 * MIB, 1), "round {round}");
+        let other = importer.must(&format!("open {second_handle}"));
+        assert!(importer.has(&other, 6 * MIB, 2), "round {round}");
+        importer.must(&format!("close {other}"));
+    }
+    exporter.must(&format!("free {there}"));
+    place.keeper.kill();
+    let other = exporter.filled(6 * MIB, 3);
+    assert_ne!(other, there);
+    assert!(importer.has(&here, 6 * MIB, 1));
+    exporter.must(&format!("free {other}"));
+    importer.must(&format!("close {here}"));
+    soon("the memory comes back", || {
+        let two = [0, 1].map(|_| exporter.must(&format!("alloc {}", 6 * MIB)));
+        two.iter()
+            .for_each(|at| drop(exporter.must(&format!("free {at}"))));
+        two.contains(&there)
+    });
+}
+
+#[test]
+fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
+    let Shared {
+        mut place,
+        mut exporter,
+        mut importer,
+        there,
+        here,
+        ..
+    } = shared(6 * MIB);
+    place.keeper.end();
+    exporter.must(&format!("free {there}"));
+    assert!(importer.has(&here, 6 * MIB, 1));
+    importer.must(&format!("close {here}"));
+    place.keeper.start();
+    for number in 2..6 {
+        let at = exporter.filled(6 * MIB, number);
+        assert_ne!(at, there, "nobody can tell who has it");
+        // New exports work.
+        let handle = exporter.must(&format!("get {at}"));
+        let here = importer.must(&format!("open {handle}"));
+        assert!(importer.has(&here, 6 * MIB, number));
+    }
+    let log = exporter.end();
+    assert!(log.contains("the keeper is gone for good"), "{log}");
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_finds_the_keeper_again() {
+    let Shared {
+        mut exporter,
+        mut importer,
+        here,
+        place: _place,
+        ..
+    } = shared(6 * MIB);
+    importer.must("close-descriptors");
+    let second = exporter.filled(6 * MIB, 2);
+    let handle = exporter.must(&format!("get {second}"));
+    let other = importer.must(&format!("open {handle}"));
+    assert!(importer.has(&other, 6 * MIB, 2) && importer.has(&here, 6 * MIB, 1));
+    importer.must(&format!("close {here}"));
+    importer.end();
+}

@@ -1,0 +1,316 @@
+//! CUDA IPC of pooled memory, between processes over the simulated GPU and a
+//! keeper of the test's own.
+
+mod actor;
+mod deaths;
+mod elsewhere;
+#[path = "../support/keeper.rs"]
+mod keeper;
+mod start;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests of behaviour")]
+mod support;
+
+use actor::{Actor, Place, program};
+use keeper::soon;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const INVALID_VALUE: i32 = 1;
+const INVALID_CONTEXT: i32 = 201;
+
+/// An exporter of one allocation with pattern 1, an importer that has it open,
+/// where each of them has it, and its handle.
+struct Shared {
+    place: Place,
+    exporter: Actor,
+    importer: Actor,
+    there: String,
+    here: String,
+    handle: String,
+}
+
+fn shared(bytes: u64) -> Shared {
+    let place = Place::with_keeper();
+    let (mut exporter, mut importer) = (place.actor(), place.actor());
+    let there = exporter.filled(bytes, 1);
+    let handle = exporter.must(&format!("get {there}"));
+    let here = importer.must(&format!("open {handle}"));
+    Shared {
+        place,
+        exporter,
+        importer,
+        there,
+        here,
+        handle,
+    }
+}
+
+#[test]
+fn two_processes_have_the_same_bytes_whatever_lies_below_them() {
+    let place = Place::with_keeper();
+    let mut command = place.command(program(), &[support::shim()]);
+    let mut exporter = Actor::start(command.env("MEMCUDA_CHUNK", "2MiB"));
+    let mut importer = place.actor();
+    // Alone in its handle; over several handles; behind another one in a handle;
+    // small ones, packed with others.
+    for (number, bytes) in [2 * MIB, 11 * MIB, 300 * KIB, 300 * KIB, 1000, 1000]
+        .into_iter()
+        .enumerate()
+    {
+        let number = number as u64 * 2;
+        let there = exporter.filled(bytes, number);
+        let handle = exporter.must(&format!("get {there}"));
+        let here = importer.must(&format!("open {handle}"));
+        assert!(importer.has(&here, bytes, number), "{bytes}");
+        assert_eq!(
+            importer.must(&format!("range {here}")),
+            format!("{here} {bytes}")
+        );
+        importer.must(&format!("fill {here} {bytes} {}", number + 1));
+        assert!(exporter.has(&there, bytes, number + 1), "{bytes}");
+    }
+}
+
+#[test]
+fn a_handle_is_the_allocations_and_never_used_again() {
+    let Shared {
+        mut exporter,
+        mut importer,
+        there,
+        here,
+        handle,
+        ..
+    } = shared(6 * MIB);
+    let inside = u64::from_str_radix(&there, 16).unwrap() + 5 * MIB;
+    assert_eq!(exporter.must(&format!("get {inside:x}")), handle);
+    importer.must(&format!("close {here}"));
+    exporter.must(&format!("free {there}"));
+    let again = exporter.filled(6 * MIB, 2);
+    assert_eq!(again, there, "nobody had it open");
+    let other = exporter.must(&format!("get {again}"));
+    assert_ne!(other, handle);
+    assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
+    let here = importer.must(&format!("open {other}"));
+    assert!(importer.has(&here, 6 * MIB, 2));
+    let log = importer.end();
+    assert!(log.contains("memory that is gone"), "{log}");
+}
+
+#[test]
+fn repeated_opens_share_address_and_count() {
+    let Shared {
+        mut importer,
+        here,
+        handle,
+        ..
+    } = shared(4 * MIB);
+    for _ in 0..2 {
+        assert_eq!(importer.must(&format!("open {handle}")), here);
+    }
+    for _ in 0..2 {
+        importer.must(&format!("close {here}"));
+        assert!(importer.has(&here, 4 * MIB, 1));
+    }
+    importer.must(&format!("close {here}"));
+    assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
+    assert_ne!(importer.code(&format!("range {here}")), 0);
+    let here = importer.must(&format!("open {handle}"));
+    assert!(importer.has(&here, 4 * MIB, 1));
+}
+
+#[test]
+fn what_the_driver_refuses_is_refused() {
+    let Shared {
+        mut exporter,
+        mut importer,
+        there,
+        here,
+        handle,
+        ..
+    } = shared(4 * MIB);
+    assert_eq!(exporter.code(&format!("open {handle}")), INVALID_CONTEXT);
+    assert_eq!(
+        exporter.say(&format!("open {handle}")),
+        "201 7",
+        "nothing is written"
+    );
+    assert_eq!(exporter.code(&format!("close {there}")), INVALID_VALUE);
+    // Opened memory is closed, not freed, and is not exported further.
+    assert_eq!(importer.code(&format!("free {here}")), INVALID_VALUE);
+    assert_eq!(importer.code(&format!("get {here}")), INVALID_VALUE);
+    let inside = u64::from_str_radix(&here, 16).unwrap() + 512;
+    assert_eq!(importer.code(&format!("close {inside:x}")), INVALID_VALUE);
+    let ordered = exporter.must("alloc-async 4000000");
+    assert_eq!(exporter.code(&format!("get {ordered}")), INVALID_VALUE);
+    assert!(importer.has(&here, 4 * MIB, 1));
+}
+
+#[test]
+fn a_handle_of_another_layout_or_host_is_refused_with_a_line() {
+    let Shared {
+        mut importer,
+        handle,
+        ..
+    } = shared(4 * MIB);
+    let changed = |byte: usize| {
+        let mut text = handle.clone().into_bytes();
+        text[2 * byte] = if text[2 * byte] == b'f' { b'0' } else { b'f' };
+        String::from_utf8(text).unwrap()
+    };
+    for byte in [8, 16, 24] {
+        let answer = importer.code(&format!("open {}", changed(byte)));
+        assert_eq!(answer, INVALID_VALUE, "byte {byte}");
+    }
+    let log = importer.end();
+    for line in [
+        "of another memcuda (layout ",
+        "of another host",
+        "memory that is gone",
+    ] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+}
+
+#[test]
+fn memory_that_others_have_open_is_not_lent_again_before_they_let_go() {
+    for bytes in [1000, 8 * MIB] {
+        let Shared {
+            mut exporter,
+            mut importer,
+            there,
+            here,
+            ..
+        } = shared(bytes);
+        let before = exporter.physical();
+        exporter.must(&format!("free {there}"));
+        assert_eq!(exporter.code(&format!("free {there}")), INVALID_VALUE);
+        let other = exporter.filled(bytes, 2);
+        assert_ne!(other, there);
+        assert!(importer.has(&here, bytes, 1), "{bytes}");
+        let grown = exporter.physical();
+        assert!(grown >= before);
+        importer.must(&format!("close {here}"));
+        exporter.must(&format!("free {other}"));
+        // Both are free again, in whatever order.
+        soon("the memory comes back", || {
+            let two = [exporter.filled(bytes, 3), exporter.filled(bytes, 4)];
+            let there_again = two.contains(&there);
+            two.iter()
+                .for_each(|at| drop(exporter.must(&format!("free {at}"))));
+            there_again
+        });
+        assert!(exporter.physical() <= grown + 4 * MIB);
+    }
+}
+
+#[test]
+fn a_close_waits_for_the_work_on_it() {
+    // The simulated GPU ends a program that unmaps memory in use.
+    let Shared {
+        mut importer, here, ..
+    } = shared(4 * MIB);
+    importer.must(&format!("work {here} {} 50000", 4 * MIB));
+    importer.must(&format!("close {here}"));
+    importer.end();
+}
+
+#[test]
+fn captures_of_any_kind_are_not_touched() {
+    for mode in 0..3 {
+        let Shared {
+            mut exporter,
+            mut importer,
+            handle,
+            here,
+            ..
+        } = shared(4 * MIB);
+        let second = exporter.filled(4 * MIB, 2);
+        importer.must(&format!("work {here} {} 1000", 4 * MIB));
+        for actor in [&mut exporter, &mut importer] {
+            actor.must(&format!("capture {mode}"));
+        }
+        let other = exporter.must(&format!("get {second}"));
+        assert_eq!(importer.must(&format!("open {handle}")), here);
+        let there = importer.must(&format!("open {other}"));
+        for at in [&here, &here, &there] {
+            importer.must(&format!("close {at}"));
+        }
+        for mut actor in [exporter, importer] {
+            assert_eq!(actor.must("captured"), "kept", "mode {mode}");
+            actor.end();
+        }
+    }
+}
+
+#[test]
+fn a_context_that_ends_closes_what_was_opened_in_it() {
+    let Shared {
+        place: _place,
+        mut exporter,
+        mut importer,
+        there,
+        here,
+        handle,
+    } = shared(8 * MIB);
+    exporter.must(&format!("free {there}"));
+    importer.must("reset");
+    assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
+    soon("the memory comes back", || {
+        let at = exporter.must(&format!("alloc {}", 8 * MIB));
+        exporter.must(&format!("free {at}"));
+        at == there
+    });
+    assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
+}
+
+#[test]
+fn a_context_that_ends_leaves_what_it_exported_to_those_who_have_it() {
+    for bytes in [1000, 8 * MIB] {
+        let Shared {
+            place: _place,
+            mut exporter,
+            mut importer,
+            here,
+            ..
+        } = shared(bytes);
+        exporter.must("reset");
+        let _others = [exporter.filled(bytes, 2), exporter.filled(bytes, 3)];
+        assert!(importer.has(&here, bytes, 1), "{bytes}");
+        let before = exporter.physical();
+        importer.must(&format!("close {here}"));
+        exporter.must("reset");
+        soon("the memory goes back to the driver", || {
+            exporter.must("reset");
+            exporter.physical() < before
+        });
+    }
+}
+
+#[test]
+fn an_allocation_over_more_handles_than_a_packet_holds_needs_few_descriptors() {
+    let place = Place::with_keeper();
+    let bytes = 600 * MIB;
+    let start = |chunk: &str| {
+        let limited = r#"ulimit -n 200; exec "$0""#;
+        let mut command = place.command("/bin/sh".as_ref(), &[support::shim()]);
+        command.args(["-c", limited]).arg(program());
+        Actor::start(command.env("MEMCUDA_CHUNK", chunk))
+    };
+    let (mut exporter, mut importer) = (start("2MiB"), start("auto"));
+    let there = exporter.must(&format!("alloc {bytes}"));
+    let (first, last) = (0, bytes - 4 * MIB);
+    let at =
+        |base: &str, offset: u64| format!("{:x}", u64::from_str_radix(base, 16).unwrap() + offset);
+    for offset in [first, last] {
+        exporter.must(&format!("fill {} {} {offset}", at(&there, offset), 4 * MIB));
+    }
+    let handle = exporter.must(&format!("get {there}"));
+    let here = importer.must(&format!("open {handle}"));
+    for offset in [first, last] {
+        assert!(importer.has(&at(&here, offset), 4 * MIB, offset));
+    }
+    importer.must(&format!("close {here}"));
+    exporter.must(&format!("free {there}"));
+    assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
+}

@@ -1,0 +1,118 @@
+//! A keeper of a test's own, in a directory of its own. It ends when it is
+//! dropped, with all that it keeps.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::support::{profile, run};
+
+/// The command `memcuda` of this tree. Built by itself: what only it needs is
+/// no part of the library.
+pub fn memcuda() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "-p", "memcuda", "--bin", "memcuda"]);
+        if profile().ends_with("release") {
+            cargo.arg("--release");
+        }
+        run(cargo.current_dir(root));
+        profile().join("memcuda")
+    })
+}
+
+/// A keeper, if it was started.
+pub struct Keeper {
+    directory: tempfile::TempDir,
+    child: Option<Child>,
+}
+
+impl Keeper {
+    /// The place of one that does not run.
+    pub fn none() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            child: None,
+        }
+    }
+
+    /// What programs are told by `MEMCUDA_KEEPER`.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("keeper.sock")
+    }
+
+    /// Starts it, and waits until it answers.
+    pub fn start(&mut self) {
+        let mut command = Command::new(memcuda());
+        command.args(["keeper", "--foreground"]);
+        command.env("MEMCUDA_KEEPER", self.socket());
+        self.child = Some(command.stderr(Stdio::null()).spawn().unwrap());
+        soon("the keeper answers", || {
+            self.verb(&["keeper", "status"]).is_some()
+        });
+    }
+
+    /// What a verb of the command says to it; `None` where that fails.
+    pub fn verb(&self, arguments: &[&str]) -> Option<String> {
+        let mut command = Command::new(memcuda());
+        command.args(arguments).env("MEMCUDA_KEEPER", self.socket());
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        output.status.success().then_some(said)
+    }
+
+    /// Its processes: itself and its standby.
+    pub fn pids(&self) -> [i32; 2] {
+        let said = self.verb(&["keeper", "status", "--json"]);
+        let said: serde_json::Value = serde_json::from_str(&said.unwrap()).unwrap();
+        ["pid", "standby"].map(|name| said[name].as_i64().unwrap() as i32)
+    }
+
+    /// Kills it; its standby starts another one.
+    pub fn kill(&self) {
+        kill(self.pids()[0]);
+    }
+
+    /// Kills it and its standby: all that it knew is gone.
+    pub fn end(&mut self) {
+        let [keeper, standby] = self.pids();
+        kill(standby);
+        kill(keeper);
+        if let Some(mut child) = self.child.take() {
+            child.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            let _ = self.verb(&["keeper", "stop", "--force"]);
+        }
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Kills a process of a test.
+pub fn kill(pid: i32) {
+    assert!(pid > 1);
+    // SAFETY: sends a signal.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// Waits until something holds, for five seconds at most.
+#[track_caller]
+pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        let spent = began.elapsed();
+        assert!(spent < Duration::from_secs(5), "{what}: not within 5 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
