@@ -91,7 +91,7 @@ impl Keeper {
             let (bytes, descriptors) = match received {
                 Ok(received) => received,
                 Err(Broken::Later) => return,
-                Err(Broken::Garbled) => {
+                Err(Broken::Garbled | Broken::NoRoom) => {
                     let message = format!(
                         "a packet of more than {} bytes or {} descriptors",
                         wire::MOST_BYTES,

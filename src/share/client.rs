@@ -26,6 +26,9 @@ pub enum Error {
     Absent(Errno),
     /// The connection is of no use any more; nothing is known of the request.
     Lost,
+    /// The answer came with more descriptors than this process may open. What it
+    /// gave is not known here: the connection must end.
+    NoRoom,
     /// The keeper refuses.
     Refused(Code, String),
 }
@@ -35,6 +38,7 @@ impl fmt::Display for Error {
         match self {
             Self::Absent(error) => write!(f, "no keeper answers ({error})"),
             Self::Lost => f.write_str("the keeper went away"),
+            Self::NoRoom => f.write_str("this process has no descriptors to spare (RLIMIT_NOFILE)"),
             Self::Refused(_, message) => f.write_str(message),
         }
     }
@@ -116,8 +120,11 @@ impl Client {
         self.intact()?;
         wire::send(&self.socket, &packet, descriptors).map_err(|_| Error::Lost)?;
         loop {
-            let (bytes, beside) = wire::receive_bytes(&self.socket, &mut self.room, false)
-                .map_err(|_| Error::Lost)?;
+            let received = wire::receive_bytes(&self.socket, &mut self.room, false);
+            let (bytes, beside) = received.map_err(|broken| match broken {
+                Broken::NoRoom => Error::NoRoom,
+                _ => Error::Lost,
+            })?;
             match read(bytes)? {
                 Said::Event(event) => self.events.push_back(event),
                 Said::Reply(number, _) if number != self.number => return Err(Error::Lost),

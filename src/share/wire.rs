@@ -29,6 +29,9 @@ pub enum Broken {
     Later,
     /// What came is no packet of this protocol.
     Garbled,
+    /// The descriptors beside a packet did not find room in this process; they
+    /// are gone, and the connection goes on.
+    NoRoom,
     /// The system call failed.
     System(Errno),
 }
@@ -102,11 +105,11 @@ pub fn receive_bytes(
             descriptors.extend(rights);
         }
     }
-    if got
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-    {
+    if got.flags.contains(ReturnFlags::TRUNC) {
         return Err(Broken::Garbled);
+    }
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Broken::NoRoom);
     }
     match got.bytes {
         // A packet of no bytes cannot be told from the end; nobody sends one.

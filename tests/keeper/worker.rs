@@ -154,7 +154,7 @@ fn worker() {
         match worker.step() {
             // Others delete and release what this one was about to open.
             Ok(()) | Err(Error::Refused(..)) => {}
-            Err(Error::Lost | Error::Absent(_)) => {
+            Err(Error::Lost | Error::NoRoom | Error::Absent(_)) => {
                 let leases = worker.leases();
                 let back = || connect(&worker.socket, &leases);
                 let (client, lost) = wait_for("a new keeper", back);

@@ -135,16 +135,19 @@ fn opened(engine: &Engine, handle: &Handle) -> Result<Address, Code> {
     if let Some(address) = held::again(generation, context) {
         return Ok(address);
     }
-    let answer = keeper::request(engine, Request::Import { generation }, &[]);
+    let answer = keeper::node(engine).and_then(|node| match node == handle.node {
+        true => keeper::request(engine, Request::Import { generation }, &[]).map(Some),
+        false => Ok(None),
+    });
     let (entry, parts, total, descriptors) = match answer {
-        Ok((
+        Ok(Some((
             Reply::Memory {
                 entry,
                 parts,
                 total,
             },
             descriptors,
-        )) => (entry, parts, total, descriptors),
+        ))) => (entry, parts, total, descriptors),
         answer => return Err(refusal(handle, answer.err())),
     };
     let memory = held::import(engine, (&entry, parts, descriptors), total);
@@ -175,9 +178,8 @@ fn opened(engine: &Engine, handle: &Handle) -> Result<Address, Code> {
 
 /// What the program is told where the keeper gives no memory, and the log why.
 fn refusal(handle: &Handle, error: Option<Error>) -> Code {
-    let node = keeper::node();
     match error {
-        _ if node != 0 && node != handle.node => {
+        None => {
             crate::log!(
                 Warn,
                 "an IPC handle of another host, or of before its last start"
@@ -196,6 +198,5 @@ fn refusal(handle: &Handle, error: Option<Error>) -> Code {
             crate::log!(Warn, "memory of another process cannot be opened: {error}");
             Code::MAP_FAILED
         }
-        None => Code::MAP_FAILED,
     }
 }

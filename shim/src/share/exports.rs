@@ -129,16 +129,14 @@ fn export_to_keeper(
         "device memory is exported by CUDA IPC: a process that opens it must be preloaded, too; \
          to others the driver answers INVALID_VALUE"
     );
-    let mut again = true;
-    let generation = loop {
-        match send(engine, device, id, export) {
-            // The keeper that had half of it is gone: once more, as another one.
-            Err(Failure::Keeper(Error::Gone(_))) if again => again = false,
-            sent => break sent?,
-        }
-    };
+    let sent = send(engine, device, id, export);
+    // Where the keeper that had half of it is gone: once more, as another one.
+    let generation = sent.or_else(|failure| match failure {
+        Failure::Keeper(Error::Gone(_)) => send(engine, device, id, export).map_err(|_| failure),
+        failure => Err(failure),
+    })?;
     let handle = Handle {
-        node: keeper::node(),
+        node: keeper::node(engine).map_err(Failure::Keeper)?,
         generation,
         bytes: export.block.bytes,
         mapped: export.handles.iter().map(|(_, bytes)| bytes).sum(),

@@ -2,7 +2,7 @@
 //! and a keeper is started then if the settings say so. The leases that were
 //! taken over it are known here, so that they are taken up again when the
 //! connection was lost. A keeper that does not answer within five seconds counts
-//! as gone, and nobody is asked for as long again.
+//! as gone; where finding that out took its time, nobody is asked for as long.
 //!
 //! Makes no driver call. The lock is held while an answer is waited for; under
 //! it, no other one is taken.
@@ -29,8 +29,9 @@ use crate::{environment, watch};
 const START: Duration = Duration::from_secs(5);
 /// Pause between two tries to reach it.
 const PAUSE: Duration = Duration::from_millis(5);
-/// For how long nobody is asked after none answered.
+/// For how long nobody is asked after nobody answered for longer than a moment.
 const REST: Duration = Duration::from_secs(5);
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,9 +100,16 @@ pub fn request(
     answer
 }
 
-/// The host and its boot, as the keeper said; 0 before the first request.
-pub fn node() -> u64 {
-    lock().as_ref().map_or(0, |line| line.node)
+/// The host and its boot, as the keeper says, which is found or started for it.
+pub fn node(engine: &Engine) -> Result<u64, Error> {
+    let (node, resumed) = {
+        let mut line = lock();
+        let line = line.get_or_insert_default();
+        line.connect(engine)?;
+        (line.node, line.resumed.take())
+    };
+    tell(engine, resumed, Vec::new());
+    Ok(node)
 }
 
 /// What becomes another number whenever a name may have become another
@@ -193,12 +201,16 @@ impl Line {
             match client.call(request.clone(), descriptors) {
                 Ok(answer) => return Ok(answer),
                 Err(client::Error::Refused(code, why)) => return Err(Error::Refused(code, why)),
+                Err(error @ client::Error::NoRoom) => {
+                    self.hang_up();
+                    return Err(Error::Gone(error.to_string()));
+                }
                 Err(client::Error::Lost | client::Error::Absent(_)) => self.hang_up(),
             }
             // A keeper that went away answers at once; one that hangs does not,
             // and is not asked again.
             if !connected || !may_be_repeated || began.elapsed() >= client::PATIENCE {
-                self.rest_until = Some(Instant::now() + REST);
+                self.rest_after(began);
                 return Err(Error::Gone("the keeper went away".to_owned()));
             }
         }
@@ -212,6 +224,7 @@ impl Line {
         if self.rest_until.is_some_and(|until| Instant::now() < until) {
             return Err(Error::Gone("no keeper answered a moment ago".to_owned()));
         }
+        let began = Instant::now();
         let mut started: Option<Instant> = None;
         let reached = self.reach(engine, &mut |socket| match started {
             Some(at) => {
@@ -224,9 +237,16 @@ impl Line {
             }
         });
         if let Err(Error::Gone(_)) = reached {
-            self.rest_until = Some(Instant::now() + REST);
+            self.rest_after(began);
         }
         reached
+    }
+
+    /// Nobody answered. Where that took its time the program is not kept again.
+    fn rest_after(&mut self, began: Instant) {
+        if began.elapsed() > MOMENT {
+            self.rest_until = Some(Instant::now() + REST);
+        }
     }
 
     /// Connects and takes the leases up again; where nobody listens, as often as

@@ -129,7 +129,12 @@ static void answer(char *line) {
         printf("%d\n", launch(stream, &range, 1, (double)c));
     }
     COMMAND("sync") { printf("%d\n", cudaDeviceSynchronize()); }
-    COMMAND("reset") { printf("%d\n", cudaDeviceReset()); }
+    COMMAND("reset") {
+        int code = cudaDeviceReset();
+        start_cuda();
+        CHECK(cudaStreamCreate(&stream) == 0);
+        printf("%d\n", code);
+    }
     COMMAND("device") {
         sscanf(rest, "%llu", &a);
         int code = cudaSetDevice((int)a);
@@ -172,8 +177,14 @@ static void answer(char *line) {
         }
         printf("0 %d\n", child);
     }
-    COMMAND("close-descriptors") {
-        for (int fd = 3; fd < 256; fd++) close(fd);
+    COMMAND("close-sockets") {
+        /* As daemons close what they do not know; the rest is the simulator's. */
+        for (int fd = 3; fd < 256; fd++) {
+            char link[32];
+            snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+            ssize_t length = readlink(link, text, sizeof text);
+            if (length > 7 && memcmp(text, "socket:", 7) == 0) close(fd);
+        }
         printf("0\n");
     }
     COMMAND("reap") {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, soon};
 use crate::support;
 
 /// The program, compiled once.
@@ -127,6 +127,20 @@ impl Actor {
         self.must(&format!("is {at} {bytes} {number}")) == "same"
     }
 
+    /// Waits until an address is lent again. What is lent instead is held so
+    /// long, or it would be lent again first.
+    #[track_caller]
+    pub fn gets_again(&mut self, there: &str, bytes: u64) {
+        let mut held = Vec::new();
+        soon("the memory comes back", || {
+            held.push(self.must(&format!("alloc {bytes}")));
+            held.last().is_some_and(|at| at == there)
+        });
+        for at in held {
+            self.must(&format!("free {at}"));
+        }
+    }
+
     /// Physical bytes that the process holds of device 0.
     pub fn physical(&mut self) -> u64 {
         self.must("physical").parse().unwrap()
@@ -156,5 +170,10 @@ impl Drop for Actor {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let mut log = String::new();
+            let _ = self.log.read_to_string(&mut log);
+            eprintln!("process {}:\n{log}", self.child.id());
+        }
     }
 }

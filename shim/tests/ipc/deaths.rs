@@ -1,18 +1,8 @@
 //! Exporter, importer and keeper killed, and processes that fork or close what
 //! they do not know.
 
-use crate::actor::Actor;
-use crate::keeper::{kill, soon};
+use crate::keeper::{signal, soon};
 use crate::{INVALID_VALUE, MIB, Shared, shared};
-
-/// Waits until the exporter gets an address lent again.
-fn comes_back(exporter: &mut Actor, there: &str, bytes: u64) {
-    soon("the memory comes back", || {
-        let at = exporter.must(&format!("alloc {bytes}"));
-        exporter.must(&format!("free {at}"));
-        at == there
-    });
-}
 
 #[test]
 fn the_exporters_death_takes_nothing_from_those_who_have_it_open() {
@@ -51,7 +41,7 @@ fn an_importers_death_gives_the_memory_back() {
             importer.kill();
             exporter.must(&format!("free {there}"));
         }
-        comes_back(&mut exporter, &there, 6 * MIB);
+        exporter.gets_again(&there, 6 * MIB);
     }
 }
 
@@ -70,8 +60,8 @@ fn a_forked_child_holds_nothing() {
     let child: i32 = importer.must("fork-and-stay").parse().unwrap();
     exporter.must(&format!("free {there}"));
     importer.kill();
-    comes_back(&mut exporter, &there, 6 * MIB);
-    kill(child);
+    exporter.gets_again(&there, 6 * MIB);
+    signal(child, libc::SIGKILL);
 }
 
 #[test]
@@ -103,12 +93,7 @@ fn the_keepers_death_loses_nothing() {
     assert!(importer.has(&here, 6 * MIB, 1));
     exporter.must(&format!("free {other}"));
     importer.must(&format!("close {here}"));
-    soon("the memory comes back", || {
-        let two = [0, 1].map(|_| exporter.must(&format!("alloc {}", 6 * MIB)));
-        two.iter()
-            .for_each(|at| drop(exporter.must(&format!("free {at}"))));
-        two.contains(&there)
-    });
+    exporter.gets_again(&there, 6 * MIB);
 }
 
 #[test]
@@ -126,6 +111,10 @@ fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
     assert!(importer.has(&here, 6 * MIB, 1));
     importer.must(&format!("close {here}"));
     place.keeper.start();
+    let first = exporter.filled(6 * MIB, 9);
+    soon("the new keeper is found", || {
+        exporter.code(&format!("get {first}")) == 0
+    });
     for number in 2..6 {
         let at = exporter.filled(6 * MIB, number);
         assert_ne!(at, there, "nobody can tell who has it");
@@ -147,7 +136,7 @@ fn a_program_that_closes_all_descriptors_finds_the_keeper_again() {
         place: _place,
         ..
     } = shared(6 * MIB);
-    importer.must("close-descriptors");
+    importer.must("close-sockets");
     let second = exporter.filled(6 * MIB, 2);
     let handle = exporter.must(&format!("get {second}"));
     let other = importer.must(&format!("open {handle}"));

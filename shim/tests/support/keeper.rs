@@ -66,21 +66,30 @@ impl Keeper {
 
     /// Its processes: itself and its standby.
     pub fn pids(&self) -> [i32; 2] {
-        let said = self.verb(&["keeper", "status", "--json"]);
-        let said: serde_json::Value = serde_json::from_str(&said.unwrap()).unwrap();
-        ["pid", "standby"].map(|name| said[name].as_i64().unwrap() as i32)
+        let mut pids = [0; 2];
+        soon("the keeper has a standby", || {
+            let said = self
+                .verb(&["keeper", "status", "--json"])
+                .unwrap_or_default();
+            let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();
+            pids = ["pid", "standby_pid"].map(|name| said[name].as_i64().unwrap_or(0) as i32);
+            pids.iter().all(|pid| *pid > 0)
+        });
+        pids
     }
 
     /// Kills it; its standby starts another one.
     pub fn kill(&self) {
-        kill(self.pids()[0]);
+        signal(self.pids()[0], libc::SIGKILL);
     }
 
     /// Kills it and its standby: all that it knew is gone.
     pub fn end(&mut self) {
         let [keeper, standby] = self.pids();
-        kill(standby);
-        kill(keeper);
+        // Stopped, it starts no other standby.
+        signal(keeper, libc::SIGSTOP);
+        signal(standby, libc::SIGKILL);
+        signal(keeper, libc::SIGKILL);
         if let Some(mut child) = self.child.take() {
             child.wait().unwrap();
         }
@@ -89,21 +98,22 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        if self.child.is_some() {
-            let _ = self.verb(&["keeper", "stop", "--force"]);
+        if self.child.is_none() {
+            return;
         }
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
+        // Killed, it would be started anew by its standby.
+        let told = self.verb(&["keeper", "stop", "--force"]).is_some();
+        if let Some(mut child) = self.child.take().filter(|_| told) {
             let _ = child.wait();
         }
     }
 }
 
-/// Kills a process of a test.
-pub fn kill(pid: i32) {
+/// Sends a signal to a process of a test.
+pub fn signal(pid: i32, signal: i32) {
     assert!(pid > 1);
     // SAFETY: sends a signal.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
+    unsafe { libc::kill(pid, signal) };
 }
 
 /// Waits until something holds, for five seconds at most.
