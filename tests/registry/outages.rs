@@ -197,6 +197,71 @@ fn an_address_that_is_none_is_one_line_without_the_password() {
     assert!(!said.to_string().contains("secret"), "{said}");
 }
 
+/// A recipe of docs/redis.md, as words of a command.
+fn documented(user: &str, prefix: &str) -> Vec<String> {
+    let begin = format!("ACL SETUSER {user} ");
+    let document = include_str!("../../docs/redis.md");
+    let recipe = document
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(&begin));
+    let recipe = recipe
+        .unwrap()
+        .replace("NAMESPACE:", prefix)
+        .replace("PASSWORD", "secret");
+    let words = ["ACL", "SETUSER", user]
+        .into_iter()
+        .chain(recipe.split_ascii_whitespace());
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_client_with_the_documented_rights_reads_and_orders_and_no_more() {
+    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+    let mut admin = connect(server.socket());
+    let recipe = documented("client", "");
+    let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
+    ask::<()>(&mut admin, &recipe);
+    let keeper = Keeper::start(&Place {
+        address: address(server.socket()),
+        namespace: "",
+        node: 1,
+        directory: directory.path(),
+    });
+    keeper.add(["w"]);
+    until("published", || server.ask("EXISTS tensor:w") == ":1");
+    let address = format!(
+        "redis+unix://{}?user=client&pass=secret",
+        server.socket().display()
+    );
+    let mut client = redis::Client::open(address)
+        .unwrap()
+        .get_connection()
+        .unwrap();
+    let hash: std::collections::HashMap<String, String> =
+        ask(&mut client, &["HGETALL", "tensor:w"]);
+    assert_eq!(hash["bytes"], "24");
+    push(
+        &mut client,
+        "tensor:cmd",
+        br#"{"op":"get","name":"w","reply":"reply:1"}"#,
+    );
+    assert_eq!(answer(&mut client, "reply:1")["status"], "ok");
+    for words in [
+        &["DEL", "tensor:w"][..],
+        &["HSET", "tensor:w", "bytes", "1"],
+        &["LPUSH", "tensor:w", "x"],
+        &["BLPOP", "tensor:cmd", "1"],
+        &["LPUSH", "memcuda:aside", "x"],
+        &["HGETALL", "memcuda:owner"],
+        &["EVAL", "return 1", "0"],
+    ] {
+        let done = redis::cmd(words[0])
+            .arg(&words[1..])
+            .query::<redis::Value>(&mut client);
+        assert_eq!(done.unwrap_err().code(), Some("NOPERM"), "{words:?}");
+    }
+}
+
 /// The rights that docs/redis.md gives the keeper are enough, with scripts and
 /// with functions; and with functions no script runs.
 #[test]
@@ -205,29 +270,21 @@ fn the_documented_rights_are_enough() {
         let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
         let mut admin = connect(server.socket());
         let prefix = if namespace.is_empty() { "" } else { "a:" };
-        let document = include_str!("../../docs/redis.md");
-        let begin = if functions {
-            "ACL SETUSER keeper-functions "
+        let user = if functions {
+            "keeper-functions"
         } else {
-            "ACL SETUSER keeper "
+            "keeper"
         };
-        let recipe = document
-            .lines()
-            .find_map(|line| line.trim().strip_prefix(begin));
-        let recipe = recipe
-            .unwrap()
-            .replace("NAMESPACE:", prefix)
-            .replace("PASSWORD", "secret");
-        let mut rights: Vec<&str> = vec!["ACL", "SETUSER", "keeper"];
-        rights.extend(recipe.split_ascii_whitespace());
-        ask::<()>(&mut admin, &rights);
+        let recipe = documented(user, prefix);
+        let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
+        ask::<()>(&mut admin, &recipe);
         if functions {
             let library = include_str!("../../src/keeper/redis/memcuda.lua");
             ask::<String>(&mut admin, &["FUNCTION", "LOAD", "REPLACE", library]);
         }
         let keeper = Keeper::start(&Place {
             address: format!(
-                "redis+unix://{}?user=keeper&pass=secret",
+                "redis+unix://{}?user={user}&pass=secret",
                 server.socket().display()
             ),
             namespace,

@@ -94,8 +94,7 @@ end
 -- are left.
 local function release(keys, args)
   if not owned(keys, args) then return -1 end
-  local page = redis.call('SSCAN', keys[2], '0', 'COUNT', 500)
-  for _, name in ipairs(page[2]) do
+  for _, name in ipairs(redis.call('SRANDMEMBER', keys[2], 500)) do
     forget(name, args[2] .. name, keys[2], args[3] .. name, keys[3])
   end
   local left = redis.call('SCARD', keys[2])

@@ -4,7 +4,7 @@
 //! again. What it cannot write stays as it is in the keeper, who never waits
 //! for it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -109,7 +109,11 @@ impl Mirror<'_> {
     /// Publishes everything, then what changes.
     fn serve(&mut self, link: &mut Link) -> Result<Never, Pause> {
         let shared = self.shared;
+        // What changed until now is among all that is asked for next.
         self.changed.clear();
+        if let Changes::Over { .. } = shared.registry.wait(Duration::ZERO) {
+            return Err(Pause::End);
+        }
         let count = self.everything(link)?;
         if std::mem::take(&mut self.warned) {
             tracing::info!("{count} names are published at {} again", shared.server);
@@ -191,7 +195,6 @@ impl Mirror<'_> {
     /// was not among them, left by an earlier process; how many there are.
     fn everything(&mut self, link: &mut Link) -> Result<usize, Pause> {
         let names = self.shared.names()?;
-        let live: HashSet<&Name> = names.iter().collect();
         let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("SSCAN");
@@ -199,7 +202,7 @@ impl Mirror<'_> {
             let (next, found): (u64, Vec<String>) = link.ask(scan.arg("COUNT").arg(500))?;
             let found = found.into_iter().flat_map(Name::new);
             self.changed
-                .extend(found.filter(|name| !live.contains(name)));
+                .extend(found.filter(|name| names.binary_search(name).is_err()));
             match next {
                 0 => break,
                 next => cursor = next,

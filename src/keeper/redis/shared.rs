@@ -77,7 +77,7 @@ impl Shared {
         self.ask(|answer| Ask::Entries(names, answer))
     }
 
-    /// Every name.
+    /// Every name, in order.
     pub fn names(&self) -> Result<Vec<Name>, KeeperEnds> {
         self.ask(Ask::Names)
     }
