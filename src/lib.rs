@@ -2,7 +2,8 @@
 //!
 //! ARCHITECTURE.md has the order in which modules may use each other. The
 //! library never looks up a symbol of the host program, never prints, and
-//! starts no thread: `shim/` and the `memcuda` command do that.
+//! starts no thread: `shim/` and the `memcuda` command do that. (But for
+//! `keeper::redis`, which only the command has.)
 
 pub mod config;
 pub mod driver;
