@@ -15,6 +15,7 @@ use memcuda_core::share::protocol::{self, Reply, Request};
 
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::names::table;
 use crate::share::held::{self, How};
 use crate::share::keeper::{self, Error};
 use crate::share::{self, exports};
@@ -79,7 +80,10 @@ crate::hooks! {
 /// The handle of pooled memory; `None` where the driver is to refuse.
 fn export(engine: &Engine, device: &Device, address: Address) -> Option<[u8; 64]> {
     let block = device.made()?.find(address)?;
-    if block.owner != Owner::Context || block.attached {
+    if block.attached {
+        return table::ipc_handle(block.base);
+    }
+    if block.owner != Owner::Context {
         return None;
     }
     match exports::handle_of(engine, device, address)? {

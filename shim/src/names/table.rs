@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::names::Name;
+use memcuda_core::share::handle::Handle;
 use memcuda_core::share::protocol::{Entry, Generation};
 
 use super::timeline::Page;
 use super::{Failure, legacy};
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::share::held;
+use crate::share::{held, keeper};
 
 /// Where the bytes of a mapping come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,6 +239,23 @@ pub fn get(handle: u64) -> Option<Arc<Mapped>> {
     let table = table.as_ref()?;
     let address = table.handles.get(&handle)?;
     Some(table.at.get(address)?.mapped.clone())
+}
+
+/// What stands for named memory at an address where a program exports it by CUDA
+/// IPC: the keeper has it already. `None` where it may not be written here, for
+/// who opens such a handle may.
+pub fn ipc_handle(address: Address) -> Option<[u8; 64]> {
+    let mapped = lock().as_ref()?.at.get(&address)?.mapped.clone();
+    let entry = &mapped.entry;
+    let handle = Handle {
+        node: keeper::node(),
+        generation: entry.generation,
+        bytes: entry.spec.bytes,
+        mapped: entry.mapped,
+        offset: entry.offset,
+        device: Handle::digest(entry.spec.device),
+    };
+    (mapped.write && mapped.from == From::Pool).then(|| handle.to_bytes())
 }
 
 /// A handle for the memory around an address.

@@ -21,7 +21,9 @@ int cudaStreamCreate(void **);
 int cudaStreamSynchronize(void *);
 int cudaStreamQuery(void *);
 struct handle { unsigned char bytes[64]; };
+int cudaIpcGetMemHandle(struct handle *, void *);
 int cudaIpcOpenMemHandle(void **, struct handle, unsigned);
+int cudaIpcCloseMemHandle(void *);
 
 static void *stream;
 static char line[8192];
@@ -141,6 +143,12 @@ static void obey(const char *what) {
         struct range range = {strtoull(word(), NULL, 16), 0, 1}; range.bytes = number();
         result = launch(stream, &range, 1, 10.0); printf("%d\n", result ? result : cudaStreamSynchronize(stream));
     }
+    else if (!strcmp(what, "ipcget")) {
+        struct handle read = {{0}}; result = cudaIpcGetMemHandle(&read, (void *)strtoull(word(), NULL, 16)); printf("%d ", result);
+        for (int i = 0; i < 64; i++) printf("%02x", read.bytes[i]);
+        puts("");
+    }
+    else if (!strcmp(what, "ipcclose")) printf("%d\n", cudaIpcCloseMemHandle((void *)strtoull(word(), NULL, 16)));
     else if (!strcmp(what, "ipcopen")) {
         struct handle read; const char *text = word(); unsigned byte;
         for (int i = 0; i < 64; i++) { CHECK(sscanf(text + 2 * i, "%2x", &byte) == 1); read.bytes[i] = (unsigned char)byte; }

@@ -127,6 +127,19 @@ fn pools_that_stand_in_on_out_of_memory_end_reclaim() {
     assert_eq!(native.retries, 0, "{native:?}");
 }
 
+/// A segment is lent on to one tensor after another: no name stands for it.
+#[test]
+fn rules_are_refused_for_torchs_segments_with_one_line() {
+    for profile in [NATIVE, KEEP] {
+        let named = ("MEMCUDA_NAMES", "name=tensor/{n}");
+        let run = train("plain", &[profile, named, ("MEMCUDA_KEEPER", "off")]);
+        let said: Vec<_> = run.log.lines().filter(|l| l.contains("tensor/")).collect();
+        assert_eq!(said.len(), 1, "{}", run.log);
+        assert!(said[0].contains("include/memcuda.h") && said[0].contains("segment"));
+        assert_eq!(run.retries > 10, profile == NATIVE);
+    }
+}
+
 #[test]
 fn a_user_backend_or_no_caching_keeps_torchs_settings() {
     for (name, value) in [
