@@ -1,0 +1,299 @@
+//! The interface of `include/memcuda.h`.
+
+use crate::actor::{Actor, Place, program};
+use crate::keeper::soon;
+use crate::{
+    ABSENT, DENIED, EXISTS, IN_PROGRESS, INVALID, INVALID_VALUE, MIB, MISMATCH, NOT_FOUND, SEALED,
+    UNAVAILABLE, field, support,
+};
+
+#[test]
+fn a_name_is_the_same_memory_everywhere() {
+    let place = Place::with_keeper();
+    let (mut one, mut other) = (place.actor(), place.actor());
+    assert_eq!(other.code("open w"), NOT_FOUND);
+    let (handle, here) = one.opened("create w dtype=f32 shape=256x1024 flags=2");
+    assert_eq!(one.must(&format!("sum {here} {MIB}")), "0");
+    one.set(&here, 7, MIB);
+    let (_, there) = other.opened("open w");
+    assert_eq!(other.get(&there), 7);
+    other.set(&there, 8, MIB);
+    assert_eq!(one.get(&here), 8);
+    assert_eq!(one.code("create w bytes=1048576"), EXISTS);
+    let shown = one.must(&format!("describe {handle}"));
+    for (name, value) in [
+        ("name", "w"),
+        ("state", "1"),
+        ("bytes", "1048576"),
+        ("mapped", "2097152"),
+        ("dtype", "f32"),
+        ("rank", "2"),
+        ("first", "256"),
+        ("device", "0"),
+        ("version", "0"),
+        ("persist", "0"),
+    ] {
+        assert_eq!(field(&shown, name), value, "{name}: {shown}");
+    }
+    assert_eq!(field(&shown, "address"), here);
+    assert_eq!(field(&shown, "maker"), one.pid().to_string());
+    one.must(&format!("close {handle}"));
+    assert_eq!(one.code(&format!("close {handle}")), INVALID);
+    assert_eq!(one.code(&format!("describe {handle}")), INVALID);
+    assert_eq!(other.get(&there), 8, "it lives while somebody holds it");
+    let log = other.end();
+    soon("the name is gone", || one.code("open w") == NOT_FOUND);
+    assert!(!log.contains("error"), "{log}");
+    one.end();
+}
+
+#[test]
+fn opened_again_it_has_the_same_address() {
+    let place = Place::with_keeper();
+    let mut actor = place.actor();
+    let (made, address) = actor.opened("either w bytes=4096");
+    let (second, again) = actor.opened("open w");
+    let (reader, apart) = actor.opened("open w flags=1");
+    assert_eq!(address, again);
+    assert_ne!(address, apart, "for reading it is another mapping");
+    actor.set(&address, 3, 4096);
+    assert_eq!(actor.get(&apart), 3);
+    assert_eq!(field(&actor.must("show w"), "references"), "2");
+    for handle in [made, second] {
+        actor.must(&format!("close {handle}"));
+    }
+    assert_eq!(field(&actor.must("show w"), "references"), "1");
+    actor.must(&format!("close {reader}"));
+    assert_eq!(actor.code("show w"), NOT_FOUND);
+    actor.end();
+}
+
+#[test]
+fn what_is_expected_is_checked() {
+    let place = Place::with_keeper();
+    let (mut one, mut other) = (place.actor(), place.actor());
+    one.opened("create w dtype=bf16 shape=64x64");
+    for actor in [&mut one, &mut other] {
+        for (options, result) in [
+            ("", 0),
+            ("bytes=8192", 0),
+            ("dtype=bf16 shape=64x64", 0),
+            ("bytes=4096", MISMATCH),
+            ("dtype=f16", MISMATCH),
+            ("dtype=bf16 shape=32x128", MISMATCH),
+            ("dtype=f32 shape=64x64 bytes=8192", INVALID),
+        ] {
+            assert_eq!(
+                actor.code(&format!("open w {options}")),
+                result,
+                "{options}"
+            );
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let place = Place::with_keeper();
+    let mut actor = place.actor();
+    for (line, says) in [
+        ("open -", "null pointer"),
+        ("open cmd", "reserved"),
+        ("open a\\b", "names do not have"),
+        ("create w", "accepted: 1 to"),
+        ("create w bytes=4096 flags=64", "flags 0x40"),
+        ("create w bytes=4096 flags=1", "MEMCUDA_READ_ONLY"),
+        ("create w bytes=4096 flags=17", "READ_ONLY"),
+        ("create w bytes=4096 flags=24", "MEMCUDA_CUDA_IPC"),
+        ("create w bytes=4096 device=7", "device 7"),
+        ("create w dtype=float shape=2", "dtype \"float\""),
+        ("create w shape=2x2", "without a dtype"),
+        ("create w dtype=f32 shape=2x0", "no elements"),
+        (
+            "create w dtype=f64 shape=9223372036854775807x2",
+            "larger than an address",
+        ),
+        ("open w size=8", "sizeof(memcuda_options)"),
+        ("next w 9", "mode 9"),
+        ("close 77", "77 is no handle"),
+        ("wait 0 1 0", "0 is no handle"),
+        ("show -", "null pointer"),
+        ("delete a\tb", ""),
+    ] {
+        let code = actor.code(line);
+        let said = actor.message();
+        assert!(
+            code == INVALID || (says.is_empty() && code == NOT_FOUND),
+            "{line}: {code} {said}"
+        );
+        assert!(
+            said.starts_with("memcuda_") && said.contains(says),
+            "{line}: {said}"
+        );
+    }
+    assert_eq!(actor.say("list"), "0");
+    assert_eq!(actor.must("resultname 4"), "mismatch");
+    assert_eq!(actor.must("resultname 99"), "unknown");
+    actor.end();
+}
+
+#[test]
+fn the_next_allocation_of_a_thread_has_the_name() {
+    let place = Place::with_keeper();
+    let (mut one, mut other) = (place.actor(), place.actor());
+    one.must("next w 3 flags=2 dtype=u8 shape=100");
+    let named = one.must("malloc 100");
+    let plain = one.must("malloc 100");
+    assert_eq!(one.say("list"), "0 w");
+    let handle = one.must(&format!("find {named}"));
+    let inside = u64::from_str_radix(&named, 16).unwrap() + 99;
+    let second = one.must(&format!("find {inside:x}"));
+    assert_eq!(one.code(&format!("find {:x}", inside + 1)), NOT_FOUND);
+    assert_eq!(one.code(&format!("find {plain}")), NOT_FOUND);
+    one.set(&named, 4, 100);
+    other.must("next w 2");
+    let there = other.must("async 100");
+    assert_eq!(other.get(&there), 4);
+    other.must("next w 2");
+    assert_eq!(other.code("malloc 200"), INVALID_VALUE);
+    other.must("next w 2 flags=32");
+    let own = other.must("malloc 200");
+    assert_eq!(other.code(&format!("find {own}")), NOT_FOUND);
+    other.must("next w 2");
+    other.must("next - 0");
+    let own = other.must("malloc 100");
+    assert_eq!(
+        other.code(&format!("find {own}")),
+        NOT_FOUND,
+        "it was taken back"
+    );
+    // The program frees what it allocated; who has a handle keeps it.
+    one.must(&format!("free {named}"));
+    assert_eq!(one.get(&named), 4);
+    one.must(&format!("close {second}"));
+    one.must(&format!("close {handle}"));
+    assert_eq!(field(&other.must("show w"), "references"), "1");
+    one.end();
+    other.end();
+}
+
+#[test]
+fn a_hidden_one_is_found_once_it_is_sealed() {
+    let place = Place::with_keeper();
+    let (mut one, mut other) = (place.actor(), place.actor());
+    let (handle, here) = one.opened("create w bytes=4096 flags=4");
+    assert_eq!(other.code("open w wait=1000"), IN_PROGRESS);
+    one.set(&here, 9, 4096);
+    one.must(&format!("seal {handle}"));
+    assert_eq!(other.code("open w"), SEALED, "its bytes are final");
+    assert_eq!(one.code("open w"), SEALED);
+    let (reader, there) = other.opened("open w flags=1");
+    assert_eq!(other.get(&there), 9);
+    assert_eq!(other.code(&format!("seal {reader}")), DENIED);
+    assert_eq!(other.code(&format!("publish {reader} 0")), DENIED);
+    assert_eq!(field(&other.must("show w"), "state"), "2");
+    // One that its maker never shows ends with it.
+    let (_, _) = one.opened("create v bytes=4096 flags=4");
+    one.end();
+    soon("the hidden one is gone", || {
+        other.code("open v wait=1000") == NOT_FOUND
+    });
+}
+
+#[test]
+fn a_program_runs_without_the_library() {
+    let place = Place::empty();
+    let mut actor = Actor::start(&mut place.command(program(), &[]));
+    assert_eq!(actor.say("version"), "0 0");
+    for line in [
+        "open w",
+        "close 1",
+        "next w 3",
+        "delete w",
+        "list",
+        "publish 1 0",
+        "seal 1",
+    ] {
+        assert_eq!(actor.code(line), ABSENT, "{line}");
+    }
+    let at = actor.must("malloc 4096");
+    actor.must(&format!("free {at}"));
+    actor.end();
+    let mut there = Actor::start(&mut place.command(program(), &[support::shim()]));
+    assert_eq!(there.say("version"), "1 1");
+}
+
+#[test]
+fn a_library_that_stands_aside_says_so() {
+    let place = Place::with_keeper();
+    for (variable, value) in [("MEMCUDA_DISABLE", "1"), ("MEMCUDA_POLICY", "track")] {
+        let mut command = place.command(program(), &[support::shim()]);
+        let mut actor = Actor::start(command.env(variable, value));
+        assert_eq!(actor.code("create w bytes=4096"), UNAVAILABLE, "{variable}");
+        let said = actor.message();
+        assert!(
+            said.contains("stands aside") || said.contains("track"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_failure_of_the_driver_is_told_with_its_code() {
+    const CUDA: i32 = 12;
+    const OUT_OF_MEMORY: &str = "2";
+    let place = Place::with_keeper();
+    let mut command = place.command(program(), &[support::shim()]);
+    let mut actor = Actor::start(command.env("MEMCUDA_SIM_MEMORY", "64MiB"));
+    assert_eq!(actor.code("create w bytes=268435456"), CUDA);
+    assert_eq!(actor.must("cuda"), OUT_OF_MEMORY);
+    assert!(actor.message().contains("OUT_OF_MEMORY"));
+    assert_eq!(actor.code("open w"), NOT_FOUND, "nothing is left of it");
+    actor.opened("create w bytes=4096");
+}
+
+/// Panics are planted in debug builds only.
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_is_a_result_and_the_program_goes_on() {
+    const INTERNAL: i32 = 13;
+    for (function, line) in [
+        ("memcuda_create", "create w bytes=4096"),
+        ("memcuda_open", "open w"),
+        ("memcuda_close", "close 1"),
+        ("memcuda_list", "list"),
+        ("memcuda_publish", "publish 1 0"),
+    ] {
+        let place = Place::with_keeper();
+        let mut command = place.command(program(), &[support::shim()]);
+        command
+            .env("MEMCUDA_PANIC_IN", function)
+            .env("MEMCUDA_LOG", "warn");
+        let mut actor = Actor::start(&mut command);
+        assert_eq!(actor.code(line), INTERNAL, "{function}");
+        assert!(actor.message().contains("internal error"));
+        assert_eq!(actor.code("create v bytes=4096"), UNAVAILABLE);
+        let at = actor.must("malloc 4096");
+        actor.must(&format!("free {at}"));
+        let log = actor.end();
+        assert_eq!(log.lines().count(), 1, "{log}");
+    }
+}
+
+#[test]
+fn memory_of_another_device_is_told_or_reached() {
+    let place = Place::with_keeper();
+    let mut actor = place.actor();
+    let (_, at) = actor.opened("create w bytes=4096 device=1");
+    assert_eq!(field(&actor.must("show w"), "device"), "1");
+    actor.must("device 1");
+    actor.set(&at, 5, 4096);
+    actor.must("device 0");
+    assert_eq!(actor.code("open w device=0"), MISMATCH);
+    // Where no device is said it is mapped for the current one, too.
+    let mut other = place.actor();
+    let (_, there) = other.opened("open w");
+    other.set(&there, 6, 4096);
+    actor.must("device 1");
+    assert_eq!(actor.get(&at), 6);
+}

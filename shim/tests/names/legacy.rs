@@ -1,0 +1,65 @@
+//! Names with the driver's own memory, which programs without the library open.
+
+use crate::actor::{Actor, Place, program};
+use crate::keeper::soon;
+use crate::{MIB, NOT_FOUND, field, ruled};
+
+const RULE: &str = "size=4MiB,name=w,backend=cuda_ipc";
+
+#[test]
+fn a_handle_of_the_driver_is_opened_with_and_without_the_library() {
+    let place = Place::with_keeper();
+    let mut maker = ruled(&place, RULE);
+    let made = maker.must(&format!("malloc {}", 4 * MIB));
+    maker.set(&made, 7, 4 * MIB);
+    let mut other = ruled(&place, RULE);
+    let there = other.must(&format!("malloc {}", 4 * MIB));
+    assert_eq!(other.get(&there), 7);
+    other.set(&there, 8, 4 * MIB);
+    assert_eq!(maker.get(&made), 8);
+    assert_eq!(field(&other.must("show w"), "flags"), "16");
+    // A second opening has the driver's one address.
+    let (handle, again) = other.opened("open w");
+    assert_eq!(again, there);
+    other.must(&format!("close {handle}"));
+    assert_eq!(other.get(&there), 8);
+    let (own, same) = maker.opened("open w");
+    assert_eq!(same, made, "a process does not open what it made");
+    maker.must(&format!("close {own}"));
+    // The 64 bytes are the driver's own, for whoever reads them.
+    let said = place.keeper.verb(&["show", "w", "--json"]).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let mut bare = Actor::start(&mut place.command(program(), &[]));
+    let handle = hexadecimal(said["ipc_handle"].as_str().unwrap());
+    let opened = bare.must(&format!("ipcopen {handle}"));
+    assert_eq!(bare.get(&opened), 8);
+    bare.must(&format!("ipcclose {opened}"));
+    other.must(&format!("free {there}"));
+    maker.must(&format!("free {made}"));
+    soon("it ends with its maker", || {
+        other.code("show w") == NOT_FOUND
+    });
+    other.end();
+    maker.end();
+}
+
+/// 64 bytes of base64 as the program takes them.
+fn hexadecimal(base64: &str) -> String {
+    const DIGITS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digit = |c| DIGITS.find(c).unwrap() as u32;
+    let bits = base64.trim_end_matches('=').chars().map(digit);
+    let bits: String = bits.map(|bits| format!("{bits:06b}")).collect();
+    let bytes = (0..64).map(|i| u8::from_str_radix(&bits[8 * i..8 * i + 8], 2).unwrap());
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn it_ends_with_its_maker() {
+    let place = Place::with_keeper();
+    let (mut maker, mut other) = (place.actor(), place.actor());
+    maker.opened("create w bytes=4194304 flags=16");
+    maker.kill();
+    soon("it ends with its maker", || {
+        other.code("open w") == NOT_FOUND
+    });
+}

@@ -1,0 +1,96 @@
+//! How long a name lives: deleted and made again, kept, left by who was killed.
+
+use crate::actor::Place;
+use crate::keeper::soon;
+use crate::{NOT_FOUND, field};
+
+#[test]
+fn a_name_that_is_made_again_is_another_one_and_openings_notice() {
+    let place = Place::with_keeper();
+    let (mut one, mut other) = (place.actor(), place.actor());
+    let (_, first) = one.opened("create w bytes=4096");
+    let (old, _) = other.opened("open w");
+    let (_, same) = other.opened("open w");
+    one.set(&first, 1, 4096);
+    let before = other.must("show w");
+    one.must("delete w");
+    assert_eq!(
+        other.code("open w"),
+        NOT_FOUND,
+        "a remembered opening notices"
+    );
+    assert_eq!(other.get(&same), 1, "who has it keeps it");
+    let (_, second) = one.opened("create w bytes=4096");
+    one.set(&second, 2, 4096);
+    let (new, there) = other.opened("open w");
+    assert_eq!((other.get(&there), other.get(&same)), (2, 1));
+    assert_ne!(
+        field(&before, "generation"),
+        field(&other.must("show w"), "generation")
+    );
+    other.must(&format!("close {old}"));
+    let (_, again) = other.opened("open w");
+    assert_eq!(again, there);
+    other.must(&format!("close {new}"));
+    other.end();
+    one.end();
+}
+
+#[test]
+fn a_kept_name_outlives_a_killed_maker() {
+    let place = Place::with_keeper();
+    let mut maker = place.actor();
+    let (_, here) = maker.opened("create w bytes=4194304 flags=8");
+    maker.set(&here, 7, 4 << 20);
+    maker.opened("create lost bytes=4096");
+    maker.kill();
+    let mut next = place.actor();
+    soon("what nobody keeps is gone", || {
+        next.code("open lost") == NOT_FOUND
+    });
+    let (_, there) = next.opened("open w bytes=4194304");
+    assert_eq!(
+        next.must(&format!("sum {there} 4194304")),
+        (7_u64 * (4 << 20)).to_string()
+    );
+    assert_eq!(field(&next.must("show w"), "persist"), u64::MAX.to_string());
+    next.must("persist w 0");
+    next.kill();
+    let mut last = place.actor();
+    soon("it is not kept any more", || {
+        last.code("open w") == NOT_FOUND
+    });
+}
+
+#[test]
+fn a_maker_that_is_killed_leaves_what_others_hold() {
+    let place = Place::with_keeper();
+    let (mut maker, mut holder) = (place.actor(), place.actor());
+    let (_, here) = maker.opened("create w bytes=4096");
+    maker.set(&here, 7, 4096);
+    let (_, there) = holder.opened("open w");
+    maker.kill();
+    assert_eq!(holder.get(&there), 7);
+    soon("the maker's count is gone", || {
+        field(&holder.must("show w"), "references") == "1"
+    });
+}
+
+#[test]
+fn names_survive_a_killed_keeper() {
+    let place = Place::with_keeper();
+    let (mut one, mut other) = (place.actor(), place.actor());
+    let (handle, here) = one.opened("create w bytes=4096");
+    one.set(&here, 7, 4096);
+    place.keeper.kill();
+    let (_, there) = other.opened("open w");
+    assert_eq!(other.get(&there), 7);
+    soon("both hold it", || {
+        field(&other.must("show w"), "references") == "2"
+    });
+    assert_eq!(one.must(&format!("publish {handle} 0")), "1");
+    one.must(&format!("close {handle}"));
+    assert_eq!(field(&other.must("show w"), "references"), "1");
+    one.end();
+    other.end();
+}

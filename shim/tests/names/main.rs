@@ -1,0 +1,74 @@
+//! Named memory between processes, over the simulated GPU and a keeper of the
+//! test's own: by rules, and by the interface of `include/memcuda.h`.
+
+#[path = "../ipc/actor.rs"]
+#[allow(dead_code, reason = "shared with the tests of CUDA IPC")]
+mod actor;
+mod api;
+#[path = "../support/keeper.rs"]
+#[allow(dead_code, reason = "shared with the tests of CUDA IPC")]
+mod keeper;
+mod legacy;
+mod lives;
+mod many;
+mod rules;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests of behaviour")]
+mod support;
+mod versions;
+
+use actor::{Actor, Place, program};
+
+const MIB: u64 = 1 << 20;
+
+/// Results of the interface.
+const INVALID: i32 = 1;
+const NOT_FOUND: i32 = 2;
+const EXISTS: i32 = 3;
+const MISMATCH: i32 = 4;
+const IN_PROGRESS: i32 = 5;
+const DENIED: i32 = 6;
+const SEALED: i32 = 8;
+const UNAVAILABLE: i32 = 10;
+const TIMEOUT: i32 = 11;
+const ABSENT: i32 = 14;
+/// Codes of the driver and the runtime.
+const INVALID_VALUE: i32 = 1;
+
+/// A process with these rules.
+fn ruled(place: &Place, rules: &str) -> Actor {
+    let mut command = place.command(program(), &[support::shim()]);
+    Actor::start(command.env("MEMCUDA_NAMES", rules))
+}
+
+/// A field of what `show` and `describe` answer.
+fn field<'a>(shown: &'a str, name: &str) -> &'a str {
+    let mut fields = shown.split(' ').filter_map(|field| field.split_once('='));
+    fields.find(|(key, _)| *key == name).unwrap().1
+}
+
+impl Actor {
+    /// Opens a name in one of three ways; the handle and the address.
+    #[track_caller]
+    fn opened(&mut self, line: &str) -> (String, String) {
+        let handle = self.must(line);
+        let address = self.must(&format!("address {handle}"));
+        assert_ne!(address, "0", "{line}");
+        (handle, address)
+    }
+
+    #[track_caller]
+    fn set(&mut self, at: &str, byte: u8, bytes: u64) {
+        self.must(&format!("set {at} {byte} {bytes}"));
+    }
+
+    #[track_caller]
+    fn get(&mut self, at: &str) -> u8 {
+        self.must(&format!("get {at}")).parse().unwrap()
+    }
+
+    /// The last failure of the interface.
+    fn message(&mut self) -> String {
+        self.must("message")
+    }
+}

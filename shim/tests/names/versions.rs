@@ -1,0 +1,145 @@
+//! Versions between two processes, on the host and in the order of streams.
+
+use std::time::{Duration, Instant};
+
+use crate::actor::{Actor, Place};
+use crate::{INVALID, NOT_FOUND, TIMEOUT, field};
+
+/// A writer and a reader of one name, their handles and addresses.
+struct Two {
+    writer: Actor,
+    reader: Actor,
+    w: String,
+    r: String,
+    here: String,
+    there: String,
+    _place: Place,
+}
+
+fn two() -> Two {
+    let place = Place::with_keeper();
+    let (mut writer, mut reader) = (place.actor(), place.actor());
+    let (w, here) = writer.opened("create w bytes=4096 flags=2");
+    let (r, there) = reader.opened("open w flags=1");
+    Two {
+        writer,
+        reader,
+        w,
+        r,
+        here,
+        there,
+        _place: place,
+    }
+}
+
+#[test]
+fn a_version_is_waited_for_on_the_host() {
+    let Two {
+        mut writer,
+        mut reader,
+        w,
+        r,
+        here,
+        there,
+        _place,
+        ..
+    } = two();
+    assert_eq!(reader.say(&format!("wait {r} 0 0")), "0 0");
+    assert_eq!(reader.say(&format!("wait {r} 1 0")), format!("{TIMEOUT} 0"));
+    let began = Instant::now();
+    assert_eq!(reader.code(&format!("wait {r} 1 30000")), TIMEOUT);
+    assert!(began.elapsed() >= Duration::from_millis(30));
+    writer.set(&here, 7, 4096);
+    assert_eq!(writer.must(&format!("publish {w} 0")), "1");
+    assert_eq!(reader.must(&format!("wait {r} 1 5000000")), "1");
+    assert_eq!(reader.get(&there), 7);
+    assert_eq!(writer.must(&format!("publish {w} 40")), "40");
+    assert_eq!(writer.code(&format!("publish {w} 40")), INVALID);
+    assert_eq!(writer.must(&format!("publish {w} 0")), "41");
+    assert_eq!(reader.must(&format!("wait {r} 3 0")), "41");
+    assert_eq!(field(&reader.must("show w"), "version"), "41");
+    assert_eq!(
+        field(&reader.must(&format!("describe {r}")), "version"),
+        "41"
+    );
+}
+
+#[test]
+fn a_version_is_published_behind_the_work_of_a_stream() {
+    let Two {
+        mut writer,
+        mut reader,
+        w,
+        r,
+        here,
+        there,
+        _place,
+        ..
+    } = two();
+    writer.must(&format!("setasync {here} 7 4096"));
+    assert_eq!(writer.must(&format!("publishon {w} 0")), "1");
+    assert_eq!(
+        reader.code(&format!("wait {r} 1 0")),
+        TIMEOUT,
+        "the work is not done"
+    );
+    writer.must("sync");
+    assert_eq!(reader.must(&format!("wait {r} 1 0")), "1");
+    assert_eq!(reader.get(&there), 7);
+}
+
+#[test]
+fn the_work_of_a_stream_waits_for_a_version_of_another_process() {
+    const NOT_READY: i32 = 600;
+    let Two {
+        mut writer,
+        mut reader,
+        w,
+        r,
+        here,
+        _place,
+        ..
+    } = two();
+    let (copy, target) = reader.opened("create copy bytes=4096 flags=2");
+    reader.must(&format!("waiton {r} 2"));
+    reader.must(&format!("setasync {target} 3 4096"));
+    assert_eq!(reader.code("query"), NOT_READY);
+    writer.must(&format!("publish {w} 0"));
+    assert_eq!(
+        reader.code("query"),
+        NOT_READY,
+        "version 1 is not version 2"
+    );
+    writer.set(&here, 7, 4096);
+    writer.must(&format!("publishon {w} 0"));
+    writer.must("sync");
+    reader.must("sync");
+    assert_eq!(reader.get(&target), 3);
+    // What is there already holds nothing up.
+    reader.must(&format!("waiton {r} 1"));
+    reader.must("sync");
+    reader.must(&format!("close {copy}"));
+    reader.must(&format!("close {r}"));
+    writer.must(&format!("close {w}"));
+    writer.end();
+    reader.end();
+}
+
+#[test]
+fn who_waits_for_a_deleted_name_is_told() {
+    let Two {
+        mut writer,
+        mut reader,
+        r,
+        _place,
+        ..
+    } = two();
+    let deleting = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        writer.must("delete w");
+        writer
+    });
+    assert_eq!(reader.code(&format!("wait {r} 1 {}", u64::MAX)), NOT_FOUND);
+    assert!(reader.message().contains("deleted"));
+    drop(deleting.join());
+}
