@@ -81,7 +81,7 @@ crate::hooks! {
 fn export(engine: &Engine, device: &Device, address: Address) -> Option<[u8; 64]> {
     let block = device.made()?.find(address)?;
     if block.attached {
-        return table::ipc_handle(block.base);
+        return table::ipc_handle(engine, block.base);
     }
     if block.owner != Owner::Context {
         return None;

@@ -244,11 +244,11 @@ pub fn get(handle: u64) -> Option<Arc<Mapped>> {
 /// What stands for named memory at an address where a program exports it by CUDA
 /// IPC: the keeper has it already. `None` where it may not be written here, for
 /// who opens such a handle may.
-pub fn ipc_handle(address: Address) -> Option<[u8; 64]> {
+pub fn ipc_handle(engine: &Engine, address: Address) -> Option<[u8; 64]> {
     let mapped = lock().as_ref()?.at.get(&address)?.mapped.clone();
     let entry = &mapped.entry;
     let handle = Handle {
-        node: keeper::node(),
+        node: keeper::node(engine).ok()?,
         generation: entry.generation,
         bytes: entry.spec.bytes,
         mapped: entry.mapped,
