@@ -341,7 +341,8 @@ pub enum Request {
         all: bool,
     },
     /// The page with the version of a name: a descriptor of 4096 bytes, whose
-    /// first 64-bit word counts published versions. -> [`Reply::Done`] with it.
+    /// first 64-bit word is the newest published version; the second one is the
+    /// clients', the largest number that was given out. -> [`Reply::Done`] with it.
     Timeline {
         /// Which, of which the caller holds a lease.
         generation: Generation,
