@@ -79,7 +79,7 @@ impl Client {
             events: VecDeque::new(),
         };
         let hello = Hello::OURS.to_bytes();
-        wire::send_bytes(&client.socket, &hello, &[]).map_err(|_| Error::Lost)?;
+        said(wire::send_bytes(&client.socket, &hello, &[]))?;
         let (first, rest) = leases.split_at(leases.len().min(MOST_LEASES));
         let introduce = Request::Introduce {
             pid,
@@ -118,7 +118,7 @@ impl Client {
             body: request,
         };
         self.intact()?;
-        wire::send(&self.socket, &packet, descriptors).map_err(|_| Error::Lost)?;
+        said(wire::send(&self.socket, &packet, descriptors))?;
         loop {
             let received = wire::receive_bytes(&self.socket, &mut self.room, false);
             let (bytes, beside) = received.map_err(|broken| match broken {
@@ -207,6 +207,15 @@ impl Drop for Socket {
 fn identity(file: impl AsFd) -> Result<(u64, u64), Errno> {
     let stat = fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
+}
+
+/// A keeper that has closed the connection may have said why, which is there to
+/// be read.
+fn said(sent: Result<(), Broken>) -> Result<(), Error> {
+    match sent {
+        Ok(()) | Err(Broken::Closed) => Ok(()),
+        Err(_) => Err(Error::Lost),
+    }
 }
 
 enum Said {

@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use memcuda::share::client::Client;
 use memcuda::share::protocol::{Code, Hello, MOST_PARTS, Mode, Packet, Reply, Request};
 use memcuda::share::wire::{self, Broken};
 use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
@@ -205,7 +206,7 @@ fn who_floods_without_reading_is_dropped_and_slows_nobody() {
     keeper.settle_empty(fresh);
 }
 
-fn connect_to(socket: &std::path::Path) -> (memcuda::share::client::Client, ()) {
+fn connect_to(socket: &std::path::Path) -> (Client, ()) {
     (crate::support::connect(socket, &[]).unwrap().0, ())
 }
 
@@ -276,5 +277,16 @@ fn when_descriptors_run_out_it_is_said_and_what_is_there_works_on() {
     for other in &mut others {
         attach(other, "n0").unwrap();
     }
+    // Connections run out before descriptors do, and one that ends makes room.
+    let refused = loop {
+        match Client::connect(&socket, 1, "test", &[]) {
+            Ok((other, _)) => others.push(other),
+            Err(error) => break error,
+        }
+        assert!(others.len() < 200);
+    };
+    assert_eq!(code(Err::<(), _>(refused)), Code::Unavailable);
+    others.pop();
+    wait_for("room", || crate::support::connect(&socket, &[]));
     client.call(Request::Stop { force: true }, &[]).unwrap();
 }

@@ -339,6 +339,21 @@ fn an_export_outlives_its_exporter_while_it_is_imported() {
 }
 
 #[test]
+fn an_exporter_that_comes_back_late_still_hears_that_others_hold_its_memory() {
+    let mut entries = entries();
+    let it = generation(1);
+    entries.export(MAKER, it, spec(1), 0, vec![1], 1).unwrap();
+    entries.import(OTHER, it).unwrap();
+    entries.leave(MAKER);
+    entries.join(3, process(10));
+    entries.adopt(3, it);
+    assert_eq!(entries.withdraw(3, it), Withdrawn::Held(1));
+    entries.take_effects();
+    entries.leave(OTHER);
+    assert!(entries.take_effects().contains(&Effect::LetGo(3, it)));
+}
+
+#[test]
 fn lists_are_pages_in_order() {
     let mut entries = entries();
     for number in 0..70u8 {
