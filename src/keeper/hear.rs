@@ -47,6 +47,7 @@ impl Keeper {
                     body: refusal.into(),
                 };
                 let _ = wire::send(&socket, &packet, &[]);
+                take_leave(&socket, &mut self.room);
                 continue;
             }
             let client = self.next_client;
@@ -185,4 +186,13 @@ impl Keeper {
             connection.watch = watch;
         }
     }
+}
+
+/// Before a connection is closed whose client is to read why: what it has sent
+/// meanwhile is taken away, since a socket that is closed with something unread
+/// shows the other side an error in the place of the answer.
+pub(super) fn take_leave(socket: &OwnedFd, room: &mut [u8]) {
+    // Nothing more comes; what is there is less than a socket's buffer.
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    while let Ok(_) | Err(Broken::Garbled) = wire::receive_bytes(socket, room, true) {}
 }

@@ -31,10 +31,17 @@ impl Launch {
     /// Starts a process with this socket. It is none of the terminal's.
     pub fn start(&self, role: Role, socket: OwnedFd) -> std::io::Result<Child> {
         let again = socket.try_clone()?;
-        let start =
-            |program: &Path, socket| self.command(program, role, socket).process_group(0).spawn();
-        // The program may be gone from its place; this one is still there.
-        start(&self.program, socket).or_else(|_| start(Path::new("/proc/self/exe"), again))
+        let mut command = self.command(&self.program, role, socket);
+        // The program may be gone from its place.
+        let started = command.process_group(0).spawn();
+        started.or_else(|_| self.start_own(role, again))
+    }
+
+    /// The same with the program that this process is, whatever has come to its
+    /// place.
+    pub fn start_own(&self, role: Role, socket: OwnedFd) -> std::io::Result<Child> {
+        let mut command = self.command(Path::new("/proc/self/exe"), role, socket);
+        command.process_group(0).spawn()
     }
 
     /// Becomes that process; returns only where that failed.

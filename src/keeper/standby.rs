@@ -21,7 +21,8 @@ use crate::share::protocol::MOST_PARTS;
 use crate::share::wire::{self, Broken};
 
 /// What keeper and standby say to each other; the descriptors of `Keep` and
-/// `Given` are beside the packet.
+/// `Given` are beside the packet. One of the two may be of a newer version after
+/// an upgrade: words and keys are added at the end only.
 #[derive(Debug, Serialize, Deserialize)]
 enum Word {
     /// Hold these, in the place of those of the same keys.
@@ -38,6 +39,10 @@ enum Word {
     End,
 }
 
+/// A keeper that lived no longer than this did not start.
+const SHORT: Duration = Duration::from_millis(200);
+/// Starts that fail before the standby's own program is tried instead.
+const MOST_FAILURES: u32 = 3;
 /// How long the standby may take to read.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -162,12 +167,17 @@ pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
     let mut socket = socket;
     let mut keeper: Option<Child> = None;
     let mut since = Instant::now();
+    let mut failures = 0;
     let mut room = vec![0; wire::MOST_BYTES];
     loop {
         match serve(&socket, &mut held, &mut room) {
             Ok(true) => continue,
             Ok(false) => return Ok(()),
-            Err(error) => info!("the keeper is gone ({error:?})"),
+            Err(Broken::Closed) => info!("the keeper is gone"),
+            Err(error) => {
+                // The keeper lives, and starts another standby.
+                return Err(std::io::Error::other(format!("not understood: {error:?}")));
+            }
         }
         if let Some(mut child) = keeper.take() {
             // Were it alive without its socket, there would be two.
@@ -178,25 +188,26 @@ pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
             // It never began: there is nothing to be saved.
             return Ok(());
         }
-        if since.elapsed() < Duration::from_millis(200) {
-            std::thread::sleep(Duration::from_millis(300));
+        let failed = since.elapsed() < SHORT;
+        failures = if failed { failures + 1 } else { 0 };
+        if failed {
+            std::thread::sleep(SHORT);
         }
         since = Instant::now();
         let (here, there) = pair()?;
         socket = here;
-        match launch.start(Role::Successor, there) {
+        let started = match failures {
+            0..MOST_FAILURES => launch.start(Role::Successor, there),
+            // A new version that does not even start.
+            _ => launch.start_own(Role::Successor, there),
+        };
+        match started {
             Ok(child) => {
-                info!(
-                    "started keeper {} with {} descriptors",
-                    child.id(),
-                    held.len()
-                );
+                let count = held.len();
+                info!("started keeper {} with {count} descriptors", child.id());
                 keeper = Some(child);
             }
-            Err(error) => {
-                error!("cannot start a keeper: {error}; trying again");
-                std::thread::sleep(Duration::from_secs(1));
-            }
+            Err(error) => error!("cannot start a keeper: {error}; trying again"),
         }
     }
 }

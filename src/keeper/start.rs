@@ -67,9 +67,15 @@ pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
     };
     let mut descriptors = Descriptors::new(vault, limit);
     let known = take_over(&mut descriptors, inherited);
-    let door = Door::of(options.group.as_deref())?;
     let owner = rustix::process::geteuid().as_raw();
-    let mut access = Access::load(owner, options.rules.as_deref())?;
+    let (door, mut access) = match may_enter(&options, owner) {
+        // What is taken over is not given up for a mistake in a file.
+        Err(error) if known.is_some() => {
+            error!("{error:#}; until that is mended (SIGHUP) only the keeper's own user is served");
+            (Door::Own, Access::load(owner, None)?)
+        }
+        other => other?,
+    };
     listen::enter(&options.socket, door)?;
     if descriptors.get(Key::Lock).is_none() {
         descriptors.keep(vec![(Key::Lock, listen::lock(&options.socket)?)]);
@@ -110,6 +116,12 @@ pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
     }
     ready();
     keeper.serve()
+}
+
+/// Who is let in.
+fn may_enter(options: &Options, owner: u32) -> Result<(Door, Access)> {
+    let door = Door::of(options.group.as_deref())?;
+    Ok((door, Access::load(owner, options.rules.as_deref())?))
 }
 
 /// Runs a standby to its end.

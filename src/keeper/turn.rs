@@ -9,6 +9,7 @@ use tracing::{error, info};
 
 use super::descriptors::Key;
 use super::entries::{Effect, Item};
+use super::hear::take_leave;
 use super::journal::{Journal, Record};
 use super::registry::Ask;
 use super::serve::{Keeper, Outgoing};
@@ -128,6 +129,9 @@ impl Keeper {
                     "process {} does not read its answers ({error:?})",
                     connection.peer.pid
                 );
+            }
+            if close {
+                take_leave(&connection.socket, &mut self.room);
             }
             if close || sent.is_err() {
                 self.drop_client(client);

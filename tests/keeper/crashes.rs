@@ -237,3 +237,37 @@ fn a_holder_that_is_killed_is_noticed_soon() {
         worker.wait().unwrap();
     }
 }
+
+#[test]
+fn an_upgrade_that_does_not_start_is_undone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, socket) = (
+        directory.path().join("memcuda"),
+        directory.path().join("k.sock"),
+    );
+    std::fs::copy(env!("CARGO_BIN_EXE_memcuda"), &program).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command
+            .arg("keeper")
+            .arg("--socket")
+            .arg(&socket)
+            .args(arguments);
+        command.status().unwrap()
+    };
+    assert!(run(&[]).success());
+    let (mut client, _) = connect(&socket, &[]).unwrap();
+    let held = make(&mut client, "held", b"held").unwrap();
+    // In its place, as a package manager does it.
+    let broken = directory.path().join("new");
+    std::fs::write(&broken, "#!/bin/sh\nexit 3\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&broken, mode).unwrap();
+    std::fs::rename(&broken, &program).unwrap();
+    assert_eq!(client.call(Request::Restart, &[]).unwrap().0, Reply::Done);
+    let (mut client, lost) = wait_for("the former program", || connect(&socket, &[lease(held, 1)]));
+    assert!(lost.is_empty());
+    let (_, memory) = attach(&mut client, "held").unwrap();
+    assert_eq!(content(memory, 4), b"held");
+    client.call(Request::Stop { force: true }, &[]).unwrap();
+}

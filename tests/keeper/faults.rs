@@ -79,7 +79,11 @@ fn nonsense_is_answered_and_where_it_is_no_client_closed() {
         oldest: 900,
         newest: 901,
     };
+    // A client does not wait for an answer to its greeting.
     wire::send_bytes(&socket, &hello.to_bytes(), &[]).unwrap();
+    for _ in 0..20 {
+        let _ = wire::send_bytes(&socket, &[1; 100], &[]);
+    }
     assert_eq!(refused(&socket), (1, Code::Version));
     is_closed(&socket);
     // A request before the introduction.

@@ -267,13 +267,27 @@ fn a_quota_counts_what_a_user_made_until_it_is_gone() {
         make(&mut client, "tmp/d", b"").unwrap();
         assert_eq!(code(make(&mut client, "tmp/e", b"")), Code::Quota);
     });
+    // With rules that are none it goes on, for its own user; then for all again.
+    std::fs::write(&rules, "nonsense").unwrap();
+    keeper.kill(keeper.status().pid);
+    let refused = as_user(MAKER, MAKER, || {
+        wait_for("a keeper", || {
+            match Client::connect(&socket, 1, "test", &[]) {
+                Err(Error::Refused(code, _)) => Some(code),
+                Err(_) => None,
+                Ok(_) => panic!("let in without a rule"),
+            }
+        })
+    });
+    assert_eq!(refused, Code::Denied);
+    assert_eq!(keeper.status().names, 1);
     std::fs::write(rules, RULES.replace("8KiB", "12KiB")).unwrap();
     let pid = rustix::process::Pid::from_raw(keeper.status().pid as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
     as_user(MAKER, MAKER, || {
-        let mut client = client(&socket);
+        let (mut client, _) = wait_for("the new rules", || connect(&socket, &[]));
         make(&mut client, "tmp/d", b"").unwrap();
-        wait_for("the new rules", || make(&mut client, "tmp/e", b"").ok());
+        wait_for("room", || make(&mut client, "tmp/e", b"").ok());
         assert_eq!(code(make(&mut client, "tmp/f", b"")), Code::Quota);
     });
 }
