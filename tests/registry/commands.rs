@@ -351,3 +351,28 @@ fn a_namespace_has_its_own_queue_and_answers_within_it() {
     assert_eq!(stage.server.ask("LLEN tensor:cmd"), ":1");
     assert_eq!(stage.server.ask("EXISTS me"), ":0");
 }
+
+#[test]
+fn a_command_under_way_is_answered_though_redis_was_emptied() {
+    let mut stage = stage("");
+    fs::write(stage.names().join("names/.slow"), "0.4").unwrap();
+    for round in 0..3 {
+        let create =
+            json!({"op": "create", "name": format!("w{round}"), "bytes": 24, "reply": "me"});
+        push(
+            &mut stage.redis,
+            "tensor:cmd",
+            create.to_string().as_bytes(),
+        );
+        until("begun", || stage.server.ask("EXISTS memcuda:notes") == ":1");
+        let command = ["FLUSHALL", "SCRIPT", "FLUSHDB"][round];
+        match command {
+            "SCRIPT" => ask::<()>(&mut stage.redis, &["SCRIPT", "FLUSH"]),
+            command => ask::<()>(&mut stage.redis, &[command]),
+        }
+        assert_eq!(answer(&mut stage.redis, "me")["status"], "ok", "{command}");
+        let name = format!("EXISTS tensor:w{round}");
+        until("published", || stage.server.ask(&name) == ":1");
+    }
+    assert_eq!(stage.server.ask("EXISTS me"), ":0", "no answer comes twice");
+}

@@ -108,7 +108,7 @@ pub struct Address {
 pub enum Fault {
     /// It is no object of JSON.
     Malformed,
-    /// It has more than [`MOST_BYTES`].
+    /// It has more bytes than a command may have.
     TooLong,
     /// There is no such operation.
     UnknownOperation,

@@ -7,6 +7,7 @@
 mod allocator;
 mod answer;
 mod command;
+mod deliver;
 mod fields;
 mod keys;
 mod link;
@@ -80,7 +81,9 @@ pub fn start(server: Server, registry: Registry, settings: Settings) -> Result<T
     }));
     for queue in Queue::all(devices()) {
         let (shared, desk) = (shared.clone(), desk.clone());
-        spawn("memcuda-queue", move || queue::run(&shared, &desk, queue))?;
+        spawn("memcuda-queue", move || {
+            work::or_end(|| queue::run(&shared, &desk, queue));
+        })?;
     }
     let publishing = shared.clone();
     let mirror = spawn("memcuda-redis", move || mirror::run(&publishing))?;

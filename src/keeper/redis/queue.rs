@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use redis::{Value, from_redis_value};
 
-use super::answer::{Outcome, answer};
-use super::command::{Address, Fault, Refused};
+use super::answer::answer;
+use super::command::{Fault, Refused};
+use super::deliver::{Taken, deliver};
 use super::link::{Link, Move, Step, Trouble};
 use super::parse;
 use super::shared::{Shared, now_us};
@@ -19,8 +20,6 @@ use super::work::{Desk, Job};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a command is taken up by one process after another.
 const MOST_TRIES: u64 = 3;
-/// How long an answer waits for its client.
-const ANSWER_LIFE: Duration = Duration::from_secs(3600);
 
 /// A queue, as others know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,16 +54,6 @@ impl Queue {
         });
         first.into_iter().chain(second).collect()
     }
-}
-
-/// A command that was taken, until it is answered.
-pub struct Taken {
-    /// From where.
-    pub queue: Arc<Queue>,
-    /// Its bytes: what it is known by in `taken` and `making`.
-    pub body: Vec<u8>,
-    /// The list in which it is.
-    pub list: String,
 }
 
 /// Runs until the keeper ends.
@@ -279,85 +268,6 @@ impl Lane<'_> {
         }
         Ok(())
     }
-}
-
-/// Answers a command and is done with it, in one step, however often the server
-/// is away meanwhile; gives up only where the keeper ends, and then the next one
-/// takes the command up.
-pub fn deliver(
-    shared: &Shared,
-    link: &mut Option<Link>,
-    taken: &Taken,
-    address: &Address,
-    outcome: &Outcome,
-) {
-    let told = answer(address, &shared.keys, outcome);
-    // A refusal that nobody is told of is kept for whoever looks.
-    let aside = match (outcome, &told) {
-        (Err((fault, why)), told) if told.is_none() || *fault == Fault::Poisoned => {
-            record(&taken.queue.name, &taken.body, *fault, why)
-        }
-        _ => String::new(),
-    };
-    let keys = &shared.keys;
-    // May it have been answered by a try whose end is unknown?
-    let mut sure = true;
-    while !shared.ending() {
-        let Some(term) = shared.term(PATIENCE) else {
-            continue;
-        };
-        let lists = [
-            keys.owner(),
-            taken.list.clone(),
-            keys.tries(),
-            keys.notes(),
-            keys.aside(),
-        ];
-        let mut step = Step::new("finish", lists)
-            .arg(term.to_string())
-            .arg(taken.body.as_slice())
-            .arg(if sure { "1" } else { "0" })
-            .arg(told.as_ref().map_or("", |told| told.push))
-            .arg(told.as_ref().map_or("", |told| told.text.as_str()))
-            .arg(ANSWER_LIFE.as_millis().to_string())
-            .arg(aside.as_str());
-        if let Some(told) = &told {
-            step = step.key(told.list.clone());
-        }
-        let done = connected(shared, link).and_then(|link| link.call(&step));
-        match done {
-            Ok(Value::BulkString(said)) if said == b"lost" => shared.ended(term),
-            Ok(_) => return,
-            Err(trouble) => {
-                if let Trouble::Lost(_) = trouble {
-                    sure = false;
-                    *link = None;
-                }
-                shared.rest(Duration::from_millis(100));
-            }
-        }
-    }
-}
-
-/// The connection, made if there is none.
-pub fn connected<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a mut Link, Trouble> {
-    match link {
-        Some(link) => Ok(link),
-        None => Ok(link.insert(shared.server.connect()?)),
-    }
-}
-
-fn record(queue: &str, body: &[u8], fault: Fault, why: &str) -> String {
-    let beginning = &body[..body.len().min(200)];
-    serde_json::json!({
-        "why": why,
-        "code": fault.text(),
-        "at": now_us() / 1_000_000,
-        "queue": queue,
-        "bytes": body.len(),
-        "message": String::from_utf8_lossy(beginning),
-    })
-    .to_string()
 }
 
 fn read<T: redis::FromRedisValue>(value: Value) -> Result<T, Trouble> {

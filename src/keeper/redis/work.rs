@@ -3,15 +3,16 @@
 //! one name stay in their order.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::allocator::Allocator;
 use super::answer::Outcome;
 use super::command::{Command, Create, Fault, Operation};
+use super::deliver::{Taken, connected, deliver};
 use super::fields::object;
 use super::link::{Link, Step, Trouble};
-use super::queue::{Taken, connected, deliver};
 use super::shared::{KeeperEnds, Shared};
 use crate::keeper::Refusal;
 use crate::names::Name;
@@ -19,8 +20,8 @@ use crate::share::protocol::{Code, Entry, Generation, State};
 
 /// Most allocator processes at once.
 const MOST_MAKERS: usize = 4;
-/// Most commands that wait for one.
-const MOST_WAITING: usize = 256;
+/// Most commands that wait for one: each may be as long as a command may be.
+const MOST_WAITING: usize = 64;
 /// How long a command waits for a name that somebody is making.
 const MAKING: Duration = Duration::from_secs(5);
 
@@ -100,7 +101,7 @@ impl Desk {
             let (desk, shared) = (self.clone(), shared.clone());
             let maker = std::thread::Builder::new().name("memcuda-create".to_owned());
             // Without a thread the others come to it, or the next one does.
-            let started = maker.spawn(move || desk.work(&shared));
+            let started = maker.spawn(move || or_end(|| desk.work(&shared)));
             state.makers += usize::from(started.is_ok());
         }
     }
@@ -289,6 +290,15 @@ fn note(shared: &Shared, link: &mut Option<Link>, job: &Job, text: &str) {
             Err(Trouble::Lost(_)) => *link = None,
             Err(Trouble::Refused(_)) => return,
         }
+    }
+}
+
+/// Ends the whole process where this panics: its standby takes over, and the
+/// command that did it is set aside when it has done so a few times.
+pub fn or_end(work: impl FnOnce()) {
+    if std::panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
+        tracing::error!("a thread that carries out commands has failed: the keeper starts anew");
+        std::process::abort();
     }
 }
 
