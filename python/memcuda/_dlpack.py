@@ -77,7 +77,7 @@ _capsules: dict[int, tuple[object, bytes, Callable[[], None]]] = {}
 _turn = threading.Lock()
 
 
-def _references(entry: tuple) -> int:
+def _references(entry: "tuple[object, ...]") -> int:
     """How often its first thing is held: by it, by this call, by others."""
     return sys.getrefcount(entry[0])
 

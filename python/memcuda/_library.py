@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
-from typing import Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from . import errors
 
@@ -104,6 +104,9 @@ class Library:
             function.restype, function.argtypes = result, list(arguments)
             setattr(self, name, function)
 
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any: ...
+
 
 @functools.lru_cache(maxsize=None)
 def find() -> Optional[Library]:
@@ -166,7 +169,7 @@ def options(*, flags: int = 0, nbytes: Optional[int] = None, shape: Optional[Seq
 def natural(value: Any, what: str, end: int = 2**64) -> int:
     """An integer that fits, instead of one that ctypes would cut."""
     try:
-        number = value.__index__()
+        number: int = value.__index__()
     except AttributeError:
         raise TypeError(f"{what} is an integer, not {type(value).__name__}") from None
     if not 0 <= number < end:

@@ -214,7 +214,7 @@ class Tensor:
         if max_version is None and self.read_only:
             raise BufferError(f"{self.name} is opened for reading, which a consumer without DLPack 1.0 cannot know; "
                               "open it for writing, or use a newer consumer")
-        version = None if max_version is None else min(tuple(max_version), _dlpack.NEWEST)
+        version = None if max_version is None else min((max_version[0], max_version[1]), _dlpack.NEWEST)
         return _dlpack.export(self._another(), self.address, self.device, self._element, self._shape, self.read_only,
                               version)
 
@@ -238,7 +238,7 @@ def _stream(stream: Any) -> int:
     """The address of a stream: a number, or what libraries wrap one in."""
     if hasattr(stream, "__cuda_stream__"):
         protocol = stream.__cuda_stream__
-        return (protocol() if callable(protocol) else protocol)[1]
+        return int((protocol() if callable(protocol) else protocol)[1])
     for attribute in ("cuda_stream", "ptr", "handle"):              # torch, CuPy, numba
         stream = getattr(stream, attribute, stream)
     stream = getattr(stream, "value", stream)

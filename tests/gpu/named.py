@@ -44,7 +44,7 @@ class Place:
         env = {name: value for name, value in os.environ.items()
                if not name.startswith("MEMCUDA_") and name not in drop}
         env["MEMCUDA_KEEPER"] = os.path.join(self.folder, "keeper.sock")
-        env["PYTHONPATH"] = PYTHON
+        env["PYTHONPATH"] = os.pathsep.join([PYTHON, *filter(None, [os.environ.get("PYTHONPATH")])])
         if preload:
             env["LD_PRELOAD"] = self.library
         if self.simulated:
