@@ -203,4 +203,32 @@ mod tests {
             assert_eq!(matched, expected, "{pattern} {text}");
         }
     }
+
+    #[test]
+    fn no_text_of_rules_does_harm() {
+        let good = "[[access]]\nnames = \"a*b?\"\nusers = [1, \"root\"]\ngroups = [2]\nallow = [\"open\"]\nquota = \"10GiB\"\n";
+        assert_eq!(parse(good).unwrap().len(), 1);
+        let mut state = 7u32;
+        let mut dice = |sides: usize| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as usize % sides
+        };
+        let mut refused = 0;
+        for _ in 0..5000 {
+            let mut bytes = good.as_bytes().to_vec();
+            for _ in 0..=dice(6) {
+                let (at, byte) = (dice(bytes.len()), b"[]\"=\n*,9\\\0x-"[dice(12)]);
+                match dice(3) {
+                    0 => bytes[at] = byte,
+                    1 => bytes.insert(at, byte),
+                    _ => drop(bytes.remove(at)),
+                }
+            }
+            if let Err(error) = parse(&String::from_utf8_lossy(&bytes)) {
+                assert!(!error.to_string().contains('\n'), "{error}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 2000, "{refused}");
+    }
 }

@@ -468,3 +468,48 @@ fn what_was_not_handed_over_whole_is_left_out() {
     assert_eq!(lost.len(), 1);
     assert_eq!(after.names().collect::<Vec<_>>(), [&name("b")]);
 }
+
+#[test]
+fn the_largest_page_of_a_list_is_a_packet() {
+    let mut entries = Entries::default();
+    entries.set_time(u64::MAX);
+    let largest = Process {
+        pid: u32::MAX,
+        started: u64::MAX,
+        uid: u32::MAX,
+        gid: u32::MAX,
+        command: "c".repeat(15),
+    };
+    for client in 0..MOST_HOLDERS as u64 + 4 {
+        entries.join(client, largest.clone());
+    }
+    let mut wanted = wish(&"n".repeat(Name::MOST_BYTES), Mode::Create);
+    wanted.spec.backend = Backend::CudaIpc;
+    wanted.spec.bytes = 1 << 48;
+    wanted.spec.shape = vec![u64::MAX; 32];
+    wanted.spec.ordinal = u32::MAX;
+    entries.open(0, wanted, generation(1)).unwrap();
+    entries
+        .commit(0, generation(1), vec![], vec![9; 64])
+        .unwrap();
+    for client in 0..MOST_HOLDERS as u64 + 4 {
+        entries.grant(client, generation(1), u32::MAX / 2).unwrap();
+    }
+    let mut entry = entries.entry(entries.item(generation(1)).unwrap());
+    entry.version = u64::MAX;
+    entry.offset = u64::MAX;
+    entry.persist = Persist::Until(u64::MAX);
+    assert_eq!(entry.holders.len(), MOST_HOLDERS);
+    let page = crate::share::protocol::Packet {
+        number: u32::MAX,
+        body: crate::share::protocol::Reply::Entries {
+            next: Some(crate::share::protocol::Place::Named(
+                entry.name.clone().unwrap(),
+                generation(1),
+            )),
+            entries: vec![entry; MOST_ENTRIES],
+        },
+    };
+    let bytes = postcard::to_allocvec(&page).unwrap().len();
+    assert!(bytes <= crate::share::wire::MOST_BYTES, "{bytes}");
+}
