@@ -185,7 +185,8 @@ MEMCUDA_API void *memcuda_address(memcuda_handle handle);
 MEMCUDA_API int memcuda_describe(memcuda_handle handle, memcuda_info *info);
 
 /* Its bytes are final: shows it to others where it was hidden, and refuses
- * openings for writing from now on. The caller has waited for its own work. */
+ * openings for writing from now on; what is open for writing stays so. The
+ * caller has waited for its own work. */
 MEMCUDA_API int memcuda_seal(memcuda_handle handle);
 
 /* Publishes a version: a number above those published before, or 0 for the next

@@ -173,7 +173,9 @@ fn make(
         if wanted.persist {
             let name = wanted.name.clone();
             let persist = Persist::Yes;
-            keeper::request(engine, Request::Persist { name, persist }, &[])?;
+            let kept = keeper::request(engine, Request::Persist { name, persist }, &[]);
+            // It is made already: what is to end is the hold on it.
+            kept.inspect_err(|_| held::release(engine, generation))?;
         }
         Ok(())
     };

@@ -110,6 +110,19 @@ impl Table {
         Some(mapped)
     }
 
+    fn confirm(&mut self, entry: &Entry, key: (Context, bool), epoch: u64) -> Option<u64> {
+        let all = self.by.get_mut(entry.name.as_ref()?)?;
+        let opened = all.iter_mut().find(|opened| {
+            let held = self.at.get(&opened.address);
+            opened.key == key
+                && held.is_some_and(|held| held.mapped.entry.generation == entry.generation)
+        })?;
+        opened.epoch = epoch;
+        let address = opened.address;
+        self.at.get_mut(&address)?.count += 1;
+        Some(self.hand_out(address))
+    }
+
     fn forget(&mut self, mapped: &Mapped) {
         if let Some(opened) = self.by.get_mut(mapped.name()) {
             opened.retain(|opened| opened.address != mapped.address);
@@ -145,25 +158,21 @@ pub fn again(
 /// A handle for memory of which the keeper just said that it is what is open
 /// already; `None` where that is not so.
 pub fn confirmed(entry: &Entry, context: Context, write: bool, epoch: u64) -> Option<u64> {
-    let mut table = lock();
-    let table = table.as_mut()?;
-    let all = table.by.get_mut(entry.name.as_ref()?)?;
-    let opened = all.iter_mut().find(|o| {
-        let held = table.at.get(&o.address);
-        o.key == (context, write)
-            && held.is_some_and(|held| held.mapped.entry.generation == entry.generation)
-    })?;
-    opened.epoch = epoch;
-    let address = opened.address;
-    table.at.get_mut(&address)?.count += 1;
-    Some(table.hand_out(address))
+    lock().as_mut()?.confirm(entry, (context, write), epoch)
 }
 
-/// Enters what was opened by its name; a handle for it. What another thread has
-/// opened meanwhile is another mapping.
+/// Enters what was opened by its name; a handle for it. Where another thread has
+/// opened it meanwhile that is the one, and this mapping ends, which nobody used.
 pub fn enter_opened(engine: &Engine, mapped: Mapped, epoch: u64) -> u64 {
     let mut guard = lock();
     let table = guard.get_or_insert_default();
+    if mapped.from == From::Pool
+        && let Some(handle) = table.confirm(&mapped.entry, mapped.key(), epoch)
+    {
+        drop(guard);
+        let _ = end(engine, &mapped, false);
+        return handle;
+    }
     let address = mapped.address;
     let opened = Opened {
         key: mapped.key(),

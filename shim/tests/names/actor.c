@@ -4,6 +4,7 @@
 #include "../support/cuda.h"
 #include "../../../include/memcuda.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -69,6 +70,12 @@ static void print_info(int result, const memcuda_info *info) {
            info->generation[1], info->generation[2], info->generation[3]);
 }
 
+static const char *raced;
+static void *open_it(void *handle) {
+    CHECK(memcuda_open(raced, NULL, handle) == MEMCUDA_OK);
+    return NULL;
+}
+
 static void obey(const char *what) {
     void *at = NULL;
     memcuda_handle handle = 0;
@@ -128,6 +135,13 @@ static void obey(const char *what) {
         int open_fds = 0; for (int fd = 0; fd < 1024; fd++) open_fds += fcntl(fd, F_GETFD) >= 0;
         double began = now_us(); if (!result) result = memcuda_list(counted, &seen);
         printf("%d %d %.0f %d %s\n", result, seen, now_us() - began, open_fds, result ? memcuda_message() : "");
+    }
+    else if (!strcmp(what, "race")) { /* eight threads open a name; how many addresses they have */
+        memcuda_handle handles[8]; pthread_t threads[8]; int distinct = 0; raced = word();
+        for (int i = 0; i < 8; i++) CHECK(!pthread_create(&threads[i], NULL, open_it, &handles[i]));
+        for (int i = 0; i < 8; i++) { CHECK(!pthread_join(threads[i], NULL)); distinct += i == 0 || memcuda_address(handles[i]) != memcuda_address(handles[0]); }
+        for (int i = 0; i < 8; i++) CHECK(memcuda_close(handles[i]) == MEMCUDA_OK);
+        printf("0 %d\n", distinct);
     }
     else if (!strcmp(what, "again")) { /* opens an open name N times more; median nanoseconds */
         const char *n = word(); int count = (int)number(); double best = 1e9; result = 0;

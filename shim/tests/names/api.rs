@@ -69,6 +69,18 @@ fn opened_again_it_has_the_same_address() {
 }
 
 #[test]
+fn threads_that_open_a_name_at_once_have_one_address() {
+    let place = Place::with_keeper();
+    let (mut maker, mut opener) = (place.actor(), place.actor());
+    maker.opened("create w bytes=4096");
+    for _ in 0..20 {
+        assert_eq!(opener.must("race w"), "1");
+        assert_eq!(field(&opener.must("show w"), "references"), "1");
+    }
+    opener.end();
+}
+
+#[test]
 fn what_is_expected_is_checked() {
     let place = Place::with_keeper();
     let (mut one, mut other) = (place.actor(), place.actor());
