@@ -136,6 +136,11 @@ static void obey(const char *what) {
         double began = now_us(); if (!result) result = memcuda_list(counted, &seen);
         printf("%d %d %.0f %d %s\n", result, seen, now_us() - began, open_fds, result ? memcuda_message() : "");
     }
+    else if (!strcmp(what, "dlpack")) { /* a tensor of DLPack that owns the handle is let go */
+        uint64_t *managed = calloc(1, 256); a = number();
+        if (number()) { managed[1] = a; memcuda_dlpack_deleter_versioned(managed); } else { managed[6] = a; memcuda_dlpack_deleter(managed); }
+        memcuda_dlpack_deleter(NULL); puts("0");
+    }
     else if (!strcmp(what, "race")) { /* eight threads open a name; how many addresses they have */
         memcuda_handle handles[8]; pthread_t threads[8]; int distinct = 0; raced = word();
         for (int i = 0; i < 8; i++) CHECK(!pthread_create(&threads[i], NULL, open_it, &handles[i]));

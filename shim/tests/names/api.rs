@@ -69,6 +69,19 @@ fn opened_again_it_has_the_same_address() {
 }
 
 #[test]
+fn a_tensor_of_dlpack_gives_its_handle_back() {
+    let place = Place::with_keeper();
+    let mut actor = place.actor();
+    for versioned in [0, 1] {
+        let (handle, _) = actor.opened("create w bytes=4096");
+        actor.must(&format!("dlpack {handle} {versioned}"));
+        assert_eq!(actor.code(&format!("close {handle}")), INVALID);
+        assert_eq!(actor.code("open w"), NOT_FOUND);
+    }
+    actor.end();
+}
+
+#[test]
 fn threads_that_open_a_name_at_once_have_one_address() {
     let place = Place::with_keeper();
     let (mut maker, mut opener) = (place.actor(), place.actor());
