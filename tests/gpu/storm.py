@@ -56,6 +56,19 @@ class Worker(threading.Thread):
                 self.killed += 1
 
 
+def kinds_of(pid):
+    """The descriptors of a process, by their kind."""
+    folder, kinds = f"/proc/{pid}/fd", collections.Counter()
+    for number in os.listdir(folder):
+        try:
+            link = os.readlink(os.path.join(folder, number))
+        except FileNotFoundError:
+            continue
+        # Sockets and pipes have a number, memory has the mark of a deleted file.
+        kinds[re.sub(r":\[\d+\]$| \(deleted\)$", "", link)] += 1
+    return kinds
+
+
 class Storm:
     def __init__(self, place, options):
         self.place, self.options = place, options
@@ -64,19 +77,14 @@ class Storm:
         self.over = threading.Event()
 
     def descriptors(self):
-        """Of keeper and standby: how many of each kind."""
+        """Of keeper and standby: how many of each kind, once that has been the same
+        for a tenth of a second: who asked for the status is known for a moment."""
         status = self.place.status()
-        kinds = []
-        for pid in (status["pid"], status["standby_pid"]):
-            folder = f"/proc/{pid}/fd"
-            links = []
-            for number in os.listdir(folder):
-                try:
-                    links.append(os.readlink(os.path.join(folder, number)))
-                except FileNotFoundError:
-                    pass
-            # Sockets and pipes have a number, memory has the mark of a deleted file.
-            kinds.append(collections.Counter(re.sub(r":\[\d+\]$| \(deleted\)$", "", link) for link in links))
+        kinds, same = None, 0
+        while same < 5:
+            time.sleep(0.02)
+            now = [kinds_of(status[which]) for which in ("pid", "standby_pid")]
+            kinds, same = now, same + 1 if now == kinds else 0
         return kinds
 
     def settled(self, references):
@@ -156,11 +164,11 @@ class Storm:
         report.row("names left that nobody holds and nothing keeps", str(len(unheld)), "0", not unheld)
         if kept:
             place.memcuda("rm", *kept)
-        named.until(lambda: self.descriptors() == before)
+        named.until(lambda: not any(now - then for now, then in zip(self.descriptors(), before)))
         after = self.descriptors()
-        difference = [dict(now - then) or dict(then - now) for now, then in zip(after, before)]
-        report.row("descriptors leaked, keeper and standby", str(sum(sum(it.values()) for it in difference)), "0",
-                   after == before, difference=difference)
+        more, fewer = ([dict(a - b) for a, b in zip(*both)] for both in ((after, before), (before, after)))
+        report.row("descriptors leaked, keeper and standby", str(sum(sum(it.values()) for it in more)), "0",
+                   not any(more), more=more, fewer=fewer)
         closed = [named.say(process, "close") for process in survivors]
         for process in survivors:
             process.stdin.close()
