@@ -49,12 +49,8 @@ fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
 /// A keeper that the group comes to; `None`, said aloud, where a person wants
 /// these tests left out.
 fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
-    if !rustix::process::geteuid().is_root() {
-        assert!(
-            std::env::var_os("MEMCUDA_TESTS_AS_ONE_USER").is_some(),
-            "only root can be several users; MEMCUDA_TESTS_AS_ONE_USER=1 leaves these tests out"
-        );
-        eprintln!("left out: tests with several users");
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_possible_or_left_out(is_root, "to be several users") {
         return None;
     }
     let keeper = Keeper::prepare(|directory| {

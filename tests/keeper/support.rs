@@ -307,3 +307,16 @@ pub fn list(client: &mut Client, all: bool) -> Vec<Entry> {
         }
     }
 }
+
+/// Where something is not possible here its test fails, unless a person wants
+/// such tests left out; then this is `false`.
+pub fn is_possible_or_left_out(possible: bool, what: &str) -> bool {
+    if !possible {
+        assert!(
+            std::env::var_os("MEMCUDA_TESTS_AS_ONE_USER").is_some(),
+            "{what} is root's to do; MEMCUDA_TESTS_AS_ONE_USER=1 leaves such tests out"
+        );
+        eprintln!("left out: {what} is root's to do");
+    }
+    possible
+}
