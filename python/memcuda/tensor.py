@@ -37,7 +37,7 @@ class Tensor:
     another stream, has written waits for a version of it (`publish`, `wait`).
     """
 
-    __slots__ = ("_handle", "_finalizer", "_info", "_dtype", "_shape", "__weakref__")
+    __slots__ = ("_handle", "_finalizer", "_info", "_dtype", "_shape", "_for_reader", "__weakref__")
 
     def __init__(self, handle: int):
         """Takes the handle of the C API over. See `create`, `open` and `find`."""
@@ -52,6 +52,7 @@ class Tensor:
             bits = dtypes.ALL[self._dtype].bits if self._dtype else 8
             shape = (self._info.nbytes * 8 // bits,)
         self._shape = shape
+        self._for_reader = False
 
     @property
     def name(self) -> str:
@@ -126,8 +127,14 @@ class Tensor:
         needed = math.prod(extents) * element.bits // 8
         if not 0 < needed <= room:
             raise Invalid(f"{self.name}: {element.name} {extents} takes {needed} bytes; accepted: 1 to {room}")
-        other = Tensor(self._another())
-        other._dtype, other._shape = element.name, extents
+        return self._same(element.name, extents)
+
+    def for_reader(self) -> "Tensor":
+        """The same for a library that never writes, but does not know DLPack 1.0 and
+        its mark of read-only memory, as JAX: `jax.dlpack.from_dlpack(t.for_reader())`.
+        It is your word that it does not write; a write faults all the same."""
+        other = self._same(self._dtype, self._shape)
+        other._for_reader = True
         return other
 
     def seal(self) -> None:
@@ -211,9 +218,9 @@ class Tensor:
             raise BufferError(f"{self.name}: a copy would not be the named memory any more; copy what you get without it")
         if max_version is not None and max_version[0] < 1:
             max_version = None
-        if max_version is None and self.read_only:
+        if max_version is None and self.read_only and not self._for_reader:
             raise BufferError(f"{self.name} is opened for reading, which a consumer without DLPack 1.0 cannot know; "
-                              "open it for writing, or use a newer consumer")
+                              "for one that never writes pass tensor.for_reader(), or open it for writing")
         version = None if max_version is None else min((max_version[0], max_version[1]), _dlpack.NEWEST)
         return _dlpack.export(self._another(), self.address, self.device, self._element, self._shape, self.read_only,
                               version)
@@ -226,6 +233,11 @@ class Tensor:
         if not self._handle:
             raise Invalid(f"{self._info.name} is closed")
         return self._handle
+
+    def _same(self, dtype: Optional[str], shape: "tuple[int, ...]") -> "Tensor":
+        other = Tensor(self._another())
+        other._dtype, other._shape = dtype, shape
+        return other
 
     def _another(self) -> int:
         """Another handle of the same opening, to be closed by itself."""

@@ -113,8 +113,20 @@ class Capsules(support.Case):
                 tensor.__dlpack__(copy=True)
             with self.assertRaisesRegex(BufferError, "copy"):
                 tensor.__dlpack__(dl_device=(1, 0))
-            with self.assertRaisesRegex(BufferError, "DLPack 1.0"):
+            with self.assertRaisesRegex(BufferError, "DLPack 1.0.*for_reader"):
                 reader.__dlpack__()
+        self.assertEqual(memcuda.list(), [])
+
+    def test_a_library_that_never_writes_gets_what_is_sealed(self):
+        with memcuda.create("w", (3,), "f32") as tensor:
+            tensor.seal()
+            with memcuda.open("w", read_only=True) as reader:
+                got = Consumer(reader.for_reader().__dlpack__(stream=1))
+                self.assertEqual((got.kind, got.tensor.data, got.shape), (b"dltensor", reader.address, (3,)))
+                flagged = Consumer(reader.for_reader().__dlpack__(max_version=(1, 0)))
+                self.assertEqual(flagged.managed.flags, _dlpack.READ_ONLY)
+                for one in (got, flagged):
+                    one.delete()
         self.assertEqual(memcuda.list(), [])
 
     def test_what_was_given_holds_the_memory_by_itself(self):

@@ -69,7 +69,8 @@ def with_cupy_by_interface(tensor, writes):
 
 def with_jax(tensor, writes):
     import jax
-    got = jax.dlpack.from_dlpack(tensor)
+    # JAX never writes, but does not ask for the mark of read-only memory either.
+    got = jax.dlpack.from_dlpack(tensor.for_reader() if writes is False else tensor)
     total = float(jax.numpy.asarray(got, jax.numpy.float32).sum())
     return got.unsafe_buffer_pointer(), total
 
@@ -103,6 +104,7 @@ FRAMEWORKS = {
     "CuPy, array interface": (with_cupy_by_interface, "auto", "f32", True),
     "JAX, DLPack": (with_jax, "auto", "f32", None),
     "JAX, bf16": (with_jax, "auto", "bf16", None),
+    "JAX, read-only": (with_jax, "auto", "f32", False),
     "numba, array interface": (with_numba, "auto", "f32", True),
 }
 
