@@ -107,15 +107,10 @@ CAPTURED(peers_captures_beside_peer, TO_THERE,
 CAPTURED(peers_captures_beside_no_stream, TO_THERE, cuMemcpyDtoD_v2(s->there, s->here, BYTES))
 CAPTURED(peers_captures_beside_peer_no_stream, TO_THERE,
          cuMemcpyPeer(s->there, s->pair.second, s->here, s->pair.first, BYTES))
-/* Not recorded on two GPUs yet. */
-#define CAPTURED_ON_GPU(name, target, call)                      \
-    static int name##_call(struct scene *s) { return call; }     \
-    CASE(name, GPU | DEVICES2) { in_every_mode(name##_call, target); }
-
-CAPTURED_ON_GPU(peers_captures_beside_up, TO_THERE, cuMemcpyHtoDAsync_v2(s->there, s->host, BYTES, s->other))
-CAPTURED_ON_GPU(peers_captures_beside_down, TO_HOST, cuMemcpyDtoHAsync_v2(s->host, s->there, BYTES, s->other))
-CAPTURED_ON_GPU(peers_captures_beside_up_no_stream, TO_THERE, cuMemcpyHtoD_v2(s->there, s->host, BYTES))
-CAPTURED_ON_GPU(peers_captures_beside_down_no_stream, TO_HOST, cuMemcpyDtoH_v2(s->host, s->there, BYTES))
+CAPTURED(peers_captures_beside_up, TO_THERE, cuMemcpyHtoDAsync_v2(s->there, s->host, BYTES, s->other))
+CAPTURED(peers_captures_beside_down, TO_HOST, cuMemcpyDtoHAsync_v2(s->host, s->there, BYTES, s->other))
+CAPTURED(peers_captures_beside_up_no_stream, TO_THERE, cuMemcpyHtoD_v2(s->there, s->host, BYTES))
+CAPTURED(peers_captures_beside_down_no_stream, TO_HOST, cuMemcpyDtoH_v2(s->host, s->there, BYTES))
 
 static int rows_call(struct scene *s) {
     CUDA_MEMCPY2D rows = {.WidthInBytes = 1024, .Height = BYTES / 1024};

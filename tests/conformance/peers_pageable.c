@@ -65,7 +65,7 @@ static void there_on_return(struct scene *s, size_t bytes, size_t rows) {
     say_done("there on return", bytes, code, settle(s->pair), equal);
 }
 
-CASE(peers_pageable_up, GPU | DEVICES2) {
+CASE(peers_pageable_up, SIM | DEVICES2) {
     struct scene s = open_scene();
     read_at_the_call(&s, SMALL, 0);
     read_at_the_call(&s, 48 * KiB, 0);
@@ -74,7 +74,7 @@ CASE(peers_pageable_up, GPU | DEVICES2) {
     read_at_the_call(&s, PITCH * 5000, 5000);
 }
 
-CASE(peers_pageable_down, GPU | DEVICES2) {
+CASE(peers_pageable_down, SIM | DEVICES2) {
     struct scene s = open_scene();
     there_on_return(&s, SMALL, 0);
     there_on_return(&s, 48 * KiB, 0);

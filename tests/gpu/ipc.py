@@ -191,17 +191,12 @@ def stray_writes():
             began = time.time()
             os.kill(other.pid, signal.SIGKILL)
             taken = []
-            while True:
-                # Both free ranges: the one that is there and the one that comes back.
-                two = [runtime.malloc(64 * MIB) for _ in range(2)]
-                if at in two:
-                    taken = two
-                    break
-                for one in two:
-                    runtime.free(one)
-                if time.time() - began > 30:
-                    raise AssertionError("the memory of a killed importer did not come back within 30 s")
-                time.sleep(0.001)
+            # Whatever else is free is taken and kept: what comes back is next.
+            while at not in taken:
+                taken.append(runtime.malloc(64 * MIB))
+                if len(taken) > 1000:
+                    raise AssertionError("the memory of a killed importer did not come back within 10 s")
+                time.sleep(0.01)
             waits.append((time.time() - began) * 1e3)
             runtime.memset(at, 0, 64 * MIB)
             for _ in range(20):
@@ -357,7 +352,8 @@ def rank_of_two(folder, rank):
     exchange(folder, rank, "done", b"x")
     peer.close()
     exchange(folder, rank, "closed", b"x")
-    return dict(digest=digest.hexdigest()[:16], handles=len(peer.opened), other=dict(us_4_mib=round(sorted(times)[len(times) // 2], 1)))
+    other = dict(us_4_mib=round(sorted(times)[len(times) // 2], 1), handles=len(peer.opened))
+    return dict(digest=digest.hexdigest()[:16], other=other)
 
 
 def allreduce():

@@ -20,6 +20,9 @@ use crate::share::held::{self, How};
 use crate::share::keeper::{self, Error};
 use crate::share::{self, exports};
 
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the driver takes no other flags.
+const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
+
 /// `CUipcMemHandle`, passed by value.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -56,7 +59,7 @@ crate::hooks! {
         out: *mut Address, handle: IpcHandle, flags: u32,
     ) |real, engine| {
         // SAFETY: the program's own call, passed on.
-        open(engine, out, &handle, || unsafe { real(out, handle, flags) })
+        open(engine, out, &handle, flags, || unsafe { real(out, handle, flags) })
     }
 
     /// `cuIpcOpenMemHandle_v2`.
@@ -64,7 +67,7 @@ crate::hooks! {
         out: *mut Address, handle: IpcHandle, flags: u32,
     ) |real, engine| {
         // SAFETY: the program's own call, passed on.
-        open(engine, out, &handle, || unsafe { real(out, handle, flags) })
+        open(engine, out, &handle, flags, || unsafe { real(out, handle, flags) })
     }
 
     /// `cuIpcCloseMemHandle`.
@@ -102,6 +105,7 @@ fn open(
     engine: &Engine,
     out: *mut Address,
     handle: &IpcHandle,
+    flags: u32,
     real: impl FnOnce() -> Code,
 ) -> Code {
     let handle = match Handle::from_bytes(&handle.0) {
@@ -115,7 +119,7 @@ fn open(
             return Code::INVALID_VALUE;
         }
     };
-    if out.is_null() {
+    if out.is_null() || flags != LAZY_ENABLE_PEER_ACCESS {
         return Code::INVALID_VALUE;
     }
     match opened(engine, &handle) {

@@ -10,6 +10,7 @@ use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::share::held::{self, How};
 
 /// `CUpointer_attribute`.
 mod attribute {
@@ -153,6 +154,12 @@ fn about(engine: &Engine, address: Address) -> About<'_> {
     }
 }
 
+/// Was this opened by a handle of CUDA IPC? The driver exports such memory no
+/// further.
+fn is_imported(block: &BlockInfo) -> bool {
+    block.attached && held::find(block.base).is_some_and(|held| held.how == How::Ipc)
+}
+
 impl Asked<'_> {
     /// Writes what the driver's own memory would answer, where that differs
     /// from what the driver says of mapped memory.
@@ -187,7 +194,7 @@ impl Asked<'_> {
             _ => None,
         };
         let flag = match attribute {
-            attribute::IS_LEGACY_CUDA_IPC_CAPABLE => Some(plain),
+            attribute::IS_LEGACY_CUDA_IPC_CAPABLE => Some(plain && !is_imported(block)),
             attribute::MAPPED => Some(true),
             attribute::SYNC_MEMOPS => Some(self.device.memops.is_set(block)),
             attribute::IS_GPU_DIRECT_RDMA_CAPABLE if !plain => Some(false),

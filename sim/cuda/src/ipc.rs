@@ -9,6 +9,8 @@ use crate::entry::{api, must_put};
 use crate::memory::{Allocation, Source};
 use crate::state::Sim;
 
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: other flags are refused.
+const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 const MAGIC: u64 = 0x6d65_6d63_7564_6133;
 
 /// What the 64 bytes say.
@@ -57,11 +59,11 @@ pub struct Opened {
 }
 
 impl Sim {
-    fn open_ipc(&mut self, out: *mut u64, handle: IpcMemHandle) -> Answer {
+    fn open_ipc(&mut self, out: *mut u64, handle: IpcMemHandle, flags: u32) -> Answer {
         // SAFETY: both are 64 bytes and every bit pattern is valid.
         let from: Exported = unsafe { std::mem::transmute(handle) };
         let context = self.current()?;
-        if out.is_null() || from.magic != MAGIC {
+        if out.is_null() || from.magic != MAGIC || flags != LAZY_ENABLE_PEER_ACCESS {
             return Err(Code::INVALID_VALUE);
         }
         if from.pid == u64::from(std::process::id()) {
@@ -149,11 +151,11 @@ api! { plain EXPORTS |sim|
         // SAFETY: both are 64 bytes of plain data; the caller's pointer.
         unsafe { must_put(out.cast(), exported) }
     }
-    fn cuIpcOpenMemHandle(out: *mut u64, handle: IpcMemHandle, _flags: u32) {
-        sim.open_ipc(out, handle)
+    fn cuIpcOpenMemHandle(out: *mut u64, handle: IpcMemHandle, flags: u32) {
+        sim.open_ipc(out, handle, flags)
     }
-    fn cuIpcOpenMemHandle_v2(out: *mut u64, handle: IpcMemHandle, _flags: u32) {
-        sim.open_ipc(out, handle)
+    fn cuIpcOpenMemHandle_v2(out: *mut u64, handle: IpcMemHandle, flags: u32) {
+        sim.open_ipc(out, handle, flags)
     }
     fn cuIpcCloseMemHandle(base: u64) {
         let opened = sim.opened.get_mut(&base).ok_or(Code::INVALID_VALUE)?;
