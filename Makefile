@@ -89,7 +89,7 @@ endif
 # The command, the examples and the real frameworks on a real GPU, about 25
 # minutes in all; GPU_TESTS="smoke identical" runs only those. Fails, and says so,
 # where something is missing.
-GPU_TESTS ?= smoke conformance starvation identical keep_parity frameworks names
+GPU_TESTS ?= smoke conformance starvation identical keep_parity frameworks ipc names
 test-gpu: gpu-build
 	@failed=; \
 	for name in $(GPU_TESTS); do \

@@ -163,7 +163,8 @@ static void importer(void) {
     if (again != 7) cuIpcCloseMemHandle(again);
     printf("open: %d\n", cuIpcOpenMemHandle_v2(&at, handles[0], 1));
     printf("the bytes: %u and %u\n", first_word(at), first_word(at + 64 * MiB - 4));
-    printf("open again: %d, the same address: %d\n", cuIpcOpenMemHandle_v2(&again, handles[0], 1), at == again);
+    printf("open again: %d", cuIpcOpenMemHandle_v2(&again, handles[0], 1));
+    printf(", the same address: %d\n", at == again);
     printf("range: %d", cuMemGetAddressRange_v2(&base, &bytes, at + MiB));
     printf(", base %s, %zu bytes\n", base == at ? "the same" : "another", bytes);
     static const int attributes[] = {1, 2, 6, 8, 9, 10, 13, 14, 15, 16};

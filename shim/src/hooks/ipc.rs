@@ -11,14 +11,13 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Access, Address, Code, Driver};
 use memcuda_core::pool::{Attachment, Owner};
 use memcuda_core::share::handle::{Handle, Unreadable};
-use memcuda_core::share::protocol::{self, Reply, Request};
+use memcuda_core::share::protocol::{self, Reply, Request, State};
 
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::table;
-use crate::share::held::{self, How};
 use crate::share::keeper::{self, Error};
-use crate::share::{self, exports};
+use crate::share::{self, exports, held};
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the driver takes no other flags.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -72,7 +71,7 @@ crate::hooks! {
 
     /// `cuIpcCloseMemHandle`.
     cuIpcCloseMemHandle ["cuIpcCloseMemHandle" since 4010] (address: Address) |real, engine| {
-        match held::close(engine, address, How::Ipc) {
+        match held::close(engine, address) {
             Some(closed) => closed.err().unwrap_or(Code::SUCCESS),
             // SAFETY: the program's own call, passed on.
             None => unsafe { real(address) },
@@ -178,10 +177,13 @@ fn opened(engine: &Engine, handle: &Handle) -> Result<Address, Code> {
         offset: entry.offset,
         bytes: entry.spec.bytes,
         context,
-        access: Access::Write,
+        access: match entry.state {
+            State::Sealed => Access::Read,
+            _ => Access::Write,
+        },
         also: (device.ordinal != current.ordinal).then_some(current.ordinal),
     };
-    held::attach(engine, device, generation, memory, How::Ipc)
+    held::attach(engine, device, generation, memory)
 }
 
 /// What the program is told where the keeper gives no memory, and the log why.

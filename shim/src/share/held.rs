@@ -1,5 +1,5 @@
-//! What this process has open of shared memory: each generation once a context,
-//! however often it was opened there. The addresses and handles are the pool's;
+//! What this process has open of others' memory by its handles: each generation
+//! once a context, however often it was opened there. The addresses and handles are the pool's;
 //! here is who they stand for and how often they were asked for.
 
 use std::collections::HashMap;
@@ -16,26 +16,15 @@ use super::keeper::{self, Error};
 use crate::device::Device;
 use crate::engine::Engine;
 
-/// How memory came to be open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// By `cuIpcOpenMemHandle`: `cuIpcCloseMemHandle` closes it.
-    Ipc,
-    /// By its name.
-    Name,
-}
-
 /// What is open at an address.
 #[derive(Debug, Clone, Copy)]
-pub struct Held {
+struct Held {
     /// Which memory.
-    pub generation: Generation,
+    generation: Generation,
     /// The context it was opened in, and ends with.
-    pub context: Context,
-    /// How it came to be open.
-    pub how: How,
+    context: Context,
     /// How often it is open.
-    pub count: u32,
+    count: u32,
     device: u32,
 }
 
@@ -59,11 +48,6 @@ pub fn again(generation: Generation, context: Context) -> Option<Address> {
     let address = *table.by.get(&(generation, context))?;
     table.at.get_mut(&address)?.count += 1;
     Some(address)
-}
-
-/// What is open at an address, which is the first of it.
-pub fn find(address: Address) -> Option<Held> {
-    table().as_ref()?.at.get(&address).copied()
 }
 
 /// The handles of memory that the keeper gave: those of its answer, and the
@@ -142,7 +126,6 @@ pub fn attach(
     device: &Device,
     generation: Generation,
     memory: Attachment,
-    how: How,
 ) -> Result<Address, Code> {
     let context = memory.context;
     let pool = device.pool(engine);
@@ -178,7 +161,6 @@ pub fn attach(
     let held = Held {
         generation,
         context,
-        how,
         count: 1,
         device: device.ordinal,
     };
@@ -187,13 +169,13 @@ pub fn attach(
 }
 
 /// Closes what is open at an address once; after the last time it waits as
-/// cudaFree does, then unmaps. `None` where nothing is open there in this way;
+/// cudaFree does, then unmaps. `None` where nothing is open there;
 /// else the driver's code of the wait.
-pub fn close(engine: &Engine, address: Address, how: How) -> Option<Result<(), Code>> {
+pub fn close(engine: &Engine, address: Address) -> Option<Result<(), Code>> {
     let held = {
         let mut table = table();
         let table = table.as_mut()?;
-        let held = table.at.get_mut(&address).filter(|held| held.how == how)?;
+        let held = table.at.get_mut(&address)?;
         held.count -= 1;
         if held.count > 0 {
             return Some(Ok(()));

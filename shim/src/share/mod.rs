@@ -4,7 +4,6 @@
 
 mod epoch;
 pub mod exports;
-#[allow(dead_code, reason = "the rest is for named memory")]
 pub mod held;
 pub mod keeper;
 pub mod make;

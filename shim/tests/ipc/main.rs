@@ -7,6 +7,7 @@ mod elsewhere;
 #[path = "../support/keeper.rs"]
 mod keeper;
 mod start;
+mod storm;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
