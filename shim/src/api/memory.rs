@@ -11,6 +11,7 @@ use super::options::{self, Options};
 use super::outcome::{ask, call};
 use super::place;
 use crate::engine::Engine;
+use crate::names::make;
 use crate::names::open::{self, Found};
 use crate::names::table::{self, Mapped};
 use crate::names::{Failure, Wanted, hints};
@@ -154,7 +155,7 @@ fn open_anew(engine: &Engine, place: open::Place<'_>, wanted: &Wanted) -> Result
             }
             open::map(engine, place, wanted, *memory)?
         }
-        Found::Make(generation) => open::make_or_abort(engine, place, wanted, generation)?,
+        Found::Make(generation) => make::make_or_abort(engine, place, wanted, generation)?,
     };
     Ok(table::enter_opened(engine, mapped, epoch))
 }

@@ -6,6 +6,7 @@
 mod caller;
 pub mod hints;
 pub mod legacy;
+pub mod make;
 pub mod open;
 pub mod table;
 mod timeline;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::names::Name;
@@ -376,5 +377,18 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code
         _ => {}
     }
     held::release(engine, mapped.entry.generation);
+    *ended_at() = Some(Instant::now());
     waited
+}
+
+fn ended_at() -> MutexGuard<'static, Option<Instant>> {
+    static AT: Mutex<Option<Instant>> = Mutex::new(None);
+    AT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Did this process let go of named memory within this time? Its bytes are free
+/// once the keeper and its standby have closed their descriptors, which nobody
+/// waits for.
+pub fn ended_within(time: Duration) -> bool {
+    ended_at().is_some_and(|at| at.elapsed() < time)
 }
