@@ -10,7 +10,7 @@ use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::share::held::{self, How};
+use crate::share::held;
 
 /// `CUpointer_attribute`.
 mod attribute {
@@ -157,7 +157,7 @@ fn about(engine: &Engine, address: Address) -> About<'_> {
 /// Was this opened by a handle of CUDA IPC? The driver exports such memory no
 /// further.
 fn is_imported(block: &BlockInfo) -> bool {
-    block.attached && held::find(block.base).is_some_and(|held| held.how == How::Ipc)
+    block.attached && held::is_open(block.base)
 }
 
 impl Asked<'_> {

@@ -50,6 +50,13 @@ pub fn again(generation: Generation, context: Context) -> Option<Address> {
     Some(address)
 }
 
+/// Was what begins at this address opened by a handle?
+pub fn is_open(address: Address) -> bool {
+    table()
+        .as_ref()
+        .is_some_and(|table| table.at.contains_key(&address))
+}
+
 /// The handles of memory that the keeper gave: those of its answer, and the
 /// rest, which is asked for. Where they do not all come none is kept.
 pub fn import(
