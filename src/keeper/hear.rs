@@ -14,7 +14,7 @@ use super::client::{Connection, Said, Stage, weight};
 use super::descriptors::{Key, most_clients};
 use super::entries::ClientId;
 use super::process::{self, Peer};
-use super::serve::{Keeper, Outgoing};
+use super::serve::{Ghost, Keeper, Outgoing};
 use super::token::Token;
 use crate::share::protocol::{Code, MOST_PARTS, Packet, Reply};
 use crate::share::wire::{self, Broken};
@@ -108,8 +108,7 @@ impl Keeper {
                     return;
                 }
                 Err(Broken::Closed | Broken::System(_)) => {
-                    self.drop_client(client);
-                    self.entries.leave(client);
+                    self.hang_up(client);
                     return;
                 }
             };
@@ -158,6 +157,24 @@ impl Keeper {
             beside,
             close,
         });
+    }
+
+    /// A connection is gone, and its leases with it, but for what was opened by
+    /// handle: the kernel closes the sockets of a process that dies before its
+    /// devices, so that work of it may still run. That is over when the process
+    /// is, which its watch tells.
+    pub(super) fn hang_up(&mut self, client: ClientId) {
+        let connection = self.connections.remove(&client);
+        let watch = connection.and_then(|connection| connection.watch);
+        if watch.is_some() && self.entries.linger(client) {
+            let ghost = Ghost {
+                _watch: watch,
+                until: None,
+            };
+            self.ghosts.insert(client, ghost);
+        } else {
+            self.entries.leave(client);
+        }
     }
 
     /// Forgets a connection; its leases are the caller's to end.

@@ -134,8 +134,7 @@ impl Keeper {
                 take_leave(&connection.socket, &mut self.room);
             }
             if close || sent.is_err() {
-                self.drop_client(client);
-                self.entries.leave(client);
+                self.hang_up(client);
             }
         }
     }

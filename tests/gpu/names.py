@@ -76,6 +76,10 @@ def with_jax(tensor, writes):
 
 
 def with_numba(tensor, writes):
+    import numpy
+    if not hasattr(numpy, "row_stack"):
+        # This numba still asks for what numpy 2.5 dropped.
+        numpy.row_stack = numpy.vstack
     from numba import cuda
 
     @cuda.jit

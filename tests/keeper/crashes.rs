@@ -191,10 +191,10 @@ fn an_exporter_is_told_after_a_restart_that_its_memory_is_let_go() {
     assert_eq!(exporter.call(withdraw.clone(), &[]).unwrap().0, held);
     keeper.kill(keeper.status().pid);
     let (mut exporter, _) = keeper.client_with(&[]);
-    let (importer, lost) = keeper.client_with(&[lease(generation, 1)]);
+    let (mut importer, lost) = keeper.client_with(&[lease(generation, 1)]);
     assert!(lost.is_empty());
     assert_eq!(exporter.call(withdraw.clone(), &[]).unwrap().0, held);
-    drop(importer);
+    release(&mut importer, generation);
     wait_for("the event", || {
         (!exporter.events().unwrap().is_empty()).then_some(())
     });

@@ -182,16 +182,48 @@ fn an_export_of_many_parts_is_imported_whole_and_let_go() {
         code(keeper.client().call(Request::Import { generation }, &[])),
         Code::NotFound
     );
-    drop(importer);
+    release(&mut importer, generation);
     let events = wait_for("the event", || {
         let events = exporter.events().unwrap();
         (!events.is_empty()).then_some(events)
     });
     assert_eq!(events, [Event::LetGo(generation)]);
     assert_eq!(exporter.call(withdraw, &[]).unwrap().0, Reply::Done);
-    drop(exporter);
+    drop((exporter, importer));
     drop(parts);
     keeper.settle_empty(fresh);
+}
+
+/// The kernel closes the sockets of a process that dies before its devices.
+#[test]
+fn what_was_opened_by_handle_is_held_as_long_as_its_process_lives() {
+    let keeper = Keeper::start(&[]);
+    let (mut exporter, mut importer) = (keeper.client(), keeper.client());
+    let generation = Generation([9; 16]);
+    let export = Request::Export {
+        generation,
+        spec: spec(4096),
+        offset: 0,
+        parts: vec![4096],
+        total: 1,
+    };
+    exporter.call(export, &[memory(b"", 4096).as_fd()]).unwrap();
+    importer.call(Request::Import { generation }, &[]).unwrap();
+    make(&mut importer, "a", b"a").unwrap();
+    let withdraw = Request::Withdraw { generation };
+    exporter.call(withdraw.clone(), &[]).unwrap();
+
+    drop(importer);
+    let alone = keeper.settle("a name outlives its connection", |status| status.names == 0);
+    assert_eq!((alone.references, alone.exports), (1, 1));
+    let held = exporter.call(withdraw, &[]).unwrap().0;
+    assert_eq!(held, Reply::Held { references: 1 });
+    // Back, and without it: then it was let go.
+    let _back = keeper.client();
+    wait_for("the event", || {
+        (!exporter.events().unwrap().is_empty()).then_some(())
+    });
+    keeper.settle("it stays", |status| status.exports == 0);
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl Entries {
             .ok_or_else(|| Refusal::invalid("introduce yourself first".to_owned()))
     }
 
-    /// Clients whose connections are gone with a former keeper.
+    /// Clients whose connections are gone, and whose processes may not be.
     pub fn earlier(&self) -> impl Iterator<Item = (ClientId, &Process)> {
         let earlier = self.clients.iter().filter(|(_, client)| !client.connected);
         earlier.map(|(&id, client)| (id, &client.process))
@@ -118,9 +118,35 @@ impl Entries {
     /// A client is gone: so are its leases, what it was making, and what ends
     /// with its maker.
     pub fn leave(&mut self, client: ClientId) {
-        let Some(holder) = self.clients.get(&client) else {
-            return;
+        if self.clients.contains_key(&client) {
+            self.let_go_of_all_but(client, &[]);
+            self.clients.remove(&client);
+            self.effects.push(Effect::Left(client));
+        }
+    }
+
+    /// A connection is gone, and its process may not be: what that has opened by
+    /// handle it holds until it is. `false`, and nothing is done, where it has
+    /// opened nothing so.
+    pub fn linger(&mut self, client: ClientId) -> bool {
+        let Some(holder) = self.clients.get_mut(&client) else {
+            return false;
         };
+        let by_handle = |generation: &&Generation| {
+            let item = self.items.get(*generation);
+            item.is_some_and(|item| item.name.is_none() && item.made_by != Some(client))
+        };
+        let opened: Vec<_> = holder.leases.keys().filter(by_handle).copied().collect();
+        if opened.is_empty() {
+            return false;
+        }
+        holder.connected = false;
+        self.let_go_of_all_but(client, &opened);
+        true
+    }
+
+    fn let_go_of_all_but(&mut self, client: ClientId, kept: &[Generation]) {
+        let holder = &self.clients[&client];
         let held: Vec<Generation> = holder.leases.keys().copied().collect();
         let made: Vec<Generation> = holder.made.iter().copied().collect();
         for generation in made {
@@ -134,10 +160,10 @@ impl Entries {
             self.settle(generation);
         }
         for generation in held {
-            self.drop_lease(client, generation, u32::MAX);
+            if !kept.contains(&generation) {
+                self.drop_lease(client, generation, u32::MAX);
+            }
         }
-        self.clients.remove(&client);
-        self.effects.push(Effect::Left(client));
     }
 
     /// A client takes a lease up again that it held before the keeper was gone:
