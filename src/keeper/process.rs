@@ -1,6 +1,8 @@
 //! Who a peer is: credentials of a socket, the start of a process, the boot of
 //! the host, a descriptor that tells of a death. Reads /proc; changes nothing.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::sys::socket::{getsockopt, sockopt};
@@ -73,8 +75,14 @@ pub fn watch_pid(number: u32) -> Option<OwnedFd> {
 
 /// When a process started, in clock ticks since boot.
 pub fn started(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, parentheses too. The field is the 22nd.
+    // One read: the fields up to the one that is wanted are shorter than this.
+    let mut stat = [0; 1024];
+    let length = File::open(format!("/proc/{pid}/stat"))
+        .and_then(|mut file| file.read(&mut stat))
+        .ok()?;
+    // The name may hold anything, parentheses too, and is no text of Rust's.
+    // The field is the 22nd.
+    let stat = String::from_utf8_lossy(&stat[..length]);
     let behind_name = stat.rsplit_once(')')?.1;
     behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }

@@ -72,10 +72,22 @@ impl Client {
         command: &str,
         leases: &[Lease],
     ) -> Result<(Self, Welcome), Error> {
+        Self::connect_while(socket, pid, command, leases, || ())
+    }
+
+    /// The same; what is to be done anyway is done `meanwhile`, while the keeper
+    /// hears who is there.
+    pub fn connect_while(
+        socket: &Path,
+        pid: u32,
+        command: &str,
+        leases: &[Lease],
+        meanwhile: impl FnOnce(),
+    ) -> Result<(Self, Welcome), Error> {
         let mut client = Self {
             socket: reach(socket).and_then(Socket::new).map_err(Error::Absent)?,
             number: 0,
-            room: vec![0; wire::MOST_BYTES].into_boxed_slice(),
+            room: Box::default(),
             events: VecDeque::new(),
         };
         let hello = Hello::OURS.to_bytes();
@@ -87,7 +99,11 @@ impl Client {
             leases: first.to_vec(),
             more: !rest.is_empty(),
         };
-        let (Reply::Welcome { node, mut lost }, beside) = client.call(introduce, &[])? else {
+        client.send(introduce, &[])?;
+        // Made only now: to fill it with zeros takes time that the keeper needs too.
+        client.room = vec![0; wire::MOST_BYTES].into_boxed_slice();
+        meanwhile();
+        let (Reply::Welcome { node, mut lost }, beside) = client.receive()? else {
             return Err(Error::Lost);
         };
         let Ok([epoch]) = <[OwnedFd; 1]>::try_from(beside) else {
@@ -112,13 +128,22 @@ impl Client {
         request: Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        self.send(request, descriptors)?;
+        self.receive()
+    }
+
+    fn send(&mut self, request: Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
         self.number = self.number.wrapping_add(1).max(1);
         let packet = Packet {
             number: self.number,
             body: request,
         };
         self.intact()?;
-        said(wire::send(&self.socket, &packet, descriptors))?;
+        said(wire::send(&self.socket, &packet, descriptors))
+    }
+
+    /// Waits for the answer to what was sent last.
+    fn receive(&mut self) -> Result<(Reply, Vec<OwnedFd>), Error> {
         loop {
             let received = wire::receive_bytes(&self.socket, &mut self.room, false);
             let (bytes, beside) = received.map_err(|broken| match broken {

@@ -141,7 +141,7 @@ fn open_anew(engine: &Engine, place: open::Place<'_>, wanted: &Wanted) -> Result
     let epoch = match keeper::epoch() {
         Some(epoch) => epoch,
         None => {
-            ask(engine, Request::Status)?;
+            keeper::node(engine)?;
             keeper::epoch().ok_or_else(Failure::odd)?
         }
     };

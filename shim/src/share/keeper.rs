@@ -261,10 +261,11 @@ impl Line {
         let leases: Vec<Lease> = leases
             .map(|(&generation, &count)| Lease { generation, count })
             .collect();
-        let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+        let command = command();
         let (client, welcome) = loop {
             let made = trusted(engine, &socket).and_then(|()| {
-                let made = Client::connect(&socket, std::process::id(), command.trim(), &leases);
+                let (pid, command) = (std::process::id(), &command);
+                let made = Client::connect_while(&socket, pid, command, &leases, watch::start);
                 made.map_err(|error| match error {
                     client::Error::Refused(code, why) => Error::Refused(code, why),
                     error => Error::Gone(format!("{}: {error}", socket.display())),
@@ -290,7 +291,6 @@ impl Line {
             let lost = welcome.lost;
             self.resumed = Some(Resumed { lost, anew });
         }
-        watch::start();
         Ok(())
     }
 
@@ -337,6 +337,23 @@ impl Line {
             }
         }
     }
+}
+
+/// What the process is called: the name of its first thread, which that one can
+/// ask for without a file.
+fn command() -> String {
+    let mut name = [0_u8; 16];
+    // SAFETY: the buffer has the 16 bytes that the call fills, and the other
+    // calls have no preconditions.
+    let asked = unsafe {
+        libc::gettid() == libc::getpid() && libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) == 0
+    };
+    if !asked {
+        let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+        return name.trim().to_owned();
+    }
+    let length = name.iter().position(|&byte| byte == 0).unwrap_or(16);
+    String::from_utf8_lossy(&name[..length]).trim().to_owned()
 }
 
 /// The socket that the settings name, or the user's own place.
