@@ -169,7 +169,7 @@ def stray_writes():
     then. Bare, the driver promises nothing of this kind."""
     import cupy
     runtime = cupy.cuda.runtime
-    waits, strays = [], 0
+    waits, strays, last = [], 0, []
     for _ in range(5):
         with tempfile.TemporaryDirectory() as folder:
             at = runtime.malloc(64 * MIB)
@@ -202,14 +202,18 @@ def stray_writes():
             for _ in range(20):
                 words = cupy.ndarray((64 * MIB // 4,), cupy.uint32, cupy.cuda.MemoryPointer(
                     cupy.cuda.UnownedMemory(at, 64 * MIB, None), 0))
-                strays += int((words != 0).sum())
+                stray = int((words != 0).sum())
+                if stray:
+                    strays += stray
+                    last.append(round((time.time() - began) * 1e3))
                 time.sleep(0.05)
             del words
             for one in taken:
                 runtime.free(one)
             other.wait()
     if strays:
-        raise AssertionError(f"{strays} words were written by processes that were dead")
+        raise AssertionError(f"{strays} words were written by processes that were dead, up to {max(last)} ms after "
+                             f"their end was asked for; back after {[round(wait) for wait in waits]} ms")
     return dict(strays=strays, other=dict(back_ms=[round(wait, 1) for wait in waits]))
 
 
