@@ -177,14 +177,7 @@ fn an_exporter_is_told_after_a_restart_that_its_memory_is_let_go() {
     let keeper = Keeper::start(&[]);
     let (mut exporter, mut importer) = (keeper.client(), keeper.client());
     let generation = Generation([3; 16]);
-    let export = Request::Export {
-        generation,
-        spec: spec(4096),
-        offset: 0,
-        parts: vec![4096],
-        total: 1,
-    };
-    exporter.call(export, &[memory(b"", 4096).as_fd()]).unwrap();
+    export(&mut exporter, generation);
     importer.call(Request::Import { generation }, &[]).unwrap();
     let withdraw = Request::Withdraw { generation };
     let held = Reply::Held { references: 1 };

@@ -200,14 +200,7 @@ fn what_was_opened_by_handle_is_held_as_long_as_its_process_lives() {
     let keeper = Keeper::start(&[]);
     let (mut exporter, mut importer) = (keeper.client(), keeper.client());
     let generation = Generation([9; 16]);
-    let export = Request::Export {
-        generation,
-        spec: spec(4096),
-        offset: 0,
-        parts: vec![4096],
-        total: 1,
-    };
-    exporter.call(export, &[memory(b"", 4096).as_fd()]).unwrap();
+    export(&mut exporter, generation);
     importer.call(Request::Import { generation }, &[]).unwrap();
     make(&mut importer, "a", b"a").unwrap();
     let withdraw = Request::Withdraw { generation };

@@ -266,6 +266,18 @@ pub fn attach(client: &mut Client, text: &str) -> Result<(Entry, OwnedFd), Error
     Ok((entry, memory))
 }
 
+/// Exports 4096 bytes.
+pub fn export(client: &mut Client, generation: Generation) {
+    let export = Request::Export {
+        generation,
+        spec: spec(4096),
+        offset: 0,
+        parts: vec![4096],
+        total: 1,
+    };
+    client.call(export, &[memory(b"", 4096).as_fd()]).unwrap();
+}
+
 pub fn release(client: &mut Client, generation: Generation) {
     let (reply, _) = client.call(Request::Release { generation }, &[]).unwrap();
     assert_eq!(reply, Reply::Done);

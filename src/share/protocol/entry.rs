@@ -1,0 +1,127 @@
+//! What is known of a name, or of an unnamed export.
+
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::names::{Dtype, Name};
+
+/// How a name is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// A new one: [`Code::Exists`] where there is one.
+    Create,
+    /// One that is there: [`Code::NotFound`] where there is none.
+    Attach,
+    /// Whichever it is.
+    CreateOrAttach,
+}
+
+/// What holds the bytes of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Backend {
+    /// One physical handle; its descriptor is the keeper's, so the memory
+    /// outlives its maker.
+    Vmm,
+    /// The driver's own allocation and legacy handle: programs without the
+    /// library can open it; it ends with its maker.
+    CudaIpc,
+}
+
+/// What a name holds, or is to hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Bytes; 0 where an attacher takes any.
+    pub bytes: u64,
+    /// Type of an element, if anybody said.
+    pub dtype: Option<Dtype>,
+    /// Extents, outermost first; empty where nobody said.
+    pub shape: Vec<u64>,
+    /// The device that holds it.
+    pub device: DeviceId,
+    /// The maker's ordinal of that device.
+    pub ordinal: u32,
+    /// What holds the bytes.
+    pub backend: Backend,
+}
+
+/// How long a name lives when nobody holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Persist {
+    /// Not at all.
+    No,
+    /// Until it is deleted.
+    Yes,
+    /// Until this second of the Unix epoch.
+    Until(u64),
+}
+
+/// Where a name is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// Its maker is not done: nobody else has it. Ends with its maker.
+    Creating,
+    /// Open to all with a right to it.
+    Ready,
+    /// Its bytes are final: opened for reading only from now on.
+    Sealed,
+    /// Deleted: hidden, and gone with its last holder.
+    Dying,
+}
+
+/// A process, as the keeper knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number; as the process itself says it where it lives in a namespace
+    /// that the keeper does not see.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot; 0 where that is unknown.
+    pub started: u64,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its command, at most 15 bytes.
+    pub command: String,
+}
+
+/// One process that holds memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Who.
+    pub process: Process,
+    /// How often.
+    pub count: u32,
+}
+
+/// All that is known of a name, or of an unnamed export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name; `None` for memory exported by CUDA IPC.
+    pub name: Option<Name>,
+    /// Which allocation.
+    pub generation: Generation,
+    /// What it holds.
+    pub spec: Spec,
+    /// Bytes of the physical handles.
+    pub mapped: u64,
+    /// First byte in the first of these.
+    pub offset: u64,
+    /// Where in its life.
+    pub state: State,
+    /// The newest version that was published; 0 for none.
+    pub version: u64,
+    /// What becomes of it when nobody holds it.
+    pub persist: Persist,
+    /// The driver's legacy handle, of [`Backend::CudaIpc`]; else empty.
+    pub legacy: Vec<u8>,
+    /// Who made it.
+    pub maker: Process,
+    /// Who holds it, at most the first 16 of them.
+    pub holders: Vec<Holder>,
+    /// The sum of all counts.
+    pub references: u64,
+    /// When it was made, and last changed: microseconds of the Unix epoch.
+    pub created_us: u64,
+    /// See `created_us`.
+    pub changed_us: u64,
+}
