@@ -13,10 +13,10 @@ const SERVER: &str = "MEMCUDA_TEST_SERVER";
 /// Not a test: what `Served` starts, this program again, as a process that serves the
 /// queue until it is killed.
 #[test]
+#[ignore = "a process of other tests, not a test"]
 fn serving_process() {
-    let (Ok(directory), Ok(address)) = (std::env::var(ROLE), std::env::var(SERVER)) else {
-        return;
-    };
+    let [directory, address] =
+        [ROLE, SERVER].map(|name| std::env::var(name).expect("started by a test"));
     tracing_subscriber::fmt()
         .with_ansi(false)
         .with_writer(std::io::stderr)
@@ -41,7 +41,7 @@ impl Served {
     pub fn start(server: &str, directory: &Path) -> Self {
         let log = directory.join("log");
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "served::serving_process"])
+            .args(["--ignored", "--exact", "served::serving_process"])
             .env(ROLE, directory)
             .env(SERVER, server)
             .stdout(Stdio::null())

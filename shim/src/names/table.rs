@@ -362,8 +362,12 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code
     if let (true, Some(pool)) = (context_lives, pool) {
         waited = held::wait(engine, pool, mapped.context);
     }
-    let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
-    if let (true, Some(page)) = (context_lives, page.as_ref()) {
+    // Not locked during the driver's and the keeper's part.
+    let page = {
+        let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
+        page.clone()
+    };
+    if let (true, Some(page)) = (context_lives, page) {
         page.unregister(engine, mapped.context);
     }
     match (mapped.from, pool, device) {

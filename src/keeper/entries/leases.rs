@@ -1,7 +1,7 @@
 //! Clients and their leases: they come, hold, let go, end, and come back after
 //! the keeper itself was gone.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{Client, ClientId, Effect, Entries, Item, Refusal};
 use crate::share::protocol::{Backend, Code, Generation, Lease, Process, State};
@@ -119,7 +119,7 @@ impl Entries {
     /// with its maker.
     pub fn leave(&mut self, client: ClientId) {
         if self.clients.contains_key(&client) {
-            self.let_go_of_all_but(client, &[]);
+            self.let_go_of_all_but(client, &HashSet::new());
             self.clients.remove(&client);
             self.effects.push(Effect::Left(client));
         }
@@ -136,7 +136,7 @@ impl Entries {
             let item = self.items.get(*generation);
             item.is_some_and(|item| item.name.is_none() && item.made_by != Some(client))
         };
-        let opened: Vec<_> = holder.leases.keys().filter(by_handle).copied().collect();
+        let opened: HashSet<_> = holder.leases.keys().filter(by_handle).copied().collect();
         if opened.is_empty() {
             return false;
         }
@@ -145,7 +145,7 @@ impl Entries {
         true
     }
 
-    fn let_go_of_all_but(&mut self, client: ClientId, kept: &[Generation]) {
+    fn let_go_of_all_but(&mut self, client: ClientId, kept: &HashSet<Generation>) {
         let holder = &self.clients[&client];
         let held: Vec<Generation> = holder.leases.keys().copied().collect();
         let made: Vec<Generation> = holder.made.iter().copied().collect();
