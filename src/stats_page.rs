@@ -23,7 +23,7 @@ use crate::pool::Stats;
 /// Name of the memfd that holds a page.
 pub const MEMFD_NAME: &str = "memcuda-stats";
 /// Version of the layout.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Most devices that a page can hold.
 pub const MAX_DEVICES: usize = 15;
 /// 64-bit words of a page.
@@ -223,8 +223,8 @@ mod tests {
         let known = "ordinal foreign_frees live_bytes granted_bytes pending_bytes idle_bytes \
             physical_bytes shared_bytes parked_bytes peak_live_bytes peak_physical_bytes requests \
             hits searches stitches growths handles_mapped frees waits edges host_waits \
-            out_of_memory driver_ns chunks";
-        assert_eq!((VERSION, names.join(" ")), (2, known.to_owned()));
+            out_of_memory driver_ns chunks stalls stall_ns";
+        assert_eq!((VERSION, names.join(" ")), (3, known.to_owned()));
     }
 
     #[test]

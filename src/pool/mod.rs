@@ -138,7 +138,7 @@ impl<D: Driver> Pool<D> {
             }
             None => {
                 drop(state);
-                self.alloc_patiently(request)?
+                self.alloc_timed(request)?
             }
         };
         if let Err(code) = self.prepare(request, at) {
@@ -160,7 +160,9 @@ impl<D: Driver> Pool<D> {
         self.publish(&mut state);
         drop(state);
         if self.settings.policy == Policy::Direct {
+            let began = Instant::now();
             self.trim(0);
+            self.count_stall(began);
         }
         info.bytes -= self.padding();
         info.overrun = overrun;
@@ -242,5 +244,7 @@ impl<D: Driver> Pool<D> {
 
 const _: () = assert!(SLAB == plan::STEP && arena::RANGE_ALIGN == plan::STEP);
 
+#[cfg(test)]
+mod stall_tests;
 #[cfg(test)]
 mod tests;

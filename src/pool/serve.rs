@@ -13,7 +13,10 @@ use super::{Pool, StateGuard};
 use crate::config::Policy;
 use crate::driver::{Address, Code, Driver, Result};
 use std::sync::PoisonError;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// What takes longer beyond the quick path is counted as a stall.
+const STALL: Duration = Duration::from_millis(1);
 
 impl<D: Driver> Pool<D> {
     /// What the slabs and the warm windows can serve: no driver call but the
@@ -68,12 +71,28 @@ impl<D: Driver> Pool<D> {
         Ok(())
     }
 
+    /// Everything beyond the quick path, whose time is taken here.
+    pub(super) fn alloc_timed(&self, request: &Request) -> std::result::Result<Address, Refusal> {
+        let began = Instant::now();
+        let served = self.alloc_patiently(request);
+        self.count_stall(began);
+        served
+    }
+
+    /// Counts what the program has waited for since, if that was long.
+    pub(super) fn count_stall(&self, began: Instant) {
+        let spent = began.elapsed();
+        if spent > STALL {
+            let mut state = self.lock();
+            state.stats.stalls += 1;
+            state.stats.stall_ns += spent.as_nanos() as u64;
+            self.publish(&mut state);
+        }
+    }
+
     /// The slow way, and where the driver is out of memory once more for as
     /// long as others may make room.
-    pub(super) fn alloc_patiently(
-        &self,
-        request: &Request,
-    ) -> std::result::Result<Address, Refusal> {
+    fn alloc_patiently(&self, request: &Request) -> std::result::Result<Address, Refusal> {
         const SHORT: Refusal = Refusal::Driver(Code::OUT_OF_MEMORY);
         let mut failed = None;
         loop {

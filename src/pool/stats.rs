@@ -72,4 +72,10 @@ counters! {
     driver_ns,
     /// Handles held (a number).
     chunks,
+    /// Requests and frees that went beyond the quick path and took longer than
+    /// 1 ms there (a number).
+    stalls,
+    /// Nanoseconds that these took, waits for other threads, for work on the
+    /// device and for other processes included.
+    stall_ns,
 }

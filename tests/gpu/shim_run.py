@@ -16,7 +16,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LIBRARY = os.path.join(ROOT, "target/release/libmemcuda.so")
 DEBUG_LIBRARY = os.path.join(ROOT, "target/debug/libmemcuda.so")
 
-PAGE_VERSION = 2
+PAGE_VERSION = 3
 PAGE_BYTES = 3904
 
 
