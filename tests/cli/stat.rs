@@ -90,6 +90,7 @@ fn a_page_is_shown_with_every_counter() {
         "edges",
         "out_of_memory",
         "chunks",
+        "stalls",
         "foreign_frees",
     ];
     check_units(&devices[1], &counts);
