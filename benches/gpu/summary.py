@@ -1,0 +1,242 @@
+"""What the results of the benchmarks say: files merged, medians, ratios with their
+intervals, tables. Never runs anything; needs the standard library alone.
+
+A result is a JSON object a line of schema "memcuda.bench/1". The last good line of
+a (workload, allocator, repeat) counts. Where cells say which machine they ran on
+(`machine.boot`), a repeat on each machine is one of its own, so that no step is
+set against one of another machine.
+
+Bytes are bytes and times milliseconds unless a name says otherwise; None is what
+was not measured.
+"""
+import os
+import random
+import statistics
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/gpu"))
+import json_lines
+
+SCHEMA = "memcuda.bench/1"
+KINDS = {"cell", "oom", "concurrency", "cpu"}
+ALLOCATORS = ["native", "expandable", "async", "rmm-pool", "rmm-async",
+              "memcuda-direct", "memcuda-native", "memcuda-async"]
+BASE = "native"
+# Fewer interleaved runs than this say nothing of how runs differ.
+LEAST_PAIRS = 3
+ROUNDS = 2000
+
+
+@dataclass
+class Row:
+    """One allocator on one workload, over all its repeats."""
+    workload: str
+    allocator: str
+    runs: int = 0            # that ended well
+    failed: int = 0
+    error: str = None        # of the last that failed, where none ended well
+    live: int = None         # torch's peak of requested bytes, under its own allocator
+    physical: int = None     # peak
+    physical_by: str = None  # who counted it: pool, torch, process (NVML)
+    own_live: int = None     # the pool's peak, which counts other libraries' requests too
+    step_ms: float = None
+    pairs: int = 0           # timed repeats with one of torch's own allocator beside
+    ratio: float = None
+    low: float = None        # of the ratio, 95 % bootstrap interval
+    high: float = None
+    run_ratio: float = None
+    first_ratio: float = None
+    stall_share: float = None
+    stalls: float = None
+    same: bool = None        # the workload's check equals that under torch's own allocator
+
+    @property
+    def efficiency(self):
+        return self.live / self.physical if self.live and self.physical else None
+
+    @property
+    def own_efficiency(self):
+        return self.own_live / self.physical if self.own_live and self.physical else None
+
+
+class Results:
+    """The results of any number of files."""
+
+    def __init__(self, lines):
+        """Takes those of our schema. What was run at another scale than the full one
+        tests a script and measures nothing: it is left out."""
+        self.lines = [line for line in lines if line.get("schema", SCHEMA) == SCHEMA and line.get("kind") in KINDS
+                      and line.get("scale", "full") == "full"]
+
+    @classmethod
+    def read(cls, paths):
+        return cls(json_lines.read(paths))
+
+    def of(self, kind):
+        return [line for line in self.lines if line["kind"] == kind]
+
+    @cached_property
+    def rows(self):
+        """An allocator on a workload each, as `merged` says."""
+        return merged(self.of("cell"))
+
+    @cached_property
+    def together(self):
+        """The same, of several GPUs, threads or processes at once."""
+        return merged(self.of("concurrency"))
+
+    @property
+    def largest(self):
+        """The out-of-memory points: the last line of each (workload, allocator)."""
+        return list({(p["workload"], p["allocator"]): p for p in self.of("oom")}.values())
+
+
+def name(cell):
+    return cell.get("workload") or cell.get("what")
+
+
+def key(cell):
+    return name(cell), cell["allocator"], cell["repeat"]
+
+
+def turn(cell):
+    """Cells of one turn ran beside each other."""
+    return (cell.get("machine") or {}).get("boot"), cell["repeat"]
+
+
+def good(cells):
+    """The last of each key and machine that ended well."""
+    kept = {(name(c), c["allocator"], turn(c)): c for c in cells if c.get("status") == 0}
+    return list(kept.values())
+
+
+def merged(cells):
+    """A row for each allocator on each workload, workloads in the order in which they
+    first come, allocators in that of ALLOCATORS."""
+    ended_well = good(cells)
+    found = []
+    for workload in dict.fromkeys(map(name, cells)):
+        here = [c for c in cells if name(c) == workload]
+        rest = sorted({c["allocator"] for c in here} - set(ALLOCATORS))
+        runs = {a: {turn(c): c for c in ended_well if (name(c), c["allocator"]) == (workload, a)}
+                for a in ALLOCATORS + rest}
+        live = needed(runs)
+        for allocator in ALLOCATORS + rest:
+            every = [c for c in here if c["allocator"] == allocator]
+            if every:
+                found.append(row(workload, allocator, every, runs[allocator], runs[BASE], live))
+    return found
+
+
+def needed(runs):
+    """What the tensors asked for at their peak, as torch counts it under its own allocator;
+    where that never ended well, as torch counts the same under another."""
+    counts = ([c.get("live_torch_bytes") for c in runs[a].values()] for a in runs)
+    return next(filter(None, map(middle, counts)), None)
+
+
+def row(workload, allocator, every, mine, base, live):
+    r = Row(workload, allocator, runs=len(mine), live=live)
+    bad = [c for c in every if c.get("status") != 0]
+    r.failed = len(bad)
+    if not mine:
+        r.error = bad[-1].get("error") or f"status {bad[-1].get('status')}"
+        return r
+    cells = list(mine.values())
+    r.physical, r.physical_by = physical(cells)
+    if allocator == "memcuda-async":
+        r.own_live = middle([c.get("live_bytes") for c in cells])
+    timed = [c for c in cells if c["repeat"] and c.get("step_ms")]
+    r.step_ms = middle([statistics.median(warm(c, c["step_ms"])) for c in timed])
+    paired = [(base[t], mine[t]) for t in sorted(mine, key=str) if t in base and mine[t] in timed
+              and base[t].get("step_ms")]
+    if allocator != BASE and paired:
+        r.pairs = len(paired)
+        ratios = [step_ratios(a, b) for a, b in paired]
+        r.ratio = statistics.median(map(statistics.median, ratios))
+        r.low, r.high = interval(ratios, f"{workload} {allocator}")
+        r.run_ratio = statistics.median(whole_run(a, b) for a, b in paired)
+        r.first_ratio = middle([b["first_step_ms"] / a["first_step_ms"] for a, b in paired
+                                if a.get("first_step_ms") and b.get("first_step_ms")])
+    stalled = [c for c in cells if c.get("stall_ns") is not None and c.get("warm_s")]
+    r.stall_share = middle([c["stall_ns"] / 1e9 / c["warm_s"] for c in stalled], zero=True)
+    r.stalls = middle([c.get("stalls") for c in stalled], zero=True)
+    checks = {str(c["check"]) for c in base.values() if c.get("check") is not None}
+    if allocator != BASE and checks and all(c.get("check") is not None for c in cells):
+        r.same = {str(c["check"]) for c in cells} == checks
+    return r
+
+
+def middle(values, zero=False):
+    """The median of those that are there; a zero is nobody's figure unless said so."""
+    there = [v for v in values if v or (zero and v == 0)]
+    return statistics.median(there) if there else None
+
+
+def physical(cells):
+    """Peak of what was held, by the best of those who count: the pool, torch, NVML."""
+    for who, field in (("pool", "physical_bytes"), ("torch", "reserved_bytes"), ("process", "process_bytes")):
+        held = middle([c.get(field) for c in cells])
+        if held:
+            return held, who
+    return None, None
+
+
+def warm(cell, steps):
+    """The steps after warm-up; all of them where that would leave none."""
+    return steps[cell.get("warm_from") or 0:] or steps
+
+
+def step_ratios(base, ours):
+    """How much longer each warm step takes than the same step of the other run. The same
+    seed gives both the same steps; a ratio of medians would compare two different ones."""
+    each = [b / a for a, b in zip(base["step_ms"], ours["step_ms"])]
+    return warm(ours, each)
+
+
+def whole_run(base, ours):
+    steps = min(len(base["step_ms"]), len(ours["step_ms"]))
+    return sum(ours["step_ms"][:steps]) / sum(base["step_ms"][:steps])
+
+
+def interval(ratios, seed):
+    """The 95 % bootstrap interval of the median over runs of each run's median over
+    steps: runs are drawn anew, and in each of them its steps."""
+    if len(ratios) < LEAST_PAIRS:
+        return None, None
+    rng = random.Random(seed)
+    ordered = [sorted(steps) for steps in ratios]
+    drawn = sorted(statistics.median(median_drawn_anew(rng.choice(ordered), rng) for _ in ordered)
+                   for _ in range(ROUNDS))
+    return drawn[int(0.025 * ROUNDS)], drawn[int(0.975 * ROUNDS) - 1]
+
+
+def median_drawn_anew(ordered, rng):
+    """The median of as many values drawn, with replacement, from these. Which place the
+    middle one of n draws has is known without drawing them: the k-th smallest of n
+    uniform numbers is beta-distributed, and of the n - k larger ones the least is
+    one power of a uniform number away."""
+    n = len(ordered)
+    k = (n + 1) // 2
+    place = rng.betavariate(k, n - k + 1)
+    first = ordered[min(int(n * place), n - 1)]
+    if n % 2:
+        return first
+    place += (1 - place) * (1 - rng.random() ** (1 / (n - k)))
+    return (first + ordered[min(int(n * place), n - 1)]) / 2
+
+
+def source(lines):
+    """What these were measured on and when, in one line."""
+    machines = [line["machine"] for line in lines if line.get("machine")]
+
+    def all_of(field):
+        return ", ".join(sorted({str(m[field]) for m in machines if m.get(field)}))
+
+    parts = [all_of("gpu") or all_of("cpu")]
+    parts += [f"{field} {all_of(field)}" for field in ("driver", "torch") if all_of(field)]
+    dates = sorted({str(m["date"])[:10] for m in machines if m.get("date")})
+    parts.append(" to ".join(dict.fromkeys(dates[:1] + dates[-1:])))
+    return ", ".join(p for p in parts if p) or "the results do not say on what they were measured"

@@ -1,0 +1,24 @@
+//! The tests of the Python scripts that need neither a GPU nor the library: how the
+//! benchmarks' results are merged, what is drawn of them.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Runs every `test_*.py` of the folder, of which there are at least `least` tests.
+fn unittest(folder: &str, least: u32) {
+    let output = Command::new("python3")
+        .args(["-B", "-m", "unittest", "discover", "--verbose", "-s"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+        .output()
+        .expect("python3 is needed");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let ran = said.lines().find_map(|line| line.strip_prefix("Ran "));
+    let ran = ran.and_then(|it| it.split(' ').next()?.parse::<u32>().ok());
+    assert!(ran.unwrap() >= least && !said.contains("skipped"), "{said}");
+}
+
+#[test]
+fn results_of_the_gpu_benchmarks_are_merged_as_said() {
+    unittest("benches/gpu/tests", 20);
+}
