@@ -18,7 +18,7 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
 .PHONY: build run named test test-compat gpu-build test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
-	fragment fragment-static conformance conformance-doc
+	fragment fragment-static conformance conformance-doc charts
 
 # The preloaded library is built by itself, so that no feature of the command
 # finds its way into it.
@@ -70,6 +70,11 @@ conformance-doc: conformance
 test-compat: build
 	$(PYTHON) tests/compat/cudart.py
 	$(PYTHON) tests/compat/old_glibc.py
+
+# The charts and tables of docs, from the committed results or from
+# RESULTS="a.jsonl b.jsonl".
+charts:
+	$(PYTHON) docs/charts/draw.py $(if $(filter command,$(origin RESULTS)),$(RESULTS))
 
 bench: build
 	$(CARGO) bench -p memcuda

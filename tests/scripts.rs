@@ -22,3 +22,8 @@ fn unittest(folder: &str, least: u32) {
 fn results_of_the_gpu_benchmarks_are_merged_as_said() {
     unittest("benches/gpu/tests", 20);
 }
+
+#[test]
+fn charts_show_what_was_measured() {
+    unittest("docs/charts/tests", 30);
+}

@@ -2,9 +2,9 @@
 intervals, tables. Never runs anything; needs the standard library alone.
 
 A result is a JSON object a line of schema "memcuda.bench/1". The last good line of
-a (workload, allocator, repeat) counts. Where cells say which machine they ran on
-(`machine.boot`), a repeat on each machine is one of its own, so that no step is
-set against one of another machine.
+a (workload, allocator, repeat) counts. A step is set only against the same step of
+torch's own allocator in the same repeat of the same run of the bench (`run`):
+another run may have had another machine.
 
 Bytes are bytes and times milliseconds unless a name says otherwise; None is what
 was not measured.
@@ -65,10 +65,9 @@ class Results:
     """The results of any number of files."""
 
     def __init__(self, lines):
-        """Takes those of our schema. What was run at another scale than the full one
-        tests a script and measures nothing: it is left out."""
-        self.lines = [line for line in lines if line.get("schema", SCHEMA) == SCHEMA and line.get("kind") in KINDS
-                      and line.get("scale", "full") == "full"]
+        """Takes those of our schema. A smoke test of the scripts is no result."""
+        self.lines = [line for line in lines if line.get("schema") == SCHEMA and line.get("kind") in KINDS
+                      and "smoke" not in line]
 
     @classmethod
     def read(cls, paths):
@@ -103,69 +102,68 @@ def key(cell):
 
 def turn(cell):
     """Cells of one turn ran beside each other."""
-    return (cell.get("machine") or {}).get("boot"), cell["repeat"]
+    return name(cell), cell.get("run"), cell["repeat"]
 
 
 def good(cells):
-    """The last of each key and machine that ended well."""
-    kept = {(name(c), c["allocator"], turn(c)): c for c in cells if c.get("status") == 0}
-    return list(kept.values())
+    """The last of each key that ended well."""
+    return list({key(c): c for c in cells if c.get("status") == 0}.values())
 
 
 def merged(cells):
     """A row for each allocator on each workload, workloads in the order in which they
     first come, allocators in that of ALLOCATORS."""
     ended_well = good(cells)
+    base = {turn(c): c for c in cells if c["allocator"] == BASE and c.get("status") == 0}
     found = []
     for workload in dict.fromkeys(map(name, cells)):
         here = [c for c in cells if name(c) == workload]
         rest = sorted({c["allocator"] for c in here} - set(ALLOCATORS))
-        runs = {a: {turn(c): c for c in ended_well if (name(c), c["allocator"]) == (workload, a)}
-                for a in ALLOCATORS + rest}
+        runs = {a: [c for c in ended_well if (name(c), c["allocator"]) == (workload, a)] for a in ALLOCATORS + rest}
         live = needed(runs)
         for allocator in ALLOCATORS + rest:
             every = [c for c in here if c["allocator"] == allocator]
             if every:
-                found.append(row(workload, allocator, every, runs[allocator], runs[BASE], live))
+                found.append(row(every, runs[allocator], base, live))
     return found
 
 
 def needed(runs):
     """What the tensors asked for at their peak, as torch counts it under its own allocator;
     where that never ended well, as torch counts the same under another."""
-    counts = ([c.get("live_torch_bytes") for c in runs[a].values()] for a in runs)
+    counts = ([c.get("live_torch_bytes") for c in runs[a]] for a in runs)
     return next(filter(None, map(middle, counts)), None)
 
 
-def row(workload, allocator, every, mine, base, live):
-    r = Row(workload, allocator, runs=len(mine), live=live)
+def row(every, mine, base, live):
+    """Of all cells of an allocator on a workload, of which those in `mine` count; `base` are
+    torch's own by turn."""
+    r = Row(name(every[0]), every[0]["allocator"], runs=len(mine), live=live)
     bad = [c for c in every if c.get("status") != 0]
     r.failed = len(bad)
     if not mine:
         r.error = bad[-1].get("error") or f"status {bad[-1].get('status')}"
         return r
-    cells = list(mine.values())
-    r.physical, r.physical_by = physical(cells)
-    if allocator == "memcuda-async":
-        r.own_live = middle([c.get("live_bytes") for c in cells])
-    timed = [c for c in cells if c["repeat"] and c.get("step_ms")]
+    r.physical, r.physical_by = physical(mine)
+    if r.allocator in ("memcuda-async", "memcuda-direct"):
+        r.own_live = middle([c.get("live_bytes") for c in mine])
+    timed = [c for c in mine if c["repeat"] and c.get("step_ms")]
     r.step_ms = middle([statistics.median(warm(c, c["step_ms"])) for c in timed])
-    paired = [(base[t], mine[t]) for t in sorted(mine, key=str) if t in base and mine[t] in timed
-              and base[t].get("step_ms")]
-    if allocator != BASE and paired:
+    paired = [(base[turn(c)], c) for c in sorted(timed, key=lambda c: c["repeat"]) if base.get(turn(c), {}).get("step_ms")]
+    if r.allocator != BASE and paired:
         r.pairs = len(paired)
         ratios = [step_ratios(a, b) for a, b in paired]
         r.ratio = statistics.median(map(statistics.median, ratios))
-        r.low, r.high = interval(ratios, f"{workload} {allocator}")
+        r.low, r.high = interval(ratios, f"{r.workload} {r.allocator}")
         r.run_ratio = statistics.median(whole_run(a, b) for a, b in paired)
         r.first_ratio = middle([b["first_step_ms"] / a["first_step_ms"] for a, b in paired
                                 if a.get("first_step_ms") and b.get("first_step_ms")])
-    stalled = [c for c in cells if c.get("stall_ns") is not None and c.get("warm_s")]
+    stalled = [c for c in mine if c.get("stall_ns") is not None and c.get("warm_s")]
     r.stall_share = middle([c["stall_ns"] / 1e9 / c["warm_s"] for c in stalled], zero=True)
     r.stalls = middle([c.get("stalls") for c in stalled], zero=True)
-    checks = {str(c["check"]) for c in base.values() if c.get("check") is not None}
-    if allocator != BASE and checks and all(c.get("check") is not None for c in cells):
-        r.same = {str(c["check"]) for c in cells} == checks
+    checks = {str(c["check"]) for c in base.values() if name(c) == r.workload and c.get("check") is not None}
+    if r.allocator != BASE and checks and all(c.get("check") is not None for c in mine):
+        r.same = {str(c["check"]) for c in mine} == checks
     return r
 
 
@@ -229,7 +227,7 @@ def median_drawn_anew(ordered, rng):
 
 
 def source(lines):
-    """What these were measured on and when, in one line."""
+    """What these were measured on and when, in one line; "" where none of them says."""
     machines = [line["machine"] for line in lines if line.get("machine")]
 
     def all_of(field):
@@ -239,4 +237,4 @@ def source(lines):
     parts += [f"{field} {all_of(field)}" for field in ("driver", "torch") if all_of(field)]
     dates = sorted({str(m["date"])[:10] for m in machines if m.get("date")})
     parts.append(" to ".join(dict.fromkeys(dates[:1] + dates[-1:])))
-    return ", ".join(p for p in parts if p) or "the results do not say on what they were measured"
+    return ", ".join(p for p in parts if p)

@@ -14,7 +14,7 @@ import summary
 MIB = 1 << 20
 NAMES = {
     "native": "torch native", "expandable": "expandable_segments", "async": "cudaMallocAsync",
-    "rmm-pool": "RMM pool", "rmm-async": "RMM async", "memcuda-direct": "memcuda, one handle each",
+    "rmm-pool": "RMM pool", "rmm-async": "RMM async", "memcuda-direct": "memcuda direct",
     "memcuda-native": "memcuda native", "memcuda-async": "memcuda async",
 }
 
@@ -54,7 +54,7 @@ def runs(row):
 def time(rows):
     """What each allocator cost in time."""
     yield ["workload", "allocator", "step, ms", "ratio", "interval", "pairs", "whole run", "first step",
-           "stalls", "same result"]
+           "stalls", "same work"]
     for row in rows:
         if row.step_ms is None:
             continue
@@ -156,7 +156,9 @@ def text(results, names=TABLES, markdown=False):
     made = [render(TABLES[n](results), markdown) for n in names]
     said = "\n".join(t for t in made if t) or "no results\n"
     differ = [f"{r.workload} under {called(r.allocator)}" for r in results.rows + results.together if r.same is False]
-    return said + "".join(f"\nOTHER RESULT than under torch's own allocator: {d}\n" for d in differ)
+    said += "".join(f"\nOTHER WORK than under torch's own allocator: {d}\n" for d in differ)
+    builds = sorted({line["library"] for line in results.lines if line.get("library")})
+    return said + (f"\nMeasured with {len(builds)} builds of the library: {', '.join(builds)}\n" if len(builds) > 1 else "")
 
 
 def main():
@@ -170,7 +172,7 @@ def main():
         ap.error(f"no file {missing[0]}")
     results = summary.Results.read(a.results)
     print(text(results, a.only or TABLES, a.markdown), end="")
-    print(f"\n{summary.source(results.lines)}")
+    print(f"\n{summary.source(results.lines) or 'the results do not say on what they were measured'}")
 
 
 if __name__ == "__main__":

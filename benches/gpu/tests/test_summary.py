@@ -12,9 +12,9 @@ from summary import Results
 MIB = 1 << 20
 
 
-def cell(allocator, repeat=1, workload="job", status=0, boot="monday", **fields):
+def cell(allocator, repeat=1, workload="job", status=0, run="monday", **fields):
     return dict(schema=summary.SCHEMA, kind="cell", workload=workload, allocator=allocator, repeat=repeat,
-                status=status, machine=dict(gpu="G", boot=boot), **fields)
+                status=status, run=run, machine=dict(gpu="G"), **fields)
 
 
 def row(lines, allocator, workload="job"):
@@ -54,8 +54,8 @@ class Merging(unittest.TestCase):
                  cell("rmm-pool", 0, reserved_bytes=0, process_bytes=100), cell("rmm-pool", 1, reserved_bytes=0)]
         self.assertEqual((row(lines, "rmm-pool").physical_by, row(lines, "rmm-pool").efficiency), ("process", 0.6))
 
-    def test_a_smoke_at_tiny_scale_and_other_schemas_are_no_results(self):
-        lines = [cell("native", scale="tiny"), dict(cell("native"), schema="memcuda.replay/1"), dict(workload="old")]
+    def test_a_smoke_of_the_scripts_and_other_schemas_are_no_results(self):
+        lines = [cell("native", smoke="tiny"), dict(cell("native"), schema="memcuda.replay/1"), dict(workload="old")]
         self.assertEqual(Results(lines).lines, [])
 
     def test_what_was_not_measured_is_none_and_not_zero(self):
@@ -75,7 +75,7 @@ class Merging(unittest.TestCase):
         self.assertIs(row(lines, "memcuda-native").same, True)
 
     def test_of_an_out_of_memory_point_the_last_line_counts(self):
-        lines = [dict(kind="oom", workload="job", allocator="native", batch=b) for b in (3, 4)]
+        lines = [dict(schema=summary.SCHEMA, kind="oom", workload="job", allocator="native", batch=b) for b in (3, 4)]
         self.assertEqual([p["batch"] for p in Results(lines).largest], [4])
 
     def test_the_source_says_the_first_and_the_last_day(self):
@@ -87,10 +87,10 @@ class Merging(unittest.TestCase):
 class Ratios(unittest.TestCase):
     STEPS = [900.0, 10.0, 20.0, 30.0, 40.0, 50.0]
 
-    def pair(self, repeat, factor, boot="monday", **ours):
-        yield cell("native", repeat, step_ms=self.STEPS, warm_from=1, first_step_ms=900.0, boot=boot)
+    def pair(self, repeat, factor, run="monday"):
+        yield cell("native", repeat, step_ms=self.STEPS, warm_from=1, first_step_ms=900.0, run=run)
         yield cell("expandable", repeat, step_ms=[2 * self.STEPS[0]] + [factor * s for s in self.STEPS[1:]],
-                   warm_from=1, first_step_ms=1800.0, boot=boot, **ours)
+                   warm_from=1, first_step_ms=1800.0, run=run)
 
     def test_each_warm_step_is_set_against_itself(self):
         found = row([c for r, f in [(1, 1.1), (2, 1.5), (3, 1.2)] for c in self.pair(r, f)], "expandable")
@@ -102,11 +102,16 @@ class Ratios(unittest.TestCase):
     def test_the_repeat_that_samples_memory_is_not_timed(self):
         self.assertIsNone(row(list(self.pair(0, 1.1)), "expandable").ratio)
 
-    def test_a_step_is_never_set_against_one_of_another_machine(self):
-        lines = list(self.pair(1, 1.1)) + list(self.pair(1, 1.3, boot="tuesday"))[1:]
+    def test_a_step_is_never_set_against_one_of_another_run(self):
+        alone = list(self.pair(1, 1.3, run="tuesday"))[1:]
+        self.assertEqual(row(list(self.pair(1, 1.1)) + alone, "expandable").pairs, 0)
+
+    def test_what_an_earlier_run_has_stays_paired_when_another_goes_on(self):
+        lines = list(self.pair(1, 1.1)) + list(self.pair(2, 1.3, run="tuesday"))
+        lines.append(cell("native", 1, step_ms=[1.0] * 6, warm_from=1, run="tuesday"))
         found = row(lines, "expandable")
-        self.assertEqual((found.pairs, found.runs), (1, 2))
-        self.assertAlmostEqual(found.ratio, 1.1)
+        self.assertEqual((found.pairs, found.runs), (2, 2))
+        self.assertAlmostEqual(found.ratio, 1.2)
 
     def test_two_pairs_have_no_interval(self):
         found = row([c for r in (1, 2) for c in self.pair(r, 1.1)], "expandable")

@@ -5,7 +5,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tables
-from summary import Results
+from summary import SCHEMA, Results
 from test_summary import MIB, cell
 
 
@@ -13,8 +13,8 @@ class Tables(unittest.TestCase):
     LINES = [cell("native", live_torch_bytes=900 * MIB, reserved_bytes=1800 * MIB, step_ms=[100.0], check="x"),
              cell("expandable", status=1, error="CUDA error | line\ntwo"),
              cell("memcuda-native", physical_bytes=1000 * MIB, step_ms=[101.0], check="y"),
-             dict(kind="oom", workload="job", allocator="native", room_bytes=1 << 30, batch=3, failed=4),
-             dict(kind="oom", workload="job", allocator="memcuda-native", room_bytes=1 << 30, batch=None, failed=1)]
+             dict(schema=SCHEMA, kind="oom", workload="job", allocator="native", room_bytes=1 << 30, batch=3, failed=4),
+             dict(schema=SCHEMA, kind="oom", workload="job", allocator="memcuda-native", room_bytes=1 << 30, batch=None, failed=1)]
 
     def test_markdown(self):
         said = tables.text(Results(self.LINES), markdown=True)
@@ -24,7 +24,7 @@ class Tables(unittest.TestCase):
                      "| job | expandable_segments | 1 | CUDA error / line two |",
                      "| torch native | 3 (not 4) |", "| memcuda native | none fits (not 1) |"):
             self.assertIn(line + "\n", said)
-        self.assertIn("OTHER RESULT than under torch's own allocator: job under memcuda native", said)
+        self.assertIn("OTHER WORK than under torch's own allocator: job under memcuda native", said)
 
     def test_columns_of_text_stand_below_each_other(self):
         lines = tables.text(Results(self.LINES), ["memory"]).splitlines()
