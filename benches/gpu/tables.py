@@ -102,7 +102,8 @@ def efficiency(results, workloads=None):
     shown = ["native", "expandable", "memcuda-native", "memcuda-async"]
     rows = {(r.workload, r.allocator): r for r in results.rows}
     yield ["workload", "live, MiB"] + [called(a) for a in shown] + ["step, native", "step, async"]
-    for workload in workloads or dict.fromkeys(w for w, _ in rows):
+    known = list(dict.fromkeys(w for w, _ in rows))
+    for workload in (workloads or known) if known else []:
         mine = [rows.get((workload, a)) for a in shown]
         live = next((r.live for r in mine if r and r.live), None)
         yield [workload, mib(live)] + [share(r) for r in mine] + [slower(r) for r in mine[2:]]

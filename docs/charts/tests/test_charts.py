@@ -195,6 +195,12 @@ class Committed(unittest.TestCase):
         for name in made:
             self.assertEqual(there[name], made[name], f"{name}: make charts")
 
+    def test_the_tables_are_those_of_the_committed_results(self):
+        results = Results.read(draw.committed())
+        for page, text in draw.written(results, draw.charts(results)).items():
+            with open(os.path.join(draw.ROOT, page)) as f:
+                self.assertEqual(f.read(), text, f"{page}: make charts")
+
 
 if __name__ == "__main__":
     unittest.main()
