@@ -109,13 +109,14 @@ test-gpu: gpu-build
 	done; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-# REPEATS=1 for a quick look: with 5 it takes the better part of an hour.
+# Under an hour and a half with 5 repeats; each part goes on where an earlier run
+# left off (DEADLINE seconds a part), REPEATS=1 for a quick look. WHEELS is a folder with RMM's wheels.
 REPEATS ?= 5
+DEADLINE ?= inf
 bench-gpu: gpu-build
 	$(NVCC) -O2 -o $(RELEASE)/pair benches/gpu/pair.cu -L$(CUDA_HOME)/lib64/stubs -lcuda
 	$(PYTHON) benches/gpu/pair.py $(RELEASE)/pair --repeats $(REPEATS) --results $(RESULTS)/pair.jsonl
-	rm -f $(RESULTS)/allocators.jsonl
-	$(PYTHON) benches/gpu/allocators.py --repeats $(REPEATS) --results $(RESULTS)/allocators.jsonl
+	$(PYTHON) benches/gpu/matrix.py --repeats $(REPEATS) --deadline $(DEADLINE) $(if $(WHEELS),--wheels $(WHEELS)) --results $(RESULTS)/matrix.jsonl
 
 # The symbols of libmemcuda.so are those of the list, no more and no fewer.
 check-exports: build

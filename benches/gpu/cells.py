@@ -1,0 +1,106 @@
+"""Cells as child processes that are made ready ahead: while one runs on the device the next
+ones import their packages and make their weights, on other cores, and then wait for a word.
+Knows nothing of what a cell measures.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def waiting_cores():
+    """Cores for cells that wait: the upper half, so that they disturb the one that runs little."""
+    count = os.cpu_count()
+    return range(count // 2, count) if count >= 4 else range(count)
+
+
+class Child:
+    """One process of `program` (a script of this folder) that waits for `go`."""
+
+    def __init__(self, program, arguments, environment):
+        self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        self.began = None
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.join(HERE, program), *arguments, "--wait"], env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=self.out, stderr=self.err, start_new_session=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, waiting_cores()))
+
+    def go(self, **words):
+        self.began = time.monotonic()
+        try:
+            self.process.stdin.write(f"go {json.dumps(words)}\n")
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass                                # it has ended; finish() says how
+
+    def running(self):
+        return self.process.poll() is None
+
+    def seconds(self):
+        return time.monotonic() - self.began
+
+    def finish(self, limit):
+        """Its JSON line; what went wrong as {status, error}. Killed with its children at `limit` seconds after go."""
+        try:
+            status = self.process.wait(max(0.1, limit - self.seconds()))
+        except subprocess.TimeoutExpired:
+            self.end()
+            status = 124
+        seconds = round(self.seconds(), 1)
+        self.out.seek(0)
+        self.err.seek(0)
+        out, said = self.out.read(), self.err.read().splitlines()
+        lines = [line for line in out.splitlines() if line.startswith("{")]
+        try:
+            result = json.loads(lines[-1])
+        except (IndexError, json.JSONDecodeError):
+            result = dict(status=1)
+        if status and not result.get("error"):
+            words = [line for line in said if line.strip()]
+            result.update(status=status, error=f"status {status}: {words[-1][:300] if words else '(no message)'}")
+        warnings = [line[:300] for line in said if line.startswith("memcuda:")][:20]
+        return dict(result, wall_s=seconds, **({"said": warnings} if warnings else {}))
+
+    def end(self):
+        """Kills it and whatever it started."""
+        if self.running():
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Ahead:
+    """Hands out the children of a plan in order and keeps the next `count` of them waiting."""
+
+    def __init__(self, plan, start, count=3):
+        self.plan, self.start, self.count, self.waiting = list(plan), start, count, []
+
+    def fill(self):
+        while self.plan and len(self.waiting) < self.count:
+            item = self.plan.pop(0)
+            self.waiting.append((item, self.start(item)))
+
+    def next(self):
+        """The next item and its child, None at the end."""
+        self.fill()
+        if not self.waiting:
+            return None
+        got = self.waiting.pop(0)
+        self.fill()
+        return got
+
+    def peek(self):
+        self.fill()
+        return self.waiting[0][0] if self.waiting else None
+
+    def drop(self):
+        """Ends those that still wait; returns how many items were not handed out."""
+        left = len(self.plan) + len(self.waiting)
+        for _, child in self.waiting:
+            child.end()
+        self.plan, self.waiting = [], []
+        return left
