@@ -71,7 +71,8 @@ def pool_words(counters, warm, warm_s):
 
 
 def machine(torch):
-    words = dict(gpu="none", driver="none", torch=torch.__version__, date=time.strftime("%Y-%m-%d"))
+    with open("/proc/sys/kernel/random/boot_id") as f:
+        words = dict(gpu="none", driver="none", torch=torch.__version__, date=time.strftime("%Y-%m-%d"), boot=f.read().strip())
     if torch.cuda.is_initialized():
         import pynvml
         pynvml.nvmlInit()

@@ -15,7 +15,7 @@ Repeat 0 samples memory and is not timed: several cells run at once where NVML t
 process holds. The repeats from 1 on are timed, each alone on the GPU, the allocators of a
 workload one after the other in another order each time; torch native runs beside them
 whenever one of them is missing, because a step is only compared with the same step of
-torch's run of that round on that machine. Whatever needs no GPU is done ahead of a cell's turn.
+torch's run of that round in that run of the bench. Whatever needs no GPU is done ahead of a cell's turn.
 Needs an NVIDIA GPU that nobody else uses and what cell.py needs.
 """
 import argparse
@@ -28,7 +28,8 @@ import tempfile
 import time
 
 import results
-import table
+import summary
+import tables
 from allocators import ALLOCATORS, FOUR, OTHERS, environment, shim_run
 from cells import Ahead, Child
 from workloads import WORKLOADS
@@ -44,7 +45,7 @@ BUDGET_MIB, CONTEXT_MIB = 120 * 1024, 800
 def plan(workloads, allocators, repeats, good, build):
     """What is to be run, in order, as (workload, allocator, repeat)."""
     def missing(workload, allocator, repeat):
-        cell = good.get(("cell", workload, allocator, repeat))
+        cell = good.get((workload, allocator, repeat))
         return cell is None or (ALLOCATORS[allocator].shim and cell.get("library") != build)
 
     for repeat in repeats:
@@ -205,7 +206,7 @@ def main():
         if not a.smoke:
             shim_run.need_gpu()
             shim_run.need_library()
-        good, _, _ = results.merge(files)
+        good = results.good(files, "cell")
         expected = {}
         for cell in good.values():
             if cell["repeat"]:
@@ -224,7 +225,7 @@ def main():
         failed = bench.failed
         if bench.left_out:
             print(f"{bench.left_out} cells left for another run")
-    table.show(files, a.markdown)
+    print(tables.text(summary.Results.read(files), markdown=a.markdown), end="")
     sys.exit(1 if failed else 0)
 
 

@@ -9,7 +9,7 @@ def generate_then_train(job):
     training micro-steps on the texts, with another length each time."""
     from transformers import DynamicCache
     vocabulary = 32000
-    model = llama(num_key_value_heads=job.size(8, 4), **shape(job, 1536, 12, 12 if not job.tiny else 4))
+    model = llama(**shape(job, 1536, 12, 12))
     yield
     model = model.to(job.device, dtype=torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
@@ -29,6 +29,6 @@ def generate_then_train(job):
                 texts = torch.cat([texts, new], 1)
         del cache, logits, new
         model.train()
-        for part in texts.chunk(4 if not job.tiny else 1)[:2]:
+        for part in texts.chunk(job.size(8, 1))[:2]:
             loss = finish(model(input_ids=part, labels=part, use_cache=False).loss, optimizer)
         yield loss
