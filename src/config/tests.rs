@@ -1,6 +1,7 @@
 //! What each variable accepts, and what is said of the rest.
 
 use super::*;
+use crate::units::{GIB, MIB};
 
 fn read(name: &str, value: &str) -> Result<Config> {
     Config::read(|n| (n == name).then(|| value.to_owned()))

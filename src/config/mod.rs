@@ -2,124 +2,14 @@
 //! parser. Reads the environment through a lookup that the caller passes;
 //! never changes it.
 
+mod parse;
+mod values;
+
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-use crate::units::{GIB, MIB, parse_size};
-
-/// What serves an allocation (`MEMCUDA_POLICY`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// The stitching pool.
-    #[default]
-    Stitch,
-    /// One physical handle per allocation: a baseline.
-    Direct,
-    /// The plain driver, with full bookkeeping: a baseline.
-    Track,
-}
-
-/// How PyTorch's allocator is set up (`MEMCUDA_TORCH`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Torch {
-    /// `Native` where it can be proven safe for the torch at hand, else `Keep`.
-    #[default]
-    Auto,
-    /// Torch's own allocator with cooperative reclaim.
-    Native,
-    /// `backend:cudaMallocAsync`, served by the pool.
-    Async,
-    /// Torch's settings untouched.
-    Keep,
-}
-
-/// May cudaFree return before the device is idle (`MEMCUDA_FREE`)?
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Free {
-    /// Only for an identified torch allocator.
-    #[default]
-    Auto,
-    /// Never: wait as the driver does.
-    Sync,
-    /// Always: the memory is lent again only after a completion.
-    Ordered,
-}
-
-/// Idle memory kept while another process is on the device (`MEMCUDA_IDLE`).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Idle {
-    /// So many bytes.
-    Bytes(u64),
-    /// This part of the device's memory, in percent.
-    Percent(f64),
-}
-
-impl Idle {
-    /// Bytes kept on a device of `total` bytes.
-    pub fn of(self, total: u64) -> u64 {
-        match self {
-            Idle::Bytes(bytes) => bytes,
-            Idle::Percent(percent) => (total as f64 * percent / 100.0) as u64,
-        }
-    }
-}
-
-/// What becomes of `RTLD_DEEPBIND` when a library is loaded (`MEMCUDA_DEEPBIND`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Deepbind {
-    /// It is taken out of the flags.
-    #[default]
-    Strip,
-    /// It stays: the library bypasses the shim.
-    Keep,
-}
-
-impl Deepbind {
-    /// From the variable's value.
-    pub fn of(value: &str) -> Option<Self> {
-        choose(value, &[("strip", Self::Strip), ("keep", Self::Keep)])
-    }
-}
-
-/// Extra checks (`MEMCUDA_DEBUG`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Debug {
-    /// None.
-    #[default]
-    None,
-    /// Memory is filled with NaN patterns when it is lent.
-    Poison,
-    /// Guard words behind every allocation, checked when it is freed.
-    Canary,
-}
-
-/// Least severity that is written (`MEMCUDA_LOG`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Level {
-    /// Nothing.
-    Off,
-    /// Failures.
-    Error,
-    /// What a user should know, at most once a process each.
-    #[default]
-    Warn,
-    /// Decisions.
-    Info,
-    /// Every slow-path step.
-    Debug,
-}
-
-/// Who keeps named and exported memory (`MEMCUDA_KEEPER`).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Keeper {
-    /// The user's own, started when it is first needed.
-    #[default]
-    Auto,
-    /// Nobody: no memory has a name, and none is exported.
-    Off,
-    /// The one behind this socket; never started from here.
-    Socket(PathBuf),
-}
+use parse::choose;
+pub use values::{Debug, Deepbind, Free, Idle, Keeper, Level, Policy, Torch};
 
 /// The settings of one process.
 #[derive(Debug, Clone, PartialEq)]
@@ -250,19 +140,19 @@ pub const VARIABLES: &[Variable] = &[
         name: "MEMCUDA_LIMIT",
         accepts: "none, SIZE, ORDINAL=SIZE,...",
         meaning: "most physical memory that this process may hold",
-        set: |c, v| parse_limit(v).map(|v| c.limit = v),
+        set: |c, v| parse::limit(v).map(|v| c.limit = v),
     },
     Variable {
         name: "MEMCUDA_IDLE",
         accepts: "10%, SIZE, PERCENT",
         meaning: "idle memory kept while another process is on the device; alone, all of it is kept",
-        set: |c, v| parse_idle(v).map(|v| c.idle = v),
+        set: |c, v| parse::idle(v).map(|v| c.idle = v),
     },
     Variable {
         name: "MEMCUDA_CHUNK",
         accepts: "auto, SIZE (a multiple of 2MiB, at most 1GiB)",
         meaning: "size of a physical handle",
-        set: |c, v| parse_chunk(v).map(|v| c.chunk = v),
+        set: |c, v| parse::chunk(v).map(|v| c.chunk = v),
     },
     Variable {
         name: "MEMCUDA_DEEPBIND",
@@ -305,19 +195,19 @@ pub const VARIABLES: &[Variable] = &[
         name: "MEMCUDA_NAMESPACE",
         accepts: "unset, TEXT (up to 64 letters, digits and . _ - / + @ =; not tensor or memcuda)",
         meaning: "prefix of the keeper's keys and queues in Redis, so that several hosts share one",
-        set: |c, v| parse_namespace(v).map(|v| c.namespace = v),
+        set: |c, v| parse::namespace(v).map(|v| c.namespace = v),
     },
     Variable {
         name: "MEMCUDA_KEEPER",
         accepts: "auto, off, SOCKET (an absolute path)",
         meaning: "who keeps named and exported memory: one that is started when first needed; nobody; the one there",
-        set: |c, v| parse_keeper(v).map(|v| c.keeper = v),
+        set: |c, v| parse::keeper(v).map(|v| c.keeper = v),
     },
     Variable {
         name: "MEMCUDA_REDIS",
         accepts: "none, redis://..., rediss://..., redis+unix://...",
         meaning: "where the keeper publishes names and takes commands",
-        set: |c, v| parse_redis(v).map(|v| c.redis = v),
+        set: |c, v| parse::redis(v).map(|v| c.redis = v),
     },
     Variable {
         name: "MEMCUDA_STATS",
@@ -384,72 +274,5 @@ impl Config {
     }
 }
 
-fn choose<T: Copy>(value: &str, names: &[(&str, T)]) -> Option<T> {
-    names.iter().find(|(n, _)| *n == value).map(|(_, v)| *v)
-}
-
-fn parse_limit(value: &str) -> Option<Vec<(Option<u32>, u64)>> {
-    if value == "none" {
-        return Some(Vec::new());
-    }
-    let positive = |text: &str| parse_size(text).filter(|&bytes| bytes > 0);
-    if !value.contains('=') {
-        return Some(vec![(None, positive(value)?)]);
-    }
-    let pair = |item: &str| {
-        let (ordinal, size) = item.split_once('=')?;
-        Some((Some(ordinal.trim().parse().ok()?), positive(size)?))
-    };
-    value.split(',').map(pair).collect()
-}
-
-fn parse_idle(value: &str) -> Option<Idle> {
-    let Some(percent) = value.strip_suffix('%') else {
-        return parse_size(value).map(Idle::Bytes);
-    };
-    let percent = percent.trim_end().parse().ok()?;
-    (0.0..=100.0)
-        .contains(&percent)
-        .then_some(Idle::Percent(percent))
-}
-
-fn parse_chunk(value: &str) -> Option<Option<u64>> {
-    if value == "auto" {
-        return Some(None);
-    }
-    let bytes = parse_size(value)?;
-    let valid = bytes > 0 && bytes <= GIB && bytes % (2 * MIB) == 0;
-    valid.then_some(Some(bytes))
-}
-
-fn parse_namespace(value: &str) -> Option<String> {
-    const MARKS: &[u8] = b"._-/+@=";
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || MARKS.contains(&byte);
-    // These would meet the keys of who has no namespace.
-    let reserved = matches!(value, "tensor" | "memcuda");
-    let valid = value.len() <= 64 && !reserved && value.bytes().all(allowed);
-    valid.then(|| value.to_owned())
-}
-
-fn parse_keeper(value: &str) -> Option<Keeper> {
-    match value {
-        "auto" => Some(Keeper::Auto),
-        "off" => Some(Keeper::Off),
-        path if path.starts_with('/') => Some(Keeper::Socket(path.into())),
-        _ => None,
-    }
-}
-
-fn parse_redis(value: &str) -> Option<Option<String>> {
-    const SCHEMES: [&str; 3] = ["redis://", "rediss://", "redis+unix://"];
-    let known = |scheme: &&str| value.strip_prefix(scheme).is_some_and(|it| !it.is_empty());
-    match value {
-        "none" => Some(None),
-        _ if SCHEMES.iter().any(known) => Some(Some(value.to_owned())),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

@@ -1,0 +1,71 @@
+//! From the text of a variable to its value. `None` is what is not accepted;
+//! which variable it was, and what is, says who asks.
+
+use super::{Idle, Keeper};
+use crate::units::{GIB, MIB, parse_size};
+
+pub fn choose<T: Copy>(value: &str, names: &[(&str, T)]) -> Option<T> {
+    names.iter().find(|(n, _)| *n == value).map(|(_, v)| *v)
+}
+
+pub fn limit(value: &str) -> Option<Vec<(Option<u32>, u64)>> {
+    if value == "none" {
+        return Some(Vec::new());
+    }
+    let positive = |text: &str| parse_size(text).filter(|&bytes| bytes > 0);
+    if !value.contains('=') {
+        return Some(vec![(None, positive(value)?)]);
+    }
+    let pair = |item: &str| {
+        let (ordinal, size) = item.split_once('=')?;
+        Some((Some(ordinal.trim().parse().ok()?), positive(size)?))
+    };
+    value.split(',').map(pair).collect()
+}
+
+pub fn idle(value: &str) -> Option<Idle> {
+    let Some(percent) = value.strip_suffix('%') else {
+        return parse_size(value).map(Idle::Bytes);
+    };
+    let percent = percent.trim_end().parse().ok()?;
+    (0.0..=100.0)
+        .contains(&percent)
+        .then_some(Idle::Percent(percent))
+}
+
+pub fn chunk(value: &str) -> Option<Option<u64>> {
+    if value == "auto" {
+        return Some(None);
+    }
+    let bytes = parse_size(value)?;
+    let valid = bytes > 0 && bytes <= GIB && bytes % (2 * MIB) == 0;
+    valid.then_some(Some(bytes))
+}
+
+pub fn namespace(value: &str) -> Option<String> {
+    const MARKS: &[u8] = b"._-/+@=";
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || MARKS.contains(&byte);
+    // These would meet the keys of who has no namespace.
+    let reserved = matches!(value, "tensor" | "memcuda");
+    let valid = value.len() <= 64 && !reserved && value.bytes().all(allowed);
+    valid.then(|| value.to_owned())
+}
+
+pub fn keeper(value: &str) -> Option<Keeper> {
+    match value {
+        "auto" => Some(Keeper::Auto),
+        "off" => Some(Keeper::Off),
+        path if path.starts_with('/') => Some(Keeper::Socket(path.into())),
+        _ => None,
+    }
+}
+
+pub fn redis(value: &str) -> Option<Option<String>> {
+    const SCHEMES: [&str; 3] = ["redis://", "rediss://", "redis+unix://"];
+    let known = |scheme: &&str| value.strip_prefix(scheme).is_some_and(|it| !it.is_empty());
+    match value {
+        "none" => Some(None),
+        _ if SCHEMES.iter().any(known) => Some(Some(value.to_owned())),
+        _ => None,
+    }
+}
