@@ -4,6 +4,8 @@
 mod dtype;
 mod name;
 pub mod rules;
+mod wanted;
 
 pub use dtype::{Dtype, bytes_of};
 pub use name::Name;
+pub use wanted::{Backend, Mode};

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{Facts, Pattern, Rule, Template, What, When};
 use crate::error::{Error, Result};
-use crate::share::protocol::{Backend, Mode};
+use crate::names::{Backend, Mode};
 use crate::units::parse_size;
 
 /// Most extents of a shape.

@@ -13,9 +13,8 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Dtype, Name};
+use super::{Backend, Dtype, Mode, Name};
 use crate::error::{Error, Result};
-use crate::share::protocol::{Backend, Mode};
 use pattern::Pattern;
 pub use template::{Facts, Template};
 

@@ -3,29 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::names::{Dtype, Name};
-
-/// How a name is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mode {
-    /// A new one: [`Code::Exists`] where there is one.
-    Create,
-    /// One that is there: [`Code::NotFound`] where there is none.
-    Attach,
-    /// Whichever it is.
-    CreateOrAttach,
-}
-
-/// What holds the bytes of a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Backend {
-    /// One physical handle; its descriptor is the keeper's, so the memory
-    /// outlives its maker.
-    Vmm,
-    /// The driver's own allocation and legacy handle: programs without the
-    /// library can open it; it ends with its maker.
-    CudaIpc,
-}
+use crate::names::{Backend, Dtype, Name};
 
 /// What a name holds, or is to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

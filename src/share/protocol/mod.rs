@@ -13,7 +13,8 @@ mod id;
 mod reply;
 mod request;
 
-pub use entry::{Backend, Entry, Holder, Mode, Persist, Process, Spec, State};
+pub use crate::names::{Backend, Mode};
+pub use entry::{Entry, Holder, Persist, Process, Spec, State};
 pub use id::{DeviceId, Generation};
 pub use reply::{Code, Event, Reply, Status};
 pub use request::{Lease, Place, Request};
