@@ -1,0 +1,82 @@
+//! What becomes of an export.
+
+use super::*;
+use crate::keeper::entries::exports::Withdrawn;
+
+#[test]
+fn an_export_arrives_in_parts_and_is_let_go_by_its_last_importer() {
+    let mut entries = entries();
+    let it = generation(1);
+    entries
+        .export(MAKER, it, spec(100), 10, vec![60], 2)
+        .unwrap();
+    entries
+        .export(MAKER, it, spec(100), 10, vec![60], 2)
+        .unwrap();
+    assert_eq!(
+        code(entries.export(OTHER, it, spec(100), 10, vec![60], 2)),
+        Code::Exists
+    );
+    assert_eq!(code(entries.import(OTHER, it)), Code::NotFound);
+    assert_eq!(
+        code(entries.export_more(MAKER, it, vec![49])),
+        Code::Invalid
+    );
+    assert_eq!(
+        code(entries.export_more(MAKER, it, vec![u64::MAX])),
+        Code::Invalid
+    );
+    assert_eq!(
+        code(entries.export_more(MAKER, it, vec![25, 25])),
+        Code::Invalid
+    );
+    entries.export_more(MAKER, it, vec![50]).unwrap();
+    entries.import(OTHER, it).unwrap();
+    entries.import(OTHER, it).unwrap();
+    // Somebody else's withdrawal is of no effect.
+    assert_eq!(entries.withdraw(OTHER, it), Withdrawn::Gone);
+    assert_eq!(entries.withdraw(MAKER, it), Withdrawn::Held(2));
+    assert_eq!(entries.withdraw(MAKER, it), Withdrawn::Held(2));
+    assert_eq!(code(entries.import(OTHER, it)), Code::NotFound);
+    entries.release(OTHER, it);
+    entries.take_effects();
+    entries.leave(OTHER);
+    assert!(entries.take_effects().contains(&Effect::LetGo(MAKER, it)));
+    assert_eq!(entries.withdraw(MAKER, it), Withdrawn::Gone);
+    // Without importers it is gone with the withdrawal, which says so itself.
+    entries
+        .export(MAKER, it, spec(100), 0, vec![100], 1)
+        .unwrap();
+    entries.take_effects();
+    assert_eq!(entries.withdraw(MAKER, it), Withdrawn::Gone);
+    assert!(!entries.take_effects().contains(&Effect::LetGo(MAKER, it)));
+    assert!(entries.is_empty());
+}
+
+#[test]
+fn an_export_outlives_its_exporter_while_it_is_imported() {
+    let mut entries = entries();
+    entries
+        .export(MAKER, generation(1), spec(1), 0, vec![1], 1)
+        .unwrap();
+    entries.import(OTHER, generation(1)).unwrap();
+    entries.leave(MAKER);
+    assert!(entries.item(generation(1)).is_some());
+    entries.leave(OTHER);
+    assert!(entries.is_empty());
+}
+
+#[test]
+fn an_exporter_that_comes_back_late_still_hears_that_others_hold_its_memory() {
+    let mut entries = entries();
+    let it = generation(1);
+    entries.export(MAKER, it, spec(1), 0, vec![1], 1).unwrap();
+    entries.import(OTHER, it).unwrap();
+    entries.leave(MAKER);
+    entries.join(3, process(10));
+    entries.adopt(3, it);
+    assert_eq!(entries.withdraw(3, it), Withdrawn::Held(1));
+    entries.take_effects();
+    entries.leave(OTHER);
+    assert!(entries.take_effects().contains(&Effect::LetGo(3, it)));
+}

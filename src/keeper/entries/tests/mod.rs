@@ -1,0 +1,84 @@
+//! The life of names, exports and leases, without a process or a descriptor:
+//! what the tests share.
+
+mod exports;
+mod list;
+mod names;
+mod restore;
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::share::protocol::{DeviceId, Mode};
+
+const MAKER: ClientId = 1;
+const OTHER: ClientId = 2;
+
+fn process(pid: u32) -> Process {
+    Process {
+        pid,
+        started: 5,
+        uid: 0,
+        gid: 0,
+        command: "test".to_owned(),
+    }
+}
+
+fn entries() -> Entries {
+    let mut entries = Entries::default();
+    entries.set_time(1_000_000);
+    entries.join(MAKER, process(10));
+    entries.join(OTHER, process(20));
+    entries
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn generation(number: u8) -> Generation {
+    Generation([number; 16])
+}
+
+fn spec(bytes: u64) -> Spec {
+    Spec {
+        bytes,
+        dtype: None,
+        shape: Vec::new(),
+        device: DeviceId([1; 16]),
+        ordinal: 0,
+        backend: Backend::Vmm,
+    }
+}
+
+fn wish(text: &str, mode: Mode) -> Wish {
+    Wish {
+        name: name(text),
+        mode,
+        spec: spec(100),
+        write: false,
+        hidden: false,
+    }
+}
+
+/// Makes a name with memory.
+fn make(entries: &mut Entries, text: &str, number: u8) -> Generation {
+    let opened = entries.open(MAKER, wish(text, Mode::Create), generation(number));
+    assert_eq!(opened, Ok(Opened::Make(generation(number))));
+    let committed = entries.commit(MAKER, generation(number), vec![4096], Vec::new());
+    assert_eq!(committed, Ok(()));
+    generation(number)
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, Refusal>) -> Code {
+    result.unwrap_err().code
+}
+
+fn gone(entries: &mut Entries) -> BTreeSet<Generation> {
+    let effects = entries.take_effects().into_iter();
+    let gone = effects.filter_map(|effect| match effect {
+        Effect::Gone(item) => Some(item.generation),
+        _ => None,
+    });
+    gone.collect()
+}

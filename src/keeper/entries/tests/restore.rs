@@ -1,0 +1,86 @@
+//! What a keeper knows that goes on where another ended.
+
+use super::*;
+use crate::keeper::journal::Known;
+use crate::share::protocol::Lease;
+
+/// What a successor knows, from what this one says.
+fn succeed(entries: &Entries) -> Entries {
+    let clients = entries.known();
+    let known = Known {
+        restarts: 0,
+        next_client: 50,
+        items: entries
+            .items()
+            .map(|item| (item.generation, item.clone()))
+            .collect(),
+        clients: clients
+            .map(|(id, process, leases)| (id, (process.clone(), leases.clone())))
+            .collect(),
+    };
+    let (mut restored, lost) = Entries::restore(known, |_, _| true);
+    assert!(lost.is_empty());
+    restored.take_effects();
+    restored
+}
+
+#[test]
+fn leases_survive_the_keeper_and_are_taken_up_by_their_process() {
+    let mut before = entries();
+    let it = make(&mut before, "a", 1);
+    before
+        .open(OTHER, wish("a", Mode::Attach), generation(9))
+        .unwrap();
+    before
+        .export(OTHER, generation(2), spec(1), 0, vec![1], 1)
+        .unwrap();
+    let mut after = succeed(&before);
+    assert_eq!(after.totals(), before.totals());
+    after.set_time(0);
+    // Another process of the same number takes nothing from it.
+    after.join(
+        51,
+        Process {
+            started: 6,
+            ..process(20)
+        },
+    );
+    let lease = |generation, count| Lease { generation, count };
+    assert!(after.resume(51, lease(it, 1)));
+    assert_eq!(after.totals().references, 4);
+    after.leave(51);
+    after.join(52, process(20));
+    assert_eq!(after.earlier_of(52), [OTHER]);
+    assert!(after.resume(52, lease(it, 1)));
+    assert!(!after.resume(52, lease(generation(7), 1)));
+    assert_eq!(after.totals().references, 3);
+    // The export was said to be held no more, but its memory is the exporter's.
+    after.adopt_exports(52);
+    after.leave(OTHER);
+    assert!(after.item(generation(2)).is_none());
+    assert_eq!(after.totals().references, 2);
+    after.leave(MAKER);
+    after.leave(52);
+    assert!(after.is_empty());
+}
+
+#[test]
+fn what_was_not_handed_over_whole_is_left_out() {
+    let mut before = entries();
+    make(&mut before, "a", 1);
+    make(&mut before, "b", 2);
+    let known = Known {
+        items: before
+            .items()
+            .map(|item| (item.generation, item.clone()))
+            .collect(),
+        ..Known::default()
+    };
+    let mut known = known;
+    for item in known.items.values_mut() {
+        item.persist = Persist::Yes;
+    }
+    let (after, lost) = Entries::restore(known, |it, _| it == generation(2));
+    assert_eq!(lost.len(), 1);
+    assert_eq!(after.names().collect::<Vec<_>>(), [&name("b")]);
+}
