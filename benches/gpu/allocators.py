@@ -51,15 +51,19 @@ def environment(allocator, wheels=None, extra=()):
     return env
 
 
-def use_rmm(kind):
-    """Puts this process's torch on RMM; before CUDA begins. The pool begins with 1 GiB and
-    grows: by default it would take half of the device at once."""
-    import rmm
+def rmm_before_cuda():
+    """Puts this process's torch on RMM; before CUDA begins."""
     import torch
     from rmm.allocators.torch import rmm_torch_allocator
+    torch.cuda.memory.change_current_allocator(rmm_torch_allocator)
+
+
+def rmm_resource(kind):
+    """Which memory RMM gives, before the first tensor. The pool begins with 1 GiB and grows:
+    by default it would take half of the device at once."""
+    import rmm
     if kind == "pool":
         resource = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=1 << 30)
     else:
         resource = rmm.mr.CudaAsyncMemoryResource()
     rmm.mr.set_current_device_resource(resource)
-    torch.cuda.memory.change_current_allocator(rmm_torch_allocator)

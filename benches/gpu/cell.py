@@ -99,8 +99,8 @@ def run(a):
     job.batch, job.limit = a.batch, a.limit
     clock = Clock(torch, a.device)
     if a.rmm:
-        from allocators import use_rmm
-        use_rmm(a.rmm)
+        import allocators
+        allocators.rmm_before_cuda()
     if a.device == "cuda":
         if a.record:
             import record
@@ -112,6 +112,8 @@ def run(a):
     if a.sample and a.device == "cuda":
         from sampler import Sampler
         sampler = Sampler(page, alone)
+    if a.rmm:
+        allocators.rmm_resource(a.rmm)
     clock.lap()
     next(steps)
     load_ms, step_ms, losses, warm, warm_at = clock.lap(), [], [], None, None

@@ -19,142 +19,61 @@ torch's run of that round in that run of the bench. Whatever needs no GPU is don
 Needs an NVIDIA GPU that nobody else uses and what cell.py needs.
 """
 import argparse
-import collections
 import os
-import random
 import subprocess
 import sys
 import tempfile
-import time
 
 import results
+import rounds
 import summary
 import tables
 from allocators import ALLOCATORS, FOUR, OTHERS, environment, shim_run
-from cells import Ahead, Child
+from cells import Child
 from workloads import WORKLOADS
 
-# The workloads that the other allocators run too: a model, much of the host, a server.
+# The workloads that the other allocators run too: a model, images, a server.
 BROAD = ["llm_lora_recompute", "detect_varsize", "serving_kv_growth"]
-EXPECTED_S = 25             # of a cell nobody has run yet, from its go to its end
 # How much more than its live bytes an allocator may take: for how many cells fit side by side.
-WASTE = {"native": 3.0, "rmm-pool": 3.0}
-BUDGET_MIB, CONTEXT_MIB = 120 * 1024, 800
+WASTE, CONTEXT_MIB = {"native": 3.0, "rmm-pool": 3.0}, 800
 
 
-def plan(workloads, allocators, repeats, good, build):
-    """What is to be run, in order, as (workload, allocator, repeat)."""
-    def missing(workload, allocator, repeat):
-        cell = good.get((workload, allocator, repeat))
-        return cell is None or (ALLOCATORS[allocator].shim and cell.get("library") != build)
+def run(a, files):
+    """Runs what is missing; returns how many cells failed."""
+    extra = dict(s.split("=", 1) for s in a.set)
+    build = None if a.smoke else results.library()
+    good = results.good(files, "cell")
 
-    for repeat in repeats:
-        for workload in workloads:
-            wanted = allocators or FOUR + (OTHERS if workload in BROAD else [])
-            left = [a for a in wanted if missing(workload, a, repeat)]
-            if repeat and left and "native" not in left:
-                left.append("native")
-            # Another order each time, so that no allocator always follows the same one.
-            random.Random(f"{repeat}{workload}").shuffle(left)
-            yield from ((workload, a, repeat) for a in left)
+    def wanted(workload):
+        return a.allocators or FOUR + (OTHERS if workload in BROAD else [])
 
-
-def need_mib(item):
-    workload, allocator, _ = item
-    return WORKLOADS[workload].live_mib * WASTE.get(allocator, 1.5) + CONTEXT_MIB
-
-
-def round_of(item):
-    """The timed cells that are compared with each other; a cell that is not timed is one by itself."""
-    workload, allocator, repeat = item
-    return (workload, repeat) if repeat else item
-
-
-class Bench:
-    """Runs a plan: timed cells alone, the others up to `together` at once."""
-
-    def __init__(self, a, items, expected, wheels):
-        self.a, self.expected, self.wheels = a, expected, wheels
-        self.begin, self.run_id = time.monotonic(), f"{int(time.time())}-{os.getpid()}"
-        self.build = None if a.smoke else results.library()
-        self.together = 1                       # until NVML has told of one process
-        self.left_out, self.failed = 0, 0
-        self.rounds, self.begun = collections.Counter(map(round_of, items)), set()
-        self.ahead = Ahead(items, self.start, a.ahead)
-        self.extra = dict(s.split("=", 1) for s in a.set)
-
-    def start(self, item):
+    def start(item):
         workload, allocator, repeat = item
         words = [workload]
-        if ALLOCATORS[allocator].rmm and not self.a.smoke:
+        if a.smoke:
+            return Child("cell.py", words + ["--device", "cpu", "--scale", "tiny"], environment("native"))
+        if ALLOCATORS[allocator].rmm:
             words += ["--rmm", ALLOCATORS[allocator].rmm]
         if repeat == 0:
             words.append("--sample")
-            if self.a.record and allocator == "native":
-                words += ["--record", os.path.abspath(os.path.join(self.a.record, f"{workload}.csv.zst"))]
-        if self.a.smoke:
-            words += ["--device", "cpu", "--scale", "tiny"]
-        return Child("cell.py", words, environment("native" if self.a.smoke else allocator, self.wheels, self.extra))
+            if a.record and allocator == "native":
+                words += ["--record", os.path.abspath(os.path.join(a.record, f"{workload}.csv.zst"))]
+        return Child("cell.py", words, environment(allocator, wheels, extra))
 
-    def left_s(self):
-        return self.a.deadline - (time.monotonic() - self.begin)
+    def line(item):
+        shim = dict(library=build, extra=extra) if ALLOCATORS[item[1]].shim else {}
+        return dict(kind="cell", workload=item[0], **shim)
 
-    def fits(self, item, running):
-        """May it begin now, beside those that run?"""
-        if not running:
-            return True
-        if item[2] or any(other[2] for other, _ in running):
-            return False
-        others = sum(need_mib(other) for other, _ in running)
-        return len(running) < self.together and others + need_mib(item) <= BUDGET_MIB
+    def need_mib(item):
+        return WORKLOADS[item[0]].live_mib * WASTE.get(item[1], 1.5) + CONTEXT_MIB
 
-    def late(self, item, running):
-        """May it end after the deadline? A round is begun only if all of it fits."""
-        expected = self.expected.get(item[0], EXPECTED_S) * (1 + 0.7 * len(running))
-        cells = 1 if round_of(item) in self.begun else self.rounds[round_of(item)]
-        return expected * cells > self.left_s()
-
-    def go(self):
-        running = []
-        while True:
-            for pair in running[:]:
-                item, child = pair
-                if not child.running() or child.seconds() > self.a.limit or self.left_s() < -20:
-                    running.remove(pair)
-                    self.done(item, child)
-            item = self.ahead.peek()
-            if item and self.late(item, running):
-                if not running:
-                    self.left_out += 1
-                    self.ahead.next()[1].end()
-                    continue
-            elif item and self.fits(item, running):
-                item, child = self.ahead.next()
-                self.begun.add(round_of(item))
-                child.go(alone=self.together == 1)
-                running.append((item, child))
-                continue
-            if not running:
-                break
-            time.sleep(0.01)
-        self.left_out += self.ahead.drop()
-
-    def done(self, item, child):
-        workload, allocator, repeat = item
-        cell = child.finish(min(self.a.limit, child.seconds() + max(0, self.left_s())))
-        cell = dict(dict(kind="cell", workload=workload, allocator=allocator, repeat=repeat, run=self.run_id), **cell)
-        if ALLOCATORS[allocator].shim:
-            cell.update(library=self.build, extra=self.extra)
-        results.append(self.a.results, cell)
-        if repeat == 0 and cell.get("process_source") == "process":
-            self.together = self.a.together
-        self.failed += bool(cell["status"])
-        if not cell["status"] and self.together == 1:
-            self.expected[workload] = max(self.expected.get(workload, 0), cell["wall_s"] * 1.1)
-        say = cell.get("error") or (f"steps {sum(cell['step_ms']) / 1e3:.1f} s, first {cell['first_step_ms']:.0f} ms, live "
-                                    f"{(cell.get('live_torch_bytes') or cell.get('live_bytes') or 0) >> 20} MiB, holds "
-                                    f"{(cell.get('physical_bytes') or cell.get('reserved_bytes') or cell.get('process_bytes') or 0) >> 20}")
-        print(f"{workload} {allocator} #{repeat}: {say}, {cell['wall_s']} s", flush=True)
+    repeats = [0] if a.memory else range(a.first, a.repeats + 1)
+    items = list(rounds.plan(a.workloads, wanted, repeats, good, build))
+    with tempfile.TemporaryDirectory() as folder:
+        wheels = install(a.wheels, folder) if a.wheels and any(ALLOCATORS[i[1]].rmm for i in items) else None
+        bench = rounds.Rounds(a, items, rounds.expected_s(good), start, line, need_mib)
+        bench.go()
+    return bench.failed
 
 
 def install(folder, into):
@@ -206,25 +125,9 @@ def main():
         if not a.smoke:
             shim_run.need_gpu()
             shim_run.need_library()
-        good = results.good(files, "cell")
-        expected = {}
-        for cell in good.values():
-            if cell["repeat"]:
-                expected[cell["workload"]] = max(expected.get(cell["workload"], 0), cell["wall_s"] * 1.1)
         if a.record:
             os.makedirs(a.record, exist_ok=True)
-        repeats = [0] if a.memory else range(a.first, a.repeats + 1)
-        items = list(plan(a.workloads, a.allocators, repeats, good, None if a.smoke else results.library()))
-        with tempfile.TemporaryDirectory() as folder:
-            wheels = install(a.wheels, folder) if a.wheels and any(ALLOCATORS[i[1]].rmm for i in items) else None
-            bench = Bench(a, items, expected, wheels)
-            try:
-                bench.go()
-            finally:
-                bench.ahead.drop()
-        failed = bench.failed
-        if bench.left_out:
-            print(f"{bench.left_out} cells left for another run")
+        failed = run(a, files)
     print(tables.text(summary.Results.read(files), markdown=a.markdown), end="")
     sys.exit(1 if failed else 0)
 
