@@ -16,13 +16,14 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/gpu"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "../../tests/gpu")]
 import json_lines
+from allocators import ALLOCATORS
+from workloads import WORKLOADS
 
 SCHEMA = "memcuda.bench/1"
 KINDS = {"cell", "oom", "concurrency", "cpu"}
-ALLOCATORS = ["native", "expandable", "async", "rmm-pool", "rmm-async",
-              "memcuda-direct", "memcuda-native", "memcuda-async"]
 BASE = "native"
 # Fewer interleaved runs than this say nothing of how runs differ.
 LEAST_PAIRS = 3
@@ -111,21 +112,27 @@ def good(cells):
 
 
 def merged(cells):
-    """A row for each allocator on each workload, workloads in the order in which they
-    first come, allocators in that of ALLOCATORS."""
+    """A row for each allocator on each workload, in the order of their tables; what those do
+    not know comes last."""
     ended_well = good(cells)
     base = {turn(c): c for c in cells if c["allocator"] == BASE and c.get("status") == 0}
     found = []
-    for workload in dict.fromkeys(map(name, cells)):
+    for workload in in_order(map(name, cells), WORKLOADS):
         here = [c for c in cells if name(c) == workload]
-        rest = sorted({c["allocator"] for c in here} - set(ALLOCATORS))
-        runs = {a: [c for c in ended_well if (name(c), c["allocator"]) == (workload, a)] for a in ALLOCATORS + rest}
+        known = in_order((c["allocator"] for c in here), ALLOCATORS)
+        runs = {a: [c for c in ended_well if (name(c), c["allocator"]) == (workload, a)] for a in known}
         live = needed(runs)
-        for allocator in ALLOCATORS + rest:
+        for allocator in known:
             every = [c for c in here if c["allocator"] == allocator]
             if every:
                 found.append(row(every, runs[allocator], base, live))
     return found
+
+
+def in_order(names, known):
+    """These names once each, in the order of `known`, the others behind as they came."""
+    places = {n: place for place, n in enumerate(known)}
+    return sorted(dict.fromkeys(names), key=lambda n: places.get(n, len(places)))
 
 
 def needed(runs):

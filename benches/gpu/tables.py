@@ -10,17 +10,14 @@ import argparse
 import os
 
 import summary
+from allocators import ALLOCATORS, FOUR
+from workloads import WORKLOADS
 
 MIB = 1 << 20
-NAMES = {
-    "native": "torch native", "expandable": "expandable_segments", "async": "cudaMallocAsync",
-    "rmm-pool": "RMM pool", "rmm-async": "RMM async", "memcuda-direct": "memcuda direct",
-    "memcuda-native": "memcuda native", "memcuda-async": "memcuda async",
-}
 
 
 def called(allocator):
-    return NAMES.get(allocator, allocator)
+    return ALLOCATORS[allocator].title if allocator in ALLOCATORS else allocator
 
 
 def mib(value):
@@ -33,6 +30,15 @@ def percent(value, digits=1):
 
 def times(value):
     return "-" if value is None else f"{value:.3f}"
+
+
+def workloads(results):
+    """What the programs do."""
+    yield ["workload", "steps", "live, MiB", "what it does"]
+    for row in results.rows:
+        if row.allocator == summary.BASE and row.workload in WORKLOADS:
+            known = WORKLOADS[row.workload]
+            yield [row.workload, str(known.steps), mib(row.live), known.about]
 
 
 def memory(rows):
@@ -79,7 +85,7 @@ def largest(results):
     workloads = list(dict.fromkeys(p["workload"] for p in points))
     yield ["allocator"] + [f"{w}, in {room(points, w)} MiB" for w in workloads]
     at = {(p["workload"], p["allocator"]): p for p in points}
-    for allocator in summary.ALLOCATORS:
+    for allocator in ALLOCATORS:
         mine = [at.get((w, allocator)) for w in workloads]
         if any(mine):
             yield [called(allocator)] + [batch(p) for p in mine]
@@ -99,12 +105,11 @@ def batch(point):
 
 def efficiency(results, workloads=None):
     """The small table: efficiency and step ratio of who runs every workload."""
-    shown = ["native", "expandable", "memcuda-native", "memcuda-async"]
     rows = {(r.workload, r.allocator): r for r in results.rows}
-    yield ["workload", "live, MiB"] + [called(a) for a in shown] + ["step, native", "step, async"]
+    yield ["workload", "live, MiB"] + [called(a) for a in FOUR] + ["step, native", "step, async"]
     known = list(dict.fromkeys(w for w, _ in rows))
     for workload in (workloads or known) if known else []:
-        mine = [rows.get((workload, a)) for a in shown]
+        mine = [rows.get((workload, a)) for a in FOUR]
         live = next((r.live for r in mine if r and r.live), None)
         yield [workload, mib(live)] + [share(r) for r in mine] + [slower(r) for r in mine[2:]]
 
@@ -128,6 +133,7 @@ TABLES = {
     "together-time": lambda results: time(results.together),
     "largest": largest,
     "failures": failures,
+    "workloads": workloads,
 }
 
 
@@ -138,11 +144,15 @@ def render(lines, markdown=False):
         return ""
     lines = once(lines)
     if markdown:
-        lines = lines[:1] + [["---"] * len(lines[0])] + lines[1:]
+        lines = lines[:1] + [["---:" if numbers(c) else "---" for c in zip(*lines[1:])]] + lines[1:]
         return "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "".join(" ".join(cell.ljust(w) if n < 2 else cell.rjust(w)
                             for n, (cell, w) in enumerate(zip(line, widths))).rstrip() + "\n" for line in lines)
+
+
+def numbers(column):
+    return all(cell[:1].isdigit() or cell in ("-", "failed") for cell in column)
 
 
 def once(lines):
@@ -152,7 +162,11 @@ def once(lines):
     return [[""] + line[1:] if n and line[0] == lines[n - 1][0] else line for n, line in enumerate(lines)]
 
 
-def text(results, names=TABLES, markdown=False):
+# What a run prints at its end.
+FIGURES = [name for name in TABLES if name != "workloads"]
+
+
+def text(results, names=FIGURES, markdown=False):
     """These tables, one below the other, those with nothing to say left out."""
     made = [render(TABLES[n](results), markdown) for n in names]
     said = "\n".join(t for t in made if t) or "no results\n"
@@ -172,7 +186,7 @@ def main():
     if missing:
         ap.error(f"no file {missing[0]}")
     results = summary.Results.read(a.results)
-    print(text(results, a.only or TABLES, a.markdown), end="")
+    print(text(results, a.only or FIGURES, a.markdown), end="")
     print(f"\n{summary.source(results.lines) or 'the results do not say on what they were measured'}")
 
 

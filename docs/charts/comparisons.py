@@ -5,13 +5,12 @@ Each takes the results and gives the SVG, or None where they hold nothing of tha
 from dataclasses import dataclass
 
 import summary
+from allocators import ALLOCATORS, FOUR
 from grid import Grid
 from scales import ticks
 from svg import Picture
 from tables import called, mib
 
-# Who runs every workload; the others run some.
-EVERYWHERE = ["native", "expandable", "memcuda-native", "memcuda-async"]
 # The scale of ratios holds the first range at least and the second at most: one that is
 # far away would press all others together.
 NEAR, FAR = (0.95, 1.05), (0.8, 1.3)
@@ -48,9 +47,9 @@ def everywhere(rows, has, shown):
 
 def alternatives(rows, has, besides=()):
     """The workloads that more allocators ran, with all of them."""
-    more = {r.workload for r in rows if r.allocator not in EVERYWHERE}
+    more = {r.workload for r in rows if r.allocator not in FOUR}
     kept = [r for r in rows if r.workload in more and r.allocator not in besides]
-    view = everywhere(kept, has, [a for a in summary.ALLOCATORS if any(r.allocator == a for r in kept)])
+    view = everywhere(kept, has, [a for a in ALLOCATORS if any(r.allocator == a for r in kept)])
     if view:
         view.turned = True
     return view
@@ -61,7 +60,7 @@ def why_not(row):
 
 
 def efficiency(results):
-    return shares(results, everywhere(results.rows + results.together, lambda r: r.efficiency, EVERYWHERE))
+    return shares(results, everywhere(results.rows + results.together, lambda r: r.efficiency, FOUR))
 
 
 def efficiency_alternatives(results):
@@ -77,18 +76,18 @@ def shares(results, view):
         return f"{100 * row.efficiency:.1f} %" if row and row.efficiency else why_not(row)
 
     picture = Picture("Memory efficiency of each allocator", below, f"{below} {view.told(said)}.")
-    best = {job: max(r.efficiency or 0 for (w, _), r in view.at.items() if w == job) for job in view.jobs}
+    best = {job: max(round(r.efficiency or 0, 3) for (w, _), r in view.at.items() if w == job) for job in view.jobs}
     grid = view.grid(picture)
     for cell, job, allocator, row in view.cells():
         if row and row.efficiency:
-            grid.bar(cell, row.efficiency, said(row), allocator, row.efficiency == best[job])
+            grid.bar(cell, row.efficiency, said(row), allocator, round(row.efficiency, 3) == best[job])
         else:
             grid.missing(cell, said(row))
     return picture.end(summary.source(results.of("cell") + results.of("concurrency")))
 
 
 def step_ratio(results):
-    return ratios(results, everywhere(results.rows + results.together, lambda r: r.ratio, EVERYWHERE[1:]))
+    return ratios(results, everywhere(results.rows + results.together, lambda r: r.ratio, FOUR[1:]))
 
 
 def step_ratio_alternatives(results):
@@ -129,7 +128,7 @@ def out_of_memory(results):
     if not points:
         return None
     jobs = list(dict.fromkeys(p["workload"] for p in points))
-    shown = [a for a in summary.ALLOCATORS if a in EVERYWHERE or any(p["allocator"] == a for p in points)]
+    shown = [a for a in ALLOCATORS if a in FOUR or any(p["allocator"] == a for p in points)]
     view = View({(p["workload"], p["allocator"]): p for p in points}, jobs, shown, turned=True)
     rooms = " or ".join(f"{mib(room)} MiB" for room in sorted({p["room_bytes"] for p in points}))
     below = f"Largest batch that ran while another process left {rooms} of the card. Bars of a column compare."

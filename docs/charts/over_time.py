@@ -1,8 +1,10 @@
 """Memory over time: what one workload needs, and what each allocator holds for it."""
 import summary
+from allocators import ALLOCATORS
 from scales import Linear, apart, gib, ticks
 from svg import MARGIN, SMALL, TEXT, WIDE, Picture, series, width
 from tables import called
+from workloads import WORKLOADS
 
 LEFT, HIGH = 42, 290
 # From the end of the plot to the text of a label.
@@ -15,14 +17,15 @@ def memory(results, workload=None):
     None where none was recorded."""
     recorded = timelines(results)
     if workload is None:
-        workload = max(recorded, key=lambda w: len(recorded[w]), default=None)
+        known = summary.in_order(recorded, WORKLOADS)
+        workload = max(known, key=lambda w: len(recorded[w]), default=None)
     if workload not in recorded:
         return None
     cells = recorded[workload]
-    order = [a for a in summary.ALLOCATORS if a in cells]
+    order = [a for a in ALLOCATORS if a in cells]
     need, who = needed(cells)
     peaks = {a: max(p for _, _, p in cells[a]["timeline"]) for a in order}
-    missing = sorted({r.allocator for r in results.rows if r.workload == workload} - set(order), key=summary.ALLOCATORS.index)
+    missing = sorted({r.allocator for r in results.rows if r.workload == workload} - set(order), key=list(ALLOCATORS).index)
     below = (f"{workload}: the area is what the program needs, a line what an allocator holds for it, "
              "with its peak.")
     told = [f"needs at most {gib(max(v for _, v in need))}" if need else "what it needs was not recorded"]
@@ -41,7 +44,10 @@ def timelines(results):
     """Of each workload the cells with a record of memory, the last of each allocator."""
     found = {}
     for cell in results.of("cell"):
-        if cell.get("status") == 0 and len(cell.get("timeline") or []) > 1 and cell["allocator"] in summary.ALLOCATORS:
+        timeline = cell.get("timeline") or []
+        # Nothing but zeros is that nobody could tell, not that nothing was held.
+        known = len(timeline) > 1 and any(held for _, _, held in timeline)
+        if cell.get("status") == 0 and known and cell["allocator"] in ALLOCATORS:
             found.setdefault(cell["workload"], {})[cell["allocator"]] = cell
     return found
 
@@ -49,7 +55,7 @@ def timelines(results):
 def needed(cells):
     """[(s, bytes)] of what the program needs, and under whom: torch's own allocator, else
     the first that recorded any."""
-    for allocator in [a for a in summary.ALLOCATORS if a in cells]:
+    for allocator in [a for a in ALLOCATORS if a in cells]:
         need = [(t, live) for t, live, _ in cells[allocator]["timeline"] if live is not None]
         if any(live for _, live in need):
             return need, allocator

@@ -23,6 +23,7 @@ SERIES = {
     "memcuda-direct": ("#4aa3d8", "#6cc0f0"),
     "memcuda-native": ("#0064a8", "#3f9be0"),
     "memcuda-async": ("#00845f", "#1fb98a"),
+    "memcuda-keep": ("#8c2d8c", "#c77dd1"),
 }
 OTHER = ("#444c56", "#c9d1d9")
 PLAIN = {

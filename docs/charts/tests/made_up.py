@@ -8,6 +8,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, "../../../benches/gpu")]
 import summary
 import svg
+from allocators import ALLOCATORS
 
 GIB = 1 << 30
 MACHINE = dict(gpu="NVIDIA H200", driver="580.159.04", torch="2.11.0+cu130", date="2026-01-02")
@@ -19,7 +20,7 @@ def line(kind, **fields):
     return dict(schema=summary.SCHEMA, kind=kind, machine=MACHINE, **fields)
 
 
-def cells(job, allocators=summary.ALLOCATORS, repeats=4):
+def cells(job, allocators=ALLOCATORS, repeats=4):
     for n, allocator in enumerate(allocators):
         for repeat in range(repeats):
             yield line("cell", workload=job, allocator=allocator, repeat=repeat, status=0, run="r", warm_from=1,
@@ -47,7 +48,7 @@ def cpu():
 
 def everything():
     lines = [c for job in JOBS for c in cells(job)] + list(points()) + list(cpu())
-    return summary.Results(lines + [recorded(JOBS[0], a, 24 - 2 * n) for n, a in enumerate(summary.ALLOCATORS)])
+    return summary.Results(lines + [recorded(JOBS[0], a, 24 - 2 * n) for n, a in enumerate(ALLOCATORS)])
 
 
 def parsed(text):

@@ -100,7 +100,7 @@ class Comparisons(unittest.TestCase):
         self.assertTrue([w for w in words(picture) if w.startswith("3.")], words(picture))
 
     def test_alternatives_are_drawn_for_the_workloads_that_they_ran(self):
-        lines = list(cells("all")) + list(cells("four", comparisons.EVERYWHERE))
+        lines = list(cells("all")) + list(cells("four", comparisons.FOUR))
         said = words(parsed(comparisons.efficiency_alternatives(Results(lines))))
         self.assertIn("all", said)
         self.assertNotIn("four", said)
@@ -124,6 +124,12 @@ class OverTime(unittest.TestCase):
         text = over_time.memory(results)
         self.assertIn("Not recorded: expandable_segments.", text)
         self.assertEqual(len(of_class(parsed(text), "l-expandable")), 0)
+
+    def test_zeros_alone_are_no_record(self):
+        blind = recorded("job", "expandable", 0)
+        self.assertIsNone(over_time.memory(Results([blind])))
+        text = over_time.memory(Results([recorded("job", "native", 20), blind]))
+        self.assertIn("Not recorded: expandable_segments.", text)
 
     def test_needed_is_what_the_first_that_counts_it_says(self):
         results = Results([recorded("job", "native", 20, live=False), recorded("job", "memcuda-native", 9)])
