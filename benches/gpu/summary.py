@@ -89,8 +89,13 @@ class Results:
 
     @property
     def largest(self):
-        """The out-of-memory points: the last line of each (workload, allocator)."""
-        return list({(p["workload"], p["allocator"]): p for p in self.of("oom")}.values())
+        """The out-of-memory points by (workload, room in bytes) and allocator, the last line
+        of each: {(workload, room): {allocator: point}}."""
+        found = {}
+        for p in self.of("oom"):
+            found.setdefault((p["workload"], p["room_bytes"]), {})[p["allocator"]] = p
+        order = in_order((workload for workload, _ in found), WORKLOADS)
+        return dict(sorted(found.items(), key=lambda it: (order.index(it[0][0]), it[0][1])))
 
 
 def name(cell):

@@ -81,19 +81,12 @@ def failures(results):
 
 def largest(results):
     """Out-of-memory points: the largest batch that fits, and the smallest that does not."""
-    points = results.largest
-    workloads = list(dict.fromkeys(p["workload"] for p in points))
-    yield ["allocator"] + [f"{w}, in {room(points, w)} MiB" for w in workloads]
-    at = {(p["workload"], p["allocator"]): p for p in points}
+    jobs = results.largest
+    yield ["allocator"] + [f"{workload}, in {mib(room)} MiB" for workload, room in jobs]
     for allocator in ALLOCATORS:
-        mine = [at.get((w, allocator)) for w in workloads]
+        mine = [points.get(allocator) for points in jobs.values()]
         if any(mine):
             yield [called(allocator)] + [batch(p) for p in mine]
-
-
-def room(points, workload):
-    rooms = sorted({p["room_bytes"] for p in points if p["workload"] == workload})
-    return " / ".join(map(mib, rooms))
 
 
 def batch(point):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import summary
 from allocators import ALLOCATORS, FOUR
 from grid import Grid
-from scales import ticks
+from scales import size, ticks
 from svg import Picture
-from tables import called, mib
+from tables import called
 
 # The scale of ratios holds the first range at least and the second at most: one that is
 # far away would press all others together.
@@ -124,20 +124,22 @@ def reach(values):
 
 
 def out_of_memory(results):
-    points = results.largest
-    if not points:
+    if not results.largest:
         return None
-    jobs = list(dict.fromkeys(p["workload"] for p in points))
-    shown = [a for a in ALLOCATORS if a in FOUR or any(p["allocator"] == a for p in points)]
-    view = View({(p["workload"], p["allocator"]): p for p in points}, jobs, shown, turned=True)
-    rooms = " or ".join(f"{mib(room)} MiB" for room in sorted({p["room_bytes"] for p in points}))
-    below = f"Largest batch that ran while another process left {rooms} of the card. Bars of a column compare."
+    rooms = dict.fromkeys(room for _, room in results.largest)
+    jobs = {workload if len(rooms) == 1 else f"{workload} in {size(room)}": points
+            for (workload, room), points in results.largest.items()}
+    points = {(job, allocator): p for job, those in jobs.items() for allocator, p in those.items()}
+    shown = [a for a in ALLOCATORS if a in FOUR or any(allocator == a for _, allocator in points)]
+    view = View(points, list(jobs), shown, turned=True)
+    left = " or ".join(map(size, rooms))
+    below = f"Largest batch that ran while another process left {left} of the card. Bars of a column compare."
 
     def said(point):
         return "not run" if point is None else f"{point['batch']:g}" if point.get("batch") else "none fits"
 
     picture = Picture("Largest batch before memory runs out", below, f"{below} {view.told(said)}.")
-    most = {job: max(p["batch"] or 0 for p in points if p["workload"] == job) for job in jobs}
+    most = {job: max(p["batch"] or 0 for p in those.values()) for job, those in jobs.items()}
     grid = view.grid(picture)
     for cell, job, allocator, point in view.cells():
         if point and point.get("batch"):

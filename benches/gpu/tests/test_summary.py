@@ -75,8 +75,10 @@ class Merging(unittest.TestCase):
         self.assertIs(row(lines, "memcuda-native").same, True)
 
     def test_of_an_out_of_memory_point_the_last_line_counts(self):
-        lines = [dict(schema=summary.SCHEMA, kind="oom", workload="job", allocator="native", batch=b) for b in (3, 4)]
-        self.assertEqual([p["batch"] for p in Results(lines).largest], [4])
+        lines = [dict(schema=summary.SCHEMA, kind="oom", workload="job", allocator="native", room_bytes=room, batch=b)
+                 for room, b in ((1, 3), (1, 4), (2, 9))]
+        found = Results(lines).largest
+        self.assertEqual({at: points["native"]["batch"] for at, points in found.items()}, {("job", 1): 4, ("job", 2): 9})
 
     def test_the_source_says_the_first_and_the_last_day(self):
         machines = [dict(gpu="G", driver="5", torch="2", date=d) for d in ("2026-01-03", "2026-01-01", "2026-01-02T10:00")]

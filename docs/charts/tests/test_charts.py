@@ -113,6 +113,11 @@ class Comparisons(unittest.TestCase):
         self.assertAlmostEqual(bars[0] / track, 4 / 6, delta=0.01)
         self.assertEqual(words(picture).count("not run"), len(JOBS))
 
+    def test_batches_in_other_room_stand_apart(self):
+        lines = [line("oom", workload="job", allocator="native", room_bytes=n * GIB, batch=n, failed=n + 1) for n in (8, 16)]
+        said = words(parsed(comparisons.out_of_memory(Results(lines))))
+        self.assertTrue({"job in 8 GiB", "job in 16 GiB"} <= set(said), said)
+
     def test_where_no_batch_fits_that_is_said(self):
         lines = [line("oom", workload="job", allocator="native", room_bytes=GIB, batch=0, failed=1)]
         self.assertIn("none fits", words(parsed(comparisons.out_of_memory(Results(lines)))))
