@@ -34,7 +34,7 @@ WORKLOADS = {w.name: w for w in [
     Workload("llm_full_accumulate", "language", 24, 18500, "full training, gradients accumulated over 4 lengths"),
     Workload("moe_random_routing", "experts", 40, 18000, "mixture of experts, every expert's share drawn anew"),
     Workload("unet_mixed_sizes", "unet", 60, 10400, "diffusion U-Net, another resolution and batch each step"),
-    Workload("serving_kv_growth", "serving", 44, 8000, "requests come and go, each with caches that grow by copying"),
+    Workload("serving_kv_growth", "serving", 36, 9000, "requests come and go, each with caches that grow by copying"),
     Workload("generate_then_train", "alternate", 30, 19000, "rollouts with growing caches, then a training step on them"),
     Workload("graph_net_random", "graphs", 60, 10300, "graph network, nodes and edges of another number each step"),
     Workload("keep_little_loop", "combs", 50, 5300, "pytorch#193400: 91 and 45.5 MiB come and go, 2 MiB stay"),

@@ -18,8 +18,8 @@ def serving_kv_growth(job):
     """A round of continuous batching a step: new requests have their prompt read, the others
     go on by 1 to 32 tokens (as many as a draft model had guessed), the answered ones leave."""
     vocabulary = 32000
-    most = job.size(40, 3)
-    model = llama(**shape(job, 2048, 8, 16))
+    most = job.size(28, 3)
+    model = llama(**shape(job, 4096, 4, 32))
     yield
     model = model.to(job.device, dtype=torch.bfloat16).eval()
     yield
