@@ -17,8 +17,8 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 # Where the runs on a GPU leave their results.
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
-.PHONY: build run named test test-compat gpu-build test-gpu bench bench-gpu check-exports fmt lint doc clean test-build \
-	fragment fragment-static conformance conformance-doc charts
+.PHONY: build run named test test-compat gpu-build test-gpu bench bench-count bench-build bench-gpu check-exports fmt lint doc \
+	clean test-build fragment fragment-static conformance conformance-doc charts
 
 # The preloaded library is built by itself, so that no feature of the command
 # finds its way into it.
@@ -76,9 +76,31 @@ test-compat: build
 charts:
 	$(PYTHON) docs/charts/draw.py $(if $(filter command,$(origin RESULTS)),$(RESULTS))
 
+# What things cost without a GPU, about 10 minutes: in the pool, in instructions,
+# through the hooks over the simulated GPU, in the keeper, for names, and what
+# recorded jobs would hold. JSON=FILE appends the results to a file, one object
+# a line; benches/compare.py lays two such files side by side.
+JSON ?=
+AS_JSON := $(if $(JSON),--json >>$(JSON))
+POOL_BENCH = $(CARGO) bench -p memcuda --no-default-features --bench
 bench: build
-	$(CARGO) bench -p memcuda
+	$(POOL_BENCH) pool -- $(AS_JSON)
+	-$(POOL_BENCH) count -- $(AS_JSON)
+	$(PYTHON) benches/hooks.py --release $(RELEASE) $(AS_JSON)
+	$(PYTHON) benches/replay.py --memcuda $(RELEASE)/memcuda $(AS_JSON)
+	$(CARGO) bench -p memcuda --bench keeper
 	benches/names.sh $(RELEASE)
+
+# Instructions of a malloc and its free, against those in benches/count;
+# UPDATE=1 writes them down. The same on every x86-64 machine.
+bench-count: export RUSTFLAGS :=
+bench-count: build
+	$(POOL_BENCH) count -- $(if $(UPDATE),--update)
+
+# The pool's bench as a program, to be run on another machine.
+bench-build: build
+	$(POOL_BENCH) pool --no-run
+	cp "$$(ls -t $(RELEASE)/deps/pool-* | grep -v '\.d$$' | head -n 1)" $(RELEASE)/bench-pool
 
 # A machine with a GPU may have no cargo: then what was built elsewhere is used.
 ifneq ($(shell command -v $(CARGO) 2>/dev/null),)

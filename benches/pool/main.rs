@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     let mut report = Report {
         json: false,
         runs: 9,
+        machine: report::machine(),
     };
     let mut wanted: Vec<String> = Vec::new();
     // Cargo adds `--bench`.

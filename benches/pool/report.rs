@@ -3,6 +3,7 @@
 use memcuda::pool::Stats;
 use memcuda::units::show_bytes;
 use std::ops::Sub;
+use std::process::Command;
 
 /// One thing that is measured.
 #[derive(Clone, Copy)]
@@ -67,6 +68,8 @@ impl Served {
 
 /// Prints as it goes.
 pub struct Report {
+    /// What it is measured on, as JSON.
+    pub machine: String,
     /// JSON instead of a table.
     pub json: bool,
     /// Runs of each case.
@@ -103,7 +106,8 @@ impl Report {
                 "{{\"schema\":\"memcuda.bench/1\",\"kind\":\"cpu\",\"what\":\"{what}\",\
                  \"size\":{size},\"threads\":{threads},\"live\":{live},\
                  \"median_ns\":{median:.1},\"low_ns\":{low:.1},\"high_ns\":{high:.1},\
-                 \"share_rate\":{share:.4}}}"
+                 \"share_rate\":{share:.4},\"machine\":{}}}",
+                self.machine
             );
         } else {
             println!(
@@ -122,4 +126,20 @@ impl Report {
             println!("{:>57}   {text}", "");
         }
     }
+}
+
+/// The processor and today's date, as a JSON object.
+pub fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split_once(": "));
+    let date = Command::new("date").args(["-u", "+%F"]).output();
+    let date = date.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned());
+    let quoted = |text: &str| text.replace(['"', '\\'], "");
+    format!(
+        "{{\"cpu\":\"{}\",\"cores\":{},\"date\":\"{}\"}}",
+        quoted(model.map_or("unknown", |(_, model)| model)),
+        std::thread::available_parallelism().map_or(1, usize::from),
+        quoted(&date.unwrap_or_default())
+    )
 }

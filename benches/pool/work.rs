@@ -92,6 +92,9 @@ impl Random {
     }
 }
 
+/// About the mean of [`fill`]'s sizes, in bytes.
+pub const MEAN: u64 = 66_000;
+
 /// Live blocks of sizes as a training job has them, most of them small.
 pub fn fill(pool: &ModelPool, blocks: u64) -> Vec<(Address, u64)> {
     (0..blocks)

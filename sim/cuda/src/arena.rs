@@ -40,7 +40,10 @@ pub struct Arena {
 
 impl Arena {
     pub fn new(device: usize, memory: u64) -> Result<Arena, Code> {
-        let span = (memory.next_multiple_of(GRANULE) * 4).max(64 << 30);
+        let least = memory.next_multiple_of(GRANULE) * 4;
+        // Some tools (valgrind) leave a process little address space.
+        let reserved = |span| reserve_address(span, GRANULE).map(|base| (base, span));
+        let (base, span) = reserved(least.max(64 << 30)).or_else(|_| reserved(least))?;
         // SAFETY: a NUL-terminated name; the descriptor is checked and owned at once.
         let file = unsafe {
             let fd = libc::memfd_create(c"memcuda-sim".as_ptr(), libc::MFD_CLOEXEC);
@@ -51,12 +54,11 @@ impl Arena {
         };
         let records = span / GRANULE * RECORD;
         // SAFETY: plain system calls on a descriptor that we own; the mapping
-        // replaces a reservation made on the line above it.
-        let base = unsafe {
+        // replaces the reservation made above.
+        unsafe {
             if libc::ftruncate(file.as_raw_fd(), (span + records) as i64) != 0 {
                 return Err(Code::OUT_OF_MEMORY);
             }
-            let base = reserve_address(span, GRANULE)?;
             map_file(
                 base,
                 span,
@@ -64,7 +66,6 @@ impl Arena {
                 0,
                 libc::PROT_READ | libc::PROT_WRITE,
             )?;
-            base
         };
         let mut id = [0; 8];
         // SAFETY: the buffer has the length that is passed.
