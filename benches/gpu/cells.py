@@ -55,6 +55,8 @@ class Child:
         self.out.seek(0)
         self.err.seek(0)
         out, said = self.out.read(), self.err.read().splitlines()
+        self.out.close()
+        self.err.close()
         lines = [line for line in out.splitlines() if line.startswith("{")]
         try:
             result = json.loads(lines[-1])
@@ -71,6 +73,8 @@ class Child:
         if self.running():
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        if not self.process.stdin.closed:
+            self.process.stdin.close()
 
 
 class Ahead:

@@ -18,13 +18,13 @@ import subprocess
 import sys
 import time
 
-import json_lines
 import results
 import summary
 import tables
 from allocators import ALLOCATORS, FOUR, HERE, environment, shim_run
 from bracket import Search
 from cells import Child
+from results import json_lines
 
 # Where a search begins that knows nothing yet.
 GUESS = {"llm_lora_recompute": 34, "detect_varsize": 32, "unet_mixed_sizes": 30, "llm_full_accumulate": 4}

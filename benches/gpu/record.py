@@ -3,8 +3,6 @@ Records under torch's native allocator only."""
 import shutil
 import subprocess
 
-import torch
-
 OPERATIONS = {"alloc": "alloc", "free_requested": "free", "free_completed": "free_done",
               "segment_alloc": "segment_alloc", "segment_free": "segment_free"}
 EVENTS = 4_000_000
@@ -12,6 +10,7 @@ EVENTS = 4_000_000
 
 def begin():
     """Before the first tensor."""
+    import torch
     torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=EVENTS)
 
 
@@ -38,6 +37,7 @@ def lines(events):
 
 def end(path):
     """Writes the trace, under zstd where the name ends in .zst; returns how many events there were."""
+    import torch
     events = torch.cuda.memory._snapshot()["device_traces"][0]
     if len(events) >= EVENTS:
         raise RuntimeError(f"more than {EVENTS} events: the trace would lack its beginning")

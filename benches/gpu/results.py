@@ -12,6 +12,7 @@ import shim_run
 import summary
 
 SCHEMA = summary.SCHEMA
+POINTS = 400            # of a timeline, at most: a line stays small
 
 
 def library():
@@ -27,3 +28,10 @@ def good(files, kind):
 
 def append(path, line):
     json_lines.append(path, dict(schema=SCHEMA, **line))
+
+
+def thinned(points):
+    """A timeline of [seconds, live, physical] with few points: of each stretch the one with
+    the highest physical bytes."""
+    step = max(1, -(-len(points) // POINTS))
+    return [max(points[i:i + step], key=lambda p: (p[2] or 0, p[1] or 0)) for i in range(0, len(points), step)]

@@ -8,7 +8,8 @@ import time
 import pynvml
 import torch
 
-POINTS = 400            # of a timeline, at most
+from results import thinned
+
 PAUSE_S = 0.005
 
 
@@ -60,10 +61,4 @@ class Sampler:
         self.thread.join()
         self.look()
         return dict(process_bytes=self.peak if self.source else None, process_source=self.source,
-                    timeline=thinned(self.points, POINTS))
-
-
-def thinned(points, most):
-    """At most so many points: of each stretch the one with the highest physical bytes."""
-    step = -(-len(points) // most)
-    return [max(points[i:i + step], key=lambda p: (p[2] or 0, p[1] or 0)) for i in range(0, len(points), step)] if points else []
+                    timeline=thinned(self.points))

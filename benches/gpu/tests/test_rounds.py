@@ -1,0 +1,146 @@
+"""What the runner runs, in which order, beside what, and until when: with children that are
+made up and a clock of the test's own."""
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import rounds
+
+FOUR = ["native", "expandable", "memcuda-native", "memcuda-async"]
+
+
+def cell(workload, allocator, repeat, **more):
+    return {(workload, allocator, repeat): dict(workload=workload, allocator=allocator, repeat=repeat, library="abc", wall_s=10, **more)}
+
+
+class ThePlan(unittest.TestCase):
+    def plan(self, good, repeats=(0, 1, 2), workloads=("a", "b")):
+        return list(rounds.plan(workloads, lambda w: FOUR, repeats, good, "abc"))
+
+    def test_everything_once_memory_first_then_round_by_round(self):
+        items = self.plan({})
+        self.assertEqual(len(items), len(set(items)))
+        self.assertEqual(len(items), 3 * 2 * 4)
+        self.assertEqual([r for _, _, r in items], sorted(r for _, _, r in items))
+        self.assertEqual([w for w, _, _ in items], (["a"] * 4 + ["b"] * 4) * 3)
+
+    def test_each_round_has_an_order_of_its_own(self):
+        orders = {tuple(a for w, a, r in self.plan({}, range(1, 9), ["a"]) if r == round_) for round_ in range(1, 9)}
+        self.assertGreater(len(orders), 3)
+
+    def test_what_is_there_is_not_run_again(self):
+        self.assertEqual(len(self.plan(cell("a", "native", 0))), 23)
+
+    def test_a_missing_timed_cell_brings_native_along(self):
+        good = {}
+        for allocator in FOUR[:-1]:
+            good |= cell("a", allocator, 1)
+        self.assertEqual({a for w, a, r in self.plan(good, [1], ["a"])}, {"native", "memcuda-async"})
+        good |= cell("a", "memcuda-async", 1)
+        self.assertEqual(self.plan(good, [1], ["a"]), [])
+
+    def test_cells_of_another_build_do_not_count(self):
+        good = {}
+        for allocator in FOUR:
+            good |= cell("a", allocator, 0)
+        good["a", "memcuda-native", 0]["library"] = "old"
+        good["a", "native", 0]["library"] = None
+        self.assertEqual(self.plan(good, [0], ["a"]), [("a", "memcuda-native", 0)])
+
+    def test_expected_is_the_longest_timed_cell(self):
+        good = cell("a", "native", 0) | cell("a", "native", 1) | cell("a", "expandable", 1)
+        good["a", "native", 0]["wall_s"] = 99
+        good["a", "expandable", 1]["wall_s"] = 20
+        self.assertEqual(rounds.expected_s(good), {"a": 22.0})
+
+
+class World:
+    """A clock that children move by running."""
+
+    def __init__(self, seconds=10):
+        self.now, self.each, self.beside, self.most, self.active = 0.0, seconds, [], 0, 0
+
+
+class Child:
+    def __init__(self, world, item):
+        self.world, self.item, self.began = world, item, None
+
+    def go(self, **words):
+        self.began, self.words = self.world.now, words
+        self.world.active += 1
+        self.world.most = max(self.world.most, self.world.active)
+        self.world.beside.append((self.item, self.world.active))
+
+    def running(self):
+        return self.world.now < self.began + self.world.each
+
+    def seconds(self):
+        return self.world.now - self.began
+
+    def finish(self, limit):
+        self.world.active -= 1
+        return dict(status=0, step_ms=[1.0, 2.0], first_step_ms=1.0, wall_s=self.world.each, process_source="process")
+
+    def end(self):
+        pass
+
+
+class TheRounds(unittest.TestCase):
+    def run_plan(self, items, deadline=1e9, need=lambda item: 1, expected=None):
+        world = World()
+        with tempfile.TemporaryDirectory() as folder:
+            a = argparse.Namespace(deadline=deadline, limit=60, together=3, ahead=2, results=os.path.join(folder, "r.jsonl"))
+
+            def sleep(seconds):
+                world.now += 1
+
+            with mock.patch("rounds.time.monotonic", lambda: world.now), mock.patch("rounds.time.sleep", sleep), \
+                    contextlib.redirect_stdout(io.StringIO()):
+                bench = rounds.Rounds(a, items, expected or {}, lambda item: Child(world, item),
+                                      lambda item: dict(kind="cell", workload=item[0]), need)
+                bench.go()
+            lines = []
+            if os.path.exists(a.results):
+                with open(a.results) as f:
+                    lines = [json.loads(line) for line in f]
+        return world, bench, lines
+
+    def test_timed_cells_run_alone(self):
+        items = [("a", x, r) for r in (0, 1) for x in FOUR]
+        world, bench, lines = self.run_plan(items)
+        self.assertEqual(len(lines), 8)
+        self.assertEqual([n for (_, _, r), n in world.beside if r], [1] * 4)
+        self.assertEqual(bench.failed, 0)
+
+    def test_memory_cells_run_side_by_side_once_nvml_tells_of_one(self):
+        items = [("a", x, 0) for x in FOUR]
+        world, _, _ = self.run_plan(items)
+        self.assertEqual([n for _, n in world.beside], [1, 1, 2, 3])
+        self.assertEqual(world.most, 3)
+
+    def test_never_more_side_by_side_than_the_device_holds(self):
+        items = [("a", x, 0) for x in FOUR]
+        world, _, _ = self.run_plan(items, need=lambda item: rounds.BUDGET_MIB // 2 + 1)
+        self.assertEqual(world.most, 1)
+
+    def test_a_round_that_does_not_fit_is_not_begun(self):
+        items = [("a", x, 1) for x in FOUR] + [("b", x, 1) for x in FOUR]
+        _, bench, lines = self.run_plan(items, deadline=60, expected={"a": 11, "b": 11})
+        self.assertEqual([line["workload"] for line in lines], ["a"] * 4)
+        self.assertEqual(bench.left_out, 4)
+
+    def test_lines_say_what_they_are(self):
+        _, bench, lines = self.run_plan([("a", "native", 1)])
+        self.assertEqual({k: lines[0][k] for k in ("schema", "kind", "workload", "allocator", "repeat", "run")},
+                         dict(schema="memcuda.bench/1", kind="cell", workload="a", allocator="native", repeat=1, run=bench.run_id))
+
+
+if __name__ == "__main__":
+    unittest.main()
