@@ -131,14 +131,27 @@ test-gpu: gpu-build
 	done; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-# Under an hour and a half with 5 repeats; each part goes on where an earlier run
-# left off (DEADLINE seconds a part), REPEATS=1 for a quick look. WHEELS is a folder with RMM's wheels.
+# All that is measured on a GPU, under an hour and a half with 5 repeats (REPEATS=1 for a
+# quick look). All but `pair` go on where an earlier run left off, DEADLINE seconds each;
+# WHEELS is a folder with RMM's wheels. GPU_BENCHES="matrix" runs only that.
 REPEATS ?= 5
 DEADLINE ?= inf
+GPU_BENCHES ?= pair matrix largest_batch together
 bench-gpu: gpu-build
-	$(NVCC) -O2 -o $(RELEASE)/pair benches/gpu/pair.cu -L$(CUDA_HOME)/lib64/stubs -lcuda
-	$(PYTHON) benches/gpu/pair.py $(RELEASE)/pair --repeats $(REPEATS) --results $(RESULTS)/pair.jsonl
-	$(PYTHON) benches/gpu/matrix.py --repeats $(REPEATS) --deadline $(DEADLINE) $(if $(WHEELS),--wheels $(WHEELS)) --results $(RESULTS)/matrix.jsonl
+	@failed=; \
+	for name in $(GPU_BENCHES); do \
+		echo "== benches/gpu/$$name"; \
+		results=$(RESULTS)/$$name.jsonl; \
+		case $$name in \
+		pair) $(NVCC) -O2 -o $(RELEASE)/pair benches/gpu/pair.cu -L$(CUDA_HOME)/lib64/stubs -lcuda && \
+			$(PYTHON) benches/gpu/pair.py $(RELEASE)/pair --repeats $(REPEATS) --results $$results ;; \
+		matrix) $(PYTHON) benches/gpu/matrix.py --repeats $(REPEATS) --deadline $(DEADLINE) \
+			$(if $(WHEELS),--wheels $(WHEELS)) --results $$results ;; \
+		together) $(PYTHON) benches/gpu/together.py --repeats $(REPEATS) --deadline $(DEADLINE) --results $$results ;; \
+		*) $(PYTHON) benches/gpu/$$name.py --deadline $(DEADLINE) --results $$results ;; \
+		esac || failed="$$failed $$name"; \
+	done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 # The symbols of libmemcuda.so are those of the list, no more and no fewer.
 check-exports: build

@@ -19,6 +19,7 @@ torch's run of that round in that run of the bench. Whatever needs no GPU is don
 Needs an NVIDIA GPU that nobody else uses and what cell.py needs.
 """
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
@@ -44,8 +45,12 @@ def run(a, files):
     build = None if a.smoke else results.library()
     good = results.good(files, "cell")
 
+    others = [x for x in OTHERS if a.smoke or a.wheels or not ALLOCATORS[x].rmm or importlib.util.find_spec("rmm")]
+    if len(others) < len(OTHERS) and not a.allocators:
+        print("RMM is NOT run: it is not installed and --wheels names no folder with it")
+
     def wanted(workload):
-        return a.allocators or FOUR + (OTHERS if workload in BROAD else [])
+        return a.allocators or FOUR + (others if workload in BROAD else [])
 
     def start(item):
         workload, allocator, repeat = item
