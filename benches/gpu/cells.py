@@ -62,6 +62,8 @@ class Child:
             result = json.loads(lines[-1])
         except (IndexError, json.JSONDecodeError):
             result = dict(status=1)
+        if status == 124:
+            result.update(status=status, error=f"not done after {limit:.0f} s")
         if status and not result.get("error"):
             words = [line for line in said if line.strip()]
             result.update(status=status, error=f"status {status}: {words[-1][:300] if words else '(no message)'}")

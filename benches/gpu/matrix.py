@@ -37,6 +37,7 @@ from workloads import WORKLOADS
 BROAD = ["llm_lora_recompute", "detect_varsize", "serving_kv_growth"]
 # How much more than its live bytes an allocator may take: for how many cells fit side by side.
 WASTE, CONTEXT_MIB = {"native": 3.0, "rmm-pool": 3.0}, 800
+WORST = {("two_streams", "native"): 9.0, ("two_streams", "expandable"): 3.5}
 
 
 def run(a, files):
@@ -70,7 +71,7 @@ def run(a, files):
         return dict(kind="cell", workload=item[0], **shim)
 
     def need_mib(item):
-        return WORKLOADS[item[0]].live_mib * WASTE.get(item[1], 1.5) + CONTEXT_MIB
+        return WORKLOADS[item[0]].live_mib * WORST.get(item[:2], WASTE.get(item[1], 1.5)) + CONTEXT_MIB
 
     repeats = [0] if a.memory else range(a.first, a.repeats + 1)
     items = list(rounds.plan(a.workloads, wanted, repeats, good, build))

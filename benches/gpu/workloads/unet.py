@@ -24,7 +24,8 @@ class Attention(nn.Module):
         self.norm, self.qkv, self.out = nn.GroupNorm(32, width), nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1)
 
     def forward(self, x):
-        q, k, v = (t.flatten(2).unflatten(1, (-1, 64)).transpose(-1, -2) for t in self.qkv(self.norm(x)).chunk(3, 1))
+        q, k, v = (t.flatten(2).unflatten(1, (-1, 64)).transpose(-1, -2).contiguous()
+                   for t in self.qkv(self.norm(x)).chunk(3, 1))
         mixed = functional.scaled_dot_product_attention(q, k, v)
         return x + self.out(mixed.transpose(-1, -2).flatten(1, 2).unflatten(2, x.shape[2:]))
 
