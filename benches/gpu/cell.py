@@ -26,8 +26,11 @@ sys.path[:0] = [HERE, os.path.join(HERE, "../../tests/gpu")]
 import shim_run
 from workloads import WORKLOADS, Job, generator
 
-OUT_OF_MEMORY = ("CUDA out of memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
-                 "would exceed allowed memory", "std::bad_alloc", "rmm::out_of_memory")
+# How a full card is told: by torch, by RMM, and by the libraries below torch, whose own
+# handles and workspaces find no room.
+OUT_OF_MEMORY = ("out of memory", "out_of_memory", "would exceed allowed memory", "std::bad_alloc",
+                 "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
+                 "CUDNN_STATUS_ALLOC_FAILED", "unable to find an engine to execute this computation")
 
 
 def arguments():

@@ -50,8 +50,8 @@ def run(a, files):
     if len(others) < len(OTHERS) and not a.allocators:
         print("RMM is NOT run: it is not installed and --wheels names no folder with it")
 
-    def wanted(workload):
-        return a.allocators or FOUR + (others if workload in BROAD else [])
+    def wanted(workload, repeat):
+        return a.allocators or FOUR + (others if workload in BROAD and repeat <= a.others else [])
 
     def start(item):
         workload, allocator, repeat = item
@@ -97,6 +97,7 @@ def arguments():
     ap.add_argument("--workloads", help=f"of {', '.join(WORKLOADS)}")
     ap.add_argument("--allocators", help=f"of {', '.join(ALLOCATORS)}")
     ap.add_argument("--repeats", type=int, default=5, help="timed repeats, beside the one that samples memory")
+    ap.add_argument("--others", type=int, default=3, metavar="REPEATS", help="timed repeats of the allocators that three workloads have")
     ap.add_argument("--first", type=int, default=0, help="begin with this repeat (1 leaves out the one that samples memory)")
     ap.add_argument("--memory", action="store_true", help="only the repeat that samples memory")
     ap.add_argument("--record", metavar="DIR", help="write torch native's allocator events there, in the repeat that samples memory")

@@ -17,14 +17,14 @@ BUDGET_MIB = 120 * 1024     # of the device, for cells side by side
 
 def plan(workloads, wanted, repeats, good, build):
     """What is to be run, in order, as (workload, allocator, repeat). `wanted` tells a workload's
-    allocators, `good` what is there already; memcuda's own cells of another build do not count."""
+    allocators in a repeat, `good` what is there already; memcuda's own cells of another build do not count."""
     def missing(workload, allocator, repeat):
         cell = good.get((workload, allocator, repeat))
         return cell is None or (ALLOCATORS[allocator].shim and cell.get("library") != build)
 
     for repeat in repeats:
         for workload in workloads:
-            left = [a for a in wanted(workload) if missing(workload, a, repeat)]
+            left = [a for a in wanted(workload, repeat) if missing(workload, a, repeat)]
             if repeat and left and "native" not in left:
                 left.append("native")
             # Another order each time, so that no allocator always follows the same one.

@@ -41,7 +41,7 @@ def run(a, files):
     def line(item):
         return dict(kind="concurrency", what=item[0], **(dict(library=build) if ALLOCATORS[item[1]].shim else {}))
 
-    items = list(rounds.plan(a.what, lambda what: a.allocators, range(1, a.repeats + 1), good, build))
+    items = list(rounds.plan(a.what, lambda what, repeat: a.allocators, range(1, a.repeats + 1), good, build))
     bench = rounds.Rounds(a, items, rounds.expected_s(good), start, line)
     bench.go()
     return bench.failed

@@ -22,7 +22,7 @@ def cell(workload, allocator, repeat, **more):
 
 class ThePlan(unittest.TestCase):
     def plan(self, good, repeats=(0, 1, 2), workloads=("a", "b")):
-        return list(rounds.plan(workloads, lambda w: FOUR, repeats, good, "abc"))
+        return list(rounds.plan(workloads, lambda w, r: FOUR, repeats, good, "abc"))
 
     def test_everything_once_memory_first_then_round_by_round(self):
         items = self.plan({})

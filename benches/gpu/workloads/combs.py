@@ -35,7 +35,7 @@ def keep_little_loop(job):
             large = block(job, 91)
             half = block(job, 45.5)
             kept.append(block(job, job.note(job.dice.choice([2, 2, 2, 6, 12]))))
-            work(8)
+            work(14)
             del large, half
         if len(kept) > job.size(1100, 4):       # a tenth of what was kept is given up, anywhere
             kept = [k for k in kept if job.dice.random() > 0.1]
