@@ -79,7 +79,8 @@ class Child:
         self.world.beside.append((self.item, self.world.active))
 
     def running(self):
-        return self.world.now < self.began + self.world.each
+        # Not all as long, so that some end while others run.
+        return self.world.now < self.began + self.world.each - FOUR.index(self.item[1])
 
     def seconds(self):
         return self.world.now - self.began
