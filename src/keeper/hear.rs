@@ -56,6 +56,8 @@ impl Keeper {
                 self.new.push_back((Instant::now(), client));
                 self.connections
                     .insert(client, Connection::new(socket, peer));
+                // Mostly it has said already who it is and what it wants.
+                self.hear_client(client);
             }
         }
     }

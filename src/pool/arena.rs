@@ -71,6 +71,11 @@ impl Arena {
         Some(base)
     }
 
+    /// Is nothing free?
+    pub fn is_empty(&self) -> bool {
+        self.free.is_empty()
+    }
+
     /// Gives a range back. It goes to the end, so that an address returns as
     /// late as possible: a stale pointer should fault, not find new memory.
     pub fn give(&mut self, at: Address, bytes: u64) {

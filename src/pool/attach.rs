@@ -86,6 +86,18 @@ impl<D: Driver> Pool<D> {
         Ok(at)
     }
 
+    /// Reserves addresses for what is attached or made first, where there are
+    /// none yet; where that fails, nothing.
+    pub fn reserve_ahead(&self) {
+        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.lock().arena.is_empty() {
+            return;
+        }
+        if let Ok((at, bytes)) = arena::reserve(&self.driver, &self.bounds, arena::RANGE_ALIGN) {
+            self.lock().arena.give(at, bytes);
+        }
+    }
+
     /// Unmaps attached memory and releases its handles. The caller has waited
     /// for every use of it. Returns what it was.
     pub fn detach(&self, at: Address) -> std::result::Result<BlockInfo, NotOurs> {

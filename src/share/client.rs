@@ -49,9 +49,20 @@ impl std::error::Error for Error {}
 /// A connection that has introduced itself.
 pub struct Client {
     socket: Socket,
-    number: u32,
-    room: Box<[u8]>,
+    /// Numbers of the last request and of the last answer: these come in order.
+    asked: u32,
+    answered: u32,
+    /// As long as the longest packet up to now.
+    room: Vec<u8>,
     events: VecDeque<Event>,
+}
+
+/// A connection on which it was said who speaks; what the keeper says to that
+/// is still to be heard.
+pub struct Dialled {
+    client: Client,
+    /// Leases that did not find room in the first packet.
+    rest: Vec<Lease>,
 }
 
 /// What the keeper says at the beginning.
@@ -72,22 +83,21 @@ impl Client {
         command: &str,
         leases: &[Lease],
     ) -> Result<(Self, Welcome), Error> {
-        Self::connect_while(socket, pid, command, leases, || ())
+        Self::dial(socket, pid, command, leases)?.welcome()
     }
 
-    /// The same; what is to be done anyway is done `meanwhile`, while the keeper
-    /// hears who is there.
-    pub fn connect_while(
+    /// The same, without waiting for the keeper's word.
+    pub fn dial(
         socket: &Path,
         pid: u32,
         command: &str,
         leases: &[Lease],
-        meanwhile: impl FnOnce(),
-    ) -> Result<(Self, Welcome), Error> {
+    ) -> Result<Dialled, Error> {
         let mut client = Self {
             socket: reach(socket).and_then(Socket::new).map_err(Error::Absent)?,
-            number: 0,
-            room: Box::default(),
+            asked: 0,
+            answered: 0,
+            room: Vec::new(),
             events: VecDeque::new(),
         };
         let hello = Hello::OURS.to_bytes();
@@ -100,9 +110,103 @@ impl Client {
             more: !rest.is_empty(),
         };
         client.send(introduce, &[])?;
-        // Made only now: to fill it with zeros takes time that the keeper needs too.
-        client.room = vec![0; wire::MOST_BYTES].into_boxed_slice();
-        meanwhile();
+        let rest = rest.to_vec();
+        Ok(Dialled { client, rest })
+    }
+
+    /// Asks, and waits for the answer. Where that is [`Error::Lost`] the
+    /// connection is of no use any more.
+    pub fn call(
+        &mut self,
+        request: Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        self.send(request, descriptors)?;
+        self.receive()
+    }
+
+    /// Waits for the answer to what was asked by [`Dialled::ask`].
+    pub fn answer(&mut self) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        self.receive()
+    }
+
+    fn send(&mut self, request: Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        self.intact()?;
+        self.asked = next(self.asked);
+        let packet = Packet {
+            number: self.asked,
+            body: request,
+        };
+        said(wire::send(&self.socket, &packet, descriptors))
+    }
+
+    /// Waits for the next answer.
+    fn receive(&mut self) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        self.answered = next(self.answered);
+        loop {
+            let (said, beside) = self.hear(false).map_err(|broken| match broken {
+                Broken::NoRoom => Error::NoRoom,
+                _ => Error::Lost,
+            })?;
+            match said {
+                Said::Event(event) => self.events.push_back(event),
+                Said::Reply(number, _) if number != self.answered => return Err(Error::Lost),
+                Said::Reply(_, reply) => match *reply {
+                    Reply::Failed { code, message } => return Err(Error::Refused(code, message)),
+                    reply => return Ok((reply, beside)),
+                },
+            }
+        }
+    }
+
+    /// What the keeper has said unasked since the last time; never waits.
+    pub fn events(&mut self) -> Result<Vec<Event>, Error> {
+        self.intact()?;
+        loop {
+            match self.hear(true) {
+                Ok((Said::Event(event), _)) => self.events.push_back(event),
+                Ok((Said::Reply(..), _)) => return Err(Error::Lost),
+                Err(Broken::Later) => return Ok(self.events.drain(..).collect()),
+                Err(_) => return Err(Error::Lost),
+            }
+        }
+    }
+
+    /// The next packet; where there is none `now`, [`Broken::Later`].
+    fn hear(&mut self, now: bool) -> Result<(Said, Vec<OwnedFd>), Broken> {
+        // Room is made as it is needed: to touch the memory for the longest
+        // packet takes as long as a request.
+        if self.room.len() < wire::MOST_BYTES {
+            let length = wire::length_of_next(&self.socket, now)?;
+            let length = length.next_power_of_two().clamp(512, wire::MOST_BYTES);
+            self.room.resize(length.max(self.room.len()), 0);
+        }
+        let (bytes, beside) = wire::receive_bytes(&self.socket, &mut self.room, now)?;
+        Ok((read(bytes)?, beside))
+    }
+
+    /// Is the socket still open? Programs close what they do not know.
+    pub fn is_intact(&self) -> bool {
+        self.socket.is_ours()
+    }
+
+    fn intact(&self) -> Result<(), Error> {
+        self.socket.is_ours().then_some(()).ok_or(Error::Lost)
+    }
+}
+
+impl Dialled {
+    /// Asks before the keeper has answered to who this is: both arrive at once.
+    /// The answer is the first one behind the welcome ([`Client::answer`]). Not
+    /// where there are more leases than a packet holds.
+    pub fn ask(&mut self, request: Request) -> Result<(), Error> {
+        debug_assert!(self.rest.is_empty(), "the leases come first");
+        self.client.send(request, &[])
+    }
+
+    /// Waits for the keeper's word, and takes up the leases that are left.
+    pub fn welcome(self) -> Result<(Client, Welcome), Error> {
+        let Self { mut client, rest } = self;
         let (Reply::Welcome { node, mut lost }, beside) = client.receive()? else {
             return Err(Error::Lost);
         };
@@ -120,70 +224,6 @@ impl Client {
         }
         Ok((client, Welcome { node, epoch, lost }))
     }
-
-    /// Asks, and waits for the answer. Where that is [`Error::Lost`] the
-    /// connection is of no use any more.
-    pub fn call(
-        &mut self,
-        request: Request,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(Reply, Vec<OwnedFd>), Error> {
-        self.send(request, descriptors)?;
-        self.receive()
-    }
-
-    fn send(&mut self, request: Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        self.number = self.number.wrapping_add(1).max(1);
-        let packet = Packet {
-            number: self.number,
-            body: request,
-        };
-        self.intact()?;
-        said(wire::send(&self.socket, &packet, descriptors))
-    }
-
-    /// Waits for the answer to what was sent last.
-    fn receive(&mut self) -> Result<(Reply, Vec<OwnedFd>), Error> {
-        loop {
-            let received = wire::receive_bytes(&self.socket, &mut self.room, false);
-            let (bytes, beside) = received.map_err(|broken| match broken {
-                Broken::NoRoom => Error::NoRoom,
-                _ => Error::Lost,
-            })?;
-            match read(bytes)? {
-                Said::Event(event) => self.events.push_back(event),
-                Said::Reply(number, _) if number != self.number => return Err(Error::Lost),
-                Said::Reply(_, reply) => match *reply {
-                    Reply::Failed { code, message } => return Err(Error::Refused(code, message)),
-                    reply => return Ok((reply, beside)),
-                },
-            }
-        }
-    }
-
-    /// What the keeper has said unasked since the last time; never waits.
-    pub fn events(&mut self) -> Result<Vec<Event>, Error> {
-        self.intact()?;
-        loop {
-            match wire::receive_bytes(&self.socket, &mut self.room, true) {
-                Ok((bytes, _)) => match read(bytes)? {
-                    Said::Event(event) => self.events.push_back(event),
-                    Said::Reply(..) => return Err(Error::Lost),
-                },
-                Err(Broken::Later) => return Ok(self.events.drain(..).collect()),
-                Err(_) => return Err(Error::Lost),
-            }
-        }
-    }
-
-    /// Is the socket still open? Programs close what they do not know.
-    pub fn is_intact(&self) -> bool {
-        self.socket.is_ours()
-    }
-
-    fn intact(&self) -> Result<(), Error> {
-        self.socket.is_ours().then_some(()).ok_or(Error::Lost)
-    }
 }
 
 impl AsFd for Client {
@@ -191,6 +231,11 @@ impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// The number after this one; 0 is none.
+fn next(number: u32) -> u32 {
+    number.wrapping_add(1).max(1)
 }
 
 /// A socket in a process whose program may close whatever it does not know, as
@@ -249,13 +294,14 @@ enum Said {
 }
 
 /// An event is a packet of number 0, of another type than the rest.
-fn read(bytes: &[u8]) -> Result<Said, Error> {
-    let said = match bytes.first() {
-        Some(0) => wire::understand(bytes).map(|packet: Packet<Event>| Said::Event(packet.body)),
-        _ => wire::understand(bytes)
-            .map(|packet: Packet<Reply>| Said::Reply(packet.number, Box::new(packet.body))),
-    };
-    said.map_err(|_| Error::Lost)
+fn read(bytes: &[u8]) -> Result<Said, Broken> {
+    Ok(match bytes.first() {
+        Some(0) => Said::Event(wire::understand::<Packet<Event>>(bytes)?.body),
+        _ => {
+            let Packet { number, body } = wire::understand(bytes)?;
+            Said::Reply(number, Box::new(body))
+        }
+    })
 }
 
 fn reach(socket: &Path) -> Result<OwnedFd, Errno> {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -74,6 +74,21 @@ pub fn send_bytes(
     loop {
         match sendmsg(&socket, &[IoSlice::new(bytes)], &mut beside, flags) {
             Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// How many bytes the next packet has, which stays where it is.
+pub fn length_of_next(socket: impl AsFd, now: bool) -> Result<usize, Broken> {
+    let mut flags = RecvFlags::PEEK | RecvFlags::TRUNC;
+    if now {
+        flags |= RecvFlags::DONTWAIT;
+    }
+    loop {
+        match recv(&socket, &mut [0_u8; 0], flags) {
+            Ok((_, length)) => return Ok(length),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -136,15 +136,10 @@ fn fits(wanted: &Wanted, entry: &Entry) -> Result<(), Failure> {
 
 /// Asks the keeper; the answer may be that it is what is open already.
 fn open_anew(engine: &Engine, place: open::Place<'_>, wanted: &Wanted) -> Result<u64, Failure> {
-    // The epoch is read before the keeper is asked: what is deleted after that
-    // is seen by the next opening.
-    let epoch = match keeper::epoch() {
-        Some(epoch) => epoch,
-        None => {
-            keeper::node(engine)?;
-            keeper::epoch().ok_or_else(Failure::odd)?
-        }
-    };
+    // Read before the keeper is asked: what is deleted after that is seen by the
+    // next opening. A process that never asked has no page to read yet; the next
+    // opening of this name asks the keeper, too.
+    let epoch = keeper::epoch().unwrap_or(table::UNCONFIRMED);
     let mapped = match open::ask(engine, place, wanted)? {
         Found::Memory(memory) => {
             let known = table::confirmed(&memory.entry, place.context, wanted.write, epoch);

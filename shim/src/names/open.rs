@@ -80,7 +80,7 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
             write: wanted.write,
             hidden: wanted.hidden,
         };
-        match keeper::request(engine, request, &[]) {
+        match keeper::request_first(engine, request, || prepare(engine, place)) {
             Ok((Reply::Make { generation }, _)) => return Ok(Found::Make(generation)),
             Ok((
                 Reply::Memory {
@@ -107,6 +107,15 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Makes all that a mapping needs beside the memory: the pool, and addresses.
+fn prepare(engine: &Engine, place: Place<'_>) {
+    // What fails here fails again where it is needed, and is told there.
+    let _ = in_context(engine, place, || {
+        pool(engine, place.device)?.reserve_ahead();
+        Ok(())
+    });
 }
 
 /// Maps memory that the keeper gave; on failure its lease is given back.

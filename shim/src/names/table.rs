@@ -84,6 +84,9 @@ struct Opened {
     epoch: u64,
 }
 
+/// In place of an epoch: the keeper is to be asked before this opening is shared.
+pub const UNCONFIRMED: u64 = u64::MAX;
+
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 /// Allocations of the program, for who wants to know without a lock.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
@@ -238,7 +241,7 @@ pub fn sealed(generation: Generation) {
     for opened in table.by.values_mut().flatten() {
         let held = table.at.get(&opened.address);
         if held.is_some_and(|held| held.mapped.entry.generation == generation) {
-            opened.epoch = u64::MAX;
+            opened.epoch = UNCONFIRMED;
         }
     }
 }

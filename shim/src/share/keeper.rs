@@ -10,20 +10,20 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use memcuda_core::config::Keeper;
-use memcuda_core::share::client::{self, Client};
-use memcuda_core::share::place;
+use memcuda_core::share::client::{self, Client, Welcome};
 use memcuda_core::share::protocol::{Code, Event, Generation, Lease, Reply, Request};
 
 use super::epoch::Epoch;
-use super::{exports, hear, start};
+use super::first;
+use super::{exports, hear, start, who};
 use crate::engine::Engine;
-use crate::{environment, watch};
+use crate::watch;
 
 /// How long a keeper that was just started may take until it answers.
 const START: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ const START: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 /// For how long nobody is asked after nobody answered for longer than a moment.
 const REST: Duration = Duration::from_secs(5);
-const MOMENT: Duration = Duration::from_millis(100);
+pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Resumed {
 
 /// The connection and what is known of it.
 #[derive(Default)]
-struct Line {
+pub(super) struct Line {
     client: Option<Client>,
     /// What this process holds, as the keeper counts it.
     leases: HashMap<Generation, u32>,
@@ -98,6 +98,21 @@ pub fn request(
     };
     tell(engine, resumed, events);
     answer
+}
+
+/// The same, in a process that has asked nothing yet: the request goes out with
+/// the word of who asks, and what is to be made anyway is made `meanwhile`, with
+/// no lock held. In any other process `meanwhile` is not run. For requests that
+/// may be made twice.
+pub fn request_first(
+    engine: &Engine,
+    request: Request,
+    meanwhile: impl FnOnce(),
+) -> Result<Answer, Error> {
+    match first::ask(engine, &request, meanwhile) {
+        Some(answer) => answer,
+        None => self::request(engine, request, &[]),
+    }
 }
 
 /// The host and its boot, as the keeper says, which is found or started for it.
@@ -168,7 +183,7 @@ fn tell(engine: &Engine, resumed: Option<Resumed>, events: Vec<Event>) {
     hear(engine, events);
 }
 
-fn lock() -> MutexGuard<'static, Option<Line>> {
+pub(super) fn lock() -> MutexGuard<'static, Option<Line>> {
     LINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -181,6 +196,16 @@ fn try_lock() -> Option<MutexGuard<'static, Option<Line>>> {
 }
 
 impl Line {
+    /// Has nothing ever been asked?
+    pub(super) fn is_new(&self) -> bool {
+        self.client.is_none() && self.leases.is_empty() && self.epoch.is_none()
+    }
+
+    /// The same, and nobody was asked in vain a moment ago.
+    pub(super) fn may_begin(&self) -> bool {
+        self.is_new() && self.rest_until.is_none()
+    }
+
     fn is_missing(&self) -> bool {
         self.client.is_none() && (!self.leases.is_empty() || exports::any_parked())
     }
@@ -243,7 +268,7 @@ impl Line {
     }
 
     /// Nobody answered. Where that took its time the program is not kept again.
-    fn rest_after(&mut self, began: Instant) {
+    pub(super) fn rest_after(&mut self, began: Instant) {
         if began.elapsed() > MOMENT {
             self.rest_until = Some(Instant::now() + REST);
         }
@@ -256,16 +281,20 @@ impl Line {
         engine: &Engine,
         again: &mut dyn FnMut(&Path) -> bool,
     ) -> Result<(), Error> {
-        let socket = socket(engine)?;
+        let socket = who::socket(engine)?;
         let leases = self.leases.iter();
         let leases: Vec<Lease> = leases
             .map(|(&generation, &count)| Lease { generation, count })
             .collect();
-        let command = command();
+        let command = who::command();
         let (client, welcome) = loop {
-            let made = trusted(engine, &socket).and_then(|()| {
+            let made = who::trusted(engine, &socket).and_then(|()| {
                 let (pid, command) = (std::process::id(), &command);
-                let made = Client::connect_while(&socket, pid, command, &leases, watch::start);
+                let dialled = Client::dial(&socket, pid, command, &leases);
+                let made = dialled.and_then(|dialled| {
+                    watch::start();
+                    dialled.welcome()
+                });
                 made.map_err(|error| match error {
                     client::Error::Refused(code, why) => Error::Refused(code, why),
                     error => Error::Gone(format!("{}: {error}", socket.display())),
@@ -277,6 +306,12 @@ impl Line {
                 Err(error) => return Err(error),
             }
         };
+        self.adopt(client, welcome);
+        Ok(())
+    }
+
+    /// Goes on with a connection, of which the keeper has said this.
+    pub(super) fn adopt(&mut self, client: Client, welcome: Welcome) {
         DESCRIPTOR.store(client.as_fd().as_raw_fd(), Ordering::Relaxed);
         self.client = Some(client);
         self.node = welcome.node;
@@ -291,7 +326,6 @@ impl Line {
             let lost = welcome.lost;
             self.resumed = Some(Resumed { lost, anew });
         }
-        Ok(())
     }
 
     fn hang_up(&mut self) {
@@ -310,7 +344,7 @@ impl Line {
     }
 
     /// Counts the leases that a request began or ended.
-    fn count(&mut self, request: &Request, answer: &Result<Answer, Error>) {
+    pub(super) fn count(&mut self, request: &Request, answer: &Result<Answer, Error>) {
         let reply = answer.as_ref().ok().map(|(reply, _)| reply);
         match (request, reply) {
             (Request::Export { generation, .. }, Some(_))
@@ -337,46 +371,4 @@ impl Line {
             }
         }
     }
-}
-
-/// What the process is called: the name of its first thread, which that one can
-/// ask for without a file.
-fn command() -> String {
-    let mut name = [0_u8; 16];
-    // SAFETY: the buffer has the 16 bytes that the call fills, and the other
-    // calls have no preconditions.
-    let asked = unsafe {
-        libc::gettid() == libc::getpid() && libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) == 0
-    };
-    if !asked {
-        let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-        return name.trim().to_owned();
-    }
-    let length = name.iter().position(|&byte| byte == 0).unwrap_or(16);
-    String::from_utf8_lossy(&name[..length]).trim().to_owned()
-}
-
-/// The socket that the settings name, or the user's own place.
-fn socket(engine: &Engine) -> Result<PathBuf, Error> {
-    match &engine.config.keeper {
-        Keeper::Off => Err(Error::Off),
-        Keeper::Socket(path) => Ok(path.clone()),
-        Keeper::Auto => Ok(place::directory(user(), environment::variable).join(place::SOCKET)),
-    }
-}
-
-/// What lies at the user's own place is trusted only where nobody else can have
-/// put it there.
-fn trusted(engine: &Engine, socket: &Path) -> Result<(), Error> {
-    match (&engine.config.keeper, socket.parent()) {
-        (Keeper::Auto, Some(directory)) => {
-            place::check(directory, user()).map_err(|error| Error::Gone(error.to_string()))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn user() -> u32 {
-    // SAFETY: has no preconditions.
-    unsafe { libc::geteuid() }
 }

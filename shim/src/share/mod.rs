@@ -4,10 +4,12 @@
 
 mod epoch;
 pub mod exports;
+mod first;
 pub mod held;
 pub mod keeper;
 pub mod make;
 mod start;
+mod who;
 
 use memcuda_core::driver::Context;
 use memcuda_core::share::protocol::{DeviceId, Event};

@@ -1,0 +1,72 @@
+//! The first request of a process. Connection, who asks and what for go out in
+//! one go, and what has to be made anyway is made while the keeper answers: a
+//! new process waits for one answer, not for three, and mostly finds it there.
+//!
+//! No lock is held meanwhile, so another thread may connect, too: then that
+//! connection is the process's, and what was asked here is taken back.
+
+use std::time::Instant;
+
+use memcuda_core::share::client::{Client, Error as Broken, Welcome};
+use memcuda_core::share::protocol::{Reply, Request};
+
+use super::keeper::{self, Answer, Error, MOMENT};
+use super::who;
+use crate::engine::Engine;
+use crate::watch;
+
+/// Asks over a connection of its own, which then is the process's; `None` where
+/// there is one already, or none could be had: then nothing has happened.
+pub fn ask(
+    engine: &Engine,
+    request: &Request,
+    meanwhile: impl FnOnce(),
+) -> Option<Result<Answer, Error>> {
+    if !keeper::lock().get_or_insert_default().may_begin() {
+        return None;
+    }
+    let began = Instant::now();
+    let (mut client, welcome, answer) = match talk(engine, request, meanwhile) {
+        Ok(talked) => talked,
+        Err(Broken::Refused(code, why)) => return Some(Err(Error::Refused(code, why))),
+        Err(_) if began.elapsed() <= MOMENT => return None,
+        Err(error) => {
+            // It hangs: who asks is kept by it once.
+            keeper::lock().get_or_insert_default().rest_after(began);
+            return Some(Err(Error::Gone(error.to_string())));
+        }
+    };
+    let mut line = keeper::lock();
+    let line = line.get_or_insert_default();
+    if line.is_new() {
+        line.adopt(client, welcome);
+        line.count(request, &answer);
+        return Some(answer);
+    }
+    if let Ok((Reply::Make { generation }, _)) = answer {
+        // Whoever asks next may be told to make it: also this thread.
+        let _ = client.call(Request::Abort { generation }, &[]);
+    }
+    None
+}
+
+/// Connects and asks; the answer, where one came, may be a refusal.
+fn talk(
+    engine: &Engine,
+    request: &Request,
+    meanwhile: impl FnOnce(),
+) -> Result<(Client, Welcome, Result<Answer, Error>), Broken> {
+    let socket = who::socket(engine).map_err(|_| Broken::Lost)?;
+    who::trusted(engine, &socket).map_err(|_| Broken::Lost)?;
+    let mut dialled = Client::dial(&socket, std::process::id(), &who::command(), &[])?;
+    dialled.ask(request.clone())?;
+    watch::start();
+    meanwhile();
+    let (mut client, welcome) = dialled.welcome()?;
+    let answer = match client.answer() {
+        Ok(answer) => Ok(answer),
+        Err(Broken::Refused(code, why)) => Err(Error::Refused(code, why)),
+        Err(error) => return Err(error),
+    };
+    Ok((client, welcome, answer))
+}

@@ -1,0 +1,53 @@
+//! What a connection to the keeper begins with: where its socket is, whether
+//! that can be trusted, what this process is called.
+
+use std::path::{Path, PathBuf};
+
+use memcuda_core::config::Keeper;
+use memcuda_core::share::place;
+
+use super::keeper::Error;
+use crate::engine::Engine;
+use crate::environment;
+
+/// What the process is called: the name of its first thread, which that one can
+/// ask for without a file.
+pub fn command() -> String {
+    let mut name = [0_u8; 16];
+    // SAFETY: the buffer has the 16 bytes that the call fills, and the other
+    // calls have no preconditions.
+    let asked = unsafe {
+        libc::gettid() == libc::getpid() && libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) == 0
+    };
+    if !asked {
+        let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+        return name.trim().to_owned();
+    }
+    let length = name.iter().position(|&byte| byte == 0).unwrap_or(16);
+    String::from_utf8_lossy(&name[..length]).trim().to_owned()
+}
+
+/// The socket that the settings name, or the user's own place.
+pub fn socket(engine: &Engine) -> Result<PathBuf, Error> {
+    match &engine.config.keeper {
+        Keeper::Off => Err(Error::Off),
+        Keeper::Socket(path) => Ok(path.clone()),
+        Keeper::Auto => Ok(place::directory(user(), environment::variable).join(place::SOCKET)),
+    }
+}
+
+/// What lies at the user's own place is trusted only where nobody else can have
+/// put it there.
+pub fn trusted(engine: &Engine, socket: &Path) -> Result<(), Error> {
+    match (&engine.config.keeper, socket.parent()) {
+        (Keeper::Auto, Some(directory)) => {
+            place::check(directory, user()).map_err(|error| Error::Gone(error.to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn user() -> u32 {
+    // SAFETY: has no preconditions.
+    unsafe { libc::geteuid() }
+}
