@@ -1,7 +1,8 @@
-//! What a loaded library exports, read from its own tables in memory: for the
-//! few functions by which all others are looked up. They cannot be linked to:
-//! glibc 2.34 moved them from libdl into libc, and the loader of a glibc before
-//! 2.30 refuses a library that asks for them in the other one.
+//! What a loaded file says of itself in its own tables in memory: what a library
+//! exports, and what the program refers to. The first is for the few functions
+//! by which all others are looked up. They cannot be linked to: glibc 2.34 moved
+//! them from libdl into libc, and the loader of a glibc before 2.30 refuses a
+//! library that asks for them in the other one.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
@@ -18,6 +19,28 @@ pub fn find(files: &[&CStr], name: &CStr) -> *mut c_void {
     // SAFETY: the callback gets the variable's address and keeps to its type.
     unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut search).cast()) };
     search.found
+}
+
+/// Does the program itself, not a library, refer to anything whose name begins
+/// so? By its relocations, as its symbol table does not tell its own length.
+pub fn program_uses(prefix: &[u8]) -> bool {
+    let mut search = (prefix, false);
+    // SAFETY: as above.
+    unsafe { libc::dl_iterate_phdr(Some(visit_program), ptr::from_mut(&mut search).cast()) };
+    search.1
+}
+
+/// Sees the first record, which is the program's.
+unsafe extern "C" fn visit_program(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    search: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader passes a valid record; `search` is the variable above.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<(&[u8], bool)>()) };
+    // SAFETY: the program stays loaded.
+    search.1 = unsafe { dynamic_of(info).is_some_and(|dynamic| refers(dynamic, search.0)) };
+    1
 }
 
 struct Search<'a> {
@@ -46,18 +69,58 @@ unsafe extern "C" fn visit(
     {
         return 0;
     }
+    // SAFETY: the library stays loaded during the callback.
+    if let Some(dynamic) = unsafe { dynamic_of(info) } {
+        // SAFETY: as above.
+        search.found = unsafe { look_up(dynamic, search.name) };
+    }
+    c_int::from(!search.found.is_null())
+}
+
+/// The dynamic section of a loaded file, and where the file is loaded.
+#[derive(Clone, Copy)]
+struct Dynamic {
+    base: usize,
+    at: usize,
+}
+
+/// # Safety
+/// The record is the loader's, of what stays loaded.
+unsafe fn dynamic_of(info: &libc::dl_phdr_info) -> Option<Dynamic> {
     // SAFETY: the record's program headers, counted by itself.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
     let base = info.dlpi_addr as usize;
-    let dynamic = headers
-        .iter()
-        .find(|header| header.p_type == libc::PT_DYNAMIC);
-    if let Some(header) = dynamic {
-        // SAFETY: the dynamic section of a library that stays loaded during the
-        // callback, at the address that its header gives.
-        search.found = unsafe { look_up(base, base + header.p_vaddr as usize, search.name) };
+    let header = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC)?;
+    let at = base + header.p_vaddr as usize;
+    Some(Dynamic { base, at })
+}
+
+impl Dynamic {
+    /// # Safety
+    /// It is still loaded.
+    unsafe fn value(self, tag: usize) -> Option<usize> {
+        // SAFETY: pairs of tag and value up to the tag 0.
+        unsafe {
+            let mut entry = self.at as *const [usize; 2];
+            while (*entry)[0] != 0 && (*entry)[0] != tag {
+                entry = entry.add(1);
+            }
+            ((*entry)[0] != 0).then_some((*entry)[1])
+        }
     }
-    c_int::from(!search.found.is_null())
+
+    /// # Safety
+    /// It is still loaded.
+    unsafe fn address(self, tag: usize) -> Option<usize> {
+        // SAFETY: as the caller says.
+        let value = unsafe { self.value(tag) }?;
+        // The loader has made addresses of offsets, but where it could not write.
+        Some(if value < self.base {
+            self.base + value
+        } else {
+            value
+        })
+    }
 }
 
 /// An entry of the symbol table (`Elf64_Sym`).
@@ -71,31 +134,74 @@ struct Symbol {
     size: usize,
 }
 
+/// A relocation (`Elf64_Rela`).
+#[repr(C)]
+struct Relocation {
+    at: usize,
+    /// Its type, and above it the number of the symbol.
+    info: u64,
+    addend: isize,
+}
+
 /// Tags of the dynamic section, and the type of a symbol that is a function.
+const PLTRELSZ: usize = 2;
+const RELA: usize = 7;
+const RELASZ: usize = 8;
+const JMPREL: usize = 23;
+/// How many relocations at the beginning have no symbol.
+const RELACOUNT: usize = 0x6fff_fff9;
 const STRTAB: usize = 5;
 const SYMTAB: usize = 6;
 const GNU_HASH: usize = 0x6fff_fef5;
 const FUNCTION: u8 = 2;
 
 /// # Safety
-/// A loaded library's base and dynamic section.
-unsafe fn look_up(base: usize, dynamic: usize, name: &CStr) -> *mut c_void {
-    // SAFETY: pairs of tag and value up to the tag 0.
-    let value_of = |tag: usize| unsafe {
-        let mut entry = dynamic as *const [usize; 2];
-        while (*entry)[0] != 0 && (*entry)[0] != tag {
-            entry = entry.add(1);
-        }
-        // The loader has made addresses of offsets, but where it could not write.
-        match (*entry)[0] {
-            0 => None,
-            _ if (*entry)[1] < base => Some(base + (*entry)[1]),
-            _ => Some((*entry)[1]),
-        }
+/// It is still loaded.
+unsafe fn refers(dynamic: Dynamic, prefix: &[u8]) -> bool {
+    // SAFETY: as the caller says, here and below.
+    let tables = unsafe { (dynamic.address(STRTAB), dynamic.address(SYMTAB)) };
+    let (Some(names), Some(symbols)) = tables else {
+        return false;
     };
-    let (Some(names), Some(symbols), Some(table)) =
-        (value_of(STRTAB), value_of(SYMTAB), value_of(GNU_HASH))
-    else {
+    let (names, symbols) = (names as *const i8, symbols as *const Symbol);
+    let named = |relocation: &Relocation| {
+        let symbol = (relocation.info >> 32) as usize;
+        // SAFETY: a relocation's symbol is one of the table, with a name.
+        symbol != 0
+            && unsafe {
+                let name = CStr::from_ptr(names.add((*symbols.add(symbol)).name as usize).cast());
+                name.to_bytes().starts_with(prefix)
+            }
+    };
+    [(RELA, RELASZ, RELACOUNT), (JMPREL, PLTRELSZ, 0)]
+        .into_iter()
+        .any(|(at, bytes, without)| {
+            // SAFETY: the tables are as long as they say.
+            let all = unsafe {
+                let (Some(at), Some(bytes)) = (dynamic.address(at), dynamic.value(bytes)) else {
+                    return false;
+                };
+                let count = bytes / size_of::<Relocation>();
+                let without = dynamic.value(without).unwrap_or(0).min(count);
+                &std::slice::from_raw_parts(at as *const Relocation, count)[without..]
+            };
+            all.iter().any(named)
+        })
+}
+
+/// # Safety
+/// It is still loaded.
+unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
+    let base = dynamic.base;
+    // SAFETY: as the caller says.
+    let tables = unsafe {
+        (
+            dynamic.address(STRTAB),
+            dynamic.address(SYMTAB),
+            dynamic.address(GNU_HASH),
+        )
+    };
+    let (Some(names), Some(symbols), Some(table)) = tables else {
         return ptr::null_mut();
     };
     let (names, symbols) = (names as *const i8, symbols as *const Symbol);
@@ -135,7 +241,7 @@ unsafe fn look_up(base: usize, dynamic: usize, name: &CStr) -> *mut c_void {
 
 #[cfg(test)]
 mod tests {
-    use super::find;
+    use super::{find, program_uses};
     use crate::resolve;
     use std::ptr;
 
@@ -155,6 +261,15 @@ mod tests {
             assert!(!found.is_null(), "{name:?}");
             assert_eq!(found, resolve::symbol(libc, name), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_program_uses_what_it_calls_and_nothing_else() {
+        // This test does, through the standard library.
+        assert!(program_uses(b"write"));
+        assert!(program_uses(b"mmap"));
+        assert!(!program_uses(b"memcuda_"));
+        assert!(!program_uses(b"no_such_function"));
     }
 
     #[test]

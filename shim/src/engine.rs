@@ -70,11 +70,12 @@ pub fn is_pooled(address: Address) -> bool {
     running().is_some_and(|engine| engine.owner(address).is_some())
 }
 
-/// Starts the engine, once; later calls do nothing. Call after `cuInit`.
-pub fn start() {
+/// Starts the engine, once; later calls do nothing. Call after `cuInit`. Was
+/// this the first one?
+pub fn start() -> bool {
     let begun = STATE.compare_exchange(UNSTARTED, STARTING, Ordering::AcqRel, Ordering::Acquire);
     if begun.is_err() {
-        return;
+        return false;
     }
     let state = boundary::or_else(
         "engine",
@@ -88,6 +89,7 @@ pub fn start() {
         || ASIDE,
     );
     STATE.store(state, Ordering::Release);
+    true
 }
 
 /// Turns every hook into the real function: in a forked child.

@@ -1,13 +1,13 @@
 //! A forked child is left alone: CUDA does not survive a fork, so in a child of
 //! a process in which the engine ran every hook is the real function.
 
-use crate::share::keeper;
+use crate::share::child;
 use crate::{engine, watch};
 
 unsafe extern "C" fn in_child() {
     if let Some(engine) = engine::running() {
         watch::in_child(engine);
-        keeper::in_child();
+        child::in_child();
     }
     engine::leave_alone();
 }

@@ -93,8 +93,22 @@ impl Client {
         command: &str,
         leases: &[Lease],
     ) -> Result<Dialled, Error> {
+        Self::greet(reach(socket, true), pid, command, leases)
+    }
+
+    /// The same without leases, where the keeper lets it in without a wait.
+    pub fn dial_now(socket: &Path, pid: u32, command: &str) -> Result<Dialled, Error> {
+        Self::greet(reach(socket, false), pid, command, &[])
+    }
+
+    fn greet(
+        socket: Result<OwnedFd, Errno>,
+        pid: u32,
+        command: &str,
+        leases: &[Lease],
+    ) -> Result<Dialled, Error> {
         let mut client = Self {
-            socket: reach(socket).and_then(Socket::new).map_err(Error::Absent)?,
+            socket: socket.and_then(Socket::new).map_err(Error::Absent)?,
             asked: 0,
             answered: 0,
             room: Vec::new(),
@@ -226,6 +240,12 @@ impl Dialled {
     }
 }
 
+impl AsFd for Dialled {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.client.as_fd()
+    }
+}
+
 impl AsFd for Client {
     /// Its socket: readable when there are events, and at its end.
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -304,18 +324,25 @@ fn read(bytes: &[u8]) -> Result<Said, Broken> {
     })
 }
 
-fn reach(socket: &Path) -> Result<OwnedFd, Errno> {
+/// Connects; with `wait`, for as long as the keeper may take.
+fn reach(socket: &Path, wait: bool) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(socket)?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    let mut flags = SocketFlags::CLOEXEC;
+    flags.set(SocketFlags::NONBLOCK, !wait);
+    let socket = socket_with(family, kind, flags, None)?;
     for timeout in [Timeout::Recv, Timeout::Send] {
         set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
     }
     loop {
         match connect(&socket, &address) {
-            Ok(()) => return Ok(socket),
+            Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
     }
+    if !wait {
+        rustix::io::ioctl_fionbio(&socket, false)?;
+    }
+    Ok(socket)
 }

@@ -34,6 +34,8 @@ struct access { struct location who; int flags; };
     X(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                                  \
     X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                        \
     X(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
+    X(cuMemGetInfo_v2, (size_t *, size_t *))                                                 \
+    X(cuMemGetAllocationGranularity, (size_t *, const struct properties *, int))             \
     X(cuMemCreate, (Handle *, size_t, const struct properties *, unsigned long long))        \
     X(cuMemMap, (CUdeviceptr, size_t, size_t, Handle, unsigned long long))                   \
     X(cuMemSetAccess, (CUdeviceptr, size_t, const struct access *, size_t))                  \

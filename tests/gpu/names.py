@@ -192,8 +192,8 @@ def latency(place, options, report):
     program = place.build("open_latency")
 
     def lines(mode, preload):
-        size = str(options.latency_bytes)
-        done = subprocess.run([program, mode, str(options.processes), size], env=place.environment(preload),
+        last = os.path.join(place.folder, "keeper.sock") if mode == "parts" else str(options.latency_bytes)
+        done = subprocess.run([program, mode, str(options.processes), last], env=place.environment(preload),
                               capture_output=True, text=True, timeout=600)
         if done.returncode:
             raise OSError(f"open_latency {mode}: {done.stderr.strip()[-300:]}")
@@ -201,6 +201,7 @@ def latency(place, options, report):
 
     try:
         seen = lines("bare", False) + lines("named", True)
+        parts = lines("parts", False)
     except (OSError, subprocess.SubprocessError) as error:
         return report.fail("latency", error)
 
@@ -209,8 +210,15 @@ def latency(place, options, report):
 
     imported, size = median("import"), options.latency_bytes >> 20
     report.row(f"import + map alone, {size} MiB, new process", f"{imported:.0f} us", "", True)
+    steps = ", ".join(f"{field[:-3]} at {median('import', field):.0f}" for field in
+                      ("imported_us", "reserved_us", "mapped_us"))
+    report.row("its steps", steps, "", True)
     report.row("legacy cuIpcOpenMemHandle, new process", f"{median('legacy'):.0f} us", "", True)
     first, other = median("name", "first_us"), median("name")
+    ways = dict.fromkeys((line["way"], field) for line in parts for field in line if field != "way")
+    for way, field in ways:
+        figure = named.percentile([line[field] for line in parts if line["way"] == way], 50)
+        report.row(f"part, first in a process: {way} {field[:-3]}", f"{figure:.1f} us", "", True)
     again, again_p99 = median("name", "again_us"), median("name", "again_p99_us")
     # The simulated driver takes no time: against that there is nothing to reach.
     limit = 1.5 * imported

@@ -7,11 +7,17 @@
  *                                          physical handle, legacy cuIpcOpenMemHandle
  *     open_latency named PROCESSES BYTES   preloaded: open by name
  *
+ *     open_latency parts PROCESSES SOCKET  without the library: what the first opening
+ *                                          is made of, each first in its process
+ *
  * A context is there in each process before the clock starts. `first_us` is the
- * first thing that the process asks of the library: it makes the pool and
- * connects to the keeper. `open_us` is another name, when both are there.
+ * first thing that the process asks of the library: it makes the pool, and asks
+ * the keeper over the connection that was begun with CUDA. `open_us` is another name, when both are there.
  */
+#include <pthread.h>
 #include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "named.h"
@@ -52,10 +58,14 @@ static void import(int descriptor)
     CUdeviceptr at;
     uint64_t begin = now_ns();
     MUST(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)descriptor, POSIX_DESCRIPTOR));
+    double imported_us = since_us(begin);
     MUST(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+    double reserved_us = since_us(begin);
     MUST(cuMemMap(at, bytes, 0, handle, 0));
+    double mapped_us = since_us(begin);
     MUST(cuMemSetAccess(at, bytes, &access, 1));
-    printf("{\"way\": \"import\", \"open_us\": %.2f}\n", since_us(begin));
+    printf("{\"way\": \"import\", \"open_us\": %.2f, \"imported_us\": %.2f, \"reserved_us\": %.2f, \"mapped_us\": %.2f}\n",
+           since_us(begin), imported_us, reserved_us, mapped_us);
 }
 
 static void legacy(const char *digits)
@@ -90,6 +100,74 @@ static int bare(char *self, int processes, char *size)
     snprintf(number, sizeof number, "%d", dup(descriptor));
     return spawn(self, processes, (char *[]){self, "import", number, size, NULL})
         || spawn(self, processes, (char *[]){self, "legacy", digits, size, NULL});
+}
+
+/* A keeper's client up to its welcome, as src/share/protocol has it. */
+static void knock(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval patience = {5, 0};
+    char hello[8] = "mcud\1\0\1\0", introduce[16] = {1, 0}, answer[512], beside[64];
+    struct iovec into = {answer, sizeof answer};
+    struct msghdr message = {.msg_iov = &into, .msg_iovlen = 1, .msg_control = beside, .msg_controllen = sizeof beside};
+    size_t length = 2;
+    for (unsigned pid = getpid(); ; pid >>= 7) {
+        introduce[length++] = (char)((pid & 127) | (pid > 127 ? 128 : 0));
+        if (pid < 128)
+            break;
+    }
+    length += 3;                    /* no command, no leases, no more of them */
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    uint64_t begin = now_ns();
+    int keeper = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    MUST(setsockopt(keeper, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience));
+    MUST(connect(keeper, (struct sockaddr *)&address, sizeof address));
+    double connect_us = since_us(begin);
+    MUST(send(keeper, hello, sizeof hello, 0) != sizeof hello);
+    MUST(send(keeper, introduce, length, 0) != (ssize_t)length);
+    double sent_us = since_us(begin);
+    MUST(recvmsg(keeper, &message, 0) < 1 || answer[1] != 0);
+    printf("{\"way\": \"connect\", \"connect_us\": %.2f, \"sent_us\": %.2f, \"welcome_us\": %.2f}\n",
+           connect_us, sent_us, since_us(begin));
+}
+
+static void *rest(void *nothing)
+{
+    return nothing;
+}
+
+/* One part in this process, where it is the first thing. */
+static void part(const char *what)
+{
+    struct properties wanted = properties();
+    CUdeviceptr at;
+    Handle handle;
+    pthread_t thread;
+    size_t granularity, free_bytes, total;
+    uint64_t begin = now_ns();
+    if (what[0] == '/')
+        return knock(what);
+    if (!strncmp(what, "reserve", 7)) {
+        MUST(cuMemAddressReserve(&at, strtoull(what + 8, NULL, 10) << 30, 0, 0, 0));
+    } else if (!strcmp(what, "info")) {
+        MUST(cuMemGetInfo_v2(&free_bytes, &total));
+    } else if (!strcmp(what, "granularity")) {
+        MUST(cuMemGetAllocationGranularity(&granularity, &wanted, 0));
+    } else if (!strcmp(what, "thread")) {
+        MUST(pthread_create(&thread, NULL, rest, NULL));
+    } else if (!strcmp(what, "create")) {
+        MUST(cuMemCreate(&handle, 2 << 20, &wanted, 0));
+    }
+    printf("{\"way\": \"%s\", \"open_us\": %.2f}\n", what, since_us(begin));
+}
+
+static int parts(char *self, int processes, char *socket)
+{
+    char *all[] = {"reserve-1", "reserve-64", "reserve-1024", "info", "granularity", "thread", "create", socket};
+    for (size_t at = 0; at < sizeof all / sizeof *all; at++)
+        if (spawn(self, processes, (char *[]){self, "part", all[at], "1", NULL}))
+            return 1;
+    return 0;
 }
 
 static int compare(const void *a, const void *b)
@@ -138,8 +216,8 @@ int main(int count, char **arguments)
 {
     const char *mode = count > 1 ? arguments[1] : "";
     bytes = count > 3 ? strtoull(arguments[count - 1], NULL, 10) : 0;
-    if (!bytes) {
-        fprintf(stderr, "usage: open_latency bare|named PROCESSES BYTES\n");
+    if (!bytes && (count < 4 || strncmp(mode, "part", 4))) {
+        fprintf(stderr, "usage: open_latency bare|named PROCESSES BYTES, or parts PROCESSES SOCKET\n");
         return 2;
     }
     start();
@@ -148,9 +226,13 @@ int main(int count, char **arguments)
     self[length > 0 ? length : 0] = 0;
     if (!strcmp(mode, "bare"))
         return bare(self, atoi(arguments[2]), arguments[3]);
+    if (!strcmp(mode, "parts"))
+        return parts(self, atoi(arguments[2]), arguments[3]);
     if (!strcmp(mode, "named"))
         return named(self, atoi(arguments[2]), arguments[3]);
-    if (!strcmp(mode, "import"))
+    if (!strcmp(mode, "part"))
+        part(arguments[2]);
+    else if (!strcmp(mode, "import"))
         import(atoi(arguments[2]));
     else if (!strcmp(mode, "legacy"))
         legacy(arguments[2]);

@@ -12,7 +12,7 @@ use super::place;
 use crate::boundary;
 use crate::engine::Engine;
 use crate::names::Failure;
-use crate::share::keeper;
+use crate::share::{early, keeper};
 
 /// `MEMCUDA_OK`.
 pub const OK: c_int = 0;
@@ -121,6 +121,7 @@ pub fn ask(engine: &Engine, request: protocol::Request) -> Result<protocol::Repl
 /// `memcuda_version`.
 #[unsafe(no_mangle)]
 pub extern "C" fn memcuda_version() -> c_int {
+    boundary::or_else("memcuda_version", early::interface_called, || ());
     1
 }
 

@@ -2,6 +2,7 @@
 
 use memcuda_core::driver::Code;
 
+use crate::share::early;
 use crate::{boundary, engine, hook, torch};
 
 crate::slot! { cuInit ["cuInit" since 2000] Exported }
@@ -30,9 +31,13 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
     // SAFETY: the driver's function of this name, called as the program did.
     let code = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Real>(real)(flags) };
     if code == Code::SUCCESS {
-        engine::start();
-        if engine::running().is_some() {
-            boundary::or_else("cuInit", || torch::note_runtime_call(caller), || ());
+        let first = engine::start();
+        if let Some(engine) = engine::running() {
+            let noted = || torch::note_runtime_call(caller);
+            boundary::or_else("cuInit", noted, || ());
+            if first {
+                boundary::or_else("cuInit", || early::cuda_started(engine), || ());
+            }
         }
     }
     code

@@ -1,16 +1,17 @@
 //! The first request of a process. Connection, who asks and what for go out in
-//! one go, and what has to be made anyway is made while the keeper answers: a
-//! new process waits for one answer, not for three, and mostly finds it there.
+//! one go, or the last of them over a connection that was begun before (`early`),
+//! and what has to be made anyway is made while the keeper answers: a new process
+//! waits for one answer, not for three.
 //!
 //! No lock is held meanwhile, so another thread may connect, too: then that
 //! connection is the process's, and what was asked here is taken back.
 
 use std::time::Instant;
 
-use memcuda_core::share::client::{Client, Error as Broken, Welcome};
+use memcuda_core::share::client::{Client, Dialled, Error as Broken};
 use memcuda_core::share::protocol::{Reply, Request};
 
-use super::keeper::{self, Answer, Error, MOMENT};
+use super::keeper::{self, Answer, Error, Heard, MOMENT};
 use super::who;
 use crate::engine::Engine;
 use crate::watch;
@@ -22,24 +23,33 @@ pub fn ask(
     request: &Request,
     meanwhile: impl FnOnce(),
 ) -> Option<Result<Answer, Error>> {
-    if !keeper::lock().get_or_insert_default().may_begin() {
-        return None;
-    }
+    let begun = {
+        let mut line = keeper::lock();
+        let line = line.get_or_insert_default();
+        if !line.may_begin() {
+            return None;
+        }
+        line.begun.take()
+    };
     let began = Instant::now();
-    let (mut client, welcome, answer) = match talk(engine, request, meanwhile) {
+    let talked = talk(engine, begun, request, meanwhile);
+    let mut line = keeper::lock();
+    let line = line.get_or_insert_default();
+    if talked.is_err() && line.is_new() {
+        line.hang_up();
+    }
+    let (mut client, heard, answer) = match talked {
         Ok(talked) => talked,
         Err(Broken::Refused(code, why)) => return Some(Err(Error::Refused(code, why))),
         Err(_) if began.elapsed() <= MOMENT => return None,
         Err(error) => {
             // It hangs: who asks is kept by it once.
-            keeper::lock().get_or_insert_default().rest_after(began);
+            line.rest_after(began);
             return Some(Err(Error::Gone(error.to_string())));
         }
     };
-    let mut line = keeper::lock();
-    let line = line.get_or_insert_default();
     if line.is_new() {
-        line.adopt(client, welcome);
+        line.adopt(client, heard);
         line.count(request, &answer);
         return Some(answer);
     }
@@ -53,20 +63,27 @@ pub fn ask(
 /// Connects and asks; the answer, where one came, may be a refusal.
 fn talk(
     engine: &Engine,
+    begun: Option<Dialled>,
     request: &Request,
     meanwhile: impl FnOnce(),
-) -> Result<(Client, Welcome, Result<Answer, Error>), Broken> {
-    let socket = who::socket(engine).map_err(|_| Broken::Lost)?;
-    who::trusted(engine, &socket).map_err(|_| Broken::Lost)?;
-    let mut dialled = Client::dial(&socket, std::process::id(), &who::command(), &[])?;
+) -> Result<(Client, Heard, Result<Answer, Error>), Broken> {
+    let mut dialled = match begun {
+        Some(begun) => begun,
+        None => {
+            let socket = who::socket(engine).map_err(|_| Broken::Lost)?;
+            who::trusted(engine, &socket).map_err(|_| Broken::Lost)?;
+            Client::dial(&socket, std::process::id(), &who::command(), &[])?
+        }
+    };
     dialled.ask(request.clone())?;
     watch::start();
     meanwhile();
     let (mut client, welcome) = dialled.welcome()?;
+    let heard = Heard::of(welcome, None);
     let answer = match client.answer() {
         Ok(answer) => Ok(answer),
         Err(Broken::Refused(code, why)) => Err(Error::Refused(code, why)),
         Err(error) => return Err(error),
     };
-    Ok((client, welcome, answer))
+    Ok((client, heard, answer))
 }

@@ -11,17 +11,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use memcuda_core::config::Keeper;
-use memcuda_core::share::client::{self, Client, Welcome};
+use memcuda_core::share::client::{self, Client, Dialled, Welcome};
 use memcuda_core::share::protocol::{Code, Event, Generation, Lease, Reply, Request};
 
 use super::epoch::Epoch;
-use super::first;
-use super::{exports, hear, start, who};
+use super::{child, exports, first, hear, start, who};
 use crate::engine::Engine;
 use crate::watch;
 
@@ -64,10 +62,30 @@ pub struct Resumed {
     pub anew: bool,
 }
 
+/// What the keeper says at the beginning, with its page mapped.
+pub(super) struct Heard {
+    node: u64,
+    epoch: Option<Epoch>,
+    lost: Vec<Generation>,
+}
+
+impl Heard {
+    /// `before`: the page that is mapped.
+    pub(super) fn of(welcome: Welcome, before: Option<&Epoch>) -> Self {
+        Self {
+            node: welcome.node,
+            epoch: Epoch::open(welcome.epoch, before),
+            lost: welcome.lost,
+        }
+    }
+}
+
 /// The connection and what is known of it.
 #[derive(Default)]
 pub(super) struct Line {
     client: Option<Client>,
+    /// A connection that was begun before anybody asked.
+    pub(super) begun: Option<Dialled>,
     /// What this process holds, as the keeper counts it.
     leases: HashMap<Generation, u32>,
     node: u64,
@@ -78,9 +96,6 @@ pub(super) struct Line {
 }
 
 static LINE: Mutex<Option<Line>> = Mutex::new(None);
-/// The connection's descriptor, for a forked child; -1 for none.
-static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
-
 /// Asks the keeper, and waits for the answer; what that says of leases is
 /// counted. Where the connection was lost meanwhile the request is made once
 /// more over a new one, if it may be made twice.
@@ -167,12 +182,13 @@ pub fn is_missing() -> bool {
     try_lock().is_some_and(|line| line.as_ref().is_some_and(Line::is_missing))
 }
 
-/// In a forked child: the connection is the parent's.
-pub fn in_child() {
-    let descriptor = DESCRIPTOR.swap(-1, Ordering::Relaxed);
-    if descriptor >= 0 {
-        // SAFETY: the child's copy of a descriptor that it never uses.
-        unsafe { libc::close(descriptor) };
+/// Keeps a connection for the first request, where there is none.
+pub fn keep(begun: Dialled) {
+    let mut line = lock();
+    let line = line.get_or_insert_default();
+    if line.is_new() {
+        child::remember(begun.as_fd());
+        line.begun = Some(begun);
     }
 }
 
@@ -281,6 +297,13 @@ impl Line {
         engine: &Engine,
         again: &mut dyn FnMut(&Path) -> bool,
     ) -> Result<(), Error> {
+        if let Some(begun) = self.begun.take()
+            && let Ok((client, welcome)) = begun.welcome()
+        {
+            self.adopt(client, Heard::of(welcome, None));
+            return Ok(());
+        }
+        self.hang_up();
         let socket = who::socket(engine)?;
         let leases = self.leases.iter();
         let leases: Vec<Lease> = leases
@@ -306,30 +329,31 @@ impl Line {
                 Err(error) => return Err(error),
             }
         };
-        self.adopt(client, welcome);
+        let heard = Heard::of(welcome, self.epoch.as_ref());
+        self.adopt(client, heard);
         Ok(())
     }
 
-    /// Goes on with a connection, of which the keeper has said this.
-    pub(super) fn adopt(&mut self, client: Client, welcome: Welcome) {
-        DESCRIPTOR.store(client.as_fd().as_raw_fd(), Ordering::Relaxed);
+    /// Goes on with a connection, of which this was heard.
+    pub(super) fn adopt(&mut self, client: Client, heard: Heard) {
+        child::remember(client.as_fd());
         self.client = Some(client);
-        self.node = welcome.node;
+        self.node = heard.node;
         self.rest_until = None;
-        let epoch = Epoch::open(welcome.epoch, self.epoch.as_ref());
-        let before = std::mem::replace(&mut self.epoch, epoch);
+        let before = std::mem::replace(&mut self.epoch, heard.epoch);
         if let Some(before) = before {
             let anew = self.epoch.as_ref().is_none_or(|now| !now.follows(&before));
-            for generation in &welcome.lost {
+            for generation in &heard.lost {
                 self.leases.remove(generation);
             }
-            let lost = welcome.lost;
+            let lost = heard.lost;
             self.resumed = Some(Resumed { lost, anew });
         }
     }
 
-    fn hang_up(&mut self) {
-        DESCRIPTOR.store(-1, Ordering::Relaxed);
+    /// The connection is gone, or was never used.
+    pub(super) fn hang_up(&mut self) {
+        child::forget();
         self.client = None;
     }
 

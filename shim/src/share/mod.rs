@@ -2,6 +2,8 @@
 //! open of theirs, and the keeper that stands between them. Nothing here runs
 //! before a program shares something.
 
+pub mod child;
+pub mod early;
 mod epoch;
 pub mod exports;
 mod first;

@@ -1,0 +1,55 @@
+//! A connection to the keeper before anybody asks: of programs that will, by
+//! their rules or because they refer to the interface. The keeper hears who
+//! they are while they start, so that their first opening is one question and
+//! one answer. Starts no keeper, and never waits: where none listens now, the
+//! first request finds or starts one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memcuda_core::share::client::Client;
+
+use super::{keeper, who};
+use crate::engine::Engine;
+use crate::{dynamic, engine, watch};
+
+/// What the names of the interface's functions begin with.
+const INTERFACE: &[u8] = b"memcuda_";
+
+/// A function of the interface was called.
+static CALLED: AtomicBool = AtomicBool::new(false);
+
+/// A program that was not built with the interface calls it: the connection is
+/// made now, or once CUDA starts.
+pub fn interface_called() {
+    if !CALLED.swap(true, Ordering::Relaxed)
+        && let Some(engine) = engine::running()
+    {
+        dial(engine);
+    }
+}
+
+/// CUDA has started.
+pub fn cuda_started(engine: &Engine) {
+    if !engine.rules.is_empty()
+        || CALLED.load(Ordering::Relaxed)
+        || dynamic::program_uses(INTERFACE)
+    {
+        dial(engine);
+    }
+}
+
+fn dial(engine: &Engine) {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if !engine.lends() || DONE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let Ok(socket) = who::socket(engine) else {
+        return;
+    };
+    if who::trusted(engine, &socket).is_ok()
+        && let Ok(dialled) = Client::dial_now(&socket, std::process::id(), &who::command())
+    {
+        keeper::keep(dialled);
+        watch::start();
+    }
+}
