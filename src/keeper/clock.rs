@@ -36,7 +36,7 @@ impl Keeper {
         let ghosts = self.ghosts.values().filter_map(|ghost| ghost.until).min();
         let idle = self.idle_since.zip(self.options.idle);
         let idle = idle.map(|(since, most)| since + most);
-        let clocks = [new, ghosts, idle, self.standby_again];
+        let clocks = [new, ghosts, idle, self.standby_again, self.versions.next];
         let next = clocks.into_iter().flatten().min();
         let expiry = self.entries.next_expiry_s().map(|second| {
             Duration::from_micros((second.saturating_mul(1_000_000)).saturating_sub(now_us()))
@@ -50,6 +50,7 @@ impl Keeper {
     pub(super) fn look_at_clock(&mut self) {
         let now = Instant::now();
         self.entries.expire();
+        self.look_at_versions(now);
         while let Some(&(since, client)) = self.new.front()
             && now >= since + COURTESY
         {

@@ -136,6 +136,16 @@ impl Descriptors {
         self.held.get(&key)
     }
 
+    /// The pages of versions.
+    pub fn timelines(&self) -> impl Iterator<Item = (Generation, &Rc<OwnedFd>)> {
+        let first = Key::Timeline(Generation([0; 16]));
+        let all = self.held.range(first..);
+        all.filter_map(|(key, page)| match key {
+            Key::Timeline(generation) => Some((*generation, page)),
+            _ => None,
+        })
+    }
+
     /// All keys.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         self.held.keys().copied()

@@ -26,6 +26,7 @@ mod start;
 mod systemd;
 mod token;
 mod turn;
+mod versions;
 
 pub use launch::Launch;
 pub use process::node;

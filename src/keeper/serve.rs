@@ -29,6 +29,7 @@ use super::registry::Desk;
 use super::standby::{Standby, Vault};
 use super::start::Options;
 use super::token::Token;
+use super::versions::Versions;
 use crate::share::wire::{self};
 
 /// How the keeper ends.
@@ -76,6 +77,7 @@ pub struct Keeper {
     pub(super) new: VecDeque<(Instant, ClientId)>,
     pub(super) idle_since: Option<Instant>,
     pub(super) standby_again: Option<Instant>,
+    pub(super) versions: Versions,
     pub(super) room: Box<[u8]>,
 }
 
@@ -129,6 +131,7 @@ impl Keeper {
             new: VecDeque::new(),
             idle_since: None,
             standby_again: None,
+            versions: Versions::default(),
             room: vec![0; wire::MOST_BYTES].into_boxed_slice(),
         })
     }

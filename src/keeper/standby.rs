@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
@@ -17,7 +19,7 @@ use super::descriptors::Key;
 use super::launch::{Launch, Role};
 use super::process;
 use super::systemd::Store;
-use crate::share::protocol::MOST_PARTS;
+use crate::share::protocol::{Generation, MOST_PARTS};
 use crate::share::wire::{self, Broken};
 
 /// What keeper and standby say to each other; the descriptors of `Keep` and
@@ -45,6 +47,9 @@ const SHORT: Duration = Duration::from_millis(200);
 const MOST_FAILURES: u32 = 3;
 /// How long the standby may take to read.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long it may take to close what it is to hold no longer; everybody waits.
+const AT_ONCE: Duration = Duration::from_millis(250);
 
 /// The keeper's side.
 pub enum Vault {
@@ -88,6 +93,14 @@ impl Vault {
                 Self::Standby(standby) => standby.say(&Word::Forget(keys.to_vec()), &[]),
                 Self::Systemd(store) => store.forget(keys),
             }
+        }
+    }
+
+    /// Waits until a standby has closed what was taken away: memory is free only
+    /// then. (systemd is not waited for.)
+    pub fn settle(&mut self) {
+        if let Self::Standby(standby) = self {
+            standby.settle();
         }
     }
 
@@ -137,6 +150,31 @@ impl Standby {
     fn say(&mut self, word: &Word, beside: &[BorrowedFd<'_>]) {
         if let Err(error) = wire::send(&self.socket, word, beside) {
             warn!("the standby does not take what it is to hold ({error:?})");
+            self.kill();
+        }
+    }
+
+    /// A descriptor is handed over and taken away again: once that is closed, so
+    /// is everything before. By words that every version of it knows.
+    fn settle(&mut self) {
+        // Of no generation, so a successor that finds it drops it.
+        const MARK: Key = Key::Timeline(Generation([0xff; 16]));
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let Ok((here, there)) = socketpair(family, kind, SocketFlags::CLOEXEC, None) else {
+            return;
+        };
+        self.say(&Word::Keep(vec![MARK]), &[there.as_fd()]);
+        self.say(&Word::Forget(vec![MARK]), &[]);
+        drop(there);
+        let timeout = AT_ONCE.try_into().ok();
+        let closed = loop {
+            match poll(&mut [PollFd::new(&here, PollFlags::IN)], timeout.as_ref()) {
+                Err(Errno::INTR) => {}
+                closed => break closed,
+            }
+        };
+        if closed != Ok(1) {
+            warn!("the standby does not let go of what it held; starting another");
             self.kill();
         }
     }

@@ -72,8 +72,12 @@ impl Keeper {
         if let Err(error) = self.journal.write() {
             error!("the journal cannot be written ({error}); a restart now would lose what is new");
         }
-        for item in gone {
-            self.let_go(&item);
+        for item in &gone {
+            self.let_go(item);
+        }
+        if gone.iter().any(|item| !item.parts.is_empty()) {
+            // Who is told that it is done may ask the device for the same bytes.
+            self.descriptors.vault.settle();
         }
         if let Some(desk) = &self.desk {
             desk.mark(changed);

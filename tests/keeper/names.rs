@@ -6,6 +6,9 @@ use memcuda::share::protocol::{
     Code, Event, Generation, MOST_PARTS, Mode, Persist, Reply, Request, State,
 };
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+
 use crate::support::*;
 
 #[test]
@@ -258,4 +261,35 @@ fn ten_thousand_names_are_held_and_listed_in_order_and_little_memory() {
     }
     drop(client);
     keeper.settle_empty(fresh);
+}
+
+/// Whoever hears that the last hold has ended may ask the device for the bytes:
+/// nobody else has them any more, neither the keeper nor its standby.
+#[test]
+fn memory_is_free_once_its_last_release_is_answered() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    for round in 0..200 {
+        let (reply, _) = client.call(open("a", Mode::Create, 1), &[]).unwrap();
+        let Reply::Make { generation } = reply else {
+            panic!("{reply:?}");
+        };
+        // One end stands for the memory; the other one sees its last copy go.
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let (here, memory) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let commit = Request::Commit {
+            generation,
+            mapped: 4096,
+            legacy: Vec::new(),
+        };
+        client.call(commit, &[memory.as_fd()]).unwrap();
+        drop(memory);
+        let seen = recv(&here, &mut [0_u8; 1], RecvFlags::DONTWAIT).map(|(read, _)| read);
+        assert_eq!(seen, Err(Errno::AGAIN), "round {round}: nobody has it");
+        release(&mut client, generation);
+        let seen = recv(&here, &mut [0_u8; 1], RecvFlags::DONTWAIT).map(|(read, _)| read);
+        assert_eq!(seen, Ok(0), "round {round}: somebody has it still");
+    }
+    let status = keeper.status();
+    assert_eq!((status.names, status.restarts), (0, 0));
 }

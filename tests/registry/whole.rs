@@ -300,3 +300,27 @@ fn a_keeper_killed_under_load_answers_every_command_once() {
     assert_eq!(status.bytes, keeper.names().len() as u64 * (2 << 20));
     assert!(pushed > 100, "hardly any load: {pushed}");
 }
+
+/// Publishing one tells nobody but who looks at the page.
+#[test]
+fn a_published_version_reaches_redis() {
+    let keeper = Keeper::start();
+    let mut redis = connect(keeper.server.socket());
+    let command =
+        json!({"op": "create", "name": "v", "dtype": "f32", "shape": [4], "reply": "reply:v"});
+    push(&mut redis, "tensor:cmd", command.to_string().as_bytes());
+    assert_eq!(answer(&mut redis, "reply:v")["status"], "ok");
+    let mut client = keeper.client();
+    let (entry, _) = attach(&mut client, "v");
+    let timeline = Request::Timeline {
+        generation: entry.generation,
+    };
+    let (_, page) = client.call(timeline, &[]).unwrap();
+    for version in [1_u64, 7, 8] {
+        rustix::io::pwrite(&page[0], &version.to_ne_bytes(), 0).unwrap();
+        until("the version in Redis", || {
+            let hash: Option<String> = ask(&mut redis, &["HGET", "tensor:v", "version"]);
+            hash == Some(version.to_string())
+        });
+    }
+}

@@ -393,9 +393,9 @@ fn ended_at() -> MutexGuard<'static, Option<Instant>> {
     AT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Did this process let go of named memory within this time? Its bytes are free
-/// once the keeper and its standby have closed their descriptors, which nobody
-/// waits for.
+/// Did this process let go of named memory within this time? Where systemd stores
+/// the keeper's descriptors its bytes are free once that has closed its own, which
+/// nobody waits for; nor for those of other processes that let go just now.
 pub fn ended_within(time: Duration) -> bool {
     ended_at().is_some_and(|at| at.elapsed() < time)
 }

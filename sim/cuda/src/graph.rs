@@ -139,7 +139,11 @@ api! { streams STREAM_EXPORTS |sim|
         let nodes = graph.ok_or(Code::INVALID_VALUE)?.nodes.clone();
         sim.clock.charge(cost::LAUNCH);
         for node in nodes.iter() {
-            sim.submit(id, node.ns, &node.touches, node.effect.clone())?;
+            match node.effect.clone() {
+                Effect::Word { at, bytes, value } => sim.write_behind(id, at, bytes, value)?,
+                Effect::Wait(until) => sim.wait_behind(id, until)?,
+                effect => sim.submit(id, node.ns, &node.touches, effect)?,
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::order::Order;
 use crate::state::{Sim, thread};
+use crate::values::Until;
 
 const BASE: u64 = 0x7300_0000_0000;
 pub const LEGACY: u64 = 1;
@@ -78,6 +79,8 @@ pub enum Effect {
         bytes: u64,
         value: u64,
     },
+    /// In a graph: what follows waits for a word.
+    Wait(Until),
     Host(HostFn, usize),
     /// A stream-ordered free takes effect.
     Free(u64),

@@ -17,12 +17,14 @@ use crate::stream::Effect;
 /// nanoseconds: the clock reaches neither.
 pub const HELD: u64 = 1 << 62;
 const SPAN: u64 = 1 << 50;
+/// How long a write or a look takes.
+const NS: u64 = 500;
 /// Writes of a word that are remembered, for the order that they make.
 const REMEMBERED: usize = 16;
 
 /// What a stream waits for.
 #[derive(Clone, Copy)]
-struct Until {
+pub struct Until {
     at: u64,
     bytes: u64,
     value: u64,
@@ -115,8 +117,16 @@ impl Sim {
             return Err(Code::INVALID_VALUE);
         }
         self.check_word(at, bytes)?;
+        self.write_behind(id, at, bytes, value)
+    }
+
+    /// A write in the order of a stream; of a graph's too, once it is launched.
+    pub fn write_behind(&mut self, id: u32, at: u64, bytes: u64, value: u64) -> Answer {
         let touches = self.touch_of(at, bytes, true);
-        self.submit(id, 500, &touches, Effect::Word { at, bytes, value })?;
+        self.submit(id, NS, &touches, Effect::Word { at, bytes, value })?;
+        if self.streams[&id].capture.is_some() {
+            return Ok(());
+        }
         let (order, _) = self.position(id);
         if self.signals.len() == REMEMBERED {
             self.signals.pop_front();
@@ -132,25 +142,30 @@ impl Sim {
             return Err(Code::INVALID_VALUE);
         }
         self.check_word(at, bytes)?;
-        if self.streams[&id].capture.is_some() {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        self.join_default(id)?;
         let until = Until {
             at,
             bytes,
             value,
             how,
         };
+        self.wait_behind(id, until)
+    }
+
+    /// A wait in the order of a stream; of a graph's too, once it is launched.
+    pub fn wait_behind(&mut self, id: u32, until: Until) -> Answer {
+        let touches = self.touch_of(until.at, until.bytes, false);
+        if self.streams[&id].capture.is_some() {
+            return self.submit(id, NS, &touches, Effect::Wait(until));
+        }
+        self.join_default(id)?;
         let signals = self.signals.iter().rev();
         let signal = signals
             .into_iter()
-            .find(|signal| signal.at == at && until.holds(signal.value));
+            .find(|signal| signal.at == until.at && until.holds(signal.value));
         if let Some(order) = signal.map(|signal| signal.order.clone()) {
             self.order_behind(id, &order, 0);
         }
-        let touches = self.touch_of(at, bytes, false);
-        self.submit(id, 500, &touches, Effect::Nothing)?;
+        self.submit(id, NS, &touches, Effect::Nothing)?;
         let now = self.clock.now();
         let start = self.streams[&id].ready;
         if start <= now && until.holds(self.read_word(&until)) {

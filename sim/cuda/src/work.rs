@@ -28,7 +28,8 @@ impl Sim {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Nothing => {}
+            // What follows a wait is planned behind it; at its end nothing happens.
+            Effect::Nothing | Effect::Wait(_) => {}
             Effect::Fill {
                 at,
                 pattern,

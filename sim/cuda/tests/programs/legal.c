@@ -99,6 +99,17 @@ static void held_by_a_value(void) {
     *w = 3; OK(cuStreamWaitValue64_v2(a, (P)w, -1, 0)); OK(cuStreamWaitValue64_v2(a, (P)w, 6, 2)); OK(cuStreamWaitValue64_v2(a, (P)w, ~4ull, 3)); OK(cuStreamSynchronize(a));
     OK(cuStreamWaitValue32_v2(b, (P)w, ~0u, 3)); OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(b));
 }
+/* In a graph both act when it is launched, each time. */
+static void captured_values(void) {
+    start(); S a = stream(), b = stream(); P p = alloc(4096), g, x; uint64_t *w = word();
+    OK(cuStreamBeginCapture_v2(a, 0)); OK(cuStreamWaitValue64_v2(a, (P)w, 1, 0)); OK(cuMemsetD8Async(p, 1, 64, a));
+    OK(cuStreamWriteValue64_v2(a, (P)(w + 1), 7, 0)); OK(cuStreamEndCapture(a, &g)); OK(cuGraphInstantiateWithFlags(&x, g, 0));
+    OK(cuSimAdvance(1000000)); TRUE(w[1] == 0); OK(cuStreamQuery(a));
+    OK(cuGraphLaunch(x, a)); OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(a)); TRUE(w[1] == 0 && *(char *)p == 0);
+    OK(cuStreamWaitValue64_v2(b, (P)(w + 1), 7, 0)); OK(cuStreamWriteValue64_v2(b, (P)w + 16, 3, 0));
+    OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(b)); *w = 1; OK(cuStreamSynchronize(b)); TRUE(w[1] == 7 && w[2] == 3 && *(char *)p == 1);
+    *w = w[1] = 0; OK(cuGraphLaunch(x, a)); OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(a)); *w = 1; OK(cuStreamSynchronize(a)); TRUE(w[1] == 7);
+}
 static int order_seen[3], order_count;
 static void seen(void *which) { order_seen[order_count++] = (int)(intptr_t)which; }
 static void host_functions_in_order(void) {
