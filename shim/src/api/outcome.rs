@@ -54,7 +54,7 @@ fn number(failure: &Failure) -> c_int {
         Failure::Invalid(_) => 1,
         Failure::Unavailable(_) => 10,
         Failure::Timeout(_) => 11,
-        Failure::Driver(..) => 12,
+        Failure::Driver(..) | Failure::Unseen(..) => 12,
     }
 }
 
@@ -99,7 +99,7 @@ pub fn call(name: &str, body: impl FnOnce(&'static Engine) -> Result<(), Failure
     match answer {
         Some(Ok(())) => OK,
         Some(Err(failure)) => {
-            if let Failure::Driver(Code(code), _) = failure {
+            if let Failure::Driver(Code(code), _) | Failure::Unseen(Code(code), _) = failure {
                 CUDA.set(code);
             }
             note(format_args!("{name}: {failure}"));

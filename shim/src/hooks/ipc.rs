@@ -160,10 +160,18 @@ fn opened(engine: &Engine, handle: &Handle) -> Result<Address, Code> {
     let memory = held::import(engine, (&entry, parts, descriptors), total);
     let handles = memory.map_err(|failure| {
         held::release(engine, generation);
-        crate::log!(
-            Warn,
-            "memory of another process cannot be opened: {failure}"
-        );
+        let on = entry.spec.device;
+        match share::device(engine, on) {
+            Some(_) => crate::log!(
+                Warn,
+                "memory of another process cannot be opened: {failure}"
+            ),
+            None => crate::log!(
+                Warn,
+                "memory of another process is on {on}, which this process does not see \
+                 (CUDA_VISIBLE_DEVICES): {failure}"
+            ),
+        }
         match failure {
             held::Failure::Driver(code) => code,
             held::Failure::Keeper(_) => Code::MAP_FAILED,

@@ -16,7 +16,7 @@ use std::fmt;
 
 use memcuda_core::driver::Code;
 use memcuda_core::names::Name;
-use memcuda_core::share::protocol::{self, Backend, Mode};
+use memcuda_core::share::protocol::{self, Backend, DeviceId, Mode};
 
 use memcuda_core::names::{Dtype, rules};
 
@@ -87,6 +87,9 @@ pub enum Failure {
     Unavailable(String),
     /// The driver's answer, and what it was asked.
     Driver(Code, &'static str),
+    /// The driver's answer where the memory is on a device that the process does
+    /// not see.
+    Unseen(Code, DeviceId),
     /// It was waited for as long as was said.
     Timeout(String),
     /// An argument is not accepted.
@@ -130,6 +133,10 @@ impl fmt::Display for Failure {
             | Self::Unavailable(why)
             | Self::Timeout(why)
             | Self::Invalid(why) => f.write_str(why),
+            Self::Unseen(code, device) => write!(
+                f,
+                "it is on {device}, which this process does not see (CUDA_VISIBLE_DEVICES): {code:?}"
+            ),
             Self::Driver(code, call) => write!(f, "{call} answers {code:?}"),
         }
     }

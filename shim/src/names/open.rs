@@ -125,7 +125,7 @@ pub fn map(
     wanted: &Wanted,
     memory: Memory,
 ) -> Result<Mapped, Failure> {
-    let generation = memory.entry.generation;
+    let (generation, on) = (memory.entry.generation, memory.entry.spec.device);
     let mapped =
         match wanted.here && memory.entry.spec.device.0 != place.device.uuid.unwrap_or_default() {
             true => Err(Failure::Refused(
@@ -140,7 +140,12 @@ pub fn map(
     if mapped.is_err() {
         held::release(engine, generation);
     }
-    mapped
+    mapped.map_err(|failure| match failure {
+        Failure::Driver(code, _) if share::device(engine, on).is_none() => {
+            Failure::Unseen(code, on)
+        }
+        failure => failure,
+    })
 }
 
 fn map_memory(

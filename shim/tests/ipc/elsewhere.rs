@@ -89,3 +89,20 @@ fn another_pid_namespace_is_no_hindrance() {
     assert!(importer.has(&here, 4 * MIB, 1));
     importer.must(&format!("close {here}"));
 }
+
+/// As under another `CUDA_VISIBLE_DEVICES`.
+#[test]
+fn memory_of_a_device_that_is_not_seen_is_the_drivers_answer_and_a_line() {
+    const INVALID_DEVICE: i32 = 101;
+    let place = Place::with_keeper();
+    let mut exporter = place.actor();
+    exporter.must("device 1");
+    let there = exporter.filled(4 * MIB, 1);
+    let handle = exporter.must(&format!("get {there}"));
+    let mut command = place.command(program(), &[support::shim()]);
+    let mut importer = Actor::start(command.env("MEMCUDA_SIM_DEVICES", "1"));
+    assert_eq!(importer.code(&format!("open {handle}")), INVALID_DEVICE);
+    let log = importer.end();
+    assert!(log.contains("which this process does not see"), "{log}");
+    exporter.must(&format!("free {there}"));
+}

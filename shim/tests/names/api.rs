@@ -322,3 +322,25 @@ fn memory_of_another_device_is_told_or_reached() {
     actor.must("device 1");
     assert_eq!(actor.get(&at), 6);
 }
+
+/// As under another `CUDA_VISIBLE_DEVICES`.
+#[test]
+fn memory_of_a_device_that_is_not_seen_is_told() {
+    const CUDA: i32 = 12;
+    const INVALID_DEVICE: &str = "101";
+    let place = Place::with_keeper();
+    let mut maker = place.actor();
+    let (handle, _) = maker.opened("create w bytes=4096 device=1");
+    let mut command = place.command(program(), &[support::shim()]);
+    let mut other = Actor::start(command.env("MEMCUDA_SIM_DEVICES", "1"));
+    assert_eq!(other.code("open w"), CUDA);
+    assert_eq!(other.must("cuda"), INVALID_DEVICE);
+    let said = other.message();
+    for word in ["GPU-", "does not see", "CUDA_VISIBLE_DEVICES"] {
+        assert!(said.contains(word), "{said}");
+    }
+    assert_eq!(field(&maker.must("show w"), "references"), "1");
+    other.opened("create v bytes=4096");
+    maker.must(&format!("close {handle}"));
+    soon("the name is gone", || maker.code("open w") == NOT_FOUND);
+}
