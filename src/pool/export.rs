@@ -21,24 +21,35 @@ pub struct Export {
     pub offset: u64,
 }
 
-/// Exported allocations by their number; with the address and the last use of
-/// each that was freed since.
+/// Exported allocations.
 #[derive(Default)]
-pub struct Exports(FastMap<u64, Option<(Address, Use)>>);
+pub struct Exports {
+    /// By their number; with the address and the last use of each that was freed
+    /// since.
+    all: FastMap<u64, Option<(Address, Use)>>,
+    /// Bytes of those that were made of several handles.
+    sizes: FastMap<u64, ()>,
+}
 
 impl Exports {
     /// Was this allocation freed while it was exported?
     pub fn is_parked(&self, id: u64) -> bool {
-        !self.0.is_empty() && matches!(self.0.get(&id), Some(Some(_)))
+        !self.all.is_empty() && matches!(self.all.get(&id), Some(Some(_)))
     }
 
     /// Parks an allocation; false where it is not exported.
     pub fn park(&mut self, id: u64, at: Address, last: Use) -> bool {
-        if self.0.is_empty() {
+        if self.all.is_empty() {
             return false;
         }
-        let export = self.0.get_mut(&id);
+        let export = self.all.get_mut(&id);
         export.map(|parked| *parked = Some((at, last))).is_some()
+    }
+
+    /// Were so many bytes exported in several handles? What is like that is best
+    /// made of one: each costs whoever opens it a mapping, some 50 us.
+    pub fn want_one_handle(&self, bytes: u64) -> bool {
+        !self.sizes.is_empty() && self.sizes.contains_key(&bytes)
     }
 }
 
@@ -50,7 +61,10 @@ impl<D: Driver> Pool<D> {
         let mut state = self.lock();
         let mut block = state.find(at).filter(|block| !block.attached)?;
         let (handles, offset) = state.below(&block);
-        state.exports.0.entry(block.id).or_insert(None);
+        state.exports.all.entry(block.id).or_insert(None);
+        if handles.len() > 1 {
+            state.exports.sizes.insert(block.bytes, ());
+        }
         block.bytes -= self.padding();
         Some(Export {
             block,
@@ -63,7 +77,7 @@ impl<D: Driver> Pool<D> {
     /// it meanwhile is free.
     pub fn export_ends(&self, id: u64) {
         let mut state = self.lock();
-        if let Some(Some((at, last))) = state.exports.0.remove(&id)
+        if let Some(Some((at, last))) = state.exports.all.remove(&id)
             && let Some(info) = state.find(at)
         {
             state.stats.parked_bytes -= info.bytes;

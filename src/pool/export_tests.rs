@@ -85,3 +85,30 @@ fn a_context_ends_and_what_it_exported_is_parked() {
         assert_eq!(pool.physical(), 0);
     }
 }
+
+#[test]
+fn what_is_like_something_exported_is_made_of_one_handle() {
+    let pool = pool(Settings::default());
+    let exported = |bytes| {
+        let at = pool.alloc(&on(10, bytes)).unwrap();
+        let handles = pool.export(at).unwrap().handles;
+        handles.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>()
+    };
+    for bytes in [20 * MIB, 256 * MIB] {
+        assert!(exported(bytes).len() > 1, "nobody knew");
+        assert_eq!(exported(bytes), [bytes]);
+        assert_eq!(exported(bytes), [bytes]);
+    }
+    // What is of another size is made as ever.
+    let at = pool.alloc(&on(10, 48 * MIB)).unwrap();
+    assert!(pool.export(at).unwrap().handles.len() > 1);
+    // And a fixed size of handles is kept.
+    let fixed = self::pool(Settings {
+        chunk: Some(4 * MIB),
+        ..Settings::default()
+    });
+    for _ in 0..2 {
+        let at = fixed.alloc(&on(10, 20 * MIB)).unwrap();
+        assert_eq!(fixed.export(at).unwrap().handles.len(), 5);
+    }
+}

@@ -11,6 +11,8 @@ use crate::units::{MIB, align_up};
 pub const STEP: u64 = 2 * MIB;
 /// Largest handle that the pool asks for by itself, in bytes.
 const LARGEST: u64 = 64 * MIB;
+/// The same of what is like memory that was exported, in bytes.
+const LARGEST_SHARED: u64 = 1 << 30;
 /// Handles that a process holds, about.
 const HANDLES_HELD: u64 = 1024;
 /// The same where it holds more than [`MUCH`] bytes: a mapping costs as much
@@ -97,7 +99,11 @@ impl State {
             }
             _ => {}
         }
-        plan.fresh = self.sizes(missing, need.align, chunk);
+        let shared = missing == need.bytes && self.exports.want_one_handle(missing);
+        plan.fresh = match align_up(missing, STEP) {
+            Some(whole) if shared && chunk.is_none() && whole <= LARGEST_SHARED => vec![whole],
+            _ => self.sizes(missing, need.align, chunk),
+        };
         plan
     }
 
