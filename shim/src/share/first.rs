@@ -11,8 +11,8 @@ use std::time::Instant;
 use memcuda_core::share::client::{Client, Dialled, Error as Broken};
 use memcuda_core::share::protocol::{Reply, Request};
 
-use super::keeper::{self, Answer, Error, Heard, MOMENT};
-use super::who;
+use super::keeper::{self, Answer, Error, MOMENT};
+use super::who::{self, Heard};
 use crate::engine::Engine;
 use crate::watch;
 

@@ -15,11 +15,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use memcuda_core::config::Keeper;
-use memcuda_core::share::client::{self, Client, Dialled, Welcome};
+use memcuda_core::share::client::{self, Client, Dialled};
 use memcuda_core::share::protocol::{Code, Event, Generation, Lease, Reply, Request};
 
 use super::epoch::Epoch;
-use super::{child, exports, first, hear, start, who};
+use super::who::{self, Heard};
+use super::{child, exports, first, hear, start};
 use crate::engine::Engine;
 use crate::watch;
 
@@ -60,24 +61,6 @@ pub struct Resumed {
     pub lost: Vec<Generation>,
     /// This keeper knows nothing of what was before.
     pub anew: bool,
-}
-
-/// What the keeper says at the beginning, with its page mapped.
-pub(super) struct Heard {
-    node: u64,
-    epoch: Option<Epoch>,
-    lost: Vec<Generation>,
-}
-
-impl Heard {
-    /// `before`: the page that is mapped.
-    pub(super) fn of(welcome: Welcome, before: Option<&Epoch>) -> Self {
-        Self {
-            node: welcome.node,
-            epoch: Epoch::open(welcome.epoch, before),
-            lost: welcome.lost,
-        }
-    }
 }
 
 /// The connection and what is known of it.
@@ -297,13 +280,21 @@ impl Line {
         engine: &Engine,
         again: &mut dyn FnMut(&Path) -> bool,
     ) -> Result<(), Error> {
-        if let Some(begun) = self.begun.take()
-            && let Ok((client, welcome)) = begun.welcome()
-        {
-            self.adopt(client, Heard::of(welcome, None));
-            return Ok(());
+        if let Some(begun) = self.begun.take() {
+            let began = Instant::now();
+            match begun.welcome() {
+                Ok((client, welcome)) => {
+                    self.adopt(client, Heard::of(welcome, None));
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.hang_up();
+                    if began.elapsed() > MOMENT {
+                        return Err(Error::Gone(error.to_string()));
+                    }
+                }
+            }
         }
-        self.hang_up();
         let socket = who::socket(engine)?;
         let leases = self.leases.iter();
         let leases: Vec<Lease> = leases

@@ -1,11 +1,14 @@
 //! What a connection to the keeper begins with: where its socket is, whether
-//! that can be trusted, what this process is called.
+//! that can be trusted, what this process is called, and the keeper's word.
 
 use std::path::{Path, PathBuf};
 
 use memcuda_core::config::Keeper;
+use memcuda_core::share::client::Welcome;
 use memcuda_core::share::place;
+use memcuda_core::share::protocol::Generation;
 
+use super::epoch::Epoch;
 use super::keeper::Error;
 use crate::engine::Engine;
 use crate::environment;
@@ -50,4 +53,25 @@ pub fn trusted(engine: &Engine, socket: &Path) -> Result<(), Error> {
 fn user() -> u32 {
     // SAFETY: has no preconditions.
     unsafe { libc::geteuid() }
+}
+
+/// What the keeper says at the beginning, with its page mapped.
+pub struct Heard {
+    /// The host and its boot, as in handles.
+    pub node: u64,
+    /// The page that tells of deletions.
+    pub epoch: Option<Epoch>,
+    /// Leases that could not be taken up.
+    pub lost: Vec<Generation>,
+}
+
+impl Heard {
+    /// `before`: the page that is mapped.
+    pub fn of(welcome: Welcome, before: Option<&Epoch>) -> Self {
+        Self {
+            node: welcome.node,
+            epoch: Epoch::open(welcome.epoch, before),
+            lost: welcome.lost,
+        }
+    }
 }
