@@ -194,7 +194,7 @@ static void rows_and_slices(void) {
 static const Case cases[] = {
     CASE(more_mappings_than_the_kernel_grants),
     CASE(many_threads), CASE(claim_behind_legacy_stream),
-    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_value), CASE(held_by_a_value), CASE(order_by_destroyed_stream),
+    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_value), CASE(held_by_a_value), CASE(captured_values), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
     CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),
