@@ -9,7 +9,7 @@ class Request:
     def __init__(self, dice, job):
         from transformers import DynamicCache
         self.cache = DynamicCache()
-        self.prompt = dice.randint(*job.size((300, 6000), (4, 20)))
+        self.prompt = dice.randint(*job.size((300, 7000), (4, 20)))
         self.left = dice.randint(*job.size((6, 40), (1, 3)))        # rounds until it is answered
         job.note(self.prompt, self.left)
 
@@ -18,7 +18,7 @@ def serving_kv_growth(job):
     """A round of continuous batching a step: new requests have their prompt read, the others
     go on by 1 to 32 tokens (as many as a draft model had guessed), the answered ones leave."""
     vocabulary = 32000
-    most = job.size(28, 3)
+    most = job.size(16, 3)
     model = llama(**shape(job, 4096, 4, 32))
     yield
     model = model.to(job.device, dtype=torch.bfloat16).eval()
