@@ -9,7 +9,7 @@
 //! again within that time never loses it; a longer pause costs it mappings
 //! again, some 50 us for each handle.
 //!
-//! Started with the first pool, or before the first request to a keeper, with
+//! Started with the first pool, or the first connection to a keeper, with
 //! every signal blocked. Never waits for the
 //! device, never ends a capture, makes no driver call while a context is being
 //! destroyed or after the program began to exit, and runs no hook's body.

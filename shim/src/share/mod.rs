@@ -1,6 +1,7 @@
 //! Memory that this process shares with others: what it exports, what it has
 //! open of theirs, and the keeper that stands between them. Nothing here runs
-//! before a program shares something.
+//! before a program shares something, but for the connection of programs that
+//! will (`early`).
 
 pub mod child;
 pub mod early;
