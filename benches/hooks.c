@@ -6,7 +6,7 @@
 //         LIBRARY  libcudart.so.*, or libcuda.so.1
 //         CALLS    malloc or async: cudaMalloc or cudaMallocAsync, each thread on a
 //                  stream of its own; of libcuda cuMemAlloc or cuMemAllocAsync
-// Prints nanoseconds of one pair, one line a run: processor time of one thread;
+// Prints who served (empty, pool or driver), then nanoseconds of one pair, one line a run: processor time of one thread;
 // with more the time on the wall from the first pair of any to the last of all,
 // divided by the pairs of one.
 // Exit status: 0 measured, 1 a call failed that should not, 2 wrong arguments.
@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { MOST_THREADS = 64, NON_BLOCKING = 1 };
 
@@ -97,6 +98,20 @@ static void *begin_thread(void) {
     return stream;
 }
 
+// Whose memory this is: empty_driver.c has one address only, and where the
+// library serves it shows its page of counters.
+static const char *served_by(void *at) {
+    char link[64], file[256];
+    if (at == (void *)0x7f0000000000) return "empty";
+    for (int fd = 0; fd < 256; fd++) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(link, file, sizeof file - 1);
+        file[length > 0 ? length : 0] = '\0';
+        if (strstr(file, "memcuda-stats")) return "pool";
+    }
+    return "driver";
+}
+
 static pthread_barrier_t line;
 static double began[MOST_THREADS], ended[MOST_THREADS];
 
@@ -107,6 +122,7 @@ static void *work(void *number) {
     void *kept = NULL;
     if (is_async) check(allocate_async(&kept, 512, stream), "malloc");
     else check(allocate(&kept, 512), "malloc");
+    if (me == 0) puts(served_by(kept));
     for (int i = 0; i < 8; i++) pair(stream);
     for (long run = 0; run < runs; run++) {
         clockid_t clock = threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;

@@ -52,7 +52,7 @@ def build(folder):
     return program, empty
 
 
-def medians(command, preload, path, free):
+def measured(command, preload, path, free, expected):
     environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("MEMCUDA_")}
     if path:
         environment["LD_LIBRARY_PATH"] = path
@@ -63,7 +63,10 @@ def medians(command, preload, path, free):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:
         sys.exit(f"FAIL: {' '.join(command)}: {done.stderr.strip()}")
-    return [float(line) for line in done.stdout.split()]
+    served, *runs = done.stdout.split()
+    if served != expected:
+        sys.exit(f"FAIL: {' '.join(command)}: served by {served}, not {expected}")
+    return [float(run) for run in runs]
 
 
 def cases(quick):
@@ -93,7 +96,8 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         program, empty = build(folder)
-        variants = {"empty": (empty, None), "shim": (shim, None), "bare": (None, None)}
+        # What is preloaded, MEMCUDA_FREE, who must have served.
+        variants = {"empty": (empty, None, "empty"), "shim": (shim, None, "pool"), "bare": (None, None, "driver")}
         if not options.json:
             print(f"over {'the driver of this machine' if options.cudart else 'the simulated GPU'}, "
                   f"{os.cpu_count()} cores; ns a pair, [lowest, highest] of {options.rounds} rounds")
@@ -105,13 +109,13 @@ def main():
             for calls, size, threads in cases(options.quick):
                 ways = dict(variants)
                 if calls == "malloc":
-                    ways["ordered"] = (shim, "ordered")
+                    ways["ordered"] = (shim, "ordered", "pool")
                 found = {way: [] for way in ways}
                 pairs = max(200, options.pairs // threads)
                 for _ in range(options.rounds):
-                    for way, (preload, free) in ways.items():
+                    for way, (preload, free, expected) in ways.items():
                         command = [program, library, calls, str(size), str(threads), str(pairs), str(RUNS)]
-                        found[way].append(statistics.median(medians(command, preload, path, free)))
+                        found[way].append(statistics.median(measured(command, preload, path, free, expected)))
                 for shown, way in (("shim", calls), ("ordered", "ordered")):
                     if shown in found:
                         show(options.json, name, way, size, threads, found, shown, alone)

@@ -24,6 +24,11 @@ fn the_gpu_benchmarks_run_and_merge_as_said() {
 }
 
 #[test]
+fn two_builds_are_compared_and_replays_shown_as_said() {
+    unittest("benches/tests", 6);
+}
+
+#[test]
 fn charts_show_what_was_measured() {
     unittest("docs/charts/tests", 30);
 }
