@@ -17,16 +17,26 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 # Where the runs on a GPU leave their results.
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
-.PHONY: build run named test test-compat gpu-build test-gpu bench bench-count bench-build bench-gpu check-exports fmt lint doc \
+.PHONY: build product run named test test-compat gpu-build test-gpu bench bench-count bench-build bench-gpu check-exports fmt lint doc \
 	clean test-build fragment fragment-static conformance conformance-doc charts
 
-# The preloaded library is built by itself, so that no feature of the command
-# finds its way into it.
-build:
-	$(CARGO) build --release -p memcuda
-	$(CARGO) build --release -p memcuda-shim
+build: product
 	$(CARGO) build --release -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
 	sim/install.sh $(RELEASE)
+
+# The command and the library. The preloaded library is built by itself, so that
+# no feature of the command finds its way into it. `sudo make install` may find no
+# cargo: then what was built before is used.
+ifneq ($(shell command -v $(CARGO) 2>/dev/null),)
+product:
+	$(CARGO) build --release -p memcuda
+	$(CARGO) build --release -p memcuda-shim
+else
+product:
+	@[ -e $(RELEASE)/memcuda ] && [ -e $(RELEASE)/libmemcuda.so ] || \
+		{ echo "no $(CARGO) here and nothing built in $(RELEASE): make build, as whoever has it" >&2; exit 1; }
+	@echo "no $(CARGO) here: $(RELEASE) is used as it is"
+endif
 
 test-build:
 	$(CARGO) build -p memcuda-shim
@@ -67,9 +77,10 @@ conformance-doc: conformance
 
 # NVIDIA's own runtimes over the simulated driver, and an old glibc. Fetches both
 # (pip, apt-get) into target/compat.
-test-compat: build
+test-compat: build wheel-portable
 	$(PYTHON) tests/compat/cudart.py
 	$(PYTHON) tests/compat/old_glibc.py
+	$(PYTHON) tests/compat/wheel.py
 
 # The charts and tables of docs, from the committed results or from
 # RESULTS="a.jsonl b.jsonl".
@@ -170,3 +181,5 @@ doc:
 
 clean:
 	$(CARGO) clean
+
+include packaging/install.mk

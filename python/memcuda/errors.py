@@ -93,7 +93,7 @@ class InternalError(Error):
 
 
 class Absent(Error, RuntimeError):
-    """libmemcuda.so is not in this process, or is an older one than needed."""
+    """libmemcuda.so is not in this process, is an older one than needed, or is nowhere to be found."""
 
     code = 14
 

@@ -2,6 +2,7 @@
 //! failed, 2 bad usage or input; `run` ends with the program's own status.
 
 mod compare;
+mod completions;
 mod doctor;
 mod entry;
 mod env;
@@ -9,6 +10,7 @@ mod gc;
 mod keeper;
 mod keeper_allocate;
 mod ls;
+mod man;
 mod measure;
 mod nodes;
 mod output;
@@ -23,7 +25,7 @@ mod stat;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A stitching memory pool for unmodified CUDA programs.
 #[derive(Parser)]
@@ -46,6 +48,9 @@ enum Verb {
     Rm(rm::Arguments),
     Gc(gc::Arguments),
     Keeper(keeper::Arguments),
+    Completions(completions::Arguments),
+    #[command(hide = true)]
+    Man(man::Arguments),
     #[command(hide = true)]
     KeeperAllocate(keeper_allocate::Arguments),
 }
@@ -59,6 +64,8 @@ fn main() -> ExitCode {
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Replay(arguments) => replay::main(&arguments),
         Verb::Keeper(arguments) => keeper::main(&arguments),
+        Verb::Completions(arguments) => completions::main(&arguments, documented()),
+        Verb::Man(arguments) => man::main(&arguments, documented()),
         Verb::Ls(arguments) => ls::main(&arguments),
         Verb::Show(arguments) => show::main(&arguments),
         Verb::Rm(arguments) => rm::main(&arguments),
@@ -76,4 +83,15 @@ fn main() -> ExitCode {
         let bad_input = error.is::<memcuda::error::Error>();
         ExitCode::from(if bad_input { 2 } else { 1 })
     })
+}
+
+/// The command as people are told of it: without its hidden verbs.
+fn documented() -> clap::Command {
+    let whole = Arguments::command();
+    let verbs = whole.get_subcommands().filter(|verb| !verb.is_hide_set());
+    clap::Command::new("memcuda")
+        .about(env!("CARGO_PKG_DESCRIPTION"))
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .subcommands(verbs.cloned().collect::<Vec<_>>())
 }

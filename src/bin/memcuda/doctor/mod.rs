@@ -20,7 +20,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// A program to run and look into, and its arguments
-    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 

@@ -1,0 +1,118 @@
+"""`make install` and `make uninstall`; completions and manual pages, which are of
+today's arguments."""
+import re
+import shutil
+
+import support
+from support import RELEASE, ROOT, environment, needed
+
+VERBS = re.compile(r"^  ([a-z]+) +\S", re.MULTILINE)
+OPTIONS = re.compile(r"^ +(?:-\w, )?(--[a-z-]+)", re.MULTILINE)
+
+
+def files(directory):
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())
+
+
+class Tree(support.Test):
+    def make(self, target, prefix, status=0, destination=""):
+        return self.run_it("make", "-s", "-C", ROOT, target, f"PREFIX={prefix}", f"DESTDIR={destination}", status=status)
+
+    def test_it_works_where_it_is_put_and_where_it_is_moved(self):
+        root, prefix = self.scratch / "root", "/opt/memcuda"
+        self.make("install", prefix, destination=root)
+        tree = root / prefix.lstrip("/")
+        for name in ("bin/memcuda", "lib/memcuda/libmemcuda.so", "include/memcuda.h", "share/man/man1/memcuda.1",
+                     "share/bash-completion/completions/memcuda", "share/zsh/site-functions/_memcuda",
+                     "share/fish/vendor_completions.d/memcuda.fish", "share/doc/memcuda/LICENSE-MIT"):
+            self.assertIn(name, files(tree))
+        for manager in ("user", "system"):
+            unit = (tree / f"lib/systemd/{manager}/memcuda-keeper.service").read_text()
+            self.assertIn(f"\nExecStart={prefix}/bin/memcuda keeper --foreground\n", unit)
+            self.assertNotIn(str(self.scratch), unit)
+        self.assertEqual(self.library(tree / "bin/memcuda"), tree / "lib/memcuda/libmemcuda.so")
+        self.serves(tree / "bin/memcuda")
+        # A symbolic link in a directory of PATH, and another place.
+        (self.scratch / "memcuda").symlink_to(tree / "bin/memcuda")
+        self.assertEqual(self.library(self.scratch / "memcuda"), tree / "lib/memcuda/libmemcuda.so")
+        shutil.move(tree, self.scratch / "moved")
+        self.assertEqual(self.library(self.scratch / "moved/bin/memcuda"),
+                         self.scratch / "moved/lib/memcuda/libmemcuda.so")
+
+    def test_uninstall_takes_what_install_brought_and_nothing_else(self):
+        for name in ("bin/other", "lib/systemd/user/other.service", "share/man/man1/memcudagrind.1"):
+            path = self.scratch / name
+            path.parent.mkdir(parents=True)
+            path.write_text("somebody's")
+        before = files(self.scratch)
+        self.make("install", self.scratch)
+        self.assertGreater(len(files(self.scratch)), len(before) + 10)
+        self.make("install", self.scratch)
+        self.make("uninstall", self.scratch)
+        self.assertEqual(files(self.scratch), before)
+
+    def test_a_prefix_that_cannot_be_preloaded_is_refused(self):
+        for prefix, why in (("relative", "absolute"), ("/with a space", "space"), ("/with:colon", "colon")):
+            said = self.make("install", prefix, status=2, destination=self.scratch)
+            self.assertIn(prefix, said)
+            self.assertIn(why, said)
+        self.assertEqual(files(self.scratch), [])
+
+
+class OfTodaysArguments(support.Test):
+    def memcuda(self, *words):
+        return self.run_it(needed(RELEASE / "memcuda"), *words)
+
+    def verbs(self):
+        """Every verb, with its options, as `--help` says."""
+        verbs = [verb for verb in VERBS.findall(self.memcuda("--help")) if verb != "help"]
+        self.assertGreater(len(verbs), 10)
+        return {verb: OPTIONS.findall(self.memcuda(verb, "--help")) for verb in verbs}
+
+    def test_manual_pages(self):
+        self.memcuda("man", self.scratch)
+        page = lambda name: (self.scratch / name).read_text().replace("\\-", "-")
+        for verb, options in self.verbs().items():
+            self.assertIn(f"memcuda-{verb}(1)", page("memcuda.1"))
+            for option in options:
+                self.assertIn(option, page(f"memcuda-{verb}.1"))
+        variables = re.findall(r"^\| `(MEMCUDA_\w+)`", (ROOT / "docs/reference/environment.md").read_text(), re.MULTILINE)
+        self.assertGreater(len(variables), 10)
+        for variable in variables:
+            self.assertIn(f"\n\\fB{variable}\\fR = ", page("memcuda.1"))
+        self.assertFalse([path for path in self.scratch.iterdir() if "allocate" in path.name or "-man" in path.name])
+
+    def test_completions(self):
+        scripts = {shell: self.memcuda("completions", shell) for shell in ("bash", "zsh", "fish")}
+        for verb, options in self.verbs().items():
+            for shell, script in scripts.items():
+                self.assertRegex(script, rf"\b{verb}\b", shell)
+                for option in options:
+                    said = f"-l {option[2:]}" if shell == "fish" else option
+                    self.assertIn(said, script, shell)
+        for shell, script in scripts.items():
+            self.assertNotIn("keeper-allocate", script, shell)
+
+    def test_bash_completes_as_they_say(self):
+        self.assertEqual(set(self.completed("memcuda", "")) - set(self.verbs()), {"-h", "-V", "--help", "--version", "help"})
+        self.assertEqual(self.completed("memcuda", "comp"), ["compare", "completions"])
+        self.assertEqual(self.completed("memcuda", "stat", "--j"), ["--json"])
+        self.assertEqual(self.completed("memcuda", "compare", "--profiles", "na"), ["native"])
+        self.assertEqual(self.completed("memcuda", "completions", "z"), ["zsh"])
+
+    def completed(self, *words):
+        """What bash offers for the last word."""
+        script = self.scratch / "completions"
+        script.write_text(self.memcuda("completions", "bash"))
+        before = words[-2] if len(words) > 1 else ""
+        line = " ".join(f"'{word}'" for word in words)
+        said = self.run_it("bash", "--norc", "-c", f"""
+            set -u; source {script}; complete -p memcuda | grep -q -- '-F _memcuda'
+            COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}
+            _memcuda memcuda '{words[-1]}' '{before}'; printf '%s\\n' "${{COMPREPLY[@]}}"
+        """, env=environment(LC_ALL="C"))
+        return sorted(said.split())
+
+
+if __name__ == "__main__":
+    support.unittest.main()
