@@ -33,6 +33,17 @@ def main():
     for suite, packages in SUITES.items():
         root = unpacked(UBUNTU, suite, packages)
         shutil.copytree(root, directory, symlinks=True, dirs_exist_ok=True)
+    keep_links_inside(directory)
+
+
+def keep_links_inside(directory):
+    """Development links are absolute, and would lead to this machine's libraries."""
+    for folder, _, names in os.walk(directory):
+        for path in (os.path.join(folder, name) for name in names):
+            if os.path.islink(path) and os.path.isabs(os.readlink(path)):
+                inside = os.path.join(directory, os.readlink(path).lstrip("/"))
+                os.remove(path)
+                os.symlink(os.path.relpath(inside, folder), path)
 
 
 if __name__ == "__main__":

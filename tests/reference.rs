@@ -48,6 +48,7 @@ fn command_line() {
     );
     for verb in [
         "run", "env", "compare", "doctor", "stat", "replay", "ls", "show", "rm", "gc",
+        "completions",
     ] {
         let help = Command::new(env!("CARGO_BIN_EXE_memcuda"))
             .args([verb, "--help"])
