@@ -47,7 +47,16 @@ fn command_line() {
          are in the names of the fields: `_bytes`, `_ns`, `_us`, `_s`, `_rate`. `null` is unknown.\n",
     );
     for verb in [
-        "run", "env", "compare", "doctor", "stat", "replay", "ls", "show", "rm", "gc",
+        "run",
+        "env",
+        "compare",
+        "doctor",
+        "stat",
+        "replay",
+        "ls",
+        "show",
+        "rm",
+        "gc",
         "completions",
     ] {
         let help = Command::new(env!("CARGO_BIN_EXE_memcuda"))

@@ -26,9 +26,9 @@ def unpack(folder):
     if "-manylinux_2_23_" not in wheels[0]:
         fail(f"{wheels[0]} is not for glibc 2.23")
     with zipfile.ZipFile(wheels[0]) as archive:
-        archive.extractall(folder)
+        archive.extractall(os.path.join(folder, "wheel"))
     for name in ("scripts/memcuda", "data/lib/memcuda/libmemcuda.so"):
-        found = glob.glob(os.path.join(folder, "*.data", name))
+        found = glob.glob(os.path.join(folder, "wheel/*.data", name))
         shutil.copy(found[0], folder)
 
 
