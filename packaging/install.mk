@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 STAGE ?= target/stage
-WHEELS ?= target/wheels
+WHEEL_FOLDER ?= target/wheels
 
 install: product
 	packaging/tree.sh install $(RELEASE) "$(PREFIX)" "$(DESTDIR)"
@@ -21,7 +21,7 @@ stage: product
 # For machines with the glibc of this one, or what its command needs of it; the
 # name of the wheel says.
 wheel: stage
-	$(PYTHON) python/backend/memcuda_wheel.py $(STAGE) $(WHEELS)
+	$(PYTHON) python/backend/memcuda_wheel.py $(STAGE) $(WHEEL_FOLDER)
 
 # For all machines since glibc 2.23: linked against that glibc, which apt-get
 # fetches. Builds everything once more, beside the usual build.
@@ -33,7 +33,7 @@ wheel-portable:
 	$(PYTHON) packaging/sysroot.py $(SYSROOT)
 	CARGO_TARGET_DIR=$(PORTABLE) HOST_CFLAGS="--sysroot=$(SYSROOT)" \
 		RUSTFLAGS="$(addprefix -C link-arg=,$(AGAINST_SYSROOT))" \
-		$(MAKE) wheel RELEASE=$(PORTABLE)/release STAGE=$(PORTABLE)/stage WHEELS=$(PORTABLE)/wheels
+		$(MAKE) wheel RELEASE=$(PORTABLE)/release STAGE=$(PORTABLE)/stage WHEEL_FOLDER=$(PORTABLE)/wheels
 
 # By cargo-deb, which cargo builds into target/tools at the first time.
 CARGO_DEB := target/tools/bin/cargo-deb
