@@ -88,6 +88,7 @@ def run(a):
     import torch
     torch.manual_seed(0)
     random.seed(0)
+    torch.backends.cuda.enable_cudnn_sdp(WORKLOADS[a.workload].cudnn_attention)
     job = Job(WORKLOADS[a.workload], device=a.device, tiny=a.scale == "tiny")
     steps = generator(a.workload)(job)
     next(steps)
