@@ -11,6 +11,7 @@ pub mod error;
 #[cfg(feature = "cli")]
 pub mod keeper;
 pub mod names;
+pub mod picture;
 pub mod pool;
 pub mod reclaim;
 pub mod share;

@@ -37,6 +37,11 @@ impl Exports {
         !self.all.is_empty() && matches!(self.all.get(&id), Some(Some(_)))
     }
 
+    /// The numbers of all allocations that others may have open.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        self.0.keys().copied()
+    }
+
     /// Parks an allocation; false where it is not exported.
     pub fn park(&mut self, id: u64, at: Address, last: Use) -> bool {
         if self.all.is_empty() {

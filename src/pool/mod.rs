@@ -24,6 +24,7 @@ mod hash;
 mod health;
 mod lend;
 mod peers;
+mod picture;
 mod plan;
 mod request;
 mod search;

@@ -179,7 +179,7 @@ impl State {
         for ((length, _), windows) in &self.warm {
             bytes += length * windows.iter().filter(|(_, last)| running(last)).count() as u64;
         }
-        self.slabs.each_free(|length, last| {
+        self.slabs.each_free(|_, length, last| {
             if running(&last) {
                 bytes += length;
             }

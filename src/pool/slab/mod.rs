@@ -229,15 +229,20 @@ impl Slabs {
         })
     }
 
-    /// Calls `seen` with the length in bytes and last use of each free block.
-    pub fn each_free(&self, mut seen: impl FnMut(u64, Use)) {
+    /// Calls `seen` with the address, the length in bytes and the last use of
+    /// each free block.
+    pub fn each_free(&self, mut seen: impl FnMut(Address, u64, Use)) {
         for (slab, _) in self.slabs.iter().enumerate().filter(|(_, s)| s.is_some()) {
             let mut inside = 0;
             while inside < CELLS as u32 {
                 let index = (slab as u32) << 12 | inside;
                 let cell = self.cell(index);
                 if !cell.live {
-                    seen(u64::from(cell.len) * GRANULE, self.last_use(index));
+                    seen(
+                        self.address(index),
+                        u64::from(cell.len) * GRANULE,
+                        self.last_use(index),
+                    );
                 }
                 inside += u32::from(cell.len);
             }

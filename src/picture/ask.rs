@@ -1,0 +1,145 @@
+//! How a process is asked for its picture: at the sockets on which it hears
+//! other processes that need memory (`shim/src/neighbours.rs`). The question is
+//! a request for no bytes, which nobody makes, and then the word "show"; a
+//! library that does not know it takes it for that request, gives nothing, and
+//! answers so. The picture comes as a descriptor of a sealed file in memory.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
+
+use super::{Picture, bytes};
+use crate::error::Error;
+use crate::share::wire::{self, Broken};
+
+/// What the name of every such socket begins with; behind it the user, the
+/// device, and a number of the process, each ended by a slash or the end.
+pub const DOORS: &str = "memcuda/1/";
+
+/// The second word of the question.
+pub const SHOW: [u8; 8] = *b"memcshow";
+
+/// The first word of an answer that has a picture, or says why not.
+const SHOWN: [u8; 8] = *b"memcseen";
+
+/// Bytes of an answer: two words.
+const ANSWER: usize = 16;
+
+/// How long an answer is waited for. A picture of a million blocks takes half a
+/// second; a stopped process never answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why there is no picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The process does not know the question.
+    Old,
+    /// It does not answer in time: stopped, or very busy.
+    Silent,
+    /// It ended, or hung up.
+    Gone,
+    /// It could not make its picture; the system's error.
+    Failed(i32),
+    /// What it sent is no picture.
+    Damaged(Error),
+}
+
+impl std::fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Old => f.write_str("it has an older libmemcuda, which shows no picture"),
+            Self::Silent => write!(
+                f,
+                "no answer within {} s: it may be stopped",
+                PATIENCE.as_secs()
+            ),
+            Self::Gone => {
+                f.write_str("it hung up: it ended, or lets only its own user and root ask")
+            }
+            Self::Failed(error) => write!(
+                f,
+                "it could not make its picture: {}",
+                std::io::Error::from_raw_os_error(*error)
+            ),
+            Self::Damaged(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Writes a picture into a file in memory that nobody can change any more.
+pub fn seal(picture: &Picture) -> Result<OwnedFd, std::io::Error> {
+    let encoded = bytes::encode(picture).ok_or(std::io::ErrorKind::OutOfMemory)?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(memfd_create("memcuda-picture", flags)?);
+    file.write_all(&encoded)?;
+    fcntl_add_seals(&file, ALL)?;
+    Ok(file.into())
+}
+
+const ALL: SealFlags = SealFlags::SEAL
+    .union(SealFlags::SHRINK)
+    .union(SealFlags::GROW)
+    .union(SealFlags::WRITE);
+
+/// Answers who has asked.
+pub fn answer(asker: impl AsFd, sealed: Result<OwnedFd, std::io::Error>) {
+    let error = match &sealed {
+        Ok(_) => 0,
+        Err(error) => error.raw_os_error().unwrap_or(libc::ENOMEM) as u64,
+    };
+    let words = [SHOWN, error.to_ne_bytes()].concat();
+    let descriptors: Vec<_> = sealed.iter().map(AsFd::as_fd).collect();
+    // Who did not wait for it does without.
+    let _ = wire::send_bytes(asker, &words, &descriptors);
+}
+
+/// Asks a process at one of its sockets.
+pub fn ask(mut socket: UnixStream) -> Result<Picture, Unanswered> {
+    let limits = socket
+        .set_read_timeout(Some(PATIENCE))
+        .and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
+    let asked = limits.and_then(|()| socket.write_all(&[[0; 8], SHOW].concat()));
+    asked.map_err(|_| Unanswered::Gone)?;
+    let mut room = [0; ANSWER];
+    let (words, mut descriptors) = match wire::receive_bytes(&socket, &mut room, false) {
+        Ok(answer) => answer,
+        Err(Broken::Later) => return Err(Unanswered::Silent),
+        Err(_) => return Err(Unanswered::Gone),
+    };
+    let Some((first, second)) = words.split_first_chunk().filter(|_| words.len() == ANSWER) else {
+        return Err(Unanswered::Gone);
+    };
+    if *first != SHOWN {
+        return Err(Unanswered::Old);
+    }
+    let error = u64::from_ne_bytes(second.try_into().expect("what is left of two words"));
+    match descriptors.pop() {
+        Some(sealed) => read(sealed),
+        None => Err(Unanswered::Failed(error as i32)),
+    }
+}
+
+/// Reads a sealed file. Only a file in memory has seals, so that reading it
+/// neither waits for anybody nor meets a change.
+fn read(sealed: OwnedFd) -> Result<Picture, Unanswered> {
+    let damaged = |what: &str| Unanswered::Damaged(Error::new(what));
+    let seals = fcntl_get_seals(&sealed);
+    let whole = SealFlags::WRITE | SealFlags::SHRINK;
+    if !seals.is_ok_and(|seals| seals.contains(whole)) {
+        return Err(damaged("a picture that is not sealed"));
+    }
+    let bytes = fstat(&sealed).map(|about| about.st_size as u64);
+    let Some(length) = bytes.ok().filter(|length| *length <= bytes::MOST) else {
+        return Err(damaged("a picture that is too long"));
+    };
+    let mut all = vec![0; length as usize];
+    let file = File::from(sealed);
+    file.read_exact_at(&mut all, 0)
+        .map_err(|_| damaged("a picture that cannot be read"))?;
+    bytes::decode(&all).map_err(Unanswered::Damaged)
+}

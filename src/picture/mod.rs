@@ -1,0 +1,251 @@
+//! A picture: what the pools of one process look like at one moment. Plain
+//! values, made only when somebody asks ([`ask`]) or when an allocation fails,
+//! written as bytes ([`bytes`]) and read by other processes, which put it in
+//! order ([`layout`]). Never changes a pool; what comes from another process is
+//! data, and any bytes are a picture or one clear error.
+
+pub mod ask;
+pub mod bytes;
+pub mod layout;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The pools of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Picture {
+    /// Whose they are.
+    pub process: Process,
+    /// When it was made, in microseconds of the Unix epoch.
+    pub taken_us: u64,
+    /// The allocation that failed, where that is why it was made.
+    pub refused: Option<Refused>,
+    /// The devices that have a pool, by ordinal.
+    pub devices: Vec<Device>,
+    /// The named memory that is open here.
+    pub names: Vec<Named>,
+}
+
+/// A process, as it knows itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number in its own namespace.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot; 0 where that is unknown.
+    pub started_ticks: u64,
+    /// Its command line, its arguments apart by spaces; cut where it is long.
+    pub command: String,
+    /// The version of its libmemcuda.so.
+    pub library: String,
+}
+
+/// An allocation that failed for lack of memory, and what was done before.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Refused {
+    /// Ordinal of the device.
+    pub device: u32,
+    /// Bytes asked for.
+    pub asked_bytes: u64,
+    /// Where its first use would have been, as far as that is known.
+    pub stream: Option<Stream>,
+    /// The thread that asked, by the system's number.
+    pub thread: u32,
+    /// The name of that thread.
+    pub thread_name: String,
+    /// How often this thread has failed in a row to get as much: frameworks
+    /// free what they cache and try again.
+    pub tries: u32,
+    /// Device memory free by the driver's account, in bytes; not asked for
+    /// while a stream is captured.
+    pub driver_free_bytes: Option<u64>,
+    /// How often other processes were asked for idle memory.
+    pub asked_others: u32,
+    /// Microseconds for which others were asked and waited for.
+    pub waited_us: u64,
+    /// Allocations that have failed in this process so far, this one included.
+    pub refusals: u64,
+}
+
+/// A device and its pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Device {
+    /// Its ordinal, as the process sees it.
+    pub ordinal: u32,
+    /// Its UUID as tools write it (`GPU-...`); empty where the driver does not say.
+    pub uuid: String,
+    /// Its name; empty where the driver does not say.
+    pub name: String,
+    /// Its memory in bytes; 0 where the driver does not say.
+    pub total_bytes: u64,
+    /// Most bytes that the pool may hold (`MEMCUDA_LIMIT`).
+    pub limit_bytes: Option<u64>,
+    /// Its pool.
+    pub pool: Pool,
+}
+
+/// A pool. Who reads it counts on nothing but the types: [`layout::Layout`]
+/// puts it in order, whatever it says.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Pool {
+    /// How long the pool stood still for this picture, in nanoseconds.
+    pub held_ns: u64,
+    /// Its counters by name ([`crate::pool::Stats`]).
+    pub counters: BTreeMap<String, u64>,
+    /// Its physical handles.
+    pub chunks: Vec<Chunk>,
+    /// Its ranges of addresses.
+    pub stitches: Vec<Stitch>,
+    /// Windows of these that somebody has or had a moment ago, by address.
+    pub blocks: Vec<Block>,
+    /// The streams that blocks were asked for on.
+    pub streams: Vec<Stream>,
+}
+
+impl Pool {
+    /// A counter; 0 where the process does not have it.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// The stream that a block was asked for on.
+    pub fn stream(&self, block: &Block) -> Option<Stream> {
+        self.streams.get(block.stream? as usize).copied()
+    }
+}
+
+/// A physical handle.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Chunk {
+    /// Its number in the pool; used again after it went.
+    pub id: u32,
+    /// Its size.
+    pub bytes: u64,
+    /// Its free bytes. What is neither free nor below a block is being lent or
+    /// taken back at this moment, or the rest of attached memory.
+    pub free: Vec<Free>,
+}
+
+/// Free bytes of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Free {
+    /// Offset in the chunk, in bytes.
+    pub start: u64,
+    /// Length.
+    pub bytes: u64,
+    /// May uses of them still run?
+    pub pending: bool,
+}
+
+/// A range of addresses onto which chunks are mapped.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stitch {
+    /// Its number in the pool; used again after it went.
+    pub id: u32,
+    /// Its first address.
+    pub address: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// What is mapped, in order of addresses.
+    pub pieces: Vec<Piece>,
+}
+
+/// A chunk, whole, in a stitch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Piece {
+    /// Offset in the stitch, in bytes.
+    pub offset: u64,
+    /// The chunk's number.
+    pub chunk: u32,
+}
+
+/// Who has a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// The program.
+    Live,
+    /// The program, of memory that is not the pool's own: named, or another
+    /// process's.
+    Attached,
+    /// Others: it was freed while they had it open.
+    Parked,
+    /// Nobody; uses of it may still run.
+    Pending,
+    /// Nobody.
+    Idle,
+}
+
+/// Whose memory a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owner {
+    /// The context's: `cudaMalloc` and its like.
+    Context,
+    /// The device's memory pool: `cudaMallocAsync`.
+    MemoryPool,
+}
+
+/// A window that somebody has, or had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Its first address.
+    pub address: u64,
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// Bytes asked for; 0 where nobody has it.
+    pub asked_bytes: u64,
+    /// Who has it.
+    pub state: State,
+    /// Whose memory it is.
+    pub owner: Owner,
+    /// Does it lie in a slab, with other small ones?
+    pub small: bool,
+    /// May others have it open?
+    pub exported: bool,
+    /// Number of the allocation, from 1 on in their order; 0 where nobody has it.
+    pub id: u64,
+    /// The stream it was asked for on, as an index of [`Pool::streams`].
+    pub stream: Option<u32>,
+}
+
+/// A stream, by the driver's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Stream {
+    /// Its context (`CUcontext`).
+    pub context: u64,
+    /// The stream (`CUstream`); 1 is the legacy default one, 2 a thread's own.
+    pub stream: u64,
+    /// A number of the thread whose own default stream it is, else 0.
+    pub thread: u64,
+}
+
+/// Named memory that is open in a process.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Named {
+    /// Its name.
+    pub name: String,
+    /// Ordinal of the device whose pool has the address.
+    pub device: u32,
+    /// Its first address here.
+    pub address: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// May it be written here?
+    pub write: bool,
+    /// Which allocation has the name: 32 hexadecimal digits.
+    pub generation: String,
+}
+
+impl std::fmt::Display for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.stream {
+            1 => f.write_str("the legacy default stream"),
+            2 => write!(f, "the default stream of thread {}", self.thread),
+            stream => write!(f, "stream {stream:#x}"),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

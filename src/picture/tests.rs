@@ -1,0 +1,169 @@
+//! Pictures for the tests: one that is right, and any number that need not be.
+
+use super::*;
+
+/// Three chunks of 100 bytes. The first stitch shows the first two, the second
+/// one shows the second and the third; a block each begins in the first, ends
+/// the second chunk through the second stitch, and fills the third.
+pub fn example() -> Picture {
+    let chunk = |id, free: &[Free]| Chunk {
+        id,
+        bytes: 100,
+        free: free.to_vec(),
+    };
+    let free = |start, bytes, pending| Free {
+        start,
+        bytes,
+        pending,
+    };
+    let stitch = |id, address, chunks: [u32; 2]| Stitch {
+        id,
+        address,
+        bytes: 200,
+        pieces: vec![
+            Piece {
+                offset: 0,
+                chunk: chunks[0],
+            },
+            Piece {
+                offset: 100,
+                chunk: chunks[1],
+            },
+        ],
+    };
+    let block = |address, bytes, asked_bytes, state, id, stream| Block {
+        address,
+        bytes,
+        asked_bytes,
+        state,
+        owner: Owner::MemoryPool,
+        small: false,
+        exported: false,
+        id,
+        stream,
+    };
+    let pool = Pool {
+        held_ns: 1200,
+        counters: [("physical_bytes", 300), ("live_bytes", 155)]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+        chunks: vec![
+            chunk(0, &[free(60, 40, true)]),
+            chunk(3, &[]),
+            chunk(5, &[]),
+        ],
+        stitches: vec![stitch(0, 0x1000, [0, 3]), stitch(1, 0x9000, [3, 5])],
+        blocks: vec![
+            block(0x1000, 60, 55, State::Live, 1, Some(0)),
+            block(0x9000, 50, 0, State::Idle, 0, None),
+            block(0x9064, 100, 100, State::Live, 2, Some(0)),
+        ],
+        streams: vec![Stream {
+            context: 0x55,
+            stream: 0x7f00,
+            thread: 0,
+        }],
+    };
+    Picture {
+        process: Process {
+            pid: 4711,
+            started_ticks: 99,
+            command: "python train.py".to_owned(),
+            library: "0.1.0".to_owned(),
+        },
+        taken_us: 1_700_000_000_000_000,
+        refused: None,
+        devices: vec![Device {
+            ordinal: 0,
+            uuid: "GPU-1".to_owned(),
+            name: "a GPU".to_owned(),
+            total_bytes: 1 << 30,
+            limit_bytes: None,
+            pool,
+        }],
+        names: vec![Named {
+            name: "weights/0".to_owned(),
+            device: 0,
+            address: 0x9064,
+            bytes: 100,
+            write: true,
+            generation: "00".repeat(16),
+        }],
+    }
+}
+
+/// A small generator, so that a failure can be run again by its seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn few<T>(&mut self, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.below(5)).map(|_| make(self)).collect()
+    }
+
+    /// A number, most often of a kind that others meet.
+    fn number(&mut self) -> u64 {
+        match self.below(8) {
+            0 => self.next(),
+            1 => u64::MAX - self.below(3),
+            2 => 0,
+            _ => self.below(8) * 50,
+        }
+    }
+}
+
+/// A picture whose parts need not fit together.
+pub fn random_picture(random: &mut Random) -> Picture {
+    let mut picture = example();
+    picture.taken_us = random.next();
+    let device = &mut picture.devices[0];
+    device.total_bytes = random.number();
+    let pool = &mut device.pool;
+    if random.below(4) > 0 {
+        pool.chunks = random.few(|random| Chunk {
+            id: random.below(4) as u32,
+            bytes: random.number(),
+            free: random.few(|random| Free {
+                start: random.number(),
+                bytes: random.number(),
+                pending: random.below(2) == 0,
+            }),
+        });
+    }
+    if random.below(4) > 0 {
+        pool.stitches = random.few(|random| Stitch {
+            id: random.below(4) as u32,
+            address: random.number(),
+            bytes: random.number(),
+            pieces: random.few(|random| Piece {
+                offset: random.number(),
+                chunk: random.below(4) as u32,
+            }),
+        });
+    }
+    if random.below(4) > 0 {
+        let states = [State::Live, State::Attached, State::Pending, State::Idle];
+        pool.blocks = random.few(|random| Block {
+            address: random.number(),
+            bytes: random.number(),
+            asked_bytes: random.number(),
+            state: states[random.below(4) as usize],
+            owner: Owner::Context,
+            small: random.below(2) == 0,
+            exported: random.below(2) == 0,
+            id: random.number(),
+            stream: (random.below(2) == 0).then(|| random.below(3) as u32),
+        });
+    }
+    picture
+}
