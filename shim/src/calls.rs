@@ -38,6 +38,7 @@ memcuda_core::entry_points! {
     }
     optional {
         "cuDeviceGetUuid_v2" device_uuid(*mut [u8; 16], i32);
+        "cuDeviceGetName" device_name(*mut u8, i32, i32);
         "cuDeviceTotalMem_v2" device_total(*mut usize, i32);
         "cuStreamGetCtx" stream_context(Stream, *mut Context);
         "cuDevicePrimaryCtxGetState" primary_state(i32, *mut u32, *mut i32);

@@ -1,6 +1,7 @@
 //! A device of this process: its pool, made at the first request, and what the
 //! driver's own memory pool for it says.
 
+use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,6 +13,7 @@ use crate::calls::{Calls, MemPool};
 use crate::engine::{self, Engine};
 use crate::memops::Memops;
 use crate::neighbours::{self, Door};
+use crate::oom;
 use crate::pitch::Pitch;
 use crate::stand_in::{StandIn, Sum};
 use crate::watch;
@@ -25,6 +27,8 @@ pub struct Device {
     /// What tells the device from every other one, in every process; `None`
     /// where the driver does not say.
     pub uuid: Option<[u8; 16]>,
+    /// Its name; empty where the driver does not tell.
+    pub name: String,
     /// Its memory in bytes; 0 where the driver does not tell.
     pub total: u64,
     /// Bytes that others, or this process beside the pool, had when it was made.
@@ -58,6 +62,7 @@ impl Device {
                 ordinal,
                 handle,
                 uuid: uuid(calls, handle),
+                name: name(calls, handle),
                 total: total(calls, handle),
                 foreign_before: OnceLock::new(),
                 pitch: Pitch::default(),
@@ -124,7 +129,9 @@ impl Device {
                 let devices = engine::running().map(|engine| &engine.devices);
                 let device = devices.and_then(|all| all.iter().find(|d| d.ordinal == ordinal));
                 let device = device.filter(|device| device.could_hold(bytes));
-                device.is_some_and(|device| neighbours::make_room(device, bytes, failed))
+                let asked = device.is_some_and(|d| neighbours::make_room(d, bytes, failed));
+                oom::note_asked(failed);
+                asked
             })),
             publish: Some(Box::new(publish)),
         };
@@ -250,6 +257,16 @@ fn uuid(calls: &Calls, handle: i32) -> Option<[u8; 16]> {
     // SAFETY: the pointer is valid for the call.
     let code = unsafe { (calls.device_uuid?)(&mut uuid, handle) };
     (code == Code::SUCCESS).then_some(uuid)
+}
+
+fn name(calls: &Calls, handle: i32) -> String {
+    let mut name = [0_u8; 128];
+    if let Some(ask) = calls.device_name {
+        // SAFETY: the buffer is as long as said, and its last byte stays 0.
+        unsafe { ask(name.as_mut_ptr(), name.len() as i32 - 1, handle) };
+    }
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 fn total(calls: &Calls, handle: i32) -> u64 {

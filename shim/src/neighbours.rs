@@ -5,13 +5,16 @@
 //!
 //! The kernel vouches for who is at the other end: another user's process is
 //! neither asked nor answered. Containers with a network of their own do not
-//! see each other.
+//! see each other. At the same socket this process is asked for its picture
+//! (`memcuda::picture::ask`), by its own user and root.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
+
+use memcuda_core::picture::ask::{self, DOORS, SHOW};
 
 use crate::device::Device;
 
@@ -54,7 +57,7 @@ impl Door {
     pub fn open(uuid: [u8; 16]) -> std::io::Result<Self> {
         // SAFETY: has no preconditions.
         let user = unsafe { libc::geteuid() };
-        let device = format!("memcuda/1/{user}/{:032x}/", u128::from_be_bytes(uuid));
+        let device = format!("{DOORS}{user}/{:032x}/", u128::from_be_bytes(uuid));
         // Ids of processes may be the same in two containers.
         let mut nonce = [0; 8];
         // SAFETY: the buffer is as long as said.
@@ -81,19 +84,24 @@ impl Door {
         same.then_some(descriptor)
     }
 
-    /// Answers everyone who has a question now. Fails where there may be more
-    /// who cannot be let in, as in a process without descriptors to spare.
-    pub fn answer(&self, answer: impl Fn(u64) -> Answer) -> std::io::Result<()> {
+    /// Answers everyone who has a question now: `answer` gives so many bytes,
+    /// `show` makes a picture. Fails where there may be more who cannot be let
+    /// in, as in a process without descriptors to spare.
+    pub fn answer(
+        &self,
+        answer: impl Fn(u64) -> Answer,
+        show: impl Fn() -> std::io::Result<OwnedFd>,
+    ) -> std::io::Result<()> {
         while self.descriptor().is_some() {
             let mut asker = match self.listener.accept() {
                 Ok((asker, _)) => asker,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             };
-            if !is_ours(&asker) {
+            let (ours, mut bytes) = (is_ours(&asker), [0; 8]);
+            if !ours && user(&asker) != Some(0) {
                 continue;
             }
-            let mut bytes = [0; 8];
             // What fails here is the asker's loss: it waits a bounded time.
             let _ = asker
                 .set_nonblocking(false)
@@ -101,10 +109,14 @@ impl Door {
                 .and_then(|()| asker.set_write_timeout(Some(QUESTION)))
                 .and_then(|()| asker.read_exact(&mut bytes))
                 .and_then(|()| {
-                    if has_left(&asker) {
+                    let bytes = u64::from_ne_bytes(bytes);
+                    if bytes == 0 {
+                        return hear_and_show(&mut asker, &show);
+                    }
+                    if !ours || has_left(&asker) {
                         return Ok(());
                     }
-                    let answer = answer(u64::from_ne_bytes(bytes));
+                    let answer = answer(bytes);
                     let words = [answer.given.to_ne_bytes(), answer.soon.to_ne_bytes()];
                     asker.write_all(&words.concat())
                 });
@@ -171,6 +183,19 @@ pub fn make_room(device: &Device, bytes: u64, failed: Instant) -> bool {
         std::thread::sleep(PAUSE);
     }
     false
+}
+
+/// Nobody asks for no bytes of memory: another question follows.
+fn hear_and_show(
+    asker: &mut UnixStream,
+    show: impl Fn() -> std::io::Result<OwnedFd>,
+) -> std::io::Result<()> {
+    let mut word = [0; SHOW.len()];
+    asker.read_exact(&mut word)?;
+    if word == SHOW && !has_left(asker) {
+        ask::answer(asker, show());
+    }
+    Ok(())
 }
 
 /// Connects without waiting; a full queue is the neighbour's answer.
@@ -245,6 +270,12 @@ fn has_left(asker: &UnixStream) -> bool {
 
 /// Is the process at the other end this user's?
 fn is_ours(stream: &UnixStream) -> bool {
+    // SAFETY: has no preconditions.
+    user(stream) == Some(unsafe { libc::geteuid() })
+}
+
+/// The user of the process at the other end.
+fn user(stream: &UnixStream) -> Option<libc::uid_t> {
     let mut peer = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -252,13 +283,12 @@ fn is_ours(stream: &UnixStream) -> bool {
     };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the structure is as long as said; the call has no precondition.
-    let (got, user) = unsafe {
+    let got = unsafe {
         let at = (&raw mut peer).cast();
         let socket = stream.as_raw_fd();
-        let got = libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &mut length);
-        (got, libc::geteuid())
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &mut length)
     };
-    got == 0 && peer.uid == user
+    (got == 0).then_some(peer.uid)
 }
 
 #[cfg(test)]
@@ -277,7 +307,8 @@ mod tests {
 
     fn serve(door: &Door, until: impl Fn() -> bool, answer: Answer) {
         while !until() {
-            door.answer(|_| answer).unwrap();
+            door.answer(|_| answer, || unreachable!("nobody asks"))
+                .unwrap();
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -297,6 +328,55 @@ mod tests {
             asking.join().unwrap()
         });
         assert_eq!(heard, said);
+    }
+
+    #[test]
+    fn who_asks_for_a_picture_gets_it_or_why_not() {
+        use memcuda_core::picture::Picture;
+        let asked = |door: &Door, show: &dyn Fn() -> std::io::Result<OwnedFd>| {
+            let stream = connect(&door.name).unwrap();
+            std::thread::scope(|scope| {
+                let asking = scope.spawn(|| {
+                    stream.set_nonblocking(false).unwrap();
+                    ask::ask(stream)
+                });
+                while !asking.is_finished() {
+                    let answer = |bytes| unreachable!("{bytes} bytes");
+                    door.answer(answer, show).unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                asking.join().unwrap()
+            })
+        };
+        let (one, picture) = (door(6), Picture::default());
+        assert_eq!(asked(&one, &|| ask::seal(&picture)), Ok(picture.clone()));
+        let full = || Err(std::io::Error::from_raw_os_error(libc::EMFILE));
+        let failed = ask::Unanswered::Failed(libc::EMFILE);
+        assert_eq!(asked(&one, &full), Err(failed));
+        // What is not sealed could be changed, or waited for.
+        let open = || Ok(std::fs::File::open("/dev/zero")?.into());
+        let damaged = asked(&one, &open).unwrap_err().to_string();
+        assert_eq!(damaged, "a picture that is not sealed");
+    }
+
+    #[test]
+    fn a_library_that_knows_no_pictures_is_told_by_its_answer() {
+        let one = door(7);
+        let stream = connect(&one.name).unwrap();
+        stream.set_nonblocking(false).unwrap();
+        let older = std::thread::spawn(move || {
+            let (mut asker, _) = one.listener.accept().or_else(|_| {
+                std::thread::sleep(Duration::from_millis(200));
+                one.listener.accept()
+            })?;
+            asker.set_nonblocking(false)?;
+            let mut bytes = [0; 8];
+            asker.read_exact(&mut bytes)?;
+            assert_eq!(u64::from_ne_bytes(bytes), 0, "it would give bytes");
+            asker.write_all(&[0_u64.to_ne_bytes(), 7_u64.to_ne_bytes()].concat())
+        });
+        assert_eq!(ask::ask(stream), Err(ask::Unanswered::Old));
+        older.join().unwrap().unwrap();
     }
 
     #[test]
@@ -360,6 +440,9 @@ mod tests {
             libc::close(pair[1]);
         }
         assert_eq!(one.descriptor(), None);
-        assert!(one.answer(|_| unreachable!("not a door")).is_ok());
+        assert!(
+            one.answer(|_| unreachable!("not a door"), || unreachable!())
+                .is_ok()
+        );
     }
 }

@@ -2,7 +2,8 @@
 //! ask (`neighbours`), and what lies idle beyond `MEMCUDA_IDLE` it gives back
 //! unasked while another process is on the device, for those that cannot ask.
 //! Alone on a device a program keeps everything. It also hears what the keeper
-//! of shared memory says (`share::keeper`), and finds it again.
+//! of shared memory says (`share::keeper`), finds it again, and shows the
+//! process's picture to who asks for it.
 //!
 //! What counts as idle is what nobody used for about a second: the least that
 //! was idle at any moment of it. A program that needs its memory again and
@@ -27,6 +28,7 @@ use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::neighbours::{Answer, Door};
 use crate::others::{self, Others};
+use crate::picture;
 use crate::share::keeper;
 
 /// How often the thread looks while anything is idle, and while nothing is.
@@ -178,14 +180,15 @@ impl<'a> Watched<'a> {
         self.note(pool);
         let mut heard = Ok(());
         if let Some(door) = self.device.door() {
-            heard = door.answer(|bytes| {
+            let lend = |bytes: u64| {
                 let quiet = self.quiet().min(pool.idle());
                 let given = give(engine, pool, bytes.min(quiet));
                 Answer {
                     given,
                     soon: pool.whole_idle(),
                 }
-            });
+            };
+            heard = door.answer(lend, || picture::sealed(engine));
         }
         if self.since.elapsed() < LOOK {
             return heard;

@@ -44,6 +44,9 @@ pub struct Config {
     pub redis: Option<String>,
     /// `MEMCUDA_STATS`: keep the statistics page.
     pub stats: bool,
+    /// `MEMCUDA_OOM_REPORT`: where a report goes when an allocation fails for
+    /// lack of memory.
+    pub oom_report: Option<PathBuf>,
     /// `MEMCUDA_LOG`.
     pub log: Level,
     /// `MEMCUDA_LOG_FILE`: a path; `None` is standard error.
@@ -70,6 +73,7 @@ impl Default for Config {
             keeper: Keeper::default(),
             redis: None,
             stats: true,
+            oom_report: None,
             log: Level::default(),
             log_file: None,
             log_json: false,
@@ -214,6 +218,19 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "on, off",
         meaning: "the statistics page that `memcuda stat` reads",
         set: |c, v| choose(v, &[("on", true), ("off", false)]).map(|v| c.stats = v),
+    },
+    Variable {
+        name: "MEMCUDA_OOM_REPORT",
+        accepts: "none, DIRECTORY",
+        meaning: "where a report is written when an allocation fails for lack of memory, for `memcuda explain` (docs/pictures.md)",
+        set: |c, v| {
+            c.oom_report = match v {
+                "" | "none" => None,
+                // The program may go elsewhere before it fails.
+                path => Some(std::path::absolute(path).ok()?),
+            };
+            Some(())
+        },
     },
     Variable {
         name: "MEMCUDA_LOG",

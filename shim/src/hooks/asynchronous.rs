@@ -5,7 +5,7 @@
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Effort, Order, Owner, Release, Request};
 
-use super::memory::{self, GRANULE, overrun, refusal};
+use super::memory::{self, GRANULE, overrun};
 use crate::boundary::planted_panic;
 use crate::calls::MemPool;
 use crate::device::Device;
@@ -161,10 +161,11 @@ fn allocate(
     let Some(pool) = device.pool(engine) else {
         return real();
     };
+    let key = engine.key(context, stream);
     let request = Request {
         bytes,
         align: GRANULE,
-        order: Order::Stream(engine.key(context, stream)),
+        order: Order::Stream(key),
         context,
         owner: Owner::MemoryPool,
         effort: Effort::Growth,
@@ -177,7 +178,7 @@ fn allocate(
             unsafe { *out = address };
             Code::SUCCESS
         }
-        Err(refused) => refusal(refused),
+        Err(refusal) => memory::refused(engine, device, bytes, Some(key), refusal),
     }
 }
 

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use memcuda_core::config::Free;
 use memcuda_core::driver::{Address, Code, Context};
-use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Refusal, Release, Request};
+use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Refusal, Release, Request, StreamKey};
 use memcuda_core::units::MIB;
 
 use super::foreign;
@@ -17,6 +17,7 @@ use crate::hook::{ABSENT, Hook};
 use crate::modules::Module;
 use crate::names::open::Place;
 use crate::names::{hints, table};
+use crate::oom;
 use crate::room::with_room;
 use crate::share::exports;
 use crate::{tags, torch};
@@ -130,14 +131,18 @@ fn lend(
         effort: Effort::Growth,
         graph: engine.captures.any(),
     };
-    let result = match torch::identify(tag, module, device.ordinal, bytes) {
-        Some(call) => torch::alloc(pool, request, &call),
+    let call = torch::identify(tag, module, device.ordinal, bytes);
+    let result = match &call {
+        Some(call) => torch::alloc(pool, request, call),
         None => {
             crate::log!(Debug, "cuMemAlloc of {bytes} bytes, not torch's own");
             pool.alloc(&request)
         }
     };
-    Some(result.map_err(refusal))
+    Some(result.map_err(|refusal| {
+        let key = call.map(|call| engine.key(context, call.stream));
+        refused(engine, device, bytes, key, refusal)
+    }))
 }
 
 /// As a `cuMemAlloc` that nobody is known to have made.
@@ -145,11 +150,23 @@ pub fn lend_unidentified(engine: &Engine, bytes: u64) -> Option<Result<Address, 
     lend(engine, bytes, &tags::take(), Module::OTHER)
 }
 
-/// The code that a refused request gets.
-pub fn refusal(refusal: Refusal) -> Code {
+/// The code that a refused request gets, once it was reported where there is no
+/// memory. (`NoWindow` is torch's to hear first: it frees and tries again.)
+pub fn refused(
+    engine: &Engine,
+    device: &Device,
+    bytes: u64,
+    key: Option<StreamKey>,
+    refusal: Refusal,
+) -> Code {
     match refusal {
         Refusal::NoWindow => Code::OUT_OF_MEMORY,
-        Refusal::Driver(code) => code,
+        Refusal::Driver(code) => {
+            if code == Code::OUT_OF_MEMORY {
+                oom::report(engine, device, bytes, key);
+            }
+            code
+        }
     }
 }
 

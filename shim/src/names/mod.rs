@@ -3,7 +3,7 @@
 //! The keeper says what a name is; here it is mapped. Nothing here runs before a
 //! program has rules or calls the library.
 
-mod caller;
+pub mod caller;
 pub mod hints;
 pub mod legacy;
 pub mod make;

@@ -300,6 +300,13 @@ pub fn close(engine: &Engine, handle: u64) -> Option<Result<(), Failure>> {
     )
 }
 
+/// All named memory that is open.
+pub fn all() -> Vec<Arc<Mapped>> {
+    let table = lock();
+    let all = table.iter().flat_map(|table| table.at.values());
+    all.map(|held| held.mapped.clone()).collect()
+}
+
 /// Has the program allocated anything that has a name? One load.
 pub fn any_allocated() -> bool {
     ALLOCATED.load(Ordering::Relaxed) != 0

@@ -1,0 +1,82 @@
+//! The picture of this process, for who asks for it (`watch`) and for reports
+//! (`oom`). Makes no driver call.
+
+use std::os::fd::OwnedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use memcuda_core::picture::{self, Named, Picture, Process, Refused};
+use memcuda_core::share::protocol::DeviceId;
+
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::names::table;
+
+/// Longest command line that is shown, in bytes.
+const MOST_COMMAND: usize = 4096;
+
+/// The pools as they are now. They stand still one after the other, each for as
+/// long as its tables are copied.
+pub fn take(engine: &Engine, refused: Option<Refused>) -> Picture {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Picture {
+        process: process(),
+        taken_us: now.map_or(0, |now| now.as_micros() as u64),
+        refused,
+        devices: engine
+            .devices
+            .iter()
+            .filter_map(|d| device(engine, d))
+            .collect(),
+        names: table::all().iter().map(|mapped| named(mapped)).collect(),
+    }
+}
+
+/// The same as a sealed file.
+pub fn sealed(engine: &Engine) -> std::io::Result<OwnedFd> {
+    picture::ask::seal(&take(engine, None))
+}
+
+fn device(engine: &Engine, device: &Device) -> Option<picture::Device> {
+    Some(picture::Device {
+        ordinal: device.ordinal,
+        uuid: device
+            .uuid
+            .map_or_else(String::new, |uuid| DeviceId(uuid).to_string()),
+        name: device.name.clone(),
+        total_bytes: device.total,
+        limit_bytes: engine.config.limit_of(device.ordinal),
+        pool: device.made()?.picture(),
+    })
+}
+
+fn named(mapped: &table::Mapped) -> Named {
+    Named {
+        name: mapped.name().to_string(),
+        device: mapped.device,
+        address: mapped.address,
+        bytes: mapped.entry.spec.bytes,
+        write: mapped.write,
+        generation: mapped.entry.generation.to_string(),
+    }
+}
+
+fn process() -> Process {
+    let mut command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    command.truncate(MOST_COMMAND);
+    let words = command.split(|byte| *byte == 0);
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    Process {
+        pid: std::process::id(),
+        started_ticks: started().unwrap_or(0),
+        command: words.join(" ").trim_end().to_owned(),
+        library: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// When this process started, in clock ticks since boot.
+fn started() -> Option<u64> {
+    let about = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // Behind the name, which may have anything in it.
+    let (_, fields) = about.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
