@@ -6,6 +6,7 @@ mod completions;
 mod doctor;
 mod entry;
 mod env;
+mod explain;
 mod gc;
 mod keeper;
 mod keeper_allocate;
@@ -14,6 +15,7 @@ mod man;
 mod measure;
 mod nodes;
 mod output;
+mod picture;
 mod preload;
 mod process;
 mod reach;
@@ -21,7 +23,9 @@ mod replay;
 mod rm;
 mod run;
 mod show;
+mod snapshot;
 mod stat;
+mod survey;
 
 use std::process::ExitCode;
 
@@ -42,6 +46,8 @@ enum Verb {
     Compare(compare::Arguments),
     Doctor(doctor::Arguments),
     Stat(stat::Arguments),
+    Snapshot(snapshot::Arguments),
+    Explain(explain::Arguments),
     Replay(replay::Arguments),
     Ls(ls::Arguments),
     Show(show::Arguments),
@@ -62,6 +68,8 @@ fn main() -> ExitCode {
         Verb::Compare(arguments) => compare::main(&arguments),
         Verb::Doctor(arguments) => doctor::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
+        Verb::Snapshot(arguments) => snapshot::main(&arguments),
+        Verb::Explain(arguments) => explain::main(&arguments),
         Verb::Replay(arguments) => replay::main(&arguments),
         Verb::Keeper(arguments) => keeper::main(&arguments),
         Verb::Completions(arguments) => completions::main(&arguments, documented()),

@@ -96,19 +96,27 @@ impl Table {
 
     /// Prints it.
     pub fn print(&self) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        out.write_all(self.text("").as_bytes())?;
+        Ok(out.flush()?)
+    }
+
+    /// Its lines, each behind this margin.
+    pub fn text(&self, margin: &str) -> String {
         let widths = self.widths();
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut text = String::new();
         for row in &self.rows {
-            let mut line = format!("{:<1$}", row[0], widths[0]);
+            let mut line = format!("{margin}{:<1$}", row[0], widths[0]);
             for (cell, width) in row.iter().zip(&widths).skip(1) {
                 line += &match self.figures {
                     true => format!("  {cell:>width$}"),
                     false => format!("  {cell:<width$}"),
                 };
             }
-            writeln!(out, "{}", line.trim_end())?;
+            text += line.trim_end();
+            text.push('\n');
         }
-        Ok(out.flush()?)
+        text
     }
 }
 

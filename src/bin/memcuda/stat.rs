@@ -1,16 +1,15 @@
 //! `memcuda stat`: the counters of running processes, from their statistics
 //! pages.
 
-use std::collections::HashSet;
 use std::process::ExitCode;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use memcuda::stats_page::Counters;
 use memcuda::units::show_bytes;
 use serde::{Serialize, Serializer};
 
 use crate::output::{self, Table};
-use crate::process::{self, Page};
+use crate::{process, survey};
 
 /// Show what a process holds on each device.
 #[derive(clap::Args)]
@@ -41,8 +40,8 @@ fn by_name<S: Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S
 
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let pages = match arguments.pid {
-        Some(pid) => vec![page_of(pid)?],
-        None => all_pages(),
+        Some(pid) => vec![survey::page_of(pid)?],
+        None => survey::pages(),
     };
     let mut devices = Vec::new();
     for page in &pages {
@@ -72,26 +71,6 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         print(&devices)?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn page_of(pid: u32) -> anyhow::Result<Page> {
-    let page = process::page(pid).map_err(|error| anyhow!("process {pid}: {error}"))?;
-    page.ok_or_else(|| {
-        anyhow!(
-            "process {pid} has no statistics page: it was not started under memcuda, MEMCUDA_STATS is off, or it has not used CUDA yet"
-        )
-    })
-}
-
-/// Pages of all processes; those that cannot be looked into are left out, and
-/// a page that forked processes share is its first process's.
-fn all_pages() -> Vec<Page> {
-    let mut seen = HashSet::new();
-    let pages = process::all().into_iter();
-    pages
-        .filter_map(|pid| process::page(pid).ok().flatten())
-        .filter(|page| seen.insert(page.inode))
-        .collect()
 }
 
 fn print(devices: &[Device]) -> anyhow::Result<()> {

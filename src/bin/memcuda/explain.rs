@@ -1,0 +1,331 @@
+//! `memcuda explain`: in words who holds a device's memory, from the picture of
+//! a process or the report of an allocation that failed. Says what is known,
+//! and of what is not that it is not.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use memcuda::picture::layout::{Kind, Layout};
+use memcuda::picture::{Block, Device, Picture, Refused, State};
+use memcuda::units::{MIB, show_bytes};
+
+use crate::output::Table;
+use crate::picture::{Reading, find, plain};
+
+/// Rows of a table.
+const HOLDERS: usize = 12;
+const LARGEST: usize = 10;
+
+/// Say in words who holds a device's memory, and why there was none left.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A process, a report of out of memory, or a folder of such (the latest is taken)
+    #[arg(value_name = "PID|REPORT|FOLDER")]
+    source: String,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let picture = find(&arguments.source)?;
+    let text = explain(&picture)?;
+    std::io::stdout()
+        .lock()
+        .write_all(plain_lines(&text).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Names and command lines are other people's: nothing in them is a command to
+/// the terminal.
+fn plain_lines(text: &str) -> String {
+    let lines = text.lines().map(plain);
+    lines.fold(String::new(), |all, line| all + &line + "\n")
+}
+
+fn explain(picture: &Picture) -> Result<String> {
+    let mut text = String::new();
+    let process = &picture.process;
+    writeln!(
+        text,
+        "Process {}, {}, libmemcuda {}\n  {}",
+        process.pid,
+        age(picture.taken_us),
+        process.library,
+        process.command.replace('\n', " ")
+    )?;
+    let reading = Reading::of(picture);
+    if let Some(refused) = &picture.refused {
+        let failed = |(device, _): &&(&Device, Layout)| device.ordinal == refused.device;
+        if let Some((device, layout)) = reading.devices.iter().find(failed) {
+            failure(&mut text, refused, device, layout)?;
+        }
+    }
+    if reading.devices.is_empty() {
+        text += "\nNo device has a pool.\n";
+    }
+    for (device, layout) in &reading.devices {
+        describe(&mut text, &reading, device, layout)?;
+    }
+    Ok(text)
+}
+
+fn age(taken_us: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    match now.saturating_sub(taken_us / 1_000_000) {
+        0..=9 => "now".to_owned(),
+        seconds @ 10..=119 => format!("{seconds} s ago"),
+        seconds @ 120..=7199 => format!("{} min ago", seconds / 60),
+        seconds @ 7200..=172_799 => format!("{} h ago", seconds / 3600),
+        seconds => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// What was asked for, what was in the way, and what was tried.
+fn failure(
+    text: &mut String,
+    refused: &Refused,
+    device: &Device,
+    layout: &Layout,
+) -> std::fmt::Result {
+    let asked = show_bytes(refused.asked_bytes);
+    let stream = refused.stream.map_or(String::new(), |s| format!(" on {s}"));
+    writeln!(
+        text,
+        "\nOut of memory: {asked} could not be had on device {}",
+        device.ordinal
+    )?;
+    writeln!(
+        text,
+        "  Asked for by thread {} ({}){stream}, {} in a row; {} so far in this process.",
+        refused.thread,
+        refused.thread_name,
+        times(refused.tries.into(), "try", "tries"),
+        times(refused.refusals, "failure", "failures"),
+    )?;
+    let sums = layout.sums(&device.pool);
+    let physical = device.pool.counter("physical_bytes");
+    let needed = refused.asked_bytes.saturating_sub(sums.idle + sums.pending);
+    let over = |limit: &u64| physical.saturating_add(needed) > *limit;
+    if let Some(limit) = device.limit_bytes.filter(over) {
+        writeln!(
+            text,
+            "  The limit of {} (MEMCUDA_LIMIT) is in the way: the pool holds {}, and needs {} more.",
+            show_bytes(limit),
+            show_bytes(physical),
+            show_bytes(needed)
+        )?;
+    } else if let Some(free) = refused.driver_free_bytes {
+        let others = device
+            .total_bytes
+            .saturating_sub(free)
+            .saturating_sub(physical);
+        writeln!(
+            text,
+            "  Of the device's {} the driver had {} free; the pool holds {}, and {} are others', or this process's beside the pool.",
+            show_bytes(device.total_bytes),
+            show_bytes(free),
+            show_bytes(physical),
+            show_bytes(others)
+        )?;
+    }
+    writeln!(
+        text,
+        "  Tried: {} of idle memory; a wait for all work that still used some ({} left); {} more from the driver; {}.",
+        show_bytes(sums.idle),
+        show_bytes(sums.pending),
+        show_bytes(needed),
+        match refused.asked_others {
+            0 => "nobody else was asked".to_owned(),
+            n => format!(
+                "other processes, {}, {:.1} s in all",
+                times(n.into(), "time", "times"),
+                refused.waited_us as f64 / 1e6
+            ),
+        }
+    )
+}
+
+fn describe(
+    text: &mut String,
+    reading: &Reading<'_>,
+    device: &Device,
+    layout: &Layout,
+) -> std::fmt::Result {
+    let pool = &device.pool;
+    let title = [device.name.as_str(), device.uuid.as_str()];
+    let title: Vec<&str> = title.into_iter().filter(|word| !word.is_empty()).collect();
+    writeln!(
+        text,
+        "\nDevice {} ({}, {})",
+        device.ordinal,
+        title.join(", "),
+        show_bytes(device.total_bytes)
+    )?;
+    let sums = layout.sums(pool);
+    let live = pool.counter("live_bytes");
+    let (peak, physical) = (
+        pool.counter("peak_live_bytes"),
+        pool.counter("physical_bytes"),
+    );
+    writeln!(
+        text,
+        "  physical {}: live {} (lent {}), pending {}, idle {}",
+        show_bytes(physical),
+        show_bytes(live),
+        show_bytes(sums.live),
+        show_bytes(sums.pending),
+        show_bytes(sums.idle)
+    )?;
+    let most = show_bytes(peak);
+    match part(live, peak) {
+        _ if peak == 0 => {}
+        at if at >= 99.0 => writeln!(
+            text,
+            "  This is the peak ({most} live): what follows made it."
+        )?,
+        at if at >= 90.0 => writeln!(
+            text,
+            "  This is {at:.0} % of the peak ({most} live): what follows made most of it."
+        )?,
+        at => writeln!(
+            text,
+            "  The peak was {most} live; now it is {at:.0} % of that. What the rest of it was, a picture does not tell."
+        )?,
+    }
+    let has = |block: &&Block| !matches!(block.state, State::Idle | State::Pending);
+    let mut blocks: Vec<&Block> = pool.blocks.iter().filter(has).collect();
+    if blocks.is_empty() {
+        return writeln!(text, "  Nobody holds anything.");
+    }
+    holders(text, reading, device, &blocks);
+    blocks.sort_by_key(|block| std::cmp::Reverse((block.asked_bytes, block.id)));
+    sizes(text, &blocks);
+    largest(text, reading, device, &blocks);
+    idle(text, device, layout)
+}
+
+/// Who holds it, and for which stream.
+fn holders(text: &mut String, reading: &Reading<'_>, device: &Device, blocks: &[&Block]) {
+    let mut groups: HashMap<(String, String), (u64, u64)> = HashMap::new();
+    for block in blocks {
+        let who = reading.who(device, block).unwrap_or_default();
+        let stream = stream(device, block);
+        let (count, bytes) = groups.entry((who, stream)).or_default();
+        *count += 1;
+        *bytes = bytes.saturating_add(block.asked_bytes);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by(|a, b| (b.1.1, &a.0).cmp(&(a.1.1, &b.0)));
+    let all = groups.iter().map(|(_, (_, bytes))| bytes);
+    let all = all.fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+    let mut table = Table::left(&["who", "for", "blocks", "asked for", "part"]);
+    let row = |who: String, stream: String, count: u64, bytes: u64| {
+        let part = format!("{:.1} %", part(bytes, all));
+        vec![who, stream, count.to_string(), show_bytes(bytes), part]
+    };
+    let rest = groups.split_off(groups.len().min(HOLDERS));
+    for ((who, stream), (count, bytes)) in groups {
+        table.row(row(who, stream, count, bytes));
+    }
+    if !rest.is_empty() {
+        let sum = |of: fn(&(u64, u64)) -> u64| {
+            let parts = rest.iter().map(|(_, group)| of(group));
+            parts.fold(0, u64::saturating_add)
+        };
+        let who = format!("{} more", rest.len());
+        table.row(row(who, String::new(), sum(|g| g.0), sum(|g| g.1)));
+    }
+    *text += "\n  Who holds it\n";
+    *text += &table.text("    ");
+}
+
+/// How large what is held is.
+fn sizes(text: &mut String, blocks: &[&Block]) {
+    let classes = [
+        ("up to 256 KiB", 256 << 10),
+        ("to 1 MiB", MIB),
+        ("to 20 MiB", 20 * MIB),
+        ("to 256 MiB", 256 * MIB),
+        ("above", u64::MAX),
+    ];
+    let mut table = Table::new(&["size", "blocks", "asked for"]);
+    let mut least = 0;
+    for (name, most) in classes {
+        let of = |b: &&&Block| (b.asked_bytes > least || least == 0) && b.asked_bytes <= most;
+        let of: Vec<_> = blocks.iter().filter(of).collect();
+        least = most;
+        let bytes = of
+            .iter()
+            .fold(0_u64, |sum, b| sum.saturating_add(b.asked_bytes));
+        if !of.is_empty() {
+            table.row(vec![
+                name.to_owned(),
+                of.len().to_string(),
+                show_bytes(bytes),
+            ]);
+        }
+    }
+    *text += "\n  By size\n";
+    *text += &table.text("    ");
+}
+
+fn largest(text: &mut String, reading: &Reading<'_>, device: &Device, sorted: &[&Block]) {
+    let mut table = Table::left(&["asked for", "number", "address", "who", "for"]);
+    for block in sorted.iter().take(LARGEST) {
+        table.row(vec![
+            show_bytes(block.asked_bytes),
+            block.id.to_string(),
+            format!("{:#x}", block.address),
+            reading.who(device, block).unwrap_or_default(),
+            stream(device, block),
+        ]);
+    }
+    *text += "\n  The largest blocks (numbers are in the order of the allocations)\n";
+    *text += &table.text("    ");
+}
+
+/// Where idle bytes are, and what could become of them.
+fn idle(text: &mut String, device: &Device, layout: &Layout) -> std::fmt::Result {
+    let pool = &device.pool;
+    let (mut whole, mut wholes, mut parts) = (0_u64, 0_u64, 0_u64);
+    for (chunk, tiles) in pool.chunks.iter().zip(&layout.chunks) {
+        let mut free = 0;
+        for part in tiles {
+            let idle = match part.kind {
+                Kind::Block(at) => matches!(pool.blocks[at].state, State::Idle | State::Pending),
+                Kind::Pending | Kind::Idle => true,
+                Kind::Held => false,
+            };
+            free += if idle { part.bytes } else { 0 };
+        }
+        if free == chunk.bytes {
+            (whole, wholes) = (whole.saturating_add(free), wholes + 1);
+        } else {
+            parts = parts.saturating_add(free);
+        }
+    }
+    writeln!(
+        text,
+        "\n  Idle: {} in {} of {} handles that are wholly idle, which any request can have stitched; {} in handles that are partly in use.",
+        show_bytes(whole),
+        wholes,
+        pool.chunks.len(),
+        show_bytes(parts)
+    )
+}
+
+fn stream(device: &Device, block: &Block) -> String {
+    let stream = device.pool.stream(block);
+    stream.map_or("any stream".to_owned(), |stream| stream.to_string())
+}
+
+fn part(bytes: u64, of: u64) -> f64 {
+    100.0 * bytes as f64 / of.max(1) as f64
+}
+
+fn times(count: u64, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}

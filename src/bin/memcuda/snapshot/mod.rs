@@ -1,0 +1,96 @@
+//! `memcuda snapshot`: the picture of a process as a file, for PyTorch's viewer,
+//! for people, or for programs.
+
+mod page;
+mod pickle;
+mod viewer;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow};
+use memcuda::picture::Picture;
+use serde::Serialize;
+
+use crate::output;
+use crate::picture::Reading;
+
+/// Write down what a process holds at this moment.
+///
+/// The file is what PyTorch's torch.cuda.memory._dump_snapshot writes, for
+/// pytorch.org/memory_viz and torch/cuda/_memory_viz.py: a segment is a range of
+/// addresses, and every physical byte stands in one. The process goes on; only
+/// its allocations wait while its tables are copied.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The process, or a report of out of memory (MEMCUDA_OOM_REPORT)
+    #[arg(value_name = "PID|REPORT")]
+    source: String,
+    /// Where the file goes
+    #[arg(short, long, value_name = "FILE", required_unless_present = "json")]
+    output: Option<PathBuf>,
+    /// A page that shows it by itself, in any browser
+    #[arg(long, conflicts_with = "json")]
+    html: bool,
+    /// Everything, as one JSON object; without -o on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let picture = crate::picture::find(&arguments.source)?;
+    let write = |into: &mut dyn Write| match arguments {
+        Arguments { html: true, .. } => page::write(&Reading::of(&picture), into),
+        Arguments { json: true, .. } => json(&picture, into),
+        _ => viewer::write(&Reading::of(&picture), into),
+    };
+    match &arguments.output {
+        Some(path) => {
+            whole(path, write).with_context(|| format!("{} cannot be written", path.display()))?;
+        }
+        None => output::json("snapshot", &picture)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(picture: &Picture, into: &mut dyn Write) -> Result<()> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        schema: &'a str,
+        #[serde(flatten)]
+        picture: &'a Picture,
+    }
+    let schema = "memcuda.snapshot/1";
+    serde_json::to_writer(&mut *into, &Line { schema, picture })?;
+    Ok(into.write_all(b"\n")?)
+}
+
+/// Writes a file that is there whole or not at all. What is no file (a pipe, a
+/// terminal) is written as it is.
+fn whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    if path.exists() && !path.is_file() {
+        let mut out = BufWriter::new(File::options().write(true).open(path)?);
+        write(&mut out)?;
+        return Ok(out.flush()?);
+    }
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let mut half = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // As any file that a command makes; the umask takes its part.
+        half.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let half = half.prefix(".memcuda-").tempfile_in(folder);
+    let half = half.map_err(|error| anyhow!(std::io::Error::from(error.kind())))?;
+    let mut out = BufWriter::new(half);
+    write(&mut out)?;
+    let half = out.into_inner().map_err(|error| error.into_error())?;
+    half.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}

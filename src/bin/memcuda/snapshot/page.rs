@@ -1,0 +1,166 @@
+//! A picture as a page that shows it by itself: the data inside, no request to
+//! anywhere, light and dark (`page.html`).
+
+use std::io::{self, Write};
+
+use anyhow::{Result, anyhow};
+use memcuda::picture::layout::{Kind, Layout, Sums};
+use memcuda::picture::{Device, Process, Refused, State};
+use serde::Serialize;
+
+use crate::picture::Reading;
+
+/// The page; the picture goes where the mark is.
+const PAGE: &str = include_str!("page.html");
+const MARK: &str = "\"the picture\"";
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    process: &'a Process,
+    taken_us: u64,
+    refused: &'a Option<Refused>,
+    devices: Vec<ShownDevice<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShownDevice<'a> {
+    ordinal: u32,
+    uuid: &'a str,
+    name: &'a str,
+    total_bytes: u64,
+    limit_bytes: Option<u64>,
+    held_ns: u64,
+    counters: &'a std::collections::BTreeMap<String, u64>,
+    live_bytes: u64,
+    pending_bytes: u64,
+    idle_bytes: u64,
+    held_bytes: u64,
+    /// What streams and holders are called; ranges have indices of it.
+    words: Vec<String>,
+    segments: Vec<ShownSegment>,
+}
+
+#[derive(Serialize)]
+struct ShownSegment {
+    /// In hexadecimal: a browser's numbers have 53 bits.
+    address: String,
+    stitch: u32,
+    bytes: u64,
+    /// Of each range: bytes, kind (0 live, 1 pending, 2 idle, 3 held), and of
+    /// live ones bytes asked for, number, who and stream as words.
+    ranges: Vec<Vec<u64>>,
+}
+
+/// Writes the page.
+pub fn write(reading: &Reading<'_>, into: &mut dyn Write) -> Result<()> {
+    let (before, behind) = PAGE
+        .split_once(MARK)
+        .ok_or_else(|| anyhow!("the page has no place for a picture"))?;
+    let devices = reading.devices.iter();
+    let shown = Shown {
+        process: &reading.picture.process,
+        taken_us: reading.picture.taken_us,
+        refused: &reading.picture.refused,
+        devices: devices
+            .map(|(device, layout)| show(reading, device, layout))
+            .collect(),
+    };
+    into.write_all(before.as_bytes())?;
+    serde_json::to_writer(Inside(into), &shown)?;
+    Ok(into.write_all(behind.as_bytes())?)
+}
+
+fn show<'a>(reading: &Reading<'_>, device: &'a Device, layout: &Layout) -> ShownDevice<'a> {
+    let pool = &device.pool;
+    let Sums {
+        live,
+        pending,
+        idle,
+        held,
+    } = layout.sums(pool);
+    let mut words = Words::default();
+    let segments = layout.segments.iter().map(|segment| ShownSegment {
+        address: format!("{:#x}", segment.address),
+        stitch: segment.stitch,
+        bytes: segment.bytes,
+        ranges: segment
+            .ranges
+            .iter()
+            .map(|range| match range.kind {
+                Kind::Pending => vec![range.bytes, 1],
+                Kind::Idle => vec![range.bytes, 2],
+                Kind::Held => vec![range.bytes, 3],
+                Kind::Block(index) => {
+                    let block = &pool.blocks[index];
+                    match block.state {
+                        State::Pending => return vec![range.bytes, 1],
+                        State::Idle => return vec![range.bytes, 2],
+                        State::Live | State::Attached | State::Parked => {}
+                    }
+                    let who = reading.who(device, block).unwrap_or_default();
+                    let stream = pool.stream(block);
+                    let stream = stream.map_or("any stream".to_owned(), |s| s.to_string());
+                    let (who, stream) = (words.index(who), words.index(stream));
+                    vec![range.bytes, 0, block.asked_bytes, block.id, who, stream]
+                }
+            })
+            .collect(),
+    });
+    let segments = segments.collect();
+    ShownDevice {
+        ordinal: device.ordinal,
+        uuid: &device.uuid,
+        name: &device.name,
+        total_bytes: device.total_bytes,
+        limit_bytes: device.limit_bytes,
+        held_ns: pool.held_ns,
+        counters: &pool.counters,
+        live_bytes: live,
+        pending_bytes: pending,
+        idle_bytes: idle,
+        held_bytes: held,
+        words: words.all,
+        segments,
+    }
+}
+
+#[derive(Default)]
+struct Words {
+    all: Vec<String>,
+    by: std::collections::HashMap<String, u64>,
+}
+
+impl Words {
+    fn index(&mut self, word: String) -> u64 {
+        if let Some(&known) = self.by.get(&word) {
+            return known;
+        }
+        let index = self.all.len() as u64;
+        self.all.push(word.clone());
+        self.by.insert(word, index);
+        index
+    }
+}
+
+/// Writes JSON inside a page: no text of it can end the element that it is in.
+struct Inside<'a>(&'a mut dyn Write);
+
+impl Write for Inside<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.split_inclusive(|byte| *byte == b'<') {
+            match part.split_last() {
+                Some((b'<', text)) => {
+                    self.0.write_all(text)?;
+                    // Outside its texts JSON has no such character.
+                    self.0.write_all(b"\\u003c")?;
+                }
+                _ => self.0.write_all(part)?,
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

@@ -1,0 +1,212 @@
+//! A picture as PyTorch's memory viewer takes it: the structure that
+//! `torch.cuda.memory._snapshot()` returns. The blocks of a segment tile it, and
+//! `device_traces` has a list for every device number.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use anyhow::Result;
+use memcuda::picture::layout::{Kind, Range, Segment};
+use memcuda::picture::{Block, Device, Picture, State, Stitch};
+
+use super::pickle::Pickle;
+use crate::picture::Reading;
+
+/// Chunks that the text of a segment names.
+const CHUNKS: usize = 32;
+
+/// Writes it as a pickle.
+pub fn write(reading: &Reading<'_>, into: &mut dyn Write) -> Result<()> {
+    let segments = reading.devices.iter().flat_map(|(device, layout)| {
+        let index = device.pool.stitches.iter();
+        let index: HashMap<u32, &Stitch> = index.map(|stitch| (stitch.id, stitch)).collect();
+        let segments = layout.segments.iter();
+        segments.map(move |segment| (*device, segment, index.get(&segment.stitch).copied()))
+    });
+    let mut pickle = Pickle::begin(into)?;
+    pickle.dict(|p| {
+        p.text("segments")?;
+        p.list(segments, |p, (device, segment, stitch)| {
+            write_segment(p, reading, device, segment, stitch)
+        })?;
+        p.text("device_traces")?;
+        write_traces(p, reading.picture)?;
+        p.text("allocator_settings")?;
+        p.dict(write_settings)?;
+        p.text("external_annotations")?;
+        p.list(None::<()>, |_, ()| Ok(()))
+    })?;
+    Ok(pickle.end()?)
+}
+
+/// What a range is for the viewer: its state, and the bytes asked for of it.
+fn state(device: &Device, range: &Range) -> (&'static str, u64) {
+    match range.kind {
+        Kind::Block(index) => {
+            let block = &device.pool.blocks[index];
+            let state = match block.state {
+                State::Live | State::Attached => "active_allocated",
+                State::Parked | State::Pending => "active_pending_free",
+                State::Idle => "inactive",
+            };
+            (state, block.asked_bytes.min(range.bytes))
+        }
+        Kind::Held => ("active_allocated", range.bytes),
+        Kind::Pending => ("active_pending_free", 0),
+        Kind::Idle => ("inactive", 0),
+    }
+}
+
+fn write_segment(
+    p: &mut Pickle<'_>,
+    reading: &Reading<'_>,
+    device: &Device,
+    segment: &Segment,
+    stitch: Option<&Stitch>,
+) -> std::io::Result<()> {
+    let (mut allocated, mut active, mut requested) = (0, 0, 0);
+    for range in &segment.ranges {
+        let (state, asked) = state(device, range);
+        if state != "inactive" {
+            active += range.bytes;
+        }
+        if state == "active_allocated" {
+            allocated += range.bytes;
+            requested += asked;
+        }
+    }
+    let small = |range: &Range| {
+        let block = block(device, range);
+        block.is_some_and(|block| block.small)
+    };
+    let all_small = segment.ranges.iter().all(small);
+    p.dict(|p| {
+        p.numbers(&[
+            ("device", device.ordinal.into()),
+            ("address", segment.address),
+            ("total_size", segment.bytes),
+            ("allocated_size", allocated),
+            ("active_size", active),
+            ("requested_size", requested),
+            ("stream", stream(device, segment)),
+        ])?;
+        p.texts(&[("segment_type", if all_small { "small" } else { "large" })])?;
+        p.text("segment_pool_id")?;
+        p.pair((0, 0))?;
+        p.text("is_expandable")?;
+        p.boolean(false)?;
+        p.text("frames")?;
+        let chunks = stitch.map_or_else(String::new, |stitch| chunks(stitch, segment));
+        p.list([chunks], |p, chunks| {
+            frame(p, &chunks, &format!("stitch {}", segment.stitch))
+        })?;
+        p.text("blocks")?;
+        p.list(&segment.ranges, |p, range| {
+            let (state, asked) = state(device, range);
+            p.dict(|p| {
+                p.numbers(&[
+                    ("address", range.address),
+                    ("size", range.bytes),
+                    ("requested_size", asked),
+                ])?;
+                p.texts(&[("state", state)])?;
+                p.text("frames")?;
+                let told = tell(reading, device, range);
+                p.list(told, |p, (name, place)| frame(p, &name, &place))
+            })
+        })
+    })
+}
+
+fn block<'a>(device: &'a Device, range: &Range) -> Option<&'a Block> {
+    match range.kind {
+        Kind::Block(index) => Some(&device.pool.blocks[index]),
+        _ => None,
+    }
+}
+
+/// The stream of every live block of a segment, 0 where they differ.
+fn stream(device: &Device, segment: &Segment) -> u64 {
+    let blocks = segment.ranges.iter().filter_map(|r| block(device, r));
+    let mut streams = blocks.filter_map(|block| device.pool.stream(block));
+    let first = streams.next();
+    match first {
+        Some(first) if streams.all(|other| other == first) => first.stream,
+        _ => 0,
+    }
+}
+
+/// The chunks below a segment.
+fn chunks(stitch: &Stitch, segment: &Segment) -> String {
+    let from = segment.address.saturating_sub(stitch.address);
+    let to = from.saturating_add(segment.bytes);
+    let first = stitch.pieces.partition_point(|piece| piece.offset <= from);
+    let below = stitch.pieces[first.saturating_sub(1)..].iter();
+    let below = below.take_while(|piece| piece.offset < to);
+    let mut numbers: Vec<String> = below.map(|piece| piece.chunk.to_string()).collect();
+    if numbers.len() > CHUNKS {
+        let more = numbers.len() - CHUNKS;
+        numbers.truncate(CHUNKS);
+        numbers.push(format!("and {more} more"));
+    }
+    format!("chunks {}", numbers.join(" "))
+}
+
+/// What is said of a range, as name and place of a frame.
+fn tell(reading: &Reading<'_>, device: &Device, range: &Range) -> Option<(String, String)> {
+    let name = match range.kind {
+        Kind::Held => "being lent or taken back, or the rest of attached memory",
+        Kind::Pending | Kind::Idle => return None,
+        Kind::Block(_) => {
+            let block = block(device, range)?;
+            let place = device.pool.stream(block);
+            let place = place.map_or("any stream".to_owned(), |stream| stream.to_string());
+            return Some((reading.who(device, block)?, place));
+        }
+    };
+    Some((name.to_owned(), "memcuda".to_owned()))
+}
+
+fn frame(p: &mut Pickle<'_>, name: &str, place: &str) -> std::io::Result<()> {
+    p.dict(|p| {
+        p.texts(&[("filename", place), ("name", name)])?;
+        p.numbers(&[("line", 0)])
+    })
+}
+
+/// A list for every device number; of what happened it has the allocation that
+/// failed, where that is why there is a picture.
+fn write_traces(p: &mut Pickle<'_>, picture: &Picture) -> std::io::Result<()> {
+    let devices = picture.devices.iter().map(|device| device.ordinal);
+    let devices = devices.max().map_or(0, |last| last.saturating_add(1));
+    // No machine has more; a damaged picture may say so.
+    p.list(0..devices.min(1024), |p, ordinal| {
+        let refused = picture.refused.iter();
+        p.list(refused.filter(|r| r.device == ordinal), |p, refused| {
+            p.dict(|p| {
+                p.texts(&[("action", "oom")])?;
+                p.numbers(&[
+                    ("device_free", refused.driver_free_bytes.unwrap_or(0)),
+                    ("size", refused.asked_bytes),
+                    ("stream", refused.stream.map_or(0, |stream| stream.stream)),
+                    ("time_us", picture.taken_us),
+                ])?;
+                p.text("frames")?;
+                p.list([&refused.thread_name], |p, name| frame(p, name, "thread"))
+            })
+        })
+    })
+}
+
+fn write_settings(p: &mut Pickle<'_>) -> std::io::Result<()> {
+    p.texts(&[("PYTORCH_CUDA_ALLOC_CONF", "")])?;
+    p.text("max_split_size")?;
+    p.integer(-1)?;
+    p.text("garbage_collection_threshold")?;
+    p.float(0.0)?;
+    for key in ["expandable_segments", "release_lock_on_cudamalloc"] {
+        p.text(key)?;
+        p.boolean(false)?;
+    }
+    Ok(())
+}

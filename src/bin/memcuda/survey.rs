@@ -1,0 +1,116 @@
+//! The preloaded processes of this machine: their counters, from the pages that
+//! they show, and their pictures, which they make when they are asked. Every
+//! verb that looks at processes looks through here. Changes nothing in them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Result, anyhow, bail};
+use memcuda::picture::Picture;
+use memcuda::picture::ask::{self, DOORS};
+use nix::sys::socket::{getsockopt, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use crate::process::{self, Page};
+
+/// The statistics page of a process, or in one line why it has none.
+pub fn page_of(pid: u32) -> Result<Page> {
+    let page = process::page(pid).map_err(|error| anyhow!("process {pid}: {error}"))?;
+    page.ok_or_else(|| {
+        anyhow!(
+            "process {pid} has no statistics page: it was not started under memcuda, MEMCUDA_STATS is off, or it has not used CUDA yet"
+        )
+    })
+}
+
+/// Pages of all processes; those that cannot be looked into are left out, and
+/// a page that forked processes share is its first process's.
+pub fn pages() -> Vec<Page> {
+    let mut seen = HashSet::new();
+    let pages = process::all().into_iter();
+    pages
+        .filter_map(|pid| process::page(pid).ok().flatten())
+        .filter(|page| seen.insert(page.inode))
+        .collect()
+}
+
+/// The picture of a process, or in one line why there is none.
+pub fn picture(pid: u32) -> Result<Picture> {
+    if !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
+        bail!("there is no process {pid}");
+    }
+    for name in doors(pid) {
+        let socket = match enter(&name) {
+            Ok(socket) => socket,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && name.contains(&own(pid)) => {
+                bail!("process {pid}: nobody is let in any more: it may be stopped")
+            }
+            // Gone since it was listed.
+            Err(_) => continue,
+        };
+        let peer = getsockopt(&socket, sockopt::PeerCredentials)?;
+        if u32::try_from(peer.pid()) != Ok(pid) {
+            continue;
+        }
+        let me = rustix::process::geteuid();
+        if !me.is_root() && me.as_raw() != peer.uid() {
+            bail!("process {pid} is another user's: only that user and root may ask it");
+        }
+        return ask::ask(socket).map_err(|why| anyhow!("process {pid}: {why}"));
+    }
+    Err(without_door(pid))
+}
+
+/// The sockets at which processes can be asked, those that bear this number
+/// first: a process in a container knows itself by another one.
+fn doors(pid: u32) -> Vec<String> {
+    let list = fs::read("/proc/self/net/unix").unwrap_or_default();
+    let list = String::from_utf8_lossy(&list);
+    let names = list.lines().filter_map(|line| line.split_once('@'));
+    let mut doors: Vec<String> = names
+        .map(|(_, name)| name.trim_end().to_owned())
+        .filter(|name| name.starts_with(DOORS))
+        .collect();
+    // A door with somebody in it is listed once more.
+    doors.sort_unstable();
+    doors.dedup();
+    let own = own(pid);
+    doors.sort_by_key(|name| !name.contains(&own));
+    doors
+}
+
+/// What the names of a process's doors have in them.
+fn own(pid: u32) -> String {
+    format!("/{pid}-")
+}
+
+/// Connects without waiting.
+fn enter(name: &str) -> std::io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(
+        &socket,
+        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+    )?;
+    let socket = UnixStream::from(socket);
+    socket.set_nonblocking(false)?;
+    Ok(socket)
+}
+
+/// Why a process that runs has no door.
+fn without_door(pid: u32) -> anyhow::Error {
+    if let Err(error) = page_of(pid) {
+        return error;
+    }
+    let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    if network(&pid.to_string()) != network("self") {
+        return anyhow!(
+            "process {pid} lives in a container with a network of its own: ask it from inside (nsenter --net --target {pid})"
+        );
+    }
+    anyhow!(
+        "process {pid} has no pool to show: it has asked for no device memory yet, its policy is track, or its driver does not name the device"
+    )
+}
