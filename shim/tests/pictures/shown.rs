@@ -1,0 +1,133 @@
+//! A process shows its picture at its socket.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::{Duration, Instant};
+
+use memcuda_core::picture::ask::{DOORS, Unanswered, ask};
+use memcuda_core::picture::layout::Layout;
+use memcuda_core::picture::{Owner, Picture, State};
+
+use crate::holder::{Holder, MIB, command};
+
+/// The sockets of a process, one a device that it uses.
+fn doors(pid: u32) -> Vec<String> {
+    let list = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let names = list
+        .lines()
+        .filter_map(|line| Some(line.split_once('@')?.1));
+    let own = format!("/{pid}-");
+    let of_it = |name: &&str| name.starts_with(DOORS) && name.contains(&own);
+    names.filter(of_it).map(str::to_owned).collect()
+}
+
+fn enter(pid: u32) -> UnixStream {
+    let name = doors(pid).pop().expect("it has a pool");
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    UnixStream::connect_addr(&address).unwrap()
+}
+
+fn picture(holder: &Holder) -> Picture {
+    ask(enter(holder.child.id())).unwrap()
+}
+
+#[test]
+fn a_process_shows_what_it_holds() {
+    let mut holder = Holder::start(&mut command());
+    assert!(doors(holder.child.id()).is_empty(), "it has no pool yet");
+    let large = holder.alloc(&format!("alloc {} 1", 40 * MIB));
+    let small = holder.alloc("alloc 1000 2");
+    let plain = holder.alloc(&format!("malloc {}", 4 * MIB));
+    let gone = holder.alloc(&format!("malloc {}", 6 * MIB));
+    assert_eq!(holder.ask("free"), "0");
+
+    let picture = picture(&holder);
+    assert_eq!(picture.process.pid, holder.child.id());
+    assert!(picture.process.command.ends_with("holder"));
+    assert!(picture.process.started_ticks > 0 && picture.taken_us > 0);
+    let [device] = picture.devices.as_slice() else {
+        panic!("{} devices", picture.devices.len());
+    };
+    assert_eq!(device.name, "memcuda simulated GPU");
+    assert!(device.uuid.starts_with("GPU-"), "{}", device.uuid);
+    assert_eq!((device.total_bytes, device.limit_bytes), (1 << 30, None));
+    let block = |at| device.pool.blocks.iter().find(|b| b.address == at).unwrap();
+    let facts = |at| (block(at).state, block(at).asked_bytes, block(at).owner);
+    assert_eq!(facts(large), (State::Live, 40 * MIB, Owner::MemoryPool));
+    assert_eq!(facts(small), (State::Live, 1000, Owner::MemoryPool));
+    assert_eq!(facts(plain), (State::Live, 4 * MIB, Owner::Context));
+    assert_eq!(block(gone).state, State::Idle);
+    let stream = |at| device.pool.stream(block(at));
+    assert!(stream(large).is_some() && stream(large) != stream(small));
+    assert_eq!(stream(plain), None);
+    let layout = Layout::of(&device.pool);
+    let bytes: u64 = layout.segments.iter().map(|segment| segment.bytes).sum();
+    assert_eq!(bytes, device.pool.counter("physical_bytes"));
+    assert_eq!(holder.end(), "");
+}
+
+#[test]
+fn a_process_that_is_looked_at_works_on() {
+    let mut holder = Holder::start(&mut command());
+    for n in 0..200 {
+        let at = holder.alloc(&format!("alloc {} {}", (n % 7 + 1) * 100_000, n % 4));
+        let picture = picture(&holder);
+        let blocks = &picture.devices[0].pool.blocks;
+        let found = blocks.iter().find(|block| block.address == at).unwrap();
+        assert_eq!(found.state, State::Live);
+        if n % 3 == 0 {
+            assert_eq!(holder.ask("free"), "0");
+        }
+    }
+    assert_eq!(holder.end(), "");
+}
+
+/// Descriptors of a process.
+fn open_files(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count()
+}
+
+#[test]
+fn who_hangs_up_or_talks_nonsense_costs_the_process_nothing() {
+    use std::io::{Read, Write};
+    let mut holder = Holder::start(&mut command());
+    holder.alloc("alloc 1000 0");
+    let before = open_files(holder.child.id());
+    let zeros = [0_u8; 8];
+    for words in [&zeros[..], &[], b"nonsense", b"\0\0\0\0\0\0\0\0nonsense"] {
+        let mut socket = enter(holder.child.id());
+        socket.write_all(words).unwrap();
+    }
+    let mut silent = enter(holder.child.id());
+    silent.write_all(&[zeros, *b"nonsense"].concat()).unwrap();
+    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "no answer");
+    let _ = picture(&holder);
+    // It closes what it sent a moment after that has arrived.
+    let until = Instant::now() + Duration::from_secs(10);
+    while open_files(holder.child.id()) != before && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(open_files(holder.child.id()), before);
+    assert_eq!(holder.end(), "");
+}
+
+#[test]
+fn a_process_that_ends_meanwhile_is_gone() {
+    let mut holder = Holder::start(&mut command());
+    holder.alloc("alloc 1000 0");
+    let pid = holder.child.id().to_string();
+    let kill = |signal: &str| {
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.args([signal, pid.as_str()]).status().unwrap().success());
+    };
+    kill("-STOP");
+    let socket = enter(holder.child.id());
+    let asking = std::thread::spawn(|| ask(socket));
+    std::thread::sleep(Duration::from_millis(100));
+    let began = Instant::now();
+    kill("-KILL");
+    assert_eq!(asking.join().unwrap(), Err(Unanswered::Gone));
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
