@@ -8,6 +8,7 @@ mod kept;
 mod list;
 mod replay;
 mod run;
+mod snapshot;
 mod stand_in;
 mod stat;
 mod whole;
@@ -88,6 +89,10 @@ fn bad_usage_is_2_and_names_the_value() {
         (&["replay"], "<TRACE>"),
         (&["replay", "--profile", "keep", "x"], "keep"),
         (&["env", "--jsno"], "--jsno"),
+        (&["snapshot"], "<PID|REPORT>"),
+        (&["snapshot", "1"], "--output"),
+        (&["snapshot", "1", "--json", "--html", "-o", "x"], "--html"),
+        (&["explain"], "<PID|REPORT|FOLDER>"),
         (&["show"], "<NAME>"),
         (&["show", "two words"], "two words"),
         (&["rm"], "<NAME>"),

@@ -99,52 +99,55 @@ fn failure(
     )?;
     writeln!(
         text,
-        "  Asked for by thread {} ({}){stream}, {} in a row; {} so far in this process.",
+        "  Asked for by thread {} ({}){stream}, try {} of the same request; {} so far in this process.",
         refused.thread,
         refused.thread_name,
-        times(refused.tries.into(), "try", "tries"),
+        refused.tries,
         times(refused.refusals, "failure", "failures"),
     )?;
     let sums = layout.sums(&device.pool);
     let physical = device.pool.counter("physical_bytes");
-    let needed = refused.asked_bytes.saturating_sub(sums.idle + sums.pending);
+    let needed = refused
+        .asked_bytes
+        .saturating_sub(sums.idle.saturating_add(sums.pending));
     let over = |limit: &u64| physical.saturating_add(needed) > *limit;
-    if let Some(limit) = device.limit_bytes.filter(over) {
+    let more = show_bytes(needed);
+    let limit = device.limit_bytes.filter(over);
+    if let Some(limit) = limit {
         writeln!(
             text,
-            "  The limit of {} (MEMCUDA_LIMIT) is in the way: the pool holds {}, and needs {} more.",
+            "  The limit of {} (MEMCUDA_LIMIT) is in the way: the pool holds {} and needs {more} more.",
             show_bytes(limit),
-            show_bytes(physical),
-            show_bytes(needed)
+            show_bytes(physical)
         )?;
     } else if let Some(free) = refused.driver_free_bytes {
-        let others = device
-            .total_bytes
-            .saturating_sub(free)
-            .saturating_sub(physical);
+        let others = device.total_bytes.saturating_sub(free);
         writeln!(
             text,
             "  Of the device's {} the driver had {} free; the pool holds {}, and {} are others', or this process's beside the pool.",
             show_bytes(device.total_bytes),
             show_bytes(free),
             show_bytes(physical),
-            show_bytes(others)
+            show_bytes(others.saturating_sub(physical))
         )?;
     }
+    let growth = match limit {
+        Some(_) => "no new memory, because of the limit".to_owned(),
+        None => format!("{more} of new memory, which the driver did not have"),
+    };
+    let others = match refused.asked_others {
+        0 => "no other process".to_owned(),
+        n => format!(
+            "what other processes had idle ({}, {:.1} s in all)",
+            times(n.into(), "question", "questions"),
+            refused.waited_us as f64 / 1e6
+        ),
+    };
     writeln!(
         text,
-        "  Tried: {} of idle memory; a wait for all work that still used some ({} left); {} more from the driver; {}.",
-        show_bytes(sums.idle),
-        show_bytes(sums.pending),
-        show_bytes(needed),
-        match refused.asked_others {
-            0 => "nobody else was asked".to_owned(),
-            n => format!(
-                "other processes, {}, {:.1} s in all",
-                times(n.into(), "time", "times"),
-                refused.waited_us as f64 / 1e6
-            ),
-        }
+        "  Tried: all idle memory ({}, of which {} were still in use after a wait for them); {growth}; {others}.",
+        show_bytes(sums.idle.saturating_add(sums.pending)),
+        show_bytes(sums.pending)
     )
 }
 

@@ -1,0 +1,286 @@
+//! `memcuda snapshot` and `memcuda explain`: of a preloaded program on the
+//! simulated GPU, of its reports, and of all that is neither.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use crate::{code, memcuda, objects, run, stderr, stdout};
+
+const MIB: u64 = 1 << 20;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn built() -> PathBuf {
+    let command = Path::new(env!("CARGO_BIN_EXE_memcuda"));
+    command.parent().unwrap().to_owned()
+}
+
+/// The shim's own test program, built once.
+fn program() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-holder");
+        let search = format!("-L{}", built().join("sim").display());
+        let made = Command::new("gcc")
+            .args(["-std=gnu11", "-O1", "-Wall", "-Werror", "-o"])
+            .args([&program, &root().join("shim/tests/pictures/holder.c")])
+            .args([&search, "-l:libcuda.so.1", "-ldl", "-lpthread"])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", stderr(&made));
+        program
+    })
+}
+
+/// A program that holds memory, preloaded, on a device of 1 GiB.
+struct Holder {
+    child: Child,
+    input: ChildStdin,
+}
+
+impl Holder {
+    fn start(settings: &[(&str, &str)], lines: &[String]) -> Self {
+        let mut command = Command::new(program());
+        command
+            .env("LD_PRELOAD", built().join("libmemcuda.so"))
+            .env("LD_LIBRARY_PATH", built().join("sim"))
+            .env("MEMCUDA_SIM_MEMORY", "1GiB")
+            .env("MEMCUDA_KEEPER", "off")
+            .envs(settings.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(output.next().unwrap().unwrap(), "ready");
+        for line in lines {
+            writeln!(input, "{line}").unwrap();
+            assert!(output.next().is_some(), "{line}");
+        }
+        Self { child, input }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.input.flush();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Memory of all kinds, some of it freed.
+fn mixed() -> Vec<String> {
+    let mut lines = Vec::new();
+    for n in 0..120_u64 {
+        let bytes = [700, 90_000, 3 * MIB, 11 * MIB][(n % 4) as usize] + n * 100;
+        lines.push(match n % 3 {
+            0 => format!("malloc {bytes}"),
+            _ => format!("alloc {bytes} {}", n % 2),
+        });
+        if n % 5 == 4 {
+            lines.push("free".to_owned());
+        }
+    }
+    lines
+}
+
+/// What tests/support/memory_viz.py says of a file, number by name.
+fn sums(file: &Path) -> impl Fn(&str) -> u64 {
+    let script = root().join("tests/support/memory_viz.py");
+    let checked = Command::new("python3").args([&script, file]).output();
+    let checked = checked.unwrap();
+    assert!(checked.status.success(), "{}", stderr(&checked));
+    let said = stdout(&checked);
+    move |name| {
+        let mut words = said.split_whitespace().skip_while(|word| *word != name);
+        words.nth(1).unwrap().parse().unwrap()
+    }
+}
+
+fn failed(output: &Output, status: i32, said: &str) {
+    let error = stderr(output);
+    assert_eq!(code(output), status, "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains(said), "{error}");
+    assert!(stdout(output).is_empty());
+}
+
+#[test]
+fn a_snapshot_is_what_pytorch_s_viewer_needs_and_adds_up() {
+    let holder = Holder::start(&[], &mixed());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("snapshot.pickle");
+    let output = run(&["snapshot", &holder.pid(), "-o", file.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(stdout(&output).is_empty() && stderr(&output).is_empty());
+    let sum = sums(&file);
+    let stat = objects(&run(&["stat", &holder.pid(), "--json"]), "stat");
+    let counter = |name: &str| stat[0][name].as_u64().unwrap();
+    let free = sum("pending") + sum("inactive");
+    assert_eq!(sum("active") + free, counter("physical_bytes"));
+    assert_eq!(sum("requested"), counter("live_bytes"));
+    assert_eq!(free, counter("idle_bytes"));
+    assert!(sum("blocks") > 96);
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing else is left there");
+}
+
+#[test]
+fn the_picture_itself_is_one_object() {
+    let holder = Holder::start(&[], &["alloc 5000000 1".to_owned()]);
+    let pictures = objects(&run(&["snapshot", &holder.pid(), "--json"]), "snapshot");
+    let device = &pictures[0]["devices"][0];
+    assert_eq!(pictures[0]["process"]["pid"].to_string(), holder.pid());
+    assert_eq!(device["name"], "memcuda simulated GPU");
+    let live = &device["pool"]["blocks"][0];
+    assert_eq!(live["asked_bytes"], 5_000_000);
+    assert_eq!(live["state"], "live");
+    assert_eq!(live["owner"], "memory_pool");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    run(&["snapshot", &holder.pid(), "--json", "-o", path]);
+    let written = fs::read_to_string(path).unwrap();
+    assert!(written.starts_with("{\"schema\":\"memcuda.snapshot/1\","));
+}
+
+#[test]
+fn the_page_has_everything_inside_and_asks_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("page.html");
+    let holder = Holder::start(&[], &mixed());
+    let output = run(&[
+        "snapshot",
+        &holder.pid(),
+        "--html",
+        "-o",
+        file.to_str().unwrap(),
+    ]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let page = fs::read_to_string(&file).unwrap();
+    for request in [
+        "http:", "https:", "//cdn", " src=", "<link", "@import", "url(",
+    ] {
+        assert!(!page.contains(request), "{request}");
+    }
+    let (_, data) = page.split_once("id=\"data\">").unwrap();
+    let (data, _) = data.split_once("</script>").unwrap();
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    let device = &data["devices"][0];
+    let ranges = device["segments"].as_array().unwrap().iter();
+    let ranges = ranges.flat_map(|segment| segment["ranges"].as_array().unwrap());
+    let bytes: u64 = ranges.map(|range| range[0].as_u64().unwrap()).sum();
+    assert_eq!(bytes, device["counters"]["physical_bytes"]);
+}
+
+#[test]
+fn what_a_report_says_is_explained_and_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let settings = [("MEMCUDA_OOM_REPORT", path), ("MEMCUDA_LIMIT", "256MiB")];
+    let lines = [
+        format!("alloc {} 1", 150 * MIB),
+        format!("malloc {}", 60 * MIB),
+        format!("alloc {} 1", 120 * MIB),
+    ];
+    let holder = Holder::start(&settings, &lines);
+    let output = run(&["explain", path]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in [
+        &format!("Process {}", holder.pid()),
+        "Out of memory: 120.0 MiB could not be had on device 0",
+        "The limit of 256.0 MiB (MEMCUDA_LIMIT) is in the way: the pool holds 210.0 MiB and needs 120.0 MiB more",
+        "live 210.0 MiB",
+        "This is the peak (210.0 MiB live)",
+        "cudaMalloc       any stream",
+    ] {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    let now = stdout(&run(&["explain", &holder.pid()]));
+    assert!(now.contains("live 210.0 MiB") && !now.contains("Out of memory"));
+
+    let mut reports = fs::read_dir(folder.path()).unwrap();
+    let report = reports.next().unwrap().unwrap().path();
+    let file = folder.path().join("report.pickle");
+    let arguments = ["snapshot", report.to_str().unwrap(), "-o"];
+    let output = run(&[&arguments[..], &[file.to_str().unwrap()]].concat());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let sum = sums(&file);
+    assert_eq!((sum("events"), sum("active")), (1, 210 * MIB));
+}
+
+#[test]
+fn whoever_cannot_be_shown_is_a_clear_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("never");
+    let file = file.to_str().unwrap();
+    let snapshot = |source: &str| run(&["snapshot", source, "-o", file]);
+    failed(&snapshot("4000000"), 1, "there is no process 4000000");
+    let own = std::process::id().to_string();
+    failed(&snapshot(&own), 1, "has no statistics page");
+    let idle = Holder::start(&[], &[]);
+    failed(&snapshot(&idle.pid()), 1, "has no pool to show");
+    let track = Holder::start(&[("MEMCUDA_POLICY", "track")], &["malloc 1000".to_owned()]);
+    failed(&snapshot(&track.pid()), 1, "has no pool to show");
+    failed(&snapshot("no such report"), 1, "no such report");
+    failed(
+        &run(&["explain", folder.path().to_str().unwrap()]),
+        1,
+        "no report",
+    );
+    let damaged = folder.path().join("oom-1-2-3.memcuda");
+    fs::write(&damaged, "no report at all").unwrap();
+    failed(
+        &run(&["explain", folder.path().to_str().unwrap()]),
+        2,
+        "not a memcuda picture",
+    );
+    fs::write(&damaged, b"memcudaP\x63\0\0\0").unwrap();
+    failed(&snapshot(damaged.to_str().unwrap()), 2, "of version 99");
+    assert!(!Path::new(file).exists());
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_one_line_and_leaves_nothing() {
+    let holder = Holder::start(&[], &["malloc 1000".to_owned()]);
+    let folder = tempfile::tempdir().unwrap();
+    let before = folder.path().join("file");
+    fs::write(&before, "as it was").unwrap();
+    let inside = before.join("snapshot");
+    for file in [inside.to_str().unwrap(), "/nonexistent/file", "/dev/full"] {
+        let output = run(&["snapshot", &holder.pid(), "-o", file]);
+        failed(&output, 1, "cannot be written");
+    }
+    let here = folder.path().to_str().unwrap();
+    failed(
+        &run(&["snapshot", &holder.pid(), "-o", here]),
+        1,
+        "cannot be written",
+    );
+    assert_eq!(fs::read_to_string(&before).unwrap(), "as it was");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_stopped_process_is_not_waited_for_without_end() {
+    let holder = Holder::start(&[], &["malloc 1000".to_owned()]);
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &holder.pid()]).status();
+        assert!(sent.unwrap().success());
+    };
+    signal("-STOP");
+    let output = memcuda().args(["explain", &holder.pid()]).output().unwrap();
+    signal("-CONT");
+    failed(&output, 1, "it may be stopped");
+}
