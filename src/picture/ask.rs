@@ -32,7 +32,7 @@ const ANSWER: usize = 16;
 
 /// How long an answer is waited for. A picture of a million blocks takes half a
 /// second; a stopped process never answers.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why there is no picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
