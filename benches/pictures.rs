@@ -1,5 +1,7 @@
 //! How long a pool stands still for its picture, and what else one costs, by the
-//! number of live blocks. `cargo bench -p memcuda --bench pictures [-- MOST]`
+//! number of live blocks: the least of several times, and for the first also the
+//! median. `cargo bench --bench pictures [-- MOST]`, where MOST is the highest
+//! number.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +17,10 @@ const TURNS: usize = 7;
 
 fn main() {
     let most = std::env::args().filter_map(|a| a.parse().ok()).next();
-    let most: usize = most.unwrap_or(1_000_000);
-    println!("blocks of    live blocks  held ms  whole ms  encoded ms  MB      in order ms");
+    let most: usize = most.unwrap_or(100_000);
+    println!(
+        "blocks of    live blocks  held ms  median  whole ms  encoded ms      MB  in order ms"
+    );
     for size in [2 << 10, 512 << 10] {
         let mut count = 1000;
         while count <= most {
@@ -72,12 +76,14 @@ fn measure(size: u64, count: usize) {
         times[3].push(began.elapsed());
         assert!(!layout.segments.is_empty());
     }
-    let [held, whole, encoded, ordered] = times.map(|mut times| {
+    for times in &mut times {
         times.sort_unstable();
-        times[TURNS / 2].as_secs_f64() * 1e3
-    });
+    }
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let median = ms(times[0][TURNS / 2]);
+    let [held, whole, encoded, ordered] = times.map(|times| ms(times[0]));
     println!(
-        "{:>6} KiB   {count:>11}  {held:>7.2}  {whole:>8.2}  {encoded:>10.2}  {:>6.2}  {ordered:>11.2}",
+        "{:>6} KiB   {count:>11}  {held:>7.2}  {median:>6.2}  {whole:>8.2}  {encoded:>10.2}  {:>6.2}  {ordered:>11.2}",
         size >> 10,
         length as f64 / 1e6
     );

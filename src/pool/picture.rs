@@ -5,20 +5,20 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use super::Pool;
 use super::block::{Block, Holder};
 use super::hash::FastMap;
 use super::request::{Order, Owner, StreamKey};
 use super::slab::{self, Small};
 use super::state::State;
 use super::streams::Use;
+use super::{Pool, Stats};
 use crate::driver::{Address, Driver};
 use crate::picture::{self, Chunk, Free, Piece, Stitch};
 
 /// The tables of a pool as they were.
 #[derive(Default)]
 struct Copy {
-    counters: super::Stats,
+    counters: Stats,
     chunks: Vec<Chunk>,
     stitches: Vec<Stitch>,
     blocks: Vec<(Address, Block)>,
@@ -34,6 +34,8 @@ impl<D: Driver> Pool<D> {
     /// waits for [`held_ns`](picture::Pool::held_ns).
     pub fn picture(&self) -> picture::Pool {
         let mut copy = Copy::default();
+        let stats = self.lock().stats;
+        copy.make_room(&stats);
         let state = self.lock();
         let began = Instant::now();
         copy.take(&state);
@@ -46,10 +48,19 @@ impl<D: Driver> Pool<D> {
 }
 
 impl Copy {
+    /// Room for all that is lent, and a little more: memory is not asked for
+    /// while the pool stands still.
+    fn make_room(&mut self, stats: &Stats) {
+        let lent = stats.requests.saturating_sub(stats.frees) as usize;
+        let room = lent + lent / 8 + 1024;
+        self.blocks.reserve(room);
+        self.small.reserve(room);
+        self.free.reserve(room);
+    }
+
     fn take(&mut self, state: &State) {
         let running = |last: Use| !state.streams.is_done(last);
         self.counters = state.stats;
-        self.counters.pending_bytes = state.pending();
         self.chunks.extend(state.chunks.iter().map(|(id, chunk)| {
             let free = chunk.spans.iter().map(|span| Free {
                 start: span.start,
@@ -100,7 +111,7 @@ impl Copy {
 
     /// What the tables mean. `padding` are the bytes of each block that the
     /// program does not know of.
-    fn develop(self, padding: u64) -> picture::Pool {
+    fn develop(mut self, padding: u64) -> picture::Pool {
         let mut streams = Streams::default();
         let exported: HashSet<u64> = self.exported.into_iter().collect();
         let parked: HashSet<u64> = self.parked.into_iter().collect();
@@ -160,7 +171,14 @@ impl Copy {
             });
         }
         blocks.sort_unstable_by_key(|block| block.address);
-        let counters = super::Stats::NAMES.iter().zip(self.counters.values());
+        let spans = self.chunks.iter().flat_map(|chunk| &chunk.free);
+        let spans = spans.filter(|span| span.pending).map(|span| span.bytes);
+        let freed = blocks.iter();
+        let freed = freed.filter(|block| block.state == picture::State::Pending);
+        let freed = freed.map(|block| block.bytes);
+        // As of now; the counter is as of the last slow path.
+        self.counters.pending_bytes = spans.chain(freed).sum();
+        let counters = Stats::NAMES.iter().zip(self.counters.values());
         picture::Pool {
             held_ns: 0,
             counters: counters
