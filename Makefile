@@ -75,12 +75,13 @@ conformance-doc: conformance
 	tests/conformance/document.py $(RELEASE)/conformance.list >$(RELEASE)/conformance.md
 	mv $(RELEASE)/conformance.md docs/conformance.md
 
-# NVIDIA's own runtimes over the simulated driver, and an old glibc. Fetches both
-# (pip, apt-get) into target/compat.
+# NVIDIA's own runtimes over the simulated driver, an old glibc, and PyTorch's
+# reader of snapshots. Fetches them (pip, apt-get) into target/compat.
 test-compat: build wheel-portable
 	$(PYTHON) tests/compat/cudart.py
 	$(PYTHON) tests/compat/old_glibc.py
 	$(PYTHON) tests/compat/wheel.py
+	$(PYTHON) tests/compat/memory_viz.py
 
 # The charts and tables of docs, from the committed results or from
 # RESULTS="a.jsonl b.jsonl".

@@ -52,6 +52,8 @@ fn command_line() {
         "compare",
         "doctor",
         "stat",
+        "snapshot",
+        "explain",
         "replay",
         "ls",
         "show",

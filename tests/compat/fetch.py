@@ -65,11 +65,11 @@ def fetched(folder, name, sha256, fetch):
     fail(f"{name}: what was fetched has not the hash {sha256}")
 
 
-def wheel(package, version, sha256):
-    """The folder of an unpacked wheel."""
+def wheel(package, version, sha256, *options):
+    """The folder of an unpacked wheel; with options of pip, one for elsewhere."""
     folder = os.path.join(FOLDER, "wheels")
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:",
-               "-d", folder, f"{package}=={version}"]
+               "-d", folder, *options, f"{package}=={version}"]
     path = fetched(folder, f"{package} {version}", sha256, lambda: run(command))
     unpacked = os.path.join(folder, f"{package}-{version}")
     if not os.path.isdir(unpacked):
