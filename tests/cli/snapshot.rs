@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -49,9 +51,14 @@ impl Holder {
         command
             .env("LD_PRELOAD", built().join("libmemcuda.so"))
             .env("LD_LIBRARY_PATH", built().join("sim"))
+            .envs(settings.iter().copied());
+        Self::of(command, lines)
+    }
+
+    fn of(mut command: Command, lines: &[String]) -> Self {
+        command
             .env("MEMCUDA_SIM_MEMORY", "1GiB")
             .env("MEMCUDA_KEEPER", "off")
-            .envs(settings.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
@@ -283,4 +290,56 @@ fn a_stopped_process_is_not_waited_for_without_end() {
     let output = memcuda().args(["explain", &holder.pid()]).output().unwrap();
     signal("-CONT");
     failed(&output, 1, "it may be stopped");
+}
+
+/// A folder that other users come to, with the command, the program and what
+/// they load.
+fn for_all() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), open).unwrap();
+    for (file, name) in [
+        (built().join("memcuda"), "memcuda"),
+        (built().join("libmemcuda.so"), "libmemcuda.so"),
+        (built().join("sim/libcuda.so.1"), "libcuda.so.1"),
+        (program().to_owned(), "holder"),
+    ] {
+        fs::copy(file, folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn another_user_s_process_is_root_s_alone_to_look_at() {
+    const STRANGER: u32 = 42_003;
+    if !rustix::process::geteuid().is_root() {
+        let left_out = std::env::var_os("MEMCUDA_TESTS_AS_ONE_USER").is_some();
+        assert!(
+            left_out,
+            "to be two users is root's to do; MEMCUDA_TESTS_AS_ONE_USER=1 leaves it out"
+        );
+        return;
+    }
+    let folder = for_all();
+    let own = Holder::start(&[], &["malloc 5000".to_owned()]);
+    let command = folder.path().join("memcuda");
+    let asked = Command::new(command)
+        .args(["explain", &own.pid()])
+        .uid(STRANGER)
+        .output();
+    failed(
+        &asked.unwrap(),
+        1,
+        "another user's: only that user and root may ask it",
+    );
+
+    let mut stranger = Command::new(folder.path().join("holder"));
+    stranger
+        .env("LD_PRELOAD", folder.path().join("libmemcuda.so"))
+        .env("LD_LIBRARY_PATH", folder.path())
+        .uid(STRANGER);
+    let stranger = Holder::of(stranger, &["malloc 5000".to_owned()]);
+    let output = run(&["explain", &stranger.pid()]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(stdout(&output).contains("live 4.9 KiB"));
 }
