@@ -37,9 +37,9 @@ impl Exports {
         !self.all.is_empty() && matches!(self.all.get(&id), Some(Some(_)))
     }
 
-    /// The numbers of all allocations that others may have open.
-    pub fn ids(&self) -> impl Iterator<Item = u64> {
-        self.0.keys().copied()
+    /// May others have this allocation open?
+    pub fn has(&self, id: u64) -> bool {
+        !self.0.is_empty() && self.0.contains_key(&id)
     }
 
     /// Parks an allocation; false where it is not exported.

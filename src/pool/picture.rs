@@ -1,8 +1,7 @@
-//! A picture of the pool. The tables are copied under the state lock, as they
-//! are and into memory that was there before, so that the pool stands still for
-//! as short as can be; what they mean is written down without it.
+//! A picture of the pool: its tables, written down under the state lock into
+//! memory that was there before, so that the pool stands still for as short as
+//! can be. Makes no driver call and changes nothing.
 
-use std::collections::HashSet;
 use std::time::Instant;
 
 use super::block::{Block, Holder};
@@ -15,208 +14,196 @@ use super::{Pool, Stats};
 use crate::driver::{Address, Driver};
 use crate::picture::{self, Chunk, Free, Piece, Stitch};
 
-/// The tables of a pool as they were.
-#[derive(Default)]
-struct Copy {
-    counters: Stats,
-    chunks: Vec<Chunk>,
-    stitches: Vec<Stitch>,
-    blocks: Vec<(Address, Block)>,
-    small: Vec<(Address, Small, Order)>,
-    /// Windows and cells that nobody has: address, length, may be in use still.
-    free: Vec<(Address, u64, bool)>,
-    exported: Vec<u64>,
-    parked: Vec<u64>,
-}
-
 impl<D: Driver> Pool<D> {
-    /// The pool as it is now. Makes no driver call; whoever allocates meanwhile
-    /// waits for [`held_ns`](picture::Pool::held_ns).
+    /// The pool as it is now. Whoever allocates meanwhile waits for
+    /// [`held_ns`](picture::Pool::held_ns).
     pub fn picture(&self) -> picture::Pool {
-        let mut copy = Copy::default();
         let stats = self.lock().stats;
-        copy.make_room(&stats);
+        let mut writer = Writer::with_room_for(&stats, self.padding());
         let state = self.lock();
         let began = Instant::now();
-        copy.take(&state);
-        let held = began.elapsed();
+        writer.write(&state);
+        let (stats, held) = (state.stats, began.elapsed());
         drop(state);
-        let mut picture = copy.develop(self.padding());
-        picture.held_ns = held.as_nanos() as u64;
-        picture
+        writer.finish(stats, held.as_nanos() as u64)
     }
 }
 
-impl Copy {
-    /// Room for all that is lent, and a little more: memory is not asked for
-    /// while the pool stands still.
-    fn make_room(&mut self, stats: &Stats) {
+/// What is written so far.
+struct Writer {
+    picture: picture::Pool,
+    /// The streams that were met, and the latest one.
+    streams: FastMap<StreamKey, u32>,
+    latest: Option<(StreamKey, u32)>,
+    /// Bytes of each block that the program does not know of.
+    padding: u64,
+}
+
+impl Writer {
+    /// Room for all that is lent, and a little more. It is touched here: the
+    /// system gives memory when it is first written.
+    fn with_room_for(stats: &Stats, padding: u64) -> Self {
+        const NOTHING: picture::Block = free_block(0, 0, false);
         let lent = stats.requests.saturating_sub(stats.frees) as usize;
-        let room = lent + lent / 8 + 1024;
-        self.blocks.reserve(room);
-        self.small.reserve(room);
-        self.free.reserve(room);
+        let mut blocks = vec![NOTHING; lent + lent / 4 + 1024];
+        blocks.clear();
+        Self {
+            picture: picture::Pool {
+                blocks,
+                ..picture::Pool::default()
+            },
+            streams: FastMap::default(),
+            latest: None,
+            padding,
+        }
     }
 
-    fn take(&mut self, state: &State) {
+    fn write(&mut self, state: &State) {
         let running = |last: Use| !state.streams.is_done(last);
-        self.counters = state.stats;
-        self.chunks.extend(state.chunks.iter().map(|(id, chunk)| {
+        for (id, chunk) in state.chunks.iter() {
             let free = chunk.spans.iter().map(|span| Free {
                 start: span.start,
                 bytes: span.bytes,
                 pending: running(span.last),
             });
-            Chunk {
+            self.picture.chunks.push(Chunk {
                 id,
                 bytes: chunk.bytes,
                 free: free.collect(),
-            }
-        }));
+            });
+        }
         let stitches = state.stitches.iter().zip(0..);
-        self.stitches.extend(stitches.filter_map(|(stitch, id)| {
-            let stitch = stitch.as_ref()?;
+        for (stitch, id) in stitches.filter_map(|(stitch, id)| Some((stitch.as_ref()?, id))) {
             let pieces = stitch.pieces.iter().map(|piece| Piece {
                 offset: piece.offset,
                 chunk: piece.chunk,
             });
-            Some(Stitch {
+            self.picture.stitches.push(Stitch {
                 id,
                 address: stitch.at,
                 bytes: stitch.bytes,
                 pieces: pieces.collect(),
-            })
-        }));
-        self.blocks
-            .extend(state.blocks.iter().map(|(&at, &block)| (at, block)));
-        self.small.extend(
-            state
-                .slabs
-                .live()
-                .map(|(at, small)| (at, small, state.streams.order(small.stream, small.id))),
-        );
+            });
+        }
+        for (&at, block) in &state.blocks {
+            self.block(state, at, block);
+        }
+        for (at, small) in state.slabs.live() {
+            self.small(state, at, &small);
+        }
+        let blocks = &mut self.picture.blocks;
         for ((bytes, _), windows) in &state.warm {
             let windows = windows.iter();
-            self.free
-                .extend(windows.map(|&(at, last)| (at, *bytes, running(last))));
+            blocks.extend(windows.map(|&(at, last)| free_block(at, *bytes, running(last))));
         }
         state.slabs.each_free(|at, bytes, last| {
-            self.free.push((at, bytes, running(last)));
+            blocks.push(free_block(at, bytes, running(last)));
         });
-        self.exported.extend(state.exports.ids());
-        let parked = |id: &u64| state.exports.is_parked(*id);
-        self.parked
-            .extend(self.exported.iter().copied().filter(parked));
     }
 
-    /// What the tables mean. `padding` are the bytes of each block that the
-    /// program does not know of.
-    fn develop(mut self, padding: u64) -> picture::Pool {
-        let mut streams = Streams::default();
-        let exported: HashSet<u64> = self.exported.into_iter().collect();
-        let parked: HashSet<u64> = self.parked.into_iter().collect();
-        let state = |id, attached| match attached {
-            true => picture::State::Attached,
-            false if parked.contains(&id) => picture::State::Parked,
-            false => picture::State::Live,
-        };
-        let mut blocks = Vec::with_capacity(self.blocks.len() + self.small.len() + self.free.len());
-        for (address, block) in self.blocks {
-            let attached = block.holder == Holder::Attached;
-            if !attached && block.holder != Holder::Program {
-                continue;
+    fn block(&mut self, state: &State, address: Address, block: &Block) {
+        let (held, padding) = match block.holder {
+            Holder::Program if state.exports.is_parked(block.id) => {
+                (picture::State::Parked, self.padding)
             }
-            blocks.push(picture::Block {
-                address,
-                bytes: block.window.bytes,
-                asked_bytes: match attached {
-                    true => block.asked,
-                    false => block.asked.saturating_sub(padding),
-                },
-                state: state(block.id, attached),
-                owner: owner(block.owner),
-                small: false,
-                exported: exported.contains(&block.id),
-                id: block.id,
-                stream: streams.index(block.order),
-            });
-        }
-        for (address, small, order) in self.small {
-            blocks.push(picture::Block {
-                address,
-                bytes: slab::granted(small.bytes.into()),
-                asked_bytes: u64::from(small.bytes).saturating_sub(padding),
-                state: state(small.id, false),
-                owner: owner(small.owner),
-                small: true,
-                exported: exported.contains(&small.id),
-                id: small.id,
-                stream: streams.index(order),
-            });
-        }
-        for (address, bytes, pending) in self.free {
-            blocks.push(picture::Block {
-                address,
-                bytes,
-                asked_bytes: 0,
-                state: match pending {
-                    true => picture::State::Pending,
-                    false => picture::State::Idle,
-                },
-                owner: picture::Owner::Context,
-                small: bytes < slab::SLAB,
-                exported: false,
-                id: 0,
-                stream: None,
-            });
-        }
-        blocks.sort_unstable_by_key(|block| block.address);
-        let spans = self.chunks.iter().flat_map(|chunk| &chunk.free);
-        let spans = spans.filter(|span| span.pending).map(|span| span.bytes);
-        let freed = blocks.iter();
-        let freed = freed.filter(|block| block.state == picture::State::Pending);
-        let freed = freed.map(|block| block.bytes);
-        // As of now; the counter is as of the last slow path.
-        self.counters.pending_bytes = spans.chain(freed).sum();
-        let counters = Stats::NAMES.iter().zip(self.counters.values());
-        picture::Pool {
-            held_ns: 0,
-            counters: counters
-                .map(|(name, value)| ((*name).to_owned(), value))
-                .collect(),
-            chunks: self.chunks,
-            stitches: self.stitches,
-            blocks,
-            streams: streams.known,
-        }
+            Holder::Program => (picture::State::Live, self.padding),
+            Holder::Attached => (picture::State::Attached, 0),
+            // What is inside, and what is warm, is told by itself.
+            Holder::Slab | Holder::Warm => return,
+        };
+        let stream = self.stream(block.order);
+        self.picture.blocks.push(picture::Block {
+            address,
+            bytes: block.window.bytes,
+            asked_bytes: block.asked.saturating_sub(padding),
+            state: held,
+            owner: block.owner.into(),
+            small: false,
+            exported: state.exports.has(block.id),
+            id: block.id,
+            stream,
+        });
     }
-}
 
-fn owner(owner: Owner) -> picture::Owner {
-    match owner {
-        Owner::Context => picture::Owner::Context,
-        Owner::MemoryPool => picture::Owner::MemoryPool,
+    fn small(&mut self, state: &State, address: Address, small: &Small) {
+        let parked = state.exports.is_parked(small.id);
+        let stream = self.stream(state.streams.order(small.stream, small.id));
+        self.picture.blocks.push(picture::Block {
+            address,
+            bytes: slab::granted(small.bytes.into()),
+            asked_bytes: u64::from(small.bytes).saturating_sub(self.padding),
+            state: match parked {
+                true => picture::State::Parked,
+                false => picture::State::Live,
+            },
+            owner: small.owner.into(),
+            small: true,
+            exported: state.exports.has(small.id),
+            id: small.id,
+            stream,
+        });
     }
-}
 
-/// The streams of a picture, each once.
-#[derive(Default)]
-struct Streams {
-    known: Vec<picture::Stream>,
-    by: FastMap<StreamKey, u32>,
-}
-
-impl Streams {
-    fn index(&mut self, order: Order) -> Option<u32> {
+    fn stream(&mut self, order: Order) -> Option<u32> {
         let Order::Stream(key) = order else {
             return None;
         };
-        let known = &mut self.known;
-        let index = self.by.entry(key).or_insert_with(|| {
+        if let Some((latest, index)) = self.latest
+            && latest == key
+        {
+            return Some(index);
+        }
+        let known = &mut self.picture.streams;
+        let index = *self.streams.entry(key).or_insert_with(|| {
             known.push(key.into());
             (known.len() - 1) as u32
         });
-        Some(*index)
+        self.latest = Some((key, index));
+        Some(index)
+    }
+
+    /// What needs no lock.
+    fn finish(self, mut stats: Stats, held_ns: u64) -> picture::Pool {
+        let mut picture = self.picture;
+        picture.held_ns = held_ns;
+        picture.blocks.sort_unstable_by_key(|block| block.address);
+        let spans = picture.chunks.iter().flat_map(|chunk| &chunk.free);
+        let spans = spans.filter(|span| span.pending).map(|span| span.bytes);
+        let blocks = picture.blocks.iter();
+        let freed = blocks.filter(|block| block.state == picture::State::Pending);
+        // As of now; the counter is as of the last slow path.
+        stats.pending_bytes = spans.chain(freed.map(|block| block.bytes)).sum();
+        let counters = Stats::NAMES.iter().zip(stats.values());
+        let counters = counters.map(|(name, value)| ((*name).to_owned(), value));
+        picture.counters = counters.collect();
+        picture
+    }
+}
+
+/// A window or a cell that nobody has.
+const fn free_block(address: Address, bytes: u64, pending: bool) -> picture::Block {
+    picture::Block {
+        address,
+        bytes,
+        asked_bytes: 0,
+        state: match pending {
+            true => picture::State::Pending,
+            false => picture::State::Idle,
+        },
+        owner: picture::Owner::Context,
+        small: bytes <= slab::SMALL_MAX,
+        exported: false,
+        id: 0,
+        stream: None,
+    }
+}
+
+impl From<Owner> for picture::Owner {
+    fn from(owner: Owner) -> Self {
+        match owner {
+            Owner::Context => Self::Context,
+            Owner::MemoryPool => Self::MemoryPool,
+        }
     }
 }
 
