@@ -39,7 +39,7 @@ impl Exports {
 
     /// May others have this allocation open?
     pub fn has(&self, id: u64) -> bool {
-        !self.0.is_empty() && self.0.contains_key(&id)
+        !self.all.is_empty() && self.all.contains_key(&id)
     }
 
     /// Parks an allocation; false where it is not exported.
