@@ -120,7 +120,12 @@ fn a_process_that_ends_meanwhile_is_gone() {
     let pid = holder.child.id().to_string();
     let kill = |signal: &str| {
         let mut kill = std::process::Command::new("kill");
-        assert!(kill.args([signal, pid.as_str()]).status().unwrap().success());
+        assert!(
+            kill.args([signal, pid.as_str()])
+                .status()
+                .unwrap()
+                .success()
+        );
     };
     kill("-STOP");
     let socket = enter(holder.child.id());
