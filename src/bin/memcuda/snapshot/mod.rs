@@ -5,8 +5,9 @@ mod page;
 mod pickle;
 mod viewer;
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -80,12 +81,8 @@ fn whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Resul
         _ => Path::new("."),
     };
     let mut half = tempfile::Builder::new();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // As any file that a command makes; the umask takes its part.
-        half.permissions(std::fs::Permissions::from_mode(0o666));
-    }
+    // As any file that a command makes; the umask takes its part.
+    half.permissions(Permissions::from_mode(0o666));
     let half = half.prefix(".memcuda-").tempfile_in(folder);
     let half = half.map_err(|error| anyhow!(std::io::Error::from(error.kind())))?;
     let mut out = BufWriter::new(half);
