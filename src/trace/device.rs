@@ -4,6 +4,7 @@
 
 use std::time::Instant;
 
+use super::torch_expandable::Expandable;
 use super::torch_native::{Allocator, Runtime};
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Context, Stream};
@@ -24,6 +25,9 @@ pub enum Profile {
     /// Tensors ask a model of PyTorch's own allocator, whose segments are the
     /// requests, and which is asked to give idle ones back.
     Native,
+    /// Tensors ask a model of PyTorch's own allocator with expandable segments,
+    /// without a pool: a comparison.
+    Expandable,
     /// The segments that the program's own allocator had when the trace was
     /// recorded (`segment_alloc`, `segment_free`) are the requests.
     Segments,
@@ -31,8 +35,15 @@ pub enum Profile {
 
 /// A device of the trace.
 pub struct Device {
-    torch: Option<Allocator>,
+    asks: Asks,
     served: Served,
+}
+
+/// What tensors ask for memory.
+enum Asks {
+    Pool,
+    Native(Allocator),
+    Expandable(Expandable),
 }
 
 impl Device {
@@ -46,7 +57,11 @@ impl Device {
         profile: Profile,
         settings: Settings,
     ) -> Result<Self, Code> {
-        let torch = (profile == Profile::Native).then(Allocator::default);
+        let asks = match profile {
+            Profile::Async | Profile::Segments => Asks::Pool,
+            Profile::Native => Asks::Native(Allocator::default()),
+            Profile::Expandable => Asks::Expandable(Expandable::new(total_bytes)),
+        };
         let served = Served {
             context: Context(u64::from(ordinal) + 1),
             pool: Pool::new(Model::new(total_bytes), ordinal, settings)?,
@@ -54,7 +69,7 @@ impl Device {
             thread: reclaim::Thread::new(),
             alloc_ns: Vec::new(),
         };
-        Ok(Self { torch, served })
+        Ok(Self { asks, served })
     }
 
     /// Memory for the program's request of `bytes` on a stream of the trace.
@@ -62,23 +77,37 @@ impl Device {
     /// # Errors
     /// The pool's refusal.
     pub fn alloc(&mut self, bytes: u64, stream: u64) -> Result<Address, Refusal> {
-        match &mut self.torch {
-            Some(torch) => torch.malloc(&mut self.served, bytes, stream),
-            None => self.served.alloc(bytes, stream),
+        match &mut self.asks {
+            Asks::Pool => self.served.alloc(bytes, stream),
+            Asks::Native(torch) => torch.malloc(&mut self.served, bytes, stream),
+            Asks::Expandable(torch) => torch.malloc(bytes, stream),
         }
     }
 
     /// The memory may be used again, behind the work of its stream.
     pub fn free(&mut self, at: Address, stream: u64) {
-        match &mut self.torch {
-            Some(torch) => torch.free(at),
-            None => self.served.give(at, stream),
+        match &mut self.asks {
+            Asks::Pool => self.served.give(at, stream),
+            Asks::Native(torch) => torch.free(at),
+            Asks::Expandable(torch) => torch.free(at),
         }
     }
 
     /// Bytes held from the driver.
     pub fn physical(&self) -> u64 {
-        self.served.pool.physical()
+        match &self.asks {
+            Asks::Expandable(torch) => torch.physical(),
+            _ => self.served.pool.physical(),
+        }
+    }
+
+    /// The most bytes held from the driver at any time.
+    pub fn peak_physical(&self) -> u64 {
+        match &self.asks {
+            // It gives nothing back.
+            Asks::Expandable(torch) => torch.physical(),
+            _ => self.stats().peak_physical_bytes,
+        }
     }
 
     /// The pool's counters.

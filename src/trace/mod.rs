@@ -9,6 +9,7 @@
 mod device;
 mod reader;
 pub mod replay;
+mod torch_expandable;
 mod torch_native;
 
 pub use reader::Reader;

@@ -73,7 +73,7 @@ pub fn replay(
     settings: impl Fn() -> Settings,
 ) -> std::result::Result<Outcome, Failure> {
     let (alloc, free, done) = match profile {
-        Profile::Async | Profile::Native => (Op::Alloc, Op::Free, Op::FreeDone),
+        Profile::Async | Profile::Native | Profile::Expandable => (Op::Alloc, Op::Free, Op::FreeDone),
         Profile::Segments => (Op::SegmentAlloc, Op::SegmentFree, Op::SegmentFree),
     };
     let mut player = Player::default();
@@ -193,8 +193,8 @@ impl Player {
             requests: alloc_ns.len() as u64,
             peak_live_bytes: self.peak_live_bytes,
             // A device's own peak may lie between two events.
-            peak_physical_bytes: match &stats[..] {
-                [one] => one.peak_physical_bytes,
+            peak_physical_bytes: match devices().collect::<Vec<_>>()[..] {
+                [one] => one.peak_physical(),
                 _ => self.peak_physical_bytes,
             },
             hit_rate: sum(|s| s.hits) as f64 / alloc_ns.len().max(1) as f64,

@@ -18,16 +18,16 @@ use crate::pool::Refusal;
 use crate::units::MIB;
 
 /// Every block is a multiple of this many bytes.
-const GRANULE: u64 = 512;
+pub(super) const GRANULE: u64 = 512;
 /// Largest tensor, in bytes, that comes from small segments; also the least
 /// that is split off a block of another segment.
-const SMALL: u64 = MIB;
+pub(super) const SMALL: u64 = MIB;
 /// Size of small segments in bytes.
-const SMALL_SEGMENT: u64 = 2 * MIB;
+pub(super) const SMALL_SEGMENT: u64 = 2 * MIB;
 /// Tensors below this many bytes share segments of [`LARGE_SEGMENT`].
 const OWN_SEGMENT: u64 = 10 * MIB;
 /// Size of shared segments in bytes (`large_segment_size_mb`).
-const LARGE_SEGMENT: u64 = 20 * MIB;
+pub(super) const LARGE_SEGMENT: u64 = 20 * MIB;
 /// Step of the sizes of all other segments, in bytes.
 const STEP: u64 = 2 * MIB;
 /// The split size in bytes that the shim sets (`max_split_size_mb`).

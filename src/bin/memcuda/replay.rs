@@ -54,6 +54,8 @@ enum Profile {
     Async,
     /// Torch's own allocator (a model of it), asked to give idle segments back
     Native,
+    /// Torch's expandable segments (a model of them) without the pool
+    Expandable,
     /// Torch's own segments as recorded
     Segments,
 }
@@ -146,6 +148,7 @@ fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
     let profile = match arguments.profile {
         Profile::Async => replay::Profile::Async,
         Profile::Native => replay::Profile::Native,
+        Profile::Expandable => replay::Profile::Expandable,
         Profile::Segments => replay::Profile::Segments,
     };
     let settings = || Settings {
