@@ -1,18 +1,23 @@
-//! Finds a window: any range of any stitch whose bytes are all free. Fits
-//! closely, so that large free ranges stay whole, but looks at few stitches: a
-//! pool has thousands of mapped chunks, out of the processor's caches each time
-//! that it is asked, and several searches a millisecond. Makes no driver call.
+//! Finds a window: any range of any stitch whose bytes are all free. Breaks as
+//! little as it can of chunks that are wholly free, since a new stitch can be
+//! made of those alone, but looks at few stitches: a pool has thousands of mapped
+//! chunks, out of the processor's caches each time that it is asked, and several
+//! searches a millisecond. Makes no driver call.
 
 use super::block::{Need, Window};
 use super::chunk::StitchId;
 use super::chunks::Chunks;
 use super::state::State;
-use super::stitch::Stitch;
+use super::stitch::{Part, Stitch};
 use super::streams::{StreamId, Use};
 use crate::units::align_up;
 
 /// A range fits closely if it is longer than needed by at most this part.
 const CLOSE: u64 = 2;
+/// A window may break this part of its length of whole chunks.
+const SPARES: u64 = 16;
+/// A search ends when it has looked at so many mapped chunks and found a window.
+const LOOKS: usize = 512;
 
 /// Which free bytes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,31 +31,31 @@ pub enum Usable {
 /// The best window so far.
 struct Best {
     need: Need,
-    found: Option<(u64, Window)>,
+    /// What it breaks ([`State::broken`]) and how long the free range is that it
+    /// is in, both in bytes: the less, the better.
+    found: Option<(u64, u64, Window)>,
 }
 
 impl Best {
-    /// Offers the free range `from..to` of a stitch; true where it fits exactly.
-    fn offer(&mut self, stitch: u32, from: u64, to: u64) -> bool {
-        if to - from < self.need.bytes {
-            return false;
-        }
-        let Some(offset) = align_up(from, self.need.align) else {
-            return false;
-        };
-        let Some(left) = to.checked_sub(offset + self.need.bytes) else {
-            return false;
-        };
-        let window = Window {
-            stitch,
-            offset,
-            bytes: self.need.bytes,
-        };
-        if self.found.as_ref().is_none_or(|(least, _)| left < *least) {
-            self.found = Some((left, window));
-        }
-        left == 0
+    /// Can hardly be bettered: nothing is broken, and it fits closely.
+    fn is_good(&self) -> bool {
+        let close = |length: u64| length <= close_to(self.need.bytes);
+        (self.found.as_ref())
+            .is_some_and(|&(broken, length, _)| spares(self.need.bytes, broken) && close(length))
     }
+
+    fn window(self) -> Option<Window> {
+        self.found.map(|(.., window)| window)
+    }
+}
+
+/// Does a window of so many bytes break so little that no other is looked for?
+pub fn spares(bytes: u64, broken: u64) -> bool {
+    broken <= bytes / SPARES
+}
+
+fn close_to(bytes: u64) -> u64 {
+    bytes + bytes / CLOSE
 }
 
 impl State {
@@ -62,17 +67,24 @@ impl State {
         }
     }
 
-    /// A free range that holds what is needed: the smallest of the oldest
-    /// stitch whose longest one fits closely, else of the stitch whose longest
-    /// one is the smallest that fits. Old stitches first, so that the same ones
-    /// stay in use and others stay whole: fewer have to be made.
+    /// A window that holds what is needed: the one that breaks the least, then
+    /// the one in the shortest free range. Of the stitches those whose longest
+    /// range fits closely are looked into first, the oldest before all, so that
+    /// the same ones stay in use and others stay whole: fewer have to be made.
     pub fn search(&mut self, need: Need, usable: Usable) -> Option<Window> {
-        let close = need.bytes + need.bytes / CLOSE;
-        let mut longest = self.chunks.longest().iter();
-        if let Some(id) = longest.position(|longest| (need.bytes..=close).contains(longest))
-            && let Some(window) = self.best_of(id as StitchId, need, usable)
-        {
-            return Some(window);
+        let close = close_to(need.bytes);
+        let mut best = Best { need, found: None };
+        // Mostly one of those answers of which it is known that they fit.
+        let known = self.chunks.longest().iter().zip(0..);
+        let known = known.filter(|(longest, _)| (need.bytes..=close).contains(longest));
+        let mut looked: Vec<StitchId> = Vec::new();
+        let mut looks = 0;
+        for (_, id) in known {
+            looks += self.look_into(id, usable, &mut best);
+            if best.is_good() || looks >= LOOKS && best.found.is_some() {
+                return best.window();
+            }
+            looked.push(id);
         }
         self.learn_longest(need.bytes);
         let longest = self.chunks.longest().iter().zip(0..);
@@ -80,8 +92,37 @@ impl State {
         let rank = |longest| if longest <= close { 0 } else { longest };
         let mut fits: Vec<(u64, StitchId)> = fits.map(|(bytes, id)| (rank(*bytes), id)).collect();
         fits.sort_unstable();
-        let mut fits = fits.into_iter();
-        fits.find_map(|(_, id)| self.best_of(id, need, usable))
+        for (_, id) in fits {
+            if looked.binary_search(&id).is_ok() {
+                continue;
+            }
+            looks += self.look_into(id, usable, &mut best);
+            if best.is_good() || looks >= LOOKS && best.found.is_some() {
+                break;
+            }
+        }
+        best.window()
+    }
+
+    /// Offers what a stitch has; returns how many chunks that were.
+    fn look_into(&self, id: StitchId, usable: Usable, best: &mut Best) -> usize {
+        let stitch = self.stitch(id);
+        self.offer_ranges(id, stitch, usable, best);
+        stitch.pieces.len()
+    }
+
+    /// What a window would leave of chunks that were wholly free, in bytes.
+    pub fn broken(&self, window: Window) -> u64 {
+        let parts = self
+            .stitch(window.stitch)
+            .edges(window.offset, window.bytes);
+        let left = |part: &Part| {
+            let room = self.chunks.room(part.chunk);
+            // Wholly free: the free bytes with which it begins are all of it.
+            let whole = room.head == part.of;
+            if whole { part.of - part.bytes } else { 0 }
+        };
+        parts.iter().flatten().map(left).sum()
     }
 
     /// Measures the longest free range of each stitch of at least so many
@@ -121,18 +162,18 @@ impl State {
         longest
     }
 
-    /// The smallest free range of a stitch that holds what is needed.
-    fn best_of(&self, id: StitchId, need: Need, usable: Usable) -> Option<Window> {
-        let mut best = Best { need, found: None };
-        let stitch = self.stitches[id as usize].as_ref()?;
-        self.offer_ranges(id, stitch, usable, &mut best);
-        best.found.map(|(_, window)| window)
-    }
-
-    /// Offers every free range of a stitch; true where one fits exactly.
-    fn offer_ranges(&self, id: StitchId, stitch: &Stitch, usable: Usable, best: &mut Best) -> bool {
+    /// Offers the ends of every free range of a stitch.
+    fn offer_ranges(&self, id: StitchId, stitch: &Stitch, usable: Usable, best: &mut Best) {
+        let needed = best.need.bytes;
         // The free range that is being followed.
         let (mut from, mut to) = (0, 0);
+        let mut follow = |start: u64, end: u64| {
+            if start != to {
+                self.offer(id, from, to, best);
+                from = start;
+            }
+            to = end;
+        };
         for piece in &stitch.pieces {
             let room = self.chunks.room(piece.chunk);
             if room.head == 0 && room.tail == 0 && room.inner == 0 {
@@ -142,39 +183,53 @@ impl State {
                 Usable::All => true,
                 Usable::Ready(stream) => room.stream == Use::NOBODY || Some(room.stream) == stream,
             };
-            if !simple || room.inner >= best.need.bytes {
+            if !simple || room.inner >= needed {
                 for span in &self.chunk(piece.chunk).spans {
-                    if !self.is_usable(span.last, usable) {
-                        continue;
+                    if self.is_usable(span.last, usable) {
+                        follow(piece.offset + span.start, piece.offset + span.end());
                     }
-                    let start = piece.offset + span.start;
-                    if start != to {
-                        if best.offer(id, from, to) {
-                            return true;
-                        }
-                        from = start;
-                    }
-                    to = start + span.bytes;
                 }
                 continue;
             }
             if room.head > 0 {
-                if piece.offset != to {
-                    if best.offer(id, from, to) {
-                        return true;
-                    }
-                    from = piece.offset;
-                }
-                to = piece.offset + room.head;
+                follow(piece.offset, piece.offset + room.head);
             }
             if room.tail > 0 && room.head < piece.bytes {
-                if best.offer(id, from, to) {
-                    return true;
-                }
-                to = piece.offset + piece.bytes;
-                from = to - room.tail;
+                let end = piece.offset + piece.bytes;
+                follow(end - room.tail, end);
             }
         }
-        best.offer(id, from, to)
+        self.offer(id, from, to, best);
+    }
+
+    /// Offers both ends of a free range.
+    fn offer(&self, stitch: StitchId, from: u64, to: u64, best: &mut Best) {
+        let (bytes, align) = (best.need.bytes, best.need.align);
+        let (Some(first), Some(last)) = (align_up(from, align), to.checked_sub(bytes)) else {
+            return;
+        };
+        let last = last - last % align;
+        if first > last {
+            return;
+        }
+        for offset in [first, last] {
+            let window = Window {
+                stitch,
+                offset,
+                bytes,
+            };
+            let broken = self.broken(window);
+            let rank = (broken, to - from);
+            if best
+                .found
+                .as_ref()
+                .is_none_or(|best| rank < (best.0, best.1))
+            {
+                best.found = Some((broken, to - from, window));
+            }
+            if first == last {
+                break;
+            }
+        }
     }
 }

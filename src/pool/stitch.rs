@@ -24,6 +24,8 @@ pub struct Part {
     pub start: u64,
     /// Length in bytes.
     pub bytes: u64,
+    /// The chunk's size in bytes.
+    pub of: u64,
 }
 
 /// A range of addresses backed by chunks.
@@ -75,21 +77,44 @@ impl Stitch {
     /// The parts of chunks below `offset..offset + bytes`.
     pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Part> + '_ {
         let end = offset + bytes;
-        let first = self
-            .pieces
-            .partition_point(|piece| piece.offset + piece.bytes <= offset);
-        self.pieces[first..]
+        self.pieces[self.reaching(offset)..]
             .iter()
             .take_while(move |piece| piece.offset < end)
-            .map(move |piece| {
-                let from = offset.max(piece.offset);
-                let to = end.min(piece.offset + piece.bytes);
-                Part {
-                    chunk: piece.chunk,
-                    start: from - piece.offset,
-                    bytes: to - from,
-                }
-            })
+            .map(move |piece| piece.part(offset, end))
+    }
+
+    /// The first and the last of these parts; those between are whole chunks.
+    pub fn edges(&self, offset: u64, bytes: u64) -> [Option<Part>; 2] {
+        let end = offset + bytes;
+        let first = self.reaching(offset);
+        let behind = first + self.pieces[first..].partition_point(|piece| piece.offset < end);
+        let part = |piece: &Piece| piece.part(offset, end);
+        let pieces = &self.pieces[first..behind];
+        let last = pieces.len().checked_sub(1).filter(|last| *last > 0);
+        [
+            pieces.first().map(part),
+            last.map(|last| part(&pieces[last])),
+        ]
+    }
+
+    /// The index of the first piece that ends behind an offset.
+    fn reaching(&self, offset: u64) -> usize {
+        self.pieces
+            .partition_point(|piece| piece.offset + piece.bytes <= offset)
+    }
+}
+
+impl Piece {
+    /// What of it lies in `from..end` of the stitch.
+    fn part(&self, from: u64, end: u64) -> Part {
+        let from = from.max(self.offset);
+        let to = end.min(self.offset + self.bytes);
+        Part {
+            chunk: self.chunk,
+            start: from - self.offset,
+            bytes: to - from,
+            of: self.bytes,
+        }
     }
 }
 
@@ -104,9 +129,13 @@ mod tests {
             chunk,
             start,
             bytes,
+            of: if chunk == 8 { 50 } else { 100 },
         };
         let parts: Vec<_> = stitch.parts(90, 70).collect();
         assert_eq!(parts, [part(7, 90, 10), part(8, 0, 50), part(9, 0, 10)]);
         assert_eq!(stitch.parts(100, 50).collect::<Vec<_>>(), [part(8, 0, 50)]);
+        let (first, last) = (Some(part(7, 90, 10)), Some(part(9, 0, 10)));
+        assert_eq!(stitch.edges(90, 70), [first, last]);
+        assert_eq!(stitch.edges(100, 50), [Some(part(8, 0, 50)), None]);
     }
 }

@@ -58,6 +58,41 @@ fn a_comb_is_stitched_instead_of_grown() {
 }
 
 #[test]
+fn a_window_is_taken_where_it_breaks_no_whole_handle() {
+    let pool = pool(Settings {
+        chunk: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let at = |mib| pool.alloc(&on(10, mib * MIB)).unwrap();
+    // 32 MiB, of which 8 stay in use, behind 32 that are wholly free.
+    let (whole, rest, _kept) = (at(32), at(24), at(8));
+    pool.free(whole, Release::Stream(key(10))).unwrap();
+    pool.free(rest, Release::Stream(key(10))).unwrap();
+    // The older stitch fits closely, too, but would be broken.
+    assert_eq!(at(23), rest);
+    assert_eq!(at(32), whole);
+    assert_eq!(pool.physical(), 64 * MIB);
+}
+
+#[test]
+fn a_remembered_window_that_would_break_a_whole_handle_is_no_hit() {
+    let pool = pool(Settings {
+        chunk: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let at = |mib| pool.alloc(&on(10, mib * MIB)).unwrap();
+    let free = |at| pool.free(at, Release::Stream(key(10))).unwrap();
+    let first = at(16);
+    free(first);
+    // Its handle was whole again; now another one is in part use.
+    let (whole, _kept) = (at(32), at(8));
+    free(whole);
+    assert_ne!(at(16), whole, "where 16 MiB were before");
+    assert_eq!(at(32), whole);
+    assert_eq!(pool.physical(), 64 * MIB);
+}
+
+#[test]
 fn growth_is_the_shortfall_only() {
     let pool = pool(Settings::default());
     let at = pool.alloc(&on(10, 64 * MIB)).unwrap();

@@ -4,7 +4,7 @@
 
 use super::block::{Block, Need, Window};
 use super::request::Request;
-use super::search::Usable;
+use super::search::{Usable, spares};
 use super::state::State;
 use super::streams::Use;
 use crate::driver::Address;
@@ -67,7 +67,9 @@ impl State {
     }
 
     /// A window of this length, or hardly more, that was free before and is
-    /// free again. Jobs repeat sizes, or nearly, so most requests end here.
+    /// free again. Jobs repeat sizes, or nearly, so most requests end here; but a
+    /// window that would break a whole chunk is left to a search, which may know
+    /// a better one.
     pub fn recall(&mut self, need: Need, usable: Usable) -> Option<Window> {
         let most = need.bytes + need.bytes / NEARLY;
         for _ in 0..RECALLS {
@@ -80,7 +82,7 @@ impl State {
                 bytes: need.bytes,
                 ..window?
             };
-            if self.is_free(window, need, usable) {
+            if self.is_free(window, need, usable) && spares(need.bytes, self.broken(window)) {
                 return Some(window);
             }
         }
