@@ -16,6 +16,11 @@
 //! that brings too little flushes torch's caches for nothing, so after such a
 //! one the next requests are served unasked from windows that exist: 1, then 2,
 //! up to 16, until a ladder brings enough again.
+//!
+//! Small segments are asked for one by one and by the hundred, and only the last
+//! rung brings anything for them: all idle segments at once. They are served from
+//! windows that exist, and fail softly only where the pool would have to grow and
+//! does not pause.
 
 use std::cell::Cell;
 use std::fmt;
@@ -24,8 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::driver::{Address, Code, Driver};
 use crate::pool::{Effort, Pool, Refusal, Request};
 
-/// Torch's small segments, in bytes: no rung of its ladder but the last would
-/// bring anything for a request of this size, so it never fails softly.
+/// Torch's small segments, in bytes.
 pub const SMALL_SEGMENT: u64 = 2 << 20;
 
 /// Longest run of requests that are served unasked.
@@ -139,15 +143,20 @@ impl Thread {
         request: &Request,
         may_fail: bool,
     ) -> (Result<Address, Refusal>, Option<Ladder>) {
-        if may_fail && request.bytes > SMALL_SEGMENT {
-            if self.pauses(device) {
-                let effort = Effort::Window;
+        if may_fail {
+            let small = request.bytes <= SMALL_SEGMENT;
+            let pauses = self.pauses(device);
+            if (small || pauses) && self.ladder.get().is_none() {
+                let effort = match small && pauses {
+                    true => Effort::Growth,
+                    false => Effort::Window,
+                };
                 if let Ok(address) = pool.alloc(&Request { effort, ..*request }) {
                     self.served_unasked(device);
                     return (Ok(address), None);
                 }
             }
-            if self.ask_back(device, request.bytes) {
+            if self.begins(device, request.bytes) {
                 return (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
             }
         }
@@ -168,10 +177,15 @@ impl Thread {
         self.freed.set(false);
     }
 
-    /// May this request of `bytes` fail softly? If so the ladder has begun:
-    /// answer out-of-memory.
+    /// May this request of `bytes`, which the plain driver is to serve, fail
+    /// softly? If so the ladder has begun: answer out-of-memory.
     pub fn ask_back(&self, device: &Device, bytes: u64) -> bool {
-        if bytes <= SMALL_SEGMENT || self.ladder.get().is_some() || self.freed.get() {
+        bytes > SMALL_SEGMENT && self.begins(device, bytes)
+    }
+
+    /// Begins a ladder, unless the thread is on one or may be.
+    fn begins(&self, device: &Device, bytes: u64) -> bool {
+        if self.ladder.get().is_some() || self.freed.get() {
             return false;
         }
         self.ladder.set(Some(Ladder {
@@ -244,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_segment_never_fails_softly() {
+    fn a_small_segment_of_the_plain_driver_never_fails_softly() {
         let (device, thread) = (Device::new(), Thread::new());
         assert!(!thread.ask_back(&device, SMALL_SEGMENT));
         assert!(thread.ask_back(&device, SMALL_SEGMENT + 1));
@@ -284,6 +298,37 @@ mod tests {
         assert!(one.ask_back(&device, 64 * MIB));
         assert!(other.ask_back(&device, 64 * MIB));
         assert!(!one.ask_back(&device, 64 * MIB));
+    }
+
+    #[test]
+    fn a_small_segment_fails_softly_only_where_the_pool_would_grow() {
+        let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
+        let (device, thread) = (Device::new(), Thread::new());
+        let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
+        let request = Request {
+            bytes: SMALL_SEGMENT,
+            align: 2 * MIB,
+            order: Order::Stream(key),
+            context: Context(1),
+            owner: Owner::Context,
+            effort: Effort::Growth,
+            graph: false,
+        };
+        let alloc = || thread.alloc(&device, &pool, &request, true);
+        let soft = (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
+        assert_eq!(alloc(), soft, "it would grow");
+        // Torch brings a segment, which serves it.
+        thread.freed(64 * MIB);
+        let first = alloc().0.unwrap();
+        pool.free(first, Release::Stream(key)).unwrap();
+        assert_eq!(alloc(), (Ok(first), None), "a window is there");
+        assert_eq!(alloc(), soft);
+        assert_eq!(alloc().1.unwrap().brought, 0);
+        // That ladder was short: in the pause the pool grows unasked.
+        assert!(alloc().0.is_ok());
+        assert_eq!(device.soft_failures(), 2);
+        assert_eq!(pool.physical(), 3 * SMALL_SEGMENT);
+        assert_eq!(alloc(), soft, "the pause is over");
     }
 
     #[test]

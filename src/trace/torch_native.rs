@@ -31,7 +31,7 @@ pub(super) const LARGE_SEGMENT: u64 = 20 * MIB;
 /// Step of the sizes of all other segments, in bytes.
 const STEP: u64 = 2 * MIB;
 /// The split size in bytes that the shim sets (`max_split_size_mb`).
-const MAX_SPLIT: u64 = 21 * MIB;
+const MAX_SPLIT: u64 = 32 * MIB;
 /// How many bytes larger than its tensor a block of at least the split size is
 /// at most (`max_non_split_rounding_mb`).
 const NON_SPLIT_ROUNDING: u64 = 20 * MIB;

@@ -87,14 +87,14 @@ fn the_best_fit_of_the_same_stream_is_taken() {
 #[test]
 fn blocks_of_the_split_size_are_for_tensors_of_about_their_size() {
     let (mut torch, mut log) = Default::default();
-    let at = malloc(&mut torch, &mut log, &[42 * MIB]);
+    let at = malloc(&mut torch, &mut log, &[54 * MIB]);
     torch.free(at[0]);
-    malloc(&mut torch, &mut log, &[20 * MIB]);
-    assert_eq!(log.mallocs, [42 * MIB, 20 * MIB], "not for smaller ones");
-    malloc(&mut torch, &mut log, &[22 * MIB]);
+    malloc(&mut torch, &mut log, &[30 * MIB]);
+    assert_eq!(log.mallocs, [54 * MIB, 30 * MIB], "not for smaller ones");
+    malloc(&mut torch, &mut log, &[34 * MIB]);
     assert_eq!(log.mallocs.len(), 3, "20 MiB too large");
-    assert_eq!(malloc(&mut torch, &mut log, &[24 * MIB]), [at[0]]);
-    malloc(&mut torch, &mut log, &[24 * MIB]);
+    assert_eq!(malloc(&mut torch, &mut log, &[36 * MIB]), [at[0]]);
+    malloc(&mut torch, &mut log, &[36 * MIB]);
     assert_eq!(log.mallocs.len(), 4, "it was not split");
 }
 
@@ -104,7 +104,7 @@ fn the_first_rung_releases_what_is_enough() {
     let at = malloc(
         &mut torch,
         &mut log,
-        &[30 * MIB, 40 * MIB, 50 * MIB, 12 * MIB],
+        &[36 * MIB, 40 * MIB, 50 * MIB, 12 * MIB],
     );
     for at in &at {
         torch.free(*at);
@@ -112,7 +112,7 @@ fn the_first_rung_releases_what_is_enough() {
     // The least one that is large enough.
     log.refuse = 1;
     malloc(&mut torch, &mut log, &[15 * MIB]);
-    assert_eq!(log.frees, [(at[0], 30 * MIB)]);
+    assert_eq!(log.frees, [(at[0], 36 * MIB)]);
     // None is: the largest first, none below the split size.
     log.refuse = 1;
     malloc(&mut torch, &mut log, &[80 * MIB]);

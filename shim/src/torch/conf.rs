@@ -27,11 +27,13 @@ pub enum Merged {
     },
 }
 
-/// Torch's large segments are 20 MiB: it splits these and nothing larger. The
-/// key is as old as the oldest torch that is supported; smaller segments
-/// (`large_segment_size_mb`) were tried and hold more memory, for torch then
-/// counts every one of them as too large to share (docs/measurements/replay.md).
-const SPLIT_MB: u64 = 21;
+/// Below this torch splits segments, so that tensors share them; from it on each
+/// has a segment of its own, or a cached one that is up to 20 MiB larger. More
+/// shares what then nobody can give back, less wastes what is larger than needed:
+/// by replays of recorded jobs (docs/research.md). The key is as old as the
+/// oldest torch that is supported; other sizes of the shared segments
+/// (`large_segment_size_mb`) hold less for some jobs and more for others.
+const SPLIT_MB: u64 = 32;
 
 /// Torch's native allocator, set up for cooperative reclaim.
 pub fn native(user: &str) -> Merged {
@@ -133,24 +135,28 @@ mod tests {
 
     #[test]
     fn the_users_entries_are_kept() {
-        assert_eq!(native_text(""), ("max_split_size_mb:21".into(), 0));
+        assert_eq!(native_text(""), ("max_split_size_mb:32".into(), 0));
         let user = "roundup_power2_divisions:[256:1,512:2,>:4], garbage_collection_threshold:0.8";
         assert_eq!(
             native_text(user).0,
-            "roundup_power2_divisions:[256:1,512:2,>:4],garbage_collection_threshold:0.8,max_split_size_mb:21"
+            "roundup_power2_divisions:[256:1,512:2,>:4],garbage_collection_threshold:0.8,max_split_size_mb:32"
         );
         let own = "max_split_size_mb:128";
         assert_eq!(native_text(own), (own.into(), 0));
         assert_eq!(
             native_text("large_segment_size_mb:30").0,
-            "large_segment_size_mb:30,max_split_size_mb:30"
+            "large_segment_size_mb:30,max_split_size_mb:32"
+        );
+        assert_eq!(
+            native_text("large_segment_size_mb:40").0,
+            "large_segment_size_mb:40,max_split_size_mb:40"
         );
     }
 
     #[test]
     fn expandable_segments_are_left_out_and_that_is_said() {
         let (text, said) = native_text("expandable_segments:True");
-        assert_eq!((text.as_str(), said), ("max_split_size_mb:21", 1));
+        assert_eq!((text.as_str(), said), ("max_split_size_mb:32", 1));
         let (text, said) = native_text("expandable_segments:False");
         assert_eq!(said, 0);
         assert!(text.starts_with("expandable_segments:False,"));

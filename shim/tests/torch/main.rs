@@ -96,13 +96,13 @@ fn torch_gives_back_instead_of_the_pool_growing() {
 #[test]
 fn only_torch_is_told_another_setting() {
     let native = train("plain", &[NATIVE]);
-    assert_eq!(native.setting, "max_split_size_mb:21");
+    assert_eq!(native.setting, "max_split_size_mb:32");
     assert_eq!(native.own, "unset");
     let user = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
     let merged = train("plain", &[NATIVE, user]);
     assert_eq!(
         (merged.setting.as_str(), merged.own.as_str()),
-        ("max_split_size_mb:21", user.1)
+        ("max_split_size_mb:32", user.1)
     );
     assert_eq!(
         merged
