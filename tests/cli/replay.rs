@@ -84,6 +84,19 @@ fn every_bundled_trace_can_be_replayed_in_every_profile() {
     }
 }
 
+/// On an H200 torch 2.11 with expandable segments held as much for these jobs.
+#[test]
+fn the_model_of_expandable_segments_holds_what_torch_did() {
+    for (name, mib) in TRACES.into_iter().zip([30_206_u64, 6_006, 14_170]) {
+        let path = bundled(name);
+        let path = path.to_str().unwrap();
+        let output = run(&["replay", "--json", "--profile", "expandable", path]);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let report = objects(&output, "replay").remove(0);
+        assert_eq!(report["peak_physical_bytes"], mib << 20, "{name}");
+    }
+}
+
 #[test]
 fn the_direct_policy_holds_one_handle_a_request() {
     let path = bundled(TRACES[1]);
