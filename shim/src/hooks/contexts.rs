@@ -1,17 +1,52 @@
-//! Contexts that end: mappings of the pool outlive them (cuMemAlloc's memory
+//! Contexts that begin: room is made for them, and where names are expected the
+//! pool of the device. Contexts that end: mappings of the pool outlive them (cuMemAlloc's memory
 //! does not), so the pools are told, after the driver has done its part. The
 //! thread that gives memory back makes no call meanwhile.
+
+use std::ffi::c_void;
 
 use memcuda_core::driver::{Code, Context};
 
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::room::with_room;
+use crate::share::early;
 use crate::{places, share, watch};
+
+use super::foreign::on;
 
 /// A green context (`CUgreenCtx`).
 type GreenContext = u64;
 
 crate::hooks! {
+    /// `cuCtxCreate_v2`.
+    cuCtxCreate_v2 ["cuCtxCreate" since 3020]
+        (context: *mut Context, flags: u32, device: i32) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        begins(engine, context, device, || unsafe { real(context, flags, device) })
+    }
+
+    /// `cuCtxCreate_v3`, with affinities.
+    cuCtxCreate_v3 ["cuCtxCreate" since 11040]
+        (context: *mut Context, affinity: *mut c_void, count: i32, flags: u32, device: i32) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        begins(engine, context, device, || unsafe { real(context, affinity, count, flags, device) })
+    }
+
+    /// `cuCtxCreate_v4`, with parameters.
+    cuCtxCreate_v4 ["cuCtxCreate" since 12050]
+        (context: *mut Context, parameters: *mut c_void, flags: u32, device: i32) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        begins(engine, context, device, || unsafe { real(context, parameters, flags, device) })
+    }
+
+    /// `cuDevicePrimaryCtxRetain`: what runtimes call.
+    cuDevicePrimaryCtxRetain ["cuDevicePrimaryCtxRetain" since 7000]
+        (context: *mut Context, device: i32) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        begins(engine, context, device, || unsafe { real(context, device) })
+    }
+
     /// `cuCtxDestroy_v2`.
     cuCtxDestroy_v2 ["cuCtxDestroy" since 4000] (context: Context) |real, engine| {
         let _still = watch::hold();
@@ -96,6 +131,18 @@ crate::hooks! {
 
 fn made(engine: &Engine) -> impl Iterator<Item = &Pool> {
     engine.devices.iter().filter_map(Device::made)
+}
+
+/// Runs a call that makes a context or another use of one.
+fn begins(engine: &Engine, context: *mut Context, device: i32, real: impl Fn() -> Code) -> Code {
+    let code = with_room(engine, || on(engine, device), real);
+    if code == Code::SUCCESS
+        && let Some(device) = engine.by_handle(device)
+    {
+        // SAFETY: the driver has just written there.
+        early::context_made(engine, unsafe { *context }, device);
+    }
+    code
 }
 
 type Pool = memcuda_core::pool::Pool<memcuda_core::driver::real::Real>;

@@ -5,11 +5,11 @@
 //!
 //! In the list is what takes memory of a device by itself: handles, managed
 //! memory, arrays; code, when it is loaded and, as drivers load lazily, when a
-//! function or variable of it is first asked for; contexts and their limits
-//! (stacks, heaps); streams, which bring queues; executable graphs and their
+//! function or variable of it is first asked for; views of contexts and limits
+//! of theirs (stacks, heaps); streams, which bring queues; executable graphs and their
 //! first upload or launch, which back the memory of their nodes.
 //!
-//! Elsewhere: access to the program's own mappings, which takes page tables
+//! Elsewhere: contexts (`contexts`); access to the program's own mappings, which takes page tables
 //! (`mappings`). `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls
 //! make room where they pass to the driver (`memory`, `pitch`, `asynchronous`),
 //! except on a stream that captures: there the call adds a node to the
@@ -28,7 +28,7 @@
 use std::ffi::{c_char, c_void};
 
 use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp};
-use memcuda_core::driver::{Address, Context, Handle, Stream};
+use memcuda_core::driver::{Address, Handle, Stream};
 
 use crate::engine::Engine;
 use crate::room::{Place, with_room};
@@ -42,7 +42,7 @@ pub fn current(engine: &Engine) -> Place<'_> {
 }
 
 /// A device by its handle.
-fn on(engine: &Engine, device: i32) -> Place<'_> {
+pub fn on(engine: &Engine, device: i32) -> Place<'_> {
     match engine.by_handle(device) {
         Some(device) => Place::Device(device),
         None => Place::Somewhere,
@@ -129,18 +129,6 @@ with_room! {
     cuKernelGetFunction ["cuKernelGetFunction" since 12000]
         (function: *mut u64, kernel: u64)
 
-    cuCtxCreate_v2 ["cuCtxCreate" since 3020]
-        (context: *mut Context, flags: u32, device: i32)
-        => on(device)
-    cuCtxCreate_v3 ["cuCtxCreate" since 11040]
-        (context: *mut Context, affinity: *mut c_void, count: i32, flags: u32, device: i32)
-        => on(device)
-    cuCtxCreate_v4 ["cuCtxCreate" since 12050]
-        (context: *mut Context, parameters: *mut c_void, flags: u32, device: i32)
-        => on(device)
-    cuDevicePrimaryCtxRetain ["cuDevicePrimaryCtxRetain" since 7000]
-        (context: *mut Context, device: i32)
-        => on(device)
     cuGreenCtxCreate ["cuGreenCtxCreate" since 12040]
         (context: *mut u64, resources: *mut c_void, device: i32, flags: u32)
         => on(device)

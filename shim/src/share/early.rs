@@ -1,14 +1,17 @@
 //! A connection to the keeper before anybody asks: of programs that will, by
 //! their rules or because they refer to the interface. The keeper hears who
 //! they are while they start, so that their first opening is one question and
-//! one answer. Starts no keeper, and never waits: where none listens now, the
-//! first request finds or starts one.
+//! one answer, and the pool that it needs is made with the context. Starts no
+//! keeper, and never waits: where none listens now, the first request finds or
+//! starts one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memcuda_core::driver::Context;
 use memcuda_core::share::client::Client;
 
 use super::{keeper, who};
+use crate::device::Device;
 use crate::engine::Engine;
 use crate::{dynamic, engine, watch};
 
@@ -17,6 +20,8 @@ const INTERFACE: &[u8] = b"memcuda_";
 
 /// A function of the interface was called.
 static CALLED: AtomicBool = AtomicBool::new(false);
+/// A connection was begun.
+static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// A program that was not built with the interface calls it: the connection is
 /// made now, or once CUDA starts.
@@ -38,6 +43,18 @@ pub fn cuda_started(engine: &Engine) {
     }
 }
 
+/// The program has a context of the device.
+pub fn context_made(engine: &Engine, context: Context, device: &Device) {
+    if BEGUN.load(Ordering::Relaxed) && device.made().is_none() {
+        // What fails here fails again where it is needed, and is told there.
+        let _ = engine.calls.within(context, || {
+            if let Some(pool) = device.pool(engine) {
+                pool.reserve_ahead();
+            }
+        });
+    }
+}
+
 fn dial(engine: &Engine) {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !engine.lends() || DONE.swap(true, Ordering::Relaxed) {
@@ -51,5 +68,6 @@ fn dial(engine: &Engine) {
     {
         keeper::keep(dialled);
         watch::start();
+        BEGUN.store(true, Ordering::Relaxed);
     }
 }
