@@ -22,8 +22,6 @@ const HANDLES_HELD_OF_MUCH: u64 = 512;
 const MUCH: u64 = 16 << 30;
 /// Handles of one request, at most, about.
 const HANDLES: u64 = 32;
-/// The same where the window must begin at a handle's granularity.
-const HANDLES_EXACT: u64 = 64;
 /// A free end shorter than this is not worth a mapping.
 const SHORTEST_END: u64 = 64 << 10;
 
@@ -167,9 +165,8 @@ impl State {
         // Windows that begin at any 512 bytes use up each other's ends; those
         // that begin at a handle's granularity need change to fit exactly.
         let exact = align >= STEP;
-        let share = missing / if exact { HANDLES_EXACT } else { HANDLES };
         let size = (held / handles)
-            .max(share)
+            .max(missing / HANDLES)
             .next_power_of_two()
             .clamp(STEP, LARGEST);
         let mut sizes = vec![size; (missing / size) as usize];
