@@ -12,22 +12,27 @@
 //! | 2 | size of the page, in bytes |
 //! | 3 | seqlock: odd while the writer is at work |
 //! | 4 | how many device blocks are in use |
+//! | 5 | how many lines a device has, each of 16 words |
 //! | 8 + 32 d | block of the d-th device: the fields of [`Counters`], then zeros |
+//! | 512 + 1040 d | lines of the d-th device: what its fronts count, as threads are at work |
+//!
+//! A counter is what the block says and all lines together ([`Stats::add_line`]).
+//! The seqlock guards the blocks; a line may be read in the middle of a change.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::pool::Stats;
+use crate::pool::{FRONTS, LINE_WORDS, Line, Stats};
 
 /// Name of the memfd that holds a page.
 pub const MEMFD_NAME: &str = "memcuda-stats";
 /// Version of the layout.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// Most devices that a page can hold.
 pub const MAX_DEVICES: usize = 15;
 /// 64-bit words of a page.
-pub const WORDS: usize = HEADER + MAX_DEVICES * BLOCK;
+pub const WORDS: usize = LINES + MAX_DEVICES * DEVICE_LINES;
 /// Bytes of a page.
 pub const BYTES: usize = WORDS * size_of::<u64>();
 
@@ -36,11 +41,15 @@ const HEADER: usize = 8;
 const BLOCK: usize = 32;
 const SEQUENCE: usize = 3;
 const DEVICES: usize = 4;
+const LINES_EACH: usize = 5;
+/// The first word behind the blocks: of a page of memory of its own.
+const LINES: usize = 512;
+const DEVICE_LINES: usize = FRONTS * LINE_WORDS;
 
 const COUNTERS: usize = 2 + Stats::NAMES.len();
 
-const _: () = assert!(COUNTERS <= BLOCK);
-const _: () = assert!(BYTES == 3904 && BYTES <= 4096);
+const _: () = assert!(COUNTERS <= BLOCK && HEADER + MAX_DEVICES * BLOCK <= LINES);
+const _: () = assert!(DEVICE_LINES == 1040 && BYTES == 128_896);
 
 /// The counters of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,6 +98,7 @@ impl Writer {
     pub fn new(page: &'static [AtomicU64; WORDS]) -> Self {
         page[1].store(VERSION, Ordering::Relaxed);
         page[2].store(BYTES as u64, Ordering::Relaxed);
+        page[LINES_EACH].store(FRONTS as u64, Ordering::Relaxed);
         // Last, so that a reader never takes a half-made header for a page.
         page[0].store(MAGIC, Ordering::Release);
         Self {
@@ -97,25 +107,50 @@ impl Writer {
         }
     }
 
-    /// Publishes the counters of a device, which is told by its ordinal.
-    /// Devices beyond [`MAX_DEVICES`] are left out.
+    /// Publishes the counters of a device, but for what its lines say; it is
+    /// told by its ordinal. Devices beyond [`MAX_DEVICES`] are left out.
     pub fn publish(&self, counters: &Counters) {
+        let words = counters.to_words();
+        self.write(counters.ordinal, |block| {
+            for (word, value) in block.iter().zip(words) {
+                word.store(value, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Publishes how many frees of a device the driver got.
+    pub fn publish_foreign_frees(&self, ordinal: u64, frees: u64) {
+        self.write(ordinal, |block| {
+            block[0].store(ordinal, Ordering::Relaxed);
+            block[1].fetch_max(frees, Ordering::Relaxed);
+        });
+    }
+
+    /// The lines of a device; `None` beyond [`MAX_DEVICES`].
+    pub fn lines(&self, ordinal: u64) -> Option<&'static [Line]> {
+        let device = self.write(ordinal, |block| {
+            block[0].store(ordinal, Ordering::Relaxed);
+        })?;
+        let (lines, _) = self.page[first_line(device)..].as_chunks();
+        Some(&lines[..FRONTS])
+    }
+
+    /// Changes the block of a device, its index; the next one is a new device's.
+    fn write(&self, ordinal: u64, change: impl FnOnce(&[AtomicU64])) -> Option<usize> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let used = self.page[DEVICES].load(Ordering::Relaxed) as usize;
-        let known =
-            (0..used).find(|&d| self.page[block(d)].load(Ordering::Relaxed) == counters.ordinal);
+        let known = (0..used).find(|&d| self.page[block(d)].load(Ordering::Relaxed) == ordinal);
         let device = known.unwrap_or(used);
         if device >= MAX_DEVICES {
-            return;
+            return None;
         }
         let sequence = self.page[SEQUENCE].load(Ordering::Relaxed);
         self.page[SEQUENCE].store(sequence.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
-        for (word, value) in self.page[block(device)..].iter().zip(counters.to_words()) {
-            word.store(value, Ordering::Relaxed);
-        }
+        change(&self.page[block(device)..][..BLOCK]);
         self.page[DEVICES].store(used.max(device + 1) as u64, Ordering::Relaxed);
         self.page[SEQUENCE].store(sequence.wrapping_add(2), Ordering::Release);
+        Some(device)
     }
 }
 
@@ -123,18 +158,22 @@ fn block(device: usize) -> usize {
     HEADER + device * BLOCK
 }
 
+fn first_line(device: usize) -> usize {
+    LINES + device * DEVICE_LINES
+}
+
 /// Reads a page: `copy` fills a buffer with the page's bytes as they are now
 /// and returns how many there were. It is called again while the writer is at
 /// work.
 pub fn read(mut copy: impl FnMut(&mut [u8]) -> std::io::Result<usize>) -> Result<Vec<Counters>> {
-    let mut bytes = [0u8; BYTES];
+    let mut bytes = vec![0u8; BYTES];
     for _ in 0..1000 {
         let before = fetch(&mut copy, &mut bytes)?;
         let after = fetch(&mut copy, &mut bytes)?;
         // Equal and even on both sides: the second copy began after a whole
         // publication and the next had not begun when the first one ended, so
         // words that differ cannot be mixed.
-        if before == after && before[SEQUENCE] % 2 == 0 {
+        if before[..LINES] == after[..LINES] && before[SEQUENCE] % 2 == 0 {
             return Ok(decode(&after));
         }
         std::thread::yield_now();
@@ -146,14 +185,12 @@ pub fn read(mut copy: impl FnMut(&mut [u8]) -> std::io::Result<usize>) -> Result
 
 fn fetch(
     copy: &mut impl FnMut(&mut [u8]) -> std::io::Result<usize>,
-    bytes: &mut [u8; BYTES],
-) -> Result<[u64; WORDS]> {
+    bytes: &mut [u8],
+) -> Result<Vec<u64>> {
     let count =
         copy(bytes).map_err(|e| Error::new(format!("cannot read the statistics page: {e}")))?;
-    let mut words = [0; WORDS];
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(size_of::<u64>())) {
-        *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of eight bytes"));
-    }
+    let (words, _) = bytes.as_chunks();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
     if count < 3 * size_of::<u64>() || words[0] != MAGIC {
         return Err(Error::new("not a memcuda statistics page"));
     }
@@ -172,8 +209,16 @@ fn fetch(
     Ok(words)
 }
 
-fn decode(words: &[u64; WORDS]) -> Vec<Counters> {
-    let device = |d| Counters::from_words(&words[block(d)..]);
+fn decode(words: &[u64]) -> Vec<Counters> {
+    let device = |d| {
+        let mut counters = Counters::from_words(&words[block(d)..]);
+        let (lines, _) = words[first_line(d)..].as_chunks();
+        for line in &lines[..FRONTS] {
+            counters.pool.add_line(&line.map(AtomicU64::new));
+        }
+        counters.pool.settle();
+        counters
+    };
     (0..words[DEVICES] as usize).map(device).collect()
 }
 
@@ -199,6 +244,7 @@ mod tests {
             foreign_frees: live_bytes,
             pool: Stats {
                 live_bytes,
+                peak_live_bytes: live_bytes,
                 chunks,
                 ..Stats::default()
             },
@@ -218,13 +264,58 @@ mod tests {
     }
 
     #[test]
+    fn what_the_fronts_of_a_pool_count_is_read_without_a_publication() {
+        use crate::driver::model::Model;
+        use crate::driver::{Context, Stream};
+        use crate::pool::{Effort, Order, Owner, Pool, Release, Request, Settings, StreamKey};
+        let page = page();
+        let writer = Box::leak(Box::new(Writer::new(page)));
+        writer.publish(&counters(3, 0));
+        let settings = Settings {
+            lines: writer.lines(7),
+            publish: Some(Box::new(|stats| {
+                writer.publish(&Counters {
+                    ordinal: 7,
+                    foreign_frees: 0,
+                    pool: *stats,
+                });
+            })),
+            ..Settings::default()
+        };
+        let pool = Pool::new(Model::new(1 << 34), 0, settings).unwrap();
+        let key = StreamKey::new(Context(1), Stream(9), 0);
+        let request = Request {
+            bytes: 3 << 20,
+            align: 512,
+            order: Order::Stream(key),
+            context: Context(1),
+            owner: Owner::Context,
+            effort: Effort::Growth,
+            graph: false,
+        };
+        for requests in 1..10 {
+            let at = pool.alloc(&request).unwrap();
+            let seen = read(|b| copy(page, b)).unwrap()[1].pool;
+            assert_eq!((seen.live_bytes, seen.requests), (3 << 20, requests));
+            assert_eq!((seen.idle_bytes, seen.peak_live_bytes), (1 << 20, 3 << 20));
+            pool.free(at, Release::Stream(key)).unwrap();
+            let seen = read(|b| copy(page, b)).unwrap()[1].pool;
+            assert_eq!((seen.live_bytes, seen.frees), (0, requests));
+            assert_eq!((seen.granted_bytes, seen.idle_bytes), (0, 4 << 20));
+        }
+        let mut known = pool.stats();
+        known.pending_bytes = 0;
+        assert_eq!(read(|b| copy(page, b)).unwrap()[1].pool, known);
+    }
+
+    #[test]
     fn a_change_of_the_counters_is_another_version() {
         let names: Vec<&str> = Counters::default().fields().map(|(name, _)| name).collect();
         let known = "ordinal foreign_frees live_bytes granted_bytes pending_bytes idle_bytes \
             physical_bytes shared_bytes parked_bytes peak_live_bytes peak_physical_bytes requests \
             hits searches stitches growths handles_mapped frees waits edges host_waits \
             out_of_memory driver_ns chunks stalls stall_ns";
-        assert_eq!((VERSION, names.join(" ")), (3, known.to_owned()));
+        assert_eq!((VERSION, names.join(" ")), (4, known.to_owned()));
     }
 
     #[test]

@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Code, Driver, sys};
-use memcuda_core::pool::{BlockInfo, Owner, Pool, Settings, Stats};
+use memcuda_core::pool::{Pool, Settings, Stats};
 
 use crate::calls::{Calls, MemPool};
 use crate::engine::{self, Engine};
 use crate::memops::Memops;
 use crate::neighbours::{self, Door};
 use crate::oom;
+use crate::page::Page;
 use crate::pitch::Pitch;
-use crate::stand_in::{StandIn, Sum};
+use crate::stand_in::{Lent, StandIn, Sum};
 use crate::watch;
 
 /// One device.
@@ -117,6 +118,11 @@ impl Device {
             return Err(Code::NOT_SUPPORTED);
         }
         let (page, ordinal, foreign_frees) = (engine.page, self.ordinal, self.foreign_frees);
+        page.publish(
+            ordinal,
+            &Stats::default(),
+            foreign_frees.load(Ordering::Relaxed),
+        );
         let publish = move |stats: &Stats| {
             page.publish(ordinal, stats, foreign_frees.load(Ordering::Relaxed));
         };
@@ -133,6 +139,7 @@ impl Device {
                 oom::note_asked(failed);
                 asked
             })),
+            lines: page.lines(ordinal),
             publish: Some(Box::new(publish)),
         };
         Pool::new(engine.driver, self.ordinal, settings)
@@ -169,33 +176,27 @@ impl Device {
     }
 
     /// An address that is not ours was freed by the driver.
-    pub fn count_foreign_free(&self) {
-        self.foreign_frees.fetch_add(1, Ordering::Relaxed);
+    pub fn count_foreign_free(&self, page: &Page) {
+        let frees = self.foreign_frees.fetch_add(1, Ordering::Relaxed) + 1;
+        page.publish_foreign_frees(self.ordinal, frees);
     }
 
-    /// Memory was lent in the place of the driver's memory pool.
-    pub fn lent_for_mem_pool(&self, bytes: u64) {
-        self.stand_in.lent(bytes, self.idle());
-    }
-
-    /// An allocation was freed: its mark goes, and sums follow.
-    pub fn took_back(&self, calls: &Calls, freed: &BlockInfo) {
-        self.memops.clear(calls, freed);
-        if freed.owner == Owner::MemoryPool {
-            self.stand_in.freed(freed.bytes);
-        }
+    /// What our pool has lent in the place of the driver's memory pool.
+    fn lent(&self) -> Lent {
+        let (now, peak) = self.made().map_or((0, 0), Pool::pooled);
+        Lent { now, peak }
     }
 
     /// What our pool adds to a sum of the driver's default memory pool.
     pub fn mem_pool_sum(&self, sum: Sum) -> u64 {
-        self.stand_in.sum(sum, self.idle())
+        self.stand_in.sum(sum, self.lent(), self.idle())
     }
 
     /// Idle bytes that a program can have: all but what the driver's memory
     /// pool would keep in the place of ours.
     pub fn free_to_have(&self) -> u64 {
         let idle = self.idle();
-        idle - self.stand_in.kept(idle)
+        idle - self.stand_in.kept(self.lent(), idle)
     }
 
     fn idle(&self) -> u64 {
@@ -204,7 +205,13 @@ impl Device {
 
     /// Starts a peak anew from what is held now; for the other sums, nothing.
     pub fn restart_peak(&self, sum: Sum) {
-        self.stand_in.restart(sum, self.idle());
+        if matches!(sum, Sum::ReservedPeak | Sum::UsedPeak)
+            && let Some(pool) = self.made()
+        {
+            let now = self.lent().now;
+            let peak = pool.restart_pooled().max(now);
+            self.stand_in.restart(sum, Lent { now, peak }, self.idle());
+        }
     }
 
     /// Has the device an engine that decompresses?

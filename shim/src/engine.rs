@@ -242,7 +242,7 @@ impl Engine {
     pub fn plain_freed(&self, address: Address) {
         if self.config.policy != Policy::Track {
             if let Ok((_, device)) = self.current() {
-                device.count_foreign_free();
+                device.count_foreign_free(self.page);
             }
         } else if let Some((device, totals)) = self.track.freed(address) {
             self.page.publish(device, &totals, 0);

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use memcuda_core::pool::Stats;
+use memcuda_core::pool::{Line, Stats};
 use memcuda_core::stats_page::{BYTES, Counters, MEMFD_NAME, WORDS, Writer};
 
 /// The page, where it could be made.
@@ -25,7 +25,19 @@ impl Page {
         Self(page.map(Writer::new))
     }
 
-    /// Publishes a device's counters.
+    /// The lines of a device, for its pool.
+    pub fn lines(&self, ordinal: u32) -> Option<&'static [Line]> {
+        self.0.as_ref()?.lines(ordinal.into())
+    }
+
+    /// Publishes how many frees of a device the driver got.
+    pub fn publish_foreign_frees(&self, ordinal: u32, frees: u64) {
+        if let Some(writer) = &self.0 {
+            writer.publish_foreign_frees(ordinal.into(), frees);
+        }
+    }
+
+    /// Publishes a device's counters, but for what its lines say.
     pub fn publish(&self, ordinal: u32, stats: &Stats, foreign_frees: u64) {
         let Some(writer) = &self.0 else { return };
         writer.publish(&Counters {

@@ -20,77 +20,66 @@ pub enum Sum {
     UsedPeak,
 }
 
-/// The sums.
+/// What our pool has lent in the driver's place, in bytes, and the most that it
+/// had since its peak was last started anew.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Lent {
+    /// Now.
+    pub now: u64,
+    /// The most since.
+    pub peak: u64,
+}
+
+/// What is not the pool's to remember. Our pool has one peak of what it lends;
+/// where one sum's peak is started anew, the others keep theirs here.
 #[derive(Default)]
 pub struct StandIn {
-    used: AtomicU64,
+    /// The most that was ever lent, before the pool's peak.
+    most: AtomicU64,
     used_peak: AtomicU64,
-    /// Freed and not lent in this way again.
-    freed: AtomicU64,
     reserved_peak: AtomicU64,
     /// The driver's pool's, as the program last set it.
     threshold: AtomicU64,
 }
 
 impl StandIn {
-    /// An allocation of so many bytes was lent; `idle` bytes of the pool were
-    /// left.
-    pub fn lent(&self, bytes: u64, idle: u64) {
-        let used = self.used.fetch_add(bytes, Relaxed) + bytes;
-        if self.freed.load(Relaxed) > 0 {
-            let less = |freed: u64| Some(freed.saturating_sub(bytes));
-            let _ = self.freed.fetch_update(Relaxed, Relaxed, less);
-        }
-        raise(&self.used_peak, used);
-        raise(
-            &self.reserved_peak,
-            used + self.freed.load(Relaxed).min(idle),
-        );
-    }
-
-    /// An allocation of so many bytes was freed.
-    pub fn freed(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Relaxed);
-        self.freed.fetch_add(bytes, Relaxed);
-    }
-
     /// The program set the release threshold.
     pub fn set_threshold(&self, bytes: u64) {
         self.threshold.store(bytes, Relaxed);
     }
 
     /// Of `idle` bytes of our pool, those that the driver's would keep.
-    pub fn kept(&self, idle: u64) -> u64 {
-        let (used, threshold) = (self.used.load(Relaxed), self.threshold.load(Relaxed));
-        let freed = self.freed.load(Relaxed).min(idle);
-        freed.min(threshold.saturating_sub(used))
+    pub fn kept(&self, lent: Lent, idle: u64) -> u64 {
+        let most = self.most.load(Relaxed).max(lent.peak);
+        let freed = (most - lent.now).min(idle);
+        let threshold = self.threshold.load(Relaxed);
+        freed.min(threshold.saturating_sub(lent.now))
     }
 
     /// A sum, where our pool has `idle` bytes.
-    pub fn sum(&self, sum: Sum, idle: u64) -> u64 {
+    pub fn sum(&self, sum: Sum, lent: Lent, idle: u64) -> u64 {
         match sum {
-            Sum::Reserved => self.used.load(Relaxed) + self.kept(idle),
-            Sum::ReservedPeak => self.reserved_peak.load(Relaxed),
-            Sum::Used => self.used.load(Relaxed),
-            Sum::UsedPeak => self.used_peak.load(Relaxed),
+            Sum::Reserved => lent.now + self.kept(lent, idle),
+            Sum::ReservedPeak => self.reserved_peak.load(Relaxed).max(lent.peak),
+            Sum::Used => lent.now,
+            Sum::UsedPeak => self.used_peak.load(Relaxed).max(lent.peak),
         }
     }
 
-    /// Starts a peak anew from what is held now; for the other sums, nothing.
-    pub fn restart(&self, sum: Sum, idle: u64) {
-        let (peak, of) = match sum {
-            Sum::ReservedPeak => (&self.reserved_peak, Sum::Reserved),
-            Sum::UsedPeak => (&self.used_peak, Sum::Used),
-            Sum::Reserved | Sum::Used => return,
-        };
-        peak.store(self.sum(of, idle), Relaxed);
-    }
-}
-
-/// Raises a peak, which it seldom is: then nothing is written.
-fn raise(peak: &AtomicU64, to: u64) {
-    if to > peak.load(Relaxed) {
-        peak.fetch_max(to, Relaxed);
+    /// Before the pool's peak is started anew, for the sake of this sum's: that
+    /// goes on from what is held now.
+    pub fn restart(&self, sum: Sum, lent: Lent, idle: u64) {
+        for peak in [&self.most, &self.used_peak, &self.reserved_peak] {
+            peak.fetch_max(lent.peak, Relaxed);
+        }
+        match sum {
+            Sum::ReservedPeak => {
+                let reserved = self.sum(Sum::Reserved, lent, idle);
+                self.reserved_peak.store(reserved, Relaxed);
+            }
+            Sum::UsedPeak => self.used_peak.store(lent.now, Relaxed),
+            Sum::Reserved | Sum::Used => {}
+        }
     }
 }
 
@@ -101,21 +90,25 @@ mod tests {
     #[test]
     fn sums_follow_and_peaks_stay_until_they_are_set() {
         let sums = StandIn::default();
-        let all = |idle, threshold| {
+        let all = |now, peak, idle, threshold| {
             sums.set_threshold(threshold);
-            [Sum::Used, Sum::UsedPeak, Sum::Reserved, Sum::ReservedPeak].map(|s| sums.sum(s, idle))
+            let lent = Lent { now, peak };
+            [Sum::Used, Sum::UsedPeak, Sum::Reserved, Sum::ReservedPeak]
+                .map(|sum| sums.sum(sum, lent, idle))
         };
-        sums.lent(1000, 0);
-        sums.lent(4096, 0);
-        assert_eq!(all(0, 0), [5096, 5096, 5096, 5096]);
-        sums.freed(4096);
-        assert_eq!(all(8192, u64::MAX), [1000, 5096, 5096, 5096]);
+        let lent = |now, peak| Lent { now, peak };
+        assert_eq!(all(5096, 5096, 0, 0), [5096, 5096, 5096, 5096]);
+        assert_eq!(all(1000, 5096, 8192, u64::MAX), [1000, 5096, 5096, 5096]);
         // Over the threshold, or given back, or lent otherwise.
-        assert_eq!(all(8192, 0), [1000, 5096, 1000, 5096]);
-        assert_eq!(all(8192, 2048), [1000, 5096, 2048, 5096]);
-        assert_eq!(all(0, u64::MAX), [1000, 5096, 1000, 5096]);
-        sums.restart(Sum::UsedPeak, 8192);
-        sums.restart(Sum::ReservedPeak, 0);
-        assert_eq!(all(0, 0), [1000; 4]);
+        assert_eq!(all(1000, 5096, 8192, 0), [1000, 5096, 1000, 5096]);
+        assert_eq!(all(1000, 5096, 8192, 2048), [1000, 5096, 2048, 5096]);
+        assert_eq!(all(1000, 5096, 0, u64::MAX), [1000, 5096, 1000, 5096]);
+        // One peak anew, and then the other: each has its own beginning.
+        sums.restart(Sum::UsedPeak, lent(1000, 5096), 8192);
+        assert_eq!(all(1000, 1000, 0, 0), [1000, 1000, 1000, 5096]);
+        sums.restart(Sum::ReservedPeak, lent(1000, 3000), 0);
+        assert_eq!(all(1000, 1000, 0, 0), [1000, 3000, 1000, 1000]);
+        // What was freed is what was once lent, whichever peak was set since.
+        assert_eq!(all(1000, 1000, 8192, u64::MAX), [1000, 3000, 5096, 1000]);
     }
 }

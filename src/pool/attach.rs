@@ -7,7 +7,8 @@ use super::Pool;
 use super::arena;
 use super::block::{Block, Holder, Window};
 use super::chunk::Chunk;
-use super::request::{BlockInfo, NotOurs, Order, Owner};
+use super::front::{COMMON, Lent};
+use super::request::{BlockInfo, NotOurs, Order};
 use super::state::State;
 use super::stitch::Stitch;
 use crate::driver::{Access, Address, Code, Context, Driver, Handle, Result};
@@ -190,24 +191,18 @@ impl State {
             offset: what.offset,
             bytes: what.bytes,
         };
-        self.streams.last_lent += 1;
-        let block = Block {
-            window,
-            holder: Holder::Attached,
-            asked: what.bytes,
-            id: self.streams.last_lent,
-            context: what.context,
-            owner: Owner::Context,
-            order: Order::Unknown,
-            graph: false,
-        };
-        self.blocks.insert(range + what.offset, block);
-        range + what.offset
+        let holder = Holder::Front(COMMON as u8);
+        let at = range + what.offset;
+        self.blocks.insert(at, Block { window, holder });
+        let lent = Lent::attached(what.bytes, what.context);
+        self.fronts().lock(COMMON).enter(at, lent, &Order::Unknown);
+        at
     }
 
     /// Takes the attachment at an address out: its range and its handles.
     fn leave_attached(&mut self, at: Address) -> (Address, u64, Vec<(Handle, u64)>) {
         let block = self.blocks.remove(&at).expect("an attachment is a block");
+        self.fronts().lock(COMMON).remove(at);
         let stitch = self.stitches[block.window.stitch as usize].take();
         let stitch = stitch.expect("a stitch");
         let handles = stitch.pieces.iter().map(|piece| {

@@ -209,15 +209,15 @@ mod tests {
     #[test]
     fn every_use_below_an_interval_is_told() {
         let mut streams = Streams::default();
-        streams.id(StreamKey::new(Context(1), Stream(9), 0));
+        let id = streams.id(StreamKey::new(Context(1), Stream(9), 0));
         let mut chunk = Chunk::new(Handle(1), 4096);
         chunk.take(0, 4096);
         chunk.give(0, 2048, Use::DONE, &streams);
-        chunk.spans[0].last = used(0, 7);
+        chunk.spans[0].last = used(id, 7);
         chunk.give(2048, 2048, Use::DONE, &streams);
         assert_eq!(chunk.spans.len(), 2, "different users stay apart");
         let below: Vec<_> = chunk.uses(1024, 2048).collect();
-        assert_eq!(below, [used(0, 7), Use::DONE]);
+        assert_eq!(below, [used(id, 7), Use::DONE]);
         chunk.take(1024, 2048);
         assert_eq!(chunk.free, 2048);
     }

@@ -3,7 +3,6 @@
 //! with the driver, and so does other contexts' memory.
 
 use super::Pool;
-use super::block::Holder;
 use super::request::{Owner, Release};
 use super::state::State;
 use crate::driver::{Address, Context, Driver};
@@ -41,11 +40,9 @@ impl<D: Driver> Pool<D> {
     /// An allocation whose context is gone is another one's from now on, whose
     /// work its free waits for.
     pub fn adopt(&self, at: Address, context: Context) {
-        let mut state = self.lock();
-        let index = state.context_index(context);
-        match state.blocks.get_mut(&at) {
-            Some(block) if block.holder == Holder::Program => block.context = context,
-            _ => state.slabs.adopt(at, index),
+        let state = self.lock();
+        if let Some((base, home)) = state.home(at) {
+            state.fronts().lock(home).adopt(base, context);
         }
     }
 
@@ -61,18 +58,12 @@ impl<D: Driver> Pool<D> {
 impl State {
     /// The live allocations of a context.
     fn belongings(&self, context: Context, owner: Owner) -> Vec<Address> {
-        let blocks = self.blocks.iter().filter(|(_, block)| {
-            let live = block.holder == Holder::Program && !self.exports.is_parked(block.id);
-            live && block.context == context && block.owner == owner
-        });
-        let mut all: Vec<Address> = blocks.map(|(at, _)| *at).collect();
-        if let Some(index) = self.known_context(context) {
-            let small = self.slabs.live();
-            let of_it = small.filter(|(_, small)| {
-                let live = !self.exports.is_parked(small.id);
-                live && small.context == index && small.owner == owner
-            });
-            all.extend(of_it.map(|(at, _)| at));
+        let mut all = Vec::new();
+        for front in self.fronts().used() {
+            let front = self.fronts().lock(front);
+            let live = front.live().filter(|block| !block.attached);
+            let of_it = live.filter(|block| block.context == context && block.owner == owner);
+            all.extend(of_it.map(|block| block.base));
         }
         all
     }
@@ -80,12 +71,9 @@ impl State {
     /// What is left of a context that is gone names none from now on: its
     /// handle may come back as another one's.
     fn disown(&mut self, context: Context) {
-        for block in self.blocks.values_mut() {
-            if block.context == context {
-                block.context = Context::default();
-            }
+        for front in self.fronts().used() {
+            self.fronts().lock(front).disown(context);
         }
-        self.replace_context(context, Context::default());
     }
 }
 

@@ -21,12 +21,18 @@ pub struct Export {
     pub offset: u64,
 }
 
+/// An exported allocation that was freed since.
+struct Parked {
+    at: Address,
+    last: Use,
+    bytes: u64,
+}
+
 /// Exported allocations.
 #[derive(Default)]
 pub struct Exports {
-    /// By their number; with the address and the last use of each that was freed
-    /// since.
-    all: FastMap<u64, Option<(Address, Use)>>,
+    /// By their number.
+    all: FastMap<u64, Option<Parked>>,
     /// Bytes of those that were made of several handles.
     sizes: FastMap<u64, ()>,
 }
@@ -43,12 +49,13 @@ impl Exports {
     }
 
     /// Parks an allocation; false where it is not exported.
-    pub fn park(&mut self, id: u64, at: Address, last: Use) -> bool {
+    pub fn park(&mut self, id: u64, at: Address, last: Use, bytes: u64) -> bool {
         if self.all.is_empty() {
             return false;
         }
         let export = self.all.get_mut(&id);
-        export.map(|parked| *parked = Some((at, last))).is_some()
+        let parked = Some(Parked { at, last, bytes });
+        export.map(|export| *export = parked).is_some()
     }
 
     /// Were so many bytes exported in several handles? What is like that is best
@@ -65,6 +72,12 @@ impl<D: Driver> Pool<D> {
     pub fn export(&self, at: Address) -> Option<Export> {
         let mut state = self.lock();
         let mut block = state.find(at).filter(|block| !block.attached)?;
+        let (base, home) = state.home(at)?;
+        // In one step with the question whether the program still has it.
+        let mut front = state.fronts().lock(home);
+        front.info(base).filter(|info| info.id == block.id)?;
+        front.mark_exported(base);
+        drop(front);
         let (handles, offset) = state.below(&block);
         state.exports.all.entry(block.id).or_insert(None);
         if handles.len() > 1 {
@@ -82,12 +95,11 @@ impl<D: Driver> Pool<D> {
     /// it meanwhile is free.
     pub fn export_ends(&self, id: u64) {
         let mut state = self.lock();
-        if let Some(Some((at, last))) = state.exports.all.remove(&id)
-            && let Some(info) = state.find(at)
-        {
-            state.stats.parked_bytes -= info.bytes;
-            let given = state.give_again(at, last);
-            debug_assert!(given.is_ok());
+        if let Some(Some(parked)) = state.exports.all.remove(&id) {
+            state.stats.parked_bytes -= parked.bytes;
+            let home = state.home(parked.at);
+            let (_, home) = home.expect("a parked block is somewhere at home");
+            state.give_again(parked.at, home, parked.last);
         }
         self.publish(&mut state);
     }

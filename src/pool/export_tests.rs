@@ -112,3 +112,18 @@ fn what_is_like_something_exported_is_made_of_one_handle() {
         assert_eq!(fixed.export(at).unwrap().handles.len(), 5);
     }
 }
+
+#[test]
+fn parked_memory_is_lent_again_once_nobody_has_it() {
+    for bytes in [1000, 8 * MIB] {
+        let pool = pool(Settings::default());
+        let at = pool.alloc(&request(bytes, Order::Unknown)).unwrap();
+        let id = pool.export(at).unwrap().block.id;
+        assert!(pool.free(at, Release::Complete).unwrap().parked);
+        let other = pool.alloc(&request(bytes, Order::Unknown)).unwrap();
+        pool.free(other, Release::Complete).unwrap();
+        pool.export_ends(id);
+        let again = [0; 2].map(|_| pool.alloc(&request(bytes, Order::Unknown)).unwrap());
+        assert!(again.contains(&at), "{bytes}: {again:x?}, not {at:x}");
+    }
+}

@@ -3,8 +3,10 @@
 //! Only the driver knows of a crash as early as the program may have been told,
 //! by whatever call, so it is asked before anything is lent.
 
+use super::front::Epoch;
 use super::streams::{StreamId, Streams};
 use crate::driver::{Code, Context, Driver, Result};
+use std::sync::Arc;
 
 struct Known {
     context: Context,
@@ -17,9 +19,19 @@ pub struct Health {
     known: Vec<Known>,
     /// Contexts that are being ended: the driver may have taken their events.
     leaving: Vec<Context>,
+    /// Counts what changes an answer of [`Health::check`] without the driver.
+    epoch: Arc<Epoch>,
 }
 
 impl Health {
+    /// Nothing is known yet.
+    pub fn new(epoch: Arc<Epoch>) -> Self {
+        Self {
+            epoch,
+            ..Self::default()
+        }
+    }
+
     /// Asks the driver; fails with the error that stays with the context.
     pub fn check<D: Driver>(&mut self, driver: &D, context: Context) -> Result<()> {
         let known = self.known(context);
@@ -29,6 +41,7 @@ impl Health {
         match driver.check(context) {
             Err(code) if code.is_sticky() => {
                 known.error = Some(code);
+                self.begin_epoch();
                 Err(code)
             }
             // What keeps the question from being asked is not the program's.
@@ -52,7 +65,19 @@ impl Health {
             && let Some(known) = known.find(|known| known.context == context)
         {
             known.error.get_or_insert(code);
+            self.begin_epoch();
         }
+    }
+
+    /// What the fronts know of contexts is out of date.
+    fn begin_epoch(&self) {
+        self.epoch.end();
+    }
+
+    /// Was this context asked about, and is it not known to be broken?
+    pub fn is_whole(&self, context: Context) -> bool {
+        let known = self.known.iter().find(|known| known.context == context);
+        known.is_some_and(|known| known.error.is_none())
     }
 
     /// A context that is not known to be broken.
@@ -86,6 +111,7 @@ impl Health {
     pub fn forget(&mut self, context: Context) {
         self.known.retain(|known| known.context != context);
         self.stays(context);
+        self.begin_epoch();
     }
 
     fn known(&mut self, context: Context) -> &mut Known {

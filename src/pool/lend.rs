@@ -1,10 +1,11 @@
 //! Lends windows and small blocks, orders them behind earlier uses, and takes
 //! them back. Of the driver it makes event calls only.
 
-use super::block::{Block, Holder, Window};
+use super::block::{Block, Holder, Need, Window};
 use super::chunk::StitchId;
+use super::front::{COMMON, Fronts, Lent, is_small, weights_of};
 use super::request::{BlockInfo, NotOurs, Release, Request};
-use super::slab::{self, Small};
+use super::slab;
 use super::state::State;
 use super::streams::{StreamId, Use};
 use crate::driver::{Address, Context, Driver, Result};
@@ -13,11 +14,34 @@ impl State {
     /// Lends a window that [`State::search`](super::search) or a plan found.
     /// Its bytes are taken already.
     pub fn lend(&mut self, request: &Request, window: Window) -> Address {
-        self.streams.last_lent += 1;
-        let block = Block::new(window, request, self.streams.last_lent);
-        let at = self.enter(window, block);
-        self.count_lent(request.bytes, window.bytes);
+        let home = Fronts::of(&request.order);
+        let at = self.enter(window, Holder::Front(home as u8));
+        self.hand_out(at, request, Lent::new(request, window.bytes, false));
         at
+    }
+
+    /// Lends a block of exactly this length from the shelf of its stream as it
+    /// is, or one whose uses are complete. The request's context was just found
+    /// whole: until the next epoch its front may serve without this.
+    pub fn lend_shelved(&mut self, request: &Request, need: Need) -> Option<Address> {
+        let (home, lane) = Fronts::place_of(need.stream.unwrap_or(Use::NOBODY));
+        let fronts = self.fronts();
+        fronts.collect_room(home, weights_of(request, need.bytes));
+        let mut front = fronts.lock(home);
+        front.vouch(lane, request.context, fronts.now());
+        if let Some(at) = front.lend(lane, request, need.bytes) {
+            return Some(at);
+        }
+        drop(front);
+        if home == COMMON || !fronts.has_shelved(COMMON, is_small(need.bytes)) {
+            return None;
+        }
+        let mut common = fronts.lock(COMMON);
+        let (at, lent) = common.give_away(0, need.bytes, request.align)?;
+        drop(common);
+        self.set_home(at, lent.small, home);
+        self.hand_out(at, request, Lent::new(request, need.bytes, lent.small));
+        Some(at)
     }
 
     /// Lends a small block from the slabs as they are.
@@ -27,18 +51,11 @@ impl State {
         request: &Request,
         stream: Option<StreamId>,
     ) -> Result<Option<Address>> {
-        let small = Small {
-            bytes: request.bytes as u32,
-            id: self.streams.last_lent + 1,
-            stream: stream.unwrap_or(Use::NOBODY),
-            context: self.context_index(request.context),
-            owner: request.owner,
-            graph: request.graph,
-        };
-        let Some((at, last)) = self.slabs.lend(small, &self.streams) else {
+        let home = Fronts::of(&request.order) as u8;
+        let lent = self.slabs.lend(request.bytes, stream, home, &self.streams);
+        let Some((at, last)) = lent else {
             return Ok(None);
         };
-        self.streams.last_lent += 1;
         if let Some(stream) = stream {
             let alias = self.slabs.alias(at).unwrap_or(Use::MIXED);
             if self.streams.needs_edge(last, alias) {
@@ -50,28 +67,42 @@ impl State {
                 self.stats.edges += 1;
             }
         }
-        self.count_lent(request.bytes, slab::granted(request.bytes));
+        let granted = slab::granted(request.bytes);
+        self.hand_out(at, request, Lent::new(request, granted, true));
         Ok(Some(at))
     }
 
+    /// The program has a block from now on that was at home in no front.
+    fn hand_out(&mut self, at: Address, request: &Request, lent: Lent) {
+        let home = Fronts::of(&request.order);
+        let fronts = self.fronts();
+        fronts.collect_room(home, lent.weights());
+        fronts.lock(home).enter(at, lent, &request.order);
+    }
+
+    fn set_home(&mut self, at: Address, small: bool, home: usize) {
+        if small {
+            self.slabs.set_home(at, home as u8);
+        } else if let Some(block) = self.blocks.get_mut(&at) {
+            block.holder = Holder::Front(home as u8);
+        }
+    }
+
     /// Turns a window, whose bytes are taken already, into a slab.
-    pub fn add_slab(&mut self, request: &Request, window: Window, last: Use) {
-        let block = Block {
-            holder: Holder::Slab,
-            asked: 0,
-            id: 0,
-            ..Block::new(window, request, 0)
-        };
-        let at = self.enter(window, block);
+    pub fn add_slab(&mut self, window: Window, last: Use) {
+        let at = self.enter(window, Holder::Slab);
         self.slabs.add(at, window.stitch, last);
     }
 
-    /// Gives windows of empty slabs back, all but `keep`.
-    pub fn reap_slabs(&mut self, keep: u32) {
+    /// Gives windows of empty slabs back, all but `keep`; were there any?
+    pub fn reap_slabs(&mut self, keep: u32) -> bool {
+        let mut any = false;
         while let Some((at, last)) = self.slabs.take_empty(keep, &self.streams) {
             let block = self.blocks.remove(&at).expect("a slab is a block");
             self.give(block.window, last);
+            any = true;
         }
+        any
     }
 
     /// Orders the stream of a request behind the uses of a window it is about
@@ -118,90 +149,81 @@ impl State {
         at: Address,
         release: Release,
     ) -> std::result::Result<BlockInfo, NotOurs> {
-        let mut info = match self.find(at) {
+        let (base, home) = self.home(at).ok_or(NotOurs::Unknown)?;
+        let mut front = self.fronts().lock(home);
+        let mut info = match front.info(base) {
+            Some(info) if at - base >= info.bytes.max(1) => return Err(NotOurs::Unknown),
             Some(info) if info.attached => return Err(NotOurs::Attached),
-            Some(info) if info.base == at => info,
+            Some(info) if base == at => info,
             Some(_) => return Err(NotOurs::Interior),
             None => return Err(NotOurs::Unknown),
         };
+        front.set_aside(at);
+        drop(front);
         let release = if info.graph && release != Release::Complete {
             Release::Unknown
         } else {
             release
         };
-        let alias = match self.slabs.contains(at) {
-            true => self.slabs.alias(at).unwrap_or(Use::MIXED),
-            false => self.blocks[&at].window.stitch,
-        };
-        let last = self.last_use(driver, release, info.context, alias);
-        self.stats.frees += 1;
-        self.stats.live_bytes -= info.bytes;
-        info.parked = self.exports.park(info.id, at, last);
+        let last = self.last_use(driver, release, info.context);
+        if let Release::Stream(key) = release
+            && self.streams.health.is_whole(key.context)
+        {
+            let (number, lane) = Fronts::place_of(last.stream);
+            let epoch = self.fronts().now();
+            self.fronts().lock(number).vouch(lane, key.context, epoch);
+        }
+        info.parked = self.exports.park(info.id, at, last, info.bytes);
         if info.parked {
             self.stats.parked_bytes += info.bytes;
         } else {
-            self.give_again(at, last)?;
+            self.give_again(at, home, last);
         }
         Ok(info)
     }
 
-    /// The bytes of an allocation that nobody has any more are free.
-    pub(super) fn give_again(
-        &mut self,
-        at: Address,
-        last: Use,
-    ) -> std::result::Result<(), NotOurs> {
-        let granted = if self.slabs.contains(at) {
-            let small = self.slabs.free(at, last, &self.streams)?;
+    /// A block that was set aside goes from the front that it is at home in onto
+    /// the shelf of its last use.
+    pub(super) fn give_again(&mut self, at: Address, home: usize, last: Use) {
+        let mut front = self.fronts().lock(home);
+        let lent = front.remove(at).expect("a block that was set aside");
+        if self.streams.is_whole_context(last.stream) {
+            // No request takes from that shelf.
+            front.count_given(&lent);
+            drop(front);
+            self.release(at, lent, last);
             self.reap_slabs(1);
-            slab::granted(small.bytes.into())
-        } else {
-            let block = self.blocks.get_mut(&at).ok_or(NotOurs::Unknown)?;
-            block.holder = Holder::Warm;
-            let bytes = block.window.bytes;
-            let windows = self.warm.entry((bytes, last.stream)).or_default();
-            windows.push((at, last));
-            self.warm_windows += 1;
-            bytes
-        };
-        self.stats.granted_bytes -= granted;
-        self.stats.idle_bytes += granted;
-        Ok(())
+            return;
+        }
+        let (number, lane) = Fronts::place_of(last.stream);
+        if number != home {
+            drop(front);
+            self.set_home(at, lent.small, number);
+            front = self.fronts().lock(number);
+        }
+        front.shelve(at, lent, lane, last.seq);
     }
 
-    fn last_use<D: Driver>(
-        &mut self,
-        driver: &D,
-        release: Release,
-        context: Context,
-        alias: u32,
-    ) -> Use {
+    /// The use that a free ends, through whatever address.
+    fn last_use<D: Driver>(&mut self, driver: &D, release: Release, context: Context) -> Use {
         let stream = match release {
             Release::Complete => return Use::DONE,
             Release::Stream(key) => self.streams.id(key),
             Release::Unknown => self.streams.whole_context(context),
         };
         self.streams
-            .tag(driver, stream, alias)
+            .tag(driver, stream, Use::MIXED)
             .unwrap_or_else(|code| {
                 // Without an event nothing tells when the use ends.
                 let context = self.streams.context(stream);
                 self.streams.health.notice(context, Err(code));
-                self.streams.lose(stream, alias)
+                self.streams.lose(stream, Use::MIXED)
             })
     }
 
-    fn enter(&mut self, window: Window, block: Block) -> Address {
+    fn enter(&mut self, window: Window, holder: Holder) -> Address {
         let at = self.stitch(window.stitch).at + window.offset;
-        self.blocks.insert(at, block);
+        self.blocks.insert(at, Block { window, holder });
         at
-    }
-
-    pub(super) fn count_lent(&mut self, asked: u64, granted: u64) {
-        let stats = &mut self.stats;
-        stats.live_bytes += asked;
-        stats.granted_bytes += granted;
-        stats.idle_bytes -= granted;
-        stats.peak_live_bytes = stats.peak_live_bytes.max(stats.live_bytes);
     }
 }

@@ -7,8 +7,9 @@
 //! is made from free chunks and only the shortfall in new ones.
 //!
 //! The pool never decides what a program is (that is `shim/`), never prints,
-//! and holds no state lock across a driver call that can call back. Lock
-//! order: growth, then state, then captures.
+//! and holds no state lock across a driver call that can call back. A hit takes
+//! one lock, that of its stream's *front*. Lock order: growth, then state, then a
+//! front or captures.
 
 mod arena;
 mod attach;
@@ -20,6 +21,7 @@ mod chunks;
 mod contexts;
 mod debug;
 mod export;
+mod front;
 mod hash;
 mod health;
 mod lend;
@@ -41,6 +43,7 @@ mod warm;
 pub use attach::Attachment;
 pub use captures::{Beginning, CAPTURES, Captures};
 pub use export::Export;
+pub use front::{FRONTS, Line, WORDS as LINE_WORDS};
 pub use peers::Grantee;
 pub use request::{BlockInfo, Effort, NotOurs, Order, Owner, Refusal, Release, Request, StreamKey};
 pub use stats::Stats;
@@ -48,10 +51,11 @@ pub use stats::Stats;
 use crate::config::{Debug, Policy};
 use crate::driver::{Address, Code, Context, Driver, Result, Stream};
 use arena::Bounds;
+use front::{Fronts, Sum};
 use slab::SLAB;
 use state::State;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 type StateGuard<'a> = MutexGuard<'a, State>;
@@ -71,8 +75,11 @@ pub struct Settings {
     /// request, with its bytes and the moment when it first failed: true where
     /// another try is worth it. It must not call the pool.
     pub starving: Option<Box<dyn Fn(u64, Instant) -> bool + Send + Sync>>,
-    /// Called with the counters after every change, under the state lock: it
-    /// must be quick and must not call the pool.
+    /// Where the fronts count, [`FRONTS`] lines; in memory of the pool's own
+    /// where there are fewer.
+    pub lines: Option<&'static [Line]>,
+    /// Called with all that the fronts do not count, after each change of it and
+    /// under the state lock: it must be quick and must not call the pool.
     #[expect(clippy::type_complexity, reason = "a plain callback")]
     pub publish: Option<Box<dyn Fn(&Stats) + Send + Sync>>,
 }
@@ -85,7 +92,9 @@ pub struct Pool<D> {
     bounds: Bounds,
     growth: Mutex<()>,
     state: Mutex<State>,
-    idle: AtomicU64,
+    fronts: Arc<Fronts>,
+    /// Physical bytes that are not attached.
+    own: AtomicU64,
     physical: AtomicU64,
 }
 
@@ -97,14 +106,16 @@ impl<D: Driver> Pool<D> {
         if granularity == 0 || !plan::STEP.is_multiple_of(granularity) {
             return Err(Code::NOT_SUPPORTED);
         }
+        let fronts = Arc::new(Fronts::new(settings.lines));
         Ok(Self {
             driver,
             device,
             settings,
             bounds: Bounds::default(),
             growth: Mutex::default(),
-            state: Mutex::default(),
-            idle: AtomicU64::new(0),
+            state: Mutex::new(State::new(Arc::clone(&fronts))),
+            fronts,
+            own: AtomicU64::new(0),
             physical: AtomicU64::new(0),
         })
     }
@@ -128,19 +139,9 @@ impl<D: Driver> Pool<D> {
             return Err(code.into());
         }
         let request = &self.padded(request);
-        let mut state = self.lock();
-        state.stats.requests += 1;
-        let at = match self.alloc_quickly(&mut state, request)? {
-            Some(at) => {
-                state.stats.hits += 1;
-                self.publish(&mut state);
-                drop(state);
-                at
-            }
-            None => {
-                drop(state);
-                self.alloc_timed(request)?
-            }
+        let at = match self.alloc_at_front(request) {
+            Some(at) => at,
+            None => self.alloc_behind(request)?,
         };
         if let Err(code) = self.prepare(request, at) {
             // A fill may be under way: the bytes wait for the whole context.
@@ -150,16 +151,32 @@ impl<D: Driver> Pool<D> {
         Ok(at)
     }
 
+    /// What its front could not serve.
+    #[cold]
+    fn alloc_behind(&self, request: &Request) -> std::result::Result<Address, Refusal> {
+        let mut state = self.lock();
+        let before = (state.stats.edges, state.stats.waits);
+        let served = self.alloc_quickly(&mut state, request);
+        if !matches!(served, Ok(Some(_))) {
+            state.stats.hits = state.stats.hits.wrapping_sub(1);
+        }
+        if served.is_err() || before != (state.stats.edges, state.stats.waits) {
+            self.publish(&mut state);
+        }
+        drop(state);
+        match served? {
+            Some(at) => Ok(at),
+            None => self.alloc_timed(request),
+        }
+    }
+
     /// Frees the allocation at this address.
     pub fn free(&self, at: Address, release: Release) -> std::result::Result<BlockInfo, NotOurs> {
         let overrun = self.is_overrun(at, release);
-        let mut state = self.lock();
-        let mut info = state.free(&self.driver, at, release)?;
-        if let Release::Stream(key) = release {
-            info.error = state.streams.health.error(key.context);
-        }
-        self.publish(&mut state);
-        drop(state);
+        let mut info = match self.free_at_front(at, release) {
+            Some(info) => info,
+            None => self.free_behind(at, release)?,
+        };
         if self.settings.policy == Policy::Direct {
             let began = Instant::now();
             self.trim(0);
@@ -167,6 +184,24 @@ impl<D: Driver> Pool<D> {
         }
         info.bytes -= self.padding();
         info.overrun = overrun;
+        Ok(info)
+    }
+
+    /// What no front could take back alone.
+    #[cold]
+    fn free_behind(
+        &self,
+        at: Address,
+        release: Release,
+    ) -> std::result::Result<BlockInfo, NotOurs> {
+        let mut state = self.lock();
+        let mut info = state.free(&self.driver, at, release)?;
+        if let Release::Stream(key) = release {
+            info.error = state.streams.health.error(key.context);
+        }
+        if info.parked {
+            self.publish(&mut state);
+        }
         Ok(info)
     }
 
@@ -218,14 +253,42 @@ impl<D: Driver> Pool<D> {
 
     /// Physical bytes held and not lent.
     pub fn idle(&self) -> u64 {
-        self.idle.load(Ordering::Relaxed)
+        let own = self.own.load(Ordering::Relaxed);
+        own.saturating_sub(self.fronts.sum(Sum::Granted))
+    }
+
+    fn idle_of(&self, state: &State) -> u64 {
+        let granted = self.fronts.sum(Sum::Granted);
+        state.stats.idle_bytes.saturating_sub(granted)
+    }
+
+    /// Live bytes of [`Owner::MemoryPool`], and the most that they were since
+    /// [`Pool::restart_pooled`].
+    pub fn pooled(&self) -> (u64, u64) {
+        let now = self.fronts.sum(Sum::Pooled);
+        (now, self.fronts.peak(Sum::Pooled).max(now))
+    }
+
+    /// Starts their peak anew from what they are now, and returns what it was.
+    pub fn restart_pooled(&self) -> u64 {
+        let _state = self.lock();
+        let (_, peak) = self.pooled();
+        self.fronts.restart(Sum::Pooled);
+        peak
     }
 
     /// The counters; pending bytes are brought up to date.
     pub fn stats(&self) -> Stats {
         let mut state = self.lock();
         state.stats.pending_bytes = state.pending();
-        state.stats
+        self.counters(&state)
+    }
+
+    /// The counters, pending bytes as of the last time that they were asked for.
+    fn counters(&self, state: &State) -> Stats {
+        let mut stats = state.stats;
+        self.fronts.add_to(&mut stats);
+        stats
     }
 
     fn lock(&self) -> StateGuard<'_> {
@@ -233,9 +296,9 @@ impl<D: Driver> Pool<D> {
     }
 
     fn publish(&self, state: &mut State) {
-        state.least_idle = state.least_idle.min(state.stats.idle_bytes);
+        state.note_idle();
         let stats = &state.stats;
-        self.idle.store(stats.idle_bytes, Ordering::Relaxed);
+        self.own.store(stats.idle_bytes, Ordering::Relaxed);
         self.physical.store(stats.physical_bytes, Ordering::Relaxed);
         if let Some(publish) = &self.settings.publish {
             publish(stats);

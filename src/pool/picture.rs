@@ -1,13 +1,13 @@
-//! A picture of the pool: its tables, written down under the state lock into
-//! memory that was there before, so that the pool stands still for as short as
-//! can be. Makes no driver call and changes nothing.
+//! A picture of the pool: its tables, written down under the state lock, with all
+//! fronts locked, into memory that was there before, so that the pool stands
+//! still for as short as can be. Makes no driver call and changes nothing.
 
 use std::time::Instant;
 
-use super::block::{Block, Holder};
+use super::front::{Lent, Locked};
 use super::hash::FastMap;
-use super::request::{Order, Owner, StreamKey};
-use super::slab::{self, Small};
+use super::request::{BlockInfo, Order, Owner, StreamKey};
+use super::slab;
 use super::state::State;
 use super::streams::Use;
 use super::{Pool, Stats};
@@ -18,12 +18,15 @@ impl<D: Driver> Pool<D> {
     /// The pool as it is now. Whoever allocates meanwhile waits for
     /// [`held_ns`](picture::Pool::held_ns).
     pub fn picture(&self) -> picture::Pool {
-        let stats = self.lock().stats;
+        let stats = self.counters(&self.lock());
         let mut writer = Writer::with_room_for(&stats, self.padding());
         let state = self.lock();
         let began = Instant::now();
-        writer.write(&state);
-        let (stats, held) = (state.stats, began.elapsed());
+        let fronts = self.fronts.lock_all();
+        writer.write(&state, &fronts);
+        let stats = self.counters(&state);
+        drop(fronts);
+        let held = began.elapsed();
         drop(state);
         writer.finish(stats, held.as_nanos() as u64)
     }
@@ -58,7 +61,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, state: &State) {
+    fn write(&mut self, state: &State, fronts: &[Locked<'_>]) {
         let running = |last: Use| !state.streams.is_done(last);
         for (id, chunk) in state.chunks.iter() {
             let free = chunk.spans.iter().map(|span| Free {
@@ -85,61 +88,39 @@ impl Writer {
                 pieces: pieces.collect(),
             });
         }
-        for (&at, block) in &state.blocks {
-            self.block(state, at, block);
-        }
-        for (at, small) in state.slabs.live() {
-            self.small(state, at, &small);
+        for front in fronts {
+            for (info, lent) in front.each_held() {
+                self.block(&info, lent, state.exports.has(info.id));
+            }
+            for (stream, at, bytes, seq) in front.each_shelved() {
+                let alias = Use::MIXED;
+                let last = Use { stream, alias, seq };
+                let free = free_block(at, bytes, running(last));
+                self.picture.blocks.push(free);
+            }
         }
         let blocks = &mut self.picture.blocks;
-        for ((bytes, _), windows) in &state.warm {
-            let windows = windows.iter();
-            blocks.extend(windows.map(|&(at, last)| free_block(at, *bytes, running(last))));
-        }
         state.slabs.each_free(|at, bytes, last| {
             blocks.push(free_block(at, bytes, running(last)));
         });
     }
 
-    fn block(&mut self, state: &State, address: Address, block: &Block) {
-        let (held, padding) = match block.holder {
-            Holder::Program if state.exports.is_parked(block.id) => {
-                (picture::State::Parked, self.padding)
-            }
-            Holder::Program => (picture::State::Live, self.padding),
-            Holder::Attached => (picture::State::Attached, 0),
-            // What is inside, and what is warm, is told by itself.
-            Holder::Slab | Holder::Warm => return,
+    fn block(&mut self, info: &BlockInfo, lent: &Lent, exported: bool) {
+        let (state, bytes, padding) = match info.attached {
+            true => (picture::State::Attached, info.bytes, 0),
+            false if info.parked => (picture::State::Parked, lent.granted, self.padding),
+            false => (picture::State::Live, lent.granted, self.padding),
         };
-        let stream = self.stream(block.order);
+        let stream = self.stream(info.order);
         self.picture.blocks.push(picture::Block {
-            address,
-            bytes: block.window.bytes,
-            asked_bytes: block.asked.saturating_sub(padding),
-            state: held,
-            owner: block.owner.into(),
-            small: false,
-            exported: state.exports.has(block.id),
-            id: block.id,
-            stream,
-        });
-    }
-
-    fn small(&mut self, state: &State, address: Address, small: &Small) {
-        let parked = state.exports.is_parked(small.id);
-        let stream = self.stream(state.streams.order(small.stream, small.id));
-        self.picture.blocks.push(picture::Block {
-            address,
-            bytes: slab::granted(small.bytes.into()),
-            asked_bytes: u64::from(small.bytes).saturating_sub(self.padding),
-            state: match parked {
-                true => picture::State::Parked,
-                false => picture::State::Live,
-            },
-            owner: small.owner.into(),
-            small: true,
-            exported: state.exports.has(small.id),
-            id: small.id,
+            address: info.base,
+            bytes,
+            asked_bytes: info.bytes.saturating_sub(padding),
+            state,
+            owner: info.owner.into(),
+            small: lent.small,
+            exported,
+            id: info.id,
             stream,
         });
     }

@@ -32,6 +32,7 @@ fn what_is_lent_stands_at_its_address() {
     let small = pool.alloc(&request(1000, Order::Unknown)).unwrap();
     let picture = pool.picture();
     check(&picture);
+    let ids = [large, small].map(|at| pool.find(at).unwrap().id);
     let find = |at| picture.blocks.iter().find(|block| block.address == at);
     let (large, small) = (find(large).unwrap(), find(small).unwrap());
     assert_eq!(
@@ -40,7 +41,7 @@ fn what_is_lent_stands_at_its_address() {
     );
     assert_eq!(
         (large.small, large.owner, large.id),
-        (false, Whose::Context, 1)
+        (false, Whose::Context, ids[0])
     );
     let stream = picture.stream(large).unwrap();
     assert_eq!((stream.context, stream.stream), (CONTEXT.0, 10));
@@ -48,7 +49,7 @@ fn what_is_lent_stands_at_its_address() {
         (small.asked_bytes, small.bytes, small.small),
         (1000, 1024, true)
     );
-    assert_eq!((small.id, small.stream), (2, None));
+    assert_eq!((small.id, small.stream), (ids[1], None));
     assert_eq!(picture.counter("requests"), 2);
 }
 

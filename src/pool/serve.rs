@@ -1,17 +1,19 @@
-//! How a request is served: quickly from slabs and warm windows, else, one
-//! builder at a time, by a search, a stitch or growth. Decides in which order
-//! these are tried; what a stitch is made of is the plan's.
+//! How a request is served: at its front from the shelf of its stream, else from
+//! slabs and remembered windows, else, one builder at a time, by a search, a
+//! stitch or growth. Decides in which order these are tried; what a stitch is
+//! made of is the plan's.
 
 use super::block::{Need, Window};
+use super::front::{COMMON, Fronts};
 use super::plan::{Plan, STEP};
-use super::request::{Effort, Refusal, Request};
+use super::request::{BlockInfo, Effort, Order, Refusal, Release, Request};
 use super::search::Usable;
 use super::slab::{GRANULE, SLAB, SMALL_MAX};
 use super::state::State;
 use super::streams::{StreamId, Use};
 use super::{Pool, StateGuard};
 use crate::config::Policy;
-use crate::driver::{Address, Code, Driver, Result};
+use crate::driver::{Address, Code, Driver, Result, Stream};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -19,9 +21,53 @@ use std::time::{Duration, Instant};
 const STALL: Duration = Duration::from_millis(1);
 
 impl<D: Driver> Pool<D> {
-    /// What the slabs and the warm windows can serve: no driver call but the
-    /// question whether the context is broken and, for another address on the
-    /// same stream, an event record and wait.
+    /// What the shelf of its stream can serve, under the front's lock alone: no
+    /// driver call but the question whether the context is broken.
+    pub(super) fn alloc_at_front(&self, request: &Request) -> Option<Address> {
+        let broken = self.driver.check(request.context).is_err();
+        let mut front = self.fronts.lock(Fronts::of(&request.order));
+        front.count_request();
+        let number = front.lane_of(&request.order)?;
+        let lane = front.lane(number);
+        let known = lane.key.context == request.context && self.fronts.is_now(lane.known);
+        if broken || !known || self.settings.policy == Policy::Direct {
+            return None;
+        }
+        let bytes = request.bytes.next_multiple_of(GRANULE);
+        front.lend_below_peaks(number, request, bytes)
+    }
+
+    /// Takes a block back at the front of the stream on which it is freed; `None`
+    /// where more is needed: events, another front, or an answer why not.
+    pub(super) fn free_at_front(&self, at: Address, release: Release) -> Option<BlockInfo> {
+        let (number, order) = match release {
+            // Its uses are recorded at once.
+            Release::Stream(key) if key.stream == Stream::PER_THREAD => return None,
+            Release::Stream(key) => (Fronts::of_stream(&key), Order::Stream(key)),
+            Release::Complete => (COMMON, Order::Unknown),
+            Release::Unknown => return None,
+        };
+        let mut front = self.fronts.lock(number);
+        let lane = front.lane_of(&order)?;
+        let complete = release == Release::Complete;
+        if !complete && !self.fronts.is_now(front.lane(lane).known) {
+            // Its context may be broken, which a free answers.
+            return None;
+        }
+        let info = front.take_back(at, lane, complete)?;
+        let full = front.lane(lane).is_full();
+        drop(front);
+        if full {
+            let mut state = self.lock();
+            state.settle_small_of(number);
+            state.reap_slabs(1);
+        }
+        Some(info)
+    }
+
+    /// What the shelves, the slabs and the remembered windows can serve: no
+    /// driver call but the question whether the context is broken and, for
+    /// another address on the same stream, an event record and wait.
     pub(super) fn alloc_quickly(
         &self,
         state: &mut State,
@@ -32,10 +78,14 @@ impl<D: Driver> Pool<D> {
             return Ok(None);
         }
         let stream = state.stream(request.order);
+        let need = need(request, stream);
+        if let Some(at) = state.lend_shelved(request, need) {
+            return Ok(Some(at));
+        }
         let served = if is_small(request) {
             state.lend_small(&self.driver, request, stream)
         } else {
-            self.lend_again(state, request, stream)
+            self.lend_again(state, request, need)
         };
         match served {
             // Ordering was impossible just now; the slow path knows more ways.
@@ -44,22 +94,20 @@ impl<D: Driver> Pool<D> {
         }
     }
 
-    /// A window of this very length that was free a moment, or longer, ago.
+    /// A window of this length, or hardly more, that was free before. Of the
+    /// shelves only those that this stream may take from are settled for it.
     fn lend_again(
         &self,
         state: &mut State,
         request: &Request,
-        stream: Option<StreamId>,
+        need: Need,
     ) -> Result<Option<Address>> {
-        let need = need(request, stream);
-        if let Some(at) = state.lend_warm(request, need) {
-            return Ok(Some(at));
-        }
-        state.settle_warm();
-        let Some(window) = state.recall(need, Usable::Ready(stream)) else {
+        state.settle_windows_of(Fronts::of(&request.order));
+        state.settle_windows_of(COMMON);
+        let Some(window) = state.recall(need, Usable::Ready(need.stream)) else {
             return Ok(None);
         };
-        self.claim(state, stream, window)?;
+        self.claim(state, need.stream, window)?;
         Ok(Some(state.lend(request, window)))
     }
 
@@ -125,6 +173,9 @@ impl<D: Driver> Pool<D> {
             state.stats.searches += 1;
             // What cannot be asked now is not ready.
             let _ = self.make_ready(&mut state);
+            if is_small(request) {
+                state.settle_small();
+            }
             // Somebody may have freed the very thing meanwhile.
             let (mut state, served) = match self.alloc_quickly(&mut state, request)? {
                 Some(at) => {
@@ -167,7 +218,7 @@ impl<D: Driver> Pool<D> {
     /// Asks which uses are over, and lets the chunks know what is free.
     pub(super) fn make_ready(&self, state: &mut State) -> Result<()> {
         state.streams.poll(&self.driver)?;
-        state.settle_warm();
+        state.settle_windows();
         Ok(())
     }
 
@@ -207,7 +258,7 @@ impl<D: Driver> Pool<D> {
             Ok(last) => last.unwrap_or(Use::DONE),
             Err(code) => return (state, Err(code.into())),
         };
-        state.add_slab(request, window, last);
+        state.add_slab(window, last);
         let lent = state.lend_small(&self.driver, request, stream);
         // A use that had to be tagged for the whole context is not ready for
         // this stream yet: a wait makes it so.
@@ -230,9 +281,18 @@ impl<D: Driver> Pool<D> {
             Some(_) => &[Usable::Ready(need.stream)],
             None => &[Usable::Ready(None)],
         };
+        let mut settled = false;
         for &usable in passes {
-            let found = state.recall(need, usable);
-            if let Some(window) = found.or_else(|| state.search(need, usable)) {
+            let mut found = state.recall(need, usable);
+            found = found.or_else(|| state.search(need, usable));
+            if found.is_none() && !std::mem::replace(&mut settled, true) {
+                // Small blocks on shelves may be all that is left in their slabs.
+                state.settle_small();
+                if state.reap_slabs(0) {
+                    found = state.search(need, usable);
+                }
+            }
+            if let Some(window) = found {
                 if let Err(code) = self.claim(&mut state, need.stream, window) {
                     return (state, Err(code.into()));
                 }

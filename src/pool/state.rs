@@ -6,18 +6,16 @@ use super::block::{Block, Holder, Window};
 use super::chunk::{Chunk, ChunkId, StitchId};
 use super::chunks::Chunks;
 use super::export::Exports;
-use super::hash::FastMap;
+use super::front::{Fronts, Sum};
 use super::peers::Peers;
 use super::request::{BlockInfo, Order};
 use super::slab::Slabs;
 use super::stats::Stats;
 use super::stitch::Stitch;
 use super::streams::{StreamId, Streams, Use};
-use crate::driver::{Address, Context};
+use crate::driver::Address;
 use std::collections::BTreeMap;
-
-/// No context: its number is free.
-const VACANT: Context = Context(u64::MAX);
+use std::sync::Arc;
 
 /// Everything behind the state lock.
 #[derive(Default)]
@@ -30,10 +28,6 @@ pub struct State {
     pub blocks: BTreeMap<Address, Block>,
     /// Small allocations.
     pub slabs: Slabs,
-    /// Freed windows whose chunks do not know it yet, by length and stream.
-    pub warm: FastMap<(u64, StreamId), Vec<(Address, Use)>>,
-    /// Number of windows in `warm`.
-    pub warm_windows: usize,
     /// Windows that were free once, by length: tried, and verified, before a
     /// search.
     pub hints: BTreeMap<u64, Vec<Window>>,
@@ -45,14 +39,27 @@ pub struct State {
     pub arena: Arena,
     /// The other devices that may reach everything mapped.
     pub peers: Peers,
-    /// Counters.
+    /// Counters, but for what the fronts count: idle bytes are those that are
+    /// not attached.
     pub stats: Stats,
     /// See [`Pool::least_idle`](super::Pool::least_idle).
     pub least_idle: u64,
-    contexts: Vec<Context>,
 }
 
 impl State {
+    /// An empty pool's, with these fronts.
+    pub fn new(fronts: Arc<Fronts>) -> Self {
+        Self {
+            streams: Streams::new(fronts),
+            ..Self::default()
+        }
+    }
+
+    /// The fronts.
+    pub fn fronts(&self) -> &Arc<Fronts> {
+        &self.streams.fronts
+    }
+
     /// The stream of an order.
     pub fn stream(&mut self, order: Order) -> Option<StreamId> {
         match order {
@@ -82,43 +89,22 @@ impl State {
 
     /// The live allocation around an address.
     pub fn find(&self, at: Address) -> Option<BlockInfo> {
-        let info = self.look(at)?;
-        (!self.exports.is_parked(info.id)).then_some(info)
+        let (base, home) = self.home(at)?;
+        let info = self.fronts().lock(home).info(base)?;
+        (at - base < info.bytes.max(1)).then_some(info)
     }
 
-    /// The same, or one that was freed while others had it open.
-    fn look(&self, at: Address) -> Option<BlockInfo> {
-        if let Some((index, small)) = self.slabs.find(at) {
-            return Some(BlockInfo {
-                base: self.slabs.address(index),
-                bytes: small.bytes.into(),
-                id: small.id,
-                context: self.contexts[usize::from(small.context)],
-                owner: small.owner,
-                graph: small.graph,
-                order: self.streams.order(small.stream, small.id),
-                attached: false,
-                parked: false,
-                overrun: false,
-                error: None,
-            });
+    /// The block around an address that is in the program's hands or was, its
+    /// first byte and the front that it is at home in.
+    pub fn home(&self, at: Address) -> Option<(Address, usize)> {
+        if let Some((base, home)) = self.slabs.find(at) {
+            return Some((base, home.into()));
         }
         let (&base, block) = self.blocks.range(..=at).next_back()?;
-        let attached = block.holder == Holder::Attached;
-        let lent = attached || block.holder == Holder::Program;
-        (lent && at - base < block.asked.max(1)).then_some(BlockInfo {
-            base,
-            bytes: block.asked,
-            id: block.id,
-            context: block.context,
-            owner: block.owner,
-            graph: block.graph,
-            order: block.order,
-            attached,
-            parked: false,
-            overrun: false,
-            error: None,
-        })
+        match block.holder {
+            Holder::Front(home) => Some((base, home.into())),
+            Holder::Slab => None,
+        }
     }
 
     /// A chunk that exists.
@@ -147,6 +133,7 @@ impl State {
 
     /// Adds a chunk and returns its index.
     pub fn add_chunk(&mut self, chunk: Chunk) -> ChunkId {
+        self.note_idle();
         self.stats.physical_bytes += chunk.bytes;
         self.stats.idle_bytes += chunk.bytes;
         self.stats.peak_physical_bytes = self
@@ -155,6 +142,13 @@ impl State {
             .max(self.stats.physical_bytes);
         self.stats.chunks += 1;
         self.chunks.add(chunk)
+    }
+
+    /// Idle bytes may become more: the least that were is noted before.
+    pub fn note_idle(&mut self) {
+        let most = self.fronts().peak(Sum::Granted);
+        let idle = self.stats.idle_bytes.saturating_sub(most);
+        self.least_idle = self.least_idle.min(idle);
     }
 
     /// Makes the bytes below a window free.
@@ -167,8 +161,8 @@ impl State {
         }
     }
 
-    /// Bytes that are free while uses of them may still run, warm windows and
-    /// slabs included.
+    /// Bytes that are free while uses of them may still run, shelves and slabs
+    /// included.
     pub fn pending(&self) -> u64 {
         let running = |last: &Use| !self.streams.is_done(*last);
         let spans = self.chunks.iter().flat_map(|(_, chunk)| &chunk.spans);
@@ -176,8 +170,13 @@ impl State {
             .filter(|span| running(&span.last))
             .map(|span| span.bytes)
             .sum();
-        for ((length, _), windows) in &self.warm {
-            bytes += length * windows.iter().filter(|(_, last)| running(last)).count() as u64;
+        for front in self.fronts().used() {
+            for (stream, _, length, seq) in self.fronts().lock(front).each_shelved() {
+                let alias = Use::MIXED;
+                if running(&Use { stream, alias, seq }) {
+                    bytes += length;
+                }
+            }
         }
         self.slabs.each_free(|_, length, last| {
             if running(&last) {
@@ -185,40 +184,5 @@ impl State {
             }
         });
         bytes
-    }
-
-    /// The short number of a context.
-    pub fn context_index(&mut self, context: Context) -> u16 {
-        let at = |wanted| self.contexts.iter().position(|known| *known == wanted);
-        let index = at(context).or_else(|| at(VACANT)).unwrap_or_else(|| {
-            self.contexts.push(VACANT);
-            self.contexts.len() - 1
-        });
-        self.contexts[index] = context;
-        index as u16
-    }
-
-    /// The short number of a context that was seen.
-    pub fn known_context(&self, context: Context) -> Option<u16> {
-        let known = self.contexts.iter().position(|known| *known == context);
-        known.map(|index| index as u16)
-    }
-
-    /// What small allocations are left of a context are another's from now on,
-    /// and its number is nobody's.
-    pub fn replace_context(&mut self, context: Context, by: Context) {
-        let Some(index) = self.known_context(context) else {
-            return;
-        };
-        let by = self.context_index(by);
-        let small = self
-            .slabs
-            .live()
-            .filter(|(_, small)| small.context == index);
-        let left: Vec<Address> = small.map(|(at, _)| at).collect();
-        for at in left {
-            self.slabs.adopt(at, by);
-        }
-        self.contexts[usize::from(index)] = VACANT;
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Pool;
 use super::chunk::{Chunk, ChunkId, Span};
+use super::front::Sum;
 use super::state::State;
 use crate::driver::{Address, Driver};
 use std::sync::{PoisonError, TryLockError};
@@ -63,7 +64,8 @@ impl<D: Driver> Pool<D> {
     /// once its last uses are over.
     pub fn whole_idle(&self) -> u64 {
         let mut state = self.lock();
-        state.settle_warm();
+        state.settle_windows();
+        state.settle_small();
         state.reap_slabs(0);
         let free = state.chunks.iter().filter(|(_, chunk)| chunk.is_free());
         free.map(|(_, chunk)| chunk.bytes).sum()
@@ -73,7 +75,9 @@ impl<D: Driver> Pool<D> {
     /// bytes: what nobody has used meanwhile.
     pub fn least_idle(&self) -> u64 {
         let mut state = self.lock();
-        let idle = state.stats.idle_bytes;
+        state.note_idle();
+        self.fronts.restart(Sum::Granted);
+        let idle = self.idle_of(&state);
         std::mem::replace(&mut state.least_idle, idle).min(idle)
     }
 
@@ -84,6 +88,7 @@ impl<D: Driver> Pool<D> {
         if self.make_ready(&mut state).is_err() {
             return 0;
         }
+        state.settle_small();
         state.reap_slabs(0);
         let leaving = state.leaving(keep, most);
         drop(state);

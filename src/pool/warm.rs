@@ -1,13 +1,14 @@
-//! Windows that were lent before. A *warm* one was freed a moment ago and is
-//! still a block; a *remembered* one was free once and is verified before it is
-//! lent again. Makes no driver call.
+//! Windows that were lent before. A *shelved* one was freed a moment ago and is
+//! still a block ([`front`](super::front)); a *remembered* one was free once and
+//! is verified before it is lent again. Makes no driver call.
 
-use super::block::{Block, Need, Window};
-use super::request::Request;
+use super::block::{Need, Window};
+use super::front::Lent;
 use super::search::{Usable, spares};
 use super::state::State;
 use super::streams::Use;
 use crate::driver::Address;
+use std::sync::Arc;
 
 /// Windows remembered of one length, and lengths remembered.
 const HINTS: usize = 32;
@@ -18,52 +19,71 @@ const RECALLS: usize = 8;
 const NEARLY: u64 = 64;
 
 impl State {
-    /// Lends a window of exactly this length that was freed a moment ago.
-    pub fn lend_warm(&mut self, request: &Request, need: Need) -> Option<Address> {
-        if self.warm_windows == 0 {
-            return None;
+    /// Tells the chunks that the windows on all shelves are free.
+    pub fn settle_windows(&mut self) {
+        for front in self.fronts().used() {
+            self.settle_windows_of(front);
         }
-        let at = need
-            .stream
-            .into_iter()
-            .chain([Use::NOBODY])
-            .find_map(|stream| {
-                let windows = self.warm.get_mut(&(need.bytes, stream))?;
-                let (at, _) = *windows.last()?;
-                (at % need.align == 0).then(|| windows.pop())??;
-                Some(at)
-            })?;
-        self.warm_windows -= 1;
-        self.streams.last_lent += 1;
-        let block = self.blocks.get_mut(&at).expect("a warm window is a block");
-        *block = Block::new(block.window, request, self.streams.last_lent);
-        self.count_lent(request.bytes, need.bytes);
-        Some(at)
     }
 
-    /// Tells the chunks of all warm windows that they are free.
-    pub fn settle_warm(&mut self) {
-        if self.warm_windows == 0 {
-            return;
-        }
-        self.warm_windows = 0;
-        let mut warm = std::mem::take(&mut self.warm);
-        for (_, windows) in warm.drain() {
-            for (at, last) in windows {
-                let block = self.blocks.remove(&at).expect("a warm window is a block");
-                self.give(block.window, last);
-                let hints = self.hints.entry(block.window.bytes).or_default();
-                if hints.len() == HINTS {
-                    hints.remove(0);
-                }
-                hints.push(block.window);
-            }
-        }
-        // Goes back empty, with its room.
-        self.warm = warm;
+    /// Tells them of those on the shelves of one front.
+    pub fn settle_windows_of(&mut self, front: usize) {
+        self.settle(front, false);
         if self.hints.len() > HINT_SIZES {
             self.hints.clear();
         }
+    }
+
+    /// Tells the slabs of the small blocks on all shelves.
+    pub fn settle_small(&mut self) {
+        for front in self.fronts().used() {
+            self.settle_small_of(front);
+        }
+    }
+
+    /// Tells them of those on the shelves of one front.
+    pub fn settle_small_of(&mut self, front: usize) {
+        self.settle(front, true);
+    }
+
+    fn settle(&mut self, front: usize, small: bool) {
+        if !self.fronts().has_shelved(front, small) {
+            return;
+        }
+        let fronts = Arc::clone(self.fronts());
+        let mut front = fronts.lock(front);
+        front.clear(small, |at, lent, stream, seq| {
+            let last = match stream {
+                Use::NOBODY => Use::DONE,
+                stream => Use {
+                    stream,
+                    alias: Use::MIXED,
+                    seq,
+                },
+            };
+            self.release(at, lent, last);
+        });
+    }
+
+    /// Tells the slab or the chunks of a block that is at home in no front that
+    /// it is free; through which address it was used they know.
+    pub fn release(&mut self, at: Address, lent: Lent, last: Use) {
+        if lent.small {
+            let freed = self.slabs.free(at, last, &self.streams);
+            debug_assert!(freed.is_ok());
+            return;
+        }
+        let block = self.blocks.remove(&at).expect("a window is a block");
+        let alias = match last.stream {
+            Use::NOBODY => Use::MIXED,
+            _ => block.window.stitch,
+        };
+        self.give(block.window, Use { alias, ..last });
+        let hints = self.hints.entry(block.window.bytes).or_default();
+        if hints.len() == HINTS {
+            hints.remove(0);
+        }
+        hints.push(block.window);
     }
 
     /// A window of this length, or hardly more, that was free before and is

@@ -16,8 +16,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LIBRARY = os.path.join(ROOT, "target/release/libmemcuda.so")
 DEBUG_LIBRARY = os.path.join(ROOT, "target/debug/libmemcuda.so")
 
-PAGE_VERSION = 3
-PAGE_BYTES = 3904
+PAGE_VERSION = 4
+PAGE_BYTES = 128896
+# src/stats_page.rs and src/pool/front/line.rs: lines of 16 words from word 512 on.
+LINES, LINE_WORDS = 512, 16
 
 
 def counter_names():
@@ -55,7 +57,19 @@ def read_page(page):
         sys.exit(f"FAIL: statistics page of version {words[1]}, this script reads {PAGE_VERSION}")
     if words[3] % 2 or not words[4]:
         return None
-    return dict(zip(COUNTERS, words[8:8 + len(COUNTERS)]))
+    counters = dict(zip(COUNTERS, words[8:8 + len(COUNTERS)]))
+    for line in range(words[5]):
+        add_line(counters, words[LINES + line * LINE_WORDS:])
+    return {name: max((value + 2**63) % 2**64 - 2**63, 0) for name, value in counters.items()}
+
+
+def add_line(counters, line):
+    """What one front counts, to what the block of the device says."""
+    requests, hits, frees, live, granted = line[:5]
+    added = dict(requests=requests, hits=hits, frees=frees, live_bytes=live, granted_bytes=granted,
+                 idle_bytes=-granted, peak_live_bytes=live + line[8])
+    for name, value in added.items():
+        counters[name] += value
 
 
 class Page:

@@ -173,7 +173,6 @@ fn allocate(
     };
     match pool.alloc(&request) {
         Ok(address) => {
-            device.lent_for_mem_pool(bytes);
             // SAFETY: not null, and the program's to write, by its call.
             unsafe { *out = address };
             Code::SUCCESS
@@ -241,7 +240,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
     };
     match pool.free(address, Release::Stream(engine.key(context, stream))) {
         Ok(freed) => {
-            device.took_back(&engine.calls, &freed);
+            device.memops.clear(&engine.calls, &freed);
             exports::freed(engine, device, &freed);
             if freed.overrun {
                 overrun(&freed);

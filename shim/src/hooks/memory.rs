@@ -284,14 +284,14 @@ fn take_back(
         _ => match finish(engine, device, &block) {
             Ok(release) => release,
             Err(code) => {
-                device.took_back(&engine.calls, &block);
+                device.memops.clear(&engine.calls, &block);
                 return failed_free(engine, device, &block, code);
             }
         },
     };
     match pool.free(address, release) {
         Ok(freed) => {
-            device.took_back(&engine.calls, &freed);
+            device.memops.clear(&engine.calls, &freed);
             exports::freed(engine, device, &freed);
             if freed.overrun {
                 overrun(&freed);

@@ -383,7 +383,7 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code
     match (mapped.from, pool, device) {
         (From::Pool, Some(pool), Some(device)) => {
             if let Ok(block) = pool.detach(mapped.address) {
-                device.took_back(&engine.calls, &block);
+                device.memops.clear(&engine.calls, &block);
             }
         }
         (From::Pool, ..) => {}

@@ -2,9 +2,8 @@
 //! by length while they are free. Blocks are named by index: the slab's number,
 //! then twelve bits of the cell. Knows no addresses but of what it carves.
 
-use super::{Slab, Slabs, Small};
+use super::{Slab, Slabs};
 use crate::driver::Address;
-use crate::pool::request::Owner;
 use crate::pool::streams::{StreamId, Streams, Use};
 
 /// Number of bins.
@@ -19,17 +18,16 @@ pub(super) struct Cell {
     pub(super) len: u16,
     pub(super) before: u16,
     pub(super) live: bool,
-    pub(super) graph: bool,
-    pub(super) context: u16,
-    pub(super) owner: Owner,
-    /// Live: the stream it was asked for on. Free: the stream of its last use.
+    /// Live: the front that it is at home in.
+    pub(super) home: u8,
+    /// Free: the stream of its last use.
     pub(super) stream: StreamId,
-    /// Live: bytes asked for. Free: the next block of the bin.
-    pub(super) next_or_bytes: u32,
+    /// Free: the next block of the bin.
+    pub(super) next: u32,
     /// Free: the previous block of the bin.
     pub(super) prev: u32,
-    /// Live: the unique number. Free: the last use's place in its stream.
-    pub(super) id_or_seq: u64,
+    /// Free: the last use's place in its stream.
+    pub(super) seq: u64,
 }
 
 impl Cell {
@@ -38,31 +36,17 @@ impl Cell {
         len: 0,
         before: 0,
         live: false,
-        graph: false,
-        context: 0,
-        owner: Owner::Context,
+        home: 0,
         stream: 0,
-        next_or_bytes: 0,
-        prev: 0,
-        id_or_seq: 0,
+        next: NONE,
+        prev: NONE,
+        seq: 0,
     };
-
-    /// What a live one was asked for with.
-    pub(super) fn small(&self) -> Small {
-        Small {
-            bytes: self.next_or_bytes,
-            id: self.id_or_seq,
-            stream: self.stream,
-            context: self.context,
-            owner: self.owner,
-            graph: self.graph,
-        }
-    }
 }
 
 impl Slabs {
     /// Lends the beginning of a free block; the rest is a free block.
-    pub(super) fn carve(&mut self, index: u32, len: u16, small: Small) -> Address {
+    pub(super) fn carve(&mut self, index: u32, len: u16, home: u8) -> Address {
         self.remove(index);
         let whole = *self.cell(index);
         if whole.len > len {
@@ -78,15 +62,9 @@ impl Slabs {
         }
         *self.cell_mut(index) = Cell {
             len,
-            before: whole.before,
             live: true,
-            graph: small.graph,
-            context: small.context,
-            owner: small.owner,
-            stream: small.stream,
-            next_or_bytes: small.bytes,
-            prev: NONE,
-            id_or_seq: small.id,
+            home,
+            ..whole
         };
         let slab = self.slabs[(index >> 12) as usize]
             .as_mut()
@@ -124,7 +102,7 @@ impl Slabs {
         let cell = self.cell_mut(left);
         cell.len += extra;
         cell.stream = last.stream;
-        cell.id_or_seq = last.seq;
+        cell.seq = last.seq;
         self.tell_right(left);
         true
     }
@@ -146,7 +124,7 @@ impl Slabs {
             self.cell_mut(next).prev = index;
         }
         let cell = self.cell_mut(index);
-        cell.next_or_bytes = next;
+        cell.next = next;
         cell.prev = NONE;
         self.filled |= 1 << bin;
     }
@@ -154,16 +132,13 @@ impl Slabs {
     /// Takes a free block out of its bin.
     pub(super) fn remove(&mut self, index: u32) {
         let Cell {
-            len,
-            next_or_bytes: next,
-            prev,
-            ..
+            len, next, prev, ..
         } = *self.cell(index);
         if next != NONE {
             self.cell_mut(next).prev = prev;
         }
         if prev != NONE {
-            self.cell_mut(prev).next_or_bytes = next;
+            self.cell_mut(prev).next = next;
             return;
         }
         let bin = bin_of(len);
@@ -178,7 +153,7 @@ impl Slabs {
         Use {
             stream: cell.stream,
             alias: self.slab(index).alias,
-            seq: cell.id_or_seq,
+            seq: cell.seq,
         }
     }
 

@@ -6,7 +6,7 @@
 mod cells;
 
 use super::hash::FastMap;
-use super::request::{NotOurs, Owner};
+use super::request::NotOurs;
 use super::streams::{StreamId, Streams, Use};
 use crate::driver::Address;
 use cells::{BINS, Cell, NONE, bin_of, fold};
@@ -21,23 +21,6 @@ pub const SMALL_MAX: u64 = 256 << 10;
 const CELLS: usize = (SLAB / GRANULE) as usize;
 /// Blocks looked at in one bin before the next is tried.
 const TRIES: usize = 16;
-
-/// What is remembered of a live small allocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Small {
-    /// Bytes asked for.
-    pub bytes: u32,
-    /// Unique number of the allocation.
-    pub id: u64,
-    /// The stream it was asked for on, or [`Use::NOBODY`].
-    pub stream: StreamId,
-    /// Index of its context in the pool.
-    pub context: u16,
-    /// See [`super::request::Request::owner`].
-    pub owner: Owner,
-    /// See [`super::request::Request::graph`].
-    pub graph: bool,
-}
 
 struct Slab {
     base: Address,
@@ -78,11 +61,16 @@ pub fn granted(bytes: u64) -> u64 {
 }
 
 impl Slabs {
-    /// Lends `small.bytes`, from a block whose last use is done or of the
-    /// same stream. Returns the address and that last use.
-    pub fn lend(&mut self, small: Small, streams: &Streams) -> Option<(Address, Use)> {
-        let len = granules(small.bytes.into());
-        let wanted = (small.stream != Use::NOBODY).then_some(small.stream);
+    /// Lends so many bytes to the front `home`, from a block whose last use is
+    /// done or of the same stream. Returns the address and that last use.
+    pub fn lend(
+        &mut self,
+        bytes: u64,
+        stream: Option<StreamId>,
+        home: u8,
+        streams: &Streams,
+    ) -> Option<(Address, Use)> {
+        let len = granules(bytes);
         let mut bins = self.filled >> bin_of(len) << bin_of(len);
         while bins != 0 {
             let bin = bins.trailing_zeros() as usize;
@@ -93,10 +81,10 @@ impl Slabs {
                 }
                 let cell = *self.cell(at);
                 let last = self.last_use(at);
-                if cell.len >= len && streams.is_ready(last, wanted) {
-                    return Some((self.carve(at, len, small), last));
+                if cell.len >= len && streams.is_ready(last, stream) {
+                    return Some((self.carve(at, len, home), last));
                 }
-                at = cell.next_or_bytes;
+                at = cell.next;
             }
             bins &= bins - 1;
         }
@@ -104,8 +92,8 @@ impl Slabs {
     }
 
     /// Ends an allocation. `last` is its last use, with the slab's alias put in.
-    pub fn free(&mut self, at: Address, last: Use, streams: &Streams) -> Result<Small, NotOurs> {
-        let (index, small) = self.find(at).ok_or(NotOurs::Unknown)?;
+    pub fn free(&mut self, at: Address, last: Use, streams: &Streams) -> Result<(), NotOurs> {
+        let index = self.index_of(at).ok_or(NotOurs::Unknown)?;
         if self.address(index) != at {
             return Err(NotOurs::Interior);
         }
@@ -117,23 +105,32 @@ impl Slabs {
         let cell = self.cell_mut(index);
         cell.live = false;
         cell.stream = last.stream;
-        cell.id_or_seq = last.seq;
+        cell.seq = last.seq;
         let merged = self.merge_around(index, streams);
         self.insert(merged);
-        Ok(small)
+        Ok(())
     }
 
-    /// The live allocation around an address, and its index.
-    pub fn find(&self, at: Address) -> Option<(u32, Small)> {
+    /// The live block around an address.
+    fn index_of(&self, at: Address) -> Option<u32> {
         let slab = *self.by_base.get(&(at / SLAB))?;
         let cells = &self.slabs[slab as usize].as_ref()?.cells;
         let inside = ((at % SLAB) / GRANULE) as usize;
         let start = (0..=inside).rev().find(|&i| cells[i].len > 0)?;
-        let cell = cells[start];
-        if !cell.live || at % SLAB >= start as u64 * GRANULE + granted(cell.next_or_bytes.into()) {
-            return None;
+        cells[start].live.then_some(slab << 12 | start as u32)
+    }
+
+    /// The live block around an address: its first byte, and its home.
+    pub fn find(&self, at: Address) -> Option<(Address, u8)> {
+        let index = self.index_of(at)?;
+        Some((self.address(index), self.cell(index).home))
+    }
+
+    /// A live block is at home in another front from now on.
+    pub fn set_home(&mut self, at: Address, home: u8) {
+        if let Some(index) = self.index_of(at) {
+            self.cell_mut(index).home = home;
         }
-        Some((slab << 12 | start as u32, cell.small()))
     }
 
     /// The first address of the block with this index.
@@ -141,17 +138,12 @@ impl Slabs {
         self.slab(index).base + u64::from(index & 0xFFF) * GRANULE
     }
 
-    /// Is this address inside a slab?
-    pub fn contains(&self, at: Address) -> bool {
-        self.by_base.contains_key(&(at / SLAB))
-    }
-
     /// Adds an empty slab, a window that the pool lent.
     pub fn add(&mut self, base: Address, alias: u32, last: Use) {
         let mut cells = vec![Cell::EMPTY; CELLS].into_boxed_slice();
         cells[0].len = CELLS as u16;
         cells[0].stream = last.stream;
-        cells[0].id_or_seq = last.seq;
+        cells[0].seq = last.seq;
         let slab = Some(Slab {
             base,
             alias,
@@ -210,23 +202,6 @@ impl Slabs {
     pub fn alias(&self, at: Address) -> Option<u32> {
         let slab = *self.by_base.get(&(at / SLAB))?;
         Some(self.slabs[slab as usize].as_ref()?.alias)
-    }
-
-    /// Gives a live allocation to the context with this index.
-    pub fn adopt(&mut self, at: Address, context: u16) {
-        if let Some((index, _)) = self.find(at) {
-            self.cell_mut(index).context = context;
-        }
-    }
-
-    /// The live allocations and their addresses.
-    pub fn live(&self) -> impl Iterator<Item = (Address, Small)> {
-        let slabs = self.slabs.iter().flatten();
-        slabs.flat_map(|slab| {
-            let starts = slab.cells.iter().enumerate();
-            let live = starts.filter(|(_, cell)| cell.live && cell.len > 0);
-            live.map(|(inside, cell)| (slab.base + inside as u64 * GRANULE, cell.small()))
-        })
     }
 
     /// Calls `seen` with the address, the length in bytes and the last use of

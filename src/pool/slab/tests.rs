@@ -1,14 +1,8 @@
 use super::*;
 
-fn small(bytes: u32, id: u64) -> Small {
-    Small {
-        bytes,
-        id,
-        stream: Use::NOBODY,
-        context: 0,
-        owner: Owner::Context,
-        graph: false,
-    }
+/// Lends without a stream, to the front 0.
+fn lend(slabs: &mut Slabs, bytes: u64, streams: &Streams) -> Option<Address> {
+    slabs.lend(bytes, None, 0, streams).map(|(at, _)| at)
 }
 
 #[test]
@@ -22,10 +16,12 @@ fn bins_are_monotonous_and_in_range() {
 fn blocks_lie_512_bytes_apart_and_an_empty_slab_goes_back_whole() {
     let (streams, mut slabs) = (Streams::default(), Slabs::default());
     slabs.add(SLAB, 3, Use::DONE);
-    let at = |slabs: &mut Slabs, id| slabs.lend(small(1, id), &streams).unwrap().0;
-    let (a, b) = (at(&mut slabs, 1), at(&mut slabs, 2));
+    let at = |slabs: &mut Slabs| lend(slabs, 1, &streams).unwrap();
+    let (a, b) = (at(&mut slabs), at(&mut slabs));
     assert_eq!(b - a, GRANULE);
-    assert_eq!(slabs.find(a + 5).unwrap().1.id, 1);
+    assert_eq!(slabs.find(a + 5), Some((a, 0)));
+    slabs.set_home(b, 7);
+    assert_eq!(slabs.find(b), Some((b, 7)));
     assert_eq!(
         slabs.free(a + 5, Use::DONE, &streams),
         Err(NotOurs::Interior)
@@ -35,7 +31,7 @@ fn blocks_lie_512_bytes_apart_and_an_empty_slab_goes_back_whole() {
     assert!(slabs.take_empty(0, &streams).is_none());
     slabs.free(b, Use::DONE, &streams).unwrap();
     assert_eq!(slabs.take_empty(0, &streams), Some((SLAB, Use::DONE)));
-    assert!(!slabs.contains(a) && slabs.lend(small(1, 3), &streams).is_none());
+    assert!(slabs.alias(a).is_none() && lend(&mut slabs, 1, &streams).is_none());
 }
 
 #[test]
@@ -43,7 +39,7 @@ fn random_use_keeps_blocks_apart_and_loses_nothing() {
     let (streams, mut slabs) = (Streams::default(), Slabs::default());
     let mut live: Vec<(Address, u64)> = Vec::new();
     let (mut seed, mut bases) = (12345_u64, 1);
-    for id in 0..20_000 {
+    for _ in 0..20_000 {
         seed = seed
             .wrapping_mul(6364136223846793005)
             .wrapping_add(1442695040888963407);
@@ -54,8 +50,8 @@ fn random_use_keeps_blocks_apart_and_loses_nothing() {
         }
         let bytes = 1 + (seed >> 33) % SMALL_MAX;
         let at = loop {
-            match slabs.lend(small(bytes as u32, id), &streams) {
-                Some((at, _)) => break at,
+            match lend(&mut slabs, bytes, &streams) {
+                Some(at) => break at,
                 None => {
                     slabs.add(bases * SLAB, 0, Use::DONE);
                     bases += 1;

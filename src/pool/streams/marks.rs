@@ -6,6 +6,7 @@
 use super::{StreamId, Streams, Use, WHOLE_CONTEXT};
 use crate::driver::{Capture, Code, Context, Driver, Event, Result, Stream};
 use crate::pool::captures::CAPTURES;
+use crate::pool::front::Fronts;
 use crate::pool::request::StreamKey;
 
 /// An event behind everything that is tagged with at most `seq`.
@@ -18,17 +19,17 @@ impl Streams {
     /// Learns which recorded places were passed, and records one where a
     /// stream has uses that no event covers. A broken context stops nobody else.
     pub fn poll<D: Driver>(&mut self, driver: &D) -> Result<()> {
-        for id in 0..self.table.len() {
-            self.unless_broken(id as StreamId, |streams| streams.poll_one(driver, id))?;
+        for id in self.ids() {
+            self.unless_broken(id, |streams| streams.poll_one(driver, id))?;
         }
         Ok(())
     }
 
-    fn poll_one<D: Driver>(&mut self, driver: &D, id: usize) -> Result<()> {
-        if self.table[id].is_uncovered() {
-            self.mark(driver, id as StreamId)?;
+    fn poll_one<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
+        if self.is_uncovered(id) {
+            self.mark(driver, id)?;
         }
-        while let Some(mark) = self.table[id].marks.front() {
+        while let Some(mark) = self.progress(id).marks.front() {
             if !driver.is_complete(mark.event)? {
                 break;
             }
@@ -42,13 +43,13 @@ impl Streams {
     /// and [`Streams::end_wait`] all of them.
     pub fn outstanding<D: Driver>(&mut self, driver: &D) -> Result<Vec<(StreamId, u64, Event)>> {
         let mut events = Vec::new();
-        for id in 0..self.table.len() {
-            self.unless_broken(id as StreamId, |streams| {
-                if streams.table[id].is_uncovered() {
-                    streams.mark(driver, id as StreamId)?;
+        for id in self.ids() {
+            self.unless_broken(id, |streams| {
+                if streams.is_uncovered(id) {
+                    streams.mark(driver, id)?;
                 }
-                if let Some(mark) = streams.table[id].marks.back() {
-                    events.push((id as StreamId, mark.seq, mark.event));
+                if let Some(mark) = streams.progress(id).marks.back() {
+                    events.push((id, mark.seq, mark.event));
                 }
                 Ok(())
             })?;
@@ -65,8 +66,8 @@ impl Streams {
     /// Contexts with uses that no event covers, because the driver has no
     /// context-wide event or a capture was under way.
     pub fn uncovered_contexts(&self) -> Vec<Context> {
-        let uncovered = self.table.iter().filter(|stream| stream.is_uncovered());
-        let contexts = uncovered.map(|stream| stream.key.context);
+        let uncovered = self.ids().filter(|id| self.is_uncovered(*id));
+        let contexts = uncovered.map(|id| self.context(id));
         let whole = |context: &Context| {
             self.health.error(*context).is_none() && !self.health.is_leaving(*context)
         };
@@ -78,12 +79,12 @@ impl Streams {
 
     /// The host has waited for this place.
     pub fn passed(&mut self, id: StreamId, seq: u64) {
-        while let Some(mark) = self.table[id as usize].marks.front()
+        while let Some(mark) = self.progress(id).marks.front()
             && mark.seq <= seq
         {
-            self.retire(id as usize);
+            self.retire(id);
         }
-        let stream = &mut self.table[id as usize];
+        let stream = self.progress_mut(id);
         stream.done = stream.done.max(seq);
     }
 
@@ -92,10 +93,10 @@ impl Streams {
     /// [`Streams::passed`] after it.
     pub fn places(&mut self, context: Context) -> Vec<(StreamId, u64)> {
         let mut places = Vec::new();
-        for (id, stream) in self.table.iter_mut().enumerate() {
-            if stream.key.context == context && stream.done < stream.tagged {
-                places.push((id as StreamId, stream.now));
-                stream.now += 1;
+        for id in self.ids() {
+            let stream = self.progress(id);
+            if stream.key.context == context && stream.done < self.tagged(id) {
+                places.push((id, self.turn(id)));
             }
         }
         places
@@ -110,8 +111,11 @@ impl Streams {
         stream: Stream,
     ) -> Result<()> {
         let key = StreamKey::new(context, stream, 0);
-        if let Some(&id) = self.ids.get(&key)
-            && self.table[id as usize].is_uncovered()
+        let mut front = self.fronts.lock(Fronts::of_stream(&key));
+        let known = front.find(&key).map(|lane| front.lane(lane).id);
+        drop(front);
+        if let Some(id) = known
+            && self.is_uncovered(id)
         {
             // There is no other moment for it, so it is worth a second try.
             self.mark(driver, id).or_else(|_| self.mark(driver, id))?;
@@ -124,7 +128,7 @@ impl Streams {
         if self.health.is_leaving(self.context(last.stream)) {
             return Ok(None);
         }
-        let marks = &self.table[last.stream as usize].marks;
+        let marks = &self.progress(last.stream).marks;
         if let Some(mark) = marks.iter().find(|mark| mark.seq >= last.seq) {
             return Ok(Some(mark.event));
         }
@@ -138,12 +142,15 @@ impl Streams {
         driver: &D,
         id: StreamId,
     ) -> Result<Option<(u64, Event)>> {
-        let key = self.table[id as usize].key;
+        let key = self.progress(id).key;
         if self.health.is_leaving(key.context) {
             return Ok(None);
         }
         let event = self.event(driver, key.context)?;
-        let whole = key.stream == WHOLE_CONTEXT || self.table[id as usize].ended;
+        let whole = key.stream == WHOLE_CONTEXT || self.progress(id).ended;
+        // Ended before the record is made: a front gives places out meanwhile,
+        // and what has this one was used before.
+        let seq = self.turn(id);
         let recorded = match whole {
             true => CAPTURES.exclude(|| driver.record_context(event, key.context)),
             // A capture that begins between the question and the record would
@@ -164,10 +171,8 @@ impl Streams {
                 return Err(code);
             }
         }
-        let stream = &mut self.table[id as usize];
-        let seq = stream.now;
+        let stream = self.progress_mut(id);
         stream.marks.push_back(Mark { seq, event });
-        stream.now += 1;
         if stream.marks.len() > 8 {
             // The newer mark covers what the oldest covers.
             let oldest = stream.marks.pop_front().expect("more than eight");
@@ -185,11 +190,12 @@ impl Streams {
         }
     }
 
-    fn retire(&mut self, id: usize) {
-        let stream = &mut self.table[id];
+    fn retire(&mut self, id: StreamId) {
+        let stream = self.progress_mut(id);
         if let Some(mark) = stream.marks.pop_front() {
             stream.done = stream.done.max(mark.seq);
-            self.spare.push((stream.key.context, mark.event));
+            let context = stream.key.context;
+            self.spare.push((context, mark.event));
         }
     }
 }

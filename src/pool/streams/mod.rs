@@ -1,16 +1,17 @@
 //! What is known of each stream's progress. A free is tagged with its place
-//! in its stream ([`Use`]); whether that place was passed is learned lazily
-//! ([`marks`]), when somebody needs to know, so a free and a hit on the same
-//! stream make no driver call.
+//! in its stream ([`Use`]), which its front gives out; whether that place was
+//! passed is learned lazily ([`marks`]), when somebody needs to know, so a free
+//! and a hit on the same stream make no driver call.
 
 mod marks;
 
-use super::hash::FastMap;
+use super::front::{Fronts, Lane};
 use super::health::Health;
-use super::request::{Order, StreamKey};
+use super::request::StreamKey;
 use crate::driver::{Code, Context, Driver, Event, Result, Stream};
 use marks::Mark;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Index of a stream in [`Streams`]: another one for each stream, also where the
 /// driver recycles the handle. It is used again once the stream has ended and
@@ -46,16 +47,10 @@ const WHOLE_CONTEXT: Stream = Stream(u64::MAX);
 
 struct Progress {
     key: StreamKey,
-    /// Tag for frees from now on.
-    now: u64,
-    /// The latest tag given, 0 for none.
-    tagged: u64,
     /// Was the stream destroyed? Its handle may be another's by now.
     ended: bool,
     /// Has it uses of which nothing will tell when they end?
     lost: bool,
-    /// The last allocation before the stream was first seen.
-    since: u64,
     /// Everything tagged with at most this is complete.
     done: u64,
     /// Everything tagged with at most this lies before an edge in the stream.
@@ -64,94 +59,141 @@ struct Progress {
 }
 
 impl Progress {
-    /// Are there uses that are not known complete and that no event covers?
-    fn is_uncovered(&self) -> bool {
-        let covered = self.marks.back().map_or(0, |mark| mark.seq);
-        self.tagged > covered.max(self.done)
+    fn new(key: StreamKey) -> Self {
+        Self {
+            key,
+            ended: false,
+            lost: false,
+            done: 0,
+            edge: 0,
+            marks: VecDeque::new(),
+        }
     }
 
-    /// Is every use known complete?
-    fn is_settled(&self) -> bool {
-        self.marks.is_empty() && self.tagged <= self.done && !self.lost
+    /// Are there uses that are not known complete and that no event covers,
+    /// where this is the latest tag?
+    fn is_uncovered(&self, tagged: u64) -> bool {
+        let covered = self.marks.back().map_or(0, |mark| mark.seq);
+        tagged > covered.max(self.done)
+    }
+
+    /// Is every use known complete, where this is the latest tag?
+    fn is_settled(&self, tagged: u64) -> bool {
+        self.marks.is_empty() && tagged <= self.done && !self.lost
     }
 }
 
 /// All streams that have used pooled memory.
-#[derive(Default)]
 pub struct Streams {
-    table: Vec<Progress>,
-    ids: FastMap<StreamKey, StreamId>,
+    /// Where streams get their places.
+    pub fronts: Arc<Fronts>,
+    /// By index; a gap is an index that no stream has had.
+    table: Vec<Option<Progress>>,
     /// Streams that ended and whose index is not yet another's.
     ended: Vec<StreamId>,
-    latest: Option<(StreamKey, StreamId)>,
     spare: Vec<(Context, Event)>,
     /// Events that the host waits for without the lock: none of them may be
     /// recorded anew meanwhile, or the wait would be for something else.
     awaited: Vec<Event>,
     /// Which contexts are broken: uses there never end.
     pub health: Health,
-    /// Number of the last allocation.
-    pub last_lent: u64,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
 }
 
 impl Streams {
+    /// No stream yet.
+    pub fn new(fronts: Arc<Fronts>) -> Self {
+        Self {
+            health: Health::new(Arc::clone(fronts.epoch())),
+            fronts,
+            table: Vec::new(),
+            ended: Vec::new(),
+            spare: Vec::new(),
+            awaited: Vec::new(),
+        }
+    }
+
+    fn progress(&self, id: StreamId) -> &Progress {
+        let progress = self.table[id as usize].as_ref();
+        progress.expect("a stream that was seen")
+    }
+
+    fn progress_mut(&mut self, id: StreamId) -> &mut Progress {
+        let progress = self.table[id as usize].as_mut();
+        progress.expect("a stream that was seen")
+    }
+
+    /// The indexes of all streams.
+    fn ids(&self) -> impl Iterator<Item = StreamId> + use<> {
+        let seen = self.table.iter().enumerate();
+        let seen = seen.filter(|(_, progress)| progress.is_some());
+        let ids: Vec<_> = seen.map(|(id, _)| id as StreamId).collect();
+        ids.into_iter()
+    }
+
+    /// Works on what a stream's front knows of it.
+    fn at_front<T>(&self, id: StreamId, work: impl FnOnce(&mut Lane) -> T) -> T {
+        let (front, lane) = Fronts::place_of(id);
+        work(self.fronts.lock(front).lane(lane))
+    }
+
+    /// The latest tag that a stream has given.
+    fn tagged(&self, id: StreamId) -> u64 {
+        self.at_front(id, |lane| lane.tagged)
+    }
+
+    /// Are there uses on a stream that are not known complete and that no event
+    /// covers?
+    fn is_uncovered(&self, id: StreamId) -> bool {
+        self.progress(id).is_uncovered(self.tagged(id))
+    }
+
+    /// Ends the place that a stream has reached, and returns it: what is freed
+    /// from now on has a later one.
+    fn turn(&self, id: StreamId) -> u64 {
+        self.at_front(id, |lane| {
+            lane.now += 1;
+            lane.now - 1
+        })
+    }
+
     /// The stream's index.
     pub fn id(&mut self, key: StreamKey) -> StreamId {
-        if let Some((latest, id)) = self.latest
-            && latest == key
-        {
-            return id;
-        }
-        let id = match self.ids.get(&key) {
-            Some(&id) => id,
-            None => self.enter(key),
-        };
-        self.latest = Some((key, id));
-        id
+        let number = Fronts::of_stream(&key);
+        let mut front = self.fronts.lock(number);
+        let known = front.find(&key).map(|lane| front.lane(lane).id);
+        drop(front);
+        known.unwrap_or_else(|| self.enter(key, number))
     }
 
     /// Gives a stream that was not seen before its index.
-    fn enter(&mut self, key: StreamKey) -> StreamId {
-        let since = self.last_lent;
-        let settled = |&id: &StreamId| self.table[id as usize].is_settled();
-        let id = match self.ended.iter().position(settled) {
-            Some(at) => {
-                let id = self.ended.swap_remove(at);
-                let stream = &mut self.table[id as usize];
-                (stream.key, stream.since, stream.ended) = (key, since, false);
-                id
-            }
-            None => {
-                self.table.push(Progress {
-                    key,
-                    now: 1,
-                    tagged: 0,
-                    ended: false,
-                    lost: false,
-                    since,
-                    done: 0,
-                    edge: 0,
-                    marks: VecDeque::new(),
-                });
-                (self.table.len() - 1) as StreamId
-            }
-        };
-        self.ids.insert(key, id);
-        id
-    }
-
-    /// The order in which an allocation of this number was asked for on a
-    /// stream: none is left where that ended.
-    pub fn order(&self, id: StreamId, allocation: u64) -> Order {
-        match self.table.get(id as usize) {
-            Some(stream) if !stream.ended && stream.since < allocation => Order::Stream(stream.key),
-            _ => Order::Unknown,
+    fn enter(&mut self, key: StreamKey, number: usize) -> StreamId {
+        let again = self.ended.iter().position(|&id| {
+            Fronts::place_of(id).0 == number && self.progress(id).is_settled(self.tagged(id))
+        });
+        let again = again.map(|at| self.ended.swap_remove(at));
+        let lane = again.map(|id| Fronts::place_of(id).1);
+        self.fronts.use_front(number);
+        let id = self.fronts.lock(number).add_lane(key, lane);
+        if again.is_some() {
+            let stream = self.progress_mut(id);
+            (stream.key, stream.ended) = (key, false);
+        } else {
+            let streams = self.table.len().max(id as usize + 1);
+            self.table.resize_with(streams, || None);
+            self.table[id as usize] = Some(Progress::new(key));
         }
+        id
     }
 
     /// A use that could not be tagged: nothing tells when it ends.
     pub fn lose(&mut self, id: StreamId, alias: u32) -> Use {
-        self.table[id as usize].lost = true;
+        self.progress_mut(id).lost = true;
         Use {
             stream: id,
             alias,
@@ -168,10 +210,15 @@ impl Streams {
         })
     }
 
+    /// Does this index stand for all streams of a context?
+    pub fn is_whole_context(&self, id: StreamId) -> bool {
+        id != Use::NOBODY && self.progress(id).key.stream == WHOLE_CONTEXT
+    }
+
     /// Tags uses that lie before this moment in the stream.
     pub fn tag<D: Driver>(&mut self, driver: &D, id: StreamId, alias: u32) -> Result<Use> {
-        let stream = &mut self.table[id as usize];
-        let (key, seq) = (stream.key, stream.now);
+        let seq = self.at_front(id, |lane| lane.now);
+        let key = self.progress(id).key;
         if key.stream == Stream::PER_THREAD {
             // Only its own thread can name this stream, so record at once, or
             // leave it to an event of the whole context.
@@ -184,7 +231,7 @@ impl Streams {
                 }
             }
         }
-        self.table[id as usize].tagged = seq;
+        self.at_front(id, |lane| lane.tagged = lane.tagged.max(seq));
         Ok(Use {
             stream: id,
             alias,
@@ -194,7 +241,7 @@ impl Streams {
 
     /// Are these uses known to be complete on the host?
     pub fn is_done(&self, last: Use) -> bool {
-        last.stream == Use::NOBODY || last.seq <= self.table[last.stream as usize].done
+        last.stream == Use::NOBODY || last.seq <= self.progress(last.stream).done
     }
 
     /// May a request of this stream take the bytes without waiting?
@@ -206,15 +253,13 @@ impl Streams {
     /// A kernel that became resident early (programmatic dependent launch)
     /// may otherwise read what lay there before the last write.
     pub fn needs_edge(&self, last: Use, alias: u32) -> bool {
-        !self.is_done(last)
-            && last.alias != alias
-            && last.seq > self.table[last.stream as usize].edge
+        !self.is_done(last) && last.alias != alias && last.seq > self.progress(last.stream).edge
     }
 
     /// Orders the later work of stream `id` behind its own earlier work.
     pub fn make_edge<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
         let (seq, event) = self.mark(driver, id)?.ok_or(Code::NOT_READY)?;
-        let stream = &mut self.table[id as usize];
+        let stream = self.progress_mut(id);
         driver.wait(stream.key.context, stream.key.stream, event)?;
         stream.edge = seq;
         Ok(())
@@ -229,42 +274,44 @@ impl Streams {
         last: Use,
     ) -> Result<()> {
         let event = self.cover(driver, last)?.ok_or(Code::NOT_READY)?;
-        let waiter = self.table[waiter as usize].key;
+        let waiter = self.progress(waiter).key;
         driver.wait(waiter.context, waiter.stream, event)
     }
 
     /// The context of a stream.
     pub fn context(&self, id: StreamId) -> Context {
-        self.table[id as usize].key.context
+        self.progress(id).key.context
     }
 
     /// The stream is destroyed; its handle may come back as another stream.
     pub fn forget(&mut self, context: Context, stream: Stream) {
-        if let Some(id) = self.ids.remove(&StreamKey::new(context, stream, 0)) {
-            self.table[id as usize].ended = true;
+        let key = StreamKey::new(context, stream, 0);
+        let front = self.fronts.lock(Fronts::of_stream(&key)).end_lane(&key);
+        if let Some(id) = front {
+            self.progress_mut(id).ended = true;
             self.ended.push(id);
         }
-        self.latest = None;
     }
 
     /// The context is destroyed: nothing of it runs any more, and its events
     /// went with it.
     pub fn forget_context(&mut self, context: Context) {
-        self.ids.retain(|key, _| key.context != context);
         self.spare.retain(|(owner, _)| *owner != context);
         self.health.forget(context);
-        self.latest = None;
-        for (id, stream) in self.table.iter_mut().enumerate() {
-            if stream.key.context != context {
+        for id in self.ids() {
+            let key = self.progress(id).key;
+            if key.context != context {
                 continue;
             }
+            self.fronts.lock(Fronts::of_stream(&key)).end_lane(&key);
+            let reached = self.turn(id);
+            let stream = self.progress_mut(id);
             stream.marks.clear();
             // What was lost is complete as well, and no place goes on from there.
-            stream.done = if stream.lost { u64::MAX } else { stream.now };
-            stream.now += 1;
+            stream.done = if stream.lost { u64::MAX } else { reached };
             if !stream.ended {
                 stream.ended = true;
-                self.ended.push(id as StreamId);
+                self.ended.push(id);
             }
         }
     }

@@ -1,0 +1,107 @@
+//! What a front knows of one stream: its next place, and the shelves with the
+//! blocks that were freed on it, which are kept whole for the next request of
+//! their length. Makes no driver call.
+
+use super::super::hash::FastMap;
+use super::super::request::StreamKey;
+use super::super::slab::SMALL_MAX;
+use super::super::streams::StreamId;
+use crate::driver::Address;
+
+/// Most small blocks on a shelf: to settle them takes about 0.1 ms.
+const MOST_SMALL: usize = 1024;
+
+/// Blocks by their length in bytes: addresses, and places of the last uses.
+type Shelf = FastMap<u64, Vec<(Address, u64)>>;
+
+/// One stream, or all memory whose uses are complete. Aligned, so that no two
+/// fronts write one cache line.
+#[repr(align(128))]
+pub struct Lane {
+    /// The stream.
+    pub key: StreamKey,
+    /// Its index.
+    pub id: StreamId,
+    /// The place of what is freed from now on.
+    pub now: u64,
+    /// The latest place given, 0 for none.
+    pub tagged: u64,
+    /// The last allocation before the stream was first seen; [`Lane::ENDED`]
+    /// once it was destroyed.
+    pub since: u64,
+    /// The epoch in which the stream's context was last found whole.
+    pub known: u64,
+    small: Shelf,
+    small_blocks: usize,
+    windows: Shelf,
+}
+
+/// Does a block of this length lie on the shelf for small ones?
+pub fn is_small(bytes: u64) -> bool {
+    bytes <= SMALL_MAX
+}
+
+impl Lane {
+    /// After every allocation.
+    pub const ENDED: u64 = u64::MAX;
+
+    /// A stream that was not seen before the allocation `since`.
+    pub fn new(key: StreamKey, id: StreamId, since: u64) -> Self {
+        Self {
+            key,
+            id,
+            now: 1,
+            tagged: 0,
+            since,
+            known: 0,
+            small: Shelf::default(),
+            small_blocks: 0,
+            windows: Shelf::default(),
+        }
+    }
+
+    fn shelf(&mut self, small: bool) -> &mut Shelf {
+        match small {
+            true => &mut self.small,
+            false => &mut self.windows,
+        }
+    }
+
+    /// Puts a block of so many bytes on its shelf.
+    pub fn put(&mut self, bytes: u64, at: Address, place: u64) {
+        let small = is_small(bytes);
+        self.small_blocks += usize::from(small);
+        let blocks = self.shelf(small).entry(bytes).or_default();
+        blocks.push((at, place));
+    }
+
+    /// Takes the block of exactly this length that came last, if it is aligned.
+    pub fn take(&mut self, bytes: u64, align: u64) -> Option<Address> {
+        let small = is_small(bytes);
+        let blocks = self.shelf(small).get_mut(&bytes)?;
+        let (at, _) = blocks.pop_if(|(at, _)| at.is_multiple_of(align))?;
+        self.small_blocks -= usize::from(small);
+        Some(at)
+    }
+
+    /// Are there more small blocks than should be?
+    pub fn is_full(&self) -> bool {
+        self.small_blocks > MOST_SMALL
+    }
+
+    /// Takes all small blocks, or all windows, off their shelf: address and place.
+    pub fn clear(&mut self, small: bool, mut taken: impl FnMut(Address, u64)) {
+        if small {
+            self.small_blocks = 0;
+        }
+        for (at, place) in self.shelf(small).drain().flat_map(|(_, blocks)| blocks) {
+            taken(at, place);
+        }
+    }
+
+    /// Every block on the shelves: length, address and place.
+    pub fn each(&self) -> impl Iterator<Item = (u64, Address, u64)> {
+        let all = self.small.iter().chain(&self.windows);
+        all.flat_map(|(bytes, blocks)| blocks.iter().map(|(at, place)| (*bytes, *at, *place)))
+    }
+}
