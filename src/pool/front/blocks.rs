@@ -1,23 +1,20 @@
-//! What a front has: the blocks that are at home in it, and its streams. A
-//! request takes a block from a shelf, a free puts it on one; everything else
-//! comes from behind the state lock.
+//! What a front has: the blocks that are at home in it, and its streams. What
+//! changes together with its counters is in [`locked`](super::locked).
 
 use super::super::hash::FastMap;
 use super::super::request::{BlockInfo, Order, Owner, Request, StreamKey};
 use super::super::streams::{StreamId, Use};
-use super::lane::{Lane, is_small};
-use super::line::{self, Line, Weights, fall, has_room, rise, weights, weights_of};
+use super::lane::Lane;
+use super::line::{Weights, weights};
 use super::{COMMON, FRONTS, Fronts};
 use crate::driver::{Address, Context, Stream};
-use std::ops::{Deref, DerefMut};
-use std::sync::MutexGuard;
 
 /// No lane: the block was asked for without a stream.
-const NO_LANE: u32 = u32::MAX;
+pub(super) const NO_LANE: u32 = u32::MAX;
 
 /// In whose hands a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hands {
+pub(super) enum Hands {
     /// The program's.
     Program,
     /// Nobody's: the next request of its length gets it as it is.
@@ -29,35 +26,29 @@ enum Hands {
 /// A block that is at home in a front.
 #[derive(Debug, Clone, Copy)]
 pub struct Lent {
-    asked: u64,
+    pub(super) asked: u64,
     /// Bytes lent for it; 0 of attached memory.
     pub granted: u64,
-    id: u64,
-    context: Context,
-    lane: u32,
-    owner: Owner,
-    hands: Hands,
-    graph: bool,
-    exported: bool,
-    attached: bool,
+    pub(super) id: u64,
+    pub(super) context: Context,
+    pub(super) lane: u32,
+    pub(super) owner: Owner,
+    pub(super) hands: Hands,
+    pub(super) graph: bool,
+    pub(super) exported: bool,
+    pub(super) attached: bool,
     /// A block of a slab.
     pub small: bool,
 }
 
 /// One front.
 pub struct Front {
-    number: usize,
-    lent: FastMap<Address, Lent>,
-    lanes: Vec<Lane>,
-    ids: FastMap<StreamKey, usize>,
-    latest: Option<(StreamKey, usize)>,
-    last_lent: u64,
-}
-
-/// A front and its counters, locked.
-pub struct Locked<'a> {
-    front: MutexGuard<'a, Front>,
-    line: &'a Line,
+    pub(super) number: usize,
+    pub(super) lent: FastMap<Address, Lent>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) ids: FastMap<StreamKey, usize>,
+    pub(super) latest: Option<(StreamKey, usize)>,
+    pub(super) last_lent: u64,
 }
 
 impl Lent {
@@ -161,7 +152,7 @@ impl Front {
         self.last_lent * FRONTS as u64 + self.number as u64
     }
 
-    fn next_id(&mut self) -> u64 {
+    pub(super) fn next_id(&mut self) -> u64 {
         self.last_lent += 1;
         self.last_id()
     }
@@ -172,7 +163,7 @@ impl Front {
         (lent.hands == Hands::Program).then(|| self.describe(at, lent))
     }
 
-    fn describe(&self, at: Address, lent: &Lent) -> BlockInfo {
+    pub(super) fn describe(&self, at: Address, lent: &Lent) -> BlockInfo {
         let lane = self.lanes.get(lent.lane as usize);
         BlockInfo {
             base: at,
@@ -274,153 +265,5 @@ impl Front {
         let lane = &mut self.lanes[lane];
         lane.since = Lane::ENDED;
         Some(lane.id)
-    }
-}
-
-impl<'a> Locked<'a> {
-    /// A front with its line.
-    pub fn new(front: MutexGuard<'a, Front>, line: &'a Line) -> Self {
-        Self { front, line }
-    }
-
-    /// Its line.
-    pub fn line(&self) -> &Line {
-        self.line
-    }
-
-    /// Takes all small blocks, or all windows, off the shelves and out of the
-    /// front: address, what it was, stream and place.
-    pub fn clear(&mut self, small: bool, mut taken: impl FnMut(Address, Lent, StreamId, u64)) {
-        let front = &mut *self.front;
-        for lane in &mut front.lanes {
-            let id = lane.id;
-            lane.clear(small, |at, place| {
-                let block = front.lent.remove(&at);
-                let block = block.expect("a shelved block is at home here");
-                line::count_shelved(self.line, small, -1);
-                taken(at, block, id, place);
-            });
-        }
-    }
-
-    /// Takes a block off a shelf and out of the front, for another one.
-    pub fn give_away(&mut self, lane: usize, bytes: u64, align: u64) -> Option<(Address, Lent)> {
-        let at = self.front.lanes[lane].take(bytes, align)?;
-        line::count_shelved(self.line, is_small(bytes), -1);
-        let lent = self.front.lent.remove(&at);
-        Some((at, lent.expect("a shelved block is at home here")))
-    }
-
-    /// Lends a block from a shelf as it is, if no peak rises by it.
-    pub fn lend_below_peaks(
-        &mut self,
-        lane: usize,
-        request: &Request,
-        bytes: u64,
-    ) -> Option<Address> {
-        let fits = has_room(self.line, weights_of(request, bytes));
-        fits.then(|| self.lend(lane, request, bytes))?
-    }
-
-    /// Lends a block from a shelf as it is. The caller has collected all room that
-    /// there is: what is missing raises the peaks.
-    pub fn lend(&mut self, lane: usize, request: &Request, bytes: u64) -> Option<Address> {
-        let front = &mut *self.front;
-        let at = front.lanes[lane].take(bytes, request.align)?;
-        line::count_shelved(self.line, is_small(bytes), -1);
-        let id = front.next_id();
-        let lent = front.lent.get_mut(&at);
-        let lent = lent.expect("a shelved block is at home here");
-        *lent = Lent {
-            id,
-            lane: lane_number(request, lane),
-            ..Lent::new(request, bytes, lent.small)
-        };
-        rise(self.line, weights_of(request, bytes));
-        Some(at)
-    }
-
-    /// Enters a block that the program has from now on.
-    pub fn enter(&mut self, at: Address, lent: Lent, order: &Order) {
-        let lane = match order {
-            Order::Stream(key) => self.front.find(key).map_or(NO_LANE, |lane| lane as u32),
-            Order::Unknown => NO_LANE,
-        };
-        let id = self.front.next_id();
-        self.front.lent.insert(at, Lent { id, lane, ..lent });
-        if !lent.attached {
-            rise(self.line, lent.weights());
-        }
-    }
-
-    /// Takes a block back onto the shelf of the stream on which it was freed,
-    /// and gives that use its place. `None` where it is not the program's, not
-    /// at home here, or more has to be known than that `complete` or not.
-    pub fn take_back(&mut self, at: Address, lane: usize, complete: bool) -> Option<BlockInfo> {
-        let front = &mut *self.front;
-        let lent = front.lent.get_mut(&at)?;
-        let plain = lent.hands == Hands::Program && !lent.exported && !lent.attached;
-        if !plain || (lent.graph && !complete) {
-            return None;
-        }
-        lent.hands = Hands::Shelf;
-        let lent = *lent;
-        let lane = &mut front.lanes[lane];
-        lane.tagged = lane.now;
-        lane.put(lent.granted, at, lane.now);
-        line::count_shelved(self.line, is_small(lent.granted), 1);
-        line::count_free(self.line);
-        fall(self.line, lent.weights());
-        Some(front.describe(at, &lent))
-    }
-
-    /// Takes a block that the program has out of its hands.
-    pub fn set_aside(&mut self, at: Address) {
-        if let Some(lent) = self.front.lent.get_mut(&at) {
-            lent.hands = Hands::Aside;
-            let [asked, _, pooled] = lent.weights();
-            line::count_free(self.line);
-            fall(self.line, [asked, 0, pooled]);
-        }
-    }
-
-    /// A block that was set aside is lent no more, and goes onto no shelf.
-    pub fn count_given(&self, lent: &Lent) {
-        fall(self.line, [0, lent.granted, 0]);
-    }
-
-    /// Puts a block that was set aside, here or in another front, on a shelf.
-    pub fn shelve(&mut self, at: Address, lent: Lent, lane: usize, place: u64) {
-        self.count_given(&lent);
-        let front = &mut *self.front;
-        front.lanes[lane].put(lent.granted, at, place);
-        line::count_shelved(self.line, is_small(lent.granted), 1);
-        let hands = Hands::Shelf;
-        front.lent.insert(at, Lent { hands, ..lent });
-    }
-
-    /// Counts a request.
-    pub fn count_request(&self) {
-        line::count_request(self.line);
-    }
-}
-
-impl Deref for Locked<'_> {
-    type Target = Front;
-    fn deref(&self) -> &Front {
-        &self.front
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Front {
-        &mut self.front
-    }
-}
-
-fn lane_number(request: &Request, lane: usize) -> u32 {
-    match request.order {
-        Order::Stream(_) => lane as u32,
-        Order::Unknown => NO_LANE,
     }
 }

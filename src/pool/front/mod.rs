@@ -10,10 +10,12 @@
 mod blocks;
 mod lane;
 mod line;
+mod locked;
 
-pub use blocks::{Front, Lent, Locked};
+pub use blocks::{Front, Lent};
 pub use lane::{Lane, is_small};
 pub use line::{Line, Sum, WORDS, weights_of};
+pub use locked::Locked;
 
 use super::request::{Order, StreamKey};
 use super::stats::Stats;
