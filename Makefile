@@ -18,7 +18,7 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
 .PHONY: build product run named test test-compat gpu-build test-gpu bench bench-count bench-build bench-gpu check-exports fmt lint doc \
-	clean test-build fragment fragment-static conformance conformance-doc charts
+	clean test-build fragment fragment-static conformance conformance-doc charts screenshots
 
 build: product
 	$(CARGO) build --release -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
@@ -82,6 +82,11 @@ test-compat: build wheel-portable
 	$(PYTHON) tests/compat/old_glibc.py
 	$(PYTHON) tests/compat/wheel.py
 	$(PYTHON) tests/compat/memory_viz.py
+
+# The pictures of docs/live.md.
+screenshots: test-build
+	mkdir -p docs/images
+	MEMCUDA_SCREENSHOTS=$(CURDIR)/docs/images $(CARGO) test -p memcuda --test cli browser
 
 # The charts and tables of docs, from the committed results or from
 # RESULTS="a.jsonl b.jsonl".

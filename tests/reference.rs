@@ -52,6 +52,7 @@ fn command_line() {
         "compare",
         "doctor",
         "stat",
+        "web",
         "snapshot",
         "explain",
         "replay",
@@ -73,4 +74,68 @@ fn command_line() {
         }
     }
     check("command-line.md", &page);
+}
+
+#[test]
+fn metrics() {
+    let output = Command::new(env!("CARGO_BIN_EXE_memcuda"))
+        .args(["web", "--metrics"])
+        .env("MEMCUDA_KEEPER", "off")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut page = String::from(
+        "# Metrics\n\n\
+         What `/metrics` of `memcuda web` says (and `memcuda web --metrics`, once), in Prometheus'\n\
+         text format. The unit is the end of the name: bytes, seconds, or a number. Counters begin\n\
+         anew with their process. Those with the labels `pid, command, device` are of a process and a\n\
+         device, whose number is the one that the process sees.\n\n\
+         | metric | type | labels | meaning |\n|---|---|---|---|\n",
+    );
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(about) = line.strip_prefix("# HELP ") else {
+            continue;
+        };
+        let (name, help) = about.split_once(' ').unwrap();
+        let kind = lines.next().unwrap().rsplit(' ').next().unwrap();
+        let labels = match name {
+            "memcuda_build_info" => "version",
+            "memcuda_processes" | "memcuda_unread_processes" | "memcuda_keeper_up" => "",
+            name if name.starts_with("memcuda_name") => "device_uuid",
+            _ => "pid, command, device",
+        };
+        page += &format!("| `{name}` | {kind} | {labels} | {help} |\n");
+    }
+    check("metrics.md", &page);
+    a_dashboard_uses_only_metrics_that_are(&page);
+}
+
+/// The Grafana dashboard is valid JSON, its panels have queries, and what they
+/// ask for is in the table.
+fn a_dashboard_uses_only_metrics_that_are(page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/grafana/memcuda.json");
+    let board: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let mut places = std::collections::HashSet::new();
+    for panel in panels {
+        assert!(places.insert(panel["id"].to_string()), "{}", panel["id"]);
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty() && panel["title"].is_string(), "{panel}");
+        for target in targets {
+            let asks = target["expr"].as_str().unwrap();
+            assert!(asks.contains("memcuda_"), "{target}");
+        }
+    }
+    assert!(panels.len() >= 8);
+    let text = board.to_string();
+    let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    for (at, _) in text.match_indices("memcuda_") {
+        let name = text[at..].split(|c| !is_name(c)).next().unwrap();
+        assert!(
+            page.contains(&format!("| `{name}` |")),
+            "{name} is no metric"
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! The `memcuda` command from outside: what it prints, what it ends with.
 //! Needs libmemcuda.so beside the command; `make test` builds both.
 
+mod browser;
 mod compare;
 mod doctor;
 mod env;
@@ -11,8 +12,11 @@ mod run;
 mod snapshot;
 mod stand_in;
 mod stat;
+mod web;
 mod whole;
 
+#[path = "../support/chromium.rs"]
+mod chromium;
 #[path = "../support/redis.rs"]
 mod redis;
 
@@ -99,6 +103,9 @@ fn bad_usage_is_2_and_names_the_value() {
         (&["rm", "fine", "cmd"], "cmd"),
         (&["gc", "--dry"], "--dry"),
         (&["ls", "--all-nodes", "--watch"], "--watch"),
+        (&["web", "--listen", "8080"], "8080"),
+        (&["web", "--listen", "0.0.0.0:0"], "0.0.0.0:0"),
+        (&["web", "--token", "short"], "5 bytes"),
     ] {
         let output = run(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}");

@@ -40,13 +40,13 @@ fn program() -> &'static Path {
 }
 
 /// A program that holds memory, preloaded, on a device of 1 GiB.
-struct Holder {
+pub struct Holder {
     child: Child,
     input: ChildStdin,
 }
 
 impl Holder {
-    fn start(settings: &[(&str, &str)], lines: &[String]) -> Self {
+    pub fn start(settings: &[(&str, &str)], lines: &[String]) -> Self {
         let mut command = Command::new(program());
         command
             .env("LD_PRELOAD", built().join("libmemcuda.so"))
@@ -73,7 +73,7 @@ impl Holder {
         Self { child, input }
     }
 
-    fn pid(&self) -> String {
+    pub fn pid(&self) -> String {
         self.child.id().to_string()
     }
 }
@@ -87,7 +87,7 @@ impl Drop for Holder {
 }
 
 /// Memory of all kinds, some of it freed.
-fn mixed() -> Vec<String> {
+pub fn mixed() -> Vec<String> {
     let mut lines = Vec::new();
     for n in 0..120_u64 {
         let bytes = [700, 90_000, 3 * MIB, 11 * MIB][(n % 4) as usize] + n * 100;

@@ -1,7 +1,7 @@
 //! `memcuda stat`, on pages that this test process shows.
 
 use std::fs::File;
-use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memcuda::pool::Stats;
@@ -11,42 +11,59 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use crate::{check_units, code, objects, run, stderr, stdout};
 
 /// A process with a page: `sleep`, which inherits the page's descriptor.
-struct Shown(std::process::Child);
+pub struct Shown {
+    pub child: std::process::Child,
+}
 
 impl Shown {
-    fn new(version: u64, counters: &[Counters]) -> Self {
-        let page: &'static [AtomicU64; WORDS] =
-            Box::leak(Box::new([const { AtomicU64::new(0) }; WORDS]));
-        let writer = Writer::new(page);
-        for counters in counters {
-            writer.publish(counters);
-        }
-        page[1].store(version, Ordering::Relaxed);
-        let mut file = File::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).unwrap());
-        for word in page {
-            file.write_all(&word.load(Ordering::Relaxed).to_ne_bytes())
-                .unwrap();
-        }
+    pub fn new(version: u64, counters: &[Counters]) -> Self {
+        let file = File::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).unwrap());
+        write(&file, version, counters);
         let child = std::process::Command::new("sleep")
             .arg("600")
             .stdin(file)
-            .spawn();
-        Self(child.unwrap())
+            .spawn()
+            .unwrap();
+        Self { child }
     }
 
-    fn pid(&self) -> String {
-        self.0.id().to_string()
+    /// Shows other counters from now on.
+    pub fn change(&self, counters: &[Counters]) {
+        // Opened for this only: who has it open shows it.
+        let path = format!("/proc/{}/fd/0", self.pid());
+        let file = File::options().write(true).open(path).unwrap();
+        write(&file, stats_page::VERSION, counters);
     }
+
+    pub fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+/// A page with these counters.
+fn write(file: &File, version: u64, counters: &[Counters]) {
+    let page: &'static [AtomicU64; WORDS] =
+        Box::leak(Box::new([const { AtomicU64::new(0) }; WORDS]));
+    let writer = Writer::new(page);
+    for counters in counters {
+        writer.publish(counters);
+    }
+    page[1].store(version, Ordering::Relaxed);
+    let words = page
+        .iter()
+        .flat_map(|it| it.load(Ordering::Relaxed).to_ne_bytes());
+    let bytes: Vec<u8> = words.collect();
+    file.write_all_at(&bytes, 0).unwrap();
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-fn counters() -> Counters {
+pub fn counters() -> Counters {
     let pool = Stats {
         live_bytes: 3 << 30,
         physical_bytes: 4 << 30,
@@ -108,7 +125,7 @@ fn all_finds_it_among_the_processes() {
     let output = run(&["stat", "--all", "--json"]);
     assert_eq!(code(&output), 0);
     let found = objects(&output, "stat");
-    assert!(found.iter().any(|d| d["pid"] == shown.0.id()));
+    assert!(found.iter().any(|d| d["pid"] == shown.child.id()));
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod show;
 mod snapshot;
 mod stat;
 mod survey;
+mod web;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ enum Verb {
     Compare(compare::Arguments),
     Doctor(doctor::Arguments),
     Stat(stat::Arguments),
+    Web(web::Arguments),
     Snapshot(snapshot::Arguments),
     Explain(explain::Arguments),
     Replay(replay::Arguments),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Verb::Compare(arguments) => compare::main(&arguments),
         Verb::Doctor(arguments) => doctor::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
+        Verb::Web(arguments) => web::main(&arguments),
         Verb::Snapshot(arguments) => snapshot::main(&arguments),
         Verb::Explain(arguments) => explain::main(&arguments),
         Verb::Replay(arguments) => replay::main(&arguments),

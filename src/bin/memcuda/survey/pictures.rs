@@ -1,8 +1,6 @@
-//! The preloaded processes of this machine: their counters, from the pages that
-//! they show, and their pictures, which they make when they are asked. Every
-//! verb that looks at processes looks through here. Changes nothing in them.
+//! Pictures of running processes, which they make when they are asked: where a
+//! process is asked, and why one may not answer.
 
-use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -13,28 +11,7 @@ use memcuda::picture::ask::{self, DOORS};
 use nix::sys::socket::{getsockopt, sockopt};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::process::{self, Page};
-
-/// The statistics page of a process, or in one line why it has none.
-pub fn page_of(pid: u32) -> Result<Page> {
-    let page = process::page(pid).map_err(|error| anyhow!("process {pid}: {error}"))?;
-    page.ok_or_else(|| {
-        anyhow!(
-            "process {pid} has no statistics page: it was not started under memcuda, MEMCUDA_STATS is off, or it has not used CUDA yet"
-        )
-    })
-}
-
-/// Pages of all processes; those that cannot be looked into are left out, and
-/// a page that forked processes share is its first process's.
-pub fn pages() -> Vec<Page> {
-    let mut seen = HashSet::new();
-    let pages = process::all().into_iter();
-    pages
-        .filter_map(|pid| process::page(pid).ok().flatten())
-        .filter(|page| seen.insert(page.inode))
-        .collect()
-}
+use super::page_of;
 
 /// The picture of a process, or in one line why there is none.
 pub fn picture(pid: u32) -> Result<Picture> {

@@ -1,0 +1,123 @@
+//! The preloaded processes of this machine: their counters, from the pages that
+//! they show, how quickly these change, their pictures, and the named memory that
+//! the keeper knows. Every verb that looks at processes looks through here.
+//! Changes nothing in them.
+
+mod names;
+mod pictures;
+mod rates;
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use memcuda::stats_page::Counters;
+
+pub use names::{Names, names};
+pub use pictures::picture;
+pub use rates::Rates;
+
+use crate::picture::plain;
+use crate::process::{self, Page};
+
+/// The statistics page of a process, or in one line why it has none.
+pub fn page_of(pid: u32) -> Result<Page> {
+    let page = process::page(pid).map_err(|error| anyhow!("process {pid}: {error}"))?;
+    page.ok_or_else(|| {
+        anyhow!(
+            "process {pid} has no statistics page: it was not started under memcuda, MEMCUDA_STATS is off, or it has not used CUDA yet"
+        )
+    })
+}
+
+/// Pages of all processes; those that cannot be looked into are left out, and
+/// a page that forked processes share is its first process's.
+pub fn pages() -> Vec<Page> {
+    let mut seen = HashSet::new();
+    let pages = process::all().into_iter();
+    pages
+        .filter_map(|pid| process::page(pid).ok().flatten())
+        .filter(|page| seen.insert(page.inode))
+        .collect()
+}
+
+/// A process and a device that it has a pool on.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// The process.
+    pub pid: u32,
+    /// Which page the counters are of: a process that got the number of one that
+    /// ended has another.
+    pub page: u64,
+    /// The short name of the process, without control characters.
+    pub command: String,
+    /// The counters of the device.
+    pub counters: Counters,
+    /// How quickly they change; `None` at the first look.
+    pub rates: Option<Rates>,
+}
+
+impl Row {
+    /// What tells a process and a device from all others that this machine has had.
+    pub fn key(&self) -> Key {
+        (self.page, self.pid, self.counters.ordinal)
+    }
+}
+
+/// See [`Row::key`].
+pub type Key = (u64, u32, u64);
+
+/// What was seen at one look.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// By process, then by device.
+    pub rows: Vec<Row>,
+    /// Processes whose page cannot be read, and why, in a line.
+    pub unread: Vec<(u32, String)>,
+}
+
+/// Looks again and again, and remembers the last look.
+#[derive(Default)]
+pub struct Survey {
+    before: HashMap<Key, (Instant, Counters)>,
+}
+
+impl Survey {
+    /// Every process that can be seen now.
+    pub fn look(&mut self) -> Seen {
+        self.read(&pages())
+    }
+
+    fn read(&mut self, pages: &[Page]) -> Seen {
+        let mut seen = Seen::default();
+        for page in pages {
+            match page.read() {
+                Ok(devices) => self.add(&mut seen, page, devices),
+                // A page that goes with its process is no news.
+                Err(_) if !process::is_alive(page.pid) => {}
+                Err(error) => seen.unread.push((page.pid, error.to_string())),
+            }
+        }
+        let now: HashSet<Key> = seen.rows.iter().map(Row::key).collect();
+        self.before.retain(|key, _| now.contains(key));
+        seen
+    }
+
+    fn add(&mut self, seen: &mut Seen, page: &Page, devices: Vec<Counters>) {
+        let command = plain(&process::name(page.pid));
+        let at = Instant::now();
+        for counters in devices {
+            let mut row = Row {
+                pid: page.pid,
+                page: page.inode,
+                command: command.clone(),
+                counters,
+                rates: None,
+            };
+            if let Some((then, before)) = self.before.insert(row.key(), (at, counters)) {
+                row.rates = Rates::between(&before, &counters, at - then);
+            }
+            seen.rows.push(row);
+        }
+    }
+}

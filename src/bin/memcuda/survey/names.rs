@@ -1,0 +1,29 @@
+//! The named memory of this host, as its keeper tells. Starts no keeper.
+
+use std::sync::Arc;
+
+use memcuda::share::protocol::Entry;
+
+use crate::reach::{self, Found};
+
+/// Named memory, or why there is none.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// In the order of names.
+    pub entries: Arc<Vec<Entry>>,
+    /// In one line: nobody keeps names, or who does cannot be asked.
+    pub nobody: Option<String>,
+}
+
+/// What the keeper knows now.
+pub fn names() -> Names {
+    let listed = reach::find().and_then(|found| match found {
+        Found::Keeper(mut keeper) => Ok((keeper.list(false)?, None)),
+        Found::Nobody(why) => Ok((Vec::new(), Some(why))),
+    });
+    let (entries, nobody) = listed.unwrap_or_else(|error| (Vec::new(), Some(format!("{error:#}"))));
+    Names {
+        entries: Arc::new(entries),
+        nobody,
+    }
+}

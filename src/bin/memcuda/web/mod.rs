@@ -1,0 +1,88 @@
+//! `memcuda web`: the live view of all preloaded processes as a page, and their
+//! counters for Prometheus. A process of its own that only reads: it changes
+//! nothing in the processes that it shows, nor in the keeper.
+
+mod access;
+mod history;
+mod http;
+mod map;
+mod metrics;
+mod page;
+mod route;
+mod server;
+mod watch;
+
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+
+use crate::survey::{self, Survey};
+use access::{Access, Token};
+use watch::Watch;
+
+/// Serve a page with the live view of all processes, and /metrics for Prometheus.
+///
+/// Reads only. On 127.0.0.1 every user of this machine can read what it shows (those
+/// processes that its own user may look into); a token keeps others out.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where: an address of this machine and a port; port 0 takes any that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9477")]
+    listen: SocketAddr,
+    /// Only who has this token may read; others of this machine see it in the list of processes
+    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
+    token: Option<String>,
+    /// The same, from the first line of a file
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// A name under which clients know this machine, besides localhost and its addresses
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+    /// Print what /metrics says now, and end
+    #[arg(long, conflicts_with_all = ["token", "token_file", "host"])]
+    metrics: bool,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.metrics {
+        let text = metrics::text(&Survey::default().look(), &survey::names());
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let token = match (&arguments.token, &arguments.token_file) {
+        (Some(token), _) => Some(Token::new(token)?),
+        (None, Some(file)) => Some(Token::read(file)?),
+        (None, None) => None,
+    };
+    let behind = if token.is_some() { "?token=TOKEN" } else { "" };
+    let access = Access::new(arguments.listen, &arguments.host, token)?;
+    let listener = bind(arguments.listen)?;
+    let at = listener.local_addr()?;
+    let access = access.at(at);
+    let watch = Arc::new(Watch::default());
+    let mut survey = Survey::default();
+    watch.look(&mut survey);
+    let watching = watch.clone();
+    std::thread::Builder::new()
+        .name("watch".to_owned())
+        .spawn(move || watching.run(survey))?;
+    println!("http://{at}/{behind}");
+    std::io::stdout().flush()?;
+    server::serve(&listener, Arc::new(route::handler(access, watch)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bind(at: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(at).map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => anyhow!(
+            "{at} is in use: choose another port with --listen (port 0 takes any that is free)"
+        ),
+        ErrorKind::AddrNotAvailable => anyhow!("{at} is no address of this machine"),
+        ErrorKind::PermissionDenied => anyhow!("{at}: ports below 1024 are root's"),
+        _ => anyhow!("{at}: {error}"),
+    })
+}

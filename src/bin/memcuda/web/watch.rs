@@ -1,0 +1,134 @@
+//! What the server knows: the last look at all processes, the last minutes, and
+//! what was asked of single processes or of the keeper a moment ago. However many
+//! pages are open, a process is asked for its picture at most once a second.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use memcuda::share::protocol::Generation;
+
+use super::history::History;
+use super::map::{self, Map};
+use crate::entry::now_us;
+use crate::survey::{self, Names, Seen, Survey};
+
+/// How often all processes are looked at.
+const PERIOD: Duration = Duration::from_secs(1);
+/// For so long an answer of a process or the keeper is good.
+const FRESH: Duration = Duration::from_secs(1);
+/// Pictures that are kept at once.
+const PICTURES: usize = 64;
+
+/// A map, or why there is none.
+pub type Drawn = Result<Arc<Map>, String>;
+
+type Cache<T> = Arc<Mutex<Option<(Instant, T)>>>;
+
+/// See above.
+#[derive(Default)]
+pub struct Watch {
+    seen: Mutex<(u64, Arc<Seen>)>,
+    history: Mutex<History>,
+    names: Cache<Names>,
+    maps: Mutex<HashMap<(u32, u64), Cache<Drawn>>>,
+}
+
+impl Watch {
+    /// Looks for as long as the process runs.
+    pub fn run(&self, mut survey: Survey) {
+        loop {
+            let begin = Instant::now();
+            self.look(&mut survey);
+            std::thread::sleep(PERIOD.saturating_sub(begin.elapsed()));
+        }
+    }
+
+    /// Looks once.
+    pub fn look(&self, survey: &mut Survey) {
+        let seen = survey.look();
+        let time_ms = now_us() / 1000;
+        self.history().add(&seen.rows, time_ms);
+        *lock(&self.seen) = (time_ms, Arc::new(seen));
+    }
+
+    /// The last look, and when it was, in milliseconds of the Unix epoch.
+    pub fn seen(&self) -> (u64, Arc<Seen>) {
+        lock(&self.seen).clone()
+    }
+
+    /// The last minutes.
+    pub fn history(&self) -> MutexGuard<'_, History> {
+        lock(&self.history)
+    }
+
+    /// The named memory.
+    pub fn names(&self) -> Names {
+        let mut cached = lock(&self.names);
+        match &*cached {
+            Some((when, names)) if when.elapsed() < FRESH => names.clone(),
+            before => {
+                let names = survey::names();
+                if let Some((_, before)) = before {
+                    self.tell(before, &names);
+                }
+                *cached = Some((Instant::now(), names.clone()));
+                names
+            }
+        }
+    }
+
+    /// Notes which names came and went.
+    fn tell(&self, before: &Names, after: &Names) {
+        let all = |names: &Names| -> HashSet<Generation> {
+            names.entries.iter().map(|it| it.generation).collect()
+        };
+        let (was, is) = (all(before), all(after));
+        for (kind, names, others) in [("named", after, &was), ("name gone", before, &is)] {
+            let changed = names
+                .entries
+                .iter()
+                .filter(|it| !others.contains(&it.generation));
+            let mut changed = changed.filter_map(|it| it.name.as_ref());
+            let Some(first) = changed.next() else {
+                continue;
+            };
+            let text = match changed.count() {
+                0 => first.to_string(),
+                more => format!("{first} and {more} more"),
+            };
+            self.history().tell(now_us() / 1000, kind, None, text, 0);
+        }
+    }
+
+    /// The map of a device of a process that was seen.
+    pub fn map(&self, pid: u32, ordinal: u64) -> Drawn {
+        let cache = {
+            let mut maps = lock(&self.maps);
+            if maps.len() >= PICTURES {
+                // Those that somebody is waiting for stay.
+                maps.retain(|_, cache| Arc::strong_count(cache) > 1);
+            }
+            maps.entry((pid, ordinal)).or_default().clone()
+        };
+        let mut cached = lock(&cache);
+        match &*cached {
+            Some((when, drawn)) if when.elapsed() < FRESH => drawn.clone(),
+            _ => {
+                let drawn = survey::picture(pid).map_err(|why| format!("{why:#}"));
+                let drawn = drawn.and_then(|picture| {
+                    let map = map::draw(&picture, ordinal).map(Arc::new);
+                    map.ok_or_else(|| {
+                        format!("process {pid} has no pool on device {ordinal} any more")
+                    })
+                });
+                *cached = Some((Instant::now(), drawn.clone()));
+                drawn
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
