@@ -10,6 +10,7 @@ pub mod driver;
 pub mod error;
 #[cfg(feature = "cli")]
 pub mod keeper;
+pub mod log_line;
 pub mod names;
 pub mod picture;
 pub mod pool;

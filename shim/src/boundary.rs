@@ -8,11 +8,16 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use memcuda_core::driver::Code;
 
 use crate::engine::{self, Engine};
+use crate::{log, routes};
+
+/// The line of the source in which a lookup panicked; 0 is none. Its text is not
+/// kept: nothing is formatted inside a lookup.
+static FAILED_LOOKUP: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// Is this thread inside a hook's body? No destructor, so that it works
@@ -34,6 +39,9 @@ pub fn enter(
     match engine::running() {
         Some(engine) if !INSIDE.replace(true) => {
             ANSWER.set(None);
+            if log::is_due() {
+                speak();
+            }
             let result = catch_unwind(AssertUnwindSafe(|| {
                 planted_panic(name);
                 let code = body(engine);
@@ -93,6 +101,20 @@ pub fn or_else<T>(name: &str, body: impl FnOnce() -> T, otherwise: impl FnOnce()
     })
 }
 
+/// Says what lookups left to be said.
+#[cold]
+fn speak() {
+    log::none_due();
+    routes::say();
+    let line = FAILED_LOOKUP.swap(0, Ordering::Relaxed);
+    if line != 0 {
+        crate::log!(
+            Error,
+            "internal error in a lookup (line {line}), new memory now comes from the plain driver"
+        );
+    }
+}
+
 /// Makes a panic of this library one line of the log. The hook is this
 /// library's own copy of the standard library's, not the host's.
 fn quiet_panics() {
@@ -104,6 +126,10 @@ fn quiet_panics() {
             let text = text.or(payload.downcast_ref::<String>().map(String::as_str));
             let (text, place) = (text.unwrap_or("no message"), panic.location());
             let (file, line) = place.map_or(("", 0), |place| (place.file(), place.line()));
+            if log::is_silent() {
+                FAILED_LOOKUP.store(line.max(1), Ordering::Relaxed);
+                return log::make_due();
+            }
             crate::log_once!(
                 Error,
                 "internal error, new memory now comes from the plain driver: {text} ({file}:{line})"

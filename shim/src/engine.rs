@@ -157,7 +157,7 @@ impl Engine {
             Some(Probe::Unanswered) | None => "recognised by their pointers, without a probe",
         };
         crate::log!(Info, "started; driver functions are {how}");
-        routes::flush();
+        routes::say();
         dlopen::speak();
         fork::watch();
         Some(Self {

@@ -1,19 +1,35 @@
 //! Diagnostics: one `write(2)` a line from a buffer on the stack. Says nothing
-//! before [`configure`], so nothing in a process that never starts CUDA; never
-//! allocates, never changes `errno`.
+//! before [`configure`], so nothing in a process that never starts CUDA, and
+//! nothing from inside `dlsym`, whatever the level; never allocates, never
+//! changes `errno`.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use memcuda_core::config::{Config, Level};
+use memcuda_core::log_line::{self, Form, Head, Part};
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Off as u8);
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
+static FILE: AtomicBool = AtomicBool::new(false);
 static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Was something left to be said by a lookup?
+static DUE: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Is this thread inside our `dlsym`? No destructor, so that it works at any
+    /// moment of a thread's life.
+    static IN_DLSYM: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Longest line; what is longer is cut.
 const LINE: usize = 1024;
+/// Room for what ends a line.
+const END: usize = 4;
 
 /// Takes level, file and form from the settings. A file that cannot be opened
 /// leaves the log on standard error and says so.
@@ -28,6 +44,7 @@ pub fn configure(config: &Config) {
     });
     if opened >= 0 {
         DESCRIPTOR.store(opened, Ordering::Relaxed);
+        FILE.store(true, Ordering::Relaxed);
     } else {
         crate::log_once!(
             Warn,
@@ -41,30 +58,53 @@ pub fn enabled(level: Level) -> bool {
     level as u8 <= LEVEL.load(Ordering::Relaxed)
 }
 
+/// Runs a lookup of ours: the loader may hold its locks, so nothing is formatted
+/// and nothing is written on this thread.
+pub fn silent<T>(lookup: impl FnOnce() -> T) -> T {
+    let before = IN_DLSYM.replace(true);
+    let result = lookup();
+    IN_DLSYM.set(before);
+    result
+}
+
+/// Is this thread inside [`silent`]?
+pub fn is_silent() -> bool {
+    IN_DLSYM.get()
+}
+
+/// A lookup has something to say: the next call of a hook says it.
+pub fn make_due() {
+    DUE.store(true, Ordering::Release);
+}
+
+/// Is there something to be said? One load, on every call of a hook.
+pub fn is_due() -> bool {
+    DUE.load(Ordering::Relaxed)
+}
+
+/// It is being said.
+pub fn none_due() {
+    DUE.swap(false, Ordering::Acquire);
+}
+
 /// Writes one line; use [`log!`](crate::log!) or [`log_once!`](crate::log_once!).
 pub fn line(level: Level, message: fmt::Arguments<'_>) {
-    let mut line = Line::default();
-    let word = match level {
-        Level::Off => return,
-        Level::Error => "error",
-        Level::Warn => "warning",
-        Level::Info => "info",
-        Level::Debug => "debug",
-    };
-    // Writing to the buffer cannot fail: it cuts what is too long.
-    if JSON.load(Ordering::Relaxed) {
-        let pid = std::process::id();
-        let _ = write!(
-            line,
-            "{{\"schema\":\"memcuda.log/1\",\"level\":\"{word}\",\"pid\":{pid},\"message\":\""
-        );
-        let _ = Escaped(&mut line).write_fmt(message);
-        line.close("\"}\n");
-    } else {
-        let _ = write!(line, "memcuda: {word}: ");
-        let _ = line.write_fmt(message);
-        line.close("\n");
+    if is_silent() {
+        return;
     }
+    let form = Form::of(JSON.load(Ordering::Relaxed), FILE.load(Ordering::Relaxed));
+    let head = Head {
+        level,
+        part: Part::Library,
+        pid: std::process::id(),
+        time: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default(),
+    };
+    let mut line = Line::default();
+    // That it is full only means that the line is cut.
+    let _ = log_line::write(&mut line, form, &head, message);
+    line.close(form.end());
     line.send(DESCRIPTOR.load(Ordering::Relaxed));
 }
 
@@ -92,6 +132,7 @@ macro_rules! log_once {
 struct Line {
     bytes: [u8; LINE],
     used: usize,
+    full: bool,
 }
 
 impl Default for Line {
@@ -99,15 +140,16 @@ impl Default for Line {
         Self {
             bytes: [0; LINE],
             used: 0,
+            full: false,
         }
     }
 }
 
 impl Line {
-    /// Ends the line, over its tail where there is no room left.
+    /// Ends the line; there is always room for that.
     fn close(&mut self, end: &str) {
-        self.used = self.used.min(LINE - end.len());
-        let _ = self.write_str(end);
+        self.bytes[self.used..self.used + end.len()].copy_from_slice(end.as_bytes());
+        self.used += end.len();
     }
 
     fn send(&self, descriptor: i32) {
@@ -122,26 +164,76 @@ impl Line {
 }
 
 impl Write for Line {
+    /// The whole text or nothing, and nothing more after that.
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = LINE - self.used;
-        let taken = text.len().min(room);
-        self.bytes[self.used..self.used + taken].copy_from_slice(&text.as_bytes()[..taken]);
-        self.used += taken;
+        self.full |= text.len() > LINE - END - self.used;
+        if self.full {
+            return Err(fmt::Error);
+        }
+        self.bytes[self.used..self.used + text.len()].copy_from_slice(text.as_bytes());
+        self.used += text.len();
         Ok(())
     }
 }
 
-struct Escaped<'a>(&'a mut Line);
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
 
-impl Write for Escaped<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for c in text.chars() {
-            match c {
-                '"' | '\\' => write!(self.0, "\\{c}")?,
-                c if c < ' ' => write!(self.0, "\\u{:04x}", c as u32)?,
-                c => self.0.write_char(c)?,
-            }
+    use super::*;
+
+    /// Counts how often it is formatted.
+    struct Counted;
+    static FORMATTED: AtomicUsize = AtomicUsize::new(0);
+
+    impl fmt::Display for Counted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            FORMATTED.fetch_add(1, Ordering::Relaxed);
+            f.write_str("counted")
         }
-        Ok(())
+    }
+
+    /// One test, since level and descriptor are the process's.
+    #[test]
+    fn nothing_is_formatted_that_is_not_written() {
+        let formatted = || FORMATTED.swap(0, Ordering::Relaxed);
+        crate::log!(Error, "{}", Counted);
+        assert_eq!(formatted(), 0, "before there are settings");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let config = Config {
+            log: Level::Info,
+            log_file: file.path().to_str().map(str::to_owned),
+            ..Config::default()
+        };
+        configure(&config);
+        crate::log!(Debug, "{}", Counted);
+        crate::log_once!(Debug, "{}", Counted);
+        assert_eq!(formatted(), 0, "of a level that is off");
+        silent(|| crate::log!(Error, "{}", Counted));
+        assert_eq!(formatted(), 0, "inside dlsym");
+        crate::log!(Info, "{}", Counted);
+        assert_eq!(formatted(), 1);
+        let written = std::fs::read_to_string(file.path()).unwrap();
+        assert!(written.ends_with("Z memcuda: info: counted\n"), "{written}");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_between_characters_and_still_an_object() {
+        for length in 0..40 {
+            let message = "-".repeat(length) + &"é\n\"".repeat(400);
+            let head = Head {
+                level: Level::Warn,
+                part: Part::Library,
+                pid: 1,
+                time: std::time::Duration::ZERO,
+            };
+            let mut line = Line::default();
+            let full = log_line::write(&mut line, Form::Json, &head, format_args!("{message}"));
+            line.close(Form::Json.end());
+            assert!(full.is_err() && line.used <= LINE);
+            let text = std::str::from_utf8(&line.bytes[..line.used]).unwrap();
+            let object: serde_json::Value = serde_json::from_str(text).unwrap();
+            assert!(message.starts_with(object["message"].as_str().unwrap()));
+        }
     }
 }

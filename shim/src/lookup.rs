@@ -5,7 +5,7 @@
 //!
 //! `dlsym` is a filter and a tail jump: no allocation and no lock of ours for
 //! names that are not hooked, and the real one sees the caller's own return
-//! address.
+//! address. Nothing is logged from inside it, whatever happens.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -14,7 +14,7 @@ use memcuda_core::driver::Code;
 use crate::asm::Next;
 use crate::hook::ABSENT;
 use crate::routes::Door;
-use crate::{boundary, hooks, resolve, substitute, tags};
+use crate::{boundary, hooks, log, resolve, substitute, tags};
 
 crate::tail_jump! {
     /// `dlsym(handle, name)`, without a symbol version: it serves references to
@@ -32,11 +32,13 @@ unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: us
     let Some(own) = exported(name) else {
         return Next::jump(NEXT.get());
     };
-    boundary::or_else(
-        "dlsym",
-        || find(handle, name, own, caller),
-        || Next::jump(NEXT.get()),
-    )
+    log::silent(|| {
+        boundary::or_else(
+            "dlsym",
+            || find(handle, name, own, caller),
+            || Next::jump(NEXT.get()),
+        )
+    })
 }
 
 /// What `dlsym` answers for a name that this library exports.

@@ -1,13 +1,16 @@
 //! By which route each module came to a hooked entry point, for
 //! `memcuda doctor`: one debug line a route, `route: SYMBOL by DOOR from MODULE`.
-//! Lookups come before the log is set up, so routes are kept until
-//! [`flush`]. Lock-free; forgets what is beyond its table.
+//! Lookups may hold the loader's locks and come before the log is set up, so
+//! they only note; [`say`] is for calls of hooks. Lock-free; forgets what is
+//! beyond its table.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use memcuda_core::config::Level;
 
 use crate::hook::Hook;
-use crate::hooks;
 use crate::modules::Module;
+use crate::{hooks, log};
 
 /// The way by which a function was looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +32,8 @@ const DOORS: [(Door, &str); 3] = [
 
 /// Each route once, in order: hook + 1, door, module; 0 is free.
 static ROUTES: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
-static FLUSHED: AtomicBool = AtomicBool::new(false);
+/// How many of them were said.
+static SAID: AtomicUsize = AtomicUsize::new(0);
 
 /// A module got a hook's entry through a door.
 pub fn note(hook: &'static Hook, door: Door, module: Module) {
@@ -40,7 +44,7 @@ pub fn note(hook: &'static Hook, door: Door, module: Module) {
     for slot in &ROUTES {
         let there = slot.compare_exchange(0, route, Ordering::Release, Ordering::Relaxed);
         match there {
-            Ok(_) if FLUSHED.load(Ordering::Relaxed) => return say(route),
+            Ok(_) if log::enabled(Level::Debug) => return log::make_due(),
             Ok(_) => return,
             Err(known) if known == route => return,
             Err(_) => {}
@@ -48,14 +52,26 @@ pub fn note(hook: &'static Hook, door: Door, module: Module) {
     }
 }
 
-/// The log is set up: says what was noted so far, and from now on at once.
-pub fn flush() {
-    FLUSHED.store(true, Ordering::Relaxed);
-    let routes = ROUTES.iter().map(|slot| slot.load(Ordering::Acquire));
-    routes.take_while(|route| *route != 0).for_each(say);
+/// The log is set up, or a hook is called: says what was noted since.
+pub fn say() {
+    let mut at = SAID.load(Ordering::Relaxed);
+    while let Some(slot) = ROUTES.get(at) {
+        let route = slot.load(Ordering::Acquire);
+        if route == 0 {
+            return;
+        }
+        let mine = SAID.compare_exchange(at, at + 1, Ordering::Relaxed, Ordering::Relaxed);
+        at = match mine {
+            Ok(_) => {
+                tell(route);
+                at + 1
+            }
+            Err(others) => others,
+        };
+    }
 }
 
-fn say(route: u32) {
+fn tell(route: u32) {
     let hook = hooks::all().nth((route >> 16) as usize - 1);
     let door = DOORS
         .iter()

@@ -65,10 +65,16 @@ fn the_log_can_be_json_in_a_file() {
     let (_, log) = said(command.env("MEMCUDA_LOG_FILE", &file));
     assert_eq!(log, "");
     let written = std::fs::read_to_string(file).unwrap();
-    assert!(
-        written.starts_with("{\"schema\":\"memcuda.log/1\",\"level\":\"info\""),
-        "{written}"
-    );
+    for line in written.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["schema"], "memcuda.log/1");
+        assert_eq!(
+            (&line["level"], &line["part"]),
+            (&"info".into(), &"library".into())
+        );
+        assert!(line["time_us"].as_u64().unwrap() > 1_700_000_000_000_000 && line["pid"].is_u64());
+    }
+    assert!(written.contains("started"), "{written}");
 }
 
 #[test]

@@ -14,6 +14,36 @@ fn every_door_leads_to_the_hooks() {
 }
 
 #[test]
+fn nothing_is_logged_from_inside_dlsym() {
+    let program = compile(
+        "lookups.c",
+        "lookups",
+        &[
+            "-rdynamic",
+            &format!("-L{}", simulator().display()),
+            "-l:libcuda.so.1",
+            "-ldl",
+        ],
+    );
+    let (_, log) = said(preloaded(&program, &[shim()]).env("MEMCUDA_LOG", "debug"));
+    for symbol in ["cuMemAlloc_v2", "cuMemFreeAsync"] {
+        let route = format!("route: {symbol} by dlsym from the program itself");
+        assert_eq!(log.matches(&route).count(), 1, "{log}");
+    }
+    // Not even what went wrong in there.
+    #[cfg(debug_assertions)]
+    {
+        let mut command = preloaded(&program, &[shim()]);
+        command
+            .env("MEMCUDA_LOG", "debug")
+            .env("MEMCUDA_PANIC_IN", "dlsym");
+        let (_, log) = said(&mut command);
+        let lines = log.lines().filter(|line| line.contains("internal error"));
+        assert_eq!(lines.count(), 1, "{log}");
+    }
+}
+
+#[test]
 fn pooled_memory_answers_as_the_drivers_own() {
     let program = program("memory.c", "memory");
     let (_, log) = said(&mut preloaded(program, &[shim()]));

@@ -80,10 +80,15 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     let mut runs: Vec<Vec<Run>> = profiles.iter().map(|_| Vec::new()).collect();
-    for _ in 0..arguments.repeat {
+    for number in 1..=arguments.repeat {
         for (profile, runs) in profiles.iter().zip(&mut runs) {
             let command = command(&arguments.command, *profile, &library);
-            runs.push(measure::run(command, &meter)?);
+            let run = measure::run(command, &meter)?;
+            let (status, wall_s) = (run.status, run.wall_s);
+            let profile = profile.to_possible_value();
+            let profile = profile.as_ref().map_or("?", |value| value.get_name());
+            tracing::info!("run {number} as {profile}: {status} after {wall_s:.2} s");
+            runs.push(run);
         }
     }
     let mut rows: Vec<Row> = profiles

@@ -10,15 +10,13 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use memcuda::config::{Config, Keeper, Level};
+use memcuda::config::{Config, Keeper};
 use memcuda::keeper::redis::{self, Server};
 use memcuda::keeper::{self, Launch, Options, Part, registry};
 use memcuda::share::client::Client;
 use memcuda::share::place;
 use memcuda::share::protocol::{Reply, Request};
 use serde::Serialize;
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::output;
 
@@ -124,7 +122,6 @@ fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role
         rustix::process::setsid().context("cannot leave the terminal")?;
         std::env::set_current_dir("/").context("cannot leave the directory")?;
     }
-    log(config)?;
     let idle = match (arguments.idle, arguments.foreground) {
         (None, true) => None,
         (idle, _) => Some(Duration::from_secs(idle.unwrap_or(10))),
@@ -213,33 +210,6 @@ fn in_background(arguments: &Arguments, socket: &Path) -> Result<ExitCode> {
             .and_then(|code| code.try_into().ok())
             .unwrap_or(1),
     ))
-}
-
-fn log(config: &Config) -> Result<()> {
-    let level = match config.log {
-        Level::Off => LevelFilter::OFF,
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-    };
-    let writer = match &config.log_file {
-        None => BoxMakeWriter::new(std::io::stderr),
-        Some(path) => {
-            let file = File::options().append(true).create(true).open(path);
-            BoxMakeWriter::new(file.with_context(|| format!("cannot open the log {path}"))?)
-        }
-    };
-    let log = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_ansi(false)
-        .with_target(false)
-        .with_writer(writer);
-    match config.log_json {
-        true => log.json().init(),
-        false => log.init(),
-    }
-    Ok(())
 }
 
 #[derive(Serialize)]

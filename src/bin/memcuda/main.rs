@@ -10,6 +10,7 @@ mod explain;
 mod gc;
 mod keeper;
 mod keeper_allocate;
+mod log;
 mod ls;
 mod man;
 mod measure;
@@ -31,6 +32,7 @@ mod web;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use memcuda::log_line::Part;
 
 /// A stitching memory pool for unmodified CUDA programs.
 #[derive(Parser)]
@@ -64,7 +66,8 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().verb {
+    let verb = Arguments::parse().verb;
+    let result = log::start(verb.part()).and_then(|()| match verb {
         Verb::Run(arguments) => run::main(&arguments),
         Verb::Env(arguments) => env::main(&arguments),
         Verb::Compare(arguments) => compare::main(&arguments),
@@ -82,7 +85,7 @@ fn main() -> ExitCode {
         Verb::Rm(arguments) => rm::main(&arguments),
         Verb::Gc(arguments) => gc::main(&arguments),
         Verb::KeeperAllocate(arguments) => keeper_allocate::main(&arguments),
-    };
+    });
     result.unwrap_or_else(|error| {
         let io = error.downcast_ref::<std::io::Error>();
         if io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
@@ -94,6 +97,16 @@ fn main() -> ExitCode {
         let bad_input = error.is::<memcuda::error::Error>();
         ExitCode::from(if bad_input { 2 } else { 1 })
     })
+}
+
+impl Verb {
+    /// Who speaks in the log.
+    fn part(&self) -> Part {
+        match self {
+            Verb::Keeper(_) | Verb::KeeperAllocate(_) => Part::Keeper,
+            _ => Part::Command,
+        }
+    }
 }
 
 /// The command as people are told of it: without its hidden verbs.

@@ -28,9 +28,15 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let [program, rest @ ..] = &arguments.command[..] else {
         unreachable!("clap requires a command");
     };
+    let preloaded = preload::with(&library, existing.as_deref());
+    tracing::info!(
+        "becomes {} with LD_PRELOAD={}",
+        program.display(),
+        preloaded.display()
+    );
     let error = Command::new(program)
         .args(rest)
-        .env("LD_PRELOAD", preload::with(&library, existing.as_deref()))
+        .env("LD_PRELOAD", preloaded)
         .exec();
     eprintln!("memcuda: cannot run {}: {error}", program.display());
     Ok(ExitCode::from(match error.kind() {

@@ -1,0 +1,123 @@
+//! The log of the command, the keeper and the page: `tracing` with the lines of
+//! `memcuda::log_line`, so that they and the preloaded library's are of one form.
+//! Never where the answers of a verb go: those are its output, and why it failed.
+
+use std::fmt::{self, Write};
+use std::fs::File;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use memcuda::config::{Config, Level};
+use memcuda::log_line::{self, Form, Head, Part};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Sets the log up by `MEMCUDA_LOG`, `MEMCUDA_LOG_FILE` and `MEMCUDA_LOG_FORMAT`.
+/// A file that cannot be opened is an error to the keeper and the page, which
+/// nobody looks at; the log of any other verb stays on standard error.
+pub fn start(part: Part) -> Result<()> {
+    // Whether other variables are right is for those who read them.
+    let read = |name: &str| {
+        name.starts_with("MEMCUDA_LOG")
+            .then(|| std::env::var(name).ok())?
+    };
+    let (config, wrong) = match Config::read(read) {
+        Ok(config) => (config, None),
+        Err(error) => (Config::default(), Some(error)),
+    };
+    let opened = config.log_file.as_deref().map(|path| {
+        let file = File::options().append(true).create(true).open(path);
+        file.with_context(|| format!("cannot open the log {path}"))
+    });
+    let (file, missing) = match opened.transpose() {
+        Ok(file) => (file, None),
+        Err(error) if part == Part::Command => (None, Some(error)),
+        Err(error) => return Err(error),
+    };
+    let lines = Lines {
+        form: Form::of(config.log_json, file.is_some()),
+        part,
+    };
+    let writer = match file {
+        Some(file) => BoxMakeWriter::new(file),
+        None => BoxMakeWriter::new(std::io::stderr),
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(filter(config.log))
+        .with_writer(writer)
+        .event_format(lines)
+        .init();
+    if let Some(error) = wrong {
+        tracing::warn!("{error}");
+    }
+    if let Some(error) = missing {
+        tracing::warn!("{error:#}; logging here");
+    }
+    Ok(())
+}
+
+fn filter(level: Level) -> LevelFilter {
+    match level {
+        Level::Off => LevelFilter::OFF,
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+    }
+}
+
+struct Lines {
+    form: Form,
+    part: Part,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = match *event.metadata().level() {
+            tracing::Level::ERROR => Level::Error,
+            tracing::Level::WARN => Level::Warn,
+            tracing::Level::INFO => Level::Info,
+            _ => Level::Debug,
+        };
+        let mut message = Message::default();
+        event.record(&mut message);
+        let head = Head {
+            level,
+            part: self.part,
+            pid: std::process::id(),
+            time: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
+        };
+        log_line::write(&mut out, self.form, &head, format_args!("{}", message.0))?;
+        out.write_str(self.form.end())
+    }
+}
+
+/// What an event says, and behind it its fields.
+#[derive(Default)]
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.0, "{value:?}"),
+            name => write!(self.0, " {name}={value:?}"),
+        };
+    }
+}
