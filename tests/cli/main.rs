@@ -7,6 +7,7 @@ mod doctor;
 mod env;
 mod kept;
 mod list;
+mod log;
 mod replay;
 mod run;
 mod snapshot;

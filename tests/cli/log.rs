@@ -1,0 +1,74 @@
+//! The log of the command and the keeper: level, form, file.
+
+use serde_json::Value;
+
+use crate::{code, memcuda, stderr};
+
+/// What `run` says of itself with these settings.
+fn said(settings: &[(&str, &str)]) -> String {
+    let mut command = memcuda();
+    command
+        .args(["run", "--", "true"])
+        .envs(settings.iter().copied());
+    let output = command.output().unwrap();
+    assert_eq!(code(&output), 0);
+    stderr(&output)
+}
+
+#[test]
+fn the_level_decides_and_what_is_usual_is_silent() {
+    let line = "memcuda: info: becomes true with LD_PRELOAD=/";
+    assert!(said(&[("MEMCUDA_LOG", "info")]).starts_with(line));
+    for level in ["off", "error", "warn"] {
+        assert_eq!(said(&[("MEMCUDA_LOG", level)]), "");
+    }
+    assert_eq!(said(&[]), "");
+}
+
+#[test]
+fn json_has_the_fields_of_the_preloaded_library() {
+    let settings = [("MEMCUDA_LOG", "info"), ("MEMCUDA_LOG_FORMAT", "json")];
+    let line: Value = serde_json::from_str(&said(&settings)).unwrap();
+    let fields: Vec<&String> = line.as_object().unwrap().keys().collect();
+    let mut known = ["schema", "level", "time_us", "pid", "part", "message"];
+    known.sort();
+    assert_eq!(fields, known);
+    assert_eq!(
+        (&line["level"], &line["part"]),
+        (&"info".into(), &"command".into())
+    );
+}
+
+#[test]
+fn a_file_has_the_time_in_front() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("log");
+    let settings = [
+        ("MEMCUDA_LOG", "info"),
+        ("MEMCUDA_LOG_FILE", file.to_str().unwrap()),
+    ];
+    assert_eq!(said(&settings), "");
+    let written = std::fs::read_to_string(&file).unwrap();
+    let (time, rest) = written.split_once(' ').unwrap();
+    assert!(time.starts_with("20") && time.ends_with('Z'), "{written}");
+    assert!(rest.starts_with("memcuda: info: becomes true"), "{written}");
+}
+
+#[test]
+fn what_is_wrong_with_the_log_is_said_and_stops_no_program() {
+    let wrong = said(&[("MEMCUDA_LOG", "loud")]);
+    assert!(
+        wrong.starts_with("memcuda: warning: MEMCUDA_LOG=loud is not understood"),
+        "{wrong}"
+    );
+    let nowhere = said(&[("MEMCUDA_LOG_FILE", "/nowhere/log")]);
+    assert!(nowhere.contains("cannot open the log /nowhere/log") && nowhere.contains("here"));
+    let mut keeper = memcuda();
+    keeper.args(["keeper", "--foreground", "--socket", "/nowhere/socket"]);
+    let output = keeper
+        .env("MEMCUDA_LOG_FILE", "/nowhere/log")
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("cannot open the log /nowhere/log"));
+}
