@@ -18,7 +18,7 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
 .PHONY: build product run named test test-compat gpu-build test-gpu bench bench-count bench-build bench-gpu check-exports fmt lint doc \
-	clean test-build fragment fragment-static conformance conformance-doc charts screenshots
+	clean test-build fragment fragment-static conformance conformance-doc charts screenshots book drawings
 
 build: product
 	$(CARGO) build --release -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
@@ -184,6 +184,23 @@ lint:
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+# docs/ as a book of web pages, in target/book. Cargo builds mdbook at the first time,
+# in about a minute, without what it needs to serve and to watch.
+MDBOOK := target/tools/bin/mdbook
+book: $(MDBOOK)
+	rm -rf target/book
+	$(MDBOOK) build docs
+	$(PYTHON) packaging/book.py target/book
+
+$(MDBOOK):
+	$(CARGO) install mdbook --version 0.5.4 --locked --no-default-features --features search --debug \
+		--root target/tools --target-dir target/tools/build
+	rm -rf target/tools/build
+
+# The drawings of docs/how-it-works.md; those with figures are `charts`.
+drawings:
+	$(PYTHON) docs/drawings/draw.py
 
 clean:
 	$(CARGO) clean

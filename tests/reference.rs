@@ -60,10 +60,15 @@ fn command_line() {
         "show",
         "rm",
         "gc",
+        "keeper",
+        "keeper status",
+        "keeper stop",
+        "keeper restart",
         "completions",
     ] {
         let help = Command::new(env!("CARGO_BIN_EXE_memcuda"))
-            .args([verb, "--help"])
+            .args(verb.split(' '))
+            .arg("--help")
             .output();
         let help = String::from_utf8(help.unwrap().stdout).unwrap();
         let help: Vec<&str> = help.lines().map(str::trim_end).collect();

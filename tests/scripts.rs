@@ -1,5 +1,5 @@
 //! The tests of the Python scripts that need neither a GPU nor the library: how the
-//! benchmarks' results are merged, what is drawn of them.
+//! benchmarks' results are merged, what is drawn of them, what the documents say.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,6 +9,7 @@ fn unittest(folder: &str, least: u32) {
     let output = Command::new("python3")
         .args(["-B", "-m", "unittest", "discover", "--verbose", "-s"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+        .env("MEMCUDA_COMMAND", env!("CARGO_BIN_EXE_memcuda"))
         .output()
         .expect("python3 is needed");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -31,4 +32,9 @@ fn two_builds_are_compared_and_replays_shown_as_said() {
 #[test]
 fn charts_show_what_was_measured() {
     unittest("docs/charts/tests", 30);
+}
+
+#[test]
+fn the_documents_lead_somewhere_and_mention_what_there_is() {
+    unittest("tests/documents", 9);
 }
