@@ -51,8 +51,9 @@ class Drawing(svg.Picture):
         return unit
 
     def end(self):
+        # A chart ends with its source: that line, and its room, are left out.
+        self.y -= 20
         whole = super().end("nothing")
-        # The source line of a chart: the last text.
         at = whole.rindex("<text")
         return whole[:at] + whole[whole.index("</text>", at) + len("</text>\n"):]
 
