@@ -104,6 +104,7 @@ impl Verb {
     fn part(&self) -> Part {
         match self {
             Verb::Keeper(_) | Verb::KeeperAllocate(_) => Part::Keeper,
+            Verb::Web(_) => Part::Web,
             _ => Part::Command,
         }
     }

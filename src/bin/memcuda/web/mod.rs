@@ -70,6 +70,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     std::thread::Builder::new()
         .name("watch".to_owned())
         .spawn(move || watching.run(survey))?;
+    tracing::info!("serves http://{at}/");
     println!("http://{at}/{behind}");
     std::io::stdout().flush()?;
     server::serve(&listener, Arc::new(route::handler(access, watch)))?;

@@ -26,13 +26,15 @@ pub fn serve(listener: &TcpListener, handler: Arc<Handler>) -> io::Result<()> {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             // The client hung up; or there is no descriptor, for a moment.
-            Err(_) => {
+            Err(error) => {
+                tracing::debug!("no connection: {error}");
                 std::thread::sleep(Duration::from_millis(10));
                 continue;
             }
         };
         let seat = Seat::take(&busy);
         let Some(seat) = seat else {
+            tracing::debug!("refused: too many connections at once");
             let _ = stream.set_nonblocking(true);
             // What was not read would make the system drop the answer.
             let _ = (&stream).read(&mut [0; MOST_HEAD]);
@@ -98,6 +100,8 @@ fn attend(mut stream: TcpStream, handler: &Handler) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     };
+    // Not what was asked for: it may hold the token.
+    tracing::debug!("answered: {:?}", answer.status);
     answer.write(&mut io::BufWriter::new(&stream), body)?;
     close(stream)
 }
