@@ -123,7 +123,9 @@ macro_rules! log {
 macro_rules! log_once {
     ($level:ident, $($message:tt)+) => {{
         static SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-        if !SAID.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        if $crate::log::enabled(memcuda_core::config::Level::$level)
+            && !SAID.swap(true, std::sync::atomic::Ordering::Relaxed)
+        {
             $crate::log!($level, $($message)+);
         }
     }};

@@ -1,5 +1,8 @@
 //! The log of the command and the keeper: level, form, file.
 
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::{code, memcuda, stderr};
@@ -71,4 +74,46 @@ fn what_is_wrong_with_the_log_is_said_and_stops_no_program() {
         .unwrap();
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("cannot open the log /nowhere/log"));
+}
+
+#[test]
+fn the_keeper_says_the_same_fields() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("keeper.sock");
+    let rules = directory.path().join("rules.toml");
+    std::fs::write(&rules, "").unwrap();
+    let keeper = |arguments: &[&str]| {
+        let mut command = memcuda();
+        command
+            .args(["keeper", "--socket"])
+            .arg(&socket)
+            .args(arguments);
+        command
+            .env("MEMCUDA_LOG", "info")
+            .env("MEMCUDA_LOG_FORMAT", "json");
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let running = keeper(&["--foreground", "--rules", rules.to_str().unwrap()]);
+    let done = |arguments: &[&str]| keeper(arguments).wait_with_output().unwrap().status;
+    let served = (0..250).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        done(&["status"]).success()
+    });
+    assert!(served);
+    // That it reads its rules again is a line.
+    let pid = running.id().to_string();
+    let told = Command::new("kill").args(["-HUP", &pid]).status();
+    assert!(told.unwrap().success());
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(done(&["stop"]).success());
+    let said = stderr(&running.wait_with_output().unwrap());
+    assert!(said.contains("the rules were read again"), "{said}");
+    for line in said.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&line["schema"], &line["part"]),
+            (&"memcuda.log/1".into(), &"keeper".into())
+        );
+    }
 }

@@ -78,7 +78,7 @@ pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const
     let plan = *PLAN.get_or_init(|| {
         let plan = decide(&allocator);
         if let Plan::Keep(reason) = plan {
-            notice::info(format!("torch keeps its own settings: {reason}"));
+            notice::info(|| format!("torch keeps its own settings: {reason}"));
         }
         plan
     });
@@ -135,9 +135,11 @@ fn decide(allocator: &Library) -> Plan {
         Ok(_) => Plan::Native,
         Err(reason) => {
             if config.torch == Torch::Native {
-                notice::warn(format!(
-                    "MEMCUDA_TORCH=native: torch keeps its own settings, for its allocator cannot be watched ({reason})"
-                ));
+                notice::warn(|| {
+                    format!(
+                        "MEMCUDA_TORCH=native: torch keeps its own settings, for its allocator cannot be watched ({reason})"
+                    )
+                });
             }
             Plan::Keep(reason)
         }
@@ -193,7 +195,7 @@ fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
     };
     let (text, changed) = match merged {
         Merged::Untouched(reason) => {
-            notice::info(format!("torch keeps {name}={own}: {reason}"));
+            notice::info(|| format!("torch keeps {name}={own}: {reason}"));
             return None;
         }
         Merged::Native { text, changed } => {
@@ -203,10 +205,9 @@ fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
         Merged::Async { text, changed } => (text, changed),
     };
     if changed.is_empty() {
-        notice::info(format!("torch is told {name}={text}"));
+        notice::info(|| format!("torch is told {name}={text}"));
     } else {
-        let changed = changed.join("; ");
-        notice::warn(format!("torch is told {name}={text} ({changed})"));
+        notice::warn(|| format!("torch is told {name}={text} ({})", changed.join("; ")));
     }
     Some(text)
 }

@@ -1,21 +1,24 @@
 //! What was decided while torch was being imported, said when CUDA starts: a
-//! process that never starts CUDA stays silent.
+//! process that never starts CUDA stays silent. What the log's level leaves out is
+//! not even put together.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
-use memcuda_core::config::Level;
+use memcuda_core::config::{Config, Level};
+
+use crate::environment;
 
 static PENDING: AtomicBool = AtomicBool::new(false);
 static LINES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 
 /// Something that a user should know.
-pub fn warn(line: String) {
+pub fn warn(line: impl FnOnce() -> String) {
     push(Level::Warn, line);
 }
 
 /// A decision.
-pub fn info(line: String) {
+pub fn info(line: impl FnOnce() -> String) {
     push(Level::Info, line);
 }
 
@@ -33,7 +36,22 @@ pub fn flush() {
     }
 }
 
-fn push(level: Level, line: String) {
+/// Will a line of this level be written? Settings that are not valid are a line
+/// of their own later, at the level that is then usual.
+fn wanted(level: Level) -> bool {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    let read = |name: &str| match name {
+        "MEMCUDA_LOG" => environment::variable(name),
+        _ => None,
+    };
+    level <= *LEVEL.get_or_init(|| Config::read(read).unwrap_or_default().log)
+}
+
+fn push(level: Level, line: impl FnOnce() -> String) {
+    if !wanted(level) {
+        return;
+    }
+    let line = line();
     if let Ok(mut lines) = LINES.lock() {
         let known = lines.iter().any(|(_, l)| *l == line);
         if !known {
