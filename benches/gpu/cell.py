@@ -94,6 +94,7 @@ def run(a):
     next(steps)
     alone, prepare_s = True, time.monotonic() - begun
     if a.wait:
+        print("ready", flush=True)
         line = sys.stdin.readline().split(" ", 1)
         if line[0].strip() != "go":
             sys.exit(3)                                 # whoever was to say go has gone

@@ -41,6 +41,10 @@ class Child:
     def running(self):
         return self.process.poll() is None
 
+    def ready(self):
+        """Has it nothing to do but wait? (It says so by a first line; or it has ended.)"""
+        return os.fstat(self.out.fileno()).st_size > 0 or not self.running()
+
     def seconds(self):
         return time.monotonic() - self.began
 
@@ -80,12 +84,15 @@ class Child:
 
 
 class Ahead:
-    """Hands out the children of a plan in order and keeps the next `count` of them waiting."""
+    """Hands out the children of a plan in order and keeps the next `count` of them waiting; with
+    `batches` it starts others only when none waits, so that nothing is prepared while one is timed."""
 
-    def __init__(self, plan, start, count=3):
-        self.plan, self.start, self.count, self.waiting = list(plan), start, count, []
+    def __init__(self, plan, start, count=3, batches=False):
+        self.plan, self.start, self.count, self.batches, self.waiting = list(plan), start, count, batches, []
 
     def fill(self):
+        if self.batches and self.waiting:
+            return
         while self.plan and len(self.waiting) < self.count:
             item = self.plan.pop(0)
             self.waiting.append((item, self.start(item)))
@@ -96,8 +103,13 @@ class Ahead:
         if not self.waiting:
             return None
         got = self.waiting.pop(0)
-        self.fill()
+        if not self.batches:
+            self.fill()
         return got
+
+    def quiet(self):
+        """Is nothing being prepared?"""
+        return all(child.ready() for _, child in self.waiting)
 
     def peek(self):
         self.fill()

@@ -103,7 +103,7 @@ def arguments():
     ap.add_argument("--record", metavar="DIR", help="write torch native's allocator events there, in the repeat that samples memory")
     ap.add_argument("--wheels", metavar="DIR", help="wheels of RMM; without them its cells need rmm installed")
     ap.add_argument("--together", type=int, default=2, help="cells at once in the repeat that samples memory")
-    ap.add_argument("--ahead", type=int, default=5, help="cells that are made ready while one runs")
+    ap.add_argument("--ahead", type=int, default=6, help="cells that are made ready while one runs")
     ap.add_argument("--limit", type=int, default=150, help="seconds that a cell may take")
     ap.add_argument("--deadline", type=float, default=float("inf"), help="begin no cell that may end after so many seconds")
     ap.add_argument("--results", default=os.path.join(os.environ.get("OUT", "."), "matrix.jsonl"))

@@ -58,7 +58,7 @@ class Rounds:
         self.together = 1                       # until NVML has told of one process
         self.left_out, self.failed = 0, 0
         self.sizes, self.begun = collections.Counter(map(round_of, items)), set()
-        self.ahead = Ahead(items, start, a.ahead)
+        self.ahead = Ahead(items, start, a.ahead, batches=any(item[2] for item in items))
 
     def left_s(self):
         return self.a.deadline - (time.monotonic() - self.begin)
@@ -86,8 +86,11 @@ class Rounds:
                     if not child.running() or child.seconds() > self.a.limit or self.left_s() < -20:
                         running.remove((item, child))
                         self.done(item, child)
-                item = self.ahead.peek()
-                if item and self.late(item, running):
+                # Nothing is prepared beside a cell that is timed: it would be slower for it.
+                item = None if any(other[2] for other, _ in running) else self.ahead.peek()
+                if item and item[2] and not self.ahead.quiet():
+                    pass
+                elif item and self.late(item, running):
                     if not running:
                         self.left_out += 1
                         self.ahead.next()[1].end()

@@ -177,6 +177,8 @@ def as_threads(a, count):
 
 def told(a):
     """Waits for `go` where that was asked for."""
+    if a.wait:
+        print("ready", flush=True)
     if a.wait and not sys.stdin.readline().startswith("go"):
         os._exit(3)
 

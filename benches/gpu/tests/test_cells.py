@@ -28,6 +28,19 @@ class Children(unittest.TestCase):
         result = self.child("sys.stderr.write('first\\nlast words\\n'); os._exit(7)").finish(30)
         self.assertEqual((result["status"], result["error"]), (7, "status 7: last words"))
 
+    def test_it_is_ready_when_it_says_so_or_has_ended(self):
+        busy = self.child("time.sleep(100)")
+        self.assertFalse(busy.ready())
+        busy.end()
+        self.assertTrue(busy.ready())
+        said = self.child("print('ready', flush=True); time.sleep(100)")
+        self.addCleanup(said.end)
+        for _ in range(1000):
+            if said.ready():
+                return
+            time.sleep(0.02)
+        self.fail("never ready")
+
     def test_no_line_is_a_failure(self):
         self.assertNotEqual(self.child("pass").finish(30)["status"], 0)
 

@@ -66,17 +66,23 @@ class World:
 
     def __init__(self, seconds=10):
         self.now, self.each, self.beside, self.most, self.active = 0.0, seconds, [], 0, 0
+        self.prepare, self.made_beside, self.unready = 3, [], []
 
 
 class Child:
     def __init__(self, world, item):
-        self.world, self.item, self.began = world, item, None
+        self.world, self.item, self.began, self.made = world, item, None, world.now
+        world.made_beside.append((item, world.active))
+
+    def ready(self):
+        return self.world.now >= self.made + self.world.prepare
 
     def go(self, **words):
         self.began, self.words = self.world.now, words
         self.world.active += 1
         self.world.most = max(self.world.most, self.world.active)
         self.world.beside.append((self.item, self.world.active))
+        self.world.unready += [self.item] if not self.ready() else []
 
     def running(self):
         # Not all as long, so that some end while others run.
@@ -119,6 +125,12 @@ class TheRounds(unittest.TestCase):
         self.assertEqual(len(lines), 8)
         self.assertEqual([n for (_, _, r), n in world.beside if r], [1] * 4)
         self.assertEqual(bench.failed, 0)
+
+    def test_nothing_is_prepared_beside_a_timed_cell(self):
+        world, _, lines = self.run_plan([("a", x, r) for r in (1, 2) for x in FOUR])
+        self.assertEqual(len(lines), 8)
+        self.assertEqual([beside for _, beside in world.made_beside], [0] * 8)
+        self.assertEqual(world.unready, [])
 
     def test_memory_cells_run_side_by_side_once_nvml_tells_of_one(self):
         items = [("a", x, 0) for x in FOUR]
