@@ -218,6 +218,11 @@ impl Dialled {
         self.client.send(request, &[])
     }
 
+    /// Is the keeper's word there?
+    pub fn is_answered(&self) -> bool {
+        wire::length_of_next(&self.client.socket, true).is_ok()
+    }
+
     /// Waits for the keeper's word, and takes up the leases that are left.
     pub fn welcome(self) -> Result<(Client, Welcome), Error> {
         let Self { mut client, rest } = self;

@@ -46,6 +46,7 @@ pub fn cuda_started(engine: &Engine) {
 /// The program has a context of the device.
 pub fn context_made(engine: &Engine, context: Context, device: &Device) {
     if BEGUN.load(Ordering::Relaxed) && device.made().is_none() {
+        keeper::settle();
         // What fails here fails again where it is needed, and is told there.
         let _ = engine.calls.within(context, || {
             if let Some(pool) = device.pool(engine) {

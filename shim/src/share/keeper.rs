@@ -175,6 +175,20 @@ pub fn keep(begun: Dialled) {
     }
 }
 
+/// Hears what the keeper said to the connection that is kept, where it has; the
+/// first request is then as any. Never waits.
+pub fn settle() {
+    let Some(mut line) = try_lock() else { return };
+    let line = line.get_or_insert_default();
+    if !line.begun.as_ref().is_some_and(Dialled::is_answered) {
+        return;
+    }
+    match line.begun.take().map(Dialled::welcome) {
+        Some(Ok((client, welcome))) => line.adopt(client, Heard::of(welcome, None)),
+        _ => line.hang_up(),
+    }
+}
+
 fn tell(engine: &Engine, resumed: Option<Resumed>, events: Vec<Event>) {
     if let Some(resumed) = resumed {
         exports::resumed(engine, &resumed);
