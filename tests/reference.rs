@@ -52,6 +52,7 @@ fn command_line() {
         "compare",
         "doctor",
         "stat",
+        "top",
         "web",
         "snapshot",
         "explain",

@@ -13,6 +13,7 @@ mod run;
 mod snapshot;
 mod stand_in;
 mod stat;
+mod top;
 mod web;
 mod whole;
 
@@ -104,6 +105,9 @@ fn bad_usage_is_2_and_names_the_value() {
         (&["rm", "fine", "cmd"], "cmd"),
         (&["gc", "--dry"], "--dry"),
         (&["ls", "--all-nodes", "--watch"], "--watch"),
+        (&["top", "--sort", "saved"], "saved"),
+        (&["top", "--delay", "0"], "0"),
+        (&["top", "--json"], "--once"),
         (&["web", "--listen", "8080"], "8080"),
         (&["web", "--listen", "0.0.0.0:0"], "0.0.0.0:0"),
         (&["web", "--token", "short"], "5 bytes"),

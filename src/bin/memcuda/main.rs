@@ -27,6 +27,7 @@ mod show;
 mod snapshot;
 mod stat;
 mod survey;
+mod top;
 mod web;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ enum Verb {
     Compare(compare::Arguments),
     Doctor(doctor::Arguments),
     Stat(stat::Arguments),
+    Top(top::Arguments),
     Web(web::Arguments),
     Snapshot(snapshot::Arguments),
     Explain(explain::Arguments),
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Verb::Compare(arguments) => compare::main(&arguments),
         Verb::Doctor(arguments) => doctor::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
+        Verb::Top(arguments) => top::main(&arguments),
         Verb::Web(arguments) => web::main(&arguments),
         Verb::Snapshot(arguments) => snapshot::main(&arguments),
         Verb::Explain(arguments) => explain::main(&arguments),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use memcuda::error::Error;
-use memcuda::picture::layout::Layout;
+use memcuda::picture::layout::{Kind, Layout};
 use memcuda::picture::{Block, Device, Owner, Picture, State, bytes};
 
 use crate::survey;
@@ -57,6 +57,21 @@ fn latest(folder: &Path) -> Result<PathBuf> {
     Ok(newest.path())
 }
 
+/// What bytes are, as views tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The program's, and nobody else's.
+    Live,
+    /// Others may have them open, or they are theirs.
+    Shared,
+    /// Free, though uses of them may still run.
+    Pending,
+    /// Free.
+    Idle,
+    /// Neither: being lent or taken back, or the rest of attached memory.
+    Held,
+}
+
 /// A picture in order.
 pub struct Reading<'a> {
     /// The picture.
@@ -85,6 +100,22 @@ impl<'a> Reading<'a> {
     /// The name of a block, if it has one.
     pub fn name(&self, device: &Device, block: &Block) -> Option<&'a str> {
         self.names.get(&(device.ordinal, block.address)).copied()
+    }
+
+    /// What bytes are, as views tell them apart.
+    pub fn what(&self, device: &Device, kind: Kind) -> What {
+        let block = match kind {
+            Kind::Pending => return What::Pending,
+            Kind::Idle => return What::Idle,
+            Kind::Held => return What::Held,
+            Kind::Block(index) => &device.pool.blocks[index],
+        };
+        match block.state {
+            State::Pending => What::Pending,
+            State::Idle => What::Idle,
+            State::Live if !block.exported && self.name(device, block).is_none() => What::Live,
+            State::Live | State::Attached | State::Parked => What::Shared,
+        }
     }
 
     /// Who has a block, in words; `None` where nobody has it.

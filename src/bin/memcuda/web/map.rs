@@ -7,7 +7,7 @@ use memcuda::picture::layout::{Kind, Part};
 use memcuda::picture::{Device, Picture, State};
 use serde::Serialize;
 
-use crate::picture::Reading;
+use crate::picture::{Reading, What};
 
 /// About so many parts are told; smaller ones are joined.
 const DETAIL: u64 = 20_000;
@@ -50,11 +50,8 @@ struct MapChunk {
 }
 
 /// The kinds, as numbers.
-const LIVE: u64 = 0;
-const SHARED: u64 = 1;
-const PENDING: u64 = 2;
-const IDLE: u64 = 3;
-const HELD: u64 = 4;
+const SHARED: u64 = What::Shared as u64;
+const IDLE: u64 = What::Idle as u64;
 
 /// The map of the device with this ordinal.
 pub fn draw(picture: &Picture, ordinal: u64) -> Option<Map> {
@@ -142,24 +139,19 @@ struct Artist<'a> {
 
 impl Artist<'_> {
     fn part(&mut self, part: &Part) -> Vec<u64> {
-        let block = match part.kind {
-            Kind::Pending => return vec![part.bytes, PENDING],
-            Kind::Idle => return vec![part.bytes, IDLE],
-            Kind::Held => return vec![part.bytes, HELD],
-            Kind::Block(index) => &self.device.pool.blocks[index],
+        let what = self.reading.what(self.device, part.kind);
+        let Kind::Block(index) = part.kind else {
+            return vec![part.bytes, what as u64];
         };
-        let named = self.reading.name(self.device, block).is_some();
-        let kind = match block.state {
-            State::Pending => return vec![part.bytes, PENDING],
-            State::Idle => return vec![part.bytes, IDLE],
-            State::Live if !block.exported && !named => LIVE,
-            State::Live | State::Attached | State::Parked => SHARED,
-        };
+        if !matches!(what, What::Live | What::Shared) {
+            return vec![part.bytes, what as u64];
+        }
+        let block = &self.device.pool.blocks[index];
         let stream = self.device.pool.stream(block);
         let stream = stream.map_or("any stream".to_owned(), |it| it.to_string());
         let holder = self.reading.who(self.device, block).unwrap_or_default();
         let (stream, holder) = (self.streams.index(stream), self.holders.index(holder));
-        vec![part.bytes, kind, block.bytes, stream, holder]
+        vec![part.bytes, what as u64, block.bytes, stream, holder]
     }
 }
 
@@ -222,6 +214,8 @@ mod tests {
     use memcuda::picture::{Block, Chunk, Free, Owner, Piece, Pool, Stitch, Stream};
 
     use super::*;
+
+    const LIVE: u64 = What::Live as u64;
 
     /// A chunk a block of half its size, and idle bytes behind it.
     fn picture(chunks: u32, exported: bool) -> Picture {

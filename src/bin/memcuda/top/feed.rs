@@ -1,0 +1,79 @@
+//! What the screen is fed with, by two threads, so that a process that does not
+//! answer keeps nobody from pressing keys: the counters of all processes; and the
+//! picture of the chosen one and the names, both at most once a second.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use memcuda::picture::Picture;
+
+use crate::survey::{self, Names, Seen, Survey};
+
+/// How often names and pictures are looked at.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What is new.
+pub enum News {
+    Seen(Seen),
+    Names(Names),
+    Picture(u32, Box<Result<Picture, String>>),
+}
+
+/// Where news come from.
+pub struct Feed {
+    pub news: Receiver<News>,
+    wanted: Arc<Mutex<Option<u32>>>,
+}
+
+impl Feed {
+    /// Looks at all processes at this distance, from now on.
+    pub fn start(every: Duration) -> std::io::Result<Self> {
+        let (sender, news) = sync_channel(8);
+        let wanted = Arc::new(Mutex::new(None));
+        let (others, asked) = (sender.clone(), wanted.clone());
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        thread("counters").spawn(move || counters(&sender, every))?;
+        thread("pictures").spawn(move || pictures(&others, &asked))?;
+        Ok(Self { news, wanted })
+    }
+
+    /// Whose picture is wanted.
+    pub fn want(&self, pid: Option<u32>) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = pid;
+    }
+}
+
+fn counters(news: &SyncSender<News>, every: Duration) {
+    let mut survey = Survey::default();
+    loop {
+        let begin = Instant::now();
+        if news.send(News::Seen(survey.look())).is_err() {
+            return;
+        }
+        std::thread::sleep(every.saturating_sub(begin.elapsed()));
+    }
+}
+
+fn pictures(news: &SyncSender<News>, wanted: &Mutex<Option<u32>>) {
+    let mut last = None;
+    let mut looked: Option<Instant> = None;
+    loop {
+        let pid = *wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = looked.is_none_or(|then| then.elapsed() >= PERIOD);
+        if pid == last && !due {
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        }
+        if let Some(pid) = pid {
+            let picture = survey::picture(pid).map_err(|why| format!("{why:#}"));
+            if news.send(News::Picture(pid, Box::new(picture))).is_err() {
+                return;
+            }
+        }
+        if due && news.send(News::Names(survey::names())).is_err() {
+            return;
+        }
+        (last, looked) = (pid, Some(Instant::now()));
+    }
+}

@@ -1,0 +1,398 @@
+//! What is on the screen, as text in `tests/top`; `UPDATE=1` writes it anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memcuda::names::{Backend, Name};
+use memcuda::picture::{Block, Chunk, Device, Free, Owner, Picture, Piece, Pool, State, Stitch};
+use memcuda::share::protocol::{self, DeviceId, Entry, Generation, Holder, Persist, Process, Spec};
+use memcuda::stats_page::Counters;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::{Color, Modifier};
+
+use super::app::{App, Wish};
+use super::{columns, draw};
+use crate::survey::{Names, Rates, Row, Seen};
+
+const GIB: u64 = 1 << 30;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn row(pid: u32, command: &str, ordinal: u64, live: u64, physical: u64) -> Row {
+    let mut counters = Counters {
+        ordinal,
+        ..Counters::default()
+    };
+    let pool = &mut counters.pool;
+    (pool.live_bytes, pool.physical_bytes) = (live, physical);
+    pool.granted_bytes = live + live / 1000;
+    pool.idle_bytes = physical - pool.granted_bytes;
+    pool.peak_live_bytes = live + live / 10;
+    pool.peak_physical_bytes = physical;
+    (pool.chunks, pool.stitches, pool.stalls) = (physical >> 26, 17, 2);
+    Row {
+        pid,
+        page: u64::from(pid),
+        command: command.to_owned(),
+        counters,
+        rates: Some(Rates {
+            requests_rate: 12_345.6,
+            hits_rate: 12_300.0,
+            stitches_rate: 0.4,
+            driver_time_rate: 0.0213,
+        }),
+    }
+}
+
+/// Chunks of 64 MiB: most of them blocks, some shared, pending, idle.
+fn picture(chunks: u32) -> Picture {
+    let bytes = 64 << 20;
+    let address = |at: u32| GIB + u64::from(at) * bytes;
+    let free = |at: u32| match at % 9 {
+        7 => vec![Free {
+            start: 0,
+            bytes,
+            pending: at.is_multiple_of(2),
+        }],
+        8 => vec![Free {
+            start: bytes / 2,
+            bytes: bytes / 2,
+            pending: false,
+        }],
+        _ => Vec::new(),
+    };
+    let block = |at: u32| Block {
+        address: address(at),
+        bytes: if at % 9 == 8 { bytes / 2 } else { bytes },
+        asked_bytes: bytes / 2,
+        state: State::Live,
+        owner: Owner::MemoryPool,
+        small: false,
+        exported: at % 9 == 3,
+        id: 1,
+        stream: None,
+    };
+    let pool = Pool {
+        chunks: (0..chunks)
+            .map(|id| Chunk {
+                id,
+                bytes,
+                free: free(id),
+            })
+            .collect(),
+        stitches: vec![Stitch {
+            id: 0,
+            address: address(0),
+            bytes: u64::from(chunks) * bytes,
+            pieces: (0..chunks)
+                .map(|chunk| Piece {
+                    offset: u64::from(chunk) * bytes,
+                    chunk,
+                })
+                .collect(),
+        }],
+        blocks: (0..chunks).filter(|at| at % 9 != 7).map(block).collect(),
+        ..Pool::default()
+    };
+    let device = Device {
+        name: "NVIDIA H200".to_owned(),
+        total_bytes: 140 * GIB,
+        limit_bytes: Some(64 * GIB),
+        pool,
+        ..Device::default()
+    };
+    Picture {
+        devices: vec![device],
+        ..Picture::default()
+    }
+}
+
+fn named(number: u8, name: &str, holders: &[u32]) -> Entry {
+    let process = |pid| Process {
+        pid,
+        started: 1,
+        uid: 1000,
+        gid: 100,
+        command: "python3".to_owned(),
+    };
+    let holders = holders.iter().map(|&pid| Holder {
+        process: process(pid),
+        count: 1,
+    });
+    Entry {
+        name: Some(Name::new(name).unwrap()),
+        generation: Generation([number; 16]),
+        spec: Spec {
+            bytes: u64::from(number) << 28,
+            dtype: None,
+            shape: Vec::new(),
+            device: DeviceId([0; 16]),
+            ordinal: 0,
+            backend: Backend::Vmm,
+        },
+        mapped: u64::from(number) << 28,
+        offset: 0,
+        state: protocol::State::Ready,
+        version: 0,
+        persist: Persist::No,
+        legacy: Vec::new(),
+        maker: process(4000),
+        references: holders.len() as u64,
+        holders: holders.collect(),
+        created_us: 0,
+        changed_us: 0,
+    }
+}
+
+fn seen() -> Seen {
+    let rows = vec![
+        row(4711, "python3", 0, 21 * GIB, 24 * GIB),
+        row(4711, "python3", 1, 20 * GIB, 24 * GIB),
+        row(4980, "vllm-worker", 2, 60 * GIB, 61 * GIB),
+        row(2_097_151, "a-long-command-", 3, 1000 << 20, 1023 << 20),
+    ];
+    Seen {
+        rows,
+        unread: vec![(77, "statistics page of version 3".to_owned())],
+    }
+}
+
+fn app() -> App {
+    let mut app = App::new(columns::by_name("physical").unwrap(), String::new());
+    app.take(seen());
+    let entries = vec![
+        named(8, "base/layers.0/weights", &[4711, 4980]),
+        named(2, "base/layers.1/weights", &[4980]),
+        named(3, "kept", &[]),
+    ];
+    app.names = Names {
+        entries: Arc::new(entries),
+        nobody: None,
+    };
+    app.picture = Some((4980, Err("it is another's".to_owned())));
+    app.now_us = 7_300_000_000;
+    app
+}
+
+fn shot(app: &mut App, width: u16, height: u16) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw::draw(frame, app)).unwrap();
+    terminal.backend().buffer().clone()
+}
+
+fn text(buffer: &Buffer) -> String {
+    let line = |y| -> String {
+        let cells = (0..buffer.area.width).map(|x| buffer[(x, y)].symbol());
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    (0..buffer.area.height).map(line).collect()
+}
+
+fn check(path: PathBuf, found: &str) {
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, found).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == found,
+        "{} is not what is shown (UPDATE=1 cargo test --bin memcuda top):\n{found}",
+        path.display()
+    );
+}
+
+fn check_screen(name: &str, app: &mut App, width: u16, height: u16) {
+    let found = text(&shot(app, width, height));
+    check(root().join("tests/top").join(format!("{name}.txt")), &found);
+}
+
+fn press(app: &mut App, keys: &[KeyCode]) {
+    for &key in keys {
+        let wish = app.press(KeyEvent::new(key, KeyModifiers::NONE));
+        assert_eq!(wish, Wish::Nothing, "{key:?}");
+    }
+}
+
+fn typed(app: &mut App, text: &str) {
+    let keys: Vec<KeyCode> = text.chars().map(KeyCode::Char).collect();
+    press(app, &keys);
+}
+
+#[test]
+fn the_screen_is_as_it_was_at_every_size() {
+    let mut app = app();
+    check_screen("80x24-no-map", &mut app, 80, 24);
+    press(&mut app, &[KeyCode::Down]);
+    app.picture = Some((4711, Ok(picture(384))));
+    check_screen("80x24", &mut app, 80, 24);
+    check_screen("132x40", &mut app, 132, 40);
+    check_screen("60x10", &mut app, 60, 10);
+    check_screen("59x10", &mut app, 59, 10);
+    press(&mut app, &[KeyCode::Char('?')]);
+    check_screen("80x24-help", &mut app, 80, 24);
+    press(&mut app, &[KeyCode::Char('q'), KeyCode::Tab]);
+    check_screen("80x24-names", &mut app, 80, 24);
+    let mut empty = App::new(0, String::new());
+    check_screen("80x24-nobody", &mut empty, 80, 24);
+}
+
+#[test]
+fn nothing_is_drawn_over_an_edge_whatever_the_size() {
+    let mut app = app();
+    app.picture = Some((4980, Ok(picture(100))));
+    for (width, height) in [
+        (1, 1),
+        (60, 10),
+        (61, 17),
+        (79, 18),
+        (80, 25),
+        (300, 100),
+        (60, 200),
+    ] {
+        for _ in 0..3 {
+            let screen = text(&shot(&mut app, width, height));
+            assert_eq!(screen.lines().count(), usize::from(height));
+            press(
+                &mut app,
+                &[
+                    KeyCode::Tab,
+                    KeyCode::Char('?'),
+                    KeyCode::PageDown,
+                    KeyCode::End,
+                ],
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_chosen_stays_chosen() {
+    let mut app = app();
+    let pid = |app: &App| app.chosen().map(|row| (row.pid, row.counters.ordinal));
+    assert_eq!(pid(&app), Some((4980, 2)), "the largest stands first");
+    press(&mut app, &[KeyCode::Down]);
+    assert_eq!(pid(&app), Some((4711, 0)));
+    // It falls behind all others, and the choice with it.
+    let mut later = seen();
+    later.rows[0].counters.pool.physical_bytes = 1;
+    app.take(later);
+    assert_eq!((pid(&app), app.rows.selected()), (Some((4711, 0)), Some(3)));
+    // It ends: the one in its place is chosen.
+    let mut later = seen();
+    later.rows.remove(0);
+    app.take(later);
+    assert_eq!(pid(&app), Some((2_097_151, 3)));
+    app.take(Seen::default());
+    assert_eq!(pid(&app), None);
+    press(&mut app, &[KeyCode::Down, KeyCode::End, KeyCode::PageUp]);
+}
+
+#[test]
+fn the_filter_and_the_order_are_what_keys_say() {
+    let mut app = app();
+    let pids = |app: &App| app.fitting().iter().map(|row| row.pid).collect::<Vec<_>>();
+    typed(&mut app, "/PYTHON");
+    assert_eq!(pids(&app), [4711, 4711]);
+    press(&mut app, &[KeyCode::Enter]);
+    assert!(text(&shot(&mut app, 80, 24)).contains("with \"PYTHON\""));
+    press(&mut app, &[KeyCode::Esc]);
+    assert_eq!(pids(&app), [4980, 4711, 4711, 2_097_151]);
+    typed(&mut app, "r");
+    assert_eq!(pids(&app), [2_097_151, 4711, 4711, 4980]);
+    for _ in 0..columns::COLUMNS.len() {
+        press(&mut app, &[KeyCode::Right]);
+        assert_eq!(pids(&app).len(), 4);
+    }
+    typed(&mut app, "/nothing like it");
+    assert!(pids(&app).is_empty());
+    let screen = text(&shot(&mut app, 80, 24));
+    assert!(
+        screen.contains("no process has \"nothing like it\" in it"),
+        "{screen}"
+    );
+    press(&mut app, &[KeyCode::Backspace, KeyCode::Esc]);
+    let q = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE);
+    assert_eq!(app.press(q), Wish::Quit);
+    let ctrl_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    typed(&mut app, "/");
+    assert_eq!(app.press(ctrl_c), Wish::Quit);
+}
+
+#[test]
+fn ten_thousand_names_scroll() {
+    let mut app = app();
+    let entries = (0..10_000)
+        .map(|at| named(1, &format!("n/{at:05}"), &[4711]))
+        .collect();
+    app.names.entries = Arc::new(entries);
+    press(&mut app, &[KeyCode::Tab]);
+    assert!(text(&shot(&mut app, 80, 24)).contains("n/00000"));
+    press(&mut app, &[KeyCode::End]);
+    let screen = text(&shot(&mut app, 80, 24));
+    assert!(
+        screen.contains("n/09999") && !screen.contains("n/00000"),
+        "{screen}"
+    );
+    press(&mut app, &[KeyCode::Up]);
+    assert!(text(&shot(&mut app, 80, 24)).contains("n/09999"));
+    press(&mut app, &[KeyCode::Home]);
+    assert!(text(&shot(&mut app, 80, 24)).contains("n/00000"));
+}
+
+/// The picture of the documents: the same screen with its colours.
+#[test]
+fn the_picture_of_the_documents_is_the_screen() {
+    let mut app = app();
+    press(&mut app, &[KeyCode::Down]);
+    app.picture = Some((4711, Ok(picture(384))));
+    let picture = svg(&shot(&mut app, 80, 24));
+    check(root().join("docs/images/top.svg"), &picture);
+}
+
+fn svg(buffer: &Buffer) -> String {
+    const CELL: (u16, u16) = (8, 17);
+    let (width, height) = (buffer.area.width * CELL.0, buffer.area.height * CELL.1);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" font-family=\"monospace\" font-size=\"13\">\n\
+         <title>memcuda top in a terminal</title>\n\
+         <desc>A table of processes and their devices; below it the map of the chosen one's chunks, and its names.</desc>\n<rect width=\"{width}\" height=\"{height}\" fill=\"#0d1117\"/>\n"
+    );
+    for y in 0..buffer.area.height {
+        let cells: Vec<_> = (0..buffer.area.width).map(|x| &buffer[(x, y)]).collect();
+        let mut x = 0;
+        for run in cells.chunk_by(|a, b| (a.fg, a.modifier) == (b.fg, b.modifier)) {
+            let text: String = run.iter().map(|cell| cell.symbol()).collect();
+            let turned = run[0].modifier.contains(Modifier::REVERSED);
+            let (left, top, length) = (x * CELL.0, y * CELL.1, run.len() as u16 * CELL.0);
+            x += run.len() as u16;
+            if turned {
+                svg += &format!(
+                    "<rect x=\"{left}\" y=\"{top}\" width=\"{length}\" height=\"{}\" fill=\"#c9d1d9\"/>\n",
+                    CELL.1
+                );
+            }
+            if text.trim().is_empty() {
+                continue;
+            }
+            let ink = match (turned, run[0].fg) {
+                (true, _) => "#0d1117",
+                (_, Color::Blue) => "#4493f8",
+                (_, Color::Magenta) => "#ab7df8",
+                (_, Color::Yellow) => "#d29922",
+                (_, Color::Gray) => "#6e7681",
+                _ => "#c9d1d9",
+            };
+            let text = text.replace('&', "&amp;").replace('<', "&lt;");
+            svg += &format!(
+                "<text x=\"{left}\" y=\"{}\" fill=\"{ink}\" textLength=\"{length}\" xml:space=\"preserve\">{text}</text>\n",
+                top + 13
+            );
+        }
+    }
+    svg + "</svg>\n"
+}

@@ -1,0 +1,326 @@
+//! `memcuda top` in a real terminal (a pty), and where there is none. What is on
+//! the screen is told beside its code.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use memcuda::stats_page::VERSION;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+use crate::snapshot::{Holder, mixed};
+use crate::stat::{Shown, counters};
+use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
+
+/// What gives a terminal back: the screen before, and the cursor.
+const BACK: [&str; 2] = ["\x1b[?1049l", "\x1b[?25h"];
+
+/// The command in a terminal of its own.
+struct Terminal {
+    child: Child,
+    master: File,
+    slave: OwnedFd,
+    said: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    fn start(columns: u16, rows: u16) -> Self {
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let slave: OwnedFd = File::options()
+            .read(true)
+            .write(true)
+            .open(name)
+            .unwrap()
+            .into();
+        resize(&slave, columns, rows);
+        let end = || Stdio::from(slave.try_clone().unwrap());
+        let child = Self::command()
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .unwrap();
+        let master = File::from(master);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (mut reader, all) = (master.try_clone().unwrap(), said.clone());
+        std::thread::spawn(move || {
+            let mut room = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut room) {
+                all.lock().unwrap().extend(&room[..count]);
+            }
+        });
+        Self {
+            child,
+            master,
+            slave,
+            said,
+        }
+    }
+
+    fn command() -> Command {
+        let mut command = memcuda();
+        command.args(["top", "--delay", "0.2"]);
+        command
+            .env("MEMCUDA_KEEPER", "off")
+            .env("TERM", "xterm-256color");
+        command
+    }
+
+    /// All that was said.
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until this is on the screen.
+    fn wait_for(&self, text: &str) {
+        let begin = Instant::now();
+        loop {
+            let shown = screen(&self.said.lock().unwrap());
+            if shown.contains(text) {
+                return;
+            }
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "never {text:?}:\n{shown}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn keys(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Is it raw: do keys come one by one, unseen?
+    fn is_raw(&self) -> bool {
+        let modes = tcgetattr(&self.slave).unwrap().local_modes;
+        !modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
+    }
+
+    /// Waits for its end: with this status, and the terminal as it was.
+    fn ends_with(&mut self, status: i32) -> String {
+        let begin = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "it does not end: {:?}",
+                self.said()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let said = self.said();
+        assert_eq!(self.child.wait().unwrap().code(), Some(status), "{said:?}");
+        for word in BACK {
+            assert!(said.contains(word), "{word:?}: {said:?}");
+        }
+        assert!(!self.is_raw());
+        said
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a terminal shows that was told this: of all commands only those that move
+/// the cursor and clear the screen matter for the text.
+fn screen(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let mut cells = vec![vec![' '; 150]; 60];
+    let (mut row, mut column) = (0, 0);
+    let mut rest = said.chars();
+    while let Some(c) = rest.next() {
+        if c != '\x1b' {
+            if let Some(cell) = cells.get_mut(row).and_then(|line| line.get_mut(column)) {
+                *cell = c;
+            }
+            column += 1;
+            continue;
+        }
+        if rest.next() != Some('[') {
+            continue;
+        }
+        let mut words = String::new();
+        let end = rest.by_ref().find(|c| {
+            words.push(*c);
+            c.is_ascii_alphabetic()
+        });
+        let mut numbers = words[..words.len().saturating_sub(1)]
+            .split(';')
+            .map(|it| it.parse().unwrap_or(1));
+        match end {
+            Some('H') => {
+                row = numbers.next().unwrap_or(1) - 1;
+                column = numbers.next().unwrap_or(1) - 1;
+            }
+            Some('J') => cells.iter_mut().flatten().for_each(|cell| *cell = ' '),
+            _ => {}
+        }
+    }
+    let lines = cells
+        .iter()
+        .map(|line| line.iter().collect::<String>().trim_end().to_owned());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn resize(terminal: &OwnedFd, ws_col: u16, ws_row: u16) {
+    let size = Winsize {
+        ws_col,
+        ws_row,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(terminal, size).unwrap();
+}
+
+#[test]
+fn it_shows_processes_hears_keys_and_gives_the_terminal_back() {
+    let shown = Shown::new(VERSION, &[counters()]);
+    let mut top = Terminal::start(80, 24);
+    top.wait_for("PHYSICAL");
+    assert!(top.is_raw());
+    top.keys(&format!("/{}\r", shown.pid()));
+    top.wait_for(&format!("with \"{}\"", shown.pid()));
+    // It has a page and no picture, which is said where the map would be.
+    top.wait_for("no map: ");
+    top.keys("?");
+    top.wait_for("sort by another column");
+    top.keys("x\t");
+    top.wait_for("MEMCUDA_KEEPER is off");
+    top.keys("\x1b[A\x1b[6~q");
+    top.ends_with(0);
+}
+
+#[test]
+fn the_map_of_a_process_is_drawn() {
+    let holder = Holder::start(&[], &mixed());
+    let mut top = Terminal::start(100, 30);
+    top.wait_for("PHYSICAL");
+    top.keys(&format!("/{}\r", holder.pid()));
+    top.wait_for("(memcuda simulated GPU, 1.0 GiB");
+    top.wait_for("█ live ");
+    top.wait_for("░ idle ");
+    let shown = screen(&top.said.lock().unwrap());
+    let bars = shown.lines().filter(|line| line.contains("████"));
+    assert_eq!(bars.count(), 4, "{shown}");
+    top.keys("q");
+    top.ends_with(0);
+}
+
+#[test]
+fn a_new_size_is_drawn_at_once() {
+    let mut top = Terminal::start(80, 24);
+    top.wait_for("PHYSICAL");
+    resize(&top.slave, 40, 8);
+    top.signal(Signal::WINCH);
+    top.wait_for("40x8 is too small");
+    resize(&top.slave, 140, 50);
+    top.signal(Signal::WINCH);
+    top.wait_for("REQ/S");
+    top.keys("\x03");
+    top.ends_with(0);
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back() {
+    for (signal, status) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
+        let mut top = Terminal::start(80, 24);
+        top.wait_for("PHYSICAL");
+        top.signal(signal);
+        top.ends_with(status);
+    }
+}
+
+#[test]
+fn a_panic_gives_the_terminal_back_and_is_told_after_that() {
+    let mut top = Terminal::start(80, 24);
+    top.wait_for("PHYSICAL");
+    top.keys("\x1b[24~");
+    if cfg!(debug_assertions) {
+        let said = top.ends_with(101);
+        let told = said.find("as F12 asks for").expect("the panic is told");
+        assert!(said.find(BACK[0]).unwrap() < told, "{said:?}");
+    } else {
+        // Builds for people have no such key.
+        top.keys("q");
+        top.ends_with(0);
+    }
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do() {
+    for arguments in [&["top"][..], &["top", "--sort", "live"]] {
+        let output = run(arguments);
+        assert_eq!(code(&output), 2);
+        assert!(stdout(&output).is_empty());
+        let said = stderr(&output);
+        assert_eq!(
+            said,
+            "memcuda: top needs a terminal, and this is none: top --once prints the table once, --json for programs\n"
+        );
+    }
+}
+
+#[test]
+fn once_prints_a_table_and_lines_for_programs() {
+    let shown = Shown::new(VERSION, &[counters()]);
+    let _broken = Shown::new(99, &[]);
+    let once = ["top", "--once", "--delay", "0.2", "--filter", &shown.pid()];
+    let output = run(&once);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("version 99"),
+        "{}",
+        stderr(&output)
+    );
+    let text = stdout(&output);
+    let row = text
+        .lines()
+        .find(|line| line.starts_with(&shown.pid()))
+        .unwrap();
+    assert!(
+        row.contains("3.0 GiB") && row.contains("75%") && row.contains("sleep"),
+        "{text}"
+    );
+    let output = run(&[&once[..], &["--json"]].concat());
+    let lines = objects(&output, "top");
+    assert_eq!((lines.len(), &lines[0]["command"]), (1, &"sleep".into()));
+    assert_eq!(lines[0]["hits_rate"], 0.0);
+    assert_eq!(lines[0]["live_bytes"], 3_u64 << 30);
+    let counts = [
+        "pid",
+        "ordinal",
+        "requests",
+        "hits",
+        "searches",
+        "stitches",
+        "growths",
+        "handles_mapped",
+        "frees",
+        "waits",
+        "host_waits",
+        "edges",
+        "out_of_memory",
+        "chunks",
+        "stalls",
+        "foreign_frees",
+    ];
+    check_units(&lines[0], &counts);
+}
