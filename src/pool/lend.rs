@@ -21,25 +21,28 @@ impl State {
     }
 
     /// Lends a block of exactly this length from the shelf of its stream as it
-    /// is, or one whose uses are complete. The request's context was just found
-    /// whole: until the next epoch its front may serve without this.
+    /// is. The request's context was just found whole: until the next epoch its
+    /// front may serve without this.
     pub fn lend_shelved(&mut self, request: &Request, need: Need) -> Option<Address> {
         let (home, lane) = Fronts::place_of(need.stream.unwrap_or(Use::NOBODY));
         let fronts = self.fronts();
         fronts.collect_room(home, weights_of(request, need.bytes));
         let mut front = fronts.lock(home);
         front.vouch(lane, request.context, fronts.now());
-        if let Some(at) = front.lend(lane, request, need.bytes) {
-            return Some(at);
-        }
-        drop(front);
-        if home == COMMON || !fronts.has_shelved(COMMON, is_small(need.bytes)) {
+        front.lend(lane, request, need.bytes)
+    }
+
+    /// The same for a request of a stream, of those whose uses are complete.
+    pub fn lend_complete(&mut self, request: &Request, need: Need) -> Option<Address> {
+        need.stream?;
+        let fronts = self.fronts();
+        if !fronts.has_shelved(COMMON, is_small(need.bytes)) {
             return None;
         }
         let mut common = fronts.lock(COMMON);
         let (at, lent) = common.give_away(0, need.bytes, request.align)?;
         drop(common);
-        self.set_home(at, lent.small, home);
+        self.set_home(at, lent.small, Fronts::of(&request.order));
         self.hand_out(at, request, Lent::new(request, need.bytes, lent.small));
         Some(at)
     }

@@ -140,8 +140,8 @@ impl<D: Driver> Pool<D> {
         }
         let request = &self.padded(request);
         let at = match self.alloc_at_front(request) {
-            Some(at) => at,
-            None => self.alloc_behind(request)?,
+            Ok(at) => at,
+            Err(miss) => self.alloc_behind(request, miss)?,
         };
         if let Err(code) = self.prepare(request, at) {
             // A fill may be under way: the bytes wait for the whole context.
@@ -153,10 +153,14 @@ impl<D: Driver> Pool<D> {
 
     /// What its front could not serve.
     #[cold]
-    fn alloc_behind(&self, request: &Request) -> std::result::Result<Address, Refusal> {
+    fn alloc_behind(
+        &self,
+        request: &Request,
+        miss: serve::Miss,
+    ) -> std::result::Result<Address, Refusal> {
         let mut state = self.lock();
         let before = (state.stats.edges, state.stats.waits);
-        let served = self.alloc_quickly(&mut state, request);
+        let served = self.alloc_quickly(&mut state, request, miss);
         if !matches!(served, Ok(Some(_))) {
             state.stats.hits = state.stats.hits.wrapping_sub(1);
         }

@@ -20,21 +20,34 @@ use std::time::{Duration, Instant};
 /// What takes longer beyond the quick path is counted as a stall.
 const STALL: Duration = Duration::from_millis(1);
 
+/// Why a front did not serve a request.
+pub(super) enum Miss {
+    /// Nothing of this length lies on the shelf of its stream.
+    Empty(Need),
+    /// The stream, its context or the peaks are another's to ask about.
+    Unknown,
+}
+
 impl<D: Driver> Pool<D> {
     /// What the shelf of its stream can serve, under the front's lock alone: no
     /// driver call but the question whether the context is broken.
-    pub(super) fn alloc_at_front(&self, request: &Request) -> Option<Address> {
+    pub(super) fn alloc_at_front(&self, request: &Request) -> std::result::Result<Address, Miss> {
         let broken = self.driver.check(request.context).is_err();
         let mut front = self.fronts.lock(Fronts::of(&request.order));
         front.count_request();
-        let number = front.lane_of(&request.order)?;
+        let number = front.lane_of(&request.order).ok_or(Miss::Unknown)?;
         let lane = front.lane(number);
-        let known = lane.key.context == request.context && self.fronts.is_now(lane.known);
+        let (stream, known) = (lane.id, self.fronts.is_now(lane.known));
+        let known = known && lane.key.context == request.context;
         if broken || !known || self.settings.policy == Policy::Direct {
-            return None;
+            return Err(Miss::Unknown);
         }
-        let bytes = request.bytes.next_multiple_of(GRANULE);
-        front.lend_below_peaks(number, request, bytes)
+        let need = need(request, (stream != Use::NOBODY).then_some(stream));
+        if !front.has_room(request, need.bytes) {
+            return Err(Miss::Unknown);
+        }
+        let lent = front.lend(number, request, need.bytes);
+        lent.ok_or(Miss::Empty(need))
     }
 
     /// Takes a block back at the front of the stream on which it is freed; `None`
@@ -72,18 +85,24 @@ impl<D: Driver> Pool<D> {
         &self,
         state: &mut State,
         request: &Request,
+        miss: Miss,
     ) -> Result<Option<Address>> {
-        state.streams.health.check(&self.driver, request.context)?;
-        if self.settings.policy == Policy::Direct {
-            return Ok(None);
-        }
-        let stream = state.stream(request.order);
-        let need = need(request, stream);
-        if let Some(at) = state.lend_shelved(request, need) {
+        let (need, shelved) = match miss {
+            Miss::Empty(need) => (need, None),
+            Miss::Unknown => {
+                state.streams.health.check(&self.driver, request.context)?;
+                if self.settings.policy == Policy::Direct {
+                    return Ok(None);
+                }
+                let need = need(request, state.stream(request.order));
+                (need, state.lend_shelved(request, need))
+            }
+        };
+        if let Some(at) = shelved.or_else(|| state.lend_complete(request, need)) {
             return Ok(Some(at));
         }
         let served = if is_small(request) {
-            state.lend_small(&self.driver, request, stream)
+            state.lend_small(&self.driver, request, need.stream)
         } else {
             self.lend_again(state, request, need)
         };
@@ -177,13 +196,14 @@ impl<D: Driver> Pool<D> {
                 state.settle_small();
             }
             // Somebody may have freed the very thing meanwhile.
-            let (mut state, served) = match self.alloc_quickly(&mut state, request)? {
-                Some(at) => {
-                    state.stats.hits += 1;
-                    (state, Ok(at))
-                }
-                None => self.alloc_window(state, request, ready_only),
-            };
+            let (mut state, served) =
+                match self.alloc_quickly(&mut state, request, Miss::Unknown)? {
+                    Some(at) => {
+                        state.stats.hits += 1;
+                        (state, Ok(at))
+                    }
+                    None => self.alloc_window(state, request, ready_only),
+                };
             let refused = match served {
                 Ok(at) => {
                     self.publish(&mut state);
@@ -240,6 +260,7 @@ impl<D: Driver> Pool<D> {
             false => need(request, stream),
         };
         if !small {
+            state.settle_small();
             state.reap_slabs(0);
         }
         let (mut state, found) = self.find_window(state, need, request.effort, ready_only);
@@ -281,18 +302,9 @@ impl<D: Driver> Pool<D> {
             Some(_) => &[Usable::Ready(need.stream)],
             None => &[Usable::Ready(None)],
         };
-        let mut settled = false;
         for &usable in passes {
-            let mut found = state.recall(need, usable);
-            found = found.or_else(|| state.search(need, usable));
-            if found.is_none() && !std::mem::replace(&mut settled, true) {
-                // Small blocks on shelves may be all that is left in their slabs.
-                state.settle_small();
-                if state.reap_slabs(0) {
-                    found = state.search(need, usable);
-                }
-            }
-            if let Some(window) = found {
+            let found = state.recall(need, usable);
+            if let Some(window) = found.or_else(|| state.search(need, usable)) {
                 if let Err(code) = self.claim(&mut state, need.stream, window) {
                     return (state, Err(code.into()));
                 }

@@ -50,19 +50,13 @@ impl<'a> Locked<'a> {
         Some((at, lent.expect("a shelved block is at home here")))
     }
 
-    /// Lends a block from a shelf as it is, if no peak rises by it.
-    pub fn lend_below_peaks(
-        &mut self,
-        lane: usize,
-        request: &Request,
-        bytes: u64,
-    ) -> Option<Address> {
-        let fits = has_room(self.line, weights_of(request, bytes));
-        fits.then(|| self.lend(lane, request, bytes))?
+    /// May so many bytes be lent without a new peak, as far as this front knows?
+    pub fn has_room(&self, request: &Request, bytes: u64) -> bool {
+        has_room(self.line, weights_of(request, bytes))
     }
 
-    /// Lends a block from a shelf as it is. The caller has collected all room that
-    /// there is: what is missing raises the peaks.
+    /// Lends a block from a shelf as it is. Where there is too little room, once
+    /// all was collected that there is, the peaks rise.
     pub fn lend(&mut self, lane: usize, request: &Request, bytes: u64) -> Option<Address> {
         let front = &mut *self.front;
         let at = front.lanes[lane].take(bytes, request.align)?;
