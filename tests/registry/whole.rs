@@ -298,7 +298,7 @@ fn a_keeper_killed_under_load_answers_every_command_once() {
     let status = keeper.status();
     assert_eq!((status.references, status.restarts), (0, kills as u32));
     assert_eq!(status.bytes, keeper.names().len() as u64 * (2 << 20));
-    assert!(pushed > 100, "hardly any load: {pushed}");
+    assert!(pushed > 3 * kills as u64, "hardly any load: {pushed}");
 }
 
 /// Publishing one tells nobody but who looks at the page.
