@@ -17,6 +17,5 @@ pub mod pool;
 pub mod reclaim;
 pub mod share;
 pub mod stats_page;
-#[cfg(feature = "cli")]
 pub mod trace;
 pub mod units;

@@ -9,17 +9,19 @@ use memcuda_core::config::{Config, Policy};
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::names::rules::Rules;
-use memcuda_core::pool::{Owner, Pool, StreamKey};
+use memcuda_core::pool::{Order, Owner, Pool, StreamKey};
 
 use crate::calls::Calls;
 use crate::captures::Captures;
 use crate::device::Device;
 use crate::names::hints;
 use crate::page::Page;
+use crate::record::{Caller, Freeing, Given, Recorder};
 use crate::substitute::Probe;
 use crate::track::Track;
 use crate::{
     boundary, dlopen, environment, fork, log, places, resolve, routes, substitute, threads, unwind,
+    watch,
 };
 
 static STATE: AtomicU8 = AtomicU8::new(UNSTARTED);
@@ -54,6 +56,8 @@ pub struct Engine {
     track: Track,
     /// The statistics page.
     pub page: &'static Page,
+    /// The recording, where one is made (`MEMCUDA_TRACE`).
+    pub recorder: Option<Recorder>,
 }
 
 /// The engine, while hooks do their work.
@@ -89,6 +93,9 @@ pub fn start() -> bool {
         || ASIDE,
     );
     STATE.store(state, Ordering::Release);
+    if running().is_some_and(|engine| engine.recorder.is_some()) {
+        watch::start();
+    }
     true
 }
 
@@ -169,6 +176,7 @@ impl Engine {
                 true => Page::new(),
                 false => Page::none(),
             })),
+            recorder: Recorder::start(&config),
             config,
             driver,
             calls,
@@ -227,8 +235,35 @@ impl Engine {
         StreamKey::new(context, stream, if own { threads::number() } else { 0 })
     }
 
+    /// Records a free that begins, where that is done.
+    pub fn freeing(&self, device: u32, address: Address, caller: Caller) -> Option<Freeing<'_>> {
+        let recorder = self.recorder.as_ref()?;
+        Some(recorder.freeing(address, device, caller))
+    }
+
     /// The plain driver gave memory out; counted under `MEMCUDA_POLICY=track`.
-    pub fn plain_allocated(&self, address: Address, bytes: u64, owner: Owner) {
+    pub fn plain_allocated(
+        &self,
+        address: Address,
+        bytes: u64,
+        owner: Owner,
+        order: Order,
+        caller: Caller,
+    ) {
+        if let (Some(recorder), Ok((context, device))) = (&self.recorder, self.current()) {
+            let device = device.ordinal;
+            let plain = true;
+            let given = Given {
+                address,
+                bytes,
+                device,
+                context,
+                order,
+                owner,
+                plain,
+            };
+            recorder.given(&given, caller);
+        }
         if self.config.policy == Policy::Track
             && let Ok((context, device)) = self.current()
         {
@@ -239,7 +274,10 @@ impl Engine {
     }
 
     /// The plain driver took memory back.
-    pub fn plain_freed(&self, address: Address) {
+    pub fn plain_freed(&self, address: Address, freeing: Option<Freeing<'_>>) {
+        if let Some(freeing) = freeing {
+            freeing.of_others();
+        }
         if self.config.policy != Policy::Track {
             if let Ok((_, device)) = self.current() {
                 device.count_foreign_free(self.page);
@@ -258,8 +296,12 @@ impl Engine {
         }
     }
 
-    /// A context is gone, and the plain driver's memory of it.
+    /// A context is gone, and the plain driver's memory of it. Recorded after the
+    /// pools have heard it.
     pub fn plain_context_ended(&self, context: Context) {
+        if let Some(recorder) = &self.recorder {
+            recorder.context_ended(context);
+        }
         for (device, totals) in self.track.context_ended(context) {
             self.page.publish(device, &totals, 0);
         }

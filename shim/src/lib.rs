@@ -40,6 +40,7 @@ mod page;
 mod picture;
 mod pitch;
 mod places;
+mod record;
 mod resolve;
 mod room;
 mod routes;

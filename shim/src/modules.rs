@@ -52,6 +52,11 @@ impl About {
         (self.start..self.end).contains(&address)
     }
 
+    /// How far an address lies behind its beginning, in bytes.
+    pub fn offset(&self, address: usize) -> usize {
+        address.wrapping_sub(self.start)
+    }
+
     /// Is it still what is loaded there? The loader is asked again only where
     /// something was unloaded since.
     fn is_loaded(&self, unloads: u64) -> bool {

@@ -2,16 +2,17 @@
 //! ask (`neighbours`), and what lies idle beyond `MEMCUDA_IDLE` it gives back
 //! unasked while another process is on the device, for those that cannot ask.
 //! Alone on a device a program keeps everything. It also hears what the keeper
-//! of shared memory says (`share::keeper`), finds it again, and shows the
-//! process's picture to who asks for it.
+//! of shared memory says (`share::keeper`), finds it again, shows the process's
+//! picture to who asks for it, and makes the file of a recording longer
+//! (`record`).
 //!
 //! What counts as idle is what nobody used for about a second: the least that
 //! was idle at any moment of it. A program that needs its memory again and
 //! again within that time never loses it; a longer pause costs it mappings
 //! again, some 50 us for each handle.
 //!
-//! Started with the first pool, or the first connection to a keeper, with
-//! every signal blocked. Never waits for the
+//! Started with the first pool, the first connection to a keeper, or a recording,
+//! with every signal blocked. Never waits for the
 //! device, never ends a capture, makes no driver call while a context is being
 //! destroyed or after the program began to exit, and runs no hook's body.
 
@@ -83,6 +84,9 @@ pub fn rest_at_exit() {
 /// In a forked child there is no such thread, and nobody to answer.
 pub fn in_child(engine: &Engine) {
     STOP.store(true, Ordering::Relaxed);
+    if let Some(recorder) = &engine.recorder {
+        recorder.file().leave();
+    }
     for descriptor in descriptors(engine) {
         // SAFETY: the child's copy of a descriptor that it never uses.
         unsafe { libc::close(descriptor) };
@@ -92,6 +96,10 @@ pub fn in_child(engine: &Engine) {
 extern "C" fn at_exit() {
     if STOP.swap(true, Ordering::AcqRel) {
         return;
+    }
+    let recorder = engine::running().and_then(|engine| engine.recorder.as_ref());
+    if let Some(recorder) = recorder {
+        recorder.file().shrink();
     }
     for _ in 0..1000 {
         if TURN.try_lock().is_ok() {
@@ -113,6 +121,9 @@ fn watch(engine: &Engine) {
     let mut watched: Vec<Watched> = engine.devices.iter().map(Watched::new).collect();
     let mut deaf = false;
     while !STOP.load(Ordering::Acquire) {
+        if let Some(recorder) = &engine.recorder {
+            recorder.file().look();
+        }
         let pools = || engine.devices.iter().filter_map(Device::made);
         let idle = pools().any(|pool| pool.idle() > 0);
         if deaf {
@@ -135,10 +146,15 @@ fn descriptors(engine: &Engine) -> impl Iterator<Item = i32> {
     doors.filter_map(Door::descriptor)
 }
 
+fn bell(engine: &Engine) -> Option<i32> {
+    Some(engine.recorder.as_ref()?.file().bell())
+}
+
 /// Waits until somebody asks, or so long.
 fn wait(engine: &Engine, longest: Duration) {
     let mut doors: Vec<libc::pollfd> = descriptors(engine)
         .chain(keeper::descriptor())
+        .chain(bell(engine))
         .map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use parse::choose;
-pub use values::{Debug, Deepbind, Free, Idle, Keeper, Level, Policy, Torch};
+pub use values::{Debug, Deepbind, Free, Idle, Keeper, Level, Policy, Stacks, Torch};
 
 /// The settings of one process.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +42,10 @@ pub struct Config {
     pub keeper: Keeper,
     /// `MEMCUDA_REDIS`: where the keeper publishes names.
     pub redis: Option<String>,
+    /// `MEMCUDA_TRACE`: the file to record to; `%p` in it stands for the process id.
+    pub trace: Option<String>,
+    /// `MEMCUDA_TRACE_STACKS`.
+    pub trace_stacks: Stacks,
     /// `MEMCUDA_STATS`: keep the statistics page.
     pub stats: bool,
     /// `MEMCUDA_OOM_REPORT`: where a report goes when an allocation fails for
@@ -72,6 +76,8 @@ impl Default for Config {
             namespace: String::new(),
             keeper: Keeper::default(),
             redis: None,
+            trace: None,
+            trace_stacks: Stacks::default(),
             stats: true,
             oom_report: None,
             log: Level::default(),
@@ -212,6 +218,24 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "none, redis://..., rediss://..., redis+unix://...",
         meaning: "where the keeper publishes names and takes commands",
         set: |c, v| parse::redis(v).map(|v| c.redis = v),
+    },
+    Variable {
+        name: "MEMCUDA_TRACE",
+        accepts: "none, FILE (%p is the process id)",
+        meaning: "record what is allocated and freed, for `memcuda explain` and `memcuda replay` (docs/traces.md)",
+        set: |c, v| {
+            c.trace = (!matches!(v, "" | "none")).then(|| v.to_owned());
+            Some(())
+        },
+    },
+    Variable {
+        name: "MEMCUDA_TRACE_STACKS",
+        accepts: "none, c",
+        meaning: "with MEMCUDA_TRACE: what was called when memory was asked for",
+        set: |c, v| {
+            let names = [("none", Stacks::None), ("c", Stacks::C)];
+            choose(v, &names).map(|v| c.trace_stacks = v)
+        },
     },
     Variable {
         name: "MEMCUDA_STATS",

@@ -20,12 +20,13 @@ fn the_first_accepted_value_is_the_default() {
 #[test]
 fn an_invalid_value_is_named_with_what_is_accepted() {
     // A path, a rule (read elsewhere) or a text may be any word.
-    const ANY: [&str; 5] = [
+    const ANY: [&str; 6] = [
         "MEMCUDA_LOG_FILE",
         "MEMCUDA_NAMES",
         "MEMCUDA_NAMES_FILE",
         "MEMCUDA_NAMESPACE",
         "MEMCUDA_OOM_REPORT",
+        "MEMCUDA_TRACE",
     ];
     for variable in VARIABLES.iter().filter(|v| !ANY.contains(&v.name)) {
         let message = read(variable.name, "maybe").unwrap_err().to_string();

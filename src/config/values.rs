@@ -105,6 +105,16 @@ pub enum Level {
     Debug,
 }
 
+/// What is recorded of the stack (`MEMCUDA_TRACE_STACKS`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stacks {
+    /// Nothing.
+    #[default]
+    None,
+    /// The functions and libraries on it.
+    C,
+}
+
 /// Who keeps named and exported memory (`MEMCUDA_KEEPER`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Keeper {

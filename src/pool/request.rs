@@ -1,6 +1,7 @@
 //! What callers say to the pool and what it answers. Plain values, no policy.
 
 use crate::driver::{Address, Code, Context, Stream};
+use crate::units::MIB;
 
 /// A stream as the pool tells streams apart: values are meaningful inside
 /// their context only, and the per-thread default stream inside its thread.
@@ -62,6 +63,20 @@ pub enum Owner {
     Context,
     /// The device's memory pool: only a free ends it (cudaMallocAsync).
     MemoryPool,
+}
+
+impl Owner {
+    /// How the driver aligns the base of an allocation, in bytes: programs
+    /// register and export large ones and count on it. Of `cuMemAlloc` it gives a
+    /// whole number of 2 MiB pages to whatever would leave less than 1 KiB of the
+    /// last one, or is larger (docs/measurements/driver-h200.md).
+    pub fn alignment(self, bytes: u64) -> u64 {
+        const GRANULE: u64 = 512;
+        match self {
+            Owner::Context if bytes >= 2 * MIB - GRANULE => 2 * MIB,
+            _ => GRANULE,
+        }
+    }
 }
 
 /// One allocation asked for.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::torch_expandable::Expandable;
 use super::torch_native::{Allocator, Runtime};
+use super::{Event, Use};
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Context, Stream};
 use crate::pool::{
@@ -72,22 +73,23 @@ impl Device {
         Ok(Self { asks, served })
     }
 
-    /// Memory for the program's request of `bytes` on a stream of the trace.
+    /// Memory for a request of the program.
     ///
     /// # Errors
     /// The pool's refusal.
-    pub fn alloc(&mut self, bytes: u64, stream: u64) -> Result<Address, Refusal> {
+    pub fn alloc(&mut self, event: &Event) -> Result<Address, Refusal> {
+        let (bytes, stream) = (event.bytes, event.stream);
         match &mut self.asks {
-            Asks::Pool => self.served.alloc(bytes, stream),
+            Asks::Pool => self.served.alloc(event),
             Asks::Native(torch) => torch.malloc(&mut self.served, bytes, stream),
             Asks::Expandable(torch) => torch.malloc(bytes, stream),
         }
     }
 
     /// The memory may be used again, behind the work of its stream.
-    pub fn free(&mut self, at: Address, stream: u64) {
+    pub fn free(&mut self, at: Address, stream: u64, uses: Option<Use>) {
         match &mut self.asks {
-            Asks::Pool => self.served.give(at, stream),
+            Asks::Pool => self.served.give(at, stream, uses),
             Asks::Native(torch) => torch.free(at),
             Asks::Expandable(torch) => torch.free(at),
         }
@@ -141,16 +143,28 @@ struct Served {
 }
 
 impl Served {
-    fn alloc(&mut self, bytes: u64, stream: u64) -> Result<Address, Refusal> {
-        let request = self.request(bytes, ALIGN, stream);
+    fn alloc(&mut self, event: &Event) -> Result<Address, Refusal> {
+        let mut request = self.request(event.bytes, ALIGN, event.stream);
+        if event.uses == Some(Use::Any) {
+            request.order = Order::Unknown;
+        }
+        if let Some(owner) = event.owner {
+            request.owner = owner;
+            request.align = owner.alignment(event.bytes);
+        }
         let start = Instant::now();
         let at = self.pool.alloc(&request)?;
         self.measured(start);
         Ok(at)
     }
 
-    fn give(&mut self, at: Address, stream: u64) {
-        let freed = self.pool.free(at, Release::Stream(self.key(stream)));
+    fn give(&mut self, at: Address, stream: u64, uses: Option<Use>) {
+        let release = match uses {
+            None | Some(Use::Stream) => Release::Stream(self.key(stream)),
+            Some(Use::Complete) => Release::Complete,
+            Some(Use::Any) => Release::Unknown,
+        };
+        let freed = self.pool.free(at, release);
         freed.expect("the pool knows every block that it lent");
     }
 
@@ -195,7 +209,7 @@ impl Runtime for Served {
     }
 
     fn free(&mut self, at: Address, bytes: u64, stream: u64) {
-        self.give(at, stream);
+        self.give(at, stream, None);
         self.thread.freed(bytes);
     }
 }

@@ -1,18 +1,39 @@
-//! Allocation traces: what a program asked of its allocator, one event a line.
-//! Reads them ([`Reader`]) and plays them against the pool ([`mod@replay`]).
+//! Allocation traces: what a program asked of its allocator, one event after
+//! the other. Reads them ([`Reader`]), plays them against the pool
+//! ([`mod@replay`]), and says where the memory went ([`account`]).
 //!
 //! A trace is text, with or without zstd around it: optionally the line
 //! `# memcuda-trace 1`, then the names of the columns, then the events.
 //! Columns are taken by name, so their order is free and unknown ones are
-//! passed over.
+//! passed over. Or it is what a process recorded of itself ([`frames`]), which
+//! becomes text by [`mod@write`].
 
+#[cfg(feature = "cli")]
+pub mod account;
+#[cfg(feature = "cli")]
 mod device;
+#[cfg(feature = "cli")]
+pub mod fit;
+pub mod frames;
+#[cfg(feature = "cli")]
 mod reader;
+#[cfg(feature = "cli")]
+mod recording;
+#[cfg(feature = "cli")]
 pub mod replay;
+#[cfg(feature = "cli")]
+mod text;
+#[cfg(feature = "cli")]
 mod torch_expandable;
+#[cfg(feature = "cli")]
 mod torch_native;
+#[cfg(feature = "cli")]
+pub mod write;
 
-pub use reader::Reader;
+use crate::pool::Owner;
+pub use frames::Use;
+#[cfg(feature = "cli")]
+pub use reader::{Reader, Shortfall};
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +48,21 @@ pub enum Op {
     SegmentAlloc,
     /// The program's own allocator gave a segment back.
     SegmentFree,
+    /// The program asked for memory and was told that there is none.
+    Refused,
+    /// As many events as `bytes` says are missing from the recording.
+    Lost,
 }
 
 impl Op {
-    const NAMES: [(&str, Op); 5] = [
+    const NAMES: [(&str, Op); 7] = [
         ("alloc", Op::Alloc),
         ("free", Op::Free),
         ("free_done", Op::FreeDone),
         ("segment_alloc", Op::SegmentAlloc),
         ("segment_free", Op::SegmentFree),
+        ("refused", Op::Refused),
+        ("lost", Op::Lost),
     ];
 
     /// As a trace spells it.
@@ -45,10 +72,10 @@ impl Op {
     }
 }
 
-/// One line of a trace.
+/// One event of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The line it stands on, from 1.
+    /// The line it stands on, or its frame, from 1.
     pub line: u64,
     /// Microseconds since the trace began.
     pub t_us: u64,
@@ -64,4 +91,16 @@ pub struct Event {
     pub stream: u64,
     /// Device ordinal; 0 in a trace without the column.
     pub device: u32,
+    /// What is known of the order of uses, where the trace says it.
+    pub uses: Option<Use>,
+    /// Whose memory it is, where the trace says it.
+    pub owner: Option<Owner>,
+    /// The thread that asked: a word of [`Reader::word`]; 0 where it is unknown.
+    pub thread: u32,
+    /// The library that asked: a word.
+    pub caller: u32,
+    /// The name of the memory: a word.
+    pub name: u32,
+    /// What was called, innermost first, apart by `;`: a word.
+    pub stack: u32,
 }

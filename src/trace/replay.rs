@@ -140,7 +140,7 @@ impl Player {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(new_device(event.device).map_err(refused)?),
         };
-        let at = device.alloc(event.bytes, event.stream);
+        let at = device.alloc(event);
         let at = at.map_err(|refusal| match refusal {
             Refusal::Driver(code) => refused(code),
             Refusal::NoWindow => refused(Code::OUT_OF_MEMORY),
@@ -177,7 +177,12 @@ impl Player {
         let block = block.ok_or_else(|| wrong(event, "is done with, but was not freed"))?;
         let device = self.devices.get_mut(&event.device);
         let device = device.expect("the device that its block is on");
-        device.free(block.at, block.stream);
+        // Older traces name the stream that it was allocated on, again.
+        let stream = match event.uses {
+            Some(_) => event.stream,
+            None => block.stream,
+        };
+        device.free(block.at, stream, event.uses);
         Ok(())
     }
 

@@ -5,13 +5,14 @@
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Effort, Order, Owner, Release, Request};
 
-use super::memory::{self, GRANULE, overrun};
+use super::memory::{self, overrun};
 use crate::boundary::planted_panic;
 use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::hints;
 use crate::names::open::Place as Where;
+use crate::record::Caller;
 use crate::room::{Place, with_room};
 use crate::share::exports;
 
@@ -126,7 +127,13 @@ fn allocate(
         let code = real();
         if code == Code::SUCCESS {
             // SAFETY: the real call has just written it.
-            engine.plain_allocated(unsafe { *out }, bytes as u64, Owner::MemoryPool);
+            let address = unsafe { *out };
+            let order = match engine.current() {
+                Ok((context, _)) => Order::Stream(engine.key(context, stream)),
+                Err(_) => Order::Unknown,
+            };
+            let owner = Owner::MemoryPool;
+            engine.plain_allocated(address, bytes as u64, owner, order, Caller::UNKNOWN);
         }
         return code;
     }
@@ -164,14 +171,18 @@ fn allocate(
     let key = engine.key(context, stream);
     let request = Request {
         bytes,
-        align: GRANULE,
+        align: Owner::MemoryPool.alignment(bytes),
         order: Order::Stream(key),
         context,
         owner: Owner::MemoryPool,
         effort: Effort::Growth,
         graph: false,
     };
-    match pool.alloc(&request) {
+    let result = pool.alloc(&request);
+    if let Some(recorder) = &engine.recorder {
+        recorder.answered(device.ordinal, &request, result, Caller::UNKNOWN);
+    }
+    match result {
         Ok(address) => {
             // SAFETY: not null, and the program's to write, by its call.
             unsafe { *out = address };
@@ -215,9 +226,10 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
         return code;
     }
     let Some(device) = engine.owner(address) else {
+        let freeing = engine.freeing(0, address, Caller::UNKNOWN);
         let code = real();
         if code == Code::SUCCESS {
-            engine.plain_freed(address);
+            engine.plain_freed(address, freeing);
         }
         return code;
     };
@@ -238,8 +250,13 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
         Ok((context, _)) => context,
         Err(code) => return code,
     };
-    match pool.free(address, Release::Stream(engine.key(context, stream))) {
+    let release = Release::Stream(engine.key(context, stream));
+    let freeing = engine.freeing(device.ordinal, address, Caller::UNKNOWN);
+    match pool.free(address, release) {
         Ok(freed) => {
+            if let Some(freeing) = freeing {
+                freeing.of_pool(&freed, release);
+            }
             device.memops.clear(&engine.calls, &freed);
             exports::freed(engine, device, &freed);
             if freed.overrun {

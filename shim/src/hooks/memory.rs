@@ -18,6 +18,7 @@ use crate::modules::Module;
 use crate::names::open::Place;
 use crate::names::{hints, table};
 use crate::oom;
+use crate::record::Caller;
 use crate::room::with_room;
 use crate::share::exports;
 use crate::{tags, torch};
@@ -78,7 +79,10 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
                 let code = plain();
                 if code == Code::SUCCESS {
                     // SAFETY: the real call has just written it.
-                    engine.plain_allocated(unsafe { *out }, bytes as u64, Owner::Context);
+                    let address = unsafe { *out };
+                    let caller = Caller::of(&tag, module);
+                    let owner = Owner::Context;
+                    engine.plain_allocated(address, bytes as u64, owner, Order::Unknown, caller);
                 }
                 return code;
             }
@@ -124,7 +128,7 @@ fn lend(
     let pool = device.pool(engine)?;
     let request = Request {
         bytes,
-        align: base_alignment(bytes),
+        align: Owner::Context.alignment(bytes),
         order: Order::Unknown,
         context,
         owner: Owner::Context,
@@ -132,13 +136,20 @@ fn lend(
         graph: engine.captures.any(),
     };
     let call = torch::identify(tag, module, device.ordinal, bytes);
+    let request = match &call {
+        Some(call) => call.ordered(request),
+        None => request,
+    };
     let result = match &call {
-        Some(call) => torch::alloc(pool, request, call),
+        Some(call) => torch::alloc(pool, &request, call),
         None => {
             crate::log!(Debug, "cuMemAlloc of {bytes} bytes, not torch's own");
             pool.alloc(&request)
         }
     };
+    if let Some(recorder) = &engine.recorder {
+        recorder.answered(device.ordinal, &request, result, Caller::of(tag, module));
+    }
     Some(result.map_err(|refusal| {
         let key = call.map(|call| engine.key(context, call.stream));
         refused(engine, device, bytes, key, refusal)
@@ -170,23 +181,8 @@ pub fn refused(
     }
 }
 
-/// How the driver aligns the base of an allocation, in bytes: programs register
-/// and export large ones and count on it. It gives a whole number of 2 MiB
-/// pages to whatever would leave less than 1 KiB of the last one, or is larger
-/// (docs/measurements/driver-h200.md).
-pub fn base_alignment(bytes: u64) -> u64 {
-    if bytes >= 2 * MIB - GRANULE {
-        2 * MIB
-    } else {
-        GRANULE
-    }
-}
-
 /// Idle bytes of a pool that has stopped which are worth a wait.
 const WORTH_GIVING_BACK: u64 = 64 * MIB;
-
-/// Alignment of every base in bytes, and of all stream-ordered ones.
-pub const GRANULE: u64 = 512;
 
 /// `cuMemFree_v2`, called through the table of a module.
 ///
@@ -209,9 +205,10 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
                 return code;
             }
             let Some(device) = engine.owner(address) else {
+                let freeing = engine.freeing(0, address, Caller::of(&tag, module));
                 let code = torch::plain_free(&tag, module, address, real);
                 if code == Code::SUCCESS {
-                    engine.plain_freed(address);
+                    engine.plain_freed(address, freeing);
                 }
                 return code;
             };
@@ -289,8 +286,12 @@ fn take_back(
             }
         },
     };
+    let freeing = engine.freeing(device.ordinal, address, Caller::of(tag, module));
     match pool.free(address, release) {
         Ok(freed) => {
+            if let Some(freeing) = freeing {
+                freeing.of_pool(&freed, release);
+            }
             device.memops.clear(&engine.calls, &freed);
             exports::freed(engine, device, &freed);
             if freed.overrun {
@@ -351,7 +352,11 @@ fn finish(engine: &Engine, device: &Device, block: &BlockInfo) -> Result<Release
 fn failed_free(engine: &Engine, device: &Device, block: &BlockInfo, code: Code) -> Code {
     let pool = device.made().expect("the owner of an address has a pool");
     pool.freeze(block.context, code);
+    let freeing = engine.freeing(device.ordinal, block.base, Caller::UNKNOWN);
     if let Ok(freed) = pool.free(block.base, Release::Unknown) {
+        if let Some(freeing) = freeing {
+            freeing.of_pool(&freed, Release::Unknown);
+        }
         exports::freed(engine, device, &freed);
     }
     code

@@ -70,7 +70,8 @@ unsafe extern "C" fn visit(frame: *mut c_void, data: *mut c_void) -> c_int {
     STOP
 }
 
-fn program() -> String {
+/// The file of the program, without its directories.
+pub fn program() -> String {
     let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let name = path.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()

@@ -16,6 +16,7 @@ use super::timeline::Page;
 use super::{Failure, legacy};
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::record::Caller;
 use crate::share::{held, keeper};
 
 /// Where the bytes of a mapping come from.
@@ -187,7 +188,7 @@ pub fn enter_opened(engine: &Engine, mapped: Mapped, epoch: u64) -> u64 {
     // A name that was deleted and made again: the new one is found from now on.
     all.retain(|before| before.key != opened.key);
     all.push(opened);
-    let again = enter(table, mapped, 0);
+    let again = enter(engine, table, mapped, 0);
     let handle = table.hand_out(address);
     drop(guard);
     give_back(engine, again);
@@ -197,17 +198,20 @@ pub fn enter_opened(engine: &Engine, mapped: Mapped, epoch: u64) -> u64 {
 /// Enters what the program allocated.
 pub fn enter_allocated(engine: &Engine, mapped: Mapped) {
     ALLOCATED.fetch_add(1, Ordering::Relaxed);
-    let again = enter(lock().get_or_insert_default(), mapped, 1);
+    let again = enter(engine, lock().get_or_insert_default(), mapped, 1);
     give_back(engine, again);
 }
 
 /// What is entered at an address that is known already: its lease is one too
 /// many.
-fn enter(table: &mut Table, mapped: Mapped, allocated: u32) -> Option<Generation> {
+fn enter(engine: &Engine, table: &mut Table, mapped: Mapped, allocated: u32) -> Option<Generation> {
     if let Some(held) = table.at.get_mut(&mapped.address) {
         held.count += 1;
         held.allocated += allocated;
         return Some(mapped.entry.generation);
+    }
+    if let Some(recorder) = &engine.recorder {
+        recorder.named(&mapped);
     }
     let held = Use {
         count: 1,
@@ -380,6 +384,7 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code
     if let (true, Some(page)) = (context_lives, page) {
         page.unregister(engine, mapped.context);
     }
+    let freeing = engine.freeing(mapped.device, mapped.address, Caller::UNKNOWN);
     match (mapped.from, pool, device) {
         (From::Pool, Some(pool), Some(device)) => {
             if let Ok(block) = pool.detach(mapped.address) {
@@ -389,6 +394,9 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code
         (From::Pool, ..) => {}
         _ if context_lives => legacy::end(engine, mapped),
         _ => {}
+    }
+    if let Some(freeing) = freeing {
+        freeing.of_others();
     }
     held::release(engine, mapped.entry.generation);
     *ended_at() = Some(Instant::now());

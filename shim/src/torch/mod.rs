@@ -92,23 +92,30 @@ pub fn on_free(bytes: u64) {
     reclaim::freed(bytes);
 }
 
-/// Serves a request of torch in the order of its stream: first by asking torch
-/// for what it holds idle (out-of-memory, answered once), then from the pool.
+/// Serves a request of torch, which is in the order of its stream: first by
+/// asking torch for what it holds idle (out-of-memory, answered once), then from
+/// the pool.
 pub fn alloc<D: Driver + Clone>(
     pool: &Pool<D>,
-    request: Request,
+    request: &Request,
     call: &TorchCall,
 ) -> Result<Address, Refusal> {
-    let thread = match call.stream {
-        Stream::PER_THREAD => threads::number(),
-        _ => 0,
-    };
-    let request = Request {
-        order: Order::Stream(StreamKey::new(request.context, call.stream, thread)),
-        graph: request.graph || call.scope_open,
-        ..request
-    };
-    reclaim::alloc(call.device, pool, &request, may_fail_softly(call))
+    reclaim::alloc(call.device, pool, request, may_fail_softly(call))
+}
+
+impl TorchCall {
+    /// A request, in the order of the stream that torch asks for.
+    pub fn ordered(&self, request: Request) -> Request {
+        let thread = match self.stream {
+            Stream::PER_THREAD => threads::number(),
+            _ => 0,
+        };
+        Request {
+            order: Order::Stream(StreamKey::new(request.context, self.stream, thread)),
+            graph: request.graph || self.scope_open,
+            ..request
+        }
+    }
 }
 
 /// A `cuMemAlloc` that the plain driver serves because the pool has stopped or

@@ -20,6 +20,7 @@ mod picture;
 mod preload;
 mod process;
 mod reach;
+mod record;
 mod replay;
 mod rm;
 mod run;
@@ -28,6 +29,7 @@ mod snapshot;
 mod stat;
 mod survey;
 mod top;
+mod trace;
 mod web;
 
 use std::process::ExitCode;
@@ -55,6 +57,7 @@ enum Verb {
     Snapshot(snapshot::Arguments),
     Explain(explain::Arguments),
     Replay(replay::Arguments),
+    Trace(trace::Arguments),
     Ls(ls::Arguments),
     Show(show::Arguments),
     Rm(rm::Arguments),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Verb::Snapshot(arguments) => snapshot::main(&arguments),
         Verb::Explain(arguments) => explain::main(&arguments),
         Verb::Replay(arguments) => replay::main(&arguments),
+        Verb::Trace(arguments) => trace::main(&arguments),
         Verb::Keeper(arguments) => keeper::main(&arguments),
         Verb::Completions(arguments) => completions::main(&arguments, documented()),
         Verb::Man(arguments) => man::main(&arguments, documented()),

@@ -18,6 +18,7 @@ use memcuda::units::{parse_size, show_bytes};
 use serde::Serialize;
 
 use crate::output::{self, Table};
+use crate::trace;
 
 /// Play recorded traces through the pool, without a GPU.
 ///
@@ -27,7 +28,7 @@ use crate::output::{self, Table};
 /// times are those of segments; live is what the tensors asked for.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Traces: text or zstd
+    /// Traces: text, zstd, or recordings (MEMCUDA_TRACE)
     #[arg(required = true)]
     trace: Vec<PathBuf>,
     /// How the trace's requests reach the pool
@@ -144,7 +145,7 @@ fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
     let file = File::open(path).map_err(|e| bad_input(e.to_string()))?;
     let progress = progress(path, file.metadata()?.len());
     let input = BufReader::with_capacity(1 << 16, progress.wrap_read(file));
-    let reader = Reader::new(input).map_err(|e| bad_input(e.to_string()))?;
+    let mut reader = Reader::new(input).map_err(|e| bad_input(e.to_string()))?;
     let profile = match arguments.profile {
         Profile::Async => replay::Profile::Async,
         Profile::Native => replay::Profile::Native,
@@ -159,8 +160,9 @@ fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
         chunk: arguments.chunk,
         ..Settings::default()
     };
-    let outcome = replay::replay(reader, profile, arguments.total, settings);
+    let outcome = replay::replay(reader.by_ref(), profile, arguments.total, settings);
     progress.finish_and_clear();
+    trace::say(path, reader.shortfall());
     outcome.map_err(|failure| match failure {
         Failure::Trace(error) => bad_input(error.to_string()).into(),
         Failure::Refused(line, code) => {

@@ -1,15 +1,16 @@
 //! `memcuda run`: becomes the program, with libmemcuda.so preloaded. The
 //! process is replaced, so signals, terminal and process id are the program's
-//! own.
+//! own; but with `--trace` it stays, to write the trace at the end.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::preload;
+use crate::{preload, record};
 
 /// Run a program on the pool.
 ///
@@ -17,6 +18,9 @@ use crate::preload;
 /// that signal N ended. 127: there is no such program, 126: it cannot be run.
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// Record what it allocates and frees; several processes: FILE.PID each, or %p in FILE
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    trace: Option<PathBuf>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
@@ -29,15 +33,22 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         unreachable!("clap requires a command");
     };
     let preloaded = preload::with(&library, existing.as_deref());
-    tracing::info!(
-        "becomes {} with LD_PRELOAD={}",
-        program.display(),
-        preloaded.display()
-    );
-    let error = Command::new(program)
-        .args(rest)
-        .env("LD_PRELOAD", preloaded)
-        .exec();
+    let mut command = Command::new(program);
+    command.args(rest).env("LD_PRELOAD", &preloaded);
+    let error = match &arguments.trace {
+        None => {
+            tracing::info!(
+                "becomes {} with LD_PRELOAD={}",
+                program.display(),
+                preloaded.display()
+            );
+            command.exec()
+        }
+        Some(file) => match record::run(&mut command, file)? {
+            Ok(code) => return Ok(code),
+            Err(error) => error,
+        },
+    };
     eprintln!("memcuda: cannot run {}: {error}", program.display());
     Ok(ExitCode::from(match error.kind() {
         ErrorKind::NotFound => 127,

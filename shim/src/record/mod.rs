@@ -1,0 +1,359 @@
+//! What a process asks for and gives back, recorded as it happens
+//! (`MEMCUDA_TRACE`). An event is one frame in a mapped file (`file`): nothing is
+//! formatted, nothing locked, and a process that is killed has lost none that it
+//! wrote. Words that events name are written once (`words`, `stacks`).
+//!
+//! Memory that is given out is recorded behind the pool's answer, memory that
+//! comes back takes its place in the file before: so whatever is given out
+//! again, it was given back in an earlier frame.
+
+mod file;
+mod stacks;
+mod words;
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use memcuda_core::config::{Config, Stacks};
+use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::pool::{BlockInfo, Order, Owner, Refusal, Release, Request};
+use memcuda_core::trace::frames::{Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
+
+use crate::modules::Module;
+use crate::names::table::Mapped;
+use crate::tags::Tag;
+use crate::threads;
+use file::File;
+
+/// The recording of this process.
+pub struct Recorder {
+    file: File,
+    began_ns: u64,
+    stacks: Option<stacks::Stacks>,
+    words: words::Words,
+}
+
+/// Who made a call, as far as hooks know it.
+#[derive(Clone, Copy)]
+pub struct Caller {
+    /// The call of the runtime's function, where that is tagged.
+    pub site: Option<usize>,
+    /// The module that called the driver's.
+    pub module: Module,
+}
+
+impl Caller {
+    /// Nobody that is known.
+    pub const UNKNOWN: Caller = Caller {
+        site: None,
+        module: Module::OTHER,
+    };
+
+    /// Of a `cudaMalloc` or a `cudaFree`.
+    pub fn of(tag: &Tag, module: Module) -> Self {
+        let free = tag.cuda_free.map(|(site, _)| site);
+        let site = tag.cuda_malloc.map(|(site, _)| site).or(free);
+        Self { site, module }
+    }
+}
+
+/// Memory that was given out.
+pub struct Given {
+    pub address: Address,
+    pub bytes: u64,
+    pub device: u32,
+    pub context: Context,
+    pub order: Order,
+    pub owner: Owner,
+    /// Did the plain driver serve it?
+    pub plain: bool,
+}
+
+/// A free under way: its place in the file is taken. Dropped without a word it
+/// was none.
+pub struct Freeing<'a> {
+    recorder: &'a Recorder,
+    place: Option<u64>,
+    blank: Record,
+}
+
+impl Recorder {
+    /// Begins to record, if the settings say so. Where the file cannot be had,
+    /// one line says why, and nothing is recorded.
+    pub fn start(config: &Config) -> Option<Self> {
+        let wanted = config.trace.as_ref()?;
+        let pid = std::process::id().to_string();
+        let path = wanted.replace("%p", &pid);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_us = now.map_or(0, |now| now.as_micros() as u64);
+        let (file, path) = match File::make(Path::new(&path), now_us) {
+            Ok(made) => made,
+            Err(why) => {
+                crate::log!(
+                    Error,
+                    "MEMCUDA_TRACE={wanted}: {path} {why}; nothing is recorded"
+                );
+                return None;
+            }
+        };
+        crate::log!(Info, "recording to {}", path.display());
+        let recorder = Self {
+            file,
+            began_ns: clock_ns(),
+            stacks: (config.trace_stacks == Stacks::C).then(stacks::Stacks::default),
+            words: words::Words::default(),
+        };
+        recorder.word(Word::Process, 0, &words::command_line());
+        Some(recorder)
+    }
+
+    /// The file, for the thread that makes it longer.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Records memory that the program was given.
+    pub fn given(&self, given: &Given, caller: Caller) {
+        self.given_as(given, caller, 0);
+    }
+
+    /// Records memory that has a name, and is given to the program now.
+    #[cold]
+    pub fn named(&self, memory: &Mapped) {
+        let name = memory.name().to_string();
+        let tell = |number: u16| self.word(Word::Name, number.into(), &name);
+        let number = self.words.name(&name, tell);
+        let given = Given {
+            address: memory.address,
+            bytes: memory.entry.spec.bytes,
+            device: memory.device,
+            context: memory.context,
+            order: Order::Unknown,
+            owner: Owner::Context,
+            plain: true,
+        };
+        self.given_as(&given, Caller::UNKNOWN, number);
+    }
+
+    fn given_as(&self, given: &Given, caller: Caller, name: u16) {
+        let (uses, stream) = match given.order {
+            Order::Stream(key) => (Use::Stream, key.stream.0),
+            Order::Unknown => (Use::Any, 0),
+        };
+        let record = Record {
+            address: given.address,
+            bytes: given.bytes,
+            stream,
+            context: given.context.0,
+            name,
+            device: given.device as u8,
+            uses,
+            of_context: given.owner == Owner::Context,
+            plain: given.plain,
+            ..blank(Kind::Alloc)
+        };
+        self.event(record, caller);
+    }
+
+    /// Records what a pool answered to a request. Torch is told that there is no
+    /// memory where it is to give some back, too: it asks again.
+    pub fn answered(
+        &self,
+        device: u32,
+        request: &Request,
+        answer: Result<Address, Refusal>,
+        caller: Caller,
+    ) {
+        let &Request { bytes, context, order, owner, .. } = request;
+        match answer {
+            Ok(address) => {
+                let plain = false;
+                let given = Given { address, bytes, device, context, order, owner, plain };
+                self.given(&given, caller);
+            }
+            Err(Refusal::Driver(Code::OUT_OF_MEMORY)) => {
+                let stream = match order {
+                    Order::Stream(key) => key.stream.0,
+                    Order::Unknown => 0,
+                };
+                let record = Record {
+                    bytes,
+                    stream,
+                    device: device as u8,
+                    ..blank(Kind::Refused)
+                };
+                self.event(record, caller);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Records that a context ended.
+    #[cold]
+    pub fn context_ended(&self, context: Context) {
+        let context = context.0;
+        let record = Record {
+            context,
+            ..blank(Kind::ContextEnd)
+        };
+        self.event(record, Caller::UNKNOWN);
+    }
+
+    /// A free begins.
+    pub fn freeing(&self, address: Address, device: u32, caller: Caller) -> Freeing<'_> {
+        let record = Record {
+            address,
+            device: device as u8,
+            ..blank(Kind::Nothing)
+        };
+        // Words before the frame that names them.
+        let record = self.by(record, caller);
+        let place = self.file.claim(1);
+        if place.is_none() {
+            self.file.lose();
+        }
+        Freeing {
+            recorder: self,
+            place,
+            blank: Record {
+                time_ns: self.now(),
+                ..record
+            },
+        }
+    }
+
+    fn event(&self, record: Record, caller: Caller) {
+        let record = self.by(record, caller);
+        match self.file.claim(1) {
+            Some(place) => {
+                let time_ns = self.now();
+                self.file
+                    .write(place, &Record { time_ns, ..record }.encode(place));
+            }
+            None => self.file.lose(),
+        }
+    }
+
+    /// With who asks. What is new of that is written first.
+    fn by(&self, record: Record, caller: Caller) -> Record {
+        let thread = threads::number() as u32;
+        if words::is_new_thread() {
+            self.word(Word::Thread, thread, &words::thread_name());
+        }
+        let mut named = self.words.caller(caller, |number, name| {
+            self.word(Word::Caller, number.into(), name);
+        });
+        let mut stack = 0;
+        if let Some(stacks) = &self.stacks {
+            let found = stacks.here(|number, text| self.word(Word::Stack, number, text));
+            stack = found.number;
+            if let (0, Some(module)) = (named, found.caller) {
+                let of = Caller { site: None, module };
+                named = self.words.caller(of, |number, name| {
+                    self.word(Word::Caller, number.into(), name);
+                });
+            }
+        }
+        Record {
+            thread,
+            stack,
+            caller: named,
+            ..record
+        }
+    }
+
+    /// Writes a word, in as many frames as it takes.
+    #[cold]
+    fn word(&self, word: Word, number: u32, text: &str) {
+        let text = &text.as_bytes()[..text.len().min(MOST_TEXT)];
+        let pieces = text.len().div_ceil(PIECE_BYTES).max(1) as u64;
+        let Some(place) = self.file.claim(pieces) else {
+            return;
+        };
+        for at in 0..pieces {
+            let rest = &text[at as usize * PIECE_BYTES..];
+            let words = Piece::encode((word, number), at == 0, rest, place + at);
+            self.file.write(place + at, &words);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        clock_ns() - self.began_ns
+    }
+}
+
+impl Freeing<'_> {
+    /// The pool took a block back.
+    pub fn of_pool(self, freed: &BlockInfo, release: Release) {
+        let (uses, stream, context) = match release {
+            Release::Stream(key) => (Use::Stream, key.stream.0, key.context),
+            Release::Complete => (Use::Complete, 0, freed.context),
+            Release::Unknown => (Use::Any, 0, freed.context),
+        };
+        let record = Record {
+            bytes: freed.bytes,
+            stream,
+            context: context.0,
+            uses,
+            ..self.blank
+        };
+        self.done(record);
+    }
+
+    /// The plain driver took memory back, or the keeper.
+    pub fn of_others(self) {
+        let record = Record {
+            plain: true,
+            uses: Use::Any,
+            ..self.blank
+        };
+        self.done(record);
+    }
+
+    fn done(mut self, record: Record) {
+        let record = Record {
+            kind: Kind::Free,
+            ..record
+        };
+        if let Some(place) = self.place.take() {
+            self.recorder.file.write(place, &record.encode(place));
+        }
+    }
+}
+
+impl Drop for Freeing<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.recorder.file.write(place, &self.blank.encode(place));
+        }
+    }
+}
+
+fn blank(kind: Kind) -> Record {
+    Record {
+        time_ns: 0,
+        kind,
+        address: 0,
+        bytes: 0,
+        stream: 0,
+        context: 0,
+        thread: 0,
+        stack: 0,
+        caller: 0,
+        name: 0,
+        device: 0,
+        uses: Use::Any,
+        of_context: false,
+        plain: false,
+    }
+}
+
+fn clock_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is valid for the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

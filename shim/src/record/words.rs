@@ -1,0 +1,106 @@
+//! What a recording calls threads, libraries and named memory: each is written
+//! once, when it first comes up, and a number from then on.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::Caller;
+use crate::modules::{self, Module, NUMBERED};
+use crate::names::caller;
+
+/// The words that a recording has.
+#[derive(Default)]
+pub struct Words {
+    libraries: [AtomicBool; NUMBERED],
+    names: Mutex<HashMap<String, u16>>,
+}
+
+/// A call site and the number of the library it lies in.
+type Site = (usize, u16);
+
+thread_local! {
+    /// Does the recording know this thread?
+    static KNOWN: Cell<bool> = const { Cell::new(false) };
+    /// The call sites seen last on this thread. A library that comes to lie where
+    /// another was is taken for that one while they are here.
+    static SITES: [Cell<Site>; 8] = const { [const { Cell::new((0, 0)) }; 8] };
+}
+
+/// Is this the first event of the calling thread?
+pub fn is_new_thread() -> bool {
+    !KNOWN.replace(true)
+}
+
+/// The calling thread, as people know it: its name and the system's number.
+pub fn thread_name() -> String {
+    // SAFETY: takes nothing and cannot fail.
+    let number = unsafe { libc::syscall(libc::SYS_gettid) };
+    format!("{} ({number})", caller::thread())
+}
+
+/// The command line of this process.
+pub fn command_line() -> String {
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    line.trim_end().to_owned()
+}
+
+impl Words {
+    /// The number of the library that made a call, 0 where that is not known;
+    /// `tell` gets those that are new.
+    pub fn caller(&self, caller: Caller, tell: impl FnOnce(u16, &str)) -> u16 {
+        let Some(site) = caller.site else {
+            return self.library(caller.module, tell);
+        };
+        SITES.with(|sites| {
+            let seen = &sites[(site >> 2) % sites.len()];
+            let (known, number) = seen.get();
+            if known == site {
+                return number;
+            }
+            let number = self.library(modules::number(site), tell);
+            seen.set((site, number));
+            number
+        })
+    }
+
+    fn library(&self, module: Module, tell: impl FnOnce(u16, &str)) -> u16 {
+        let Some(about) = module.about() else {
+            return 0;
+        };
+        let file = about.file();
+        if is_of_cuda(file) {
+            return 0;
+        }
+        let number = u16::from(module.0) + 1;
+        if !self.libraries[module.0 as usize].swap(true, Ordering::Relaxed) {
+            match file {
+                b"" => tell(number, &caller::program()),
+                file => tell(number, &String::from_utf8_lossy(file)),
+            }
+        }
+        number
+    }
+
+    /// The number of a name; `tell` gets it where it is new. 0 where there are
+    /// too many.
+    pub fn name(&self, name: &str, tell: impl FnOnce(u16)) -> u16 {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = names.get(name) {
+            return *number;
+        }
+        let Ok(number) = u16::try_from(names.len() + 1) else {
+            return 0;
+        };
+        names.insert(name.to_owned(), number);
+        tell(number);
+        number
+    }
+}
+
+/// Is this one of the libraries that only pass a request on?
+pub fn is_of_cuda(file: &[u8]) -> bool {
+    file.starts_with(b"libcuda.so") || file.starts_with(b"libcudart.so")
+}

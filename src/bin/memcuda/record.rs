@@ -1,0 +1,153 @@
+//! `memcuda run --trace`: starts the program, with every process of it recording
+//! itself, passes signals on, and turns the recordings into traces at the end.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+use anyhow::{Context, Result};
+use memcuda::error::Error;
+use nix::sys::signal::{SigSet, Signal};
+use rustix::fs::FlockOperation;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
+
+use crate::trace;
+
+/// What is passed on to the program. The terminal sends SIGINT and SIGQUIT to
+/// both.
+const PASSED: [Signal; 4] = [
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+/// Runs a command to its end and writes what it recorded to `file`: with the
+/// process id behind it where several processes recorded, or in the place of
+/// `%p`. Ends as the program did; the inner error is that it cannot be run.
+pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCode>> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    if file.exists() {
+        // It is written anew: not what is no trace.
+        trace::open(file).context("--trace would overwrite what is no trace")?;
+    }
+    let recordings = tempfile::Builder::new()
+        .prefix(&format!("{name}.recording-"))
+        .tempdir_in(folder)
+        .with_context(|| format!("cannot write in {}", folder.display()))?;
+    // Nothing in the path but the last `%p` stands for a process id.
+    let inside = recordings.path().canonicalize()?;
+    if inside.to_string_lossy().contains("%p") {
+        let path = inside.display();
+        return Err(Error::new(format!("{path}: no folder with %p in its name")).into());
+    }
+    command.env("MEMCUDA_TRACE", inside.join("%p"));
+    let status = match wait(command)? {
+        Ok(status) => status,
+        Err(error) => return Ok(Err(error)),
+    };
+    write(&inside, file);
+    drop(recordings);
+    Ok(Ok(code(status)))
+}
+
+fn code(status: ExitStatus) -> ExitCode {
+    let code = status.code();
+    let code = code.or(status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.unwrap_or(1) as u8)
+}
+
+/// Starts the command and waits for it. Signals are the program's.
+fn wait(command: &mut Command) -> Result<std::io::Result<ExitStatus>> {
+    let mut passed = SigSet::empty();
+    PASSED.into_iter().for_each(|signal| passed.add(signal));
+    let mut ours = passed;
+    ours.add(Signal::SIGINT);
+    ours.add(Signal::SIGQUIT);
+    ours.thread_block()?;
+    // The standard library starts it with no signal blocked.
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(Err(error)),
+    };
+    let pid = Pid::from_child(&child);
+    if let Ok(program) = pidfd_open(pid, PidfdFlags::empty()) {
+        std::thread::spawn(move || {
+            while let Ok(signal) = passed.wait() {
+                let signal = rustix::process::Signal::from_named_raw(signal as i32);
+                let _ = signal.map(|signal| pidfd_send_signal(&program, signal));
+            }
+        });
+    }
+    Ok(Ok(child.wait()?))
+}
+
+/// Turns recordings into traces; what cannot be written stays as it is.
+fn write(folder: &Path, file: &Path) {
+    let mut found: Vec<(u32, PathBuf)> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .collect();
+    found.sort();
+    let asked = |path: &Path| trace::open(path).is_ok_and(|mut trace| trace.next().is_some());
+    if found.iter().any(|(_, path)| asked(path)) {
+        // Who started CUDA and asked for nothing is of no interest then.
+        found.retain(|(_, path)| asked(path));
+    }
+    if found.is_empty() {
+        eprintln!("memcuda: nothing was recorded: no process started CUDA");
+        return;
+    }
+    let several = found.len() > 1;
+    for (pid, path) in found {
+        let to = name(file, pid, several);
+        if is_recording(&path) {
+            eprintln!("memcuda: process {pid} still runs: the trace ends here");
+        }
+        match trace::convert(&path, &to) {
+            Ok((events, shortfall)) => {
+                eprintln!("memcuda: {events} events in {}", to.display());
+                trace::say(&to, shortfall);
+            }
+            Err(error) => {
+                let mut kept = to.into_os_string();
+                kept.push(".recording");
+                let kept = PathBuf::from(kept);
+                let there = match fs::rename(&path, &kept) {
+                    Ok(()) => format!("it is in {}", kept.display()),
+                    Err(error) => format!("and it is lost: {error}"),
+                };
+                eprintln!("memcuda: {error:#}; the recording is not compressed, {there}");
+            }
+        }
+    }
+}
+
+fn name(file: &Path, pid: u32, several: bool) -> PathBuf {
+    let text = file.to_string_lossy();
+    if text.contains("%p") {
+        return text.replace("%p", &pid.to_string()).into();
+    }
+    let mut name = OsString::from(file);
+    if several {
+        name.push(format!(".{pid}"));
+    }
+    name.into()
+}
+
+/// Does its process still record?
+fn is_recording(path: &Path) -> bool {
+    let file = File::open(path);
+    file.is_ok_and(|file| {
+        let free = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        free == Err(rustix::io::Errno::WOULDBLOCK)
+    })
+}

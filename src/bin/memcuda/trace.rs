@@ -1,0 +1,131 @@
+//! `memcuda trace`: what a process recorded of itself becomes a text trace in
+//! zstd, a small part of its size. Also what verbs say of a trace that lacks
+//! something.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use memcuda::error::Error;
+use memcuda::trace::{Reader, Shortfall, write};
+use tempfile::NamedTempFile;
+
+/// Bytes of text that are written at once.
+const PART: usize = 1 << 16;
+/// Of zstd: the one that costs about as much as the rest.
+const LEVEL: i32 = 3;
+
+/// Turn a recording (MEMCUDA_TRACE) into a text trace, compressed.
+///
+/// Every verb that takes a trace takes a recording, too; as text it is about a
+/// tenth of the size, and other programs can read it. What is missing is said.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A recording; a text trace is written anew
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// Where to write; `-`: standard output, not compressed [default: FILE.zst]
+    #[arg(short, long, value_name = "OUT", value_hint = clap::ValueHint::FilePath)]
+    out: Option<PathBuf>,
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let file = &arguments.file;
+    let beside = || {
+        let mut name = file.clone().into_os_string();
+        name.push(".zst");
+        PathBuf::from(name)
+    };
+    let out = arguments.out.clone().unwrap_or_else(beside);
+    if out.as_os_str() == "-" {
+        let mut reader = open(file)?;
+        copy(file, &mut reader, &mut std::io::stdout().lock())?;
+        say(file, reader.shortfall());
+    } else {
+        let (events, shortfall) = convert(file, &out)?;
+        say(file, shortfall);
+        eprintln!("memcuda: {events} events in {}", out.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens a trace of any form. Errors name the file.
+pub fn open(path: &Path) -> memcuda::error::Result<Reader<'static>> {
+    let named = |error: String| Error::new(format!("{}: {error}", path.display()));
+    let file = File::open(path).map_err(|e| named(e.to_string()))?;
+    Reader::new(BufReader::with_capacity(1 << 16, file)).map_err(|e| named(e.to_string()))
+}
+
+/// Writes a trace as compressed text; the file is there whole or not at all.
+/// How many events there were, and what is missing.
+pub fn convert(from: &Path, to: &Path) -> Result<(u64, Shortfall)> {
+    let mut reader = open(from)?;
+    let folder = match to.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let cannot = || format!("cannot write {}", to.display());
+    let mut fresh = NamedTempFile::new_in(folder).with_context(cannot)?;
+    let mut encoder = zstd::Encoder::new(fresh.as_file_mut(), LEVEL)?;
+    encoder.include_checksum(true)?;
+    let mut out = BufWriter::with_capacity(PART, encoder);
+    let events = copy(from, &mut reader, &mut out)?;
+    let encoder = out.into_inner().map_err(std::io::IntoInnerError::into_error);
+    encoder.and_then(zstd::Encoder::finish).with_context(cannot)?;
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    fresh.as_file().set_permissions(readable)?;
+    fresh.persist(to).with_context(cannot)?;
+    Ok((events, reader.shortfall()))
+}
+
+/// Writes all events of a trace as text.
+fn copy(from: &Path, reader: &mut Reader<'_>, out: &mut impl Write) -> Result<u64> {
+    let mut text = write::head();
+    let mut events = 0;
+    while let Some(event) = reader.next() {
+        let event = event.map_err(|e| Error::new(format!("{}: {e}", from.display())))?;
+        write::line(&event, reader, &mut text);
+        events += 1;
+        if text.len() >= PART {
+            out.write_all(text.as_bytes())?;
+            text.clear();
+        }
+    }
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(events)
+}
+
+/// Says what a trace lacks.
+pub fn say(path: &Path, shortfall: Shortfall) {
+    for line in lacks(shortfall) {
+        eprintln!("memcuda: {}: {line}", path.display());
+    }
+}
+
+/// The same, as lines.
+pub fn lacks(shortfall: Shortfall) -> Vec<String> {
+    let Shortfall { lost, cut, mended } = shortfall;
+    let mut lines = Vec::new();
+    if let Some((there, written)) = cut {
+        lines.push(format!(
+            "the file is cut off behind frame {there} of {written}; what is before it was used"
+        ));
+    }
+    if lost > 0 {
+        lines.push(format!(
+            "{lost} {} missing: what follows from them is not in the figures",
+            if lost == 1 { "event is" } else { "events are" }
+        ));
+    }
+    if mended > 0 {
+        lines.push(format!(
+            "{mended} {} not follow from what was recorded before, and {} taken to be of missing events",
+            if mended == 1 { "event does" } else { "events do" },
+            if mended == 1 { "is" } else { "are" }
+        ));
+    }
+    lines
+}

@@ -1,0 +1,252 @@
+//! Reads a trace that is text. Checks every line on its own and says which one
+//! is wrong; never holds the whole trace, never repairs it.
+
+use std::io::{BufRead, Read};
+
+use super::reader::Words;
+use super::{Event, Op, Use};
+use crate::error::{Error, Result};
+use crate::pool::Owner;
+
+/// How the first line begins.
+pub const FIRST_LINE: &str = "# memcuda-trace ";
+/// The version that is read and written.
+pub const VERSION: &str = "1";
+/// Most columns of a trace, unknown ones included.
+const MAX_COLUMNS: usize = 16;
+/// No line of a trace is near this long; a longer one is not a trace.
+const MAX_LINE_BYTES: u64 = 64 << 10;
+
+/// How a trace spells [`Use`].
+pub const USES: [(&str, Use); 3] = [
+    ("stream", Use::Stream),
+    ("any", Use::Any),
+    ("complete", Use::Complete),
+];
+/// How it spells [`Owner`].
+pub const OWNERS: [(&str, Owner); 2] = [("context", Owner::Context), ("pool", Owner::MemoryPool)];
+
+/// A trace, a line after the other.
+pub struct Text<'a> {
+    input: Box<dyn BufRead + 'a>,
+    columns: Columns,
+    text: String,
+    line: u64,
+}
+
+/// Where each column stands in a line.
+#[derive(Default)]
+struct Columns {
+    t_us: usize,
+    op: usize,
+    id: usize,
+    bytes: usize,
+    stream: usize,
+    device: Option<usize>,
+    uses: Option<usize>,
+    owner: Option<usize>,
+    /// Thread, caller, name and stack.
+    words: [Option<usize>; 4],
+    count: usize,
+}
+
+impl<'a> Text<'a> {
+    /// Reads the header of a trace. Messages begin with `line N: `.
+    pub fn new(input: Box<dyn BufRead + 'a>) -> Result<Self> {
+        let columns = Columns::default();
+        let (text, line) = (String::new(), 0);
+        let mut reader = Self {
+            input,
+            columns,
+            text,
+            line,
+        };
+        reader.read_header()?;
+        Ok(reader)
+    }
+
+    fn read_header(&mut self) -> Result<()> {
+        if !self.read_line()? {
+            self.line = 1;
+            return Err(self.error("the trace is empty"));
+        }
+        if let Some(version) = self.text.strip_prefix(FIRST_LINE) {
+            if version.trim() != VERSION {
+                let version = version.trim().to_owned();
+                return Err(self.error(&format!(
+                    "trace version {version:?}; this memcuda reads version {VERSION}"
+                )));
+            }
+            if !self.read_line()? {
+                self.line += 1;
+                return Err(
+                    self.error("the trace ends before the line with the names of the columns")
+                );
+            }
+        }
+        self.columns = Columns::parse(&self.text).map_err(|m| self.error(&m))?;
+        Ok(())
+    }
+
+    /// Reads the next line into `text`, without its end; false at the end.
+    fn read_line(&mut self) -> Result<bool> {
+        self.line += 1;
+        self.text.clear();
+        let read = self
+            .input
+            .by_ref()
+            .take(MAX_LINE_BYTES)
+            .read_line(&mut self.text);
+        let count =
+            read.map_err(|e| self.error(&format!("{e}; the file is damaged or truncated")))?;
+        if count == 0 {
+            self.line -= 1;
+            return Ok(false);
+        }
+        if self.text.pop() != Some('\n') {
+            return Err(self.error(if count as u64 == MAX_LINE_BYTES {
+                "the line is too long for a trace"
+            } else {
+                "the line is cut off; the trace is truncated"
+            }));
+        }
+        if self.text.ends_with('\r') {
+            self.text.pop();
+        }
+        Ok(true)
+    }
+
+    /// The next event; `None` at the end.
+    pub fn event(&mut self, words: &mut Words) -> Result<Option<Event>> {
+        if !self.read_line()? {
+            return Ok(None);
+        }
+        let event = self.columns.event(&self.text, self.line, words);
+        event.map(Some).map_err(|m| self.error(&m))
+    }
+
+    fn error(&self, message: &str) -> Error {
+        Error::new(format!("line {}: {message}", self.line))
+    }
+}
+
+impl Columns {
+    fn parse(header: &str) -> std::result::Result<Self, String> {
+        let names: Vec<&str> = header.split(',').map(str::trim).collect();
+        if names.len() > MAX_COLUMNS {
+            return Err(format!(
+                "{} columns; accepted: at most {MAX_COLUMNS}",
+                names.len()
+            ));
+        }
+        let find = |name| names.iter().position(|n| *n == name);
+        let need = |name| {
+            find(name).ok_or_else(|| {
+                format!(
+                    "no column {name:?} in {}; needed: t_us,op,id,bytes,stream",
+                    show(header)
+                )
+            })
+        };
+        Ok(Self {
+            t_us: need("t_us")?,
+            op: need("op")?,
+            id: need("id")?,
+            bytes: need("bytes")?,
+            stream: need("stream")?,
+            device: find("device"),
+            uses: find("uses"),
+            owner: find("owner"),
+            words: ["thread", "caller", "name", "stack"].map(find),
+            count: names.len(),
+        })
+    }
+
+    fn event(
+        &self,
+        text: &str,
+        line: u64,
+        words: &mut Words,
+    ) -> std::result::Result<Event, String> {
+        let mut fields = [""; MAX_COLUMNS];
+        let mut count = 0;
+        for (slot, field) in fields.iter_mut().zip(text.split(',')) {
+            *slot = field.trim();
+            count += 1;
+        }
+        if count != self.count || text.split(',').nth(count).is_some() {
+            let found = text.split(',').count();
+            return Err(format!(
+                "{found} columns in {}, {} expected",
+                show(text),
+                self.count
+            ));
+        }
+        let number = |name: &str, column| {
+            let text: &str = fields[column];
+            let number = text.parse::<u64>();
+            number.map_err(|_| format!("{name} is {}; accepted: a whole number", show(text)))
+        };
+        let id = fields[self.id];
+        let digits = id.strip_prefix("0x").unwrap_or(id);
+        let op = fields[self.op];
+        let known = Op::NAMES.iter().find(|(name, _)| *name == op);
+        let [thread, caller, name, stack] = self
+            .words
+            .map(|column| column.map_or(0, |column| words.number(fields[column])));
+        Ok(Event {
+            line,
+            t_us: number("t_us", self.t_us)?,
+            op: known.map(|(_, op)| *op).ok_or_else(|| {
+                let names = Op::NAMES.map(|(name, _)| name).join(", ");
+                format!("op is {}; accepted: {names}", show(op))
+            })?,
+            id: u64::from_str_radix(digits, 16).map_err(|_| {
+                format!("id is {}; accepted: up to 16 hexadecimal digits", show(id))
+            })?,
+            bytes: number("bytes", self.bytes)?,
+            stream: number("stream", self.stream)?,
+            device: match self.device {
+                Some(column) => u32::try_from(number("device", column)?).map_err(|_| {
+                    format!("device is {}; accepted: an ordinal", show(fields[column]))
+                })?,
+                None => 0,
+            },
+            uses: match self.uses {
+                Some(column) => one_of("uses", fields[column], &USES)?,
+                None => None,
+            },
+            owner: match self.owner {
+                Some(column) => one_of("owner", fields[column], &OWNERS)?,
+                None => None,
+            },
+            thread,
+            caller,
+            name,
+            stack,
+        })
+    }
+}
+
+/// One of these words, or nothing, which says that it is unknown.
+fn one_of<T: Copy>(
+    name: &str,
+    text: &str,
+    known: &[(&str, T)],
+) -> std::result::Result<Option<T>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let found = known.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| Some(*value)).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+        format!("{name} is {}; accepted: {}", show(text), names.join(", "))
+    })
+}
+
+/// A piece of the input, quoted, escaped and short enough for a message.
+fn show(text: &str) -> String {
+    let short: String = text.chars().take(60).collect();
+    let dots = if short.len() < text.len() { "..." } else { "" };
+    format!("{short:?}{dots}")
+}

@@ -1,0 +1,46 @@
+//! Writes a trace as text. A line is what [`super::Reader`] reads.
+
+use std::fmt::Write;
+
+use super::text::{FIRST_LINE, OWNERS, USES, VERSION};
+use super::{Event, Reader};
+
+/// The columns, in order.
+const COLUMNS: &str = "t_us,op,id,bytes,stream,device,uses,owner,thread,caller,name,stack";
+
+/// The lines before the events.
+pub fn head() -> String {
+    format!("{FIRST_LINE}{VERSION}\n{COLUMNS}\n")
+}
+
+/// Adds the line of an event to a text; its words are those of the trace that
+/// it was read from.
+pub fn line(event: &Event, of: &Reader<'_>, text: &mut String) {
+    let Event {
+        t_us,
+        id,
+        bytes,
+        stream,
+        device,
+        ..
+    } = event;
+    let op = event.op.name();
+    // A text takes whatever is written to it.
+    let _ = write!(text, "{t_us},{op},{id:x},{bytes},{stream},{device},");
+    let uses = USES.iter().find(|(_, uses)| Some(*uses) == event.uses);
+    let owner = OWNERS.iter().find(|(_, owner)| Some(*owner) == event.owner);
+    text.push_str(uses.map_or("", |(word, _)| word));
+    text.push(',');
+    text.push_str(owner.map_or("", |(word, _)| word));
+    for number in [event.thread, event.caller, event.name, event.stack] {
+        text.push(',');
+        let word = of.word(number).trim();
+        // What separates columns and lines is no part of a word.
+        text.extend(word.chars().map(|c| match c {
+            ',' => ';',
+            c if c.is_control() => ' ',
+            c => c,
+        }));
+    }
+    text.push('\n');
+}
