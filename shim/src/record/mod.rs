@@ -164,11 +164,25 @@ impl Recorder {
         answer: Result<Address, Refusal>,
         caller: Caller,
     ) {
-        let &Request { bytes, context, order, owner, .. } = request;
+        let &Request {
+            bytes,
+            context,
+            order,
+            owner,
+            ..
+        } = request;
         match answer {
             Ok(address) => {
                 let plain = false;
-                let given = Given { address, bytes, device, context, order, owner, plain };
+                let given = Given {
+                    address,
+                    bytes,
+                    device,
+                    context,
+                    order,
+                    owner,
+                    plain,
+                };
                 self.given(&given, caller);
             }
             Err(Refusal::Driver(Code::OUT_OF_MEMORY)) => {

@@ -48,9 +48,10 @@ pub struct Arguments {
     json: bool,
 }
 
+/// How requests reach the pool, as people spell it.
 #[derive(Clone, Copy, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Profile {
+pub enum Profile {
     /// Every tensor, as torch's backend:cudaMallocAsync asks
     Async,
     /// Torch's own allocator (a model of it), asked to give idle segments back
@@ -59,6 +60,17 @@ enum Profile {
     Expandable,
     /// Torch's own segments as recorded
     Segments,
+}
+
+impl From<Profile> for replay::Profile {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::Async => Self::Async,
+            Profile::Native => Self::Native,
+            Profile::Expandable => Self::Expandable,
+            Profile::Segments => Self::Segments,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -146,12 +158,7 @@ fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
     let progress = progress(path, file.metadata()?.len());
     let input = BufReader::with_capacity(1 << 16, progress.wrap_read(file));
     let mut reader = Reader::new(input).map_err(|e| bad_input(e.to_string()))?;
-    let profile = match arguments.profile {
-        Profile::Async => replay::Profile::Async,
-        Profile::Native => replay::Profile::Native,
-        Profile::Expandable => replay::Profile::Expandable,
-        Profile::Segments => replay::Profile::Segments,
-    };
+    let profile = arguments.profile.into();
     let settings = || Settings {
         policy: match arguments.policy {
             Serve::Stitch => Policy::Stitch,
@@ -201,12 +208,14 @@ fn cells(report: &Report) -> Vec<String> {
     ]
 }
 
-fn size(text: &str) -> std::result::Result<u64, String> {
+/// A size in bytes, not 0.
+pub fn size(text: &str) -> std::result::Result<u64, String> {
     let bytes = parse_size(text).filter(|&bytes| bytes > 0);
     bytes.ok_or_else(|| "accepted: a size such as 24GiB, 512MiB or bytes".to_owned())
 }
 
-fn chunk(text: &str) -> std::result::Result<u64, String> {
+/// The size of a handle in bytes.
+pub fn chunk(text: &str) -> std::result::Result<u64, String> {
     let bytes = parse_size(text).filter(|&bytes| bytes > 0 && bytes % (2 << 20) == 0);
     bytes.ok_or_else(|| "accepted: a multiple of 2MiB".to_owned())
 }

@@ -72,8 +72,12 @@ pub fn convert(from: &Path, to: &Path) -> Result<(u64, Shortfall)> {
     encoder.include_checksum(true)?;
     let mut out = BufWriter::with_capacity(PART, encoder);
     let events = copy(from, &mut reader, &mut out)?;
-    let encoder = out.into_inner().map_err(std::io::IntoInnerError::into_error);
-    encoder.and_then(zstd::Encoder::finish).with_context(cannot)?;
+    let encoder = out
+        .into_inner()
+        .map_err(std::io::IntoInnerError::into_error);
+    encoder
+        .and_then(zstd::Encoder::finish)
+        .with_context(cannot)?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     fresh.as_file().set_permissions(readable)?;
     fresh.persist(to).with_context(cannot)?;

@@ -1,11 +1,9 @@
-//! `memcuda explain`: in words who holds a device's memory, from the picture of
-//! a process or the report of an allocation that failed. Says what is known,
-//! and of what is not that it is not.
+//! In words who holds a device's memory, from the picture of a process or the
+//! report of an allocation that failed. Says what is known, and of what is not
+//! that it is not.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -14,37 +12,14 @@ use memcuda::picture::{Block, Device, Picture, Refused, State};
 use memcuda::units::{MIB, show_bytes};
 
 use crate::output::Table;
-use crate::picture::{Reading, find, plain};
+use crate::picture::Reading;
 
 /// Rows of a table.
 const HOLDERS: usize = 12;
 const LARGEST: usize = 10;
 
-/// Say in words who holds a device's memory, and why there was none left.
-#[derive(clap::Args)]
-pub struct Arguments {
-    /// A process, a report of out of memory, or a folder of such (the latest is taken)
-    #[arg(value_name = "PID|REPORT|FOLDER")]
-    source: String,
-}
-
-pub fn main(arguments: &Arguments) -> Result<ExitCode> {
-    let picture = find(&arguments.source)?;
-    let text = explain(&picture)?;
-    std::io::stdout()
-        .lock()
-        .write_all(plain_lines(&text).as_bytes())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Names and command lines are other people's: nothing in them is a command to
-/// the terminal.
-fn plain_lines(text: &str) -> String {
-    let lines = text.lines().map(plain);
-    lines.fold(String::new(), |all, line| all + &line + "\n")
-}
-
-fn explain(picture: &Picture) -> Result<String> {
+/// Explains a picture.
+pub fn explain(picture: &Picture) -> Result<String> {
     let mut text = String::new();
     let process = &picture.process;
     writeln!(

@@ -1,0 +1,137 @@
+/* What is recorded. Usage: record CASE [ARGUMENT...]; 0 is success, 2 that an
+ * allocation failed for lack of memory. */
+#include "../support/cuda.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DO(call) check((call), #call)
+
+static void check(int code, const char *call) {
+    if (code != 0) {
+        fprintf(stderr, "%s: %d\n", call, code);
+        exit(code == OUT_OF_MEMORY ? 2 : 1);
+    }
+}
+
+static CUstream stream(void) {
+    CUstream made;
+    DO(cuStreamCreate(&made, 1));
+    return made;
+}
+
+static void pairs(long count, CUstream on, size_t bytes) {
+    for (long n = 0; n < count; n++) {
+        CUdeviceptr at;
+        DO(cuMemAllocAsync(&at, bytes, on));
+        DO(cuMemFreeAsync(at, on));
+    }
+}
+
+/* One of each: through the runtime, on two streams, on another thread. */
+static void *on_a_thread(void *on) {
+    void *at;
+    DO(cudaMalloc(&at, 5 * MiB));
+    pairs(1, on, 7 * MiB);
+    return at;
+}
+
+static void each(void) {
+    void *first, *third;
+    CUdeviceptr second;
+    CUstream on = stream();
+    DO(cudaMalloc(&first, 3 * MiB));
+    DO(cuMemAllocAsync(&second, 100, on));
+    DO(cudaFree(first));
+    pthread_t thread;
+    pthread_create(&thread, NULL, on_a_thread, on);
+    pthread_join(thread, &third);
+    DO(cuMemFreeAsync(second, stream()));
+    if (cudaMalloc(&first, (size_t)1 << 45) == 0) exit(1);
+    DO(cuDevicePrimaryCtxReset_v2(0));
+}
+
+/* Pairs until it is killed; how many there were is in a shared page. */
+static void endless(const char *page) {
+    FILE *file = fopen(page, "r+");
+    volatile long *count = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    CUstream on = stream();
+    for (;; ++*count) pairs(1, on, 4096);
+}
+
+/* A child asks for memory, too; what it does is not its parent's. */
+static void forks(void) {
+    pairs(10, stream(), MiB);
+    pid_t child = fork();
+    if (child == 0) {
+        CUdeviceptr at;
+        for (int n = 0; n < 100; n++) cuMemAlloc_v2(&at, MiB);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    pairs(10, stream(), MiB);
+}
+
+/* No file may grow from now on; the simulated GPU has made its own by then. */
+static void limited(long count) {
+    CUstream on = stream();
+    pairs(1, on, 4096);
+    struct rlimit limit = {1, 1};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    pairs(count, on, 4096);
+}
+
+/* A job whose allocations live for random times: SEED STEPS KIND. KIND: a
+ * (stream-ordered), m (cudaMalloc), or b (both). */
+static void job(unsigned seed, long steps, char kind) {
+    enum { LIVE = 400 };
+    static struct {
+        CUdeviceptr at;
+        int async;
+        CUstream on;
+    } live[LIVE];
+    CUstream streams[3] = {stream(), stream(), stream()};
+    for (long n = 0; n < steps; n++) {
+        int place = rand_r(&seed) % LIVE;
+        if (live[place].at) {
+            DO(live[place].async ? cuMemFreeAsync(live[place].at, live[place].on)
+                                    : cudaFree((void *)live[place].at));
+            live[place].at = 0;
+        }
+        /* The job grows and shrinks in waves. */
+        if (rand_r(&seed) % 100 < (n / 500 % 2 ? 35 : 80)) {
+            size_t scale = (size_t)1 << (8 + rand_r(&seed) % 17);
+            size_t bytes = scale + rand_r(&seed) % scale;
+            int async = kind == 'a' || (kind == 'b' && rand_r(&seed) % 2);
+            live[place].async = async;
+            live[place].on = streams[rand_r(&seed) % 3];
+            DO(async ? cuMemAllocAsync(&live[place].at, bytes, live[place].on)
+                        : cudaMalloc((void **)&live[place].at, bytes));
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    start_cuda();
+    DO(cudaFree(NULL));
+    if (!strcmp(what, "each")) each();
+    else if (!strcmp(what, "pairs")) pairs(atol(argv[2]), stream(), 4096);
+    else if (!strcmp(what, "limited")) limited(atol(argv[2]));
+    else if (!strcmp(what, "endless")) endless(argv[2]);
+    else if (!strcmp(what, "forks")) forks();
+    else if (!strcmp(what, "job")) job(atoi(argv[2]), atol(argv[3]), argv[4][0]);
+    else if (!strcmp(what, "wait")) {
+        pairs(1, stream(), 4096);
+        puts("ready");
+        fflush(stdout);
+        getchar();
+    } else if (!strcmp(what, "exit")) return atoi(argv[2]);
+    else if (!strcmp(what, "kill")) raise(atoi(argv[2]));
+    else return 1;
+    return 0;
+}

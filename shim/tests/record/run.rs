@@ -1,0 +1,112 @@
+//! `memcuda run --trace`: the program is as it would be without, and its trace is
+//! there at its end.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::keeper::{self, memcuda};
+use crate::support;
+use crate::{code, of, program, read};
+
+fn command(trace: &Path) -> Command {
+    let mut command = support::preloaded(memcuda(), &[]);
+    command.env_remove("LD_PRELOAD");
+    command.args(["run", "--trace"]).arg(trace).arg("--");
+    command
+}
+
+fn run(trace: &Path, arguments: &[&str]) -> Output {
+    let mut command = command(trace);
+    support::shim();
+    command.arg(program()).args(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_trace_is_compressed_text_and_nothing_else_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.zst");
+    // The second time over the first one's trace.
+    for _ in 0..2 {
+        let output = run(&trace, &["pairs", "1000"]);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("3000 events in "),
+            "{}",
+            stderr(&output)
+        );
+        let (lines, said) = read(&trace);
+        assert_eq!((lines.len(), said.as_str()), (3000, ""));
+        assert!(fs::metadata(&trace).unwrap().len() < 40_000);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+    let mut replay = Command::new(memcuda());
+    let (said, _) = support::said(replay.args(["replay", "--json"]).arg(&trace));
+    assert!(said.contains("\"requests\":1000,"), "{said}");
+}
+
+#[test]
+fn it_ends_as_the_program_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    assert_eq!(code(&run(&trace, &["exit", "7"])), 7);
+    assert_eq!(code(&run(&trace, &["kill", "9"])), 137);
+    let absent = command(&trace)
+        .arg("no-such-program-here")
+        .output()
+        .unwrap();
+    assert_eq!(code(&absent), 127, "{}", stderr(&absent));
+    let nothing = command(&trace).arg("true").output().unwrap();
+    assert_eq!(code(&nothing), 0);
+    assert!(
+        stderr(&nothing).contains("nothing was recorded"),
+        "{}",
+        stderr(&nothing)
+    );
+}
+
+#[test]
+fn several_processes_have_a_trace_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    let one = format!("{} pairs 10", program().display());
+    let both = format!("{one} & {one} & wait; true");
+    let output = command(&trace).args(["sh", "-c", &both]).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let entries = fs::read_dir(folder.path()).unwrap().flatten();
+    let paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    assert_eq!(paths.len(), 2, "{paths:?}");
+    for path in paths {
+        let (lines, _) = read(&path);
+        assert_eq!(of(&lines, "alloc"), 10);
+    }
+}
+
+#[test]
+fn a_signal_is_the_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, mark) = (folder.path().join("t"), folder.path().join("mark"));
+    let script = format!(
+        "trap 'exit 5' TERM; touch {}; while :; do sleep 0.05; done",
+        mark.display()
+    );
+    let mut child = command(&trace).args(["sh", "-c", &script]).spawn().unwrap();
+    keeper::soon("the program runs", || mark.exists());
+    keeper::signal(child.id() as i32, libc::SIGTERM);
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn what_is_no_trace_is_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("train.py");
+    fs::write(&file, "print()\n").unwrap();
+    let output = run(&file, &["pairs", "1"]);
+    assert_eq!(code(&output), 2, "{}", stderr(&output));
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+    assert_eq!(fs::read(&file).unwrap(), b"print()\n");
+}

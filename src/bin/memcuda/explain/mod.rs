@@ -1,0 +1,114 @@
+//! `memcuda explain`: in words where a device's memory went. Of a process that
+//! runs and of the report of an allocation that failed it says who holds what
+//! (`picture`), of a trace what was live when, and what would have been under
+//! other settings (`trace`).
+
+mod picture;
+mod svg;
+mod trace;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use memcuda::error::Error;
+use memcuda::picture::bytes;
+use memcuda::trace::frames;
+
+use crate::picture::{find, plain};
+use crate::replay::{Profile, chunk, size};
+
+/// Say in words where a device's memory went, and why there was none left.
+///
+/// What is said of other settings comes from a replay of the trace, and is
+/// called an estimate.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A process, a report of out of memory, a folder of such (the latest is taken), or a trace
+    #[arg(value_name = "PID|REPORT|TRACE")]
+    source: String,
+    /// Would the trace's requests be served with so much physical memory?
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    would_fit: Option<u64>,
+    /// What would the pool hold with physical handles of this size?
+    #[arg(long, value_name = "SIZE", value_parser = chunk)]
+    chunk: Option<u64>,
+    /// What would it hold under this limit?
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    limit: Option<u64>,
+    /// How the trace's requests reach the pool
+    #[arg(long, value_enum, default_value = "async")]
+    profile: Profile,
+    /// Draw what was live over time
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    svg: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    fn of_traces(&self) -> bool {
+        let sizes = [self.would_fit, self.chunk, self.limit];
+        sizes.iter().any(Option::is_some) || self.svg.is_some() || self.json
+    }
+}
+
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let text = match trace_of(arguments)? {
+        Some(path) => trace::explain(&path, arguments)?,
+        None => picture::explain(&find(&arguments.source)?)?,
+    };
+    std::io::stdout()
+        .lock()
+        .write_all(plain_lines(&text).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The trace that is asked about; `None` where a picture is.
+fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
+    let source = &arguments.source;
+    let no_trace = |what: String| {
+        let text = "--would-fit, --chunk, --limit, --svg and --json are about a trace";
+        Error::new(format!("{what}; {text}"))
+    };
+    let path = match source.parse::<u32>() {
+        Ok(_) if !arguments.of_traces() => return Ok(None),
+        Ok(pid) => {
+            let without = || no_trace(format!("process {pid} records none (MEMCUDA_TRACE)"));
+            recording_of(pid).ok_or_else(without)?
+        }
+        Err(_) => PathBuf::from(source),
+    };
+    if !path.is_dir() && !starts_with(&path, &bytes::MAGIC) {
+        return Ok(Some(path));
+    }
+    match arguments.of_traces() {
+        true => Err(no_trace(format!("{source} is a report")).into()),
+        false => Ok(None),
+    }
+}
+
+/// The file in which a process records itself.
+fn recording_of(pid: u32) -> Option<PathBuf> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let mut paths = open.map(|entry| entry.path());
+    paths.find(|path| starts_with(path, &frames::MAGIC.to_le_bytes()))
+}
+
+fn starts_with(path: &Path, magic: &[u8]) -> bool {
+    let mut start = vec![0; magic.len()];
+    // To open a pipe would be to wait for it.
+    let is_file = fs::metadata(path).is_ok_and(|about| about.is_file());
+    let mut read = || File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    is_file && read().is_ok() && start == magic
+}
+
+/// Names and command lines are other people's: nothing in them is a command to
+/// the terminal.
+fn plain_lines(text: &str) -> String {
+    let lines = text.lines().map(plain);
+    lines.fold(String::new(), |all, line| all + &line + "\n")
+}

@@ -1,0 +1,396 @@
+//! A trace in words: how much was live when, what the peak was made of, and what
+//! the pool would have held of it, under the settings that are asked about. What
+//! a replay says is called an estimate.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use memcuda::error::Error;
+use memcuda::trace::account::{Account, Device, Part, Peak, account};
+use memcuda::trace::fit::{self, Setting};
+use memcuda::trace::replay::{Failure, Outcome};
+use memcuda::units::show_bytes;
+use serde::Serialize;
+
+use super::{Arguments, svg};
+use crate::output::{self, Table};
+use crate::trace::{lacks, open};
+
+/// Rows of a table.
+const ROWS: usize = 8;
+
+/// Explains a trace in words, or as JSON, and draws it where that is asked for.
+pub fn explain(path: &Path, arguments: &Arguments) -> Result<String> {
+    let name = path.display();
+    let of_file = |error: Error| {
+        let text = error.to_string();
+        let named = text.starts_with(&name.to_string());
+        anyhow!(if named {
+            error
+        } else {
+            Error::new(format!("{name}: {text}"))
+        })
+    };
+    let account = account(|| open(path)).map_err(of_file)?;
+    let estimates = Estimates::of(path, arguments)?;
+    if let Some(to) = &arguments.svg {
+        let drawn = svg::draw(&name.to_string(), &account);
+        fs::write(to, drawn).with_context(|| format!("cannot write {}", to.display()))?;
+    }
+    if arguments.json {
+        output::json("explain", &Report::of(path, &account, &estimates))?;
+        return Ok(String::new());
+    }
+    let mut text = String::new();
+    head(&mut text, path, &account)?;
+    for (ordinal, device) in &account.devices {
+        describe(&mut text, *ordinal, device)?;
+    }
+    estimates.describe(&mut text)?;
+    Ok(text)
+}
+
+fn head(text: &mut String, path: &Path, account: &Account) -> std::fmt::Result {
+    let seconds = account.duration_us as f64 / 1e6;
+    writeln!(
+        text,
+        "{}: {} events in {seconds:.1} s",
+        path.display(),
+        account.events
+    )?;
+    if let Some((pid, command)) = &account.process {
+        writeln!(text, "  process {pid}: {}", command.replace('\n', " "))?;
+    }
+    for line in lacks(account.shortfall) {
+        writeln!(text, "  {line}")?;
+    }
+    Ok(())
+}
+
+fn describe(text: &mut String, ordinal: u32, device: &Device) -> std::fmt::Result {
+    let program = &device.program;
+    let peak = program.peak_bytes;
+    writeln!(text, "\nDevice {ordinal}")?;
+    writeln!(
+        text,
+        "  The peak was {} live, {:.3} s after the beginning. {} allocations asked for {} in all; {} were never freed.",
+        show_bytes(peak),
+        program.peak_us as f64 / 1e6,
+        program.allocs,
+        show_bytes(program.asked_bytes),
+        show_bytes(program.left_bytes),
+    )?;
+    let (refused, largest) = device.refused;
+    if refused > 0 {
+        writeln!(
+            text,
+            "  For {refused} of the requests there was no memory, {} at most.",
+            show_bytes(largest)
+        )?;
+    }
+    if let Some(segments) = &device.segments {
+        let (held, live) = (segments.peak_bytes, device.live_at_segment_peak);
+        let waste = held.saturating_sub(live);
+        writeln!(
+            text,
+            "  The program's own allocator held {} in segments at most, {:.3} s after the beginning, when {} were live: {} ({:.1} %) lay idle in it or between what was live.",
+            show_bytes(held),
+            segments.peak_us as f64 / 1e6,
+            show_bytes(live),
+            show_bytes(waste),
+            100.0 * waste as f64 / held.max(1) as f64
+        )?;
+    }
+    made_of(text, &device.peak, peak);
+    Ok(())
+}
+
+fn made_of(text: &mut String, peak: &Peak, all: u64) {
+    let groups = [
+        ("by size", "size", &peak.sizes, false),
+        ("by who asked", "library", &peak.callers, true),
+        ("by name", "name", &peak.names, true),
+        ("by stream", "stream", &peak.streams, false),
+        ("by thread", "thread", &peak.threads, true),
+        (
+            "by what was called, innermost first",
+            "stack",
+            &peak.stacks,
+            true,
+        ),
+    ];
+    for (title, heading, parts, may_lack) in groups {
+        // Where nothing is known there is nothing to tell.
+        if may_lack && parts.iter().all(|part| part.what.is_empty()) {
+            continue;
+        }
+        let _ = writeln!(text, "\n  What the peak was made of, {title}");
+        *text += &table(heading, parts, all).text("    ");
+    }
+    let mut table = Table::left(&["bytes", "made after", "library", "thread", "for", "name"]);
+    for one in &peak.largest {
+        let [library, thread, stream] = one.who.clone();
+        table.row(vec![
+            show_bytes(one.bytes),
+            format!("{:.3} s", one.t_us as f64 / 1e6),
+            or_unknown(library),
+            or_unknown(thread),
+            stream,
+            one.name.clone(),
+        ]);
+    }
+    *text += "\n  The largest allocations of the peak\n";
+    *text += &table.text("    ");
+}
+
+fn or_unknown(text: String) -> String {
+    if text.is_empty() {
+        "not known".to_owned()
+    } else {
+        text
+    }
+}
+
+fn table(heading: &str, parts: &[Part], all: u64) -> Table {
+    let mut table = Table::left(&["live", "part", "allocations", heading]);
+    let row = |what: String, count: u64, bytes: u64| {
+        let part = format!("{:.1} %", 100.0 * bytes as f64 / all.max(1) as f64);
+        vec![show_bytes(bytes), part, count.to_string(), what]
+    };
+    for part in parts.iter().take(ROWS) {
+        table.row(row(or_unknown(part.what.clone()), part.count, part.bytes));
+    }
+    if let Some(rest) = parts.get(ROWS..).filter(|rest| !rest.is_empty()) {
+        let sum = |of: fn(&Part) -> u64| rest.iter().map(of).sum();
+        let what = format!("{} more", rest.len());
+        table.row(row(what, sum(|p| p.count), sum(|p| p.bytes)));
+    }
+    table
+}
+
+/// What replays say.
+struct Estimates {
+    /// Setting in words, and what the pool would have held; `None`: a request
+    /// would have been refused.
+    rows: Vec<(String, Option<Outcome>)>,
+    fit: Option<Fit>,
+}
+
+struct Fit {
+    asked: u64,
+    outcome: Option<Outcome>,
+    least: u64,
+}
+
+impl Estimates {
+    fn of(path: &Path, arguments: &Arguments) -> Result<Self> {
+        let plain = Setting {
+            profile: arguments.profile.into(),
+            chunk: None,
+            limit: None,
+        };
+        let asked = Setting {
+            chunk: arguments.chunk,
+            limit: arguments.limit,
+            ..plain
+        };
+        let play = |setting| fit::play(|| open(path), setting).map_err(|e| failed(path, e));
+        let mut rows = vec![("as the pool chooses".to_owned(), play(plain)?)];
+        if arguments.chunk.is_some() || arguments.limit.is_some() {
+            let chunk = asked
+                .chunk
+                .map(|bytes| format!("handles of {}", show_bytes(bytes)));
+            let limit = asked
+                .limit
+                .map(|bytes| format!("a limit of {}", show_bytes(bytes)));
+            let words: Vec<String> = chunk.into_iter().chain(limit).collect();
+            rows.push((words.join(", "), play(asked)?));
+        }
+        let fit = match (arguments.would_fit, &rows[0].1) {
+            (Some(bytes), Some(unlimited)) => {
+                let limit = Some(bytes);
+                let least = fit::least(
+                    || open(path),
+                    Setting {
+                        limit: None,
+                        ..asked
+                    },
+                    unlimited,
+                );
+                Some(Fit {
+                    asked: bytes,
+                    outcome: play(Setting { limit, ..asked })?,
+                    least: least.map_err(|e| failed(path, e))?,
+                })
+            }
+            _ => None,
+        };
+        Ok(Self { rows, fit })
+    }
+
+    fn describe(&self, text: &mut String) -> std::fmt::Result {
+        *text +=
+            "\nEstimates: the same requests, played against the pool over a model of the driver\n";
+        let mut table = Table::new(&[
+            "setting",
+            "physical at most",
+            "live / physical",
+            "hits",
+            "handles",
+            "driver time",
+        ]);
+        for (setting, outcome) in &self.rows {
+            table.row(match outcome {
+                Some(o) => vec![
+                    setting.clone(),
+                    show_bytes(o.peak_physical_bytes),
+                    format!("{:.1} %", 100.0 * o.efficiency()),
+                    format!("{:.1} %", 100.0 * o.hit_rate),
+                    o.handles_mapped.to_string(),
+                    format!("{:.3} s", o.driver_time_s),
+                ],
+                None => {
+                    let mut row = vec![setting.clone(), "out of memory".to_owned()];
+                    row.resize(6, String::new());
+                    row
+                }
+            });
+        }
+        *text += &table.text("  ");
+        let Some(fit) = &self.fit else { return Ok(()) };
+        let (asked, least) = (show_bytes(fit.asked), show_bytes(fit.least));
+        match &fit.outcome {
+            Some(outcome) => writeln!(
+                text,
+                "\nWould it fit in {asked}? By this estimate it would: {} at most under a limit of {asked}. The least limit is about {least}.",
+                show_bytes(outcome.peak_physical_bytes)
+            )?,
+            None => writeln!(
+                text,
+                "\nWould it fit in {asked}? By this estimate it would not: a request would be refused. The least limit is about {least}."
+            )?,
+        }
+        writeln!(
+            text,
+            "This is about the pool (MEMCUDA_LIMIT). A device needs more: contexts, kernels and what libraries take beside it, often 0.5 GiB a process."
+        )
+    }
+}
+
+fn failed(path: &Path, failure: Failure) -> anyhow::Error {
+    let name = path.display();
+    match failure {
+        Failure::Trace(error) => anyhow!(Error::new(format!("{name}: {error}"))),
+        Failure::Refused(line, code) => {
+            anyhow!("{name}: line {line}: the pool answered {code:?}")
+        }
+    }
+}
+
+/// The same for programs.
+#[derive(Serialize)]
+struct Report {
+    trace: String,
+    events: u64,
+    duration_s: f64,
+    lost_events: u64,
+    devices: Vec<DeviceReport>,
+    estimates: Vec<Estimate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_fit: Option<WouldFit>,
+}
+
+#[derive(Serialize)]
+struct DeviceReport {
+    ordinal: u32,
+    allocs: u64,
+    peak_live_bytes: u64,
+    peak_s: f64,
+    left_bytes: u64,
+    refused: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_segment_bytes: Option<u64>,
+    sizes: Vec<PartReport>,
+    callers: Vec<PartReport>,
+    names: Vec<PartReport>,
+    streams: Vec<PartReport>,
+    threads: Vec<PartReport>,
+    stacks: Vec<PartReport>,
+}
+
+#[derive(Serialize)]
+struct PartReport {
+    what: String,
+    count: u64,
+    live_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Estimate {
+    setting: String,
+    /// `None`: out of memory.
+    peak_physical_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct WouldFit {
+    asked_bytes: u64,
+    fits: bool,
+    peak_physical_bytes: Option<u64>,
+    least_limit_bytes: u64,
+}
+
+impl Report {
+    fn of(path: &Path, account: &Account, estimates: &Estimates) -> Self {
+        let physical = |outcome: &Option<Outcome>| outcome.as_ref().map(|o| o.peak_physical_bytes);
+        let rows = estimates.rows.iter();
+        Self {
+            trace: path.display().to_string(),
+            events: account.events,
+            duration_s: account.duration_us as f64 / 1e6,
+            lost_events: account.shortfall.lost,
+            devices: account.devices.iter().map(|(o, d)| device(*o, d)).collect(),
+            estimates: rows
+                .map(|(setting, outcome)| Estimate {
+                    setting: setting.clone(),
+                    peak_physical_bytes: physical(outcome),
+                })
+                .collect(),
+            would_fit: estimates.fit.as_ref().map(|fit| WouldFit {
+                asked_bytes: fit.asked,
+                fits: fit.outcome.is_some(),
+                peak_physical_bytes: physical(&fit.outcome),
+                least_limit_bytes: fit.least,
+            }),
+        }
+    }
+}
+
+fn device(ordinal: u32, device: &Device) -> DeviceReport {
+    let parts = |parts: &[Part]| {
+        let report = |part: &Part| PartReport {
+            what: part.what.clone(),
+            count: part.count,
+            live_bytes: part.bytes,
+        };
+        parts.iter().map(report).collect()
+    };
+    let (program, peak) = (&device.program, &device.peak);
+    DeviceReport {
+        ordinal,
+        allocs: program.allocs,
+        peak_live_bytes: program.peak_bytes,
+        peak_s: program.peak_us as f64 / 1e6,
+        left_bytes: program.left_bytes,
+        refused: device.refused.0,
+        peak_segment_bytes: device.segments.as_ref().map(|s| s.peak_bytes),
+        sizes: parts(&peak.sizes),
+        callers: parts(&peak.callers),
+        names: parts(&peak.names),
+        streams: parts(&peak.streams),
+        threads: parts(&peak.threads),
+        stacks: parts(&peak.stacks),
+    }
+}
