@@ -107,6 +107,7 @@ bench: build
 	$(PYTHON) benches/replay.py --memcuda $(RELEASE)/memcuda $(AS_JSON)
 	$(CARGO) bench -p memcuda --bench keeper
 	benches/names.sh $(RELEASE)
+	$(PYTHON) benches/traces.py --release $(RELEASE) $(AS_JSON)
 
 # Instructions of a malloc and its free, against those in benches/count;
 # UPDATE=1 writes them down. The same on every x86-64 machine.

@@ -105,7 +105,11 @@ unsafe extern "C" fn visit(frame: *mut c_void, data: *mut c_void) -> c_int {
     // SAFETY: the walk of the caller, which lives.
     let walk = unsafe { &mut *data.cast::<Walk>() };
     // SAFETY: the unwinder's own frame. What it returns to is behind the call.
-    let at = unsafe { _Unwind_GetIP(frame) }.wrapping_sub(1);
+    let at = unsafe { _Unwind_GetIP(frame) };
+    // The outermost frame returns to nowhere.
+    let Some(at) = at.checked_sub(1) else {
+        return STOP;
+    };
     walk.addresses[walk.count] = at;
     walk.count += 1;
     if walk.count < DEPTH { GO_ON } else { STOP }

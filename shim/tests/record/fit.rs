@@ -26,7 +26,10 @@ fn succeeds(job: &[&str], limit: u64) -> bool {
 fn least(job: &[&str], expected: u64) -> u64 {
     let up = |bytes: u64| bytes.next_multiple_of(2 * MIB);
     let (mut under, mut enough) = (up(expected * 9 / 10), up(expected * 11 / 10));
-    assert!(!succeeds(job, under) && succeeds(job, enough), "{job:?}: {expected}");
+    assert!(
+        !succeeds(job, under) && succeeds(job, enough),
+        "{job:?}: {expected}"
+    );
     while enough - under > 2 * MIB {
         let middle = up(under + (enough - under) / 2).min(enough - 2 * MIB);
         match succeeds(job, middle) {

@@ -239,6 +239,21 @@ fn a_process_that_records_is_explained_while_it_runs() {
         said.contains("\"allocs\":1,\"peak_live_bytes\":4096"),
         "{said}"
     );
+    let stat = |json: &[&str]| {
+        let mut command = Command::new(memcuda());
+        let pid = waiting.0.id().to_string();
+        support::said(command.args(["stat", &pid]).args(json)).0
+    };
+    assert!(
+        stat(&["--json"]).contains("\"trace_lost_events\":0"),
+        "{}",
+        stat(&["--json"])
+    );
+    assert!(
+        stat(&[]).contains(" frames, 0 events lost"),
+        "{}",
+        stat(&[])
+    );
 }
 
 fn code(output: &Output) -> i32 {

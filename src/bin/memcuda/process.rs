@@ -3,10 +3,11 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memcuda::error::Result;
 use memcuda::stats_page::{self, Counters, MEMFD_NAME};
+use memcuda::trace::frames::{MAGIC, header};
 
 /// A process's open statistics page. It can still be read after the process
 /// ended.
@@ -37,6 +38,37 @@ pub fn page(pid: u32) -> std::io::Result<Option<Page>> {
         }
     }
     Ok(None)
+}
+
+/// What a process records of itself (`MEMCUDA_TRACE`).
+pub struct Recording {
+    /// The file, through the process: it need not be where it was.
+    pub path: PathBuf,
+    /// Frames that were begun.
+    pub frames: u64,
+    /// Events that were lost, as there was no room for them in time.
+    pub lost: u64,
+}
+
+/// The recording of a process, where it makes one.
+pub fn recording(pid: u32) -> Option<Recording> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    open.map(|entry| entry.path()).find_map(|path| {
+        // To open a pipe would be to wait for it.
+        let is_file = fs::metadata(&path).is_ok_and(|about| about.is_file());
+        let file = is_file.then(|| File::open(&path).ok())??;
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, 8 * at as u64).ok()?;
+            Some(u64::from_le_bytes(bytes))
+        };
+        (word(header::MAGIC)? == MAGIC).then_some(())?;
+        Some(Recording {
+            frames: word(header::BEGUN)?,
+            lost: word(header::LOST)?,
+            path,
+        })
+    })
 }
 
 fn is_page(target: &Path) -> bool {

@@ -32,6 +32,11 @@ struct Device {
     command: String,
     #[serde(flatten, serialize_with = "by_name")]
     counters: Counters,
+    /// While the process records itself: frames begun, events lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_frames: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_lost_events: Option<u64>,
 }
 
 fn by_name<S: Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
@@ -55,10 +60,13 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             Err(error) => bail!("process {}: {error}", page.pid),
         };
         let (pid, command) = (page.pid, process::name(page.pid));
+        let recording = process::recording(pid);
         devices.extend(counters.into_iter().map(|counters| Device {
             pid,
             command: command.clone(),
             counters,
+            trace_frames: recording.as_ref().map(|r| r.frames),
+            trace_lost_events: recording.as_ref().map(|r| r.lost),
         }));
     }
     if arguments.json {
@@ -103,7 +111,17 @@ fn print(devices: &[Device]) -> anyhow::Result<()> {
             format!("{:.3} s", pool.driver_ns as f64 / 1e9),
         ]);
     }
-    table.print()
+    table.print()?;
+    let mut told = 0;
+    for device in devices {
+        if let (Some(frames), Some(lost)) = (device.trace_frames, device.trace_lost_events)
+            && told != device.pid
+        {
+            told = device.pid;
+            println!("process {told} records itself: {frames} frames, {lost} events lost");
+        }
+    }
+    Ok(())
 }
 
 /// A share in percent, `-` of nothing.

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use memcuda::error::Error;
 use memcuda::picture::bytes;
-use memcuda::trace::frames;
 
 use crate::picture::{find, plain};
+use crate::process;
 use crate::replay::{Profile, chunk, size};
 
 /// Say in words where a device's memory went, and why there was none left.
@@ -78,7 +78,7 @@ fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
         Ok(_) if !arguments.of_traces() => return Ok(None),
         Ok(pid) => {
             let without = || no_trace(format!("process {pid} records none (MEMCUDA_TRACE)"));
-            recording_of(pid).ok_or_else(without)?
+            process::recording(pid).ok_or_else(without)?.path
         }
         Err(_) => PathBuf::from(source),
     };
@@ -89,13 +89,6 @@ fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
         true => Err(no_trace(format!("{source} is a report")).into()),
         false => Ok(None),
     }
-}
-
-/// The file in which a process records itself.
-fn recording_of(pid: u32) -> Option<PathBuf> {
-    let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-    let mut paths = open.map(|entry| entry.path());
-    paths.find(|path| starts_with(path, &frames::MAGIC.to_le_bytes()))
 }
 
 fn starts_with(path: &Path, magic: &[u8]) -> bool {
