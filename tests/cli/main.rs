@@ -14,6 +14,7 @@ mod snapshot;
 mod stand_in;
 mod stat;
 mod top;
+mod traces;
 mod web;
 mod whole;
 
@@ -98,7 +99,7 @@ fn bad_usage_is_2_and_names_the_value() {
         (&["snapshot"], "<PID|REPORT>"),
         (&["snapshot", "1"], "--output"),
         (&["snapshot", "1", "--json", "--html", "-o", "x"], "--html"),
-        (&["explain"], "<PID|REPORT|FOLDER>"),
+        (&["explain"], "<PID|REPORT|TRACE>"),
         (&["show"], "<NAME>"),
         (&["show", "two words"], "two words"),
         (&["rm"], "<NAME>"),

@@ -83,6 +83,10 @@ fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
         Err(_) => PathBuf::from(source),
     };
     if !path.is_dir() && !starts_with(&path, &bytes::MAGIC) {
+        if path.exists() && !path.is_file() {
+            let why = "no file; a trace is read more than once, so it cannot be a pipe";
+            return Err(Error::new(format!("{source}: {why}")).into());
+        }
         return Ok(Some(path));
     }
     match arguments.of_traces() {
