@@ -226,6 +226,7 @@ fn the_map_of_a_process_is_drawn() {
 
 #[test]
 fn a_new_size_is_drawn_at_once() {
+    let _shown = Shown::new(VERSION, &[counters()]);
     let mut top = Terminal::start(80, 24);
     top.wait_for("PHYSICAL");
     resize(&top.slave, 40, 8);
@@ -240,6 +241,7 @@ fn a_new_size_is_drawn_at_once() {
 
 #[test]
 fn a_signal_gives_the_terminal_back() {
+    let _shown = Shown::new(VERSION, &[counters()]);
     for (signal, status) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
         let mut top = Terminal::start(80, 24);
         top.wait_for("PHYSICAL");
@@ -250,6 +252,7 @@ fn a_signal_gives_the_terminal_back() {
 
 #[test]
 fn a_panic_gives_the_terminal_back_and_is_told_after_that() {
+    let _shown = Shown::new(VERSION, &[counters()]);
     let mut top = Terminal::start(80, 24);
     top.wait_for("PHYSICAL");
     top.keys("\x1b[24~");
