@@ -13,6 +13,7 @@
 
 mod api;
 pub mod asm;
+mod backtrace;
 mod boundary;
 mod calls;
 mod captures;

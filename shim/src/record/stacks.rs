@@ -2,11 +2,11 @@
 //! stack's addresses, and for each stack that is new its text, once. A stack
 //! ends where code without unwinding information begins.
 
-use std::ffi::{c_int, c_void};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::words;
+use crate::backtrace;
 use crate::modules::{self, Module};
 use crate::resolve;
 
@@ -16,17 +16,6 @@ const DEPTH: usize = 32;
 const STACKS: usize = 1 << 14;
 /// Places that are looked at for one.
 const PROBES: usize = 32;
-
-unsafe extern "C" {
-    fn _Unwind_Backtrace(
-        visit: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
-        data: *mut c_void,
-    ) -> c_int;
-    fn _Unwind_GetIP(frame: *mut c_void) -> usize;
-}
-
-const GO_ON: c_int = 0;
-const STOP: c_int = 4;
 
 /// The stacks that were seen.
 pub struct Stacks {
@@ -55,21 +44,16 @@ pub struct Found {
     pub caller: Option<Module>,
 }
 
-struct Walk {
-    addresses: [usize; DEPTH],
-    count: usize,
-}
-
 impl Stacks {
     /// The stack of the calling thread; `tell` gets its text where it is new.
     pub fn here(&self, tell: impl FnOnce(u32, &str)) -> Found {
-        let mut walk = Walk {
-            addresses: [0; DEPTH],
-            count: 0,
-        };
-        // SAFETY: the callback keeps to the type of its data.
-        unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
-        let addresses = &walk.addresses[..walk.count];
+        let (mut addresses, mut count) = ([0; DEPTH], 0);
+        backtrace::walk(|at| {
+            addresses[count] = at;
+            count += 1;
+            count < DEPTH
+        });
+        let addresses = &addresses[..count];
         let mix = |sum: u64, at: &usize| {
             (sum.rotate_left(7) ^ *at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         };
@@ -101,20 +85,6 @@ impl Stacks {
     }
 }
 
-unsafe extern "C" fn visit(frame: *mut c_void, data: *mut c_void) -> c_int {
-    // SAFETY: the walk of the caller, which lives.
-    let walk = unsafe { &mut *data.cast::<Walk>() };
-    // SAFETY: the unwinder's own frame. What it returns to is behind the call.
-    let at = unsafe { _Unwind_GetIP(frame) };
-    // The outermost frame returns to nowhere.
-    let Some(at) = at.checked_sub(1) else {
-        return STOP;
-    };
-    walk.addresses[walk.count] = at;
-    walk.count += 1;
-    if walk.count < DEPTH { GO_ON } else { STOP }
-}
-
 /// Tells the text of a stack, without our own frames; the library that asks.
 fn describe(addresses: &[usize], tell: impl FnOnce(&str)) -> Option<Module> {
     let mut text = String::new();
@@ -122,7 +92,7 @@ fn describe(addresses: &[usize], tell: impl FnOnce(&str)) -> Option<Module> {
     for &at in addresses {
         let module = modules::number(at);
         let about = module.about();
-        if about.is_some_and(|about| about.holds(visit as *const () as usize)) {
+        if about.is_some_and(|about| about.holds(backtrace::own())) {
             continue;
         }
         let file = about.map_or(&b"?"[..], |about| about.file());
