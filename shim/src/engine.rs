@@ -9,14 +9,14 @@ use memcuda_core::config::{Config, Policy};
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::names::rules::Rules;
-use memcuda_core::pool::{Order, Owner, Pool, StreamKey};
+use memcuda_core::pool::{Owner, Pool, Request, StreamKey};
 
 use crate::calls::Calls;
 use crate::captures::Captures;
 use crate::device::Device;
 use crate::names::hints;
 use crate::page::Page;
-use crate::record::{Caller, Freeing, Given, Recorder};
+use crate::record::{Caller, Freeing, Recorder};
 use crate::substitute::Probe;
 use crate::track::Track;
 use crate::{
@@ -244,32 +244,21 @@ impl Engine {
     /// The plain driver gave memory out; counted under `MEMCUDA_POLICY=track`.
     pub fn plain_allocated(
         &self,
+        device: &Device,
+        request: &Request,
         address: Address,
-        bytes: u64,
-        owner: Owner,
-        order: Order,
         caller: Caller,
     ) {
-        if let (Some(recorder), Ok((context, device))) = (&self.recorder, self.current()) {
-            let device = device.ordinal;
-            let plain = true;
-            let given = Given {
-                address,
-                bytes,
-                device,
-                context,
-                order,
-                owner,
-                plain,
-            };
-            recorder.given(&given, caller);
+        let ordinal = device.ordinal;
+        if let Some(recorder) = &self.recorder {
+            recorder.plain_gave(ordinal, request, address, caller);
         }
-        if self.config.policy == Policy::Track
-            && let Ok((context, device)) = self.current()
-        {
-            let owner = (owner == Owner::Context).then_some(context);
-            let totals = self.track.allocated(device.ordinal, owner, address, bytes);
-            self.page.publish(device.ordinal, &totals, 0);
+        if self.config.policy == Policy::Track {
+            let ends_with = (request.owner == Owner::Context).then_some(request.context);
+            let totals = self
+                .track
+                .allocated(ordinal, ends_with, address, request.bytes);
+            self.page.publish(ordinal, &totals, 0);
         }
     }
 

@@ -3,7 +3,7 @@
 //! driver's own (they make graph nodes).
 
 use memcuda_core::driver::{Address, Code, Context, Stream};
-use memcuda_core::pool::{Effort, Order, Owner, Release, Request};
+use memcuda_core::pool::{Effort, Order, Owner, Release, Request, StreamKey};
 
 use super::memory::{self, overrun};
 use crate::boundary::planted_panic;
@@ -125,15 +125,13 @@ fn allocate(
     }
     if !engine.lends() {
         let code = real();
-        if code == Code::SUCCESS {
+        if code == Code::SUCCESS
+            && let Ok((context, device)) = engine.current()
+        {
             // SAFETY: the real call has just written it.
             let address = unsafe { *out };
-            let order = match engine.current() {
-                Ok((context, _)) => Order::Stream(engine.key(context, stream)),
-                Err(_) => Order::Unknown,
-            };
-            let owner = Owner::MemoryPool;
-            engine.plain_allocated(address, bytes as u64, owner, order, Caller::UNKNOWN);
+            let request = request(engine.key(context, stream), bytes as u64);
+            engine.plain_allocated(device, &request, address, Caller::UNKNOWN);
         }
         return code;
     }
@@ -169,15 +167,7 @@ fn allocate(
         return real();
     };
     let key = engine.key(context, stream);
-    let request = Request {
-        bytes,
-        align: Owner::MemoryPool.alignment(bytes),
-        order: Order::Stream(key),
-        context,
-        owner: Owner::MemoryPool,
-        effort: Effort::Growth,
-        graph: false,
-    };
+    let request = request(key, bytes);
     let result = pool.alloc(&request);
     if let Some(recorder) = &engine.recorder {
         recorder.answered(device.ordinal, &request, result, Caller::UNKNOWN);
@@ -189,6 +179,19 @@ fn allocate(
             Code::SUCCESS
         }
         Err(refusal) => memory::refused(engine, device, bytes, Some(key), refusal),
+    }
+}
+
+/// A request on a stream.
+fn request(key: StreamKey, bytes: u64) -> Request {
+    Request {
+        bytes,
+        align: Owner::MemoryPool.alignment(bytes),
+        order: Order::Stream(key),
+        context: key.context,
+        owner: Owner::MemoryPool,
+        effort: Effort::Growth,
+        graph: false,
     }
 }
 

@@ -77,12 +77,13 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
             let plain = || torch::plain_alloc(&tag, module, None, bytes as u64, roomy);
             if !engine.lends() {
                 let code = plain();
-                if code == Code::SUCCESS {
+                if code == Code::SUCCESS
+                    && let Ok((context, device)) = engine.current()
+                {
                     // SAFETY: the real call has just written it.
                     let address = unsafe { *out };
-                    let caller = Caller::of(&tag, module);
-                    let owner = Owner::Context;
-                    engine.plain_allocated(address, bytes as u64, owner, Order::Unknown, caller);
+                    let request = request(engine, context, bytes as u64);
+                    engine.plain_allocated(device, &request, address, Caller::of(&tag, module));
                 }
                 return code;
             }
@@ -126,15 +127,7 @@ fn lend(
         }
     }
     let pool = device.pool(engine)?;
-    let request = Request {
-        bytes,
-        align: Owner::Context.alignment(bytes),
-        order: Order::Unknown,
-        context,
-        owner: Owner::Context,
-        effort: Effort::Growth,
-        graph: engine.captures.any(),
-    };
+    let request = request(engine, context, bytes);
     let call = torch::identify(tag, module, device.ordinal, bytes);
     let request = match &call {
         Some(call) => call.ordered(request),
@@ -154,6 +147,19 @@ fn lend(
         let key = call.map(|call| engine.key(context, call.stream));
         refused(engine, device, bytes, key, refusal)
     }))
+}
+
+/// A `cuMemAlloc` of this moment.
+fn request(engine: &Engine, context: Context, bytes: u64) -> Request {
+    Request {
+        bytes,
+        align: Owner::Context.alignment(bytes),
+        order: Order::Unknown,
+        context,
+        owner: Owner::Context,
+        effort: Effort::Growth,
+        graph: engine.captures.any(),
+    }
 }
 
 /// As a `cuMemAlloc` that nobody is known to have made.

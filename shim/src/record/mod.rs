@@ -57,18 +57,6 @@ impl Caller {
     }
 }
 
-/// Memory that was given out.
-pub struct Given {
-    pub address: Address,
-    pub bytes: u64,
-    pub device: u32,
-    pub context: Context,
-    pub order: Order,
-    pub owner: Owner,
-    /// Did the plain driver serve it?
-    pub plain: bool,
-}
-
 /// A free under way: its place in the file is taken. Dropped without a word it
 /// was none.
 pub struct Freeing<'a> {
@@ -112,45 +100,31 @@ impl Recorder {
         &self.file
     }
 
-    /// Records memory that the program was given.
-    pub fn given(&self, given: &Given, caller: Caller) {
-        self.given_as(given, caller, 0);
-    }
-
     /// Records memory that has a name, and is given to the program now.
     #[cold]
     pub fn named(&self, memory: &Mapped) {
         let name = memory.name().to_string();
         let tell = |number: u16| self.word(Word::Name, number.into(), &name);
         let number = self.words.name(&name, tell);
-        let given = Given {
+        let record = Record {
             address: memory.address,
             bytes: memory.entry.spec.bytes,
-            device: memory.device,
-            context: memory.context,
-            order: Order::Unknown,
-            owner: Owner::Context,
+            context: memory.context.0,
+            name: number,
+            device: memory.device as u8,
+            of_context: true,
             plain: true,
+            ..blank(Kind::Alloc)
         };
-        self.given_as(&given, Caller::UNKNOWN, number);
+        self.event(record, Caller::UNKNOWN);
     }
 
-    fn given_as(&self, given: &Given, caller: Caller, name: u16) {
-        let (uses, stream) = match given.order {
-            Order::Stream(key) => (Use::Stream, key.stream.0),
-            Order::Unknown => (Use::Any, 0),
-        };
+    /// Records what the plain driver gave to a request.
+    pub fn plain_gave(&self, device: u32, request: &Request, address: Address, caller: Caller) {
         let record = Record {
-            address: given.address,
-            bytes: given.bytes,
-            stream,
-            context: given.context.0,
-            name,
-            device: given.device as u8,
-            uses,
-            of_context: given.owner == Owner::Context,
-            plain: given.plain,
-            ..blank(Kind::Alloc)
+            address,
+            plain: true,
+            ..asked(Kind::Alloc, device, request)
         };
         self.event(record, caller);
     }
@@ -164,42 +138,15 @@ impl Recorder {
         answer: Result<Address, Refusal>,
         caller: Caller,
     ) {
-        let &Request {
-            bytes,
-            context,
-            order,
-            owner,
-            ..
-        } = request;
-        match answer {
-            Ok(address) => {
-                let plain = false;
-                let given = Given {
-                    address,
-                    bytes,
-                    device,
-                    context,
-                    order,
-                    owner,
-                    plain,
-                };
-                self.given(&given, caller);
-            }
-            Err(Refusal::Driver(Code::OUT_OF_MEMORY)) => {
-                let stream = match order {
-                    Order::Stream(key) => key.stream.0,
-                    Order::Unknown => 0,
-                };
-                let record = Record {
-                    bytes,
-                    stream,
-                    device: device as u8,
-                    ..blank(Kind::Refused)
-                };
-                self.event(record, caller);
-            }
-            Err(_) => {}
-        }
+        let record = match answer {
+            Ok(address) => Record {
+                address,
+                ..asked(Kind::Alloc, device, request)
+            },
+            Err(Refusal::Driver(Code::OUT_OF_MEMORY)) => asked(Kind::Refused, device, request),
+            Err(_) => return,
+        };
+        self.event(record, caller);
     }
 
     /// Records that a context ended.
@@ -340,6 +287,23 @@ impl Drop for Freeing<'_> {
         if let Some(place) = self.place {
             self.recorder.file.write(place, &self.blank.encode(place));
         }
+    }
+}
+
+/// What a request says.
+fn asked(kind: Kind, device: u32, request: &Request) -> Record {
+    let (uses, stream) = match request.order {
+        Order::Stream(key) => (Use::Stream, key.stream.0),
+        Order::Unknown => (Use::Any, 0),
+    };
+    Record {
+        bytes: request.bytes,
+        stream,
+        context: request.context.0,
+        device: device as u8,
+        uses,
+        of_context: request.owner == Owner::Context,
+        ..blank(kind)
     }
 }
 
