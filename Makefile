@@ -1,7 +1,7 @@
 # What one does with this repository. `make run` and `make test` do all their
 # own set-up; nothing is left running and nothing is written outside this tree
-# but what cargo and pip cache, and by `make install`. Only `make test` may
-# install a package, as root and where redis-server can be had in no other way.
+# but what cargo and pip cache, apt's lists, and by `make install`. No package is
+# installed.
 
 CARGO ?= cargo
 CC ?= cc

@@ -33,13 +33,14 @@ pub struct Callgrind {
 }
 
 impl Callgrind {
-    /// Finds valgrind (valgrind.sh) and the library, builds `benches/hooks.c`.
+    /// Finds valgrind (`tests/support/program.sh`) and the library, builds `benches/hooks.c`.
     pub fn find(root: &Path) -> Result<Self, String> {
-        let found = Command::new(root.join("benches/count/valgrind.sh"))
+        let found = Command::new(root.join("tests/support/program.sh"))
+            .arg("valgrind")
             .arg(root.join("target/valgrind"))
             .stderr(std::process::Stdio::inherit())
             .output();
-        let found = found.map_err(|error| format!("valgrind.sh: {error}"))?;
+        let found = found.map_err(|error| format!("program.sh: {error}"))?;
         if !found.status.success() {
             return Err("no valgrind could be had".into());
         }

@@ -21,10 +21,11 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Finds a Chromium (support/browser.sh) and starts it.
+    /// Finds a Chromium (support/program.sh) and starts it.
     pub fn start() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let found = Command::new(root.join("tests/support/browser.sh"))
+        let found = Command::new(root.join("tests/support/program.sh"))
+            .arg("chromium")
             .arg(root.join("target/browser"))
             .stderr(Stdio::inherit())
             .output()

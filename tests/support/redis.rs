@@ -15,7 +15,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Finds a redis-server (support/redis.sh) and starts it.
+    /// Finds a redis-server (support/program.sh) and starts it.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
@@ -23,7 +23,8 @@ impl Redis {
     /// The same with more options.
     pub fn start_with(options: &[&str]) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let found = Command::new(root.join("tests/support/redis.sh"))
+        let found = Command::new(root.join("tests/support/program.sh"))
+            .arg("redis-server")
             .arg(root.join("target/redis"))
             .stderr(Stdio::inherit())
             .output()

@@ -1,0 +1,82 @@
+#!/bin/sh
+# Prints the path of a program that tests and benches run: from PATH; else from
+# the distribution's package, unpacked under DIRECTORY with the libraries that
+# are not installed here. Says on standard error what it does. Installs nothing;
+# as root it may renew apt's lists.
+set -eu
+usage='usage: program.sh redis-server|chromium|valgrind DIRECTORY'
+package=${1:?$usage}
+directory=${2:?$usage}
+
+# What else it is called on PATH, and where it lies in the package.
+names=$package
+case $package in
+redis-server) inside=usr/bin/redis-server ;;
+chromium)
+    names="$names chromium-browser google-chrome google-chrome-stable"
+    inside=usr/lib/chromium/chromium
+    ;;
+valgrind) inside=usr/bin/valgrind ;;
+*)
+    echo "program.sh: $package: $usage" >&2
+    exit 2
+    ;;
+esac
+
+# Some distributions have commands that only say what to install.
+works() {
+    "$1" --version >/dev/null 2>&1
+}
+
+for name in $names; do
+    if works "$name"; then
+        command -v "$name"
+        exit 0
+    fi
+done
+mkdir -p "$directory"
+directory=$(cd "$directory" && pwd)
+program=$directory/$package
+root=$directory/root
+
+# The package, and of what it needs what is not installed.
+download() {
+    apt-get -o "Dir::Cache::archives=$directory/packages" -o Debug::NoLocking=1 -o APT::Sandbox::User= \
+        install --download-only --no-install-recommends -y "$package" >&2
+}
+
+# The folder of a file in the package.
+folder_of() {
+    dirname "$(find "$root" -name "$1" | head -n 1)"
+}
+
+unpack() {
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
+    mkdir -p "$directory/packages/partial"
+    # Old lists name files that are gone.
+    download || { [ "$(id -u)" = 0 ] && apt-get update >&2 && download; } || return 1
+    for file in "$directory"/packages/*.deb; do
+        dpkg -x "$file" "$root" || return 1
+    done
+    rm -rf "$directory/packages"
+    [ -x "$root/$inside" ] || return 1
+    libraries=$(find "$root" -name '*.so*' -exec dirname {} + | sort -u | paste -s -d : -)
+    {
+        echo '#!/bin/sh'
+        echo "export LD_LIBRARY_PATH='$libraries'"
+        [ "$package" != valgrind ] || echo "export VALGRIND_LIB='$(folder_of 'callgrind-*-linux')'"
+        echo "exec '$root/$inside' \"\$@\""
+    } >"$program"
+    chmod +x "$program"
+}
+
+if ! works "$program"; then
+    echo "program.sh: no $package on PATH; unpacking the distribution's package under $directory" >&2
+    unpack || echo "program.sh: that did not work" >&2
+fi
+if works "$program"; then
+    echo "$program"
+    exit 0
+fi
+echo "program.sh: no $package: install one (Debian, Ubuntu: apt-get install $package)" >&2
+exit 1
