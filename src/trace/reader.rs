@@ -70,11 +70,33 @@ impl<'a> Reader<'a> {
     /// What was recorded, where the trace says so: process id and command line.
     pub fn process(&self) -> Option<(u64, &str)> {
         match &self.form {
-            Form::Text(_) => None,
+            Form::Text(text) => {
+                let process = text.process()?;
+                Some((process.pid, &process.command))
+            }
             Form::Recording(recording) => {
                 let (pid, command) = recording.process();
                 Some((pid, self.words.get(command)))
             }
+        }
+    }
+
+    /// When the trace began, where it says so, in microseconds of the Unix
+    /// epoch.
+    pub fn began_us(&self) -> Option<u64> {
+        match &self.form {
+            Form::Text(text) => Some(text.process()?.began_us),
+            Form::Recording(recording) => Some(recording.began_us()),
+        }
+    }
+
+    /// The driver's value (`CUstream`) of a stream that events know by its
+    /// number; the number itself where the trace does not say. 0 is the default
+    /// one.
+    pub fn driver_stream(&self, number: u64) -> u64 {
+        match &self.form {
+            Form::Text(_) => number,
+            Form::Recording(recording) => recording.driver_stream(number),
         }
     }
 

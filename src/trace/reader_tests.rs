@@ -72,6 +72,11 @@ fn each_wrong_line_is_named() {
         ("", "line 1: the trace is empty"),
         ("# memcuda-trace 1\n", "line 2: the trace ends before"),
         ("# memcuda-trace 2\nx\n", "line 1: trace version \"2\""),
+        ("# memcuda-trace 1\n# process 7\n", "line 2: the process is"),
+        (
+            "# memcuda-trace 1\n# process 7 8 a b\n",
+            "line 3: the trace ends before",
+        ),
         ("t_us,op,id,stream\n", "line 1: no column \"bytes\""),
         ("t_us,op,id,bytes,stream", "line 1: the line is cut off"),
     ];

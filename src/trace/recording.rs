@@ -20,6 +20,7 @@ use crate::pool::Owner;
 pub struct Recording<'a> {
     input: Box<dyn BufRead + 'a>,
     pid: u64,
+    began_us: u64,
     command: u32,
     /// Frames that were begun, and events that were lost, by the header.
     begun: u64,
@@ -32,6 +33,8 @@ pub struct Recording<'a> {
     over: bool,
     live: HashMap<u64, Live>,
     streams: HashMap<(u64, u64, u32), u64>,
+    /// The streams by number, as the driver has them.
+    handles: Vec<u64>,
     texts: HashMap<(Word, u32), (u32, Vec<u8>)>,
     ready: VecDeque<Event>,
 }
@@ -68,6 +71,7 @@ impl<'a> Recording<'a> {
         Ok(Self {
             input,
             pid: word(header::PID),
+            began_us: word(header::STARTED_US),
             command: 0,
             begun: word(header::BEGUN),
             lost: word(header::LOST),
@@ -79,6 +83,7 @@ impl<'a> Recording<'a> {
             over: false,
             live: HashMap::new(),
             streams: HashMap::new(),
+            handles: vec![0],
             texts: HashMap::new(),
             ready: VecDeque::new(),
         })
@@ -87,6 +92,19 @@ impl<'a> Recording<'a> {
     /// Process id, and the word that is its command line.
     pub fn process(&self) -> (u64, u32) {
         (self.pid, self.command)
+    }
+
+    /// When recording began, in microseconds of the Unix epoch.
+    pub fn began_us(&self) -> u64 {
+        self.began_us
+    }
+
+    /// The driver's value (`CUstream`) of a stream by its number; 0 of the
+    /// default one.
+    pub fn driver_stream(&self, number: u64) -> u64 {
+        let at = usize::try_from(number).ok();
+        let known = at.and_then(|at| self.handles.get(at));
+        known.copied().unwrap_or(0)
     }
 
     /// What is missing so far.
@@ -232,7 +250,11 @@ impl<'a> Recording<'a> {
             self.streams.insert((0, 0, 0), 0);
         }
         let next = self.streams.len() as u64;
-        *self.streams.entry(key).or_insert(next)
+        let number = *self.streams.entry(key).or_insert(next);
+        if number as usize == self.handles.len() {
+            self.handles.push(record.stream);
+        }
+        number
     }
 
     fn alloc(&mut self, event: Event, record: &Record) {

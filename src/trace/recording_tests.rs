@@ -32,6 +32,7 @@ impl File {
         words[header::BEGUN] = self.frames.len() as u64;
         words[header::LOST] = self.lost;
         words[header::PID] = 4711;
+        words[header::STARTED_US] = 1_700_000_000_000_001;
         words.extend(self.frames.as_flattened());
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -197,8 +198,11 @@ fn streams_are_numbered_and_the_legacy_one_is_0() {
         file.event(Record { address, ..record });
     }
     let bytes = file.bytes();
-    let events = Reader::new(&bytes[..]).unwrap().map(Result::unwrap);
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let events = reader.by_ref().map(Result::unwrap);
     let streams: Vec<u64> = events.map(|e| e.stream).collect();
+    let handles: Vec<u64> = streams.iter().map(|s| reader.driver_stream(*s)).collect();
+    assert_eq!(handles, [0x10, 1, 0x10, 0x10, 2, 2]);
     assert_eq!(streams[0], streams[2]);
     let mut different = streams.clone();
     different.sort_unstable();
@@ -209,6 +213,7 @@ fn streams_are_numbered_and_the_legacy_one_is_0() {
 #[test]
 fn as_text_it_says_the_same() {
     let mut file = File::default();
+    file.word(Word::Process, 0, "python, -c\nx");
     file.word(Word::Caller, 2, "lib,with\nodd.so");
     file.word(Word::Name, 3, "weights/0");
     file.event(Record {
@@ -225,10 +230,13 @@ fn as_text_it_says_the_same() {
     file.lost = 7;
     let bytes = file.bytes();
     let mut reader = Reader::new(&bytes[..]).unwrap();
-    let mut text = write::head();
+    let mut text = String::new();
     let mut events = Vec::new();
     while let Some(event) = reader.next() {
         let event = event.unwrap();
+        if events.is_empty() {
+            text = write::head(&reader);
+        }
         write::line(&event, &reader, &mut text);
         events.push(event);
     }
@@ -248,6 +256,8 @@ fn as_text_it_says_the_same() {
         assert_eq!(again.word(read.name), reader.word(was.name));
     }
     assert_eq!(again.word(read[0].caller), "lib;with odd.so");
+    assert_eq!(again.began_us(), Some(1_700_000_000_000_001));
+    assert_eq!(again.process(), Some((4711, "python; -c x")));
     assert_eq!(again.shortfall().lost, 7);
     let zstd = zstd::encode_all(&bytes[..], 3).unwrap();
     let of_zstd: Vec<Event> = Reader::new(&zstd[..])

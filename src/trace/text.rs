@@ -12,6 +12,8 @@ use crate::pool::Owner;
 pub const FIRST_LINE: &str = "# memcuda-trace ";
 /// The version that is read and written.
 pub const VERSION: &str = "1";
+/// How the line begins that says what was recorded, where there is one.
+pub const PROCESS_LINE: &str = "# process ";
 /// Most columns of a trace, unknown ones included.
 const MAX_COLUMNS: usize = 16;
 /// No line of a trace is near this long; a longer one is not a trace.
@@ -30,8 +32,17 @@ pub const OWNERS: [(&str, Owner); 2] = [("context", Owner::Context), ("pool", Ow
 pub struct Text<'a> {
     input: Box<dyn BufRead + 'a>,
     columns: Columns,
+    process: Option<Process>,
     text: String,
     line: u64,
+}
+
+/// What was recorded.
+pub struct Process {
+    pub pid: u64,
+    /// When the recording began, in microseconds of the Unix epoch.
+    pub began_us: u64,
+    pub command: String,
 }
 
 /// Where each column stands in a line.
@@ -58,6 +69,7 @@ impl<'a> Text<'a> {
         let mut reader = Self {
             input,
             columns,
+            process: None,
             text,
             line,
         };
@@ -77,15 +89,29 @@ impl<'a> Text<'a> {
                     "trace version {version:?}; this memcuda reads version {VERSION}"
                 )));
             }
-            if !self.read_line()? {
-                self.line += 1;
-                return Err(
-                    self.error("the trace ends before the line with the names of the columns")
-                );
+            self.read_first_line()?;
+            if let Some(process) = self.text.strip_prefix(PROCESS_LINE) {
+                let process = Process::parse(process).map_err(|m| self.error(&m))?;
+                self.process = Some(process);
+                self.read_first_line()?;
             }
         }
         self.columns = Columns::parse(&self.text).map_err(|m| self.error(&m))?;
         Ok(())
+    }
+
+    /// Reads one of the lines before the events.
+    fn read_first_line(&mut self) -> Result<()> {
+        if self.read_line()? {
+            return Ok(());
+        }
+        self.line += 1;
+        Err(self.error("the trace ends before the line with the names of the columns"))
+    }
+
+    /// What was recorded, where the trace says it.
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
     }
 
     /// Reads the next line into `text`, without its end; false at the end.
@@ -127,6 +153,24 @@ impl<'a> Text<'a> {
 
     fn error(&self, message: &str) -> Error {
         Error::new(format!("line {}: {message}", self.line))
+    }
+}
+
+impl Process {
+    fn parse(line: &str) -> std::result::Result<Self, String> {
+        let mut words = line.splitn(3, ' ');
+        let mut number = || words.next()?.parse().ok();
+        let (pid, began_us) = (number(), number());
+        let (Some(pid), Some(began_us)) = (pid, began_us) else {
+            let accepted = "accepted: process id, microseconds of the Unix epoch, command line";
+            return Err(format!("the process is {}; {accepted}", show(line)));
+        };
+        let command = words.next().unwrap_or_default().to_owned();
+        Ok(Self {
+            pid,
+            began_us,
+            command,
+        })
     }
 }
 

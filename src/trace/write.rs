@@ -2,15 +2,30 @@
 
 use std::fmt::Write;
 
-use super::text::{FIRST_LINE, OWNERS, USES, VERSION};
+use super::text::{FIRST_LINE, OWNERS, PROCESS_LINE, USES, VERSION};
 use super::{Event, Reader};
 
 /// The columns, in order.
 const COLUMNS: &str = "t_us,op,id,bytes,stream,device,uses,owner,thread,caller,name,stack";
 
-/// The lines before the events.
-pub fn head() -> String {
-    format!("{FIRST_LINE}{VERSION}\n{COLUMNS}\n")
+/// The lines before the events of a trace, whose first event was read.
+pub fn head(of: &Reader<'_>) -> String {
+    let mut text = format!("{FIRST_LINE}{VERSION}\n");
+    if let (Some((pid, command)), Some(began_us)) = (of.process(), of.began_us()) {
+        let _ = write!(text, "{PROCESS_LINE}{pid} {began_us} ");
+        text.extend(command.chars().map(fit));
+        text.push('\n');
+    }
+    text + COLUMNS + "\n"
+}
+
+/// What separates columns and lines is no part of a word.
+fn fit(c: char) -> char {
+    match c {
+        ',' => ';',
+        c if c.is_control() => ' ',
+        c => c,
+    }
 }
 
 /// Adds the line of an event to a text; its words are those of the trace that
@@ -35,12 +50,7 @@ pub fn line(event: &Event, of: &Reader<'_>, text: &mut String) {
     for number in [event.thread, event.caller, event.name, event.stack] {
         text.push(',');
         let word = of.word(number).trim();
-        // What separates columns and lines is no part of a word.
-        text.extend(word.chars().map(|c| match c {
-            ',' => ';',
-            c if c.is_control() => ' ',
-            c => c,
-        }));
+        text.extend(word.chars().map(fit));
     }
     text.push('\n');
 }

@@ -5,6 +5,7 @@ mod browser;
 mod compare;
 mod doctor;
 mod env;
+mod history;
 mod kept;
 mod list;
 mod log;

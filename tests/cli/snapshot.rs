@@ -103,7 +103,7 @@ pub fn mixed() -> Vec<String> {
 }
 
 /// What tests/support/memory_viz.py says of a file, number by name.
-fn sums(file: &Path) -> impl Fn(&str) -> u64 {
+pub fn sums(file: &Path) -> impl Fn(&str) -> u64 {
     let script = root().join("tests/support/memory_viz.py");
     let checked = Command::new("python3").args([&script, file]).output();
     let checked = checked.unwrap();
@@ -115,7 +115,7 @@ fn sums(file: &Path) -> impl Fn(&str) -> u64 {
     }
 }
 
-fn failed(output: &Output, status: i32, said: &str) {
+pub fn failed(output: &Output, status: i32, said: &str) {
     let error = stderr(output);
     assert_eq!(code(output), status, "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");

@@ -5,7 +5,8 @@
 
 The reader is one file of torch's wheel that needs nothing else of it; the wheel
 is that of another system, a tenth as large. A program on the simulated GPU is
-looked at while it allocates and frees, and once it has run out of memory.
+looked at while it allocates and frees, and once it has run out of memory; it
+records itself, so that what happened is in the snapshots.
 """
 import os
 import random
@@ -36,7 +37,8 @@ class Holder:
                     if not name.startswith("MEMCUDA_")}
         settings |= {"LD_PRELOAD": library, "LD_LIBRARY_PATH": sim, "MEMCUDA_KEEPER": "off",
                      "MEMCUDA_SIM_MEMORY": "4GiB", "MEMCUDA_LIMIT": str(LIMIT),
-                     "MEMCUDA_OOM_REPORT": os.path.join(folder, "reports")}
+                     "MEMCUDA_OOM_REPORT": os.path.join(folder, "reports"),
+                     "MEMCUDA_TRACE": os.path.join(folder, "trace"), "MEMCUDA_TRACE_STACKS": "c"}
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, env=settings)
         self.hear("ready")
@@ -57,11 +59,11 @@ def main():
     reader = os.path.join(torch, "torch/cuda/_memory_viz.py")
     rng = random.Random(11)
     with tempfile.TemporaryDirectory() as folder:
-        holder, live = Holder(folder, library, driver), 0
+        holder, live, most = Holder(folder, library, driver), [], 0
 
-        def check(source, expected=""):
+        def check(source, expected, *options):
             snapshot = os.path.join(folder, "snapshot.pickle")
-            run([MEMCUDA, "snapshot", source, "-o", snapshot])
+            run([MEMCUDA, "snapshot", source, "-o", snapshot, *options])
             said = run([sys.executable, CHECK, snapshot, reader]).strip()
             print(f"ok: torch {TORCH} reads {said}")
             if expected not in said:
@@ -70,18 +72,22 @@ def main():
         for turn in range(600):
             if live and rng.random() < 0.4:
                 holder.tell("free", "0")
-                live -= 1
+                live.pop()
             else:
                 size = rng.randrange(1, rng.choice([256 << 10, 4 << 20, 10 << 20]))
                 stream = rng.randrange(4)
                 holder.tell(f"malloc {size}" if rng.random() < 0.3 else f"alloc {size} {stream}", "0")
-                live += 1
+                live.append(size)
+            now = sum(live)
+            most = max(most, now)
             if turn % 100 == 0:
-                check(str(holder.process.pid))
+                check(str(holder.process.pid), f"most {most} left {now}")
         holder.tell(f"malloc {LIMIT + 1}", "2")
-        check(str(holder.process.pid), "events 0")
+        check(str(holder.process.pid), f"most {most} left {now}")
         reports = os.path.join(folder, "reports")
-        check(os.path.join(reports, os.listdir(reports)[0]), "events 1")
+        report = os.path.join(reports, os.listdir(reports)[0])
+        check(report, "events 1 ")
+        check(report, f"most {most} left {now}", "--trace", os.path.join(folder, "trace"))
         holder.process.stdin.close()
         if holder.process.wait() != 0:
             fail("the program ended badly")

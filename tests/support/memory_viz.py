@@ -3,9 +3,13 @@
 
     memory_viz.py SNAPSHOT [_memory_viz.py]
 
-Prints a line of sums, or what is wrong. With torch's own file (torch/cuda of a
-wheel) its `segsum`, `trace` and `trace_plot` read the snapshot as well.
+Prints a line of sums, or what is wrong. What happened is gone through as the
+viewer does it: backwards, with a segment below every block at every moment, for
+"Allocator State History"; forwards for "Active Memory Timeline". With torch's own
+file (torch/cuda of a wheel) its `segsum`, `trace` and `trace_plot` read the
+snapshot as well.
 """
+import bisect
 import importlib.util
 import pickle
 import pickletools
@@ -53,6 +57,108 @@ def check_segment(segment):
     check_frames(segment["frames"])
 
 
+class Segments:
+    """Where segments are, changed as MemoryViz.js changes them."""
+
+    def __init__(self, segments):
+        self.all = sorted([s["address"], s["total_size"], s["stream"]] for s in segments)
+
+    def find(self, address, size=1):
+        at = bisect.bisect_right(self.all, [address, float("inf")]) - 1
+        holds = at >= 0 and address + size <= self.all[at][0] + self.all[at][1]
+        return at if holds else None
+
+    def cover(self, address, size):
+        """Is there a segment below every byte?"""
+        end = address + size
+        while address < end:
+            at = self.find(address)
+            if at is None:
+                return False
+            address = sum(self.all[at][:2])
+        return True
+
+    def map(self, address, size, stream):
+        at = bisect.bisect_left(self.all, [address])
+        behind, before = self.all[at:at + 1], self.all[at - 1:at] if at else []
+        expect(not behind or address + size <= behind[0][0], f"{address:#x} is mapped twice")
+        expect(not before or sum(before[0][:2]) <= address, f"{address:#x} is mapped twice")
+        self.all.insert(at, [address, size, stream])
+        for first in (at, at - 1):
+            if 0 <= first < len(self.all) - 1:
+                one, other = self.all[first:first + 2]
+                if one[0] + one[1] == other[0] and one[2] == other[2]:
+                    self.all[first:first + 2] = [[one[0], one[1] + other[1], one[2]]]
+
+    def unmap(self, address, size, stream):
+        at = self.find(address, size)
+        expect(at is not None, f"{address:#x} is unmapped and was not mapped")
+        start, length, of = self.all[at]
+        rest = [[start, address - start, of], [address + size, start + length - address - size, of]]
+        self.all[at:at + 1] = [piece for piece in rest if piece[1]]
+
+
+def folded(events):
+    """A free that is done at once is one event."""
+    for event, behind in zip(events, events[1:] + [{}]):
+        done = behind.get("action") == "free_completed" and behind["addr"] == event.get("addr")
+        if event["action"] == "free_requested" and done:
+            continue
+        yield "free" if event["action"] == "free_completed" else event["action"], event
+
+
+def go_back(segments, events):
+    """Allocator State History; how many places were mapped for blocks."""
+    mapped = Segments(segments)
+    blocks = {b["address"]: b["size"] for s in segments for b in s["blocks"] if b["state"] != "inactive"}
+    starts, places = sorted(blocks), 0
+    for action, event in reversed(list(folded(events))):
+        if action == "oom":
+            continue
+        address, size = event["addr"], event["size"]
+        known = bisect.bisect_left(starts, address)
+        here = starts[known:known + 1] == [address]
+        if action == "free":
+            expect(mapped.cover(address, size), f"no segment below {address:#x}")
+            if not here:
+                starts.insert(known, address)
+        elif action == "alloc":
+            del starts[known:known + here]
+        elif action == "segment_unmap":
+            mapped.map(address, size, event["stream"])
+            places += 1
+        elif action == "segment_map":
+            inside = starts[known:known + 1]
+            expect(not inside or inside[0] >= address + size, f"a block in {address:#x}, unmapped")
+            mapped.unmap(address, size, event["stream"])
+        else:
+            expect(False, f"{action} of {address:#x}")
+    return places
+
+
+def go_on(segments, events):
+    """Active Memory Timeline: the most, and what is left."""
+    live, before, changes = {}, 0, []
+    for action, event in folded(events):
+        if action == "alloc":
+            expect(event["addr"] not in live, f"{event['addr']:#x} is live, and allocated again")
+            live[event["addr"]] = event["size"]
+            changes.append(event["size"])
+        elif action == "free":
+            size = live.pop(event["addr"], None)
+            expect(size in (None, event["size"]), f"size of {event}")
+            before += event["size"] if size is None else 0
+            changes.append(-event["size"])
+    for block in (block for segment in segments for block in segment["blocks"]):
+        if block["state"] == "active_allocated" and block["address"] not in live:
+            before += block["requested_size"]
+    most = now = before
+    for change in changes:
+        now += change
+        most = max(now, most)
+    return most, now
+
+
 def main(path, torch=None):
     with open(path, "rb") as file:
         data = file.read()
@@ -76,6 +182,15 @@ def main(path, torch=None):
     for event in events:
         expect(event["action"] in ACTIONS, f"event {event}")
         check_frames(event["frames"])
+    times = [[event["time_us"] for event in one] for one in snapshot["device_traces"]]
+    expect(all(one == sorted(one) for one in times), "times")
+    timeline = {"places": 0, "most": 0, "left": 0}
+    for device, one in enumerate(snapshot["device_traces"]):
+        segments = [segment for segment in snapshot["segments"] if segment["device"] == device]
+        timeline["places"] += go_back(segments, one)
+        most, left = go_on(segments, one)
+        timeline["most"] += most
+        timeline["left"] += left
     if torch:
         spec = importlib.util.spec_from_file_location("_memory_viz", torch)
         viz = importlib.util.module_from_spec(spec)
@@ -93,7 +208,8 @@ def main(path, torch=None):
     requested = sum(segment["requested_size"] for segment in snapshot["segments"])
     print(f"segments {len(ends)} blocks {len(blocks)} events {len(events)}"
           f" active {of['active_allocated']} pending {of['active_pending_free']}"
-          f" inactive {of['inactive']} requested {requested}")
+          f" inactive {of['inactive']} requested {requested}"
+          f" {' '.join(f'{name} {number}' for name, number in timeline.items())}")
 
 
 main(*sys.argv[1:])

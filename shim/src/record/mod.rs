@@ -74,6 +74,8 @@ impl Recorder {
         let path = wanted.replace("%p", &pid);
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_us = now.map_or(0, |now| now.as_micros() as u64);
+        // The same moment: to make the file takes a while.
+        let began_ns = clock_ns();
         let (file, path) = match File::make(Path::new(&path), now_us) {
             Ok(made) => made,
             Err(why) => {
@@ -87,7 +89,7 @@ impl Recorder {
         crate::log!(Info, "recording to {}", path.display());
         let recorder = Self {
             file,
-            began_ns: clock_ns(),
+            began_ns,
             stacks: (config.trace_stacks == Stacks::C).then(stacks::Stacks::default),
             words: words::Words::default(),
         };

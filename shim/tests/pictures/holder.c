@@ -7,9 +7,11 @@
  *   fail BYTES COUNT STEP -> how many of so many allocations, each STEP bytes
  *                           longer, were out of memory
  *   threads BYTES COUNT  -> the same, of so many threads at once
+ *   churn COUNT          -> 0; so many threads allocate and free from now on
  */
 #include "../support/cuda.h"
 #include <pthread.h>
+#include <unistd.h>
 
 static CUcontext context;
 static CUdeviceptr held[4096];
@@ -42,6 +44,29 @@ static int threads(size_t bytes, int all) {
     return failed;
 }
 
+/* Memory of many sizes, most of it for a moment. */
+static void *churn_on(void *number) {
+    enum { LIVE = 40 };
+    CUdeviceptr live[LIVE] = {0};
+    unsigned seed = (unsigned)(size_t)number;
+    OK(cuCtxSetCurrent(context));
+    for (;;) {
+        CUdeviceptr *at = &live[rand_r(&seed) % LIVE];
+        CUstream stream = streams[rand_r(&seed) % 4];
+        size_t bytes = (size_t)1 << (9 + rand_r(&seed) % 13);
+        if (*at) OK(cuMemFreeAsync(*at, stream));
+        OK(cuMemAllocAsync(at, bytes + rand_r(&seed) % bytes, stream));
+        if (rand_r(&seed) % 20 == 0) usleep(1000);
+    }
+    return NULL;
+}
+
+static int churn(size_t all) {
+    pthread_t made;
+    for (size_t i = 0; i < all; i++) CHECK(pthread_create(&made, NULL, churn_on, (void *)i) == 0);
+    return 0;
+}
+
 int main(void) {
     char line[128];
     OK(cuInit(0));
@@ -65,6 +90,8 @@ int main(void) {
             printf("%d\n", failed);
         } else if (sscanf(line, "threads %llu %llu", &bytes, &number) == 2) {
             printf("%d\n", threads(bytes, (int)number));
+        } else if (sscanf(line, "churn %llu", &number) == 1) {
+            printf("%d\n", churn(number));
         } else if (strcmp(line, "free\n") == 0 && count > 0) {
             printf("%d\n", cuMemFree_v2(held[--count]));
         } else {

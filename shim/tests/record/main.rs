@@ -35,7 +35,8 @@ fn read(trace: &Path) -> (Vec<String>, String) {
     let mut command = Command::new(memcuda());
     let output = support::run(command.arg("trace").arg(trace).args(["-o", "-"]));
     let text = String::from_utf8(output.stdout).unwrap();
-    let lines = text.lines().skip(2).map(str::to_owned);
+    // Version, process, columns.
+    let lines = text.lines().skip(3).map(str::to_owned);
     (lines.collect(), String::from_utf8(output.stderr).unwrap())
 }
 

@@ -54,8 +54,13 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 /// Opens a trace of any form. Errors name the file.
 pub fn open(path: &Path) -> memcuda::error::Result<Reader<'static>> {
     let named = |error: String| Error::new(format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(|e| named(e.to_string()))?;
-    Reader::new(BufReader::with_capacity(1 << 16, file)).map_err(|e| named(e.to_string()))
+    begin(path, File::open(path).map_err(|e| named(e.to_string()))?)
+}
+
+/// Begins to read a file that is open.
+pub fn begin(path: &Path, file: File) -> memcuda::error::Result<Reader<'static>> {
+    let reader = Reader::new(BufReader::with_capacity(1 << 16, file));
+    reader.map_err(|error| Error::new(format!("{}: {error}", path.display())))
 }
 
 /// Writes a trace as compressed text; the file is there whole or not at all.
@@ -86,9 +91,10 @@ pub fn convert(from: &Path, to: &Path) -> Result<(u64, Shortfall)> {
 
 /// Writes all events of a trace as text.
 fn copy(from: &Path, reader: &mut Reader<'_>, out: &mut impl Write) -> Result<u64> {
-    let mut text = write::head();
+    let mut next = reader.next();
+    let mut text = write::head(reader);
     let mut events = 0;
-    while let Some(event) = reader.next() {
+    while let Some(event) = next {
         let event = event.map_err(|e| Error::new(format!("{}: {e}", from.display())))?;
         write::line(&event, reader, &mut text);
         events += 1;
@@ -96,6 +102,7 @@ fn copy(from: &Path, reader: &mut Reader<'_>, out: &mut impl Write) -> Result<u6
             out.write_all(text.as_bytes())?;
             text.clear();
         }
+        next = reader.next();
     }
     out.write_all(text.as_bytes())?;
     out.flush()?;

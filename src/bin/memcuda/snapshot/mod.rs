@@ -1,6 +1,8 @@
 //! `memcuda snapshot`: the picture of a process as a file, for PyTorch's viewer,
 //! for people, or for programs.
 
+mod events;
+mod history;
 mod page;
 mod pickle;
 mod viewer;
@@ -12,18 +14,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
+use memcuda::error::Error;
 use memcuda::picture::Picture;
 use serde::Serialize;
 
-use crate::output;
 use crate::picture::Reading;
+use crate::{output, process, trace};
+use history::History;
 
 /// Write down what a process holds at this moment.
 ///
 /// The file is what PyTorch's torch.cuda.memory._dump_snapshot writes, for
 /// pytorch.org/memory_viz and torch/cuda/_memory_viz.py: a segment is a range of
-/// addresses, and every physical byte stands in one. The process goes on; only
-/// its allocations wait while its tables are copied.
+/// addresses, and every physical byte stands in one. What was allocated and freed
+/// before is in it where the process records it (MEMCUDA_TRACE). The process goes
+/// on; only its allocations wait while its tables are copied.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The process, or a report of out of memory (MEMCUDA_OOM_REPORT)
@@ -38,14 +43,29 @@ pub struct Arguments {
     /// Everything, as one JSON object; without -o on standard output
     #[arg(long)]
     json: bool,
+    /// What happened before is in this trace [default: the process's own recording]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(conflicts_with_all = ["html", "json"])]
+    trace: Option<PathBuf>,
+    /// Take so many events of it, the latest ones
+    #[arg(long, value_name = "COUNT", default_value = "200000")]
+    #[arg(conflicts_with_all = ["html", "json"])]
+    events: usize,
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    // Opened before: a process may end meanwhile.
+    let trace = match arguments.html || arguments.json {
+        true => None,
+        false => trace(arguments)?,
+    };
     let picture = crate::picture::find(&arguments.source)?;
+    let history = trace.map(|(path, file)| history(&path, file, &picture, arguments.events));
+    let history = history.transpose()?;
     let write = |into: &mut dyn Write| match arguments {
         Arguments { html: true, .. } => page::write(&Reading::of(&picture), into),
         Arguments { json: true, .. } => json(&picture, into),
-        _ => viewer::write(&Reading::of(&picture), into),
+        _ => viewer::write(&Reading::of(&picture), history.as_ref(), into),
     };
     match &arguments.output {
         Some(path) => {
@@ -54,6 +74,37 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         None => output::json("snapshot", &picture)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The trace of what happened before, if there is one.
+fn trace(arguments: &Arguments) -> Result<Option<(PathBuf, File)>> {
+    let path = match (&arguments.trace, arguments.source.parse()) {
+        (Some(path), _) => path.clone(),
+        (None, Ok(pid)) => match process::recording(pid) {
+            Some(recording) => recording.path,
+            None => return Ok(None),
+        },
+        (None, Err(_)) => return Ok(None),
+    };
+    let file = File::open(&path).with_context(|| format!("{}", path.display()))?;
+    Ok(Some((path, file)))
+}
+
+/// What happened before a picture. What of it is not told is said.
+fn history(path: &Path, file: File, picture: &Picture, most: usize) -> Result<History> {
+    let history = History::read(trace::begin(path, file)?, picture, most);
+    let history = history.map_err(|error| match error.downcast::<Error>() {
+        Ok(error) => Error::new(format!("{}: {error}", path.display())).into(),
+        Err(error) => error,
+    })?;
+    trace::say(path, history.shortfall());
+    if history.left_out() > 0 {
+        let (kept, before) = (most, history.left_out());
+        eprintln!(
+            "memcuda: the latest {kept} events; {before} before them are left out (--events)"
+        );
+    }
+    Ok(history)
 }
 
 fn json(picture: &Picture, into: &mut dyn Write) -> Result<()> {

@@ -12,14 +12,24 @@ const PART: usize = 1000;
 pub struct Pickle<'a> {
     out: &'a mut dyn Write,
     known: HashMap<String, u32>,
+    shared: HashMap<Key, u32>,
+    /// How many values can be named again.
+    count: u32,
 }
+
+/// What values have in common that are the same one.
+pub type Key = [u32; 5];
 
 impl<'a> Pickle<'a> {
     /// Begins a pickle.
     pub fn begin(out: &'a mut dyn Write) -> Result<Self> {
         out.write_all(b"\x80\x04")?;
-        let known = HashMap::new();
-        Ok(Self { out, known })
+        Ok(Self {
+            out,
+            known: HashMap::new(),
+            shared: HashMap::new(),
+            count: 0,
+        })
     }
 
     /// Ends it.
@@ -55,18 +65,42 @@ impl<'a> Pickle<'a> {
 
     pub fn text(&mut self, text: &str) -> Result<()> {
         if let Some(&known) = self.known.get(text) {
-            return match u8::try_from(known) {
-                Ok(known) => self.out.write_all(&[b'h', known]),
-                Err(_) => self.with(b'j', &known.to_le_bytes()),
-            };
+            return self.again(known);
         }
         match u8::try_from(text.len()) {
             Ok(length) => self.out.write_all(&[0x8c, length])?,
             Err(_) => self.with(b'X', &(text.len() as u32).to_le_bytes())?,
         }
         self.out.write_all(text.as_bytes())?;
-        self.known.insert(text.to_owned(), self.known.len() as u32);
-        self.out.write_all(b"\x94")
+        let number = self.remember()?;
+        self.known.insert(text.to_owned(), number);
+        Ok(())
+    }
+
+    /// A value that stands in many places: written where it first comes up.
+    pub fn shared(&mut self, key: Key, write: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        if let Some(&known) = self.shared.get(&key) {
+            return self.again(known);
+        }
+        write(self)?;
+        let number = self.remember()?;
+        self.shared.insert(key, number);
+        Ok(())
+    }
+
+    /// Gives the last value a number.
+    fn remember(&mut self) -> Result<u32> {
+        self.count += 1;
+        self.out.write_all(b"\x94")?;
+        Ok(self.count - 1)
+    }
+
+    /// The value with this number.
+    fn again(&mut self, number: u32) -> Result<()> {
+        match u8::try_from(number) {
+            Ok(number) => self.out.write_all(&[b'h', number]),
+            Err(_) => self.with(b'j', &number.to_le_bytes()),
+        }
     }
 
     /// A list; `item` writes each.
@@ -188,6 +222,14 @@ mod tests {
             "{'b': 'c', 'n': 1, 't': (0, 5), 'f': 0.5, 'y': True}"
         );
         assert_eq!(read(|p| p.list([0; 0], |p, n| p.integer(n))), "[]");
+        let keys = [[1; 5], [2; 5], [1; 5], [2; 5]];
+        let read_shared = read(|p| {
+            p.list(keys, |p, key| {
+                p.shared(key, |p| p.list(["a", "b"], |p, text| p.text(text)))
+            })
+        });
+        let one = "['a', 'b']";
+        assert_eq!(read_shared, format!("[{one}, {one}, {one}, {one}]"));
     }
 
     #[test]

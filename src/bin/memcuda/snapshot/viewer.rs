@@ -1,22 +1,24 @@
 //! A picture as PyTorch's memory viewer takes it: the structure that
-//! `torch.cuda.memory._snapshot()` returns. The blocks of a segment tile it, and
-//! `device_traces` has a list for every device number.
+//! `torch.cuda.memory._snapshot()` returns. The blocks of a segment tile it;
+//! what happened before is for `events`.
 
 use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::Result;
 use memcuda::picture::layout::{Kind, Range, Segment};
-use memcuda::picture::{Block, Device, Picture, State, Stitch};
+use memcuda::picture::{Block, Device, State, Stitch};
 
+use super::events;
+use super::history::History;
 use super::pickle::Pickle;
 use crate::picture::Reading;
 
 /// Chunks that the text of a segment names.
 const CHUNKS: usize = 32;
 
-/// Writes it as a pickle.
-pub fn write(reading: &Reading<'_>, into: &mut dyn Write) -> Result<()> {
+/// Writes it as a pickle, with what happened before as far as that is known.
+pub fn write(reading: &Reading<'_>, history: Option<&History>, into: &mut dyn Write) -> Result<()> {
     let segments = reading.devices.iter().flat_map(|(device, layout)| {
         let index = device.pool.stitches.iter();
         let index: HashMap<u32, &Stitch> = index.map(|stitch| (stitch.id, stitch)).collect();
@@ -27,10 +29,10 @@ pub fn write(reading: &Reading<'_>, into: &mut dyn Write) -> Result<()> {
     pickle.dict(|p| {
         p.text("segments")?;
         p.list(segments, |p, (device, segment, stitch)| {
-            write_segment(p, reading, device, segment, stitch)
+            write_segment(p, (reading, history), device, segment, stitch)
         })?;
         p.text("device_traces")?;
-        write_traces(p, reading.picture)?;
+        events::write(p, reading, history)?;
         p.text("allocator_settings")?;
         p.dict(write_settings)?;
         p.text("external_annotations")?;
@@ -59,7 +61,7 @@ fn state(device: &Device, range: &Range) -> (&'static str, u64) {
 
 fn write_segment(
     p: &mut Pickle<'_>,
-    reading: &Reading<'_>,
+    (reading, history): (&Reading<'_>, Option<&History>),
     device: &Device,
     segment: &Segment,
     stitch: Option<&Stitch>,
@@ -112,7 +114,10 @@ fn write_segment(
                 p.texts(&[("state", state)])?;
                 p.text("frames")?;
                 let told = tell(reading, device, range);
-                p.list(told, |p, (name, place)| frame(p, &name, &place))
+                let made = told.as_ref().and(history);
+                let made = made.and_then(|h| h.live(device.ordinal, range.address));
+                let frames = told.into_iter().chain(made.into_iter().flatten());
+                p.list(frames, |p, (name, place)| frame(p, &name, &place))
             })
         })
     })
@@ -131,7 +136,7 @@ fn stream(device: &Device, segment: &Segment) -> u64 {
     let mut streams = blocks.filter_map(|block| device.pool.stream(block));
     let first = streams.next();
     match first {
-        Some(first) if streams.all(|other| other == first) => first.stream,
+        Some(first) if streams.all(|other| other == first) => number(first.stream),
         _ => 0,
     }
 }
@@ -167,35 +172,25 @@ fn tell(reading: &Reading<'_>, device: &Device, range: &Range) -> Option<(String
     Some((name.to_owned(), "memcuda".to_owned()))
 }
 
-fn frame(p: &mut Pickle<'_>, name: &str, place: &str) -> std::io::Result<()> {
+/// A frame: what was called, and where.
+pub fn frame(p: &mut Pickle<'_>, name: &str, place: &str) -> std::io::Result<()> {
+    let (file, line) = match place.rsplit_once(':') {
+        Some((file, line)) => (file, line.parse().ok()),
+        None => (place, None),
+    };
+    let file = if line.is_some() { file } else { place };
     p.dict(|p| {
-        p.texts(&[("filename", place), ("name", name)])?;
-        p.numbers(&[("line", 0)])
+        p.texts(&[("filename", file), ("name", name)])?;
+        p.numbers(&[("line", line.unwrap_or(0))])
     })
 }
 
-/// A list for every device number; of what happened it has the allocation that
-/// failed, where that is why there is a picture.
-fn write_traces(p: &mut Pickle<'_>, picture: &Picture) -> std::io::Result<()> {
-    let devices = picture.devices.iter().map(|device| device.ordinal);
-    let devices = devices.max().map_or(0, |last| last.saturating_add(1));
-    // No machine has more; a damaged picture may say so.
-    p.list(0..devices.min(1024), |p, ordinal| {
-        let refused = picture.refused.iter();
-        p.list(refused.filter(|r| r.device == ordinal), |p, refused| {
-            p.dict(|p| {
-                p.texts(&[("action", "oom")])?;
-                p.numbers(&[
-                    ("device_free", refused.driver_free_bytes.unwrap_or(0)),
-                    ("size", refused.asked_bytes),
-                    ("stream", refused.stream.map_or(0, |stream| stream.stream)),
-                    ("time_us", picture.taken_us),
-                ])?;
-                p.text("frames")?;
-                p.list([&refused.thread_name], |p, name| frame(p, name, "thread"))
-            })
-        })
-    })
+/// A stream as the viewer counts them: the default one is 0.
+pub fn number(stream: u64) -> u64 {
+    match stream {
+        1 => 0,
+        other => other,
+    }
 }
 
 fn write_settings(p: &mut Pickle<'_>) -> std::io::Result<()> {

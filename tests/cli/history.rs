@@ -1,0 +1,130 @@
+//! What happened before a snapshot: of processes that record themselves, at rest
+//! and at work, of their reports, and of traces that are another's.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::snapshot::{Holder, failed, mixed, sums};
+use crate::{code, objects, run, stderr};
+
+/// Takes a snapshot into a file.
+fn taken(source: &str, file: &Path, more: &[&str]) -> Output {
+    let arguments = ["snapshot", source, "-o", file.to_str().unwrap()];
+    run(&[&arguments[..], more].concat())
+}
+
+#[test]
+fn a_process_that_records_has_its_history_in_the_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, file) = (folder.path().join("t"), folder.path().join("s.pickle"));
+    let settings = [("MEMCUDA_TRACE", trace.to_str().unwrap())];
+    let holder = Holder::start(&settings, &mixed());
+    let output = taken(&holder.pid(), &file, &[]);
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+    let sum = sums(&file);
+    let stat = objects(&run(&["stat", &holder.pid(), "--json"]), "stat");
+    let counter = |name: &str| stat[0][name].as_u64().unwrap();
+    assert_eq!(sum("most"), counter("peak_live_bytes"));
+    assert_eq!(sum("left"), counter("live_bytes"));
+    assert!(sum("left") < sum("most"));
+    // 120 allocations and 24 frees, which are two entries each, and where blocks
+    // were that have no segment now.
+    let places = sum("events") - 120 - 2 * 24;
+    assert_eq!(places, 2 * sum("places"));
+
+    // The same of a trace that is named, as a recording and as text.
+    let text = folder.path().join("t.zst");
+    let converted = run(&[
+        "trace",
+        trace.to_str().unwrap(),
+        "-o",
+        text.to_str().unwrap(),
+    ]);
+    assert_eq!(code(&converted), 0);
+    for named in [&trace, &text] {
+        let output = taken(&holder.pid(), &file, &["--trace", named.to_str().unwrap()]);
+        assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+        assert_eq!(sums(&file)("most"), counter("peak_live_bytes"));
+    }
+
+    let output = taken(&holder.pid(), &file, &["--events", "10"]);
+    assert_eq!(code(&output), 0);
+    assert!(
+        stderr(&output).contains("the latest 10 events; 134 before them"),
+        "{}",
+        stderr(&output)
+    );
+    let few = sums(&file);
+    assert!((10..=40).contains(&few("events")));
+    assert_eq!(few("left"), counter("live_bytes"));
+}
+
+#[test]
+fn a_process_at_work_has_a_history_that_ends_with_its_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, file) = (folder.path().join("t"), folder.path().join("s.pickle"));
+    let settings = [("MEMCUDA_TRACE", trace.to_str().unwrap())];
+    let holder = Holder::start(&settings, &["churn 4".to_owned()]);
+    let mut events = 0;
+    for _ in 0..4 {
+        let output = taken(&holder.pid(), &file, &["--events", "10000"]);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let sum = sums(&file);
+        assert_eq!(sum("left"), sum("requested"));
+        assert!(sum("events") > events || sum("events") > 10_000);
+        events = sum("events");
+    }
+}
+
+#[test]
+fn a_report_has_the_history_of_its_own_process_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let (reports, trace) = (folder.path().join("reports"), folder.path().join("t"));
+    let settings = [
+        ("MEMCUDA_OOM_REPORT", reports.to_str().unwrap()),
+        ("MEMCUDA_TRACE", trace.to_str().unwrap()),
+        ("MEMCUDA_LIMIT", "256MiB"),
+    ];
+    let lines = [
+        format!("alloc {} 1", 150 << 20),
+        "free".to_owned(),
+        format!("malloc {}", 60 << 20),
+        format!("alloc {} 1", 1_u64 << 30),
+        // After the report.
+        format!("alloc {} 1", 90 << 20),
+    ];
+    let holder = Holder::start(&settings, &lines);
+    let report = fs::read_dir(&reports).unwrap().next().unwrap().unwrap();
+    let report = report.path();
+    let (report, file) = (report.to_str().unwrap(), folder.path().join("s.pickle"));
+    let output = taken(report, &file, &["--trace", trace.to_str().unwrap()]);
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+    let sum = sums(&file);
+    assert_eq!((sum("most"), sum("left")), (150 << 20, 60 << 20));
+    assert_eq!(sum("events") - 2 * sum("places"), 5);
+
+    let other = Holder::start(&[], &mixed());
+    let output = taken(&other.pid(), &file, &["--trace", trace.to_str().unwrap()]);
+    let why = format!(
+        "the trace is of process {}, the picture of process {}",
+        holder.pid(),
+        other.pid()
+    );
+    failed(&output, 2, &why);
+}
+
+#[test]
+fn a_trace_that_says_no_time_or_is_none_is_a_clear_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.pickle");
+    let holder = Holder::start(&[], &mixed());
+    let trace = folder.path().join("t");
+    let with = || taken(&holder.pid(), &file, &["--trace", trace.to_str().unwrap()]);
+    failed(&with(), 1, "No such file");
+    fs::write(&trace, "t_us,op,id,bytes,stream\n1,alloc,1,1,0\n").unwrap();
+    failed(&with(), 2, "does not say when it was recorded");
+    fs::write(&trace, "no trace").unwrap();
+    failed(&with(), 2, "line 1");
+    assert!(!file.exists());
+}
