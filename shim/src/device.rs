@@ -131,6 +131,7 @@ impl Device {
             limit: engine.config.limit_of(self.ordinal),
             chunk: engine.config.chunk,
             debug: engine.config.debug,
+            timeline: engine.config.oom_report.is_some(),
             starving: Some(Box::new(move |bytes, failed| {
                 let devices = engine::running().map(|engine| &engine.devices);
                 let device = devices.and_then(|all| all.iter().find(|d| d.ordinal == ordinal));

@@ -28,12 +28,18 @@ pub fn take(engine: &Engine, refused: Option<Refused>) -> Picture {
             .filter_map(|d| device(engine, d))
             .collect(),
         names: table::all().iter().map(|mapped| named(mapped)).collect(),
+        recording: recording(engine).unwrap_or_default(),
     }
 }
 
 /// The same as a sealed file.
 pub fn sealed(engine: &Engine) -> std::io::Result<OwnedFd> {
     picture::ask::seal(&take(engine, None))
+}
+
+fn recording(engine: &Engine) -> Option<String> {
+    let path = engine.recorder.as_ref()?.path();
+    Some(path.to_string_lossy().into_owned())
 }
 
 fn device(engine: &Engine, device: &Device) -> Option<picture::Device> {

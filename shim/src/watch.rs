@@ -130,7 +130,8 @@ fn watch(engine: &Engine) {
             // Whoever stands at the door would be told of again at once.
             std::thread::sleep(LOOK);
         } else {
-            let soon = idle || keeper::is_missing();
+            let timed = engine.config.oom_report.is_some() && pools().next().is_some();
+            let soon = idle || timed || keeper::is_missing();
             wait(engine, if soon { LOOK } else { REST });
         }
         // Nobody hears the keeper while somebody asks it.

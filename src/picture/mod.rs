@@ -25,6 +25,8 @@ pub struct Picture {
     pub devices: Vec<Device>,
     /// The named memory that is open here.
     pub names: Vec<Named>,
+    /// The file to which the process records itself; empty where it does not.
+    pub recording: String,
 }
 
 /// A process, as it knows itself.
@@ -100,6 +102,9 @@ pub struct Pool {
     pub blocks: Vec<Block>,
     /// The streams that blocks were asked for on.
     pub streams: Vec<Stream>,
+    /// The pool's last minute, in order, the present last; empty where it is not
+    /// kept.
+    pub before: Vec<Moment>,
 }
 
 impl Pool {
@@ -112,6 +117,22 @@ impl Pool {
     pub fn stream(&self, block: &Block) -> Option<Stream> {
         self.streams.get(block.stream? as usize).copied()
     }
+}
+
+/// What a pool was at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Moment {
+    /// How long before the picture, in microseconds.
+    pub before_us: u64,
+    /// Most bytes that were in use since the moment before, or a little longer:
+    /// lent, or attached.
+    pub used_bytes: u64,
+    /// Physical bytes held.
+    pub physical_bytes: u64,
+    /// Allocations asked for so far.
+    pub requests: u64,
+    /// Allocations that have failed so far for lack of memory.
+    pub failures: u64,
 }
 
 /// A physical handle.

@@ -63,6 +63,21 @@ pub fn example() -> Picture {
             stream: 0x7f00,
             thread: 0,
         }],
+        before: vec![
+            Moment {
+                before_us: 2_000_000,
+                used_bytes: 100,
+                physical_bytes: 200,
+                requests: 1,
+                failures: 0,
+            },
+            Moment {
+                used_bytes: 210,
+                physical_bytes: 300,
+                requests: 2,
+                ..Moment::default()
+            },
+        ],
     };
     Picture {
         process: Process {
@@ -89,6 +104,7 @@ pub fn example() -> Picture {
             write: true,
             generation: "00".repeat(16),
         }],
+        recording: "/var/tmp/t".to_owned(),
     }
 }
 
@@ -129,6 +145,13 @@ pub fn random_picture(random: &mut Random) -> Picture {
     let device = &mut picture.devices[0];
     device.total_bytes = random.number();
     let pool = &mut device.pool;
+    pool.before = random.few(|random| Moment {
+        before_us: random.number(),
+        used_bytes: random.number(),
+        physical_bytes: random.number(),
+        requests: random.number(),
+        failures: random.number(),
+    });
     if random.below(4) > 0 {
         pool.chunks = random.few(|random| Chunk {
             id: random.below(4) as u32,

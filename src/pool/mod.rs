@@ -36,6 +36,7 @@ mod state;
 mod stats;
 mod stitch;
 mod streams;
+mod timeline;
 mod trim;
 mod wait;
 mod warm;
@@ -57,6 +58,7 @@ use state::State;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use timeline::Timeline;
 
 type StateGuard<'a> = MutexGuard<'a, State>;
 
@@ -71,6 +73,8 @@ pub struct Settings {
     pub chunk: Option<u64>,
     /// Extra checks.
     pub debug: Debug,
+    /// Keep what was lent and held in the last minute, for pictures.
+    pub timeline: bool,
     /// Called with no lock held where the driver had no memory left for a
     /// request, with its bytes and the moment when it first failed: true where
     /// another try is worth it. It must not call the pool.
@@ -107,13 +111,14 @@ impl<D: Driver> Pool<D> {
             return Err(Code::NOT_SUPPORTED);
         }
         let fronts = Arc::new(Fronts::new(settings.lines));
+        let timeline = settings.timeline.then(Timeline::default);
         Ok(Self {
             driver,
             device,
             settings,
             bounds: Bounds::default(),
             growth: Mutex::default(),
-            state: Mutex::new(State::new(Arc::clone(&fronts))),
+            state: Mutex::new(State::new(Arc::clone(&fronts), timeline)),
             fronts,
             own: AtomicU64::new(0),
             physical: AtomicU64::new(0),
@@ -301,6 +306,7 @@ impl<D: Driver> Pool<D> {
 
     fn publish(&self, state: &mut State) {
         state.note_idle();
+        state.note_change();
         let stats = &state.stats;
         self.own.store(stats.idle_bytes, Ordering::Relaxed);
         self.physical.store(stats.physical_bytes, Ordering::Relaxed);

@@ -25,6 +25,7 @@ impl<D: Driver> Pool<D> {
         let fronts = self.fronts.lock_all();
         writer.write(&state, &fronts);
         let stats = self.counters(&state);
+        writer.picture.before = state.timeline();
         drop(fronts);
         let held = began.elapsed();
         drop(state);

@@ -13,6 +13,7 @@ use super::slab::Slabs;
 use super::stats::Stats;
 use super::stitch::Stitch;
 use super::streams::{StreamId, Streams, Use};
+use super::timeline::Timeline;
 use crate::driver::Address;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,12 +45,15 @@ pub struct State {
     pub stats: Stats,
     /// See [`Pool::least_idle`](super::Pool::least_idle).
     pub least_idle: u64,
+    /// What was lent and held when, where that is kept.
+    pub timeline: Option<Timeline>,
 }
 
 impl State {
     /// An empty pool's, with these fronts.
-    pub fn new(fronts: Arc<Fronts>) -> Self {
+    pub fn new(fronts: Arc<Fronts>, timeline: Option<Timeline>) -> Self {
         Self {
+            timeline,
             streams: Streams::new(fronts),
             ..Self::default()
         }

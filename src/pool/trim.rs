@@ -72,10 +72,11 @@ impl<D: Driver> Pool<D> {
     }
 
     /// The least that was idle at any moment since this was last asked, in
-    /// bytes: what nobody has used meanwhile.
+    /// bytes: what nobody has used meanwhile. The pool's timeline gets a moment.
     pub fn least_idle(&self) -> u64 {
         let mut state = self.lock();
         state.note_idle();
+        state.look_at_timeline();
         self.fronts.restart(Sum::Granted);
         let idle = self.idle_of(&state);
         std::mem::replace(&mut state.least_idle, idle).min(idle)

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Output;
 
 use crate::snapshot::{Holder, failed, mixed, sums};
-use crate::{code, objects, run, stderr};
+use crate::{code, objects, run, stderr, stdout};
 
 /// Takes a snapshot into a file.
 fn taken(source: &str, file: &Path, more: &[&str]) -> Output {
@@ -68,11 +68,11 @@ fn a_process_at_work_has_a_history_that_ends_with_its_picture() {
     let holder = Holder::start(&settings, &["churn 4".to_owned()]);
     let mut events = 0;
     for _ in 0..4 {
-        let output = taken(&holder.pid(), &file, &["--events", "10000"]);
+        let output = taken(&holder.pid(), &file, &["--events", "3000"]);
         assert_eq!(code(&output), 0, "{}", stderr(&output));
         let sum = sums(&file);
         assert_eq!(sum("left"), sum("requested"));
-        assert!(sum("events") > events || sum("events") > 10_000);
+        assert!(sum("events") > events || sum("events") > 3000);
         events = sum("events");
     }
 }
@@ -98,11 +98,21 @@ fn a_report_has_the_history_of_its_own_process_only() {
     let report = fs::read_dir(&reports).unwrap().next().unwrap().unwrap();
     let report = report.path();
     let (report, file) = (report.to_str().unwrap(), folder.path().join("s.pickle"));
-    let output = taken(report, &file, &["--trace", trace.to_str().unwrap()]);
-    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
-    let sum = sums(&file);
-    assert_eq!((sum("most"), sum("left")), (150 << 20, 60 << 20));
-    assert_eq!(sum("events") - 2 * sum("places"), 5);
+    let text = folder.path().join("text");
+    run(&[
+        "trace",
+        trace.to_str().unwrap(),
+        "-o",
+        text.to_str().unwrap(),
+    ]);
+    // It knows where its process records, and takes another trace of it.
+    for named in [&[][..], &["--trace", text.to_str().unwrap()]] {
+        let output = taken(report, &file, named);
+        assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+        let sum = sums(&file);
+        assert_eq!((sum("most"), sum("left")), (150 << 20, 60 << 20));
+        assert_eq!(sum("events") - 2 * sum("places"), 5);
+    }
 
     let other = Holder::start(&[], &mixed());
     let output = taken(&other.pid(), &file, &["--trace", trace.to_str().unwrap()]);
@@ -112,6 +122,69 @@ fn a_report_has_the_history_of_its_own_process_only() {
         other.pid()
     );
     failed(&output, 2, &why);
+    drop(holder);
+
+    // Another process's file by now: it is not taken for the report's.
+    let again = Holder::start(&settings[1..2], &mixed());
+    let output = taken(report, &file, &[]);
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+    assert_eq!(sums(&file)("events"), 1);
+    drop(again);
+}
+
+#[test]
+fn what_was_before_a_report_is_explained_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let (reports, trace) = (folder.path().join("reports"), folder.path().join("t"));
+    let reports = reports.to_str().unwrap();
+    let settings = [
+        ("MEMCUDA_OOM_REPORT", reports),
+        ("MEMCUDA_LIMIT", "256MiB"),
+        ("MEMCUDA_TRACE_STACKS", "c"),
+        ("MEMCUDA_TRACE", trace.to_str().unwrap()),
+    ];
+    let lines = [
+        format!("alloc {} 1", 50 << 20),
+        "free".to_owned(),
+        format!("alloc {} 1", 40 << 20),
+        format!("malloc {}", 60 << 20),
+        format!("alloc {} 1", 1_u64 << 30),
+    ];
+    let bare = Holder::start(&settings[..2], &lines);
+    let svg = folder.path().join("before.svg");
+    let output = run(&["explain", reports, "--svg", svg.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("Before that: most bytes in use, bytes held"));
+    let rows: Vec<&str> = text.lines().filter(|l| l.contains(" to 0 ")).collect();
+    let [row] = rows.as_slice() else {
+        panic!("{text}");
+    };
+    assert!(row.contains(" 100.0 MiB  100.0 MiB "), "{row}");
+    let bar = row.split_whitespace().last().unwrap();
+    assert_eq!(bar, "#".repeat(40), "{row}");
+    assert!(row.contains(" 1  "), "one failure: {row}");
+    assert!(!text.contains("Of the last 10 s"), "nothing was recorded");
+    let drawn = fs::read_to_string(&svg).unwrap();
+    assert!(drawn.starts_with("<svg ") && drawn.contains("<title>in use</title>"));
+    drop(bare);
+
+    let holder = Holder::start(&settings, &lines);
+    let text = stdout(&run(&["explain", reports]));
+    for part in [
+        "Of the last 10 s the recording has 3 allocations (150.0 MiB) and 1 free (50.0 MiB)",
+        "the program+0x",
+    ] {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    // A process that keeps nothing has nothing to draw.
+    let plain = Holder::start(&[], &mixed());
+    let output = run(&["explain", &plain.pid(), "--svg", svg.to_str().unwrap()]);
+    failed(&output, 2, "kept nothing of what was before");
+    let path = trace.to_str().unwrap();
+    let output = run(&["explain", path, "--trace", path]);
+    failed(&output, 2, "is no report");
+    drop(holder);
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod file;
 mod stacks;
 mod words;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use memcuda_core::config::{Config, Stacks};
@@ -28,6 +28,7 @@ use file::File;
 /// The recording of this process.
 pub struct Recorder {
     file: File,
+    path: PathBuf,
     began_ns: u64,
     stacks: Option<stacks::Stacks>,
     words: words::Words,
@@ -89,6 +90,8 @@ impl Recorder {
         crate::log!(Info, "recording to {}", path.display());
         let recorder = Self {
             file,
+            // The program may go elsewhere.
+            path: std::path::absolute(&path).unwrap_or(path),
             began_ns,
             stacks: (config.trace_stacks == Stacks::C).then(stacks::Stacks::default),
             words: words::Words::default(),
@@ -100,6 +103,11 @@ impl Recorder {
     /// The file, for the thread that makes it longer.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Where the file was made.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Records memory that has a name, and is given to the program now.

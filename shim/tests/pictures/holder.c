@@ -56,7 +56,7 @@ static void *churn_on(void *number) {
         size_t bytes = (size_t)1 << (9 + rand_r(&seed) % 13);
         if (*at) OK(cuMemFreeAsync(*at, stream));
         OK(cuMemAllocAsync(at, bytes + rand_r(&seed) % bytes, stream));
-        if (rand_r(&seed) % 20 == 0) usleep(1000);
+        if (rand_r(&seed) % 4 == 0) usleep(1000);
     }
     return NULL;
 }

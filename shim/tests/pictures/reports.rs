@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use memcuda_core::picture::{Picture, State, bytes};
 
@@ -67,6 +68,48 @@ fn a_limit_that_is_reached_is_reported_with_who_holds_what() {
         said.contains("memcuda explain") && said.contains(&path),
         "{said}"
     );
+}
+
+#[test]
+fn a_report_has_what_was_before() {
+    let folder = folder("before");
+    let trace = scratch().join(format!("before-{}.t", std::process::id()));
+    let trace_path = trace.to_str().unwrap();
+    let settings = [
+        ("MEMCUDA_LIMIT", "256MiB"),
+        ("MEMCUDA_TRACE", trace_path),
+        ("MEMCUDA_STATS", "off"),
+    ];
+    let mut holder = holder(&folder, &settings);
+    for mib in [20, 40, 60] {
+        holder.alloc(&format!("alloc {} 0", mib * MIB));
+        std::thread::sleep(Duration::from_millis(350));
+    }
+    assert_eq!(holder.ask("free"), "0");
+    assert_eq!(holder.ask(&format!("alloc {} 0", 200 * MIB)), "2 0");
+    let all = reports(&folder);
+    assert_eq!(all[0].recording, trace_path);
+    let before = &all[0].devices[0].pool.before;
+    let (now, earlier) = before.split_last().unwrap();
+    assert_eq!((now.before_us, now.physical_bytes), (0, 120 * MIB));
+    assert_eq!((now.requests, now.failures), (4, 1));
+    let grown: Vec<u64> = [20, 60, 120].map(|mib| mib * MIB).into();
+    let mut held: Vec<u64> = earlier.iter().map(|m| m.physical_bytes).collect();
+    assert!(held.is_sorted());
+    held.dedup();
+    assert_eq!(held, grown);
+    // Regular moments, too: two at least while each stage lasted.
+    let of = |mib: u64| {
+        earlier
+            .iter()
+            .filter(move |m| m.physical_bytes == mib * MIB)
+    };
+    assert!(of(60).count() >= 2, "{earlier:?}");
+    assert_eq!(of(60).map(|m| m.used_bytes).max(), Some(60 * MIB));
+    let age = of(20).next().unwrap().before_us;
+    assert!((1_000_000..20_000_000).contains(&age), "{age}");
+    holder.end();
+    fs::remove_file(trace).unwrap();
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod entry;
 mod env;
 mod explain;
 mod gc;
+mod history;
 mod keeper;
 mod keeper_allocate;
 mod log;

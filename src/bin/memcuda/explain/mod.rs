@@ -3,6 +3,7 @@
 //! (`picture`), of a trace what was live when, and what would have been under
 //! other settings (`trace`).
 
+mod before;
 mod picture;
 mod svg;
 mod trace;
@@ -12,13 +13,17 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use memcuda::error::Error;
 use memcuda::picture::bytes;
 
+use crate::history::History;
 use crate::picture::{find, plain};
 use crate::process;
 use crate::replay::{Profile, chunk, size};
+
+/// Most events of a recording that are looked at for a report.
+const EVENTS: usize = 1 << 20;
 
 /// Say in words where a device's memory went, and why there was none left.
 ///
@@ -41,25 +46,32 @@ pub struct Arguments {
     /// How the trace's requests reach the pool
     #[arg(long, value_enum, default_value = "async")]
     profile: Profile,
-    /// Draw what was live over time
+    /// Draw what was live over time; of a report, what was before it
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     svg: Option<PathBuf>,
     /// One JSON object
     #[arg(long)]
     json: bool,
+    /// What happened before a report is in this trace [default: what its process recorded]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    trace: Option<PathBuf>,
 }
 
 impl Arguments {
     fn of_traces(&self) -> bool {
         let sizes = [self.would_fit, self.chunk, self.limit];
-        sizes.iter().any(Option::is_some) || self.svg.is_some() || self.json
+        sizes.iter().any(Option::is_some) || self.json
     }
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let text = match trace_of(arguments)? {
+        Some(path) if arguments.trace.is_some() => {
+            let text = "is no report: --trace says what happened before one";
+            return Err(Error::new(format!("{}: {text}", path.display())).into());
+        }
         Some(path) => trace::explain(&path, arguments)?,
-        None => picture::explain(&find(&arguments.source)?)?,
+        None => of_picture(arguments)?,
     };
     std::io::stdout()
         .lock()
@@ -67,18 +79,42 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn of_picture(arguments: &Arguments) -> Result<String> {
+    let picture = find(&arguments.source)?;
+    // It is read from its beginning, which may be long ago: not unasked for a
+    // process that runs.
+    let history = match picture.refused.is_some() || arguments.trace.is_some() {
+        true => History::of_report(&picture, arguments.trace.as_deref(), EVENTS)?,
+        false => None,
+    };
+    if let Some(to) = &arguments.svg {
+        let charts: Vec<_> = picture.devices.iter().filter_map(before::chart).collect();
+        if charts.is_empty() {
+            let why = "the process kept nothing of what was before (MEMCUDA_OOM_REPORT)";
+            return Err(Error::new(format!("{}: {why}", arguments.source)).into());
+        }
+        let drawn = svg::page(&picture.process.command, &charts);
+        fs::write(to, drawn).with_context(|| format!("cannot write {}", to.display()))?;
+    }
+    picture::explain(&picture, history.as_ref())
+}
+
 /// The trace that is asked about; `None` where a picture is.
 fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
     let source = &arguments.source;
     let no_trace = |what: String| {
-        let text = "--would-fit, --chunk, --limit, --svg and --json are about a trace";
+        let text = "--would-fit, --chunk, --limit and --json are about a trace";
         Error::new(format!("{what}; {text}"))
     };
     let path = match source.parse::<u32>() {
-        Ok(_) if !arguments.of_traces() => return Ok(None),
+        Ok(_) if !arguments.of_traces() && arguments.svg.is_none() => return Ok(None),
         Ok(pid) => {
             let without = || no_trace(format!("process {pid} records none (MEMCUDA_TRACE)"));
-            process::recording(pid).ok_or_else(without)?.path
+            match process::recording(pid) {
+                Some(recording) => recording.path,
+                None if !arguments.of_traces() => return Ok(None),
+                None => return Err(without().into()),
+            }
         }
         Err(_) => PathBuf::from(source),
     };

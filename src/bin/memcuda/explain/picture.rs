@@ -11,6 +11,8 @@ use memcuda::picture::layout::{Kind, Layout};
 use memcuda::picture::{Block, Device, Picture, Refused, State};
 use memcuda::units::{MIB, show_bytes};
 
+use super::before;
+use crate::history::History;
 use crate::output::Table;
 use crate::picture::Reading;
 
@@ -18,8 +20,8 @@ use crate::picture::Reading;
 const HOLDERS: usize = 12;
 const LARGEST: usize = 10;
 
-/// Explains a picture.
-pub fn explain(picture: &Picture) -> Result<String> {
+/// Explains a picture, with what happened before as far as that is known.
+pub fn explain(picture: &Picture, history: Option<&History>) -> Result<String> {
     let mut text = String::new();
     let process = &picture.process;
     writeln!(
@@ -42,6 +44,10 @@ pub fn explain(picture: &Picture) -> Result<String> {
     }
     for (device, layout) in &reading.devices {
         describe(&mut text, &reading, device, layout)?;
+        before::describe(&mut text, device);
+        if let Some(history) = history {
+            before::recent(&mut text, picture, device.ordinal, history);
+        }
     }
     Ok(text)
 }
@@ -304,6 +310,6 @@ fn part(bytes: u64, of: u64) -> f64 {
     100.0 * bytes as f64 / of.max(1) as f64
 }
 
-fn times(count: u64, one: &str, more: &str) -> String {
+pub fn times(count: u64, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }

@@ -1,9 +1,9 @@
-//! Draws what was live over time, by size, as one SVG that needs nothing else and
-//! is readable on light and on dark.
+//! Draws memory over time as one SVG that needs nothing else and is readable on
+//! light and on dark: what was live in a trace, by size, or what `before` knows.
 
 use std::fmt::Write;
 
-use memcuda::trace::account::{Account, CLASSES, Device};
+use memcuda::trace::account::{Account, CLASSES};
 use memcuda::units::show_bytes;
 
 const WIDTH: f64 = 960.0;
@@ -28,118 +28,164 @@ const STYLE: &str = "
   }
 ";
 
+/// What is drawn over time, in steps of one length.
+pub struct Chart {
+    /// Its heading.
+    pub title: String,
+    /// Names, and bytes at each step. They stand on each other, the first on top.
+    pub layers: Vec<(&'static str, Vec<u64>)>,
+    /// Which colour the first of them has, and how far apart the others' are.
+    pub colours: (usize, usize),
+    /// Seconds of a step.
+    pub step: f64,
+    /// Seconds at the beginning.
+    pub begin: f64,
+    /// A moment that is marked, in seconds, and what it is.
+    pub mark: Option<(f64, &'static str)>,
+}
+
 /// One chart a device.
 pub fn draw(title: &str, account: &Account) -> String {
+    let charts = account.devices.iter().map(|(ordinal, device)| {
+        let program = &device.program;
+        let line = &program.timeline;
+        let of = |class: usize| line.steps.iter().map(move |step| step[class]).collect();
+        let peak = show_bytes(program.peak_bytes);
+        Chart {
+            title: format!("Device {ordinal}: {peak} live at most"),
+            layers: (0..CLASSES.len())
+                .map(|class| (CLASSES[class].0, of(class)))
+                .collect(),
+            colours: (0, 1),
+            step: line.step_us as f64 / 1e6,
+            begin: 0.0,
+            mark: Some((program.peak_us as f64 / 1e6, "the peak")),
+        }
+    });
+    page(title, &charts.collect::<Vec<_>>())
+}
+
+/// Charts below each other.
+pub fn page(title: &str, charts: &[Chart]) -> String {
     let one = ABOVE + CHART + BELOW;
-    let height = one * account.devices.len() as f64 + 10.0;
+    let height = one * charts.len() as f64 + 10.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
          aria-label=\"Device memory over time, {0}\">\n<title>{0}</title>\n<style>{STYLE}</style>\n\
          <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\"/>\n",
         escaped(title)
     );
-    for (at, (ordinal, device)) in account.devices.iter().enumerate() {
+    for (at, chart) in charts.iter().enumerate() {
         let top = one * at as f64;
         let _ = writeln!(svg, "<g transform=\"translate(0 {top})\">");
-        chart(&mut svg, *ordinal, device);
+        chart.draw(&mut svg);
         svg += "</g>\n";
     }
     svg + "</svg>\n"
 }
 
-fn chart(svg: &mut String, ordinal: u32, device: &Device) {
-    let program = &device.program;
-    let line = &program.timeline;
-    let seconds = line.step_us as f64 * line.steps.len() as f64 / 1e6;
-    let most = program.peak_bytes.max(1) as f64;
-    let wide = WIDTH - LEFT - RIGHT;
-    let x = |seconds_in: f64| LEFT + wide * seconds_in / seconds.max(1e-6);
-    let y = |bytes: f64| ABOVE + CHART * (1.0 - bytes / most);
-    let _ = writeln!(
-        svg,
-        "<text class=\"title\" x=\"{LEFT}\" y=\"24\">Device {ordinal}: {} live at most</text>",
-        show_bytes(program.peak_bytes)
-    );
-    for (at, (name, _)) in CLASSES.iter().enumerate() {
-        let left = LEFT + 150.0 * at as f64;
+impl Chart {
+    fn draw(&self, svg: &mut String) {
+        let steps = self.layers.iter().map(|(_, steps)| steps.len()).max();
+        let steps = steps.unwrap_or(0);
+        let sum = |at: usize| {
+            let all = self.layers.iter().filter_map(|(_, steps)| steps.get(at));
+            all.fold(0_u64, |sum, bytes| sum.saturating_add(*bytes))
+        };
+        let most = (0..steps).map(sum).max().unwrap_or(0).max(1) as f64;
+        let seconds = (self.step * steps as f64).max(1e-6);
+        let wide = WIDTH - LEFT - RIGHT;
+        let x = |second: f64| LEFT + wide * (second - self.begin) / seconds;
+        let y = |bytes: f64| ABOVE + CHART * (1.0 - bytes / most);
         let _ = writeln!(
             svg,
-            "<rect class=\"c{at}\" x=\"{left}\" y=\"38\" width=\"14\" height=\"14\"/>\
-             <text x=\"{}\" y=\"50\">{name}</text>",
-            left + 20.0
+            "<text class=\"title\" x=\"{LEFT}\" y=\"24\">{}</text>",
+            escaped(&self.title)
         );
-    }
-    for quarter in 0..=4 {
-        let bytes = most * f64::from(quarter) / 4.0;
-        let height = y(bytes);
+        for (at, (name, _)) in self.layers.iter().enumerate() {
+            let left = LEFT + 150.0 * at as f64;
+            let _ = writeln!(
+                svg,
+                "<rect class=\"c{}\" x=\"{left}\" y=\"38\" width=\"14\" height=\"14\"/>\
+                 <text x=\"{}\" y=\"50\">{name}</text>",
+                self.colour(at),
+                left + 20.0
+            );
+        }
+        for quarter in 0..=4 {
+            let bytes = most * f64::from(quarter) / 4.0;
+            let height = y(bytes);
+            let _ = writeln!(
+                svg,
+                "<path class=\"grid\" d=\"M{LEFT} {height:.1}H{}\"/>\
+                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                WIDTH - RIGHT,
+                LEFT - 8.0,
+                height + 4.0,
+                show_bytes(bytes as u64)
+            );
+        }
+        // The last at the bottom: what is small changes often, on top of it.
+        let mut below = vec![0.0; steps];
+        for at in (0..self.layers.len()).rev() {
+            self.area(svg, at, &mut below, (&x, &y));
+        }
+        if let Some((second, what)) = self.mark {
+            let at = x(second);
+            let _ = writeln!(
+                svg,
+                "<path class=\"peak\" d=\"M{at:.1} {ABOVE}V{}\"><title>{what}</title></path>",
+                ABOVE + CHART
+            );
+        }
         let _ = writeln!(
             svg,
-            "<path class=\"grid\" d=\"M{LEFT} {height:.1}H{}\"/>\
-             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            WIDTH - RIGHT,
-            LEFT - 8.0,
-            height + 4.0,
-            show_bytes(bytes as u64)
+            "<path class=\"axis\" d=\"M{LEFT} {ABOVE}V{0}H{1}\"/>",
+            ABOVE + CHART,
+            WIDTH - RIGHT
         );
+        for quarter in 0..=4 {
+            let at = self.begin + seconds * f64::from(quarter) / 4.0;
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{at:.3} s</text>",
+                x(at),
+                ABOVE + CHART + 20.0
+            );
+        }
     }
-    // The largest at the bottom: what is small changes often, on top of it.
-    let mut below = vec![0.0; line.steps.len()];
-    for class in (0..CLASSES.len()).rev() {
-        area(
-            svg,
-            class,
-            &mut below,
-            line.steps.iter().map(|s| s[class] as f64),
-            (&x, &y),
-            line.step_us,
-        );
-    }
-    let peak = x(program.peak_us as f64 / 1e6);
-    let _ = writeln!(
-        svg,
-        "<path class=\"peak\" d=\"M{peak:.1} {ABOVE}V{}\"><title>the peak</title></path>\
-         <path class=\"axis\" d=\"M{LEFT} {ABOVE}V{1}H{2}\"/>",
-        ABOVE + CHART,
-        ABOVE + CHART,
-        WIDTH - RIGHT
-    );
-    for quarter in 0..=4 {
-        let at = seconds * f64::from(quarter) / 4.0;
-        let _ = writeln!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{at:.3} s</text>",
-            x(at),
-            ABOVE + CHART + 20.0
-        );
-    }
-}
 
-/// What is live of one size, on top of what is larger.
-fn area(
-    svg: &mut String,
-    class: usize,
-    below: &mut [f64],
-    live: impl Iterator<Item = f64>,
-    (x, y): (&dyn Fn(f64) -> f64, &dyn Fn(f64) -> f64),
-    step_us: u64,
-) {
-    let step = step_us as f64 / 1e6;
-    let (mut up, mut back, mut any) = (String::new(), String::new(), false);
-    for (at, (below, live)) in below.iter_mut().zip(live).enumerate() {
-        any |= live > 0.0;
-        let (left, right) = (x(step * at as f64), x(step * (at + 1) as f64));
-        let over = *below + live;
-        let _ = write!(up, "L{left:.1} {:.1}H{right:.1}", y(over));
-        back.insert_str(0, &format!("L{right:.1} {0:.1}H{left:.1}", y(*below)));
-        *below = over;
+    fn colour(&self, layer: usize) -> usize {
+        self.colours.0 + self.colours.1 * layer
     }
-    if any {
-        let outline = up.replacen('L', "M", 1) + &back + "Z";
-        let name = CLASSES[class].0;
-        let _ = writeln!(
-            svg,
-            "<path class=\"c{class}\" d=\"{outline}\"><title>{name}</title></path>"
-        );
+
+    /// One layer, on what is below it.
+    fn area(
+        &self,
+        svg: &mut String,
+        layer: usize,
+        below: &mut [f64],
+        (x, y): (&dyn Fn(f64) -> f64, &dyn Fn(f64) -> f64),
+    ) {
+        let (name, steps) = &self.layers[layer];
+        let (mut up, mut back, mut any) = (String::new(), String::new(), false);
+        for (at, (below, bytes)) in below.iter_mut().zip(steps).enumerate() {
+            any |= *bytes > 0;
+            let second = |step: usize| self.begin + self.step * step as f64;
+            let (left, right) = (x(second(at)), x(second(at + 1)));
+            let over = *below + *bytes as f64;
+            let _ = write!(up, "L{left:.1} {:.1}H{right:.1}", y(over));
+            back.insert_str(0, &format!("L{right:.1} {0:.1}H{left:.1}", y(*below)));
+            *below = over;
+        }
+        if any {
+            let outline = up.replacen('L', "M", 1) + &back + "Z";
+            let _ = writeln!(
+                svg,
+                "<path class=\"c{}\" d=\"{outline}\"><title>{name}</title></path>",
+                self.colour(layer)
+            );
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use memcuda::picture::layout::Layout;
 use memcuda::picture::{Device, Refused};
 use memcuda::trace::{Event, Op};
 
-use super::history::History;
 use super::pickle::Pickle;
 use super::viewer::{frame, number};
+use crate::history::History;
 use crate::picture::Reading;
 
 /// One entry of a list.

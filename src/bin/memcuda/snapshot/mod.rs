@@ -2,7 +2,6 @@
 //! for people, or for programs.
 
 mod events;
-mod history;
 mod page;
 mod pickle;
 mod viewer;
@@ -14,13 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
-use memcuda::error::Error;
 use memcuda::picture::Picture;
 use serde::Serialize;
 
+use crate::history::History;
 use crate::picture::Reading;
-use crate::{output, process, trace};
-use history::History;
+use crate::{output, process};
 
 /// Write down what a process holds at this moment.
 ///
@@ -43,7 +41,7 @@ pub struct Arguments {
     /// Everything, as one JSON object; without -o on standard output
     #[arg(long)]
     json: bool,
-    /// What happened before is in this trace [default: the process's own recording]
+    /// What happened before is in this trace [default: what the process recorded]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["html", "json"])]
     trace: Option<PathBuf>,
@@ -54,14 +52,19 @@ pub struct Arguments {
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
-    // Opened before: a process may end meanwhile.
-    let trace = match arguments.html || arguments.json {
-        true => None,
-        false => trace(arguments)?,
-    };
+    let recording = recording(arguments);
     let picture = crate::picture::find(&arguments.source)?;
-    let history = trace.map(|(path, file)| history(&path, file, &picture, arguments.events));
-    let history = history.transpose()?;
+    let most = arguments.events;
+    let history = match (recording, arguments.trace.as_deref()) {
+        _ if arguments.html || arguments.json => None,
+        (Some((path, file)), None) => Some(History::told(&path, file, &picture, most)?),
+        (_, named) => History::of_report(&picture, named, most)?,
+    };
+    if let Some(before) = history.as_ref().map(History::left_out).filter(|n| *n > 0) {
+        eprintln!(
+            "memcuda: the latest {most} events; {before} before them are left out (--events)"
+        );
+    }
     let write = |into: &mut dyn Write| match arguments {
         Arguments { html: true, .. } => page::write(&Reading::of(&picture), into),
         Arguments { json: true, .. } => json(&picture, into),
@@ -76,35 +79,13 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The trace of what happened before, if there is one.
-fn trace(arguments: &Arguments) -> Result<Option<(PathBuf, File)>> {
-    let path = match (&arguments.trace, arguments.source.parse()) {
-        (Some(path), _) => path.clone(),
-        (None, Ok(pid)) => match process::recording(pid) {
-            Some(recording) => recording.path,
-            None => return Ok(None),
-        },
-        (None, Err(_)) => return Ok(None),
-    };
-    let file = File::open(&path).with_context(|| format!("{}", path.display()))?;
-    Ok(Some((path, file)))
-}
-
-/// What happened before a picture. What of it is not told is said.
-fn history(path: &Path, file: File, picture: &Picture, most: usize) -> Result<History> {
-    let history = History::read(trace::begin(path, file)?, picture, most);
-    let history = history.map_err(|error| match error.downcast::<Error>() {
-        Ok(error) => Error::new(format!("{}: {error}", path.display())).into(),
-        Err(error) => error,
-    })?;
-    trace::say(path, history.shortfall());
-    if history.left_out() > 0 {
-        let (kept, before) = (most, history.left_out());
-        eprintln!(
-            "memcuda: the latest {kept} events; {before} before them are left out (--events)"
-        );
-    }
-    Ok(history)
+/// The recording of a process that runs; opened before its picture is taken, as
+/// the process may end meanwhile.
+fn recording(arguments: &Arguments) -> Option<(PathBuf, File)> {
+    let pid = arguments.source.parse().ok()?;
+    let path = process::recording(pid)?.path;
+    let file = File::open(&path).ok()?;
+    Some((path, file))
 }
 
 fn json(picture: &Picture, into: &mut dyn Write) -> Result<()> {

@@ -10,8 +10,8 @@ use memcuda::picture::layout::{Kind, Range, Segment};
 use memcuda::picture::{Block, Device, State, Stitch};
 
 use super::events;
-use super::history::History;
 use super::pickle::Pickle;
+use crate::history::History;
 use crate::picture::Reading;
 
 /// Chunks that the text of a segment names.

@@ -4,16 +4,20 @@
 //! trace as far as the picture knows of it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::{self, File};
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use memcuda::error::Error;
 use memcuda::picture::{Picture, State};
 use memcuda::pool::Owner;
-use memcuda::trace::{Event, Op, Reader, Shortfall};
+use memcuda::trace::{Event, Op, Reader};
+
+use crate::trace;
 
 /// How far behind a picture's time its events are looked for: it is taken a
 /// device after the other, and a thread may be late to write its own.
-const LATE_US: u64 = 1_000_000;
+const LATE_US: u64 = 10_000_000;
 
 /// Memory: device and address.
 type Key = (u32, u64);
@@ -30,8 +34,46 @@ pub struct History {
 }
 
 impl History {
+    /// The events before a report: of the trace that is named, or of the file to
+    /// which its process recorded itself, if it is there and still the same.
+    pub fn of_report(picture: &Picture, named: Option<&Path>, most: usize) -> Result<Option<Self>> {
+        if let Some(path) = named {
+            let file = File::open(path).with_context(|| format!("{}", path.display()))?;
+            return Self::told(path, file, picture, most).map(Some);
+        }
+        let path = Path::new(&picture.recording);
+        let is_file = path.is_absolute() && fs::metadata(path).is_ok_and(|about| about.is_file());
+        let Some(file) = is_file.then(|| File::open(path).ok()).flatten() else {
+            return Ok(None);
+        };
+        let reader = trace::begin(path, file);
+        let same = |reader: &Reader<'_>| {
+            let process = reader.process().map(|(pid, _)| pid);
+            let before = reader
+                .began_us()
+                .is_some_and(|began| began <= picture.taken_us);
+            process == Some(picture.process.pid.into()) && before
+        };
+        match reader.ok().filter(same) {
+            Some(reader) => Self::read(reader, picture, most).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The events before a picture, from an open file. What of them is missing is
+    /// said.
+    pub fn told(path: &Path, file: File, picture: &Picture, most: usize) -> Result<Self> {
+        let history = Self::read(trace::begin(path, file)?, picture, most);
+        let history = history.map_err(|error| match error.downcast::<Error>() {
+            Ok(error) => Error::new(format!("{}: {error}", path.display())).into(),
+            Err(error) => error,
+        })?;
+        trace::say(path, history.reader.shortfall());
+        Ok(history)
+    }
+
     /// Reads the events of a picture's process; keeps the `most` latest of them.
-    pub fn read(reader: Reader<'static>, picture: &Picture, most: usize) -> Result<Self> {
+    fn read(reader: Reader<'static>, picture: &Picture, most: usize) -> Result<Self> {
         let unknown = || Error::new("the trace does not say when it was recorded");
         let began_us = reader.began_us().ok_or_else(unknown)?;
         let of = reader.process().map_or(0, |(pid, _)| pid);
@@ -83,10 +125,11 @@ impl History {
             next = self.reader.next().transpose()?;
         }
         // Of the pool's own memory the picture knows who has it: what is live by
-        // the trace alone was freed, and that event is missing.
+        // the trace alone was freed, and that event is missing, or is being
+        // written.
         let mut freed: Vec<Event> = open
             .iter()
-            .filter(|key| !has.contains_key(key) && in_stitch(picture, **key))
+            .filter(|key| in_stitch(picture, **key))
             .filter_map(|key| self.live.get(key).copied())
             .collect();
         freed.sort_by_key(|event| event.line);
@@ -146,11 +189,6 @@ impl History {
         self.left_out
     }
 
-    /// What the trace lacks.
-    pub fn shortfall(&self) -> Shortfall {
-        self.reader.shortfall()
-    }
-
     /// When an event happened, in microseconds of the Unix epoch.
     pub fn time_us(&self, event: &Event) -> u64 {
         self.began_us.saturating_add(event.t_us)
@@ -165,6 +203,21 @@ impl History {
     pub fn live(&self, device: u32, address: u64) -> Option<Vec<(String, String)>> {
         let event = self.live.get(&(device, address))?;
         Some(self.frames(event))
+    }
+
+    /// Who asked for memory, in one word: the innermost call on its stack that is
+    /// not CUDA's, or else the library.
+    pub fn asked(&self, event: &Event) -> String {
+        if event.name != 0 {
+            return format!("name {}", self.reader.word(event.name));
+        }
+        let of_cuda = |call: &&str| call.is_empty() || call.starts_with("libcuda");
+        let mut calls = self.reader.word(event.stack).split(';');
+        let call = calls.find(|call| !of_cuda(call));
+        match call.unwrap_or_else(|| self.reader.word(event.caller)) {
+            "" => "whoever: it is not recorded".to_owned(),
+            asked => asked.to_owned(),
+        }
     }
 
     /// Who made an event, as frames: what was called, and where.
