@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use memcuda::stats_page::{Counters, VERSION};
 
 use crate::chromium::Browser;
+use crate::server::Server;
 use crate::snapshot::{Holder, mixed};
 use crate::stand_in::{StandIn, entry, holders};
 use crate::stat::{Shown, counters};
-use crate::web::Server;
 
 const ACCESSIBLE: &str = include_str!("../support/accessible.js");
 

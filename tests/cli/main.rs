@@ -11,12 +11,14 @@ mod list;
 mod log;
 mod replay;
 mod run;
+mod server;
 mod snapshot;
 mod stand_in;
 mod stat;
 mod top;
 mod traces;
 mod web;
+mod web_access;
 mod whole;
 
 #[path = "../support/chromium.rs"]
