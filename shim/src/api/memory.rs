@@ -11,6 +11,7 @@ use super::options::{self, Options};
 use super::outcome::{ask, call};
 use super::place;
 use crate::engine::Engine;
+use crate::names::lifetime;
 use crate::names::make;
 use crate::names::open::{self, Found};
 use crate::names::table::{self, Mapped};
@@ -152,14 +153,14 @@ fn open_anew(engine: &Engine, place: open::Place<'_>, wanted: &Wanted) -> Result
         }
         Found::Make(generation) => make::make_or_abort(engine, place, wanted, generation)?,
     };
-    Ok(table::enter_opened(engine, mapped, epoch))
+    Ok(lifetime::opened(engine, mapped, epoch))
 }
 
 /// `memcuda_close`.
 #[unsafe(no_mangle)]
 pub extern "C" fn memcuda_close(handle: u64) -> c_int {
     call("memcuda_close", |engine| {
-        table::close(engine, handle).unwrap_or_else(|| Err(no_handle(handle)))
+        lifetime::close(engine, handle).unwrap_or_else(|| Err(no_handle(handle)))
     })
 }
 

@@ -15,7 +15,7 @@ use memcuda_core::share::protocol::{self, Reply, Request, State};
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::names::table;
+use crate::names::lifetime;
 use crate::share::keeper::{self, Error};
 use crate::share::{self, exports, held};
 
@@ -83,7 +83,7 @@ crate::hooks! {
 fn export(engine: &Engine, device: &Device, address: Address) -> Option<[u8; 64]> {
     let block = device.made()?.find(address)?;
     if block.attached {
-        return table::ipc_handle(engine, block.base);
+        return lifetime::ipc_handle(engine, block.base);
     }
     if block.owner != Owner::Context {
         return None;

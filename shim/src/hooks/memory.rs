@@ -16,7 +16,7 @@ use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::modules::Module;
 use crate::names::open::Place;
-use crate::names::{hints, table};
+use crate::names::{hints, lifetime, table};
 use crate::oom;
 use crate::record::Caller;
 use crate::room::with_room;
@@ -233,7 +233,7 @@ pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
     }
     match engine.captures.refusal(&engine.calls) {
         Some(code) => Some(code),
-        None => table::free(engine, address),
+        None => lifetime::free(engine, address),
     }
 }
 

@@ -12,7 +12,7 @@ use memcuda_core::names::rules::{Asked, Facts, Rules};
 use memcuda_core::share::protocol;
 
 use super::open::{self, Place};
-use super::{Failure, Wanted, caller, table};
+use super::{Failure, Wanted, caller, lifetime};
 use crate::engine::Engine;
 use crate::environment;
 
@@ -101,7 +101,7 @@ pub fn allocate(
         Ok(mapped) => {
             let address = mapped.address;
             crate::log!(Info, "{} is {bytes} bytes at {address:#x}", wanted.name);
-            table::enter_allocated(engine, mapped);
+            lifetime::allocated(engine, mapped);
             Some(Ok(address))
         }
         Err(failure) => refused(&wanted, &failure),

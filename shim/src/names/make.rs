@@ -10,8 +10,8 @@ use memcuda_core::pool::Attachment;
 use memcuda_core::share::protocol::{Backend, Entry, Generation, Persist, Process, Request, State};
 
 use super::open::{MAP, Place, in_context, pool, spec};
-use super::table::{self, From, Mapped};
-use super::{Failure, Wanted, legacy};
+use super::table::{From, Mapped};
+use super::{Failure, Wanted, legacy, lifetime};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::share::{held, keeper, make};
@@ -102,7 +102,7 @@ fn make_handle(engine: &Engine, place: Place<'_>, bytes: u64) -> Result<make::Ma
     let mut pause = Duration::from_millis(2);
     loop {
         match make::make(engine, place.device, bytes) {
-            Err(Code::OUT_OF_MEMORY) if table::ended_within(SOON) => {
+            Err(Code::OUT_OF_MEMORY) if lifetime::ended_within(SOON) => {
                 std::thread::sleep(pause);
                 pause *= 2;
             }

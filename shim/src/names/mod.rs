@@ -6,6 +6,7 @@
 pub mod caller;
 pub mod hints;
 pub mod legacy;
+pub mod lifetime;
 pub mod make;
 pub mod open;
 pub mod table;

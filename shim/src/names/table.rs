@@ -1,23 +1,19 @@
 //! What this process has of named memory: one mapping each for what the program
 //! allocated by a rule, one for all openings of a name in a context. A handle is
-//! a number that is never used again, so a wrong one harms nobody.
+//! a number that is never used again, so a wrong one harms nobody. Maps and
+//! unmaps nothing (`lifetime`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::driver::{Address, Context};
 use memcuda_core::names::Name;
-use memcuda_core::share::handle::Handle;
 use memcuda_core::share::protocol::{Entry, Generation};
 
+use super::Failure;
 use super::timeline::Page;
-use super::{Failure, legacy};
-use crate::device::Device;
-use crate::engine::Engine;
-use crate::record::Caller;
-use crate::share::{held, keeper};
+use crate::record::Recorder;
 
 /// Where the bytes of a mapping come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +99,26 @@ impl Table {
         self.last
     }
 
+    /// One use more, the first one recorded.
+    fn enter(&mut self, mapped: Mapped, allocated: u32, recorder: Option<&Recorder>) -> Spare {
+        if let Some(held) = self.at.get_mut(&mapped.address) {
+            held.count += 1;
+            held.allocated += allocated;
+            return Spare::Lease(mapped.entry.generation);
+        }
+        if let Some(recorder) = recorder {
+            let (bytes, at) = (mapped.entry.spec.bytes, (mapped.device, mapped.context));
+            recorder.named(mapped.name(), mapped.address, bytes, at);
+        }
+        let held = Use {
+            count: 1,
+            allocated,
+            mapped: Arc::new(mapped),
+        };
+        self.at.insert(held.mapped.address, held);
+        Spare::Nothing
+    }
+
     /// One use fewer; what is left of it is to be ended by who gets it.
     fn leave(&mut self, address: Address) -> Option<Arc<Mapped>> {
         let held = self.at.get_mut(&address)?;
@@ -166,17 +182,29 @@ pub fn confirmed(entry: &Entry, context: Context, write: bool, epoch: u64) -> Op
     lock().as_mut()?.confirm(entry, (context, write), epoch)
 }
 
-/// Enters what was opened by its name; a handle for it. Where another thread has
-/// opened it meanwhile that is the one, and this mapping ends, which nobody used.
-pub fn enter_opened(engine: &Engine, mapped: Mapped, epoch: u64) -> u64 {
-    let mut guard = lock();
-    let table = guard.get_or_insert_default();
+/// What one entry too many leaves behind, to be given back with no lock held.
+pub(super) enum Spare {
+    /// Nothing: the entry is new.
+    Nothing,
+    /// The lease: its address was known already.
+    Lease(Generation),
+    /// All of it, which nobody used: another thread has opened it meanwhile.
+    Mapping(Box<Mapped>),
+}
+
+/// Enters what was opened by its name, of which the keeper said so in this epoch;
+/// a handle for it.
+pub(super) fn enter_opened(
+    mapped: Mapped,
+    epoch: u64,
+    recorder: Option<&Recorder>,
+) -> (u64, Spare) {
+    let mut table = lock();
+    let table = table.get_or_insert_default();
     if mapped.from == From::Pool
         && let Some(handle) = table.confirm(&mapped.entry, mapped.key(), epoch)
     {
-        drop(guard);
-        let _ = end(engine, &mapped, false);
-        return handle;
+        return (handle, Spare::Mapping(mapped.into()));
     }
     let address = mapped.address;
     let opened = Opened {
@@ -188,44 +216,14 @@ pub fn enter_opened(engine: &Engine, mapped: Mapped, epoch: u64) -> u64 {
     // A name that was deleted and made again: the new one is found from now on.
     all.retain(|before| before.key != opened.key);
     all.push(opened);
-    let again = enter(engine, table, mapped, 0);
-    let handle = table.hand_out(address);
-    drop(guard);
-    give_back(engine, again);
-    handle
+    let spare = table.enter(mapped, 0, recorder);
+    (table.hand_out(address), spare)
 }
 
 /// Enters what the program allocated.
-pub fn enter_allocated(engine: &Engine, mapped: Mapped) {
+pub(super) fn enter_allocated(mapped: Mapped, recorder: Option<&Recorder>) -> Spare {
     ALLOCATED.fetch_add(1, Ordering::Relaxed);
-    let again = enter(engine, lock().get_or_insert_default(), mapped, 1);
-    give_back(engine, again);
-}
-
-/// What is entered at an address that is known already: its lease is one too
-/// many.
-fn enter(engine: &Engine, table: &mut Table, mapped: Mapped, allocated: u32) -> Option<Generation> {
-    if let Some(held) = table.at.get_mut(&mapped.address) {
-        held.count += 1;
-        held.allocated += allocated;
-        return Some(mapped.entry.generation);
-    }
-    if let Some(recorder) = &engine.recorder {
-        recorder.named(&mapped);
-    }
-    let held = Use {
-        count: 1,
-        allocated,
-        mapped: Arc::new(mapped),
-    };
-    table.at.insert(held.mapped.address, held);
-    None
-}
-
-fn give_back(engine: &Engine, again: Option<Generation>) {
-    if let Some(generation) = again {
-        held::release(engine, generation);
-    }
+    lock().get_or_insert_default().enter(mapped, 1, recorder)
 }
 
 /// Where this process has memory of the driver's own already: it cannot open
@@ -258,21 +256,9 @@ pub fn get(handle: u64) -> Option<Arc<Mapped>> {
     Some(table.at.get(address)?.mapped.clone())
 }
 
-/// What stands for named memory at an address where a program exports it by CUDA
-/// IPC: the keeper has it already. `None` where it may not be written here, for
-/// who opens such a handle may.
-pub fn ipc_handle(engine: &Engine, address: Address) -> Option<[u8; 64]> {
-    let mapped = lock().as_ref()?.at.get(&address)?.mapped.clone();
-    let entry = &mapped.entry;
-    let handle = Handle {
-        node: keeper::node(engine).ok()?,
-        generation: entry.generation,
-        bytes: entry.spec.bytes,
-        mapped: entry.mapped,
-        offset: entry.offset,
-        device: Handle::digest(entry.spec.device),
-    };
-    (mapped.write && mapped.from == From::Pool).then(|| handle.to_bytes())
+/// The named memory that begins at an address.
+pub fn at(address: Address) -> Option<Arc<Mapped>> {
+    Some(lock().as_ref()?.at.get(&address)?.mapped.clone())
 }
 
 /// A handle for the memory around an address.
@@ -285,23 +271,6 @@ pub fn find(address: Address) -> Option<u64> {
     }
     held.count += 1;
     Some(table.hand_out(base))
-}
-
-/// Ends a handle; `None` where it is none. The last use of a mapping waits for
-/// its work, as cudaFree does, and ends it.
-pub fn close(engine: &Engine, handle: u64) -> Option<Result<(), Failure>> {
-    let ended = {
-        let mut table = lock();
-        let table = table.as_mut()?;
-        let address = table.handles.remove(&handle)?;
-        table.leave(address)
-    };
-    let ended = ended.map(|mapped| end(engine, &mapped, true));
-    Some(
-        ended
-            .unwrap_or(Ok(()))
-            .map_err(Failure::of("the wait of a close")),
-    )
 }
 
 /// All named memory that is open.
@@ -323,94 +292,49 @@ pub fn is_allocated(address: Address) -> bool {
     held.is_some_and(|held| held.allocated > 0)
 }
 
-/// The program frees what it allocated; `None` where this is nothing of it.
-pub fn free(engine: &Engine, address: Address) -> Option<Code> {
-    let ended = {
-        let mut table = lock();
-        let table = table.as_mut()?;
-        let held = table
-            .at
-            .get_mut(&address)
-            .filter(|held| held.allocated > 0)?;
-        held.allocated -= 1;
-        ALLOCATED.fetch_sub(1, Ordering::Relaxed);
-        table.leave(address)
-    };
-    let ended = ended.map(|mapped| end(engine, &mapped, true));
-    Some(ended.unwrap_or(Ok(())).err().unwrap_or(Code::SUCCESS))
+/// A handle ends; `None` where it is none. What was used by nobody else is to be
+/// ended by who gets it.
+pub(super) fn leave(handle: u64) -> Option<Option<Arc<Mapped>>> {
+    let mut table = lock();
+    let table = table.as_mut()?;
+    let address = table.handles.remove(&handle)?;
+    Some(table.leave(address))
 }
 
-/// A context is gone, and all mappings of it; its handles are none any more.
-pub fn context_ended(engine: &Engine, context: Context) {
+/// The program frees what it allocated; `None` where this is nothing of it. What
+/// was used by nobody else is to be ended by who gets it.
+pub(super) fn leave_allocated(address: Address) -> Option<Option<Arc<Mapped>>> {
+    let mut table = lock();
+    let table = table.as_mut()?;
+    let held = table
+        .at
+        .get_mut(&address)
+        .filter(|held| held.allocated > 0)?;
+    held.allocated -= 1;
+    ALLOCATED.fetch_sub(1, Ordering::Relaxed);
+    Some(table.leave(address))
+}
+
+/// A context is gone: all mappings of it, to be ended by who gets them. Their
+/// handles are none any more.
+pub(super) fn leave_context(context: Context) -> Vec<Arc<Mapped>> {
+    let mut table = lock();
+    let Some(table) = table.as_mut() else {
+        return Vec::new();
+    };
+    let of_it = |held: &&Use| held.mapped.context == context;
+    let mappings = table.at.values().filter(of_it);
+    let addresses: Vec<Address> = mappings.map(|held| held.mapped.address).collect();
     let mut ended = Vec::new();
-    {
-        let mut table = lock();
-        let Some(table) = table.as_mut() else { return };
-        let of_it: Vec<Address> = table
-            .at
-            .iter()
-            .filter(|(_, held)| held.mapped.context == context)
-            .map(|(address, _)| *address)
-            .collect();
-        for address in of_it {
-            let Some(held) = table.at.remove(&address) else {
-                continue;
-            };
-            ALLOCATED.fetch_sub(held.allocated as usize, Ordering::Relaxed);
-            table.forget(&held.mapped);
-            ended.push(held.mapped);
-        }
-        let at = &table.at;
-        table.handles.retain(|_, address| at.contains_key(address));
+    for address in addresses {
+        let Some(held) = table.at.remove(&address) else {
+            continue;
+        };
+        ALLOCATED.fetch_sub(held.allocated as usize, Ordering::Relaxed);
+        table.forget(&held.mapped);
+        ended.push(held.mapped);
     }
-    for mapped in ended {
-        let _ = end(engine, &mapped, false);
-    }
-}
-
-/// Takes a mapping away; the code is that of the wait before it.
-fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code> {
-    let device = engine.devices.get(mapped.device as usize);
-    let pool = device.and_then(Device::made);
-    let mut waited = Ok(());
-    if let (true, Some(pool)) = (context_lives, pool) {
-        waited = held::wait(engine, pool, mapped.context);
-    }
-    // Not locked during the driver's and the keeper's part.
-    let page = {
-        let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
-        page.clone()
-    };
-    if let (true, Some(page)) = (context_lives, page) {
-        page.unregister(engine, mapped.context);
-    }
-    let freeing = engine.freeing(mapped.device, mapped.address, Caller::UNKNOWN);
-    match (mapped.from, pool, device) {
-        (From::Pool, Some(pool), Some(device)) => {
-            if let Ok(block) = pool.detach(mapped.address) {
-                device.memops.clear(&engine.calls, &block);
-            }
-        }
-        (From::Pool, ..) => {}
-        _ if context_lives => legacy::end(engine, mapped),
-        _ => {}
-    }
-    if let Some(freeing) = freeing {
-        freeing.of_others();
-    }
-    held::release(engine, mapped.entry.generation);
-    *ended_at() = Some(Instant::now());
-    waited
-}
-
-fn ended_at() -> MutexGuard<'static, Option<Instant>> {
-    static AT: Mutex<Option<Instant>> = Mutex::new(None);
-    AT.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Did this process let go of named memory within this time? Where systemd stores
-/// the keeper's descriptors its bytes are free once that has closed its own, which
-/// nobody waits for; nor for those of other processes that let go just now.
-pub fn ended_within(time: Duration) -> bool {
-    ended_at().is_some_and(|at| at.elapsed() < time)
+    let at = &table.at;
+    table.handles.retain(|_, address| at.contains_key(address));
+    ended
 }

@@ -16,11 +16,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use memcuda_core::config::{Config, Stacks};
 use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::names::Name;
 use memcuda_core::pool::{BlockInfo, Order, Owner, Refusal, Release, Request};
 use memcuda_core::trace::frames::{Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
 
 use crate::modules::Module;
-use crate::names::table::Mapped;
 use crate::tags::Tag;
 use crate::threads;
 use file::File;
@@ -112,16 +112,22 @@ impl Recorder {
 
     /// Records memory that has a name, and is given to the program now.
     #[cold]
-    pub fn named(&self, memory: &Mapped) {
-        let name = memory.name().to_string();
+    pub fn named(
+        &self,
+        name: &Name,
+        address: Address,
+        bytes: u64,
+        (device, context): (u32, Context),
+    ) {
+        let name = name.to_string();
         let tell = |number: u16| self.word(Word::Name, number.into(), &name);
         let number = self.words.name(&name, tell);
         let record = Record {
-            address: memory.address,
-            bytes: memory.entry.spec.bytes,
-            context: memory.context.0,
+            address,
+            bytes,
+            context: context.0,
             name: number,
-            device: memory.device as u8,
+            device: device as u8,
             of_context: true,
             plain: true,
             ..blank(Kind::Alloc)

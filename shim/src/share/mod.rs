@@ -33,7 +33,7 @@ pub fn device(engine: &Engine, id: DeviceId) -> Option<&Device> {
 /// `ends`, and of what was exported of that the keeper is told.
 pub fn context_ended(engine: &Engine, context: Context, ends: impl FnOnce()) {
     held::context_ended(engine, context);
-    names::table::context_ended(engine, context);
+    names::lifetime::context_ended(engine, context);
     ends();
     exports::withdraw_freed(engine);
 }

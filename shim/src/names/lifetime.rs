@@ -1,0 +1,126 @@
+//! How named memory comes and goes in this process: entered once it is mapped,
+//! unmapped behind its last use, or with its context. What is there is in
+//! `table`, whose lock is not held here.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::share::handle::Handle;
+
+use super::table::{self, From, Mapped, Spare};
+use super::{Failure, legacy};
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::record::Caller;
+use crate::share::{held, keeper};
+
+/// Enters what was opened by its name; a handle for it. Where another thread has
+/// opened it meanwhile that is the one, and this mapping ends.
+pub fn opened(engine: &Engine, mapped: Mapped, epoch: u64) -> u64 {
+    let (handle, spare) = table::enter_opened(mapped, epoch, engine.recorder.as_ref());
+    give_back(engine, spare);
+    handle
+}
+
+/// Enters what the program allocated.
+pub fn allocated(engine: &Engine, mapped: Mapped) {
+    give_back(
+        engine,
+        table::enter_allocated(mapped, engine.recorder.as_ref()),
+    );
+}
+
+fn give_back(engine: &Engine, spare: Spare) {
+    match spare {
+        Spare::Nothing => {}
+        Spare::Lease(generation) => held::release(engine, generation),
+        Spare::Mapping(mapped) => drop(end(engine, &mapped, false)),
+    }
+}
+
+/// Ends a handle; `None` where it is none. The last use of a mapping waits for
+/// its work, as cudaFree does, and ends it.
+pub fn close(engine: &Engine, handle: u64) -> Option<Result<(), Failure>> {
+    let ended = table::leave(handle)?;
+    let ended = ended.map_or(Ok(()), |mapped| end(engine, &mapped, true));
+    Some(ended.map_err(Failure::of("the wait of a close")))
+}
+
+/// The program frees what it allocated; `None` where this is nothing of it.
+pub fn free(engine: &Engine, address: Address) -> Option<Code> {
+    let ended = table::leave_allocated(address)?;
+    let ended = ended.map_or(Ok(()), |mapped| end(engine, &mapped, true));
+    Some(ended.err().unwrap_or(Code::SUCCESS))
+}
+
+/// A context is gone, and all mappings of it.
+pub fn context_ended(engine: &Engine, context: Context) {
+    for mapped in table::leave_context(context) {
+        let _ = end(engine, &mapped, false);
+    }
+}
+
+/// Takes a mapping away; the code is that of the wait before it.
+fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code> {
+    let device = engine.devices.get(mapped.device as usize);
+    let pool = device.and_then(Device::made);
+    let mut waited = Ok(());
+    if let (true, Some(pool)) = (context_lives, pool) {
+        waited = held::wait(engine, pool, mapped.context);
+    }
+    // Not locked during the driver's and the keeper's part.
+    let page = {
+        let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
+        page.clone()
+    };
+    if let (true, Some(page)) = (context_lives, page) {
+        page.unregister(engine, mapped.context);
+    }
+    let freeing = engine.freeing(mapped.device, mapped.address, Caller::UNKNOWN);
+    match (mapped.from, pool, device) {
+        (From::Pool, Some(pool), Some(device)) => {
+            if let Ok(block) = pool.detach(mapped.address) {
+                device.memops.clear(&engine.calls, &block);
+            }
+        }
+        (From::Pool, ..) => {}
+        _ if context_lives => legacy::end(engine, mapped),
+        _ => {}
+    }
+    if let Some(freeing) = freeing {
+        freeing.of_others();
+    }
+    held::release(engine, mapped.entry.generation);
+    *ended_at() = Some(Instant::now());
+    waited
+}
+
+fn ended_at() -> MutexGuard<'static, Option<Instant>> {
+    static AT: Mutex<Option<Instant>> = Mutex::new(None);
+    AT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Did this process let go of named memory within this time? Where systemd stores
+/// the keeper's descriptors its bytes are free once that has closed its own, which
+/// nobody waits for; nor for those of other processes that let go just now.
+pub fn ended_within(time: Duration) -> bool {
+    ended_at().is_some_and(|at| at.elapsed() < time)
+}
+
+/// What stands for named memory at an address where a program exports it by CUDA
+/// IPC: the keeper has it already. `None` where it may not be written here, for
+/// who opens such a handle may.
+pub fn ipc_handle(engine: &Engine, address: Address) -> Option<[u8; 64]> {
+    let mapped = table::at(address)?;
+    let entry = &mapped.entry;
+    let handle = Handle {
+        node: keeper::node(engine).ok()?,
+        generation: entry.generation,
+        bytes: entry.spec.bytes,
+        mapped: entry.mapped,
+        offset: entry.offset,
+        device: Handle::digest(entry.spec.device),
+    };
+    (mapped.write && mapped.from == From::Pool).then(|| handle.to_bytes())
+}
