@@ -11,7 +11,8 @@ use std::time::Instant;
 use memcuda_core::share::client::{Client, Dialled, Error as Broken};
 use memcuda_core::share::protocol::{Reply, Request};
 
-use super::keeper::{self, Answer, Error, MOMENT};
+use super::keeper;
+use super::line::{Answer, Error, MOMENT};
 use super::who::{self, Heard};
 use crate::engine::Engine;
 use crate::watch;

@@ -1,84 +1,25 @@
-//! The process's one connection to the keeper. It begins with the first request,
-//! and a keeper is started then if the settings say so. The leases that were
-//! taken over it are known here, so that they are taken up again when the
-//! connection was lost. A keeper that does not answer within five seconds counts
-//! as gone; where finding that out took its time, nobody is asked for as long.
+//! The process's one connection to the keeper, for all who ask. It begins with
+//! the first request, and a keeper is started then if the settings say so. What
+//! is known of it is the `line`; what the keeper says unasked is told to who has
+//! something to do about it.
 //!
 //! Makes no driver call. The lock is held while an answer is waited for; under
 //! it, no other one is taken.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
 
-use memcuda_core::config::Keeper;
-use memcuda_core::share::client::{self, Client, Dialled};
-use memcuda_core::share::protocol::{Code, Event, Generation, Lease, Reply, Request};
+use memcuda_core::share::client::Dialled;
+use memcuda_core::share::protocol::{Event, Request};
 
 use super::epoch::Epoch;
-use super::who::{self, Heard};
-use super::{child, exports, first, hear, start};
+use super::line::Line;
+pub use super::line::{Answer, Error, Resumed};
+use super::{exports, first, hear};
 use crate::engine::Engine;
-use crate::watch;
-
-/// How long a keeper that was just started may take until it answers.
-const START: Duration = Duration::from_secs(5);
-/// Pause between two tries to reach it.
-const PAUSE: Duration = Duration::from_millis(5);
-/// For how long nobody is asked after nobody answered for longer than a moment.
-const REST: Duration = Duration::from_secs(5);
-pub(super) const MOMENT: Duration = Duration::from_millis(100);
-
-/// Why a request has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Error {
-    /// `MEMCUDA_KEEPER=off`.
-    Off,
-    /// No keeper answers, for this reason.
-    Gone(String),
-    /// The keeper refuses, with a line for people.
-    Refused(Code, String),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("MEMCUDA_KEEPER=off"),
-            Self::Gone(why) | Self::Refused(_, why) => f.write_str(why),
-        }
-    }
-}
-
-/// An answer, with the descriptors beside it.
-pub type Answer = (Reply, Vec<OwnedFd>);
-
-/// What was found when a connection was made again.
-pub struct Resumed {
-    /// Leases on what is gone.
-    pub lost: Vec<Generation>,
-    /// This keeper knows nothing of what was before.
-    pub anew: bool,
-}
-
-/// The connection and what is known of it.
-#[derive(Default)]
-pub(super) struct Line {
-    client: Option<Client>,
-    /// A connection that was begun before anybody asked.
-    pub(super) begun: Option<Dialled>,
-    /// What this process holds, as the keeper counts it.
-    leases: HashMap<Generation, u32>,
-    node: u64,
-    epoch: Option<Epoch>,
-    rest_until: Option<Instant>,
-    /// Not yet told to those who have something to do about it.
-    resumed: Option<Resumed>,
-}
 
 static LINE: Mutex<Option<Line>> = Mutex::new(None);
+
 /// Asks the keeper, and waits for the answer; what that says of leases is
 /// counted. Where the connection was lost meanwhile the request is made once
 /// more over a new one, if it may be made twice.
@@ -119,7 +60,7 @@ pub fn node(engine: &Engine) -> Result<u64, Error> {
         let mut line = lock();
         let line = line.get_or_insert_default();
         line.connect(engine)?;
-        (line.node, line.resumed.take())
+        (line.node(), line.resumed.take())
     };
     tell(engine, resumed, Vec::new());
     Ok(node)
@@ -134,9 +75,7 @@ pub fn epoch() -> Option<u64> {
 /// For the thread that watches: the descriptor that tells of events and of the
 /// end, where there is one.
 pub fn descriptor() -> Option<i32> {
-    let line = try_lock()?;
-    let client = line.as_ref()?.client.as_ref()?;
-    client.is_intact().then(|| client.as_fd().as_raw_fd())
+    try_lock()?.as_ref()?.descriptor()
 }
 
 /// Hears what the keeper has said, and takes the leases up again where the
@@ -150,7 +89,7 @@ pub fn look(engine: &Engine) -> bool {
             return true;
         };
         let events = line.events();
-        if line.is_missing() {
+        if is_needed(line) {
             // Nobody is started here: with a keeper that was stopped ends what it held.
             let _ = line.reach(engine, &mut |_| false);
         }
@@ -162,30 +101,23 @@ pub fn look(engine: &Engine) -> bool {
 
 /// Is there anything that a keeper must be found for?
 pub fn is_missing() -> bool {
-    try_lock().is_some_and(|line| line.as_ref().is_some_and(Line::is_missing))
+    try_lock().is_some_and(|line| line.as_ref().is_some_and(is_needed))
+}
+
+fn is_needed(line: &Line) -> bool {
+    !line.is_connected() && (line.has_leases() || exports::any_parked())
 }
 
 /// Keeps a connection for the first request, where there is none.
 pub fn keep(begun: Dialled) {
-    let mut line = lock();
-    let line = line.get_or_insert_default();
-    if line.is_new() {
-        child::remember(begun.as_fd());
-        line.begun = Some(begun);
-    }
+    lock().get_or_insert_default().keep(begun);
 }
 
 /// Hears what the keeper said to the connection that is kept, where it has; the
 /// first request is then as any. Never waits.
 pub fn settle() {
-    let Some(mut line) = try_lock() else { return };
-    let line = line.get_or_insert_default();
-    if !line.begun.as_ref().is_some_and(Dialled::is_answered) {
-        return;
-    }
-    match line.begun.take().map(Dialled::welcome) {
-        Some(Ok((client, welcome))) => line.adopt(client, Heard::of(welcome, None)),
-        _ => line.hang_up(),
+    if let Some(mut line) = try_lock() {
+        line.get_or_insert_default().settle();
     }
 }
 
@@ -205,199 +137,5 @@ fn try_lock() -> Option<MutexGuard<'static, Option<Line>>> {
         Ok(line) => Some(line),
         Err(TryLockError::Poisoned(line)) => Some(line.into_inner()),
         Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-impl Line {
-    /// Has nothing ever been asked?
-    pub(super) fn is_new(&self) -> bool {
-        self.client.is_none() && self.leases.is_empty() && self.epoch.is_none()
-    }
-
-    /// The same, and nobody was asked in vain a moment ago.
-    pub(super) fn may_begin(&self) -> bool {
-        self.is_new() && self.rest_until.is_none()
-    }
-
-    fn is_missing(&self) -> bool {
-        self.client.is_none() && (!self.leases.is_empty() || exports::any_parked())
-    }
-
-    fn ask(
-        &mut self,
-        engine: &Engine,
-        request: &Request,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<Answer, Error> {
-        let may_be_repeated =
-            !matches!(request, Request::Export { .. } | Request::ExportMore { .. });
-        let began = Instant::now();
-        loop {
-            let connected = self.client.is_some();
-            self.connect(engine)?;
-            let client = self.client.as_mut().expect("connected");
-            match client.call(request.clone(), descriptors) {
-                Ok(answer) => return Ok(answer),
-                Err(client::Error::Refused(code, why)) => return Err(Error::Refused(code, why)),
-                Err(error @ client::Error::NoRoom) => {
-                    self.hang_up();
-                    return Err(Error::Gone(error.to_string()));
-                }
-                Err(client::Error::Lost | client::Error::Absent(_)) => self.hang_up(),
-            }
-            // A keeper that went away answers at once; one that hangs does not,
-            // and is not asked again.
-            if !connected || !may_be_repeated || began.elapsed() >= client::PATIENCE {
-                self.rest_after(began);
-                return Err(Error::Gone("the keeper went away".to_owned()));
-            }
-        }
-    }
-
-    /// Makes sure that there is a connection; starts a keeper if need be.
-    fn connect(&mut self, engine: &Engine) -> Result<(), Error> {
-        if self.client.is_some() {
-            return Ok(());
-        }
-        if self.rest_until.is_some_and(|until| Instant::now() < until) {
-            return Err(Error::Gone("no keeper answered a moment ago".to_owned()));
-        }
-        let began = Instant::now();
-        let mut started: Option<Instant> = None;
-        let reached = self.reach(engine, &mut |socket| match started {
-            Some(at) => {
-                std::thread::sleep(PAUSE);
-                at.elapsed() < START
-            }
-            None => {
-                started = Some(Instant::now());
-                engine.config.keeper == Keeper::Auto && start::start(socket)
-            }
-        });
-        if let Err(Error::Gone(_)) = reached {
-            self.rest_after(began);
-        }
-        reached
-    }
-
-    /// Nobody answered. Where that took its time the program is not kept again.
-    pub(super) fn rest_after(&mut self, began: Instant) {
-        if began.elapsed() > MOMENT {
-            self.rest_until = Some(Instant::now() + REST);
-        }
-    }
-
-    /// Connects and takes the leases up again; where nobody listens, as often as
-    /// `again` says.
-    fn reach(
-        &mut self,
-        engine: &Engine,
-        again: &mut dyn FnMut(&Path) -> bool,
-    ) -> Result<(), Error> {
-        if let Some(begun) = self.begun.take() {
-            let began = Instant::now();
-            match begun.welcome() {
-                Ok((client, welcome)) => {
-                    self.adopt(client, Heard::of(welcome, None));
-                    return Ok(());
-                }
-                Err(error) => {
-                    self.hang_up();
-                    if began.elapsed() > MOMENT {
-                        return Err(Error::Gone(error.to_string()));
-                    }
-                }
-            }
-        }
-        let socket = who::socket(engine)?;
-        let leases = self.leases.iter();
-        let leases: Vec<Lease> = leases
-            .map(|(&generation, &count)| Lease { generation, count })
-            .collect();
-        let command = who::command();
-        let (client, welcome) = loop {
-            let made = who::trusted(engine, &socket).and_then(|()| {
-                let (pid, command) = (std::process::id(), &command);
-                let dialled = Client::dial(&socket, pid, command, &leases);
-                let made = dialled.and_then(|dialled| {
-                    watch::start();
-                    dialled.welcome()
-                });
-                made.map_err(|error| match error {
-                    client::Error::Refused(code, why) => Error::Refused(code, why),
-                    error => Error::Gone(format!("{}: {error}", socket.display())),
-                })
-            });
-            match made {
-                Ok(made) => break made,
-                Err(Error::Gone(_)) if again(&socket) => {}
-                Err(error) => return Err(error),
-            }
-        };
-        let heard = Heard::of(welcome, self.epoch.as_ref());
-        self.adopt(client, heard);
-        Ok(())
-    }
-
-    /// Goes on with a connection, of which this was heard.
-    pub(super) fn adopt(&mut self, client: Client, heard: Heard) {
-        child::remember(client.as_fd());
-        self.client = Some(client);
-        self.node = heard.node;
-        self.rest_until = None;
-        let before = std::mem::replace(&mut self.epoch, heard.epoch);
-        if let Some(before) = before {
-            let anew = self.epoch.as_ref().is_none_or(|now| !now.follows(&before));
-            for generation in &heard.lost {
-                self.leases.remove(generation);
-            }
-            let lost = heard.lost;
-            self.resumed = Some(Resumed { lost, anew });
-        }
-    }
-
-    /// The connection is gone, or was never used.
-    pub(super) fn hang_up(&mut self) {
-        child::forget();
-        self.client = None;
-    }
-
-    fn events(&mut self) -> Vec<Event> {
-        let Some(client) = &mut self.client else {
-            return Vec::new();
-        };
-        client.events().unwrap_or_else(|_| {
-            self.hang_up();
-            Vec::new()
-        })
-    }
-
-    /// Counts the leases that a request began or ended.
-    pub(super) fn count(&mut self, request: &Request, answer: &Result<Answer, Error>) {
-        let reply = answer.as_ref().ok().map(|(reply, _)| reply);
-        match (request, reply) {
-            (Request::Export { generation, .. }, Some(_))
-            | (_, Some(Reply::Make { generation })) => self.begins(*generation),
-            (_, Some(Reply::Memory { entry, .. })) => self.begins(entry.generation),
-            // Where it was not heard, the next connection says so.
-            (Request::Release { generation } | Request::Abort { generation }, _) => {
-                self.ends(*generation);
-            }
-            (Request::Withdraw { generation }, _) => drop(self.leases.remove(generation)),
-            _ => {}
-        }
-    }
-
-    fn begins(&mut self, generation: Generation) {
-        *self.leases.entry(generation).or_insert(0) += 1;
-    }
-
-    fn ends(&mut self, generation: Generation) {
-        if let Some(count) = self.leases.get_mut(&generation) {
-            *count -= 1;
-            if *count == 0 {
-                self.leases.remove(&generation);
-            }
-        }
     }
 }

@@ -10,6 +10,7 @@ pub mod exports;
 mod first;
 pub mod held;
 pub mod keeper;
+mod line;
 pub mod make;
 mod start;
 mod who;

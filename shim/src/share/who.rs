@@ -9,7 +9,7 @@ use memcuda_core::share::place;
 use memcuda_core::share::protocol::Generation;
 
 use super::epoch::Epoch;
-use super::keeper::Error;
+use super::line::Error;
 use crate::engine::Engine;
 use crate::environment;
 

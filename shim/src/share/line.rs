@@ -1,0 +1,305 @@
+//! The connection to the keeper and what is known of it: the leases that were
+//! taken over it, so that they are taken up again when the connection was lost.
+//! A keeper that does not answer within five seconds counts as gone; where
+//! finding that out took its time, nobody is asked for as long.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use memcuda_core::config::Keeper;
+use memcuda_core::share::client::{self, Client, Dialled};
+use memcuda_core::share::protocol::{Code, Event, Generation, Lease, Reply, Request};
+
+use super::epoch::Epoch;
+use super::who::{self, Heard};
+use super::{child, start};
+use crate::engine::Engine;
+use crate::watch;
+
+/// How long a keeper that was just started may take until it answers.
+const START: Duration = Duration::from_secs(5);
+/// Pause between two tries to reach it.
+const PAUSE: Duration = Duration::from_millis(5);
+/// For how long nobody is asked after nobody answered for longer than a moment.
+const REST: Duration = Duration::from_secs(5);
+pub(super) const MOMENT: Duration = Duration::from_millis(100);
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// `MEMCUDA_KEEPER=off`.
+    Off,
+    /// No keeper answers, for this reason.
+    Gone(String),
+    /// The keeper refuses, with a line for people.
+    Refused(Code, String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("MEMCUDA_KEEPER=off"),
+            Self::Gone(why) | Self::Refused(_, why) => f.write_str(why),
+        }
+    }
+}
+
+/// An answer, with the descriptors beside it.
+pub type Answer = (Reply, Vec<OwnedFd>);
+
+/// What was found when a connection was made again.
+pub struct Resumed {
+    /// Leases on what is gone.
+    pub lost: Vec<Generation>,
+    /// This keeper knows nothing of what was before.
+    pub anew: bool,
+}
+
+/// The connection and what is known of it.
+#[derive(Default)]
+pub(super) struct Line {
+    client: Option<Client>,
+    /// A connection that was begun before anybody asked.
+    pub(super) begun: Option<Dialled>,
+    /// What this process holds, as the keeper counts it.
+    leases: HashMap<Generation, u32>,
+    node: u64,
+    epoch: Option<Epoch>,
+    rest_until: Option<Instant>,
+    /// Not yet told to those who have something to do about it.
+    pub(super) resumed: Option<Resumed>,
+}
+
+impl Line {
+    /// Has nothing ever been asked?
+    pub(super) fn is_new(&self) -> bool {
+        self.client.is_none() && self.leases.is_empty() && self.epoch.is_none()
+    }
+
+    /// The same, and nobody was asked in vain a moment ago.
+    pub(super) fn may_begin(&self) -> bool {
+        self.is_new() && self.rest_until.is_none()
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.is_some()
+    }
+
+    pub(super) fn has_leases(&self) -> bool {
+        !self.leases.is_empty()
+    }
+
+    /// What tells of events and of the end.
+    pub(super) fn descriptor(&self) -> Option<i32> {
+        let client = self.client.as_ref()?;
+        client.is_intact().then(|| client.as_fd().as_raw_fd())
+    }
+
+    /// The host and its boot, as the keeper said.
+    pub(super) fn node(&self) -> u64 {
+        self.node
+    }
+
+    /// Keeps a connection for the first request, where there is none.
+    pub(super) fn keep(&mut self, begun: Dialled) {
+        if self.is_new() {
+            child::remember(begun.as_fd());
+            self.begun = Some(begun);
+        }
+    }
+
+    /// Hears what the keeper said to the connection that is kept, where it has.
+    /// Never waits.
+    pub(super) fn settle(&mut self) {
+        if !self.begun.as_ref().is_some_and(Dialled::is_answered) {
+            return;
+        }
+        match self.begun.take().map(Dialled::welcome) {
+            Some(Ok((client, welcome))) => self.adopt(client, Heard::of(welcome, None)),
+            _ => self.hang_up(),
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn ask(
+        &mut self,
+        engine: &Engine,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Answer, Error> {
+        let may_be_repeated =
+            !matches!(request, Request::Export { .. } | Request::ExportMore { .. });
+        let began = Instant::now();
+        loop {
+            let connected = self.client.is_some();
+            self.connect(engine)?;
+            let client = self.client.as_mut().expect("connected");
+            match client.call(request.clone(), descriptors) {
+                Ok(answer) => return Ok(answer),
+                Err(client::Error::Refused(code, why)) => return Err(Error::Refused(code, why)),
+                Err(error @ client::Error::NoRoom) => {
+                    self.hang_up();
+                    return Err(Error::Gone(error.to_string()));
+                }
+                Err(client::Error::Lost | client::Error::Absent(_)) => self.hang_up(),
+            }
+            // A keeper that went away answers at once; one that hangs does not,
+            // and is not asked again.
+            if !connected || !may_be_repeated || began.elapsed() >= client::PATIENCE {
+                self.rest_after(began);
+                return Err(Error::Gone("the keeper went away".to_owned()));
+            }
+        }
+    }
+
+    /// Makes sure that there is a connection; starts a keeper if need be.
+    pub(super) fn connect(&mut self, engine: &Engine) -> Result<(), Error> {
+        if self.client.is_some() {
+            return Ok(());
+        }
+        if self.rest_until.is_some_and(|until| Instant::now() < until) {
+            return Err(Error::Gone("no keeper answered a moment ago".to_owned()));
+        }
+        let began = Instant::now();
+        let mut started: Option<Instant> = None;
+        let reached = self.reach(engine, &mut |socket| match started {
+            Some(at) => {
+                std::thread::sleep(PAUSE);
+                at.elapsed() < START
+            }
+            None => {
+                started = Some(Instant::now());
+                engine.config.keeper == Keeper::Auto && start::start(socket)
+            }
+        });
+        if let Err(Error::Gone(_)) = reached {
+            self.rest_after(began);
+        }
+        reached
+    }
+
+    /// Nobody answered. Where that took its time the program is not kept again.
+    pub(super) fn rest_after(&mut self, began: Instant) {
+        if began.elapsed() > MOMENT {
+            self.rest_until = Some(Instant::now() + REST);
+        }
+    }
+
+    /// Connects and takes the leases up again; where nobody listens, as often as
+    /// `again` says.
+    pub(super) fn reach(
+        &mut self,
+        engine: &Engine,
+        again: &mut dyn FnMut(&Path) -> bool,
+    ) -> Result<(), Error> {
+        if let Some(begun) = self.begun.take() {
+            let began = Instant::now();
+            match begun.welcome() {
+                Ok((client, welcome)) => {
+                    self.adopt(client, Heard::of(welcome, None));
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.hang_up();
+                    if began.elapsed() > MOMENT {
+                        return Err(Error::Gone(error.to_string()));
+                    }
+                }
+            }
+        }
+        let socket = who::socket(engine)?;
+        let leases = self.leases.iter();
+        let leases: Vec<Lease> = leases
+            .map(|(&generation, &count)| Lease { generation, count })
+            .collect();
+        let command = who::command();
+        let (client, welcome) = loop {
+            let made = who::trusted(engine, &socket).and_then(|()| {
+                let (pid, command) = (std::process::id(), &command);
+                let dialled = Client::dial(&socket, pid, command, &leases);
+                let made = dialled.and_then(|dialled| {
+                    watch::start();
+                    dialled.welcome()
+                });
+                made.map_err(|error| match error {
+                    client::Error::Refused(code, why) => Error::Refused(code, why),
+                    error => Error::Gone(format!("{}: {error}", socket.display())),
+                })
+            });
+            match made {
+                Ok(made) => break made,
+                Err(Error::Gone(_)) if again(&socket) => {}
+                Err(error) => return Err(error),
+            }
+        };
+        let heard = Heard::of(welcome, self.epoch.as_ref());
+        self.adopt(client, heard);
+        Ok(())
+    }
+
+    /// Goes on with a connection, of which this was heard.
+    pub(super) fn adopt(&mut self, client: Client, heard: Heard) {
+        child::remember(client.as_fd());
+        self.client = Some(client);
+        self.node = heard.node;
+        self.rest_until = None;
+        let before = std::mem::replace(&mut self.epoch, heard.epoch);
+        if let Some(before) = before {
+            let anew = self.epoch.as_ref().is_none_or(|now| !now.follows(&before));
+            for generation in &heard.lost {
+                self.leases.remove(generation);
+            }
+            let lost = heard.lost;
+            self.resumed = Some(Resumed { lost, anew });
+        }
+    }
+
+    /// The connection is gone, or was never used.
+    pub(super) fn hang_up(&mut self) {
+        child::forget();
+        self.client = None;
+    }
+
+    /// What the keeper has said unasked.
+    pub(super) fn events(&mut self) -> Vec<Event> {
+        let Some(client) = &mut self.client else {
+            return Vec::new();
+        };
+        client.events().unwrap_or_else(|_| {
+            self.hang_up();
+            Vec::new()
+        })
+    }
+
+    /// Counts the leases that a request began or ended.
+    pub(super) fn count(&mut self, request: &Request, answer: &Result<Answer, Error>) {
+        let reply = answer.as_ref().ok().map(|(reply, _)| reply);
+        match (request, reply) {
+            (Request::Export { generation, .. }, Some(_))
+            | (_, Some(Reply::Make { generation })) => self.begins(*generation),
+            (_, Some(Reply::Memory { entry, .. })) => self.begins(entry.generation),
+            // Where it was not heard, the next connection says so.
+            (Request::Release { generation } | Request::Abort { generation }, _) => {
+                self.ends(*generation);
+            }
+            (Request::Withdraw { generation }, _) => drop(self.leases.remove(generation)),
+            _ => {}
+        }
+    }
+
+    fn begins(&mut self, generation: Generation) {
+        *self.leases.entry(generation).or_insert(0) += 1;
+    }
+
+    fn ends(&mut self, generation: Generation) {
+        if let Some(count) = self.leases.get_mut(&generation) {
+            *count -= 1;
+            if *count == 0 {
+                self.leases.remove(&generation);
+            }
+        }
+    }
+}
