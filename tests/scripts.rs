@@ -35,6 +35,6 @@ fn charts_show_what_was_measured() {
 }
 
 #[test]
-fn the_documents_lead_somewhere_and_mention_what_there_is() {
-    unittest("tests/documents", 9);
+fn the_documents_lead_somewhere_and_say_what_is_there() {
+    unittest("tests/documents", 12);
 }

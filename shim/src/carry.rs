@@ -12,7 +12,7 @@ use memcuda_core::pool::{Grantee, Owner};
 use crate::boundary::answered;
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::hooks::peers;
+use crate::pool;
 use crate::shapes::{Block, DEVICE, End, HOST, UNIFIED};
 
 /// What the driver answers a copy that it does not make.
@@ -172,7 +172,7 @@ fn open(engine: &Engine, lender: &Device, here: (Context, &Device)) -> Result<()
     let graphs = Grantee::Graphs { reader: here.0 };
     let opened = engine
         .calls
-        .relaxed(|| peers::grant(engine, lender, here.1.ordinal, graphs));
+        .relaxed(|| pool::grant(engine, lender, here.1.ordinal, graphs));
     // Devices that cannot reach each other: the copy stays refused.
     opened.map_err(|_| REFUSED)
 }

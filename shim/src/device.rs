@@ -1,23 +1,21 @@
-//! A device of this process: its pool, made at the first request, and what the
+//! A device of this process: its pool, once it is made (`pool`), and what the
 //! driver's own memory pool for it says.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Code, Driver, sys};
-use memcuda_core::pool::{Pool, Settings, Stats};
+use memcuda_core::driver::{Code, sys};
+use memcuda_core::pool::Pool;
 
 use crate::calls::{Calls, MemPool};
-use crate::engine::{self, Engine};
 use crate::memops::Memops;
-use crate::neighbours::{self, Door};
-use crate::oom;
+use crate::neighbours::Door;
 use crate::page::Page;
 use crate::pitch::Pitch;
 use crate::stand_in::{Lent, StandIn, Sum};
-use crate::watch;
 
 /// One device.
 pub struct Device {
@@ -80,26 +78,10 @@ impl Device {
         (0..count.max(0) as u32).map(device).collect()
     }
 
-    /// The pool, made now if need be; `None` where the device cannot have one
-    /// (said once). A context of the device is current.
-    pub fn pool(&self, engine: &Engine) -> Option<&Pool<Real>> {
-        self.pool
-            .get_or_init(|| match self.make(engine) {
-                Ok(pool) => {
-                    self.meet_others(&pool);
-                    Some(pool)
-                }
-                Err(code) => {
-                    crate::log!(
-                        Warn,
-                        "device {} has no virtual memory management for this process ({code:?}); \
-                         its memory comes from the plain driver",
-                        self.ordinal
-                    );
-                    None
-                }
-            })
-            .as_ref()
+    /// The pool, made now where that was not tried before; `None` where the device
+    /// cannot have one.
+    pub fn pool_or(&self, make: impl FnOnce() -> Option<Pool<Real>>) -> Option<&Pool<Real>> {
+        self.pool.get_or_init(make).as_ref()
     }
 
     /// The pool if it was made already.
@@ -107,73 +89,30 @@ impl Device {
         self.pool.get()?.as_ref()
     }
 
-    fn make(&self, engine: &Engine) -> Result<Pool<Real>, Code> {
-        let mut supported = 0;
-        // SAFETY: the pointer is valid for the call.
-        unsafe {
-            let attribute = engine.calls.device_attribute;
-            attribute(&mut supported, sys::ATTRIBUTE_VMM, self.handle).ok()?;
-        }
-        if supported == 0 {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        let (page, ordinal, foreign_frees) = (engine.page, self.ordinal, self.foreign_frees);
-        page.publish(
-            ordinal,
-            &Stats::default(),
-            foreign_frees.load(Ordering::Relaxed),
-        );
-        let publish = move |stats: &Stats| {
-            page.publish(ordinal, stats, foreign_frees.load(Ordering::Relaxed));
-        };
-        let settings = Settings {
-            policy: engine.config.policy,
-            limit: engine.config.limit_of(self.ordinal),
-            chunk: engine.config.chunk,
-            debug: engine.config.debug,
-            timeline: engine.config.oom_report.is_some(),
-            starving: Some(Box::new(move |bytes, failed| {
-                let devices = engine::running().map(|engine| &engine.devices);
-                let device = devices.and_then(|all| all.iter().find(|d| d.ordinal == ordinal));
-                let device = device.filter(|device| device.could_hold(bytes));
-                let asked = device.is_some_and(|d| neighbours::make_room(d, bytes, failed));
-                oom::note_asked(failed);
-                asked
-            })),
-            lines: page.lines(ordinal),
-            publish: Some(Box::new(publish)),
-        };
-        Pool::new(engine.driver, self.ordinal, settings)
-    }
-
-    /// Lets the other processes on the device find this one, and this one mind
-    /// them. A context of the device is current.
-    fn meet_others(&self, pool: &Pool<Real>) {
-        if let Ok((free, total)) = pool.driver().memory_info(self.ordinal) {
-            let _ = self.foreign_before.set(total - free);
-        }
-        match self.uuid.map(Door::open) {
-            Some(Ok(door)) => drop(self.door.set(door)),
-            None => crate::log!(
-                Info,
-                "a device without a name: no process can ask for its memory"
-            ),
-            Some(Err(error)) => crate::log!(
-                Info,
-                "no socket ({error}): other processes cannot ask for idle memory"
-            ),
-        }
-        watch::start();
-    }
-
     /// Nobody can make room for more than there is.
-    fn could_hold(&self, bytes: u64) -> bool {
+    pub fn could_hold(&self, bytes: u64) -> bool {
         self.total == 0 || bytes <= self.total
     }
 
     /// The door at which other processes ask for memory.
     pub fn door(&self) -> Option<&Door> {
         self.door.get()
+    }
+
+    /// The device has its door from now on.
+    pub fn set_door(&self, door: Door) {
+        drop(self.door.set(door));
+    }
+
+    /// Asks other processes for memory ([`Door::make_room`]).
+    pub fn make_room(&self, bytes: u64, failed: Instant) -> bool {
+        self.door()
+            .is_some_and(|door| door.make_room(bytes, failed))
+    }
+
+    /// Frees of addresses that are not the pool's.
+    pub fn foreign_frees(&self) -> &'static AtomicU64 {
+        self.foreign_frees
     }
 
     /// An address that is not ours was freed by the driver.
@@ -216,11 +155,11 @@ impl Device {
     }
 
     /// Has the device an engine that decompresses?
-    pub fn decompresses(&self, engine: &Engine) -> bool {
+    pub fn decompresses(&self, calls: &Calls) -> bool {
         let mut algorithms = 0;
         // SAFETY: the pointer is valid for the call.
         let code = unsafe {
-            let attribute = engine.calls.device_attribute;
+            let attribute = calls.device_attribute;
             attribute(&mut algorithms, sys::ATTRIBUTE_DECOMPRESS, self.handle)
         };
         code == Code::SUCCESS && algorithms != 0

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use memcuda_core::config::Deepbind;
 
 use crate::asm::Next;
-use crate::{boundary, environment, resolve, substitute};
+use crate::{boundary, environment, resolve};
 
 crate::tail_jump_with! {
     /// `dlopen(file, flags)`.
@@ -71,7 +71,7 @@ fn strips() -> bool {
         None => Some(Deepbind::default()),
         Some(value) => value.to_str().ok().and_then(|v| Deepbind::of(v.trim())),
     };
-    deepbind == Some(Deepbind::Strip) && !substitute::disabled()
+    deepbind == Some(Deepbind::Strip) && !environment::disabled()
 }
 
 fn note_elsewhere(file: &CStr) {

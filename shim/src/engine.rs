@@ -1,6 +1,6 @@
-//! The state of the library in this process, and its start: in the `cuInit`
-//! hook, after the real `cuInit` succeeded. Until then, and wherever it cannot
-//! start, every hook is the real function.
+//! The state of the library in this process, from the moment at which it was
+//! started (`hooks/start`). Until then, and wherever it cannot start, every hook
+//! is the real function.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
@@ -14,15 +14,10 @@ use memcuda_core::pool::{Owner, Pool, Request, StreamKey};
 use crate::calls::Calls;
 use crate::captures::Captures;
 use crate::device::Device;
-use crate::names::hints;
 use crate::page::Page;
 use crate::record::{Caller, Freeing, Recorder};
-use crate::substitute::Probe;
 use crate::track::Track;
-use crate::{
-    boundary, dlopen, environment, fork, log, places, resolve, routes, substitute, threads, unwind,
-    watch,
-};
+use crate::{places, threads};
 
 static STATE: AtomicU8 = AtomicU8::new(UNSTARTED);
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
@@ -53,11 +48,13 @@ pub struct Engine {
     /// The stream captures under way.
     pub captures: Captures,
     /// The books of `MEMCUDA_POLICY=track`.
-    track: Track,
+    pub track: Track,
     /// The statistics page.
     pub page: &'static Page,
     /// The recording, where one is made (`MEMCUDA_TRACE`).
     pub recorder: Option<Recorder>,
+    /// What the library's own thread does (`worker`).
+    pub duty: fn(&Engine),
 }
 
 /// The engine, while hooks do their work.
@@ -74,28 +71,21 @@ pub fn is_pooled(address: Address) -> bool {
     running().is_some_and(|engine| engine.owner(address).is_some())
 }
 
-/// Starts the engine, once; later calls do nothing. Call after `cuInit`. Was
-/// this the first one?
-pub fn start() -> bool {
+/// Starts with the engine that is made now, once; later calls do nothing. Where
+/// none can be made, hooks stay the real functions. Was this the first one?
+pub fn start(make: impl FnOnce() -> Option<Engine>) -> bool {
     let begun = STATE.compare_exchange(UNSTARTED, STARTING, Ordering::AcqRel, Ordering::Acquire);
     if begun.is_err() {
         return false;
     }
-    let state = boundary::or_else(
-        "engine",
-        || match Engine::new() {
-            Some(engine) => {
-                ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
-                RUNNING
-            }
-            None => ASIDE,
-        },
-        || ASIDE,
-    );
+    let state = match make() {
+        Some(engine) => {
+            ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
+            RUNNING
+        }
+        None => ASIDE,
+    };
     STATE.store(state, Ordering::Release);
-    if running().is_some_and(|engine| engine.recorder.is_some()) {
-        watch::start();
-    }
     true
 }
 
@@ -111,78 +101,6 @@ pub fn stop_taking_work() {
 }
 
 impl Engine {
-    fn new() -> Option<Self> {
-        if substitute::disabled() {
-            return None;
-        }
-        let config = match Config::read(environment::variable) {
-            Ok(config) if config.disable => return None,
-            Ok(config) => config,
-            Err(error) => {
-                log::configure(&Config::default());
-                crate::log!(Error, "{error}; running on the plain driver");
-                return None;
-            }
-        };
-        log::configure(&config);
-        boundary::planted_panic("start");
-        if !unwind::prepare() {
-            crate::log!(
-                Error,
-                "libgcc_s.so.1 cannot be loaded; running on the plain driver"
-            );
-            return None;
-        }
-        let handle = resolve::driver();
-        let lookup = |name: &std::ffi::CStr| resolve::symbol(handle, name);
-        // SAFETY: the handle is the driver's and is never closed.
-        let tables =
-            unsafe { Calls::resolve(&lookup).and_then(|c| Ok((c, Real::resolve(&lookup)?))) };
-        let (calls, driver) = match tables {
-            Ok(tables) => tables,
-            Err(symbol) => {
-                crate::log!(
-                    Warn,
-                    "this driver has no {symbol}; running on the plain driver"
-                );
-                return None;
-            }
-        };
-        let devices = match Device::all(&calls) {
-            Ok(devices) => devices,
-            Err(code) => {
-                crate::log!(
-                    Warn,
-                    "the devices cannot be listed ({code:?}); running on the plain driver"
-                );
-                return None;
-            }
-        };
-        let how = match substitute::probe() {
-            Some(Probe::Identical) => "recognised by their pointers",
-            Some(Probe::Different) => "told by name and version: cuGetProcAddress and dlsym differ",
-            Some(Probe::Unanswered) | None => "recognised by their pointers, without a probe",
-        };
-        crate::log!(Info, "started; driver functions are {how}");
-        routes::say();
-        dlopen::speak();
-        fork::watch();
-        Some(Self {
-            devices,
-            rules: hints::rules(&config),
-            captures: Captures::default(),
-            track: Track::default(),
-            page: Box::leak(Box::new(match config.stats {
-                true => Page::new(),
-                false => Page::none(),
-            })),
-            recorder: Recorder::start(&config),
-            config,
-            driver,
-            calls,
-        })
-    }
-
     /// Does the pool still lend? Not after an internal error, and not under
     /// `MEMCUDA_POLICY=track`.
     pub fn lends(&self) -> bool {

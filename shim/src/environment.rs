@@ -2,6 +2,7 @@
 //! for the text of a variable of the shim's own.
 
 use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -30,4 +31,19 @@ pub fn raw(name: &CStr) -> Option<&'static CStr> {
 pub fn variable(name: &str) -> Option<String> {
     let name = std::ffi::CString::new(name).ok()?;
     raw(&name).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// `MEMCUDA_DISABLE=1`: hand out nothing of ours. Read at the first lookup of
+/// something hooked and kept, so that a program gets all of it or none.
+pub fn disabled() -> bool {
+    static DISABLED: AtomicU8 = AtomicU8::new(u8::MAX);
+    match DISABLED.load(Ordering::Relaxed) {
+        u8::MAX => {
+            let value = raw(c"MEMCUDA_DISABLE").map(CStr::to_bytes);
+            let disabled = value == Some(b"1");
+            DISABLED.store(disabled.into(), Ordering::Relaxed);
+            disabled
+        }
+        known => known != 0,
+    }
 }

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memcuda_core::driver::Code;
 
+use crate::resolve;
+
 /// A hooked driver entry point.
 pub struct Hook {
     /// The symbol that the driver exports, with every suffix.
@@ -44,12 +46,21 @@ pub const ABSENT: Code = Code::NOT_FOUND;
 impl Hook {
     /// The driver's own function.
     pub fn real(&self) -> *mut c_void {
-        let real = self.real.load(Ordering::Acquire);
-        if !real.is_null() {
-            return real;
+        let known = self.real.load(Ordering::Acquire);
+        if !known.is_null() {
+            return known;
         }
-        crate::substitute::prepare();
-        self.real.load(Ordering::Acquire)
+        let driver = resolve::driver();
+        if driver.is_null() {
+            return ptr::null_mut();
+        }
+        let found = resolve::symbol(driver, self.symbol);
+        // Another thread may know better: what the driver answered to a lookup.
+        let null = ptr::null_mut();
+        let known = self
+            .real
+            .compare_exchange(null, found, Ordering::AcqRel, Ordering::Acquire);
+        known.map_or_else(|known| known, |_| found)
     }
 }
 

@@ -14,7 +14,7 @@ use memcuda_core::driver::Code;
 use crate::asm::Next;
 use crate::hook::ABSENT;
 use crate::routes::Door;
-use crate::{boundary, hooks, log, resolve, substitute, tags};
+use crate::{boundary, environment, hooks, log, resolve, substitute, tagged};
 
 crate::tail_jump! {
     /// `dlsym(handle, name)`, without a symbol version: it serves references to
@@ -56,7 +56,7 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
         // The error that dlerror tells of is the real dlsym's.
         return Next::answer(behind);
     }
-    if substitute::disabled() {
+    if environment::disabled() {
         found = behind;
     } else if let Some(entry) = substitute::entry_for(behind, Door::Dlsym, caller) {
         found = entry;
@@ -74,10 +74,10 @@ fn exported(name: &CStr) -> Option<*mut c_void> {
     }
     if text.starts_with(b"cuda") {
         let runtime: [(&CStr, unsafe extern "C" fn()); 8] = [
-            (c"cudaMalloc", tags::cudaMalloc),
-            (c"cudaFree", tags::cudaFree),
-            (c"cudaGetDeviceCount", tags::cudaGetDeviceCount),
-            (c"cudaStreamIsCapturing", tags::cudaStreamIsCapturing),
+            (c"cudaMalloc", tagged::cudaMalloc),
+            (c"cudaFree", tagged::cudaFree),
+            (c"cudaGetDeviceCount", tagged::cudaGetDeviceCount),
+            (c"cudaStreamIsCapturing", tagged::cudaStreamIsCapturing),
             (c"cudaGetDriverEntryPoint", cudaGetDriverEntryPoint),
             (
                 c"cudaGetDriverEntryPoint_ptsz",
@@ -263,7 +263,7 @@ macro_rules! runtime_entry_point {
                 caller: usize,
             ) -> c_int {
                 type Real = unsafe extern "C" fn(*const c_char, *mut *mut c_void, $($type),*) -> c_int;
-                static SITES: tags::Sites = tags::Sites::new(
+                static SITES: tagged::Sites = tagged::Sites::new(
                     match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
                         Ok(name) => name,
                         Err(_) => panic!("a symbol has no inner NUL"),

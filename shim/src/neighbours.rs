@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 use memcuda_core::picture::ask::{self, DOORS, SHOW};
 
-use crate::device::Device;
-
 /// How long a request may wait in all for others to make room: long enough for
 /// memory that was used a moment ago to count as idle (`watch`).
 const PATIENCE: Duration = Duration::from_millis(1250);
@@ -163,26 +161,23 @@ impl Door {
         }
         sum
     }
-}
 
-/// Asks the others on a device for memory, for a request that has found none
-/// since `failed`. True where some was given, so that another try is worth it.
-pub fn make_room(device: &Device, bytes: u64, failed: Instant) -> bool {
-    let Some(door) = device.door() else {
-        return false;
-    };
-    while failed.elapsed() < PATIENCE {
-        let Answer { given, soon } = door.ask(bytes);
-        if given > 0 {
-            crate::log!(Debug, "other processes gave {given} bytes back");
-            return true;
+    /// Asks the others on the device for memory, for a request that has found none
+    /// since `failed`. True where some was given, so that another try is worth it.
+    pub fn make_room(&self, bytes: u64, failed: Instant) -> bool {
+        while failed.elapsed() < PATIENCE {
+            let Answer { given, soon } = self.ask(bytes);
+            if given > 0 {
+                crate::log!(Debug, "other processes gave {given} bytes back");
+                return true;
+            }
+            if soon == 0 {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
         }
-        if soon == 0 {
-            return false;
-        }
-        std::thread::sleep(PAUSE);
+        false
     }
-    false
 }
 
 /// Nobody asks for no bytes of memory: another question follows.

@@ -4,7 +4,6 @@
 //! changes what the program hears, and takes a bounded time and room: programs
 //! catch the error and try again, ten thousand times if they like.
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,10 +15,11 @@ use memcuda_core::driver::Driver;
 use memcuda_core::picture::{self, Refused, bytes};
 use memcuda_core::pool::StreamKey;
 
+use crate::caller;
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::names::caller;
 use crate::picture::take;
+use crate::pool;
 
 /// Most files of a process. Behind them the last one is written anew, so that
 /// the failure which ended a program is among them.
@@ -53,22 +53,10 @@ static BOOKS: Mutex<Books> = Mutex::new(Books {
 });
 static REFUSALS: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
-    /// Since when this thread's request fails, and how often others were asked
-    /// for it.
-    static ASKED: Cell<Option<(Instant, u32)>> = const { Cell::new(None) };
-}
-
-/// Others were asked for memory, for a request that has failed since then.
-pub fn note_asked(failed: Instant) {
-    let before = ASKED.get().filter(|(since, _)| *since == failed);
-    ASKED.set(Some((failed, before.map_or(1, |(_, count)| count + 1))));
-}
-
 /// Reports a request of this thread that has just failed.
 #[cold]
 pub fn report(engine: &Engine, device: &Device, bytes: u64, key: Option<StreamKey>) {
-    let asked = ASKED.take();
+    let asked = pool::take_asked();
     let Some(directory) = &engine.config.oom_report else {
         return;
     };

@@ -19,7 +19,7 @@ use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::{resolve, watch};
+use crate::{resolve, worker};
 
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_millis(500);
@@ -172,7 +172,7 @@ fn nvml() -> Option<&'static Library> {
         // SAFETY: it takes no argument.
         let started = library.is_some_and(|library| unsafe { (library.init)() } == SUCCESS);
         crate::log!(Debug, "the management library answers: {started}");
-        watch::rest_at_exit();
+        worker::rest_at_exit();
         started
     });
     library.filter(|_| started)

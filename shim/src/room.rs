@@ -10,7 +10,6 @@ use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::neighbours;
 
 /// Where a call takes its memory.
 pub enum Place<'a> {
@@ -66,7 +65,7 @@ fn again(engine: &Engine, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
     }
     let failed = Instant::now();
     for device in devices {
-        while neighbours::make_room(device, FIRST, failed) {
+        while device.make_room(FIRST, failed) {
             match real() {
                 Code::OUT_OF_MEMORY => {}
                 code => return code,

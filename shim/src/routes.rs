@@ -4,13 +4,13 @@
 //! they only note; [`say`] is for calls of hooks. Lock-free; forgets what is
 //! beyond its table.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use memcuda_core::config::Level;
 
-use crate::hook::Hook;
+use crate::log;
 use crate::modules::Module;
-use crate::{hooks, log};
 
 /// The way by which a function was looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,17 +30,16 @@ const DOORS: [(Door, &str); 3] = [
     (Door::EntryPoint, "cudaGetDriverEntryPoint"),
 ];
 
-/// Each route once, in order: hook + 1, door, module; 0 is free.
-static ROUTES: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
+/// Each route once, in order: where the symbol's name is, of which addresses of
+/// programs have 48 bits, door, module; 0 is free.
+static ROUTES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 /// How many of them were said.
 static SAID: AtomicUsize = AtomicUsize::new(0);
 
-/// A module got a hook's entry through a door.
-pub fn note(hook: &'static Hook, door: Door, module: Module) {
-    let Some(number) = hooks::all().position(|known| std::ptr::eq(known, hook)) else {
-        return;
-    };
-    let route = (number as u32 + 1) << 16 | (door as u32) << 8 | u32::from(module.0);
+/// A module got the entry of a hook of this name through a door.
+pub fn note(symbol: &'static CStr, door: Door, module: Module) {
+    let name = symbol.as_ptr().expose_provenance() as u64;
+    let route = name << 16 | (door as u64) << 8 | u64::from(module.0);
     for slot in &ROUTES {
         let there = slot.compare_exchange(0, route, Ordering::Release, Ordering::Relaxed);
         match there {
@@ -71,12 +70,13 @@ pub fn say() {
     }
 }
 
-fn tell(route: u32) {
-    let hook = hooks::all().nth((route >> 16) as usize - 1);
-    let door = DOORS
-        .iter()
-        .find(|(door, _)| *door as u32 == route >> 8 & 0xff);
-    let (Some(hook), Some((_, door))) = (hook, door) else {
+fn tell(route: u64) {
+    let name = std::ptr::with_exposed_provenance::<c_char>((route >> 16) as usize);
+    // SAFETY: the name of a symbol that was noted, which lives as long as this
+    // library.
+    let symbol = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let mut doors = DOORS.iter();
+    let Some((_, door)) = doors.find(|(door, _)| *door as u64 == route >> 8 & 0xff) else {
         return;
     };
     let about = Module(route as u8).about();
@@ -86,6 +86,5 @@ fn tell(route: u32) {
         Some("") => "the program itself",
         Some(file) => file,
     };
-    let symbol = hook.symbol.to_string_lossy();
     crate::log!(Debug, "route: {symbol} by {door} from {module}");
 }

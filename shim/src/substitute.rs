@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memcuda_core::driver::Code;
 
@@ -62,11 +62,6 @@ fn map() -> Option<&'static Map> {
     unsafe { map.as_ref() }
 }
 
-/// Makes sure that every hook knows its real function, if the driver is loaded.
-pub fn prepare() {
-    map();
-}
-
 /// What the probe found, once the driver is loaded.
 pub fn probe() -> Option<Probe> {
     map().map(|map| map.probe)
@@ -109,25 +104,10 @@ fn ask(driver: *mut c_void, known: impl Fn(*mut c_void) -> bool) -> Probe {
     }
 }
 
-/// `MEMCUDA_DISABLE=1`: hand out nothing of ours. Read at the first lookup of
-/// something hooked and kept, so that a program gets all of it or none.
-pub fn disabled() -> bool {
-    static DISABLED: AtomicU8 = AtomicU8::new(u8::MAX);
-    match DISABLED.load(Ordering::Relaxed) {
-        u8::MAX => {
-            let value = environment::raw(c"MEMCUDA_DISABLE").map(CStr::to_bytes);
-            let disabled = value == Some(b"1");
-            DISABLED.store(disabled.into(), Ordering::Relaxed);
-            disabled
-        }
-        known => known != 0,
-    }
-}
-
 /// What the code at `caller` gets for a driver function: the hook's entry for
 /// its module, or `None` where the function is not hooked.
 pub fn entry_for(function: *mut c_void, door: Door, caller: usize) -> Option<*mut c_void> {
-    if disabled() {
+    if environment::disabled() {
         return None;
     }
     let map = map()?;
@@ -165,7 +145,7 @@ pub fn entry_for_request(
         }
         return entry_for(function, Door::GetProcAddress, caller);
     }
-    if disabled() {
+    if environment::disabled() {
         return None;
     }
     let hook = by_name(name, version, flags)?;
@@ -198,7 +178,7 @@ impl Hook {
     /// What the code at `caller` gets for this hook.
     fn entry_for(&'static self, door: Door, caller: usize) -> *mut c_void {
         let module = modules::number(caller);
-        routes::note(self, door, module);
+        routes::note(self.symbol, door, module);
         match self.entry {
             Entry::Exported => self.exported as *mut c_void,
             Entry::Allocate => thunks::allocate(module),

@@ -1,36 +1,29 @@
-//! The thread that gives idle memory to other processes. It answers those that
-//! ask (`neighbours`), and what lies idle beyond `MEMCUDA_IDLE` it gives back
-//! unasked while another process is on the device, for those that cannot ask.
-//! Alone on a device a program keeps everything. It also hears what the keeper
-//! of shared memory says (`share::keeper`), finds it again, shows the process's
-//! picture to who asks for it, and makes the file of a recording longer
-//! (`record`).
+//! What the library's own thread does (`worker`): it gives idle memory to other
+//! processes. It answers those that ask (`neighbours`), and what lies idle beyond
+//! `MEMCUDA_IDLE` it gives back unasked while another process is on the device,
+//! for those that cannot ask. Alone on a device a program keeps everything. It
+//! also hears what the keeper of shared memory says (`share::keeper`), finds it
+//! again, shows the process's picture to who asks for it, and makes the file of a
+//! recording longer (`record`).
 //!
 //! What counts as idle is what nobody used for about a second: the least that
 //! was idle at any moment of it. A program that needs its memory again and
 //! again within that time never loses it; a longer pause costs it mappings
 //! again, some 50 us for each handle.
-//!
-//! Started with the first pool, the first connection to a keeper, or a recording,
-//! with every signal blocked. Never waits for the
-//! device, never ends a capture, makes no driver call while a context is being
-//! destroyed or after the program began to exit, and runs no hook's body.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::pool::Pool;
 use memcuda_core::units::GIB;
 
-use crate::boundary;
 use crate::device::Device;
-use crate::engine::{self, Engine};
+use crate::engine::Engine;
 use crate::neighbours::{Answer, Door};
 use crate::others::{self, Others};
 use crate::picture;
 use crate::share::keeper;
+use crate::worker;
 
 /// How often the thread looks while anything is idle, and while nothing is.
 const LOOK: Duration = Duration::from_millis(250);
@@ -40,50 +33,9 @@ const LOOKS: usize = 4;
 /// Bytes given back before a program's thread may have the pool in between.
 const PASS: u64 = GIB;
 
-/// Held while the thread makes calls of libcuda or of libraries over it.
-static TURN: Mutex<()> = Mutex::new(());
-static STOP: AtomicBool = AtomicBool::new(false);
-
-/// Starts the thread, once.
-pub fn start() {
-    static STARTED: AtomicBool = AtomicBool::new(false);
-    if STARTED.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    rest_at_exit();
-    // SAFETY: both sets are initialised before they are read.
-    let started = unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let named = std::thread::Builder::new().name("memcuda".to_owned());
-        let started = named.stack_size(256 << 10).spawn(run);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        started
-    };
-    if let Err(error) = started {
-        crate::log!(
-            Info,
-            "no thread ({error}): idle memory is not given to other processes"
-        );
-    }
-}
-
-/// Keeps the thread from the driver while the guard lives: a context goes.
-pub fn hold() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Lets the thread rest before anything that was loaded up to now ends: what is
-/// registered last is called first.
-pub fn rest_at_exit() {
-    // SAFETY: a function of this library, which is never unloaded.
-    unsafe { libc::atexit(at_exit) };
-}
-
 /// In a forked child there is no such thread, and nobody to answer.
 pub fn in_child(engine: &Engine) {
-    STOP.store(true, Ordering::Relaxed);
+    worker::stop();
     if let Some(recorder) = &engine.recorder {
         recorder.file().leave();
     }
@@ -93,34 +45,11 @@ pub fn in_child(engine: &Engine) {
     }
 }
 
-extern "C" fn at_exit() {
-    if STOP.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    let recorder = engine::running().and_then(|engine| engine.recorder.as_ref());
-    if let Some(recorder) = recorder {
-        recorder.file().shrink();
-    }
-    for _ in 0..1000 {
-        if TURN.try_lock().is_ok() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn run() {
-    boundary::stay_outside();
-    let Some(engine) = engine::running() else {
-        return;
-    };
-    boundary::or_else("watch", || watch(engine), || ());
-}
-
-fn watch(engine: &Engine) {
+/// What the thread does until it stops.
+pub fn run(engine: &Engine) {
     let mut watched: Vec<Watched> = engine.devices.iter().map(Watched::new).collect();
     let mut deaf = false;
-    while !STOP.load(Ordering::Acquire) {
+    while !worker::is_stopped() {
         if let Some(recorder) = &engine.recorder {
             recorder.file().look();
         }
@@ -232,8 +161,8 @@ impl<'a> Watched<'a> {
 
     fn has_company(&mut self, engine: &Engine, pool: &Pool<Real>) -> bool {
         others::prepare();
-        let _turn = hold();
-        !STOP.load(Ordering::Acquire) && self.others.are_on(engine, self.device, pool)
+        let _turn = worker::hold();
+        !worker::is_stopped() && self.others.are_on(engine, self.device, pool)
     }
 
     fn note(&mut self, pool: &Pool<Real>) {
@@ -251,8 +180,8 @@ impl<'a> Watched<'a> {
 fn give(engine: &Engine, pool: &Pool<Real>, bytes: u64) -> u64 {
     let mut given = 0;
     while given < bytes {
-        let _turn = hold();
-        if STOP.load(Ordering::Acquire) {
+        let _turn = worker::hold();
+        if worker::is_stopped() {
             break;
         }
         let part = PASS.min(bytes - given);

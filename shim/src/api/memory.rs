@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::names::lifetime;
 use crate::names::make;
 use crate::names::open::{self, Found};
+use crate::names::place::Place;
 use crate::names::table::{self, Mapped};
 use crate::names::{Failure, Wanted, hints};
 use crate::share::{held, keeper};
@@ -136,7 +137,7 @@ fn fits(wanted: &Wanted, entry: &Entry) -> Result<(), Failure> {
 }
 
 /// Asks the keeper; the answer may be that it is what is open already.
-fn open_anew(engine: &Engine, place: open::Place<'_>, wanted: &Wanted) -> Result<u64, Failure> {
+fn open_anew(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<u64, Failure> {
     // Read before the keeper is asked: what is deleted after that is seen by the
     // next opening. A process that never asked has no page to read yet; the next
     // opening of this name asks the keeper, too.

@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hooks::start;
 use crate::names::Failure;
-use crate::names::open::Place;
+use crate::names::place::Place;
 use crate::resolve;
 
 /// `MEMCUDA_CURRENT`.

@@ -11,7 +11,8 @@ use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::hints;
-use crate::names::open::Place as Where;
+use crate::names::place::Place as Where;
+use crate::pool;
 use crate::record::Caller;
 use crate::room::{Place, with_room};
 use crate::share::exports;
@@ -163,7 +164,7 @@ fn allocate(
             None => {}
         }
     }
-    let Some(pool) = device.pool(engine) else {
+    let Some(pool) = pool::of(engine, device) else {
         return real();
     };
     let key = engine.key(context, stream);

@@ -9,9 +9,10 @@ use memcuda_core::driver::{Code, Context};
 
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::names::lifetime;
 use crate::room::with_room;
-use crate::share::early;
-use crate::{places, share, watch};
+use crate::share::{early, exports, held};
+use crate::{places, worker};
 
 use super::foreign::on;
 
@@ -49,14 +50,14 @@ crate::hooks! {
 
     /// `cuCtxDestroy_v2`.
     cuCtxDestroy_v2 ["cuCtxDestroy" since 4000] (context: Context) |real, engine| {
-        let _still = watch::hold();
+        let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
         ends(engine, context, || unsafe { real(context) }, || true)
     }
 
     /// `cuCtxDestroy`, before CUDA 4.
     cuCtxDestroy ["cuCtxDestroy" since 2000] (context: Context) |real, engine| {
-        let _still = watch::hold();
+        let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
         ends(engine, context, || unsafe { real(context) }, || true)
     }
@@ -64,7 +65,7 @@ crate::hooks! {
     /// `cuCtxDetach`: the last use given up ends the context, which then is not
     /// the calling thread's current one any more.
     cuCtxDetach ["cuCtxDetach" since 2000] (context: Context) |real, engine| {
-        let _still = watch::hold();
+        let _still = worker::hold();
         let current = || engine.calls.current();
         let is_over = || current().or_else(|_| current()) != Ok(context);
         // SAFETY: the program's own call, passed on.
@@ -73,28 +74,28 @@ crate::hooks! {
 
     /// `cuDevicePrimaryCtxReset_v2`: cudaDeviceReset.
     cuDevicePrimaryCtxReset_v2 ["cuDevicePrimaryCtxReset" since 11000] (device: i32) |real, engine| {
-        let _still = watch::hold();
+        let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
         reset(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxReset`, before CUDA 11.
     cuDevicePrimaryCtxReset ["cuDevicePrimaryCtxReset" since 7000] (device: i32) |real, engine| {
-        let _still = watch::hold();
+        let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
         reset(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxRelease_v2`: the last release ends the context.
     cuDevicePrimaryCtxRelease_v2 ["cuDevicePrimaryCtxRelease" since 11000] (device: i32) |real, engine| {
-        let _still = watch::hold();
+        let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
         released(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxRelease`, before CUDA 11.
     cuDevicePrimaryCtxRelease ["cuDevicePrimaryCtxRelease" since 7000] (device: i32) |real, engine| {
-        let _still = watch::hold();
+        let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
         released(engine, device, || unsafe { real(device) })
     }
@@ -103,7 +104,7 @@ crate::hooks! {
     /// have been the last to use. Its streams answer nothing after it, so what
     /// runs on them is waited for before.
     cuGreenCtxDestroy ["cuGreenCtxDestroy" since 12040] (green: GreenContext) |real, engine| {
-        let _still = watch::hold();
+        let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
         let real = || unsafe { real(green) };
         let view = match engine.calls.view_of(green) {
@@ -173,10 +174,11 @@ fn ends(
 
 fn ended(engine: &Engine, context: Context) {
     places::forget();
+    held::context_ended(engine, context);
+    lifetime::context_ended(engine, context);
     // Each: another device may have reached its memory, or it another's.
-    share::context_ended(engine, context, || {
-        made(engine).for_each(|pool| pool.context_ends(context));
-    });
+    made(engine).for_each(|pool| pool.context_ends(context));
+    exports::withdraw_freed(engine);
     engine
         .devices
         .iter()

@@ -16,8 +16,8 @@ use memcuda_core::share::protocol::{self, Reply, Request, State};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::lifetime;
-use crate::share::keeper::{self, Error};
 use crate::share::{self, exports, held};
+use crate::share::{Error, keeper};
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the driver takes no other flags.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;

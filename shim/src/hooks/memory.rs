@@ -15,13 +15,13 @@ use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::modules::Module;
-use crate::names::open::Place;
+use crate::names::place::Place;
 use crate::names::{hints, lifetime, table};
 use crate::oom;
 use crate::record::Caller;
 use crate::room::with_room;
 use crate::share::exports;
-use crate::{tags, torch};
+use crate::{pool, tags, torch};
 
 crate::slot! { cuMemAlloc_v2 ["cuMemAlloc" since 3020] Allocate }
 crate::slot! { cuMemFree_v2 ["cuMemFree" since 3020] Free }
@@ -126,7 +126,7 @@ fn lend(
             return named;
         }
     }
-    let pool = device.pool(engine)?;
+    let pool = pool::of(engine, device)?;
     let request = request(engine, context, bytes);
     let call = torch::identify(tag, module, device.ordinal, bytes);
     let request = match &call {

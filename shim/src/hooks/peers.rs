@@ -8,6 +8,7 @@ use memcuda_core::pool::Grantee;
 use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::pool;
 
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`: as good as enabling it.
 const ALREADY: Code = Code::PEER_ACCESS_ALREADY_ENABLED;
@@ -22,7 +23,7 @@ crate::hooks! {
             return code;
         }
         let granted = ends(engine, peer).and_then(|(reader, device, owner)| {
-            grant(engine, owner, device.ordinal, Grantee::Contexts { reader, owner: peer })
+            pool::grant(engine, owner, device.ordinal, Grantee::Contexts { reader, owner: peer })
         });
         match granted {
             Ok(()) => code,
@@ -71,7 +72,7 @@ crate::hooks! {
                     close(owner, device);
                     Ok(())
                 }
-                _ => grant(engine, owner, device, Grantee::MemoryPool),
+                _ => pool::grant(engine, owner, device, Grantee::MemoryPool),
             };
             if let Err(code) = done {
                 // The driver's own pool stays open, which harms nobody.
@@ -93,19 +94,4 @@ fn close(owner: &Device, device: u32) {
     if let Some(pool) = owner.made() {
         pool.revoke(device, Grantee::MemoryPool);
     }
-}
-
-/// Lets a device reach what another one's pool has and will have; a line of the
-/// log where it cannot.
-pub fn grant(engine: &Engine, owner: &Device, device: u32, to: Grantee) -> Result<(), Code> {
-    let granted = owner
-        .pool(engine)
-        .map_or(Ok(()), |pool| pool.grant(device, to));
-    granted.inspect_err(|code| {
-        crate::log!(
-            Warn,
-            "device {device} gets no access to the pooled memory of device {}: {code:?}",
-            owner.ordinal
-        );
-    })
 }

@@ -201,7 +201,9 @@ impl Asked<'_> {
             // Where the device has such an engine, memory for it was asked for,
             // and the driver knows whether it was granted.
             attribute::IS_HW_DECOMPRESS_CAPABLE if !plain => Some(false),
-            attribute::IS_HW_DECOMPRESS_CAPABLE if !self.device.decompresses(engine) => Some(true),
+            attribute::IS_HW_DECOMPRESS_CAPABLE if !self.device.decompresses(&engine.calls) => {
+                Some(true)
+            }
             _ => None,
         };
         // Without a current context the driver finds no access to mapped memory.

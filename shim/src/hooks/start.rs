@@ -1,9 +1,24 @@
-//! `cuInit`: the one place where the library starts.
+//! `cuInit`: the one place where the library starts, after the real one has
+//! succeeded.
 
+use memcuda_core::config::Config;
 use memcuda_core::driver::Code;
+use memcuda_core::driver::real::Real;
 
+use crate::calls::Calls;
+use crate::captures::Captures;
+use crate::device::Device;
+use crate::engine::{self, Engine};
+use crate::names::hints;
+use crate::page::Page;
+use crate::record::Recorder;
 use crate::share::early;
-use crate::{boundary, engine, hook, torch};
+use crate::substitute::Probe;
+use crate::track::Track;
+use crate::{
+    boundary, dlopen, environment, fork, hook, log, resolve, routes, substitute, torch, unwind,
+    watch, worker,
+};
 
 crate::slot! { cuInit ["cuInit" since 2000] Exported }
 
@@ -31,7 +46,7 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
     // SAFETY: the driver's function of this name, called as the program did.
     let code = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Real>(real)(flags) };
     if code == Code::SUCCESS {
-        let first = engine::start();
+        let first = start();
         if let Some(engine) = engine::running() {
             let noted = || torch::note_runtime_call(caller);
             boundary::or_else("cuInit", noted, || ());
@@ -41,4 +56,87 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
         }
     }
     code
+}
+
+/// Starts the engine, once. Was this the first call?
+fn start() -> bool {
+    let first = engine::start(|| boundary::or_else("engine", make, || None));
+    if first && engine::running().is_some_and(|engine| engine.recorder.is_some()) {
+        worker::start();
+    }
+    first
+}
+
+/// The engine; `None` where the library has nothing to do, or cannot, which is
+/// said.
+fn make() -> Option<Engine> {
+    if environment::disabled() {
+        return None;
+    }
+    let config = match Config::read(environment::variable) {
+        Ok(config) if config.disable => return None,
+        Ok(config) => config,
+        Err(error) => {
+            log::configure(&Config::default());
+            crate::log!(Error, "{error}; running on the plain driver");
+            return None;
+        }
+    };
+    log::configure(&config);
+    boundary::planted_panic("start");
+    if !unwind::prepare() {
+        crate::log!(
+            Error,
+            "libgcc_s.so.1 cannot be loaded; running on the plain driver"
+        );
+        return None;
+    }
+    let handle = resolve::driver();
+    let lookup = |name: &std::ffi::CStr| resolve::symbol(handle, name);
+    // SAFETY: the handle is the driver's and is never closed.
+    let tables = unsafe { Calls::resolve(&lookup).and_then(|c| Ok((c, Real::resolve(&lookup)?))) };
+    let (calls, driver) = match tables {
+        Ok(tables) => tables,
+        Err(symbol) => {
+            crate::log!(
+                Warn,
+                "this driver has no {symbol}; running on the plain driver"
+            );
+            return None;
+        }
+    };
+    let devices = match Device::all(&calls) {
+        Ok(devices) => devices,
+        Err(code) => {
+            crate::log!(
+                Warn,
+                "the devices cannot be listed ({code:?}); running on the plain driver"
+            );
+            return None;
+        }
+    };
+    let how = match substitute::probe() {
+        Some(Probe::Identical) => "recognised by their pointers",
+        Some(Probe::Different) => "told by name and version: cuGetProcAddress and dlsym differ",
+        Some(Probe::Unanswered) | None => "recognised by their pointers, without a probe",
+    };
+    crate::log!(Info, "started; driver functions are {how}");
+    routes::say();
+    dlopen::speak();
+    fork::watch();
+    Some(Engine {
+        devices,
+        rules: hints::rules(&config),
+        captures: Captures::default(),
+        track: Track::default(),
+        page: Box::leak(Box::new(match config.stats {
+            true => Page::new(),
+            false => Page::none(),
+        })),
+        recorder: Recorder::start(&config),
+        duty: watch::run,
+        config,
+        driver,
+        calls,
+    })
 }

@@ -11,8 +11,10 @@ use memcuda_core::driver::{Address, Code};
 use memcuda_core::names::rules::{Asked, Facts, Rules};
 use memcuda_core::share::protocol;
 
-use super::open::{self, Place};
-use super::{Failure, Wanted, caller, lifetime};
+use super::open;
+use super::place::Place;
+use super::{Failure, Wanted, lifetime};
+use crate::caller;
 use crate::engine::Engine;
 use crate::environment;
 

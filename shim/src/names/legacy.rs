@@ -9,7 +9,7 @@ use memcuda_core::share::protocol::Entry;
 use memcuda_core::units::{MIB, align_up};
 
 use super::Failure;
-use super::open::{Place, in_context};
+use super::place::Place;
 use super::table::{From, Mapped};
 use crate::calls::IpcBytes;
 use crate::engine::Engine;
@@ -31,7 +31,7 @@ pub fn make(
     let calls = &engine.calls;
     let handle_of = calls.ipc_get.ok_or_else(unsupported("cuIpcGetMemHandle"))?;
     let mapped = align_up(bytes, PAGE).ok_or_else(unsupported("cuMemAlloc"))?;
-    in_context(engine, place, || {
+    place.within(engine, || {
         let place_of = Cell::new(0);
         let allocate = || {
             // SAFETY: the pointer is valid for the call.
@@ -62,7 +62,7 @@ pub fn open(engine: &Engine, place: Place<'_>, entry: &Entry) -> Result<Address,
         .as_slice()
         .try_into()
         .map_err(|_| Failure::odd())?;
-    in_context(engine, place, || {
+    place.within(engine, || {
         let mut at = 0;
         // SAFETY: the pointer is valid for the call.
         let code = unsafe { open(&mut at, IpcBytes(bytes), LAZY_ENABLE_PEER_ACCESS) };

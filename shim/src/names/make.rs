@@ -9,7 +9,7 @@ use memcuda_core::driver::{Access, Address, Code, Driver, Handle, Stream};
 use memcuda_core::pool::Attachment;
 use memcuda_core::share::protocol::{Backend, Entry, Generation, Persist, Process, Request, State};
 
-use super::open::{MAP, Place, in_context, pool, spec};
+use super::place::Place;
 use super::table::{From, Mapped};
 use super::{Failure, Wanted, legacy, lifetime};
 use crate::device::Device;
@@ -124,7 +124,7 @@ fn entry(
     Ok(Entry {
         name: Some(wanted.name.clone()),
         generation,
-        spec: spec(place, wanted)?,
+        spec: place.spec(wanted)?,
         mapped,
         offset: 0,
         state: if wanted.hidden {
@@ -170,9 +170,7 @@ fn attach(
         access,
         also: None,
     };
-    in_context(engine, place, || {
-        pool(engine, place.device)?.attach(memory).map_err(MAP)
-    })
+    place.attach(engine, place.device, memory)
 }
 
 fn unmap(engine: &Engine, memory: &Mapped) {
@@ -192,7 +190,7 @@ fn unmap(engine: &Engine, memory: &Mapped) {
 fn zero(engine: &Engine, place: Place<'_>, at: Address, bytes: u64) -> Result<(), Failure> {
     const NON_BLOCKING: u32 = 1;
     let calls = &engine.calls;
-    in_context(engine, place, || {
+    place.within(engine, || {
         calls.relaxed(|| {
             let mut stream = Stream::default();
             // SAFETY: the pointer is valid for the call, and the stream is nobody

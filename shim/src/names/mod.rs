@@ -3,12 +3,12 @@
 //! The keeper says what a name is; here it is mapped. Nothing here runs before a
 //! program has rules or calls the library.
 
-pub mod caller;
 pub mod hints;
 pub mod legacy;
 pub mod lifetime;
 pub mod make;
 pub mod open;
+pub mod place;
 pub mod table;
 mod timeline;
 pub mod versions;
@@ -21,8 +21,8 @@ use memcuda_core::share::protocol::{self, Backend, DeviceId, Mode};
 
 use memcuda_core::names::{Dtype, rules};
 
+use crate::share::Error;
 use crate::share::held;
-use crate::share::keeper::Error;
 
 /// A name that somebody wants, and how.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,30 +6,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use memcuda_core::driver::{Access, Context};
-use memcuda_core::pool::Attachment;
-use memcuda_core::share::protocol::{
-    Backend, Code, DeviceId, Entry, Generation, Reply, Request, Spec,
-};
+use memcuda_core::driver::Access;
+use memcuda_core::pool::{Attachment, Pool};
+use memcuda_core::share::protocol::{Backend, Code, Entry, Generation, Reply, Request};
 
+use super::place::Place;
 use super::table::{self, From, Mapped};
 use super::{Failure, Wanted, legacy, make};
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::pool;
 use crate::share::{self, held, keeper};
 
 /// Pauses while another process makes what is wanted.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-
-/// Where memory is wanted.
-#[derive(Clone, Copy)]
-pub struct Place<'a> {
-    /// The context that the mapping ends with.
-    pub context: Context,
-    /// The context's device.
-    pub device: &'a Device,
-}
 
 /// Memory of a name, mapped; of which this process then holds a lease.
 pub fn open(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Mapped, Failure> {
@@ -56,18 +46,6 @@ pub struct Memory {
     total: u32,
 }
 
-pub fn spec(place: Place<'_>, wanted: &Wanted) -> Result<Spec, Failure> {
-    let nameless = || Failure::Invalid("the driver does not name the device".to_owned());
-    Ok(Spec {
-        bytes: wanted.bytes,
-        dtype: wanted.dtype,
-        shape: wanted.shape.clone(),
-        device: DeviceId(place.device.uuid.ok_or_else(nameless)?),
-        ordinal: place.device.ordinal,
-        backend: wanted.backend,
-    })
-}
-
 /// Asks for a name, again while another process is making it.
 pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, Failure> {
     let began = Instant::now();
@@ -76,7 +54,7 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
         let request = Request::Open {
             name: wanted.name.clone(),
             mode: wanted.mode,
-            spec: spec(place, wanted)?,
+            spec: place.spec(wanted)?,
             write: wanted.write,
             hidden: wanted.hidden,
         };
@@ -98,7 +76,7 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
                 })));
             }
             Ok(_) => return Err(Failure::odd()),
-            Err(keeper::Error::Refused(Code::InProgress, _))
+            Err(share::Error::Refused(Code::InProgress, _))
                 if (began.elapsed().as_micros() as u64) < wanted.wait_us =>
             {
                 std::thread::sleep(pause);
@@ -112,8 +90,8 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
 /// Makes all that a mapping needs beside the memory: the pool, and addresses.
 fn prepare(engine: &Engine, place: Place<'_>) {
     // What fails here fails again where it is needed, and is told there.
-    let _ = in_context(engine, place, || {
-        pool(engine, place.device)?.reserve_ahead();
+    let _ = place.within(engine, || {
+        pool::of(engine, place.device).map(Pool::reserve_ahead);
         Ok(())
     });
 }
@@ -178,10 +156,7 @@ fn map_memory(
                 access: if write { Access::Write } else { Access::Read },
                 also: (home.ordinal != place.device.ordinal).then_some(place.device.ordinal),
             };
-            let at = in_context(engine, place, || {
-                pool(engine, home)?.attach(memory).map_err(MAP)
-            })?;
-            (at, From::Pool)
+            (place.attach(engine, home, memory)?, From::Pool)
         }
     };
     Ok(Mapped {
@@ -193,29 +168,4 @@ fn map_memory(
         from,
         page: Mutex::new(None),
     })
-}
-
-/// For an answer to a mapping.
-pub const MAP: fn(memcuda_core::driver::Code) -> Failure = |code| Failure::Driver(code, "cuMemMap");
-
-/// The pool of a device, made now if need be.
-pub fn pool<'a>(
-    engine: &Engine,
-    device: &'a Device,
-) -> Result<&'a memcuda_core::pool::Pool<memcuda_core::driver::real::Real>, Failure> {
-    let none = Failure::Driver(
-        memcuda_core::driver::Code::NOT_SUPPORTED,
-        "virtual memory management",
-    );
-    device.pool(engine).ok_or(none)
-}
-
-/// With the context of a place current.
-pub fn in_context<T>(
-    engine: &Engine,
-    place: Place<'_>,
-    work: impl FnOnce() -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let within = engine.calls.within(place.context, work);
-    within.map_err(Failure::of("cuCtxPushCurrent"))?
 }

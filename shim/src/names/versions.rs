@@ -11,7 +11,7 @@ use super::Failure;
 use super::table::Mapped;
 use super::timeline::Page;
 use crate::engine::Engine;
-use crate::share::keeper;
+use crate::share::{self, keeper};
 
 /// A wait on the host looks without a pause for so long, then ever less often.
 const BUSY: Duration = Duration::from_micros(20);
@@ -173,7 +173,7 @@ fn check_there(engine: &Engine, mapped: &Mapped) -> Result<(), Failure> {
         Ok((Reply::Entries { entries, .. }, _)) => entries
             .first()
             .is_none_or(|entry| entry.generation != mapped.entry.generation),
-        Err(keeper::Error::Refused(protocol::Code::NotFound, _)) => true,
+        Err(share::Error::Refused(protocol::Code::NotFound, _)) => true,
         _ => false,
     };
     if gone {

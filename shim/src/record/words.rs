@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::Caller;
+use crate::caller;
 use crate::modules::{self, Module, NUMBERED};
-use crate::names::caller;
 
 /// The words that a recording has.
 #[derive(Default)]

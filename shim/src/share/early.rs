@@ -13,7 +13,7 @@ use memcuda_core::share::client::Client;
 use super::{keeper, who};
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::{dynamic, engine, watch};
+use crate::{dynamic, engine, pool, worker};
 
 /// What the names of the interface's functions begin with.
 const INTERFACE: &[u8] = b"memcuda_";
@@ -49,7 +49,7 @@ pub fn context_made(engine: &Engine, context: Context, device: &Device) {
         keeper::settle();
         // What fails here fails again where it is needed, and is told there.
         let _ = engine.calls.within(context, || {
-            if let Some(pool) = device.pool(engine) {
+            if let Some(pool) = pool::of(engine, device) {
                 pool.reserve_ahead();
             }
         });
@@ -68,7 +68,7 @@ fn dial(engine: &Engine) {
         && let Ok(dialled) = Client::dial_now(&socket, std::process::id(), &who::command())
     {
         keeper::keep(dialled);
-        watch::start();
+        worker::start();
         BEGUN.store(true, Ordering::Relaxed);
     }
 }

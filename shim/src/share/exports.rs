@@ -15,7 +15,8 @@ use memcuda_core::share::protocol::{
     self, Backend, DeviceId, Generation, MOST_PARTS, Reply, Request, Spec,
 };
 
-use super::keeper::{self, Error, Resumed};
+use super::Error;
+use super::keeper::{self, Resumed};
 use crate::device::Device;
 use crate::engine::Engine;
 

@@ -11,11 +11,11 @@ use std::time::Instant;
 use memcuda_core::share::client::{Client, Dialled, Error as Broken};
 use memcuda_core::share::protocol::{Reply, Request};
 
-use super::keeper;
-use super::line::{Answer, Error, MOMENT};
+use super::line::{Answer, MOMENT};
 use super::who::{self, Heard};
+use super::{Error, keeper};
 use crate::engine::Engine;
-use crate::watch;
+use crate::worker;
 
 /// Asks over a connection of its own, which then is the process's; `None` where
 /// there is one already, or none could be had: then nothing has happened.
@@ -77,7 +77,7 @@ fn talk(
         }
     };
     dialled.ask(request.clone())?;
-    watch::start();
+    worker::start();
     meanwhile();
     let (mut client, welcome) = dialled.welcome()?;
     let heard = Heard::of(welcome, None);

@@ -12,9 +12,10 @@ use memcuda_core::driver::{Address, Code, Context, Driver, Handle};
 use memcuda_core::pool::{Attachment, Pool};
 use memcuda_core::share::protocol::{Entry, Generation, Reply, Request};
 
-use super::keeper::{self, Error};
+use super::{Error, keeper};
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::pool;
 
 /// What is open at an address.
 #[derive(Debug, Clone, Copy)]
@@ -135,7 +136,7 @@ pub fn attach(
     memory: Attachment,
 ) -> Result<Address, Code> {
     let context = memory.context;
-    let pool = device.pool(engine);
+    let pool = pool::of(engine, device);
     let attached = match pool {
         Some(pool) => pool.attach(memory),
         None => {

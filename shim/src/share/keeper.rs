@@ -14,8 +14,8 @@ use memcuda_core::share::protocol::{Event, Request};
 
 use super::epoch::Epoch;
 use super::line::Line;
-pub use super::line::{Answer, Error, Resumed};
-use super::{exports, first, hear};
+pub use super::line::{Answer, Resumed};
+use super::{Error, exports, first};
 use crate::engine::Engine;
 
 static LINE: Mutex<Option<Line>> = Mutex::new(None);
@@ -121,11 +121,16 @@ pub fn settle() {
     }
 }
 
+/// Tells what the keeper has said unasked.
 fn tell(engine: &Engine, resumed: Option<Resumed>, events: Vec<Event>) {
     if let Some(resumed) = resumed {
         exports::resumed(engine, &resumed);
     }
-    hear(engine, events);
+    for event in events {
+        match event {
+            Event::LetGo(generation) => exports::let_go(engine, generation),
+        }
+    }
 }
 
 pub(super) fn lock() -> MutexGuard<'static, Option<Line>> {

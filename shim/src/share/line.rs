@@ -4,20 +4,19 @@
 //! finding that out took its time, nobody is asked for as long.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memcuda_core::config::Keeper;
 use memcuda_core::share::client::{self, Client, Dialled};
-use memcuda_core::share::protocol::{Code, Event, Generation, Lease, Reply, Request};
+use memcuda_core::share::protocol::{Event, Generation, Lease, Reply, Request};
 
 use super::epoch::Epoch;
 use super::who::{self, Heard};
-use super::{child, start};
+use super::{Error, child, start};
 use crate::engine::Engine;
-use crate::watch;
+use crate::worker;
 
 /// How long a keeper that was just started may take until it answers.
 const START: Duration = Duration::from_secs(5);
@@ -26,26 +25,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// For how long nobody is asked after nobody answered for longer than a moment.
 const REST: Duration = Duration::from_secs(5);
 pub(super) const MOMENT: Duration = Duration::from_millis(100);
-
-/// Why a request has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Error {
-    /// `MEMCUDA_KEEPER=off`.
-    Off,
-    /// No keeper answers, for this reason.
-    Gone(String),
-    /// The keeper refuses, with a line for people.
-    Refused(Code, String),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("MEMCUDA_KEEPER=off"),
-            Self::Gone(why) | Self::Refused(_, why) => f.write_str(why),
-        }
-    }
-}
 
 /// An answer, with the descriptors beside it.
 pub type Answer = (Reply, Vec<OwnedFd>);
@@ -221,7 +200,7 @@ impl Line {
                 let (pid, command) = (std::process::id(), &command);
                 let dialled = Client::dial(&socket, pid, command, &leases);
                 let made = dialled.and_then(|dialled| {
-                    watch::start();
+                    worker::start();
                     dialled.welcome()
                 });
                 made.map_err(|error| match error {

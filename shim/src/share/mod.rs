@@ -15,12 +15,12 @@ pub mod make;
 mod start;
 mod who;
 
-use memcuda_core::driver::Context;
-use memcuda_core::share::protocol::{DeviceId, Event};
+use std::fmt;
+
+use memcuda_core::share::protocol::{Code, DeviceId};
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::names;
 
 /// The device with this identity, if the process sees it.
 pub fn device(engine: &Engine, id: DeviceId) -> Option<&Device> {
@@ -30,20 +30,22 @@ pub fn device(engine: &Engine, id: DeviceId) -> Option<&Device> {
         .find(|device| device.uuid == Some(id.0))
 }
 
-/// A context is gone: what was opened in it is closed, its own memory ends by
-/// `ends`, and of what was exported of that the keeper is told.
-pub fn context_ended(engine: &Engine, context: Context, ends: impl FnOnce()) {
-    held::context_ended(engine, context);
-    names::lifetime::context_ended(engine, context);
-    ends();
-    exports::withdraw_freed(engine);
+/// Why a request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// `MEMCUDA_KEEPER=off`.
+    Off,
+    /// No keeper answers, for this reason.
+    Gone(String),
+    /// The keeper refuses, with a line for people.
+    Refused(Code, String),
 }
 
-/// Takes note of what the keeper said unasked.
-fn hear(engine: &Engine, events: Vec<Event>) {
-    for event in events {
-        match event {
-            Event::LetGo(generation) => exports::let_go(engine, generation),
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("MEMCUDA_KEEPER=off"),
+            Self::Gone(why) | Self::Refused(_, why) => f.write_str(why),
         }
     }
 }

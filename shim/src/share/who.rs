@@ -8,8 +8,8 @@ use memcuda_core::share::client::Welcome;
 use memcuda_core::share::place;
 use memcuda_core::share::protocol::Generation;
 
+use super::Error;
 use super::epoch::Epoch;
-use super::line::Error;
 use crate::engine::Engine;
 use crate::environment;
 

@@ -29,7 +29,7 @@ pub use identity::TorchCall;
 
 use crate::modules::Module;
 use crate::tags::Tag;
-use crate::{substitute, threads};
+use crate::threads;
 use library::Library;
 
 static LAYOUT: OnceLock<Result<scopes::Layout, &'static str>> = OnceLock::new();
@@ -54,7 +54,7 @@ pub fn note_runtime_call(caller: usize) {
         LAST_OTHER.store(caller, Ordering::Relaxed);
         return;
     }
-    if !substitute::disabled() {
+    if !crate::environment::disabled() {
         let layout = library::named("libc10_cuda.so").map(|l| watched_layout(&l));
         let watched = layout.is_some_and(|layout| layout.is_ok_and(scopes::install));
         if !watched {

@@ -1,6 +1,6 @@
 //! Who asks for memory: the name of the thread, and the library whose code is
-//! nearest on its stack, CUDA's own and ours aside. Asked only by rules that
-//! want to know.
+//! nearest on its stack, CUDA's own and ours aside. Asked only by rules that want
+//! to know, recordings and reports.
 
 use std::ffi::CStr;
 

@@ -1,0 +1,126 @@
+//! The pool of a device, made at the first request: what it is told, and what it
+//! asks this process for. From then on the process is known to others on the
+//! device.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use memcuda_core::driver::real::Real;
+use memcuda_core::driver::{Code, Driver, sys};
+use memcuda_core::pool::{Grantee, Pool, Settings, Stats};
+
+use crate::device::Device;
+use crate::engine::{self, Engine};
+use crate::neighbours::Door;
+use crate::worker;
+
+thread_local! {
+    /// Since when this thread's request fails, and how often others were asked
+    /// for it.
+    static ASKED: Cell<Option<(Instant, u32)>> = const { Cell::new(None) };
+}
+
+/// The pool, made now if need be; `None` where the device cannot have one
+/// (said once). A context of the device is current.
+pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
+    device.pool_or(|| match make(engine, device) {
+        Ok(pool) => {
+            meet_others(device, &pool);
+            Some(pool)
+        }
+        Err(code) => {
+            crate::log!(
+                Warn,
+                "device {} has no virtual memory management for this process ({code:?}); \
+                 its memory comes from the plain driver",
+                device.ordinal
+            );
+            None
+        }
+    })
+}
+
+/// Lets a device reach what another one's pool has and will have; a line of the
+/// log where it cannot.
+pub fn grant(engine: &Engine, owner: &Device, device: u32, to: Grantee) -> Result<(), Code> {
+    let granted = of(engine, owner).map_or(Ok(()), |pool| pool.grant(device, to));
+    granted.inspect_err(|code| {
+        crate::log!(
+            Warn,
+            "device {device} gets no access to the pooled memory of device {}: {code:?}",
+            owner.ordinal
+        );
+    })
+}
+
+/// Since when this thread's request fails and how often others were asked for
+/// it, once; `None` where nobody was.
+pub fn take_asked() -> Option<(Instant, u32)> {
+    ASKED.take()
+}
+
+fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
+    let mut supported = 0;
+    // SAFETY: the pointer is valid for the call.
+    unsafe {
+        let attribute = engine.calls.device_attribute;
+        attribute(&mut supported, sys::ATTRIBUTE_VMM, device.handle).ok()?;
+    }
+    if supported == 0 {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    let (page, ordinal, foreign_frees) = (engine.page, device.ordinal, device.foreign_frees());
+    page.publish(
+        ordinal,
+        &Stats::default(),
+        foreign_frees.load(Ordering::Relaxed),
+    );
+    let publish = move |stats: &Stats| {
+        page.publish(ordinal, stats, foreign_frees.load(Ordering::Relaxed));
+    };
+    let settings = Settings {
+        policy: engine.config.policy,
+        limit: engine.config.limit_of(device.ordinal),
+        chunk: engine.config.chunk,
+        debug: engine.config.debug,
+        timeline: engine.config.oom_report.is_some(),
+        starving: Some(Box::new(move |bytes, failed| {
+            let devices = engine::running().map(|engine| &engine.devices);
+            let device = devices.and_then(|all| all.iter().find(|d| d.ordinal == ordinal));
+            let device = device.filter(|device| device.could_hold(bytes));
+            let asked = device.is_some_and(|device| device.make_room(bytes, failed));
+            note_asked(failed);
+            asked
+        })),
+        lines: page.lines(ordinal),
+        publish: Some(Box::new(publish)),
+    };
+    Pool::new(engine.driver, device.ordinal, settings)
+}
+
+/// Lets the other processes on the device find this one, and this one mind
+/// them. A context of the device is current.
+fn meet_others(device: &Device, pool: &Pool<Real>) {
+    if let Ok((free, total)) = pool.driver().memory_info(device.ordinal) {
+        let _ = device.foreign_before.set(total - free);
+    }
+    match device.uuid.map(Door::open) {
+        Some(Ok(door)) => device.set_door(door),
+        None => crate::log!(
+            Info,
+            "a device without a name: no process can ask for its memory"
+        ),
+        Some(Err(error)) => crate::log!(
+            Info,
+            "no socket ({error}): other processes cannot ask for idle memory"
+        ),
+    }
+    worker::start();
+}
+
+/// Others were asked for memory, for a request that has failed since then.
+fn note_asked(failed: Instant) {
+    let before = ASKED.get().filter(|(since, _)| *since == failed);
+    ASKED.set(Some((failed, before.map_or(1, |(_, count)| count + 1))));
+}

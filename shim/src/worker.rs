@@ -1,0 +1,88 @@
+//! The library's own thread: its start, its turns, its rest. What it does is in
+//! `watch`, and known to the engine.
+//!
+//! Started with the first pool, the first connection to a keeper, or a recording,
+//! with every signal blocked. Never waits for the device, never ends a capture,
+//! makes no driver call while a context is being destroyed or after the program
+//! began to exit, and runs no hook's body.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::{boundary, engine};
+
+/// Held while the thread makes calls of libcuda or of libraries over it.
+static TURN: Mutex<()> = Mutex::new(());
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Starts the thread, once.
+pub fn start() {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    rest_at_exit();
+    // SAFETY: both sets are initialised before they are read.
+    let started = unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let named = std::thread::Builder::new().name("memcuda".to_owned());
+        let started = named.stack_size(256 << 10).spawn(run);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        started
+    };
+    if let Err(error) = started {
+        crate::log!(
+            Info,
+            "no thread ({error}): idle memory is not given to other processes"
+        );
+    }
+}
+
+/// Keeps the thread from the driver while the guard lives: a context goes.
+pub fn hold() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the thread rest before anything that was loaded up to now ends: what is
+/// registered last is called first.
+pub fn rest_at_exit() {
+    // SAFETY: a function of this library, which is never unloaded.
+    unsafe { libc::atexit(at_exit) };
+}
+
+/// Is the thread to do nothing more?
+pub fn is_stopped() -> bool {
+    STOP.load(Ordering::Acquire)
+}
+
+/// There is no such thread any more: in a forked child.
+pub fn stop() {
+    STOP.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn at_exit() {
+    if STOP.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let recorder = engine::running().and_then(|engine| engine.recorder.as_ref());
+    if let Some(recorder) = recorder {
+        recorder.file().shrink();
+    }
+    for _ in 0..1000 {
+        if TURN.try_lock().is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn run() {
+    boundary::stay_outside();
+    let Some(engine) = engine::running() else {
+        return;
+    };
+    boundary::or_else("watch", || (engine.duty)(engine), || ());
+}
