@@ -8,8 +8,8 @@ use tracing::{error, info};
 
 use super::Refusal;
 use super::client::{COURTESY, Stage};
-use super::descriptors::Key;
 use super::entries::ClientId;
+use super::key::Key;
 use super::listen;
 use super::serve::{End, Ghost, Keeper};
 

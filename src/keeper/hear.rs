@@ -11,8 +11,9 @@ use tracing::warn;
 
 use super::Refusal;
 use super::client::{Connection, Said, Stage, weight};
-use super::descriptors::{Key, most_clients};
+use super::descriptors::most_clients;
 use super::entries::ClientId;
+use super::key::Key;
 use super::process::{self, Peer};
 use super::serve::{Ghost, Keeper, Outgoing};
 use super::token::Token;

@@ -7,8 +7,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::Refusal;
 use super::answer::{Answer, Answered, denied};
-use super::descriptors::Key;
 use super::entries::{ClientId, Item, Opened, Wish};
+use super::key::Key;
 use super::pages;
 use super::process::Peer;
 use super::serve::Keeper;

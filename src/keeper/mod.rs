@@ -12,12 +12,15 @@ mod descriptors;
 mod entries;
 mod hear;
 mod journal;
+mod key;
 mod launch;
 mod listen;
 mod memory;
+mod options;
 mod pages;
 mod process;
 pub mod redis;
+mod refusal;
 pub mod registry;
 mod rules;
 mod serve;
@@ -29,42 +32,7 @@ mod turn;
 mod versions;
 
 pub use launch::Launch;
+pub use options::Options;
 pub use process::node;
-pub use start::{Options, Part, run, stand_by};
-
-use std::fmt;
-
-use crate::share::protocol::{Code, Reply};
-
-/// Why a request is refused, for programs and in one line for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// For programs.
-    pub code: Code,
-    /// For people.
-    pub message: String,
-}
-
-impl Refusal {
-    /// A refusal with this text.
-    pub fn new(code: Code, message: String) -> Self {
-        Self { code, message }
-    }
-
-    /// A request that is not understood, or does not fit.
-    pub fn invalid(message: String) -> Self {
-        Self::new(Code::Invalid, message)
-    }
-
-    /// The one answer for what is not there and for what the asker has no right
-    /// to know of.
-    pub fn not_found(what: impl fmt::Display) -> Self {
-        Self::new(Code::NotFound, format!("there is no {what} here"))
-    }
-}
-
-impl From<Refusal> for Reply {
-    fn from(Refusal { code, message }: Refusal) -> Self {
-        Self::Failed { code, message }
-    }
-}
+pub use refusal::Refusal;
+pub use start::{Part, run, stand_by};

@@ -15,7 +15,7 @@ use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use serde::{Deserialize, Serialize};
 use tracing::{error, info, warn};
 
-use super::descriptors::Key;
+use super::key::Key;
 use super::launch::{Launch, Role};
 use super::process;
 use super::systemd::Store;

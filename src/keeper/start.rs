@@ -2,40 +2,23 @@
 //! systemd's store; and how its standby begins.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use rustix::fs::{FileType, fstat};
 use tracing::{error, info, warn};
 
 use super::access::Access;
-use super::descriptors::{Descriptors, Key, raise_limit};
+use super::descriptors::{Descriptors, raise_limit};
 use super::entries::Entries;
 use super::journal::{self, Known};
+use super::key::Key;
 use super::launch::Launch;
 use super::listen::{self, Door};
+use super::options::Options;
 use super::pages;
-use super::registry::Desk;
 use super::serve::Keeper;
 use super::standby::{self, Standby, Vault};
 use super::systemd::Store;
-
-/// What a keeper is told.
-pub struct Options {
-    /// Where it listens.
-    pub socket: PathBuf,
-    /// A group that may come to the socket.
-    pub group: Option<String>,
-    /// A file of rules.
-    pub rules: Option<PathBuf>,
-    /// How long it stays when nobody needs it; `None` for ever.
-    pub idle: Option<Duration>,
-    /// The program and the arguments of which another process of it is started.
-    pub launch: Launch,
-    /// The end of a registry, if there is one.
-    pub desk: Option<Desk>,
-}
 
 /// What a process of the keeper is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use rustix::net::{
 };
 use tracing::warn;
 
-use super::descriptors::Key;
+use super::key::Key;
 
 /// The socket to the service manager.
 pub struct Store {

@@ -7,10 +7,10 @@ use std::os::fd::AsFd;
 
 use tracing::{error, info};
 
-use super::descriptors::Key;
 use super::entries::{Effect, Item};
 use super::hear::take_leave;
 use super::journal::{Journal, Record};
+use super::key::Key;
 use super::registry::Ask;
 use super::serve::{Keeper, Outgoing};
 use crate::names::Name;

@@ -1,0 +1,23 @@
+//! What a keeper is told when it begins.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::launch::Launch;
+use super::registry::Desk;
+
+/// What a keeper is told.
+pub struct Options {
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// A group that may come to the socket.
+    pub group: Option<String>,
+    /// A file of rules.
+    pub rules: Option<PathBuf>,
+    /// How long it stays when nobody needs it; `None` for ever.
+    pub idle: Option<Duration>,
+    /// The program and the arguments of which another process of it is started.
+    pub launch: Launch,
+    /// The end of a registry, if there is one.
+    pub desk: Option<Desk>,
+}
