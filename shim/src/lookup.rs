@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use memcuda_core::driver::Code;
 
 use crate::asm::Next;
-use crate::hook::ABSENT;
+use crate::hook::{ABSENT, Hook};
 use crate::routes::Door;
 use crate::{boundary, environment, hooks, log, resolve, substitute, tagged};
 
@@ -100,7 +100,7 @@ fn exported(name: &CStr) -> Option<*mut c_void> {
 }
 
 /// The hooks of this file, for the list of all.
-pub static HOOKS: &[&crate::hook::Hook] = &[
+pub static HOOKS: &[&Hook] = &[
     &cuGetProcAddress::HOOK,
     &cuGetProcAddress_v2::HOOK,
     &cuGetProcAddress_v2_ptsz::HOOK,
@@ -152,8 +152,6 @@ unsafe extern "C" fn get(
     }
 }
 
-type GetV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
-
 unsafe extern "C" fn get_v2(
     name: *const c_char,
     function: *mut *mut c_void,
@@ -162,26 +160,9 @@ unsafe extern "C" fn get_v2(
     status: *mut c_int,
     caller: usize,
 ) -> Code {
-    let real = cuGetProcAddress_v2::HOOK.real();
-    if real.is_null() {
-        return ABSENT;
-    }
-    // SAFETY: the driver's function of this name, called as the program did.
-    let code = unsafe {
-        std::mem::transmute::<*mut c_void, GetV2>(real)(name, function, version, flags, status)
-    };
-    // SAFETY: as far as the real call went through, its arguments were valid.
-    unsafe {
-        swap(
-            "cuGetProcAddress_v2",
-            code,
-            name,
-            function,
-            version,
-            flags,
-            caller,
-        )
-    }
+    let asked = (name, function, version, flags, status);
+    // SAFETY: the program's own call.
+    unsafe { ask_v2(&cuGetProcAddress_v2::HOOK, asked, flags, caller) }
 }
 
 unsafe extern "C" fn get_v2_ptsz(
@@ -192,31 +173,43 @@ unsafe extern "C" fn get_v2_ptsz(
     status: *mut c_int,
     caller: usize,
 ) -> Code {
-    let real = cuGetProcAddress_v2_ptsz::HOOK.real();
+    let meant = if flags == 0 {
+        substitute::PER_THREAD
+    } else {
+        flags
+    };
+    let asked = (name, function, version, flags, status);
+    // SAFETY: the program's own call.
+    unsafe { ask_v2(&cuGetProcAddress_v2_ptsz::HOOK, asked, meant, caller) }
+}
+
+/// Name, place of the answer, version, flags, place of the status.
+type AskedV2 = (*const c_char, *mut *mut c_void, c_int, u64, *mut c_int);
+
+/// Passes a call on and replaces its answer; `meant` are the flags as the driver
+/// understands them.
+///
+/// # Safety
+/// As for the driver's function.
+unsafe fn ask_v2(
+    hook: &'static Hook,
+    (name, function, version, flags, status): AskedV2,
+    meant: u64,
+    caller: usize,
+) -> Code {
+    type Real =
+        unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
+    let real = hook.real();
     if real.is_null() {
         return ABSENT;
     }
     // SAFETY: the driver's function of this name, called as the program did.
     let code = unsafe {
-        std::mem::transmute::<*mut c_void, GetV2>(real)(name, function, version, flags, status)
+        std::mem::transmute::<*mut c_void, Real>(real)(name, function, version, flags, status)
     };
-    let flags = if flags == 0 {
-        substitute::PER_THREAD
-    } else {
-        flags
-    };
+    let door = hook.symbol.to_str().unwrap_or(hook.name);
     // SAFETY: as far as the real call went through, its arguments were valid.
-    unsafe {
-        swap(
-            "cuGetProcAddress_v2_ptsz",
-            code,
-            name,
-            function,
-            version,
-            flags,
-            caller,
-        )
-    }
+    unsafe { swap(door, code, name, function, version, meant, caller) }
 }
 
 /// Replaces what a successful lookup wrote, where it is hooked.

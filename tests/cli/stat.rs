@@ -10,6 +10,26 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::{check_units, code, objects, run, stderr, stdout};
 
+/// What of a process's numbers has no unit.
+pub const COUNTS: [&str; 16] = [
+    "pid",
+    "ordinal",
+    "requests",
+    "hits",
+    "searches",
+    "stitches",
+    "growths",
+    "handles_mapped",
+    "frees",
+    "waits",
+    "host_waits",
+    "edges",
+    "out_of_memory",
+    "chunks",
+    "stalls",
+    "foreign_frees",
+];
+
 /// A process with a page: `sleep`, which inherits the page's descriptor.
 pub struct Shown {
     pub child: std::process::Child,
@@ -92,25 +112,7 @@ fn a_page_is_shown_with_every_counter() {
     assert_eq!(devices[1]["live_bytes"], 3_u64 << 30);
     assert_eq!(devices[1]["command"], "sleep");
     assert_eq!(devices[1]["pid"].to_string(), shown.pid());
-    let counts = [
-        "pid",
-        "ordinal",
-        "requests",
-        "hits",
-        "searches",
-        "stitches",
-        "growths",
-        "handles_mapped",
-        "frees",
-        "waits",
-        "host_waits",
-        "edges",
-        "out_of_memory",
-        "chunks",
-        "stalls",
-        "foreign_frees",
-    ];
-    check_units(&devices[1], &counts);
+    check_units(&devices[1], &COUNTS);
 
     let table = stdout(&run(&["stat", &shown.pid()]));
     assert!(

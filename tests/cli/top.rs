@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::snapshot::{Holder, mixed};
-use crate::stat::{Shown, counters};
+use crate::stat::{COUNTS, Shown, counters};
 use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
 
 /// What gives a terminal back: the screen before, and the cursor.
@@ -307,23 +307,5 @@ fn once_prints_a_table_and_lines_for_programs() {
     assert_eq!((lines.len(), &lines[0]["command"]), (1, &"sleep".into()));
     assert_eq!(lines[0]["hits_rate"], 0.0);
     assert_eq!(lines[0]["live_bytes"], 3_u64 << 30);
-    let counts = [
-        "pid",
-        "ordinal",
-        "requests",
-        "hits",
-        "searches",
-        "stitches",
-        "growths",
-        "handles_mapped",
-        "frees",
-        "waits",
-        "host_waits",
-        "edges",
-        "out_of_memory",
-        "chunks",
-        "stalls",
-        "foreign_frees",
-    ];
-    check_units(&lines[0], &counts);
+    check_units(&lines[0], &COUNTS);
 }

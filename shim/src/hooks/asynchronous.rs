@@ -5,7 +5,7 @@
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Effort, Order, Owner, Release, Request, StreamKey};
 
-use super::memory::{self, overrun};
+use super::memory;
 use crate::boundary::planted_panic;
 use crate::calls::MemPool;
 use crate::device::Device;
@@ -15,7 +15,6 @@ use crate::names::place::Place as Where;
 use crate::pool;
 use crate::record::Caller;
 use crate::room::{Place, with_room};
-use crate::share::exports;
 
 crate::hooks! {
     /// `cuMemAllocAsync`.
@@ -258,14 +257,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
     let freeing = engine.freeing(device.ordinal, address, Caller::UNKNOWN);
     match pool.free(address, release) {
         Ok(freed) => {
-            if let Some(freeing) = freeing {
-                freeing.of_pool(&freed, release);
-            }
-            device.memops.clear(&engine.calls, &freed);
-            exports::freed(engine, device, &freed);
-            if freed.overrun {
-                overrun(&freed);
-            }
+            memory::taken_back(engine, device, &freed, freeing.map(|it| (it, release)));
             freed.error.unwrap_or(Code::SUCCESS)
         }
         // The driver refuses mapped memory, or says what else is wrong.

@@ -18,7 +18,7 @@ use crate::modules::Module;
 use crate::names::place::Place;
 use crate::names::{hints, lifetime, table};
 use crate::oom;
-use crate::record::Caller;
+use crate::record::{Caller, Freeing};
 use crate::room::with_room;
 use crate::share::exports;
 use crate::{pool, tags, torch};
@@ -295,14 +295,12 @@ fn take_back(
     let freeing = engine.freeing(device.ordinal, address, Caller::of(tag, module));
     match pool.free(address, release) {
         Ok(freed) => {
-            if let Some(freeing) = freeing {
-                freeing.of_pool(&freed, release);
-            }
-            device.memops.clear(&engine.calls, &freed);
-            exports::freed(engine, device, &freed);
-            if freed.overrun {
-                overrun(&freed);
-            }
+            taken_back(
+                engine,
+                device,
+                &freed,
+                freeing.map(|freeing| (freeing, release)),
+            );
             if of_torch {
                 torch::on_free(block.bytes);
             }
@@ -317,14 +315,28 @@ fn take_back(
     }
 }
 
-/// Says that a program wrote behind its allocation (`MEMCUDA_DEBUG=canary`).
-pub fn overrun(block: &BlockInfo) {
-    crate::log!(
-        Error,
-        "{} bytes at {:#x}: the guard words behind them were overwritten before they were freed",
-        block.bytes,
-        block.base
-    );
+/// The pool has taken a block back: tells the recording, the driver and whoever
+/// else has it open, and says whether the program wrote behind it
+/// (`MEMCUDA_DEBUG=canary`).
+pub fn taken_back(
+    engine: &Engine,
+    device: &Device,
+    freed: &BlockInfo,
+    recorded: Option<(Freeing<'_>, Release)>,
+) {
+    if let Some((freeing, release)) = recorded {
+        freeing.of_pool(freed, release);
+    }
+    device.memops.clear(&engine.calls, freed);
+    exports::freed(engine, device, freed);
+    if freed.overrun {
+        crate::log!(
+            Error,
+            "{} bytes at {:#x}: the guard words behind them were overwritten before they were freed",
+            freed.bytes,
+            freed.base
+        );
+    }
 }
 
 /// Waits for the work of the device, as the driver's free does. While anything
