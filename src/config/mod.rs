@@ -230,10 +230,14 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_TRACE_STACKS",
-        accepts: "none, c",
-        meaning: "with MEMCUDA_TRACE: what was called when memory was asked for",
+        accepts: "none, c, python",
+        meaning: "with MEMCUDA_TRACE: what was called when memory was asked for; python: functions of Python, where there are any",
         set: |c, v| {
-            let names = [("none", Stacks::None), ("c", Stacks::C)];
+            let names = [
+                ("none", Stacks::None),
+                ("c", Stacks::C),
+                ("python", Stacks::Python),
+            ];
             choose(v, &names).map(|v| c.trace_stacks = v)
         },
     },

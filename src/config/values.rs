@@ -113,6 +113,9 @@ pub enum Stacks {
     None,
     /// The functions and libraries on it.
     C,
+    /// The functions of Python that the thread is in; where it is in none, as
+    /// [`Stacks::C`].
+    Python,
 }
 
 /// Who keeps named and exported memory (`MEMCUDA_KEEPER`).

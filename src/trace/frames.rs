@@ -31,7 +31,7 @@ pub const HEADER_BYTES: usize = 64 << 10;
 /// Bytes of text in one frame.
 pub const PIECE_BYTES: usize = 6 * 8;
 /// Longest word in bytes; what is longer is cut.
-pub const MOST_TEXT: usize = 32 * PIECE_BYTES;
+pub const MOST_TEXT: usize = 64 * PIECE_BYTES;
 
 /// Words of the header, by what they are.
 pub mod header {

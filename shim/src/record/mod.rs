@@ -8,6 +8,7 @@
 //! again, it was given back in an earlier frame.
 
 mod file;
+mod python;
 mod stacks;
 mod words;
 
@@ -93,7 +94,11 @@ impl Recorder {
             // The program may go elsewhere.
             path: std::path::absolute(&path).unwrap_or(path),
             began_ns,
-            stacks: (config.trace_stacks == Stacks::C).then(stacks::Stacks::default),
+            stacks: match config.trace_stacks {
+                Stacks::None => None,
+                Stacks::C => Some(stacks::Stacks::new(false)),
+                Stacks::Python => Some(stacks::Stacks::new(true)),
+            },
             words: words::Words::default(),
         };
         recorder.word(Word::Process, 0, &words::command_line());

@@ -1,13 +1,16 @@
-//! What was called when memory was asked for (`MEMCUDA_TRACE_STACKS=c`): the
-//! stack's addresses, and for each stack that is new its text, once. A stack
-//! ends where code without unwinding information begins.
+//! What was called when memory was asked for (`MEMCUDA_TRACE_STACKS`): functions
+//! of C, whose stack ends where code without unwinding information begins, or
+//! those of Python (`python`) where the thread is in any. For each stack that is
+//! new its text is told, once; it is known by a sum over its addresses.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use super::words;
+use memcuda_core::trace::frames::MOST_TEXT;
+
+use super::{python, words};
 use crate::backtrace;
-use crate::modules::{self, Module};
+use crate::modules::{self, About, Module};
 use crate::resolve;
 
 /// Frames of a stack.
@@ -19,21 +22,12 @@ const PROBES: usize = 32;
 
 /// The stacks that were seen.
 pub struct Stacks {
+    /// Are those of Python wanted?
+    python: bool,
     /// By a sum over their addresses; 0 where there is none yet.
     sums: Box<[AtomicU64]>,
     /// Whose library asked, by the module's number.
     callers: Box<[AtomicU8]>,
-}
-
-impl Default for Stacks {
-    fn default() -> Self {
-        Self {
-            sums: (0..STACKS).map(|_| AtomicU64::new(0)).collect(),
-            callers: (0..STACKS)
-                .map(|_| AtomicU8::new(Module::OTHER.0))
-                .collect(),
-        }
-    }
 }
 
 /// A stack.
@@ -45,27 +39,49 @@ pub struct Found {
 }
 
 impl Stacks {
+    /// No stack yet; those of Python are looked for first, if they are wanted.
+    pub fn new(python: bool) -> Self {
+        let other = || AtomicU8::new(Module::OTHER.0);
+        Self {
+            python,
+            sums: (0..STACKS).map(|_| AtomicU64::new(0)).collect(),
+            callers: (0..STACKS).map(|_| other()).collect(),
+        }
+    }
+
     /// The stack of the calling thread; `tell` gets its text where it is new.
     pub fn here(&self, tell: impl FnOnce(u32, &str)) -> Found {
-        let (mut addresses, mut count) = ([0; DEPTH], 0);
-        backtrace::walk(|at| {
-            addresses[count] = at;
-            count += 1;
-            count < DEPTH
-        });
-        let addresses = &addresses[..count];
-        let mix = |sum: u64, at: &usize| {
-            (sum.rotate_left(7) ^ *at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        };
-        let sum = addresses.iter().fold(1, mix) | 1;
+        if self.python {
+            let mut places = [(0, 0); DEPTH];
+            let places = filled(&mut places, |look| python::walk(look));
+            if !places.is_empty() {
+                let both = |sum, (code, at): &python::Place| mix(mix(sum, *code), *at);
+                return self.known(places.iter().fold(2, both), |number| {
+                    tell(number, &in_python(places));
+                    asks(in_calls(&mut [0; DEPTH]))
+                });
+            }
+        }
+        let mut room = [0; DEPTH];
+        let calls = in_calls(&mut room);
+        let sum = calls.iter().fold(1, |sum, at| mix(sum, *at));
+        self.known(sum, |number| {
+            tell(number, &in_c(calls));
+            asks(calls)
+        })
+    }
+
+    /// The stack with this sum; `describe` is called where it is new, and says
+    /// which library asks.
+    fn known(&self, sum: u64, describe: impl FnOnce(u32) -> Option<Module>) -> Found {
+        let sum = sum | 1;
         for probe in 0..PROBES {
             let place = (sum as usize >> 1).wrapping_add(probe) % STACKS;
             let number = place as u32 + 1;
             let slot = &self.sums[place];
             match slot.compare_exchange(0, sum, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
-                    let caller = describe(addresses, |text| tell(number, text));
-                    let caller = caller.unwrap_or(Module::OTHER);
+                    let caller = describe(number).unwrap_or(Module::OTHER);
                     self.callers[place].store(caller.0, Ordering::Relaxed);
                     let caller = Some(caller);
                     return Found { number, caller };
@@ -85,28 +101,53 @@ impl Stacks {
     }
 }
 
-/// Tells the text of a stack, without our own frames; the library that asks.
-fn describe(addresses: &[usize], tell: impl FnOnce(&str)) -> Option<Module> {
+/// The calls of C that the thread is in.
+fn in_calls(room: &mut [usize; DEPTH]) -> &[usize] {
+    filled(room, |look| backtrace::walk(look))
+}
+
+fn mix(sum: u64, at: usize) -> u64 {
+    (sum.rotate_left(7) ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What a walk comes by, as far as there is room.
+fn filled<T>(room: &mut [T; DEPTH], walk: impl FnOnce(&mut dyn FnMut(T) -> bool)) -> &[T] {
+    let mut count = 0;
+    walk(&mut |one| {
+        room[count] = one;
+        count += 1;
+        count < DEPTH
+    });
+    &room[..count]
+}
+
+/// The text of a stack of Python: as many whole functions as a word holds.
+fn in_python(places: &[python::Place]) -> String {
     let mut text = String::new();
-    let mut caller = None;
-    for &at in addresses {
-        let module = modules::number(at);
-        let about = module.about();
-        if about.is_some_and(|about| about.holds(backtrace::own())) {
-            continue;
-        }
-        let file = about.map_or(&b"?"[..], |about| about.file());
-        if caller.is_none() && about.is_some() && !words::is_of_cuda(file) {
-            caller = Some(module);
+    for one in places.iter().filter_map(|place| python::describe(*place)) {
+        if text.len() + one.len() >= MOST_TEXT {
+            break;
         }
         if !text.is_empty() {
             text.push(';');
         }
-        let file = String::from_utf8_lossy(file);
-        let file = if file.is_empty() {
-            "the program".into()
-        } else {
-            file
+        text += &one;
+    }
+    text
+}
+
+/// The text of a stack of C, without our own frames.
+fn in_c(addresses: &[usize]) -> String {
+    let mut text = String::new();
+    for &at in addresses.iter().filter(|at| !is_own(**at)) {
+        let about = modules::at(at);
+        if !text.is_empty() {
+            text.push(';');
+        }
+        let file = match about.map(About::file) {
+            None => "?".into(),
+            Some(b"") => "the program".into(),
+            Some(file) => String::from_utf8_lossy(file),
         };
         let _ = match resolve::symbol_at(at) {
             Some((name, offset)) => write!(text, "{file}!{name}+{offset:#x}"),
@@ -117,6 +158,19 @@ fn describe(addresses: &[usize], tell: impl FnOnce(&str)) -> Option<Module> {
             ),
         };
     }
-    tell(&text);
-    caller
+    text
+}
+
+/// The library nearest on a stack of C that is neither CUDA's nor ours.
+fn asks(addresses: &[usize]) -> Option<Module> {
+    let others = addresses.iter().filter(|at| !is_own(**at));
+    let mut modules = others.map(|at| modules::number(*at));
+    modules.find(|module| {
+        let about = module.about();
+        about.is_some_and(|about| !words::is_of_cuda(about.file()))
+    })
+}
+
+fn is_own(at: usize) -> bool {
+    modules::at(at).is_some_and(|about| about.holds(backtrace::own()))
 }

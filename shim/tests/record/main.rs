@@ -5,6 +5,7 @@ mod fit;
 #[path = "../support/keeper.rs"]
 #[allow(dead_code, reason = "shared with the tests of names")]
 mod keeper;
+mod python;
 mod run;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of behaviour")]

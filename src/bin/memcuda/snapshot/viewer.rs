@@ -174,15 +174,18 @@ fn tell(reading: &Reading<'_>, device: &Device, range: &Range) -> Option<(String
 
 /// A frame: what was called, and where.
 pub fn frame(p: &mut Pickle<'_>, name: &str, place: &str) -> std::io::Result<()> {
-    let (file, line) = match place.rsplit_once(':') {
-        Some((file, line)) => (file, line.parse().ok()),
-        None => (place, None),
-    };
-    let file = if line.is_some() { file } else { place };
+    let (file, line) = file_and_line(place);
     p.dict(|p| {
         p.texts(&[("filename", file), ("name", name)])?;
-        p.numbers(&[("line", line.unwrap_or(0))])
+        p.numbers(&[("line", line)])
     })
+}
+
+/// `FILE:LINE`, as functions of Python have it; others have no line.
+fn file_and_line(place: &str) -> (&str, u64) {
+    let parts = place.rsplit_once(':');
+    let parts = parts.and_then(|(file, line)| Some((file, line.parse().ok()?)));
+    parts.unwrap_or((place, 0))
 }
 
 /// A stream as the viewer counts them: the default one is 0.
@@ -204,4 +207,17 @@ fn write_settings(p: &mut Pickle<'_>) -> std::io::Result<()> {
         p.boolean(false)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::file_and_line;
+
+    #[test]
+    fn functions_of_python_have_a_line() {
+        assert_eq!(file_and_line("/a/b.py:17"), ("/a/b.py", 17));
+        assert_eq!(file_and_line("<string>:1"), ("<string>", 1));
+        assert_eq!(file_and_line("libtorch.so"), ("libtorch.so", 0));
+        assert_eq!(file_and_line("a:b"), ("a:b", 0));
+    }
 }

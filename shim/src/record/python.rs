@@ -1,0 +1,271 @@
+//! The Python functions that the calling thread is in
+//! (`MEMCUDA_TRACE_STACKS=python`), with or without the interpreter's lock, which
+//! torch lets go of before it allocates.
+//!
+//! Why that may be done: while a thread is in a function of C that Python called,
+//! nobody but this thread changes its chain of frames, and the frames hold their
+//! code objects, whose texts do not change. So it is read, and nothing else: no
+//! reference is counted, no object made, no attribute asked for, no lock taken.
+//! What is read has no promised layout, so it is known by version, and each
+//! object's type is checked. Functions of the interpreter that are called only
+//! read, too: the interpreter's own crash handler calls the one for lines.
+//!
+//! Never links the interpreter: it is found among what the process has loaded.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute;
+use std::sync::OnceLock;
+
+use crate::resolve;
+
+/// A place in the code: a code object, and an address in its instructions.
+pub type Place = (usize, usize);
+
+/// Where things lie, in bytes. The same on every 64-bit machine.
+struct Layout {
+    minor: u32,
+    /// In the thread's state: what has the innermost frame, or that frame.
+    state: usize,
+    /// Where it is in what the state has, if not in the state.
+    inside: Option<usize>,
+    /// In a frame: the one that called, code, instruction, whose it is.
+    previous: usize,
+    code: usize,
+    instruction: usize,
+    owner: usize,
+    /// An owner that is no function of Python.
+    not_python: u8,
+    /// In code: where its instructions begin.
+    begin: usize,
+}
+
+/// CPython, without the free-threaded builds, whose objects begin otherwise.
+const LAYOUTS: [Layout; 3] = [
+    Layout {
+        minor: 11,
+        state: 56,
+        inside: Some(8),
+        previous: 48,
+        code: 32,
+        instruction: 56,
+        owner: 69,
+        not_python: u8::MAX,
+        begin: 184,
+    },
+    Layout {
+        minor: 12,
+        state: 56,
+        inside: Some(0),
+        previous: 8,
+        code: 0,
+        instruction: 56,
+        owner: 70,
+        not_python: 3,
+        begin: 192,
+    },
+    Layout {
+        minor: 13,
+        state: 72,
+        inside: None,
+        previous: 8,
+        code: 0,
+        instruction: 56,
+        owner: 70,
+        not_python: 3,
+        begin: 200,
+    },
+];
+/// In every object: its type. In every code object: file and qualified name.
+const TYPE: usize = 8;
+const FILE: usize = 112;
+const NAME: usize = 128;
+/// Longest text of a file or a function, in characters.
+const MOST_TEXT: isize = 400;
+
+type GetVersion = unsafe extern "C" fn() -> *const c_char;
+type ThisThread = unsafe extern "C" fn() -> *const c_void;
+type IsFinalizing = unsafe extern "C" fn() -> c_int;
+type Line = unsafe extern "C" fn(*const c_void, c_int) -> c_int;
+type Length = unsafe extern "C" fn(*const c_void) -> isize;
+type Character = unsafe extern "C" fn(*const c_void, isize) -> u32;
+
+/// The interpreter of this process.
+struct Python {
+    layout: &'static Layout,
+    this_thread: ThisThread,
+    is_finalizing: IsFinalizing,
+    line: Line,
+    length: Length,
+    character: Character,
+    code_type: usize,
+    text_type: usize,
+}
+
+fn python() -> Option<&'static Python> {
+    static FOUND: OnceLock<Option<Python>> = OnceLock::new();
+    FOUND
+        .get_or_init(|| {
+            let found = Python::find();
+            if found.is_none() {
+                crate::log!(
+                    Warn,
+                    "MEMCUDA_TRACE_STACKS=python: no CPython 3.11 to 3.13 in this process; functions of C are recorded"
+                );
+            }
+            found
+        })
+        .as_ref()
+}
+
+/// Gives `look` the places of the calling thread, the innermost first, until it
+/// says false.
+pub fn walk(look: impl FnMut(Place) -> bool) {
+    if let Some(python) = python() {
+        // SAFETY: this thread is in a function of C, so its frames stand still.
+        unsafe { python.walk(look) };
+    }
+}
+
+/// A place in words: file, line, function. It was walked to just now, so that
+/// the frames still hold the code.
+pub fn describe(place: Place) -> Option<String> {
+    // SAFETY: by the caller's promise the code object lives.
+    unsafe { python()?.describe(place) }
+}
+
+impl Python {
+    fn find() -> Option<Self> {
+        let find = |name: &CStr| {
+            let found = resolve::symbol(libc::RTLD_DEFAULT, name);
+            (!found.is_null()).then_some(found)
+        };
+        let version = find(c"Py_GetVersion")?;
+        // SAFETY: it takes nothing and returns a string that stays.
+        let version = unsafe {
+            let get = transmute::<*mut c_void, GetVersion>(version);
+            CStr::from_ptr(get()).to_str().ok()?
+        };
+        let layout = layout(version)?;
+        let ending = find(c"Py_IsFinalizing").or_else(|| find(c"_Py_IsFinalizing"))?;
+        // SAFETY: the functions of these names have these types since 3.11.
+        unsafe {
+            Some(Self {
+                layout,
+                this_thread: transmute::<*mut c_void, ThisThread>(find(
+                    c"PyGILState_GetThisThreadState",
+                )?),
+                is_finalizing: transmute::<*mut c_void, IsFinalizing>(ending),
+                line: transmute::<*mut c_void, Line>(find(c"PyCode_Addr2Line")?),
+                length: transmute::<*mut c_void, Length>(find(c"PyUnicode_GetLength")?),
+                character: transmute::<*mut c_void, Character>(find(c"PyUnicode_ReadChar")?),
+                code_type: find(c"PyCode_Type")? as usize,
+                text_type: find(c"PyUnicode_Type")? as usize,
+            })
+        }
+    }
+
+    /// # Safety
+    /// The thread runs no Python while this runs.
+    unsafe fn walk(&self, mut look: impl FnMut(Place) -> bool) {
+        let layout = self.layout;
+        // SAFETY: both only read. A thread that Python does not know has no state;
+        // states go when the interpreter ends.
+        let state = unsafe {
+            if (self.is_finalizing)() != 0 {
+                return;
+            }
+            (self.this_thread)() as usize
+        };
+        if state == 0 {
+            return;
+        }
+        // SAFETY: the thread's own state, and frames, of the layout of this
+        // version; null ends the chain.
+        unsafe {
+            let mut frame = word(state + layout.state);
+            if let Some(inside) = layout.inside.filter(|_| frame != 0) {
+                frame = word(frame + inside);
+            }
+            while frame != 0 {
+                let code = word(frame + layout.code);
+                let owner = *((frame + layout.owner) as *const u8);
+                if owner != layout.not_python && code != 0 && word(code + TYPE) == self.code_type {
+                    let at = word(frame + layout.instruction);
+                    if !look((code, at)) {
+                        return;
+                    }
+                }
+                frame = word(frame + layout.previous);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The code object lives.
+    unsafe fn describe(&self, (code, at): Place) -> Option<String> {
+        // SAFETY: of the layout of this version; offsets in a code are small.
+        unsafe {
+            let offset = at.checked_sub(code + self.layout.begin)?;
+            let line = (self.line)(code as *const c_void, c_int::try_from(offset).ok()?);
+            let file = self.text(word(code + FILE))?;
+            let name = self.text(word(code + NAME))?;
+            Some(format!("{file}:{}!{name}", line.max(0)))
+        }
+    }
+
+    /// # Safety
+    /// The object lives.
+    unsafe fn text(&self, object: usize) -> Option<String> {
+        // SAFETY: every object has a type; a text's is checked.
+        unsafe {
+            if object == 0 || word(object + TYPE) != self.text_type {
+                return None;
+            }
+            let object = object as *const c_void;
+            let length = (self.length)(object).min(MOST_TEXT);
+            let all = (0..length).map(|at| (self.character)(object, at));
+            Some(
+                all.map(|c| char::from_u32(c).unwrap_or('?'))
+                    .map(|c| if c == ';' || c == '!' { '?' } else { c })
+                    .collect(),
+            )
+        }
+    }
+}
+
+/// # Safety
+/// A word is there.
+unsafe fn word(at: usize) -> usize {
+    // SAFETY: by the caller's promise.
+    unsafe { *(at as *const usize) }
+}
+
+/// What is known of an interpreter that calls itself so.
+fn layout(version: &str) -> Option<&'static Layout> {
+    let number = version.split(' ').next()?.strip_prefix("3.")?;
+    let minor: u32 = number.split('.').next()?.parse().ok()?;
+    let known = LAYOUTS.iter().find(|layout| layout.minor == minor);
+    known.filter(|_| !version.contains("free-threading"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_are_known_by_their_version() {
+        let minor = |version| layout(version).map(|layout| layout.minor);
+        assert_eq!(
+            minor("3.11.7 (main, Nov 21 2026, 00:00:00) [GCC 12]"),
+            Some(11)
+        );
+        assert_eq!(minor("3.13.0 (main) [GCC]"), Some(13));
+        assert_eq!(
+            minor("3.13.1 experimental free-threading build (main)"),
+            None
+        );
+        for unknown in ["3.10.1 (main)", "3.14.0 (main)", "2.7.18", "3.1", ""] {
+            assert_eq!(minor(unknown), None, "{unknown}");
+        }
+    }
+}
