@@ -143,7 +143,14 @@ impl<D: Driver> Pool<D> {
             };
             return Err(code.into());
         }
-        let request = &self.padded(request);
+        let padded;
+        let request = match self.padding() {
+            0 => request,
+            _ => {
+                padded = self.padded(request);
+                &padded
+            }
+        };
         let at = match self.alloc_at_front(request) {
             Ok(at) => at,
             Err(miss) => self.alloc_behind(request, miss)?,

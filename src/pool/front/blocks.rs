@@ -9,6 +9,9 @@ use super::line::{Weights, weights};
 use super::{COMMON, FRONTS, Fronts};
 use crate::driver::{Address, Context, Stream};
 
+/// Blocks that a front has room for from the beginning, so that what its threads
+/// write is seldom at the edge of its memory, beside another front's.
+const BLOCKS: usize = 56;
 /// No lane: the block was asked for without a stream.
 pub(super) const NO_LANE: u32 = u32::MAX;
 
@@ -109,6 +112,7 @@ impl Front {
     }
 
     /// The lane of a stream, if it is known.
+    #[inline]
     pub fn find(&mut self, key: &StreamKey) -> Option<usize> {
         if let Some((latest, lane)) = &self.latest
             && latest == key
@@ -163,6 +167,7 @@ impl Front {
         (lent.hands == Hands::Program).then(|| self.describe(at, lent))
     }
 
+    #[inline]
     pub(super) fn describe(&self, at: Address, lent: &Lent) -> BlockInfo {
         let lane = self.lanes.get(lent.lane as usize);
         BlockInfo {
@@ -242,6 +247,7 @@ impl Front {
     /// Adds a lane for a stream, or makes one that has ended the stream's.
     pub fn add_lane(&mut self, key: StreamKey, ended: Option<usize>) -> StreamId {
         let since = self.last_id();
+        self.lent.reserve(BLOCKS);
         let lane = match ended {
             Some(lane) => {
                 let again = &mut self.lanes[lane];

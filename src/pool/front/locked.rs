@@ -51,12 +51,14 @@ impl<'a> Locked<'a> {
     }
 
     /// May so many bytes be lent without a new peak, as far as this front knows?
+    #[inline]
     pub fn has_room(&self, request: &Request, bytes: u64) -> bool {
         has_room(self.line, weights_of(request, bytes))
     }
 
     /// Lends a block from a shelf as it is. Where there is too little room, once
     /// all was collected that there is, the peaks rise.
+    #[inline]
     pub fn lend(&mut self, lane: usize, request: &Request, bytes: u64) -> Option<Address> {
         let front = &mut *self.front;
         let at = front.lanes[lane].take(bytes, request.align)?;
@@ -89,6 +91,7 @@ impl<'a> Locked<'a> {
     /// Takes a block back onto the shelf of the stream on which it was freed,
     /// and gives that use its place. `None` where it is not the program's, not
     /// at home here, or more has to be known than that `complete` or not.
+    #[inline]
     pub fn take_back(&mut self, at: Address, lane: usize, complete: bool) -> Option<BlockInfo> {
         let front = &mut *self.front;
         let lent = front.lent.get_mut(&at)?;

@@ -36,11 +36,22 @@ pub const FRONTS: usize = STREAMED + 1;
 #[repr(align(128))]
 struct Apart<T>(T);
 
+/// A front, and where it counts.
+struct Place {
+    front: Mutex<Front>,
+    own: Line,
+    shared: Option<&'static Line>,
+}
+
+impl Place {
+    fn line(&self) -> &Line {
+        self.shared.unwrap_or(&self.own)
+    }
+}
+
 /// All fronts of a pool.
 pub struct Fronts {
-    all: Box<[Apart<Mutex<Front>>]>,
-    shared: Option<&'static [Line]>,
-    own: Box<[Apart<Line>]>,
+    all: Box<[Apart<Place>]>,
     /// A bit for each front that a stream was seen in.
     used: AtomicU64,
     epoch: Arc<Epoch>,
@@ -72,14 +83,16 @@ impl Default for Fronts {
 impl Fronts {
     /// Fronts that count in these lines, or in memory of their own.
     pub fn new(lines: Option<&'static [Line]>) -> Self {
-        let shared = lines.filter(|lines| lines.len() >= FRONTS);
-        let own = if shared.is_some() { 0 } else { FRONTS };
-        let line = |_| Apart([const { AtomicU64::new(0) }; WORDS]);
-        let front = |number| Apart(Mutex::new(Front::new(number)));
+        let lines = lines.filter(|lines| lines.len() >= FRONTS);
+        let place = |number| {
+            Apart(Place {
+                front: Mutex::new(Front::new(number)),
+                own: [const { AtomicU64::new(0) }; WORDS],
+                shared: lines.map(|lines| &lines[number]),
+            })
+        };
         Self {
-            all: (0..FRONTS).map(front).collect(),
-            shared,
-            own: (0..own).map(line).collect(),
+            all: (0..FRONTS).map(place).collect(),
             used: AtomicU64::new(0),
             epoch: Arc::default(),
         }
@@ -130,10 +143,11 @@ impl Fronts {
     }
 
     /// Locks a front.
+    #[inline]
     pub fn lock(&self, number: usize) -> Locked<'_> {
-        let front = &self.all[number].0;
-        let front = front.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked::new(front, self.line(number))
+        let place = &self.all[number].0;
+        let front = place.front.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked::new(front, place.line())
     }
 
     /// Locks all fronts that have anything, for a moment in which nothing moves.
@@ -144,10 +158,7 @@ impl Fronts {
     }
 
     fn line(&self, number: usize) -> &Line {
-        match self.shared {
-            Some(lines) => &lines[number],
-            None => &self.own[number].0,
-        }
+        self.all[number].0.line()
     }
 
     /// The fronts that have anything.
