@@ -136,18 +136,19 @@ impl Lane {
 
     /// Takes all small blocks, or all windows, off their shelf: address and place.
     pub fn clear(&mut self, small: bool, mut taken: impl FnMut(Address, u64)) {
-        for index in 0..LATEST {
-            let freed = self.latest[index];
-            if freed.bytes > 0 && is_small(freed.bytes) == small {
-                self.latest[index].bytes = 0;
-                taken(freed.at, freed.place);
-            }
-        }
         if small {
             self.small_blocks = 0;
         }
         for (at, place) in self.shelf(small).drain().flat_map(|(_, blocks)| blocks) {
             taken(at, place);
+        }
+        // The oldest first, so that the latest are remembered best.
+        for index in (self.next..LATEST).chain(0..self.next) {
+            let freed = self.latest[index];
+            if freed.bytes > 0 && is_small(freed.bytes) == small {
+                self.latest[index].bytes = 0;
+                taken(freed.at, freed.place);
+            }
         }
     }
 
