@@ -34,14 +34,24 @@ struct Best {
     /// What it breaks ([`State::broken`]) and how long the free range is that it
     /// is in, both in bytes: the less, the better.
     found: Option<(u64, u64, Window)>,
+    /// Mapped chunks that were looked at.
+    looks: usize,
 }
 
 impl Best {
-    /// Can hardly be bettered: nothing is broken, and it fits closely.
-    fn is_good(&self) -> bool {
-        let close = |length: u64| length <= close_to(self.need.bytes);
-        (self.found.as_ref())
-            .is_some_and(|&(broken, length, _)| spares(self.need.bytes, broken) && close(length))
+    fn new(need: Need) -> Self {
+        Self {
+            need,
+            found: None,
+            looks: 0,
+        }
+    }
+
+    /// Is no other looked for?
+    fn is_enough(&self) -> bool {
+        self.found
+            .as_ref()
+            .is_some_and(|&(broken, ..)| self.looks >= LOOKS || spares(self.need.bytes, broken))
     }
 
     fn window(self) -> Option<Window> {
@@ -67,48 +77,56 @@ impl State {
         }
     }
 
-    /// A window that holds what is needed: the one that breaks the least, then
-    /// the one in the shortest free range. Of the stitches those whose longest
-    /// range fits closely are looked into first, the oldest before all, so that
-    /// the same ones stay in use and others stay whole: fewer have to be made.
+    /// A window that holds what is needed: the first that spares whole chunks, else
+    /// of those that were looked at the one that breaks the least, then the one in
+    /// the shortest free range. Of the stitches those whose longest range fits
+    /// closely are looked into first, the oldest before all, so that the same ones
+    /// stay in use and others stay whole: fewer have to be made.
     pub fn search(&mut self, need: Need, usable: Usable) -> Option<Window> {
-        let close = close_to(need.bytes);
-        let mut best = Best { need, found: None };
-        // Mostly one of those answers of which it is known that they fit.
+        let close = need.bytes..=close_to(need.bytes);
+        let mut best = Best::new(need);
+        // Mostly one of those answers of which it is known that they fit closely.
         let known = self.chunks.longest().iter().zip(0..);
-        let known = known.filter(|(longest, _)| (need.bytes..=close).contains(longest));
-        let mut looked: Vec<StitchId> = Vec::new();
-        let mut looks = 0;
-        for (_, id) in known {
-            looks += self.look_into(id, usable, &mut best);
-            if best.is_good() || looks >= LOOKS && best.found.is_some() {
+        for (_, id) in known.filter(|(longest, _)| close.contains(longest)) {
+            self.look_into(id, usable, &mut best);
+            if best.is_enough() {
                 return best.window();
             }
-            looked.push(id);
         }
-        self.learn_longest(need.bytes);
-        let longest = self.chunks.longest().iter().zip(0..);
-        let fits = longest.filter(|(longest, _)| (need.bytes..Chunks::UNKNOWN).contains(longest));
-        let rank = |longest| if longest <= close { 0 } else { longest };
-        let mut fits: Vec<(u64, StitchId)> = fits.map(|(bytes, id)| (rank(*bytes), id)).collect();
-        fits.sort_unstable();
-        for (_, id) in fits {
-            if looked.binary_search(&id).is_ok() {
+        for id in 0..self.stitches.len() as StitchId {
+            if self.longest(id, need.bytes) < need.bytes {
                 continue;
             }
-            looks += self.look_into(id, usable, &mut best);
-            if best.is_good() || looks >= LOOKS && best.found.is_some() {
+            self.look_into(id, usable, &mut best);
+            if best.is_enough() {
                 break;
             }
         }
         best.window()
     }
 
-    /// Offers what a stitch has; returns how many chunks that were.
-    fn look_into(&self, id: StitchId, usable: Usable, best: &mut Best) -> usize {
+    /// The longest free range of a stitch in bytes, whatever its uses; 0 for a
+    /// stitch that is shorter than so many bytes. It is measured where a chunk
+    /// below it has changed.
+    fn longest(&mut self, id: StitchId, least: u64) -> u64 {
+        let known = self.chunks.longest()[id as usize];
+        if known != Chunks::UNKNOWN {
+            return known;
+        }
+        let longest = match &self.stitches[id as usize] {
+            Some(stitch) if stitch.bytes < least => return 0,
+            Some(stitch) => self.longest_of(stitch),
+            None => 0,
+        };
+        self.chunks.set_longest(id, longest);
+        longest
+    }
+
+    /// Offers what a stitch has.
+    fn look_into(&self, id: StitchId, usable: Usable, best: &mut Best) {
         let stitch = self.stitch(id);
+        best.looks += stitch.pieces.len();
         self.offer_ranges(id, stitch, usable, best);
-        stitch.pieces.len()
     }
 
     /// What a window would leave of chunks that were wholly free, in bytes.
@@ -123,22 +141,6 @@ impl State {
             if whole { part.of - part.bytes } else { 0 }
         };
         parts.iter().flatten().map(left).sum()
-    }
-
-    /// Measures the longest free range of each stitch of at least so many
-    /// bytes where it is not known.
-    fn learn_longest(&mut self, least: u64) {
-        for (id, stitch) in self.stitches.iter().enumerate() {
-            if self.chunks.longest()[id] != Chunks::UNKNOWN {
-                continue;
-            }
-            let longest = match stitch {
-                Some(stitch) if stitch.bytes < least => continue,
-                Some(stitch) => self.longest_of(stitch),
-                None => 0,
-            };
-            self.chunks.set_longest(id as StitchId, longest);
-        }
     }
 
     /// The longest free range of a stitch in bytes, whatever its uses.
@@ -209,7 +211,10 @@ impl State {
             return;
         };
         let last = last - last % align;
-        if first > last {
+        let length = to - from;
+        // Where nothing is broken, only a shorter range is better.
+        let best_of_all = |&(broken, least, _): &(u64, u64, Window)| broken == 0 && least <= length;
+        if first > last || best.found.as_ref().is_some_and(best_of_all) {
             return;
         }
         for offset in [first, last] {
@@ -219,13 +224,9 @@ impl State {
                 bytes,
             };
             let broken = self.broken(window);
-            let rank = (broken, to - from);
-            if best
-                .found
-                .as_ref()
-                .is_none_or(|best| rank < (best.0, best.1))
-            {
-                best.found = Some((broken, to - from, window));
+            let worse = |best: &(u64, u64, Window)| (broken, length) < (best.0, best.1);
+            if best.found.as_ref().is_none_or(worse) {
+                best.found = Some((broken, length, window));
             }
             if first == last {
                 break;
