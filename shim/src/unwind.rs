@@ -1,7 +1,7 @@
 //! The unwinder, which the standard library's panics need, looked up when it is
 //! needed: without this, libgcc_s would be loaded into every preloaded process,
 //! a sixth of a small program's start-up more (docs/measurements/startup.md).
-//! Only the functions that the standard library calls, and under hidden names:
+//! Only the functions that the standard library and `backtrace` call, and under hidden names:
 //! the host's own unwinding never comes here, and both use the one libgcc_s
 //! that the process has.
 
@@ -32,7 +32,7 @@ fn find(name: &CStr) -> *mut c_void {
     }
 }
 
-crate::late! { 12 from find, else absent:
+crate::late! { 13 from find, else absent:
     "_Unwind_Backtrace" 0,
     "_Unwind_DeleteException" 1,
     "_Unwind_GetDataRelBase" 2,
@@ -45,4 +45,5 @@ crate::late! { 12 from find, else absent:
     "_Unwind_Resume" 9,
     "_Unwind_SetGR" 10,
     "_Unwind_SetIP" 11,
+    "_Unwind_GetCFA" 12,
 }

@@ -7,6 +7,7 @@
 //! comes back takes its place in the file before: so whatever is given out
 //! again, it was given back in an earlier frame.
 
+mod asks;
 mod file;
 mod python;
 mod stacks;
@@ -42,20 +43,32 @@ pub struct Caller {
     pub site: Option<usize>,
     /// The module that called the driver's.
     pub module: Module,
+    /// Is there a call at all, so that the stack tells where the others do not?
+    pub asks: bool,
 }
 
 impl Caller {
-    /// Nobody that is known.
+    /// Somebody, whom only the stack tells.
     pub const UNKNOWN: Caller = Caller {
         site: None,
         module: Module::OTHER,
+        asks: true,
+    };
+    /// Nobody.
+    const NOBODY: Caller = Caller {
+        asks: false,
+        ..Self::UNKNOWN
     };
 
     /// Of a `cudaMalloc` or a `cudaFree`.
     pub fn of(tag: &Tag, module: Module) -> Self {
         let free = tag.cuda_free.map(|(site, _)| site);
         let site = tag.cuda_malloc.map(|(site, _)| site).or(free);
-        Self { site, module }
+        Self {
+            site,
+            module,
+            asks: true,
+        }
     }
 }
 
@@ -137,7 +150,7 @@ impl Recorder {
             plain: true,
             ..blank(Kind::Alloc)
         };
-        self.event(record, Caller::UNKNOWN);
+        self.event(record, Caller::NOBODY);
     }
 
     /// Records what the plain driver gave to a request.
@@ -178,7 +191,7 @@ impl Recorder {
             context,
             ..blank(Kind::ContextEnd)
         };
-        self.event(record, Caller::UNKNOWN);
+        self.event(record, Caller::NOBODY);
     }
 
     /// A free begins.
@@ -230,7 +243,10 @@ impl Recorder {
             let found = stacks.here(|number, text| self.word(Word::Stack, number, text));
             stack = found.number;
             if let (0, Some(module)) = (named, found.caller) {
-                let of = Caller { site: None, module };
+                let of = Caller {
+                    module,
+                    ..Caller::NOBODY
+                };
                 named = self.words.caller(of, |number, name| {
                     self.word(Word::Caller, number.into(), name);
                 });

@@ -58,7 +58,7 @@ impl Stacks {
                 let both = |sum, (code, at): &python::Place| mix(mix(sum, *code), *at);
                 return self.known(places.iter().fold(2, both), |number| {
                     tell(number, &in_python(places));
-                    asks(in_calls(&mut [0; DEPTH]))
+                    asks()
                 });
             }
         }
@@ -67,7 +67,7 @@ impl Stacks {
         let sum = calls.iter().fold(1, |sum, at| mix(sum, *at));
         self.known(sum, |number| {
             tell(number, &in_c(calls));
-            asks(calls)
+            asks()
         })
     }
 
@@ -161,14 +161,18 @@ fn in_c(addresses: &[usize]) -> String {
     text
 }
 
-/// The library nearest on a stack of C that is neither CUDA's nor ours.
-fn asks(addresses: &[usize]) -> Option<Module> {
-    let others = addresses.iter().filter(|at| !is_own(**at));
-    let mut modules = others.map(|at| modules::number(*at));
-    modules.find(|module| {
-        let about = module.about();
-        about.is_some_and(|about| !words::is_of_cuda(about.file()))
-    })
+/// The library nearest on the stack that is neither CUDA's nor ours.
+fn asks() -> Option<Module> {
+    let mut found = None;
+    backtrace::walk(|at| {
+        let module = modules::number(at);
+        let about = module.about().filter(|_| !is_own(at));
+        found = about
+            .filter(|about| !words::is_of_cuda(about.file()))
+            .map(|_| module);
+        found.is_none()
+    });
+    found
 }
 
 fn is_own(at: usize) -> bool {

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::Caller;
+use super::{Caller, asks};
+use crate::backtrace;
 use crate::caller;
 use crate::modules::{self, Module, NUMBERED};
 
@@ -50,10 +51,25 @@ pub fn command_line() -> String {
 impl Words {
     /// The number of the library that made a call, 0 where that is not known;
     /// `tell` gets those that are new.
-    pub fn caller(&self, caller: Caller, tell: impl FnOnce(u16, &str)) -> u16 {
-        let Some(site) = caller.site else {
-            return self.library(caller.module, tell);
+    pub fn caller(&self, caller: Caller, tell: impl Fn(u16, &str)) -> u16 {
+        let number = match caller.site {
+            Some(site) => self.at_site(site, &tell),
+            None => self.library(caller.module, &tell),
         };
+        match number {
+            0 if caller.asks => asks::number(|at| {
+                let module = modules::number(at);
+                // Between CUDA and the stack's end may be code of no module.
+                let about = module
+                    .about()
+                    .filter(|about| !about.holds(backtrace::own()))?;
+                (!is_of_cuda(about.file())).then(|| self.library(module, &tell))
+            }),
+            number => number,
+        }
+    }
+
+    fn at_site(&self, site: usize, tell: impl FnOnce(u16, &str)) -> u16 {
         SITES.with(|sites| {
             let seen = &sites[(site >> 2) % sites.len()];
             let (known, number) = seen.get();

@@ -2,6 +2,7 @@
  * allocation failed for lack of memory. */
 #include "../support/cuda.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -115,12 +116,26 @@ static void job(unsigned seed, long steps, char kind) {
     }
 }
 
+/* Two libraries allocate in turns, from the same depth, or from ever new ones. */
+static void askers(char **files, long turns, long deepest) {
+    int (*pairs_of[2])(long, CUstream);
+    for (int n = 0; n < 2; n++) {
+        void *library = dlopen(files[n], RTLD_NOW);
+        pairs_of[n] = library ? dlsym(library, "pair") : NULL;
+        if (!pairs_of[n]) exit(1);
+    }
+    CUstream on = stream();
+    for (long n = 0; n < turns; n++)
+        for (int which = 0; which < 2; which++) DO(pairs_of[which](deepest ? n * 7 % deepest : 0, on));
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     start_cuda();
     DO(cudaFree(NULL));
     if (!strcmp(what, "each")) each();
     else if (!strcmp(what, "pairs")) pairs(atol(argv[2]), stream(), 4096);
+    else if (!strcmp(what, "askers")) askers(argv + 2, atol(argv[4]), atol(argv[5]));
     else if (!strcmp(what, "limited")) limited(atol(argv[2]));
     else if (!strcmp(what, "endless")) endless(argv[2]);
     else if (!strcmp(what, "forks")) forks();
