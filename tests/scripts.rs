@@ -36,5 +36,5 @@ fn charts_show_what_was_measured() {
 
 #[test]
 fn the_documents_lead_somewhere_and_say_what_is_there() {
-    unittest("tests/documents", 12);
+    unittest("tests/documents", 13);
 }
