@@ -257,7 +257,10 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
     let freeing = engine.freeing(device.ordinal, address, Caller::UNKNOWN);
     match pool.free(address, release) {
         Ok(freed) => {
-            memory::taken_back(engine, device, &freed, freeing.map(|it| (it, release)));
+            if let Some(freeing) = freeing {
+                freeing.of_pool(&freed, release);
+            }
+            memory::taken_back(engine, device, &freed);
             freed.error.unwrap_or(Code::SUCCESS)
         }
         // The driver refuses mapped memory, or says what else is wrong.

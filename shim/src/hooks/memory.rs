@@ -18,7 +18,7 @@ use crate::modules::Module;
 use crate::names::place::Place;
 use crate::names::{hints, lifetime, table};
 use crate::oom;
-use crate::record::{Caller, Freeing};
+use crate::record::Caller;
 use crate::room::with_room;
 use crate::share::exports;
 use crate::{pool, tags, torch};
@@ -295,12 +295,10 @@ fn take_back(
     let freeing = engine.freeing(device.ordinal, address, Caller::of(tag, module));
     match pool.free(address, release) {
         Ok(freed) => {
-            taken_back(
-                engine,
-                device,
-                &freed,
-                freeing.map(|freeing| (freeing, release)),
-            );
+            if let Some(freeing) = freeing {
+                freeing.of_pool(&freed, release);
+            }
+            taken_back(engine, device, &freed);
             if of_torch {
                 torch::on_free(block.bytes);
             }
@@ -315,18 +313,11 @@ fn take_back(
     }
 }
 
-/// The pool has taken a block back: tells the recording, the driver and whoever
-/// else has it open, and says whether the program wrote behind it
-/// (`MEMCUDA_DEBUG=canary`).
-pub fn taken_back(
-    engine: &Engine,
-    device: &Device,
-    freed: &BlockInfo,
-    recorded: Option<(Freeing<'_>, Release)>,
-) {
-    if let Some((freeing, release)) = recorded {
-        freeing.of_pool(freed, release);
-    }
+/// What follows where the pool has taken a block back: its copies are as any
+/// others', who has it open hears of it, and where the program wrote behind it
+/// (`MEMCUDA_DEBUG=canary`) a line says so.
+#[inline]
+pub fn taken_back(engine: &Engine, device: &Device, freed: &BlockInfo) {
     device.memops.clear(&engine.calls, freed);
     exports::freed(engine, device, freed);
     if freed.overrun {
