@@ -44,12 +44,18 @@ pub enum Entry {
 pub const ABSENT: Code = Code::NOT_FOUND;
 
 impl Hook {
-    /// The driver's own function.
+    /// The driver's own function; null while there is none.
+    #[inline]
     pub fn real(&self) -> *mut c_void {
         let known = self.real.load(Ordering::Acquire);
-        if !known.is_null() {
-            return known;
+        match known.is_null() {
+            true => self.find(),
+            false => known,
         }
+    }
+
+    #[cold]
+    fn find(&self) -> *mut c_void {
         let driver = resolve::driver();
         if driver.is_null() {
             return ptr::null_mut();
