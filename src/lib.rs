@@ -12,6 +12,7 @@ pub mod error;
 pub mod keeper;
 pub mod log_line;
 pub mod names;
+pub mod pages;
 pub mod picture;
 pub mod pool;
 pub mod reclaim;

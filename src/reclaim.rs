@@ -183,6 +183,13 @@ impl Thread {
         bytes > SMALL_SEGMENT && self.begins(device, bytes)
     }
 
+    /// A page of `bytes` would take the device above its peak: may it fail softly?
+    /// If so the ladder has begun: answer out-of-memory. There are no pauses: what
+    /// torch brings is idle pages of the size that it asks for.
+    pub fn ask_at_peak(&self, device: &Device, bytes: u64) -> bool {
+        self.begins(device, bytes)
+    }
+
     /// Begins a ladder, unless the thread is on one or may be.
     fn begins(&self, device: &Device, bytes: u64) -> bool {
         if self.ladder.get().is_some() || self.freed.get() {

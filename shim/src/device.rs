@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Code, sys};
+use memcuda_core::pages::Pages;
 use memcuda_core::pool::Pool;
 
 use crate::calls::{Calls, MemPool};
@@ -16,6 +17,7 @@ use crate::neighbours::Door;
 use crate::page::Page;
 use crate::pitch::Pitch;
 use crate::stand_in::{Lent, StandIn, Sum};
+use crate::sums::Sums;
 
 /// One device.
 pub struct Device {
@@ -37,6 +39,9 @@ pub struct Device {
     /// Allocations whose copies are to be synchronous.
     pub memops: Memops,
     pool: OnceLock<Option<Pool<Real>>>,
+    pages: OnceLock<Pages<Real>>,
+    /// What both of them say on the page of statistics; their callbacks have it.
+    pub sums: &'static Sums,
     door: OnceLock<Door>,
     default_mem_pool: OnceLock<Option<MemPool>>,
     /// Our pool as the driver's memory pool.
@@ -67,6 +72,8 @@ impl Device {
                 pitch: Pitch::default(),
                 memops: Memops::default(),
                 pool: OnceLock::new(),
+                pages: OnceLock::new(),
+                sums: Box::leak(Box::default()),
                 door: OnceLock::new(),
                 default_mem_pool: OnceLock::new(),
                 stand_in: StandIn::default(),
@@ -87,6 +94,21 @@ impl Device {
     /// The pool if it was made already.
     pub fn made(&self) -> Option<&Pool<Real>> {
         self.pool.get()?.as_ref()
+    }
+
+    /// The pages below torch's expandable segments, made now if need be.
+    pub fn pages_or(&self, make: impl FnOnce() -> Pages<Real>) -> &Pages<Real> {
+        self.pages.get_or_init(make)
+    }
+
+    /// The pages if there were any.
+    pub fn pages(&self) -> Option<&Pages<Real>> {
+        self.pages.get()
+    }
+
+    /// Bytes of pages that nobody uses.
+    pub fn idle_pages(&self) -> u64 {
+        self.pages().map_or(0, Pages::idle)
     }
 
     /// Nobody can make room for more than there is.
@@ -136,7 +158,7 @@ impl Device {
     /// pool would keep in the place of ours.
     pub fn free_to_have(&self) -> u64 {
         let idle = self.idle();
-        idle - self.stand_in.kept(self.lent(), idle)
+        idle - self.stand_in.kept(self.lent(), idle) + self.idle_pages()
     }
 
     fn idle(&self) -> u64 {

@@ -61,7 +61,8 @@ fn is_crowded(engine: &Engine, device: &Device, pool: &Pool<Real>) -> bool {
     let (Some(Ok((free, total))), Some(&before)) = (asked, device.foreign_before.get()) else {
         return false;
     };
-    let foreign = (total - free).saturating_sub(pool.physical());
+    let own = pool.physical() + device.pages().map_or(0, |pages| pages.physical());
+    let foreign = (total - free).saturating_sub(own);
     free < total / 16 && foreign > before + MUCH
 }
 

@@ -71,14 +71,12 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
         return Err(Code::NOT_SUPPORTED);
     }
     let (page, ordinal, foreign_frees) = (engine.page, device.ordinal, device.foreign_frees());
-    page.publish(
-        ordinal,
-        &Stats::default(),
-        foreign_frees.load(Ordering::Relaxed),
-    );
+    let sums = device.sums;
     let publish = move |stats: &Stats| {
-        page.publish(ordinal, stats, foreign_frees.load(Ordering::Relaxed));
+        let frees = || foreign_frees.load(Ordering::Relaxed);
+        sums.pool(stats, |sum| page.publish(ordinal, sum, frees()));
     };
+    publish(&Stats::default());
     let settings = Settings {
         policy: engine.config.policy,
         limit: engine.config.limit_of(device.ordinal),
@@ -89,6 +87,10 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
             let devices = engine::running().map(|engine| &engine.devices);
             let device = devices.and_then(|all| all.iter().find(|d| d.ordinal == ordinal));
             let device = device.filter(|device| device.could_hold(bytes));
+            let pages = device.and_then(Device::pages);
+            if pages.is_some_and(|pages| pages.give_back(bytes) > 0) {
+                return true;
+            }
             let asked = device.is_some_and(|device| device.make_room(bytes, failed));
             note_asked(failed);
             asked

@@ -53,7 +53,13 @@ fn again(engine: &Engine, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
     loop {
         let patience = PATIENCE.saturating_sub(began.elapsed());
         let pools = devices.iter().filter_map(|device| device.made());
-        let released: u64 = pools.map(|pool| pool.give_back(part, patience)).sum();
+        let pages = devices.iter().filter_map(|device| device.pages());
+        // Their pages need no wait.
+        let released: u64 = pages.map(|pages| pages.give_back(part)).sum();
+        let released = match released {
+            0 => pools.map(|pool| pool.give_back(part, patience)).sum(),
+            released => released,
+        };
         if released == 0 {
             break;
         }

@@ -54,7 +54,8 @@ pub fn run(engine: &Engine) {
             recorder.file().look();
         }
         let pools = || engine.devices.iter().filter_map(Device::made);
-        let idle = pools().any(|pool| pool.idle() > 0);
+        let idle = pools().any(|pool| pool.idle() > 0)
+            || engine.devices.iter().any(|device| device.idle_pages() > 0);
         if deaf {
             // Whoever stands at the door would be told of again at once.
             std::thread::sleep(LOOK);
@@ -127,11 +128,11 @@ impl<'a> Watched<'a> {
         let mut heard = Ok(());
         if let Some(door) = self.device.door() {
             let lend = |bytes: u64| {
-                let quiet = self.quiet().min(pool.idle());
-                let given = give(engine, pool, bytes.min(quiet));
+                let quiet = self.quiet().min(pool.idle() + self.device.idle_pages());
+                let given = give(engine, self.device, pool, bytes.min(quiet));
                 Answer {
                     given,
-                    soon: pool.whole_idle(),
+                    soon: pool.whole_idle() + self.device.idle_pages(),
                 }
             };
             heard = door.answer(lend, || picture::sealed(engine));
@@ -143,7 +144,7 @@ impl<'a> Watched<'a> {
         let beyond = self.quiet().saturating_sub(keep);
         // Where the driver did not tell its size, nobody knows what to keep.
         if self.device.total > 0 && beyond > 0 && self.has_company(engine, pool) {
-            let given = give(engine, pool, beyond);
+            let given = give(engine, self.device, pool, beyond);
             if given > 0 {
                 crate::log!(
                     Debug,
@@ -167,7 +168,8 @@ impl<'a> Watched<'a> {
 
     fn note(&mut self, pool: &Pool<Real>) {
         let least = &mut self.least[self.latest];
-        *least = pool.least_idle().min(*least);
+        let pages = self.device.pages().map_or(0, |pages| pages.least_idle());
+        *least = (pool.least_idle() + pages).min(*least);
     }
 
     /// Bytes that nobody has used for about a second.
@@ -176,8 +178,8 @@ impl<'a> Watched<'a> {
     }
 }
 
-/// Gives about so many bytes back, of what needs no wait.
-fn give(engine: &Engine, pool: &Pool<Real>, bytes: u64) -> u64 {
+/// Gives about so many bytes back, of what needs no wait: pages first.
+fn give(engine: &Engine, device: &Device, pool: &Pool<Real>, bytes: u64) -> u64 {
     let mut given = 0;
     while given < bytes {
         let _turn = worker::hold();
@@ -185,7 +187,13 @@ fn give(engine: &Engine, pool: &Pool<Real>, bytes: u64) -> u64 {
             break;
         }
         let part = PASS.min(bytes - given);
-        let pass = engine.within(pool, || pool.give_back(part, Duration::ZERO));
+        let pass = engine.within(pool, || {
+            let pages = device.pages().map_or(0, |pages| pages.give_back(part));
+            match pages {
+                0 => pool.give_back(part, Duration::ZERO),
+                pages => pages,
+            }
+        });
         match pass {
             Some(released) if released > 0 => given += released,
             _ => break,

@@ -121,12 +121,13 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_TORCH",
-        accepts: "auto, native, async, keep",
+        accepts: "auto, native, expandable, async, keep",
         meaning: "PyTorch profile; auto is native where that is proven safe, else keep",
         set: |c, v| {
             let names = [
                 ("auto", Torch::Auto),
                 ("native", Torch::Native),
+                ("expandable", Torch::Expandable),
                 ("async", Torch::Async),
                 ("keep", Torch::Keep),
             ];

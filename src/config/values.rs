@@ -23,6 +23,9 @@ pub enum Torch {
     Auto,
     /// Torch's own allocator with cooperative reclaim.
     Native,
+    /// Torch's expandable segments, asked to give back at the peak, over pages that
+    /// are kept.
+    Expandable,
     /// `backend:cudaMallocAsync`, served by the pool.
     Async,
     /// Torch's settings untouched.

@@ -91,6 +91,11 @@ impl Model {
         access.unwrap_or(Access::None)
     }
 
+    /// The handle of the mapping that begins at an address.
+    pub fn mapped(&self, at: Address) -> Option<Handle> {
+        self.books().mappings.get(&at).map(|(_, handle)| *handle)
+    }
+
     /// Reservations, handles and mappings that exist.
     pub fn leftovers(&self) -> (usize, usize, usize) {
         let books = self.books();

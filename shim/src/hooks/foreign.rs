@@ -3,13 +3,13 @@
 //! was out of memory was not refused for a capture, so it may be repeated in
 //! one.
 //!
-//! In the list is what takes memory of a device by itself: handles, managed
-//! memory, arrays; code, when it is loaded and, as drivers load lazily, when a
+//! In the list is what takes memory of a device by itself: managed memory,
+//! arrays; code, when it is loaded and, as drivers load lazily, when a
 //! function or variable of it is first asked for; views of contexts and limits
 //! of theirs (stacks, heaps); streams, which bring queues; executable graphs and their
 //! first upload or launch, which back the memory of their nodes.
 //!
-//! Elsewhere: contexts (`contexts`); access to the program's own mappings, which takes page tables
+//! Elsewhere: handles (`pages`); contexts (`contexts`); access to the program's own mappings, which takes page tables
 //! (`mappings`). `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls
 //! make room where they pass to the driver (`memory`, `pitch`, `asynchronous`),
 //! except on a stream that captures: there the call adds a node to the
@@ -28,7 +28,7 @@
 use std::ffi::{c_char, c_void};
 
 use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp};
-use memcuda_core::driver::{Address, Handle, Stream};
+use memcuda_core::driver::{Address, Stream};
 
 use crate::engine::Engine;
 use crate::room::{Place, with_room};
@@ -50,7 +50,7 @@ pub fn on(engine: &Engine, device: i32) -> Place<'_> {
 }
 
 /// Where a handle of these properties would lie.
-fn located(engine: &Engine, properties: *const MemAllocationProp) -> Place<'_> {
+pub fn located(engine: &Engine, properties: *const MemAllocationProp) -> Place<'_> {
     // SAFETY: null or, by the program's call, a whole structure.
     let Some(properties) = (unsafe { properties.as_ref() }) else {
         return Place::Somewhere;
@@ -88,9 +88,6 @@ macro_rules! with_room {
 type Options = *mut *mut c_void;
 
 with_room! {
-    cuMemCreate ["cuMemCreate" since 10020]
-        (handle: *mut Handle, bytes: usize, properties: *const MemAllocationProp, flags: u64)
-        => located(properties)
     cuMemAllocManaged ["cuMemAllocManaged" since 6000]
         (out: *mut Address, bytes: usize, flags: u32)
     cuArrayCreate_v2 ["cuArrayCreate" since 3020]

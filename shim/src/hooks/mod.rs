@@ -10,6 +10,7 @@ pub mod foreign;
 pub mod ipc;
 pub mod mappings;
 pub mod memory;
+pub mod pages;
 pub mod peers;
 pub mod pitch;
 pub mod pointers;
@@ -22,7 +23,7 @@ use crate::hook::Hook;
 
 /// Every hook.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    const FAMILIES: [&[&Hook]; 15] = [
+    const FAMILIES: [&[&Hook]; 17] = [
         crate::lookup::HOOKS,
         start::HOOKS,
         memory::HOOKS,
@@ -33,6 +34,8 @@ pub fn all() -> impl Iterator<Item = &'static Hook> {
         pointers::HOOKS,
         ipc::HOOKS,
         mappings::HOOKS,
+        pages::CREATE,
+        pages::HOOKS,
         streams::HOOKS,
         peers::HOOKS,
         copies::HOOKS,

@@ -4,7 +4,7 @@
 use memcuda_core::driver::{Address, Code, Handle};
 use std::ffi::c_void;
 
-use crate::{boundary, engine};
+use crate::{boundary, engine, pages};
 
 crate::hooks! {
     /// `cuMemGetInfo_v2`: idle memory of the pool counts as free, except what
@@ -71,8 +71,11 @@ crate::hooks! {
     ) |real, engine| {
         match engine.owner(address as Address) {
             Some(_) => Code::INVALID_VALUE,
-            // SAFETY: the program's own call, passed on.
-            None => unsafe { real(handle, address) },
+            None => {
+                pages::share(engine, address as Address, 1);
+                // SAFETY: the program's own call, passed on.
+                unsafe { real(handle, address) }
+            }
         }
     }, panicked {
         match engine::is_pooled(address as Address) {
@@ -127,8 +130,11 @@ crate::hooks! {
             block.is_some_and(|block| bytes as u64 <= block.bytes - (address - block.base))
         });
         match inside {
-            // SAFETY: the program's own call, passed on.
-            true => unsafe { real(handle, address, bytes, kind, flags) },
+            true => {
+                pages::share(engine, address, bytes as u64);
+                // SAFETY: the program's own call, passed on.
+                unsafe { real(handle, address, bytes, kind, flags) }
+            }
             false => Code::INVALID_VALUE,
         }
     }

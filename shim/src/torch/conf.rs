@@ -18,6 +18,13 @@ pub enum Merged {
         /// What was done to the user's own entries.
         changed: Vec<String>,
     },
+    /// Torch's expandable segments, asked to give pages back at the peak.
+    Expandable {
+        /// The whole setting.
+        text: String,
+        /// What was done to the user's own entries.
+        changed: Vec<String>,
+    },
     /// `backend:cudaMallocAsync`.
     Async {
         /// The whole setting.
@@ -35,15 +42,68 @@ pub enum Merged {
 /// (`large_segment_size_mb`) hold less for some jobs and more for others.
 const SPLIT_MB: u64 = 32;
 
+/// Bytes of a page of expandable segments: the least that torch takes and that is a
+/// multiple of 2 MiB. From the second on tensors do not nibble at free ranges that
+/// are larger; those are given back and mapped anew (docs/research.md).
+const PAGE_MB: u64 = 12;
+const PAGES_SPLIT_MB: u64 = 512;
+
+/// Torch's expandable segments over pages that are kept, for a torch that knows
+/// all three keys together.
+pub fn expandable(user: &str) -> Merged {
+    let mut entries = split_entries(user);
+    if let Some(untouched) = untouched(&entries) {
+        return untouched;
+    }
+    if value_of(&entries, "expandable_segments").is_some_and(|value| !is_true(value)) {
+        return match native(user) {
+            Merged::Native { text, mut changed } => {
+                changed.push(
+                    "native instead of MEMCUDA_TORCH=expandable: expandable_segments is off"
+                        .to_owned(),
+                );
+                Merged::Native { text, changed }
+            }
+            other => other,
+        };
+    }
+    entries.retain(|e| key(e) != "expandable_segments");
+    let mut text: Vec<String> = entries.iter().map(|e| (*e).to_owned()).collect();
+    text.push("expandable_segments:True".to_owned());
+    let page = value_of(&entries, "large_segment_size_mb").map(str::parse::<u64>);
+    let Ok(page) = page.transpose() else {
+        return Merged::Untouched(NO_NUMBER);
+    };
+    if page.is_none() {
+        text.push(format!("large_segment_size_mb:{PAGE_MB}"));
+    }
+    if value_of(&entries, "max_split_size_mb").is_none() {
+        let split = PAGES_SPLIT_MB.max(page.unwrap_or(PAGE_MB));
+        text.push(format!("max_split_size_mb:{split}"));
+    }
+    Merged::Expandable {
+        text: text.join(","),
+        changed: Vec::new(),
+    }
+}
+
+const NO_NUMBER: &str = "a size in the user's own setting is not a number";
+
+/// What reclaim cannot live with.
+fn untouched(entries: &[&str]) -> Option<Merged> {
+    if value_of(entries, "backend") == Some("cudaMallocAsync") {
+        return Some(Merged::Untouched("the user chose backend:cudaMallocAsync"));
+    }
+    let unlocks = |e: &&str| key(e).starts_with("release_lock_on_") && is_true(value(e));
+    let unlocks = entries.iter().any(unlocks);
+    unlocks.then_some(Merged::Untouched("the user set release_lock_on_cudamalloc"))
+}
+
 /// Torch's native allocator, set up for cooperative reclaim.
 pub fn native(user: &str) -> Merged {
     let mut entries = split_entries(user);
-    if value_of(&entries, "backend") == Some("cudaMallocAsync") {
-        return Merged::Untouched("the user chose backend:cudaMallocAsync");
-    }
-    let unlocks = |e: &&str| key(e).starts_with("release_lock_on_") && is_true(value(e));
-    if entries.iter().any(unlocks) {
-        return Merged::Untouched("the user set release_lock_on_cudamalloc");
+    if let Some(untouched) = untouched(&entries) {
+        return untouched;
     }
     let changed = drop_expandable(&mut entries);
     let mut text: Vec<String> = entries.iter().map(|e| (*e).to_owned()).collect();
@@ -51,7 +111,7 @@ pub fn native(user: &str) -> Merged {
         // Torch wants it to be at least the segment's size.
         let segment = value_of(&entries, "large_segment_size_mb").map(str::parse::<u64>);
         let Ok(segment) = segment.transpose() else {
-            return Merged::Untouched("a size in the user's own setting is not a number");
+            return Merged::Untouched(NO_NUMBER);
         };
         let split = segment.map_or(SPLIT_MB, |segment| SPLIT_MB.max(segment));
         text.push(format!("max_split_size_mb:{split}"));
@@ -160,6 +220,38 @@ mod tests {
         let (text, said) = native_text("expandable_segments:False");
         assert_eq!(said, 0);
         assert!(text.starts_with("expandable_segments:False,"));
+    }
+
+    fn expandable_text(user: &str) -> String {
+        match expandable(user) {
+            Merged::Expandable { text, changed } if changed.is_empty() => text,
+            other => panic!("{user}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn expandable_segments_are_set_up_and_the_users_entries_are_kept() {
+        let all = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:512";
+        assert_eq!(expandable_text(""), all);
+        assert_eq!(expandable_text("expandable_segments:True"), all);
+        assert_eq!(expandable_text("a:1"), format!("a:1,{all}"));
+        assert_eq!(
+            expandable_text("max_split_size_mb:128,large_segment_size_mb:20"),
+            "max_split_size_mb:128,large_segment_size_mb:20,expandable_segments:True"
+        );
+        assert!(expandable_text("large_segment_size_mb:600").ends_with("max_split_size_mb:600"));
+    }
+
+    #[test]
+    fn expandable_segments_that_the_user_has_off_stay_off_and_that_is_said() {
+        let Merged::Native { text, changed } = expandable("expandable_segments:False") else {
+            panic!()
+        };
+        assert_eq!(text, "expandable_segments:False,max_split_size_mb:32");
+        assert!(changed[0].contains("MEMCUDA_TORCH=expandable"));
+        for user in ["backend:cudaMallocAsync", "release_lock_on_cudamalloc:True"] {
+            assert!(matches!(expandable(user), Merged::Untouched(_)), "{user}");
+        }
     }
 
     #[test]

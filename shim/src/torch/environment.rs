@@ -41,6 +41,8 @@ const DRIVER_CALLS: [&CStr; 9] = [
 
 /// Was torch told not to split its large segments?
 static COOPERATES: AtomicBool = AtomicBool::new(false);
+/// Was torch told to use expandable segments, over pages of ours?
+static MAPS_PAGES: AtomicBool = AtomicBool::new(false);
 static CACHING_OFF: AtomicBool = AtomicBool::new(false);
 static PLAN: OnceLock<Plan> = OnceLock::new();
 
@@ -51,6 +53,8 @@ pub enum Plan {
     Keep(&'static str),
     /// Torch's native allocator with cooperative reclaim.
     Native,
+    /// Torch's expandable segments over pages that are kept.
+    Expandable,
     /// `backend:cudaMallocAsync`.
     Async,
 }
@@ -58,6 +62,11 @@ pub enum Plan {
 /// Does torch have the setting with which it gives segments back one by one?
 pub fn cooperates() -> bool {
     COOPERATES.load(Ordering::Relaxed)
+}
+
+/// Does torch have expandable segments whose pages are ours?
+pub fn maps_pages() -> bool {
+    MAPS_PAGES.load(Ordering::Relaxed)
 }
 
 /// Was torch told not to cache?
@@ -132,18 +141,41 @@ fn decide(allocator: &Library) -> Plan {
         return Plan::Keep("PYTORCH_NO_CUDA_MEMORY_CACHING is set");
     }
     match watched_layout(allocator) {
+        Ok(_) if config.torch == Torch::Expandable => match unfit(allocator, &config) {
+            None => Plan::Expandable,
+            Some(reason) => {
+                notice::warn(|| format!("MEMCUDA_TORCH=expandable: native instead, for {reason}"));
+                Plan::Native
+            }
+        },
         Ok(_) => Plan::Native,
         Err(reason) => {
-            if config.torch == Torch::Native {
+            let asked = match config.torch {
+                Torch::Native => Some("native"),
+                Torch::Expandable => Some("expandable"),
+                _ => None,
+            };
+            if let Some(asked) = asked {
                 notice::warn(|| {
                     format!(
-                        "MEMCUDA_TORCH=native: torch keeps its own settings, for its allocator cannot be watched ({reason})"
+                        "MEMCUDA_TORCH={asked}: torch keeps its own settings, for its allocator cannot be watched ({reason})"
                     )
                 });
             }
             Plan::Keep(reason)
         }
     }
+}
+
+/// Why the pages of expandable segments cannot be kept here. Torch before 2.11 ends
+/// the program where expandable segments and `max_split_size_mb` meet, and has
+/// pools that throw; it does not know the key, either.
+fn unfit(allocator: &Library, config: &Config) -> Option<&'static str> {
+    if config.policy == Policy::Direct {
+        return Some("MEMCUDA_POLICY=direct keeps nothing");
+    }
+    let known = holds(allocator, c"large_segment_size_mb");
+    (!known).then_some("this torch is older than 2.11 (it has no large_segment_size_mb)")
 }
 
 /// Loads the driver's library, as the program's own runtime is about to; makes
@@ -159,15 +191,19 @@ fn driver_has_the_calls() -> bool {
 
 /// Is a later variable set that this torch would read?
 fn another_is_set(allocator: &Library) -> bool {
+    let mut later = SETTINGS[1..].iter();
+    later.any(|name| environment::raw(name).is_some() && holds(allocator, name))
+}
+
+/// Do torch's libraries have this text in them?
+fn holds(allocator: &Library, text: &CStr) -> bool {
     let common = library::named("libc10.so");
     let files = [Some(&allocator.path), common.as_ref().map(|l| &l.path)];
-    SETTINGS[1..].iter().any(|name| {
-        environment::raw(name).is_some()
-            && files.iter().flatten().any(|file| {
-                let text = name.to_bytes_with_nul();
-                std::fs::read(file).is_ok_and(|f| f.windows(text.len()).any(|w| w == text))
-            })
-    })
+    let text = text.to_bytes_with_nul();
+    files
+        .iter()
+        .flatten()
+        .any(|file| std::fs::read(file).is_ok_and(|f| f.windows(text.len()).any(|w| w == text)))
 }
 
 /// One answer for each variable and value, made once and never freed: torch
@@ -191,6 +227,7 @@ fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
     let merged = match plan {
         Plan::Keep(_) => return None,
         Plan::Native => conf::native(own),
+        Plan::Expandable => conf::expandable(own),
         Plan::Async => conf::stream_ordered(own),
     };
     let (text, changed) = match merged {
@@ -200,6 +237,10 @@ fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
         }
         Merged::Native { text, changed } => {
             COOPERATES.store(true, Ordering::Relaxed);
+            (text, changed)
+        }
+        Merged::Expandable { text, changed } => {
+            MAPS_PAGES.store(true, Ordering::Relaxed);
             (text, changed)
         }
         Merged::Async { text, changed } => (text, changed),

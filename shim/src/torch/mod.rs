@@ -87,6 +87,32 @@ pub fn identify_free(tag: &Tag, thunk: Module, address: Address) -> bool {
     identity::free(tag, thunk, address)
 }
 
+/// Is this code torch's allocator, and its expandable segments below the profile
+/// that keeps their pages?
+pub fn maps_pages(caller: usize) -> bool {
+    environment::maps_pages() && identity::is_allocator(caller)
+}
+
+/// May torch be asked for idle pages, by failing its request for one more of this
+/// many bytes? If so the answer to it is out-of-memory. No capture is under way.
+pub fn ask_for_pages(device: u32, bytes: u64) -> bool {
+    let proven = environment::maps_pages()
+        && !environment::caching_is_off()
+        && !scopes::may_be_open(device)
+        && !scopes::given_up();
+    proven && reclaim::ask_at_peak(device, bytes)
+}
+
+/// Torch has mapped a page: what it asked for, it has got.
+pub fn page_mapped(device: u32) {
+    reclaim::served(device);
+}
+
+/// Torch has unmapped pages of this many bytes on this thread.
+pub fn page_unmapped(bytes: u64) {
+    reclaim::freed(bytes);
+}
+
 /// Torch gave back memory of this many bytes on this thread.
 pub fn on_free(bytes: u64) {
     reclaim::freed(bytes);

@@ -32,7 +32,12 @@ pub fn ask_back(ordinal: u32, bytes: u64) -> bool {
     THREAD.with(|t| t.ask_back(device(ordinal), bytes))
 }
 
-/// The plain driver served a request of torch.
+/// May this page, which would be above the peak of the device, fail softly?
+pub fn ask_at_peak(ordinal: u32, bytes: u64) -> bool {
+    THREAD.with(|t| t.ask_at_peak(device(ordinal), bytes))
+}
+
+/// A request of torch was served.
 pub fn served(ordinal: u32) {
     let device = device(ordinal);
     log(device, THREAD.with(|t| t.served(device)));

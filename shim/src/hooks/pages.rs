@@ -1,0 +1,218 @@
+//! Handles of physical memory that the program makes itself. Those of torch's own
+//! allocator, where the profile says so, are pages that are kept
+//! (`memcuda::pages`); torch is asked for idle ones before there would be more than
+//! ever. All others are the driver's, with room made if need be.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+
+use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp};
+use memcuda_core::driver::{Code, Handle, Result};
+use memcuda_core::pages::{Kind, Pages};
+
+use crate::boundary;
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::hook::{ABSENT, Hook};
+use crate::room::{Place, with_room};
+use crate::{oom, pages, torch};
+
+use super::foreign::located;
+
+crate::slot! { cuMemCreate ["cuMemCreate" since 10020] Exported }
+
+/// The hook of this family that must know who calls.
+pub static CREATE: &[&Hook] = &[&cuMemCreate::HOOK];
+
+crate::pass_caller! {
+    /// `cuMemCreate(handle, bytes, properties, flags)`.
+    cuMemCreate, create, "r8", "x4"
+}
+
+type RealCreate = unsafe extern "C" fn(*mut Handle, usize, *const MemAllocationProp, u64) -> Code;
+
+unsafe extern "C" fn create(
+    handle: *mut Handle,
+    bytes: usize,
+    properties: *const MemAllocationProp,
+    flags: u64,
+    caller: usize,
+) -> Code {
+    let real = cuMemCreate::HOOK.real();
+    if real.is_null() {
+        return ABSENT;
+    }
+    // SAFETY: the driver's function of this name has this signature.
+    let real = unsafe { std::mem::transmute::<*mut c_void, RealCreate>(real) };
+    // SAFETY: the program's own call, passed on.
+    let passed = || boundary::answered(unsafe { real(handle, bytes, properties, flags) });
+    boundary::enter(
+        "cuMemCreate",
+        |engine| {
+            let made = || {
+                let mut made = Handle::default();
+                // SAFETY: the program's own call, but for whose handle it is.
+                unsafe { real(&mut made, bytes, properties, flags) }.ok()?;
+                Ok(made)
+            };
+            // SAFETY: null or, by the program's call, a whole structure.
+            let about = unsafe { properties.as_ref() };
+            let page = about
+                .filter(|_| !handle.is_null() && torch::maps_pages(caller))
+                .and_then(|about| lend(engine, bytes as u64, about, &made));
+            match page {
+                Some(Ok(page)) => {
+                    // SAFETY: not null, and the program's to write, by its call.
+                    unsafe { *handle = page };
+                    Code::SUCCESS
+                }
+                Some(Err(code)) => code,
+                None => with_room(engine, || located(engine, properties), passed),
+            }
+        },
+        passed,
+        passed,
+    )
+}
+
+/// A page for torch; `None` where it is to be the driver's.
+fn lend(
+    engine: &Engine,
+    bytes: u64,
+    about: &MemAllocationProp,
+    made: &dyn Fn() -> Result<Handle>,
+) -> Option<Result<Handle>> {
+    let (_, device) = engine.current().ok()?;
+    let here = about.location.kind == LOCATION_DEVICE
+        && i64::from(about.location.id) == i64::from(device.ordinal);
+    if !here || bytes == 0 {
+        return None;
+    }
+    if !engine.lends() {
+        // The plain driver serves from now on, and needs the memory.
+        device.pages()?.give_back(u64::MAX);
+        return None;
+    }
+    let pages = pages::of(engine, device)?;
+    let flags = about.alloc_flags;
+    let kind = Kind {
+        bytes,
+        properties: u64::from(about.requested_handle_types) << 32
+            | u64::from(flags.usage) << 16
+            | u64::from(flags.compression_type) << 8
+            | u64::from(flags.gpu_direct_rdma_capable),
+    };
+    if let Some(lease) = pages.lend(kind) {
+        return Some(Ok(pages::handle(device, lease)));
+    }
+    let may_fail = !engine.captures.any();
+    let ask = || may_fail && torch::ask_for_pages(device.ordinal, bytes);
+    if pages.is_above_peak(bytes) && ask() {
+        return Some(Err(Code::OUT_OF_MEMORY));
+    }
+    let code = grown(engine, device, pages, kind, made);
+    if code == Err(Code::OUT_OF_MEMORY) && !ask() {
+        // Torch has brought what it has.
+        oom::report(engine, device, bytes, None);
+    }
+    Some(code)
+}
+
+/// A new page, within the limit, with room made if need be.
+fn grown(
+    engine: &Engine,
+    device: &Device,
+    pages: &Pages<memcuda_core::driver::real::Real>,
+    kind: Kind,
+    made: &dyn Fn() -> Result<Handle>,
+) -> Result<Handle> {
+    let page = Cell::new(None);
+    let add = || {
+        if pool_is_in_the_way(engine, device, pages, kind.bytes) {
+            return Code::OUT_OF_MEMORY;
+        }
+        match pages.add(kind, made) {
+            Ok(lease) => {
+                page.set(Some(pages::handle(device, lease)));
+                Code::SUCCESS
+            }
+            Err(code) => code,
+        }
+    };
+    with_room(engine, || Place::Device(device), add).ok()?;
+    page.take().ok_or(Code::UNKNOWN)
+}
+
+/// Would pool and pages together hold more than the limit?
+fn pool_is_in_the_way(
+    engine: &Engine,
+    device: &Device,
+    pages: &Pages<memcuda_core::driver::real::Real>,
+    bytes: u64,
+) -> bool {
+    let Some(limit) = engine.config.limit_of(device.ordinal) else {
+        return false;
+    };
+    let held = || device.made().map_or(0, |pool| pool.physical()) + pages.physical();
+    let over = |held: u64| (held + bytes).saturating_sub(limit);
+    if over(held()) > 0 {
+        pages.give_back(over(held()));
+    }
+    if over(held()) > 0
+        && let Some(pool) = device.made()
+    {
+        pool.give_back(over(held()), std::time::Duration::ZERO);
+    }
+    over(held()) > 0
+}
+
+crate::hooks! {
+    /// `cuMemRelease`.
+    cuMemRelease ["cuMemRelease" since 10020] (handle: Handle) |real, engine| {
+        match pages::of_handle(engine, handle) {
+            Some((_, pages, lease)) if pages.release(lease) => Code::SUCCESS,
+            Some(_) => Code::INVALID_VALUE,
+            // SAFETY: the program's own call, passed on.
+            None => unsafe { real(handle) },
+        }
+    }, panicked {
+        match pages::is_ours(handle) {
+            // It stays lost.
+            true => Code::SUCCESS,
+            // SAFETY: the program's own call, passed on.
+            false => unsafe { real(handle) },
+        }
+    }
+
+    /// `cuMemExportToShareableHandle`.
+    cuMemExportToShareableHandle ["cuMemExportToShareableHandle" since 10020] (
+        out: *mut c_void, handle: Handle, kind: c_int, flags: u64,
+    ) |real, engine| {
+        match below(engine, handle) {
+            // SAFETY: the program's own call, passed on with the driver's handle.
+            Some(handle) => unsafe { real(out, handle, kind, flags) },
+            None => Code::INVALID_VALUE,
+        }
+    }
+
+    /// `cuMemGetAllocationPropertiesFromHandle`.
+    cuMemGetAllocationPropertiesFromHandle
+        ["cuMemGetAllocationPropertiesFromHandle" since 10020] (
+        properties: *mut MemAllocationProp, handle: Handle,
+    ) |real, engine| {
+        match below(engine, handle) {
+            // SAFETY: the program's own call, passed on with the driver's handle.
+            Some(handle) => unsafe { real(properties, handle) },
+            None => Code::INVALID_VALUE,
+        }
+    }
+}
+
+/// The driver's handle: of a page that others may open from now on, or the handle
+/// itself. `None` where it stands for a page that is gone.
+fn below(engine: &Engine, handle: Handle) -> Option<Handle> {
+    match pages::of_handle(engine, handle) {
+        Some((_, pages, lease)) => pages.share(lease),
+        None => Some(handle),
+    }
+}

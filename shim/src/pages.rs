@@ -1,0 +1,75 @@
+//! The pages below torch's expandable segments, in this process: made with the
+//! first one, told apart from the driver's own handles by a number that no
+//! driver gives, and counted on the page of statistics together with the pool.
+
+use std::sync::atomic::Ordering;
+
+use memcuda_core::driver::real::Real;
+use memcuda_core::driver::{Address, Code, Handle};
+use memcuda_core::pages::{Lease, Pages, Totals};
+
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::pool;
+
+/// The first 16 bits of a handle that stands for a page. The driver's own are
+/// small numbers or addresses of the host, which have none of them.
+const MARK: u64 = 0x6d63;
+/// Bits of a lease in such a handle; above them the device's ordinal.
+const LEASE_BITS: u32 = 40;
+
+/// The pages of a device, whose context is current; `None` where it has no pool,
+/// for then nobody would give its memory back.
+pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pages<Real>> {
+    pool::of(engine, device)?;
+    Some(device.pages_or(|| {
+        let (page, ordinal, sums) = (engine.page, device.ordinal, device.sums);
+        let frees = device.foreign_frees();
+        let publish = move |totals: &Totals| {
+            sums.pages(totals, |sum| {
+                page.publish(ordinal, sum, frees.load(Ordering::Relaxed))
+            });
+        };
+        Pages::new(engine.driver, ordinal, Some(Box::new(publish)))
+    }))
+}
+
+/// What a program is told is the handle of a page.
+pub fn handle(device: &Device, lease: Lease) -> Handle {
+    let lease = lease.0 & ((1 << LEASE_BITS) - 1);
+    Handle(MARK << 48 | u64::from(device.ordinal) << LEASE_BITS | lease)
+}
+
+/// The page that a handle stands for, and whose it is; `None` for the driver's own.
+pub fn of_handle(engine: &Engine, handle: Handle) -> Option<(&Device, &Pages<Real>, Lease)> {
+    if handle.0 >> 48 != MARK {
+        return None;
+    }
+    let ordinal = (handle.0 >> LEASE_BITS & 0xff) as u32;
+    let device = engine.devices.iter().find(|d| d.ordinal == ordinal)?;
+    let lease = Lease(handle.0 & ((1 << LEASE_BITS) - 1));
+    Some((device, device.pages()?, lease))
+}
+
+/// Is this a handle that stands for a page?
+pub fn is_ours(handle: Handle) -> bool {
+    handle.0 >> 48 == MARK
+}
+
+/// All pages that there are, device by device.
+pub fn all(engine: &Engine) -> impl Iterator<Item = &Pages<Real>> {
+    engine.devices.iter().filter_map(Device::pages)
+}
+
+/// No page is left mapped in this range that nobody uses.
+pub fn leave(engine: &Engine, at: Address, bytes: u64) -> Code {
+    let left = all(engine).map(|pages| pages.leave(at, bytes));
+    left.fold(Ok(()), std::result::Result::and)
+        .err()
+        .unwrap_or(Code::SUCCESS)
+}
+
+/// The pages in this range may be opened by others from now on.
+pub fn share(engine: &Engine, at: Address, bytes: u64) {
+    all(engine).for_each(|pages| pages.share_range(at, bytes));
+}

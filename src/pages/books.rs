@@ -1,0 +1,377 @@
+//! Which pages there are, who has them and where they are mapped, as pure state:
+//! no driver call, no lock. A *lease* stands for a page in the eyes of the program;
+//! which page it is, is chosen when it is mapped.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::driver::{Address, Handle};
+
+/// What a page must be to stand for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind {
+    /// Bytes.
+    pub bytes: u64,
+    /// The properties that it was made with, in a word of the caller's.
+    pub properties: u64,
+}
+
+/// A page that the program has, by a number that is never given out again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lease(pub u64);
+
+/// Sums over all pages, in bytes but for the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Held from the driver.
+    pub physical_bytes: u64,
+    /// Of these, those that nobody uses.
+    pub idle_bytes: u64,
+    /// The others.
+    pub used_bytes: u64,
+    /// Highest `used_bytes`.
+    pub peak_used_bytes: u64,
+    /// Pages held (a number).
+    pub pages: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PageId(u64);
+
+struct Page {
+    kind: Kind,
+    handle: Handle,
+    /// Has a lease that is bound to it.
+    leased: bool,
+    /// Addresses at which the program has it mapped (a number).
+    used: usize,
+    /// Where it is mapped, used or not.
+    mapped: BTreeSet<Address>,
+    /// Others may have it open: it is not kept.
+    shared: bool,
+    /// When it became idle; 0 if it was never used.
+    since: u64,
+}
+
+impl Page {
+    fn is_idle(&self) -> bool {
+        !self.leased && self.used == 0
+    }
+}
+
+struct Mapping {
+    page: PageId,
+    bytes: u64,
+    used: bool,
+    /// The devices that can write there, a bit each.
+    writers: u128,
+}
+
+/// A number of an idle page in the order in which they are wanted least: those
+/// that are mapped nowhere, then by the time at which they became idle.
+type Rank = (u64, PageId);
+
+#[derive(Default)]
+pub struct Books {
+    pages: BTreeMap<PageId, Page>,
+    idle: BTreeMap<Kind, BTreeSet<Rank>>,
+    /// Leases of a kind that are bound to no page yet: as many idle ones are theirs.
+    unbound: BTreeMap<Kind, usize>,
+    leases: BTreeMap<Lease, (Kind, Option<PageId>)>,
+    mappings: BTreeMap<Address, Mapping>,
+    physical: u64,
+    /// Bytes of idle pages, those of unbound leases included.
+    unused: u64,
+    unbound_bytes: u64,
+    peak_used: u64,
+    least_idle: u64,
+    used_mappings: usize,
+    last: u64,
+    clock: u64,
+}
+
+impl Books {
+    pub fn totals(&self) -> Totals {
+        let idle = self.unused - self.unbound_bytes;
+        let used = self.physical - idle;
+        Totals {
+            physical_bytes: self.physical,
+            idle_bytes: idle,
+            used_bytes: used,
+            peak_used_bytes: self.peak_used.max(used),
+            pages: self.pages.len() as u64,
+        }
+    }
+
+    /// Notes what is highest and least; after a change.
+    pub fn note(&mut self) -> Totals {
+        let totals = self.totals();
+        self.peak_used = totals.peak_used_bytes;
+        self.least_idle = self.least_idle.min(totals.idle_bytes);
+        totals
+    }
+
+    pub fn least_idle(&mut self) -> u64 {
+        let idle = self.totals().idle_bytes;
+        std::mem::replace(&mut self.least_idle, idle).min(idle)
+    }
+
+    pub fn is_any_used(&self) -> bool {
+        self.used_mappings > 0
+    }
+
+    /// A lease on an idle page that is nobody's, if there is one.
+    pub fn lend(&mut self, kind: Kind) -> Option<Lease> {
+        let unbound = self.unbound.get(&kind).copied().unwrap_or(0);
+        let idle = self.idle.get(&kind).map_or(0, BTreeSet::len);
+        (idle > unbound).then(|| self.new_lease(kind))
+    }
+
+    /// A lease on a page that was made for it.
+    pub fn add(&mut self, kind: Kind, handle: Handle) -> Lease {
+        self.last += 1;
+        let id = PageId(self.last);
+        let page = Page {
+            kind,
+            handle,
+            leased: false,
+            used: 0,
+            mapped: BTreeSet::new(),
+            shared: false,
+            since: 0,
+        };
+        self.pages.insert(id, page);
+        self.physical += kind.bytes;
+        self.rest(id);
+        self.new_lease(kind)
+    }
+
+    fn new_lease(&mut self, kind: Kind) -> Lease {
+        self.last += 1;
+        let lease = Lease(self.last);
+        self.leases.insert(lease, (kind, None));
+        *self.unbound.entry(kind).or_default() += 1;
+        self.unbound_bytes += kind.bytes;
+        lease
+    }
+
+    pub fn kind_of(&self, lease: Lease) -> Option<Kind> {
+        self.leases.get(&lease).map(|(kind, _)| *kind)
+    }
+
+    pub fn handle_of(&self, page: PageId) -> Handle {
+        self.pages[&page].handle
+    }
+
+    /// The page of a lease; chosen now if it was not, of the idle ones.
+    pub fn bind(&mut self, lease: Lease) -> PageId {
+        let (kind, page) = self.leases[&lease];
+        page.unwrap_or_else(|| {
+            let idle = self.idle.get(&kind).and_then(BTreeSet::first);
+            let (_, page) = *idle.expect("an unbound lease has an idle page");
+            self.bind_to(lease, page);
+            page
+        })
+    }
+
+    fn bind_to(&mut self, lease: Lease, page: PageId) {
+        self.wake(page);
+        let kind = self.page(page).kind;
+        self.page(page).leased = true;
+        self.leases.insert(lease, (kind, Some(page)));
+        self.bound(kind);
+    }
+
+    fn bound(&mut self, kind: Kind) {
+        let unbound = self.unbound.get_mut(&kind).expect("an unbound lease");
+        *unbound -= 1;
+        self.unbound_bytes -= kind.bytes;
+    }
+
+    /// Uses the page that is mapped at an address, unused, where it may be the
+    /// lease's.
+    pub fn take_what_is_mapped(&mut self, at: Address, lease: Lease) -> bool {
+        let (kind, bound) = self.leases[&lease];
+        let Some(page) = self.mappings.get(&at).map(|mapping| mapping.page) else {
+            return false;
+        };
+        let found = &self.pages[&page];
+        let fits = match bound {
+            Some(bound) => bound == page,
+            None => found.kind == kind && found.is_idle(),
+        };
+        if fits {
+            if bound.is_none() {
+                self.bind_to(lease, page);
+            }
+            self.use_at(at);
+        }
+        fits
+    }
+
+    /// A page was mapped at an address, for use.
+    pub fn mapped(&mut self, at: Address, page: PageId) {
+        let bytes = self.pages[&page].kind.bytes;
+        let mapping = Mapping {
+            page,
+            bytes,
+            used: false,
+            writers: 0,
+        };
+        self.mappings.insert(at, mapping);
+        self.page(page).mapped.insert(at);
+        self.use_at(at);
+    }
+
+    fn use_at(&mut self, at: Address) {
+        let mapping = self.mappings.get_mut(&at).expect("a mapping");
+        mapping.used = true;
+        let page = mapping.page;
+        self.page(page).used += 1;
+        self.used_mappings += 1;
+    }
+
+    /// The program has unmapped an address; the page stays mapped there.
+    pub fn unused(&mut self, at: Address) -> PageId {
+        let mapping = self.mappings.get_mut(&at).expect("a mapping");
+        mapping.used = false;
+        let page = mapping.page;
+        self.used_mappings -= 1;
+        self.page(page).used -= 1;
+        self.may_rest(page);
+        page
+    }
+
+    /// A mapping that was not in use is gone.
+    pub fn unmapped(&mut self, at: Address) {
+        let mapping = self.mappings.remove(&at).expect("a mapping");
+        let page = mapping.page;
+        self.page(page).mapped.remove(&at);
+    }
+
+    /// The lease is over; its page, if it had one. `None` if it was not known.
+    pub fn release(&mut self, lease: Lease) -> Option<Option<PageId>> {
+        let (kind, page) = self.leases.remove(&lease)?;
+        match page {
+            Some(page) => {
+                self.page(page).leased = false;
+                self.may_rest(page);
+            }
+            None => self.bound(kind),
+        }
+        Some(page)
+    }
+
+    pub fn share(&mut self, page: PageId) {
+        self.page(page).shared = true;
+    }
+
+    /// Must the page, which may be idle now, be given back?
+    pub fn must_go(&self, page: PageId) -> bool {
+        let page = &self.pages[&page];
+        page.shared && page.is_idle()
+    }
+
+    /// The idle page to give back first, if one is nobody's.
+    pub fn least_wanted(&self) -> Option<PageId> {
+        let kinds = self.idle.iter().filter(|(kind, idle)| {
+            let unbound = self.unbound.get(kind).copied().unwrap_or(0);
+            idle.len() > unbound
+        });
+        let firsts = kinds.filter_map(|(_, idle)| idle.first());
+        firsts.min().map(|(_, page)| *page)
+    }
+
+    /// Takes an idle page out: its bytes, its handle, where it is mapped.
+    pub fn remove(&mut self, id: PageId) -> (u64, Handle, BTreeSet<Address>) {
+        self.wake(id);
+        let page = self.pages.remove(&id).expect("a page");
+        for at in &page.mapped {
+            self.mappings.remove(at);
+        }
+        self.physical -= page.kind.bytes;
+        (page.kind.bytes, page.handle, page.mapped)
+    }
+
+    /// Is anything in use in this range?
+    pub fn is_used_in(&self, at: Address, bytes: u64) -> bool {
+        self.within(at, bytes).any(|(_, mapping)| mapping.used)
+    }
+
+    /// The mappings in use that tile this range.
+    pub fn used_tiles(&self, at: Address, bytes: u64) -> Option<Vec<(Address, u64)>> {
+        let (mut tiles, mut reached) = (Vec::new(), at);
+        for (start, mapping) in self.within(at, bytes) {
+            if !mapping.used || start != reached {
+                return None;
+            }
+            reached += mapping.bytes;
+            tiles.push((start, mapping.bytes));
+        }
+        (bytes > 0 && reached == at + bytes).then_some(tiles)
+    }
+
+    pub fn used_pages_in(&self, at: Address, bytes: u64) -> Vec<PageId> {
+        let used = self.within(at, bytes).filter(|(_, mapping)| mapping.used);
+        used.map(|(_, mapping)| mapping.page).collect()
+    }
+
+    /// What is mapped in this range and not in use there.
+    pub fn unused_in(&self, at: Address, bytes: u64) -> Vec<(Address, u64)> {
+        let unused = self.within(at, bytes).filter(|(_, mapping)| !mapping.used);
+        unused.map(|(at, mapping)| (at, mapping.bytes)).collect()
+    }
+
+    pub fn can_write(&self, at: Address, device: u32) -> bool {
+        let bit = 1_u128.checked_shl(device).unwrap_or(0);
+        self.mappings[&at].writers & bit != 0
+    }
+
+    pub fn set_can_write(&mut self, at: Address, device: u32, can: bool) {
+        let bit = 1_u128.checked_shl(device).unwrap_or(0);
+        let mapping = self.mappings.get_mut(&at).expect("a mapping");
+        match can {
+            true => mapping.writers |= bit,
+            false => mapping.writers &= !bit,
+        }
+    }
+
+    /// The mappings that lie in a range, if only in part.
+    fn within(&self, at: Address, bytes: u64) -> impl Iterator<Item = (Address, &Mapping)> {
+        let before = self.mappings.range(..at).next_back();
+        let before = before.filter(|(start, mapping)| *start + mapping.bytes > at);
+        let end = at.saturating_add(bytes);
+        let inside = self.mappings.range(at..end);
+        before.into_iter().chain(inside).map(|(at, m)| (*at, m))
+    }
+
+    fn page(&mut self, id: PageId) -> &mut Page {
+        self.pages.get_mut(&id).expect("a page")
+    }
+
+    fn may_rest(&mut self, id: PageId) {
+        if self.pages[&id].is_idle() {
+            self.rest(id);
+        }
+    }
+
+    /// The page is idle from now on.
+    fn rest(&mut self, id: PageId) {
+        self.clock += 1;
+        let since = self.clock;
+        let page = self.page(id);
+        page.since = if page.mapped.is_empty() { 0 } else { since };
+        let (kind, rank) = (page.kind, (page.since, id));
+        self.idle.entry(kind).or_default().insert(rank);
+        self.unused += kind.bytes;
+    }
+
+    /// The page is not idle any more, or leaves.
+    fn wake(&mut self, id: PageId) {
+        let page = &self.pages[&id];
+        let (kind, rank) = (page.kind, (page.since, id));
+        let idle = self.idle.get_mut(&kind).expect("an idle page");
+        let was = idle.remove(&rank);
+        assert!(was, "the page was idle");
+        self.unused -= kind.bytes;
+    }
+}

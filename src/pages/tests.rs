@@ -1,0 +1,319 @@
+//! Pages over the model driver: what is kept, what goes back, and a storm of
+//! everything with failing calls, against books of its own.
+
+use super::*;
+use crate::driver::model::Model;
+use crate::units::{GIB, MIB};
+use std::collections::BTreeMap;
+
+const LARGE: Kind = kind(12 * MIB);
+const SMALL: Kind = kind(2 * MIB);
+
+const fn kind(bytes: u64) -> Kind {
+    Kind {
+        bytes,
+        properties: 1,
+    }
+}
+
+struct Device {
+    pages: Pages<Model>,
+    base: Address,
+}
+
+impl Device {
+    fn new(total: u64) -> Self {
+        let model = Model::new(total);
+        let base = model.reserve(64 * GIB).unwrap();
+        let pages = Pages::new(model, 0, None);
+        Self { pages, base }
+    }
+
+    fn model(&self) -> &Model {
+        self.pages.driver()
+    }
+
+    fn create(&self, kind: Kind) -> Result<Lease> {
+        let make = || self.model().create(0, kind.bytes);
+        self.pages
+            .lend(kind)
+            .map_or_else(|| self.pages.add(kind, make), Ok)
+    }
+
+    /// The address of a place for pages of this kind.
+    fn at(&self, kind: Kind, place: u64) -> Address {
+        let half = if kind == SMALL { 0 } else { 32 * GIB };
+        self.base + half + place * kind.bytes
+    }
+
+    /// Creates, maps and opens a page, as torch does.
+    fn map(&self, kind: Kind, place: u64) -> Lease {
+        let lease = self.create(kind).unwrap();
+        let at = self.at(kind, place);
+        self.pages.map(at, kind.bytes, lease).unwrap();
+        let opened = self.pages.set_access(at, kind.bytes, 0, Access::Write);
+        assert_eq!(opened, Some(Ok(())));
+        assert_eq!(self.model().access(at, 0), Access::Write);
+        lease
+    }
+
+    fn unmap(&self, kind: Kind, place: u64, lease: Lease) {
+        let unmapped = self.pages.unmap(self.at(kind, place), kind.bytes);
+        assert_eq!(unmapped, Some(Ok(())));
+        assert!(self.pages.release(lease));
+    }
+}
+
+#[test]
+fn a_page_that_was_released_is_there_again_without_a_call() {
+    let device = Device::new(GIB);
+    let lease = device.map(LARGE, 3);
+    device.unmap(LARGE, 3, lease);
+    assert_eq!(device.pages.idle(), 12 * MIB);
+    let calls = device.model().calls();
+    let again = device.map(LARGE, 3);
+    assert_ne!(lease, again, "no number is given out twice");
+    assert_eq!(device.model().calls(), calls);
+    assert!(!device.pages.release(lease), "of the past");
+}
+
+#[test]
+fn a_page_goes_to_another_address_and_leaves_the_first_when_that_is_wanted() {
+    let device = Device::new(GIB);
+    let lease = device.map(LARGE, 0);
+    device.unmap(LARGE, 0, lease);
+    let first = device.map(LARGE, 1);
+    assert_eq!(
+        (device.pages.physical(), device.model().held()),
+        (12 * MIB, 12 * MIB)
+    );
+    let one = device.model().mapped(device.at(LARGE, 1));
+    assert_eq!(
+        device.model().mapped(device.at(LARGE, 0)),
+        one,
+        "still there"
+    );
+    let second = device.map(LARGE, 0);
+    assert_ne!(device.model().mapped(device.at(LARGE, 0)), one);
+    device.unmap(LARGE, 0, second);
+    device.unmap(LARGE, 1, first);
+    let totals = device.pages.totals();
+    assert_eq!((totals.idle_bytes, totals.used_bytes), (24 * MIB, 0));
+    assert_eq!((totals.peak_used_bytes, totals.pages), (24 * MIB, 2));
+}
+
+#[test]
+fn the_peak_is_what_was_in_use_and_begins_with_what_is_mapped() {
+    let device = Device::new(GIB);
+    assert!(
+        !device.pages.is_above_peak(12 * MIB),
+        "nobody could bring anything"
+    );
+    let probe = device.create(LARGE).unwrap();
+    assert!(!device.pages.is_above_peak(12 * MIB), "nothing is mapped");
+    assert!(device.pages.release(probe));
+    let one = device.map(LARGE, 0);
+    assert!(device.pages.is_above_peak(12 * MIB));
+    let two = device.map(LARGE, 1);
+    device.unmap(LARGE, 1, two);
+    assert!(!device.pages.is_above_peak(12 * MIB));
+    assert!(device.pages.is_above_peak(12 * MIB + 1));
+    device.unmap(LARGE, 0, one);
+}
+
+#[test]
+fn idle_pages_of_another_kind_make_way_before_more_is_held_than_ever_was_in_use() {
+    let device = Device::new(GIB);
+    let small: Vec<_> = (0..12).map(|place| device.map(SMALL, place)).collect();
+    for (place, lease) in small.into_iter().enumerate() {
+        device.unmap(SMALL, place as u64, lease);
+    }
+    device.map(LARGE, 0);
+    assert_eq!(device.model().held(), 24 * MIB);
+    device.map(LARGE, 1);
+    assert_eq!((device.model().held(), device.pages.idle()), (24 * MIB, 0));
+}
+
+#[test]
+fn idle_pages_go_where_the_driver_has_no_memory_left() {
+    let device = Device::new(16 * MIB);
+    let large = device.map(LARGE, 0);
+    device.unmap(LARGE, 0, large);
+    let small: Vec<_> = (0..8).map(|place| device.map(SMALL, place)).collect();
+    assert_eq!(device.create(SMALL), Err(Code::OUT_OF_MEMORY));
+    assert_eq!(device.model().held(), 16 * MIB);
+    assert_eq!(device.pages.give_back(u64::MAX), 0, "all are in use");
+    for (place, lease) in small.into_iter().enumerate() {
+        device.unmap(SMALL, place as u64, lease);
+    }
+    assert_eq!(device.pages.give_back(3 * MIB), 4 * MIB);
+    assert_eq!(device.pages.give_back(u64::MAX), 12 * MIB);
+    assert_eq!(device.model().leftovers(), (1, 0, 0));
+}
+
+#[test]
+fn a_lease_keeps_a_page_that_nobody_else_gets() {
+    let device = Device::new(GIB);
+    let lease = device.map(LARGE, 0);
+    device.unmap(LARGE, 0, lease);
+    let unbound = device.create(LARGE).unwrap();
+    assert_eq!(device.pages.idle(), 0);
+    assert_eq!(device.pages.give_back(u64::MAX), 0);
+    assert_eq!(device.pages.lend(LARGE), None);
+    assert!(device.pages.release(unbound));
+    assert_eq!(device.pages.idle(), 12 * MIB);
+}
+
+#[test]
+fn what_others_may_have_open_is_not_kept() {
+    let device = Device::new(GIB);
+    let (one, two) = (device.map(LARGE, 0), device.map(LARGE, 1));
+    let handle = device.pages.share(one).unwrap();
+    assert_eq!(device.model().mapped(device.at(LARGE, 0)), Some(handle));
+    device.pages.share_range(device.at(LARGE, 1), 1);
+    device.unmap(LARGE, 0, one);
+    device.unmap(LARGE, 1, two);
+    assert_eq!(device.model().leftovers(), (1, 0, 0));
+    assert_eq!(device.pages.totals().physical_bytes, 0);
+    // Of a page that is mapped nowhere, too.
+    let probe = device.create(LARGE).unwrap();
+    assert!(device.pages.share(probe).is_some());
+    assert!(device.pages.release(probe));
+    assert_eq!(device.model().held(), 0);
+}
+
+#[test]
+fn addresses_that_are_given_up_have_nothing_mapped() {
+    let device = Device::new(GIB);
+    let (one, two) = (device.map(LARGE, 0), device.map(LARGE, 1));
+    device.unmap(LARGE, 0, one);
+    let all = (device.at(LARGE, 0), 24 * MIB);
+    assert_eq!(device.pages.leave(all.0, all.1), Ok(()));
+    assert_eq!(device.model().mapped(all.0), None);
+    assert!(
+        device.model().mapped(device.at(LARGE, 1)).is_some(),
+        "in use"
+    );
+    device.unmap(LARGE, 1, two);
+}
+
+#[test]
+fn ranges_that_are_not_of_whole_pages_are_refused_or_left_to_the_driver() {
+    let device = Device::new(GIB);
+    let lease = device.map(LARGE, 0);
+    let at = device.at(LARGE, 0);
+    let free = device.create(LARGE).unwrap();
+    assert_eq!(
+        device.pages.map(at, LARGE.bytes, free),
+        Err(Code::INVALID_VALUE)
+    );
+    assert_eq!(
+        device.pages.map(at + GIB, 2 * MIB, free),
+        Err(Code::INVALID_VALUE)
+    );
+    assert_eq!(
+        device.pages.unmap(at, 2 * MIB),
+        Some(Err(Code::INVALID_VALUE))
+    );
+    assert_eq!(device.pages.unmap(at + GIB, LARGE.bytes), None);
+    assert_eq!(device.pages.set_access(at, 2 * MIB, 0, Access::Write), None);
+    device.unmap(LARGE, 0, lease);
+    assert_eq!(
+        device.pages.unmap(at, LARGE.bytes),
+        None,
+        "torch has nothing there"
+    );
+}
+
+#[test]
+fn a_device_that_comes_later_gets_access_to_pages_that_were_kept() {
+    let device = Device::new(GIB);
+    let lease = device.map(LARGE, 0);
+    device.unmap(LARGE, 0, lease);
+    device.map(LARGE, 0);
+    let at = device.at(LARGE, 0);
+    let open = |access| device.pages.set_access(at, LARGE.bytes, 1, access);
+    assert_eq!(open(Access::Write), Some(Ok(())));
+    assert_eq!(device.model().access(at, 1), Access::Write);
+    assert_eq!(open(Access::Read), Some(Ok(())));
+    assert_eq!(device.model().access(at, 1), Access::Read);
+    assert_eq!(open(Access::Write), Some(Ok(())));
+    assert_eq!(device.model().access(at, 1), Access::Write);
+}
+
+/// What torch believes: address -> (kind, lease).
+type Believed = BTreeMap<Address, (Kind, u64, Lease)>;
+
+/// Everything at random, with calls that fail: no two addresses in use have the
+/// same memory, all of them can be written, and the sums are the driver's.
+#[test]
+fn a_storm_leaves_every_address_with_memory_of_its_own() {
+    for seed in 1..=40_u64 {
+        let mut random = seed;
+        let mut next = |below: u64| {
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (random >> 33) % below
+        };
+        let device = Device::new(160 * MIB);
+        let mut believed = Believed::new();
+        for step in 0..600 {
+            if next(12) == 0 {
+                let (call, code) = (device.model().calls() + next(3), Code::OUT_OF_MEMORY);
+                device.model().fail_at(call, code);
+            }
+            let kind = if next(3) == 0 { SMALL } else { LARGE };
+            let place = next(12);
+            let at = device.at(kind, place);
+            match (next(8), believed.get(&at).copied()) {
+                (0, _) => {
+                    device.pages.give_back(next(64) * MIB);
+                }
+                (1, _) => drop(device.pages.leave(at, 3 * kind.bytes)),
+                (2, Some((.., lease))) => drop(device.pages.share(lease)),
+                (_, None) => {
+                    if let Ok(lease) = device.create(kind) {
+                        let mapped = device.pages.map(at, kind.bytes, lease);
+                        let open = || device.pages.set_access(at, kind.bytes, 0, Access::Write);
+                        match mapped.map(|()| open()) {
+                            Ok(Some(Ok(()))) => drop(believed.insert(at, (kind, place, lease))),
+                            Ok(_) => device.unmap(kind, place, lease),
+                            Err(_) => assert!(device.pages.release(lease)),
+                        }
+                    }
+                }
+                (_, Some((kind, place, lease))) => {
+                    device.unmap(kind, place, lease);
+                    believed.remove(&at);
+                }
+            }
+            check(&device, &believed, (seed, step));
+        }
+        for (kind, place, lease) in believed.into_values() {
+            device.unmap(kind, place, lease);
+        }
+        device.pages.give_back(u64::MAX);
+        assert_eq!((device.pages.physical(), device.pages.idle()), (0, 0));
+    }
+}
+
+fn check(device: &Device, believed: &Believed, when: (u64, u32)) {
+    let mut handles: Vec<_> = believed
+        .keys()
+        .map(|at| device.model().mapped(*at).expect("memory is there"))
+        .collect();
+    handles.sort_unstable_by_key(|handle| handle.0);
+    let count = handles.len();
+    handles.dedup();
+    assert_eq!(handles.len(), count, "{when:?}: two addresses, one page");
+    for at in believed.keys() {
+        assert_eq!(device.model().access(*at, 0), Access::Write, "{when:?}");
+    }
+    let used: u64 = believed.values().map(|(kind, ..)| kind.bytes).sum();
+    let totals = device.pages.totals();
+    assert_eq!(totals.used_bytes, used, "{when:?}");
+    assert_eq!(totals.idle_bytes + used, totals.physical_bytes, "{when:?}");
+    // What the driver would not unmap or release is lost, and counts no more.
+    assert!(totals.physical_bytes <= device.model().held(), "{when:?}");
+}
