@@ -51,11 +51,6 @@ pub fn of_handle(engine: &Engine, handle: Handle) -> Option<(&Device, &Pages<Rea
     Some((device, device.pages()?, lease))
 }
 
-/// Is this a handle that stands for a page?
-pub fn is_ours(handle: Handle) -> bool {
-    handle.0 >> 48 == MARK
-}
-
 /// All pages that there are, device by device.
 pub fn all(engine: &Engine) -> impl Iterator<Item = &Pages<Real>> {
     engine.devices.iter().filter_map(Device::pages)

@@ -13,49 +13,34 @@ use memcuda_core::driver::{Access, Address, Code, Handle};
 use memcuda_core::pages::Pages;
 
 use super::foreign::current;
+use super::pages::once_more;
 use crate::engine::Engine;
 use crate::room::{Place, with_room};
-use crate::{pages, torch};
+use crate::{boundary, pages, torch};
 
 crate::hooks! {
     /// `cuMemMap`.
     cuMemMap ["cuMemMap" since 10020] (
         at: Address, bytes: usize, offset: usize, handle: Handle, flags: u64,
     ) |real, engine| {
-        let Some((device, pages, lease)) = pages::of_handle(engine, handle) else {
-            return match pages::leave(engine, at, bytes as u64) {
-                // SAFETY: the program's own call, passed on.
-                Code::SUCCESS => unsafe { real(at, bytes, offset, handle, flags) },
-                code => code,
-            };
-        };
-        if offset != 0 || flags != 0 {
-            return Code::INVALID_VALUE;
-        }
-        let code = with_room(engine, || Place::Device(device), || {
-            code_of(pages.map(at, bytes as u64, lease))
-        });
-        if code == Code::SUCCESS {
-            torch::page_mapped(device.ordinal);
-        }
-        code
+        map(engine, (at, bytes as u64), offset, handle, flags).unwrap_or_else(|| {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(at, bytes, offset, handle, flags) }
+        })
+    }, panicked {
+        let serve = |engine| map(engine, (at, bytes as u64), offset, handle, flags);
+        // SAFETY: the program's own call, passed on.
+        once_more(serve, || unsafe { real(at, bytes, offset, handle, flags) })
     }
 
     /// `cuMemUnmap`.
     cuMemUnmap ["cuMemUnmap" since 10020] (at: Address, bytes: usize) |real, engine| {
-        if engine.owner(at).is_some() {
-            return Code::INVALID_VALUE;
-        }
-        let length = bytes as u64;
-        if let Some(unmapped) = pages::all(engine).find_map(|pages| pages.unmap(at, length)) {
-            torch::page_unmapped(length);
-            return code_of(unmapped);
-        }
-        match pages::leave(engine, at, length) {
-            // SAFETY: the program's own call, passed on.
-            Code::SUCCESS => unsafe { real(at, bytes) },
-            code => code,
-        }
+        // SAFETY: the program's own call, passed on.
+        unmap(engine, at, bytes as u64).unwrap_or_else(|| unsafe { real(at, bytes) })
+    }, panicked {
+        let serve = |engine| unmap(engine, at, bytes as u64);
+        // SAFETY: the program's own call, passed on.
+        once_more(serve, || unsafe { real(at, bytes) })
     }
 
     /// `cuMemAddressFree`.
@@ -77,17 +62,70 @@ crate::hooks! {
         if engine.owner(at).is_some() {
             return Code::INVALID_VALUE;
         }
-        let wanted = match access.is_null() || count > MOST_DEVICES {
-            true => &[],
-            // SAFETY: not null, and by the program's call so many descriptors.
-            false => unsafe { std::slice::from_raw_parts(access.cast::<MemAccessDesc>(), count) },
-        };
+        // SAFETY: the program's own call, passed on.
+        let real = || unsafe { real(at, bytes, access, count) };
+        // SAFETY: by the program's call so many descriptors.
+        let wanted = unsafe { descriptors(access, count) };
         with_room(engine, || current(engine), || {
-            open(engine, at, bytes as u64, wanted).unwrap_or_else(|| {
-                // SAFETY: the program's own call, passed on.
-                unsafe { real(at, bytes, access, count) }
-            })
+            open(engine, at, bytes as u64, wanted).unwrap_or_else(real)
         })
+    }, panicked {
+        // SAFETY: by the program's call so many descriptors.
+        let wanted = unsafe { descriptors(access, count) };
+        let serve = |engine| open(engine, at, bytes as u64, wanted);
+        // SAFETY: the program's own call, passed on.
+        once_more(serve, || unsafe { real(at, bytes, access, count) })
+    }
+}
+
+/// Maps a page, or takes pages that nobody uses out of the way of another handle:
+/// then the call is the driver's.
+fn map(
+    engine: &Engine,
+    (at, bytes): (Address, u64),
+    offset: usize,
+    handle: Handle,
+    flags: u64,
+) -> Option<Code> {
+    let Some((device, pages, lease)) = pages::of_handle(engine, handle) else {
+        return failed(pages::leave(engine, at, bytes));
+    };
+    if offset != 0 || flags != 0 {
+        return Some(Code::INVALID_VALUE);
+    }
+    let place = || Place::Device(device);
+    let code = with_room(engine, place, || code_of(pages.map(at, bytes, lease)));
+    if code == Code::SUCCESS {
+        torch::page_mapped(device.ordinal);
+    }
+    Some(boundary::answered(code))
+}
+
+/// Unmaps pages, in torch's eyes, or refuses to unmap what is the pool's.
+fn unmap(engine: &Engine, at: Address, bytes: u64) -> Option<Code> {
+    if engine.owner(at).is_some() {
+        return Some(Code::INVALID_VALUE);
+    }
+    match pages::all(engine).find_map(|pages| pages.unmap(at, bytes)) {
+        Some(unmapped) => {
+            torch::page_unmapped(bytes);
+            Some(boundary::answered(code_of(unmapped)))
+        }
+        None => failed(pages::leave(engine, at, bytes)),
+    }
+}
+
+fn failed(code: Code) -> Option<Code> {
+    (code != Code::SUCCESS).then_some(code)
+}
+
+/// # Safety
+/// Where `access` is not null there are so many descriptors, for the whole call.
+unsafe fn descriptors<'a>(access: *const c_void, count: usize) -> &'a [MemAccessDesc] {
+    match access.is_null() || count > MOST_DEVICES {
+        true => &[],
+        // SAFETY: as the caller promises.
+        false => unsafe { std::slice::from_raw_parts(access.cast(), count) },
     }
 }
 
@@ -98,7 +136,8 @@ const MOST_DEVICES: usize = 128;
 fn open(engine: &Engine, at: Address, bytes: u64, wanted: &[MemAccessDesc]) -> Option<Code> {
     let wanted: Option<Vec<_>> = wanted.iter().map(device_and_access).collect();
     let wanted = wanted.filter(|wanted| !wanted.is_empty())?;
-    pages::all(engine).find_map(|pages| open_all(pages, at, bytes, &wanted))
+    let opened = pages::all(engine).find_map(|pages| open_all(pages, at, bytes, &wanted));
+    opened.map(boundary::answered)
 }
 
 fn open_all(

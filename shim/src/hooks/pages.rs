@@ -12,7 +12,7 @@ use memcuda_core::pages::{Kind, Pages};
 
 use crate::boundary;
 use crate::device::Device;
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::room::{Place, with_room};
 use crate::{oom, pages, torch};
@@ -64,9 +64,9 @@ unsafe extern "C" fn create(
                 Some(Ok(page)) => {
                     // SAFETY: not null, and the program's to write, by its call.
                     unsafe { *handle = page };
-                    Code::SUCCESS
+                    boundary::answered(Code::SUCCESS)
                 }
-                Some(Err(code)) => code,
+                Some(Err(code)) => boundary::answered(code),
                 None => with_room(engine, || located(engine, properties), passed),
             }
         },
@@ -169,19 +169,11 @@ fn pool_is_in_the_way(
 crate::hooks! {
     /// `cuMemRelease`.
     cuMemRelease ["cuMemRelease" since 10020] (handle: Handle) |real, engine| {
-        match pages::of_handle(engine, handle) {
-            Some((_, pages, lease)) if pages.release(lease) => Code::SUCCESS,
-            Some(_) => Code::INVALID_VALUE,
-            // SAFETY: the program's own call, passed on.
-            None => unsafe { real(handle) },
-        }
+        // SAFETY: the program's own call, passed on.
+        release(engine, handle).unwrap_or_else(|| unsafe { real(handle) })
     }, panicked {
-        match pages::is_ours(handle) {
-            // It stays lost.
-            true => Code::SUCCESS,
-            // SAFETY: the program's own call, passed on.
-            false => unsafe { real(handle) },
-        }
+        // SAFETY: the program's own call, passed on.
+        once_more(|engine| release(engine, handle), || unsafe { real(handle) })
     }
 
     /// `cuMemExportToShareableHandle`.
@@ -206,6 +198,26 @@ crate::hooks! {
             None => Code::INVALID_VALUE,
         }
     }
+}
+
+/// Gives a page up; `None` where the handle is the driver's.
+fn release(engine: &Engine, handle: Handle) -> Option<Code> {
+    let (_, pages, lease) = pages::of_handle(engine, handle)?;
+    let code = match pages.release(lease) {
+        true => Code::SUCCESS,
+        false => Code::INVALID_VALUE,
+    };
+    Some(boundary::answered(code))
+}
+
+/// Serves a call again that panicked: torch ends where a page cannot be mapped or
+/// given up.
+pub fn once_more(
+    serve: impl FnOnce(&'static Engine) -> Option<Code>,
+    real: impl FnOnce() -> Code,
+) -> Code {
+    let again = || engine::running().and_then(serve);
+    boundary::or_else("once more", again, || Some(Code::UNKNOWN)).unwrap_or_else(real)
 }
 
 /// The driver's handle: of a page that others may open from now on, or the handle

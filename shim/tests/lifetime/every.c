@@ -224,6 +224,9 @@ static void foreign(void) {
     struct plain_array flat = {64, 64, 0x20, 1};
     struct array deep = {64, 64, 4, 0x20, 1, 0};
     CALL(cuMemCreate, CUresult(u64 *, size_t, const void *, u64), &handle, 4 * MiB, &wanted, 0);
+    int descriptor = -1;
+    CALL(cuMemExportToShareableHandle, CUresult(void *, u64, int, u64), &descriptor, handle, 1, 0);
+    CALL(cuMemGetAllocationPropertiesFromHandle, CUresult(void *, u64), &wanted, handle);
     CALL(cuMemAddressReserve, CUresult(CUdeviceptr *, size_t, size_t, CUdeviceptr, u64), &at, 4 * MiB, 0, 0, 0);
     CALL(cuMemMap, CUresult(CUdeviceptr, size_t, size_t, u64, u64), at, 4 * MiB, 0, handle, 0);
     CALL(cuMemSetAccess, CUresult(CUdeviceptr, size_t, const void *, size_t), at, 4 * MiB, &own, 1);

@@ -1,6 +1,7 @@
 //! PyTorch profiles under LD_PRELOAD, over the simulated GPU and stand-ins for
 //! torch's two libraries that have its out-of-memory ladder.
 
+mod expandable;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
@@ -45,6 +46,9 @@ fn torch() -> &'static Path {
         let needs = ["-l:libc10.so", "-l:libcudart.so.13"].as_slice();
         build("config.cc", "libc10.so", library);
         build("allocator.cc", "libc10_cuda.so", &[library, needs].concat());
+        std::fs::create_dir_all(directory.join("expandable")).unwrap();
+        let newer = "expandable/libc10_cuda.so";
+        build("expandable.cc", newer, &[library, needs].concat());
         build(
             "program.cc",
             "program",
@@ -55,7 +59,12 @@ fn torch() -> &'static Path {
 }
 
 fn train(case: &str, settings: &[(&str, &str)]) -> Run {
-    let search = std::env::join_paths([torch(), &simulator()]).unwrap();
+    train_with(torch(), case, settings)
+}
+
+/// Trains with the torch of a directory before all others.
+fn train_with(first: &Path, case: &str, settings: &[(&str, &str)]) -> Run {
+    let search = std::env::join_paths([first, torch(), &simulator()]).unwrap();
     let mut command = preloaded(torch().join("program"), &[shim()]);
     command
         .arg(case)

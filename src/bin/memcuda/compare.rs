@@ -47,6 +47,8 @@ enum Profile {
     Bare,
     /// PyTorch's own allocator with cooperative reclaim
     Native,
+    /// PyTorch's expandable segments, asked to give back, over pages that are kept
+    Expandable,
     /// PyTorch's backend:cudaMallocAsync, served by the pool
     Async,
     /// PyTorch's settings untouched
@@ -126,6 +128,7 @@ fn command(words: &[OsString], profile: Profile, library: &Path) -> Command {
             return command;
         }
         Profile::Native => "native",
+        Profile::Expandable => "expandable",
         Profile::Async => "async",
         Profile::Keep => "keep",
     };

@@ -1,0 +1,187 @@
+// Stand-in for a libc10_cuda.so with expandable segments: one range of addresses,
+// tensors of whole pages, each page a handle of its own. It makes, maps, unmaps and
+// releases them by the driver's calls that torch makes, in torch's order, and has
+// torch's ladder: out of memory, every free page is unmapped, and it asks again.
+#include "c10.h"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <vector>
+
+typedef unsigned long long u64;
+struct Properties {
+    int type, handles, location, device;
+    void* windows;
+    unsigned char compression, rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+};
+struct Access {
+    int location, device, flags;
+};
+extern "C" {
+int cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, u64, int*);
+int cudaGetDeviceCount(int*);
+int cudaMalloc(void**, size_t);
+int cudaFree(void*);
+int cudaStreamSynchronize(cudaStream_t);
+}
+
+Numbers numbers;
+int device_count() {
+    int count = 0;
+    return cudaGetDeviceCount(&count) ? 0 : count;
+}
+
+template <typename F> static F driver(const char* name) {
+    void* found = nullptr;
+    int status = 0;
+    if (cudaGetDriverEntryPointByVersion(name, &found, 12010, 0, &status) || !found) abort();
+    return reinterpret_cast<F>(found);
+}
+
+namespace c10::cuda::CUDACachingAllocator {
+namespace Native {
+struct Page {
+    u64 handle = 0;
+    bool used = false;
+};
+struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDAAllocator {
+    std::recursive_mutex mutex;
+    std::vector<Page> pages = std::vector<Page>(4096);
+    std::map<void*, size_t> lent;
+    int scopes = 0;
+    size_t page = 20 << 20;
+    char* base = nullptr;
+    int (*create)(u64*, size_t, const Properties*, u64) = nullptr;
+    int (*map)(u64, size_t, size_t, u64, u64) = nullptr;
+    int (*access)(u64, size_t, const Access*, size_t) = nullptr;
+    int (*unmap)(u64, size_t) = nullptr;
+    int (*release)(u64) = nullptr;
+
+    void init(int) override {
+        std::string setting = configured("PYTORCH_CUDA_ALLOC_CONF");
+        size_t at = setting.find("large_segment_size_mb:");
+        if (at != std::string::npos) page = std::stoul(setting.substr(at + strlen("large_segment_size_mb:"))) << 20;
+        if (setting.find("expandable_segments:True") == std::string::npos) return;
+        void* context = nullptr;
+        cudaMalloc(&context, 512), cudaFree(context);
+        create = driver<decltype(create)>("cuMemCreate");
+        map = driver<decltype(map)>("cuMemMap");
+        access = driver<decltype(access)>("cuMemSetAccess");
+        unmap = driver<decltype(unmap)>("cuMemUnmap");
+        release = driver<decltype(release)>("cuMemRelease");
+        auto reserve = driver<int (*)(u64*, size_t, size_t, u64, u64)>("cuMemAddressReserve");
+        if (reserve(reinterpret_cast<u64*>(&base), pages.size() * page, 0, 0, 0)) abort();
+        u64 probe = 0;
+        Properties fabric = properties();
+        fabric.handles = 8;
+        if (!create(&probe, page, &fabric, 0)) release(probe);
+        if (create(&probe, page, &(fabric = properties()), 0)) throw std::bad_alloc();
+        release(probe);
+    }
+    static Properties properties() { return Properties{1, 1, 1, 0, nullptr, 0, 0, 0, {}}; }
+    u64 address(size_t index) { return reinterpret_cast<u64>(base) + index * page; }
+    void count(long by) {
+        numbers.reserved += by * (long)page;
+        numbers.peak_reserved = std::max(numbers.peak_reserved, numbers.reserved);
+    }
+    // Pages of a range that are not mapped are made, all of them before any is mapped.
+    bool map_range(size_t begin, size_t end) {
+        std::vector<size_t> made;
+        Properties wanted = properties();
+        for (size_t i = begin; i < end; i++) {
+            if (pages[i].handle) continue;
+            if (create(&pages[i].handle, page, &wanted, 0)) {
+                pages[i].handle = 0;
+                for (size_t j : made) {
+                    if (release(pages[j].handle)) abort();
+                    pages[j].handle = 0;
+                }
+                return false;
+            }
+            made.push_back(i);
+        }
+        Access own{1, 0, 3};
+        for (size_t i : made)
+            if (map(address(i), page, 0, pages[i].handle, 0)) abort();
+        if (access(address(begin), (end - begin) * page, &own, 1)) abort();
+        return count(made.size()), true;
+    }
+    bool get(size_t asked, void** out) {
+        size_t need = (asked + page - 1) / page, run = 0;
+        if (numbers.limit && numbers.reserved + asked > numbers.limit) return false;
+        for (size_t i = 0; i < pages.size(); i++) {
+            run = pages[i].used ? 0 : run + 1;
+            if (run < need) continue;
+            if (!map_range(i + 1 - need, i + 1)) return false;
+            for (size_t j = i + 1 - need; j <= i; j++) pages[j].used = true;
+            *out = reinterpret_cast<void*>(address(i + 1 - need));
+            return true;
+        }
+        return false;
+    }
+    void release_all() {
+        if (cudaStreamSynchronize(nullptr)) abort();
+        for (size_t i = 0; i < pages.size(); i++) {
+            if (pages[i].used || !pages[i].handle) continue;
+            if (unmap(address(i), page) || release(pages[i].handle)) abort();
+            pages[i].handle = 0;
+            count(-1);
+        }
+    }
+    void* plain(size_t bytes) {
+        void* out = nullptr;
+        if (cudaMalloc(&out, bytes)) throw std::bad_alloc();
+        return out;
+    }
+    void* raw_alloc(size_t bytes) override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        void* out = nullptr;
+        if (!base) out = plain(bytes);
+        else if (!get(bytes, &out)) {
+            numbers.retries++;
+            if (scopes == 0) release_all();
+            if (scopes != 0 || !get(bytes, &out)) throw std::bad_alloc();
+        }
+        lent[out] = bytes;
+        numbers.live += bytes;
+        numbers.peak_live = std::max(numbers.peak_live, numbers.live);
+        return out;
+    }
+    void* raw_alloc_with_stream(size_t bytes, cudaStream_t) override { return raw_alloc(bytes); }
+    void raw_delete(void* pointer) override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        auto block = lent.find(pointer);
+        numbers.live -= block->second;
+        if (base) {
+            size_t begin = (reinterpret_cast<u64>(pointer) - address(0)) / page;
+            for (size_t i = 0; i < (block->second + page - 1) / page; i++) pages[begin + i].used = false;
+        } else {
+            cudaFree(pointer);
+        }
+        lent.erase(block);
+    }
+    void emptyCache() override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        if (base) release_all();
+    }
+    void beginAllocateToPool(signed char, MempoolId_t, std::function<bool(cudaStream_t)>) override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        scopes++;
+    }
+    void endAllocateToPool(signed char, MempoolId_t) override {
+        std::lock_guard<std::recursive_mutex> lock(mutex);
+        scopes--;
+    }
+    void setUseOnOOM(signed char, MempoolId_t, bool) override {}
+};
+static NativeCachingAllocator instance;
+}
+std::atomic<CUDAAllocator*> allocator{&Native::instance};
+static std::string backend = configured("PYTORCH_CUDA_ALLOC_CONF");
+// As torch's own table of keys: by it a torch that is recent enough is told.
+extern "C" EXPORT const char* newest_key() { return "large_segment_size_mb"; }
+}

@@ -1,0 +1,85 @@
+//! Torch's expandable segments over pages that are kept.
+
+use crate::{Run, torch, train, train_with};
+
+const EXPANDABLE: (&str, &str) = ("MEMCUDA_TORCH", "expandable");
+const SETTING: &str = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:512";
+
+fn run(case: &str, settings: &[(&str, &str)]) -> Run {
+    let all: Vec<_> = [EXPANDABLE].iter().chain(settings).copied().collect();
+    train_with(&torch().join("expandable"), case, &all)
+}
+
+#[test]
+fn torch_gives_pages_back_before_there_are_more_than_ever() {
+    let asked = run("plain", &[]);
+    assert_eq!(asked.setting, SETTING, "{asked:?}");
+    assert!(asked.retries > 2, "{asked:?}");
+    let keep = ("MEMCUDA_TORCH", "keep");
+    let user = ("PYTORCH_CUDA_ALLOC_CONF", SETTING);
+    let bare = run("plain", &[keep, user]);
+    assert_eq!(bare.retries, 0, "{bare:?}");
+    assert!(
+        asked.peak_reserved * 10 < bare.peak_reserved * 9,
+        "{asked:?} {bare:?}"
+    );
+}
+
+#[test]
+fn no_soft_failure_where_it_would_end_the_program() {
+    for case in ["scope", "limited", "extension", "threads"] {
+        let asked = run(case, &[]);
+        assert!(asked.retries > 2, "{case}: {asked:?}");
+    }
+}
+
+#[test]
+fn pools_that_stand_in_on_out_of_memory_end_reclaim() {
+    let asked = run("use-on-oom", &[]);
+    assert_eq!(asked.retries, 0, "{asked:?}");
+}
+
+#[test]
+fn a_torch_that_is_not_fit_gets_native_with_one_line() {
+    let older = train("plain", &[EXPANDABLE]);
+    assert_eq!(older.setting, "max_split_size_mb:32");
+    let said = |run: &Run| run.log.matches("native instead").count();
+    assert_eq!(said(&older), 1, "{}", older.log);
+    let direct = run("plain", &[("MEMCUDA_POLICY", "direct")]);
+    assert_eq!(
+        (direct.setting.as_str(), said(&direct)),
+        ("max_split_size_mb:32", 1)
+    );
+    let off = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False");
+    let off = run("plain", &[off]);
+    assert!(off.setting.ends_with("max_split_size_mb:32"), "{off:?}");
+    assert_eq!(said(&off), 1, "{}", off.log);
+}
+
+/// Beyond the limit is out of memory, which torch answers as it always does.
+#[test]
+fn a_limit_holds_for_pages_as_well() {
+    let limited = run("plain", &[("MEMCUDA_LIMIT", "700MiB")]);
+    assert!(limited.peak_reserved <= 700, "{limited:?}");
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn after_the_pool_has_stopped_pages_are_the_drivers() {
+    for place in [
+        "cuMemCreate",
+        "cuMemMap",
+        "cuMemSetAccess",
+        "cuMemUnmap",
+        "cuMemRelease",
+    ] {
+        for behind in ["", ":behind"] {
+            let place = format!("{place}{behind}");
+            let stopped = run("plain", &[("MEMCUDA_PANIC_IN", &place)]);
+            assert!(
+                stopped.log.contains("internal error"),
+                "{place}: {stopped:?}"
+            );
+        }
+    }
+}
