@@ -61,6 +61,7 @@ impl Room {
 /// The chunks; a gap is a handle that was given back.
 ///
 /// Invariant: `rooms[id]` is that of chunk `id`, and no room for a gap.
+/// Invariant: `free` is the sum of the chunks' free bytes.
 /// Invariant: `longest[stitch]` is [`UNKNOWN`](Self::UNKNOWN), or no chunk that
 /// the stitch shows has changed since it was told.
 #[derive(Default)]
@@ -68,6 +69,7 @@ pub struct Chunks {
     all: Vec<Option<Chunk>>,
     rooms: Vec<Room>,
     longest: Vec<u64>,
+    free: u64,
 }
 
 impl Chunks {
@@ -77,6 +79,7 @@ impl Chunks {
     /// Adds a chunk and returns its index.
     pub fn add(&mut self, chunk: Chunk) -> ChunkId {
         let room = Room::of(&chunk);
+        self.free += chunk.free;
         match self.all.iter().position(Option::is_none) {
             Some(gap) => {
                 self.all[gap] = Some(chunk);
@@ -95,7 +98,9 @@ impl Chunks {
     pub fn remove(&mut self, id: ChunkId) -> Chunk {
         self.rooms[id as usize] = Room::NONE;
         self.forget_longest(id);
-        self.all[id as usize].take().expect("a chunk that exists")
+        let chunk = self.all[id as usize].take().expect("a chunk that exists");
+        self.free -= chunk.free;
+        chunk
     }
 
     /// A chunk that exists.
@@ -108,6 +113,11 @@ impl Chunks {
         self.rooms[id as usize]
     }
 
+    /// Free bytes of all chunks.
+    pub fn free(&self) -> u64 {
+        self.free
+    }
+
     /// Every chunk with its index.
     pub fn iter(&self) -> impl Iterator<Item = (ChunkId, &Chunk)> {
         let all = self.all.iter().enumerate();
@@ -117,12 +127,14 @@ impl Chunks {
     /// Takes free bytes of a chunk ([`Chunk::take`]).
     pub fn take(&mut self, id: ChunkId, start: u64, bytes: u64) {
         self.get_mut(id).take(start, bytes);
+        self.free -= bytes;
         self.changed(id);
     }
 
     /// Gives bytes of a chunk back ([`Chunk::give`]).
     pub fn give(&mut self, id: ChunkId, start: u64, bytes: u64, last: Use, streams: &Streams) {
         self.get_mut(id).give(start, bytes, last, streams);
+        self.free += bytes;
         self.changed(id);
     }
 
@@ -178,10 +190,13 @@ mod tests {
         chunks.take(id, 512, 512);
         chunks.take(id, 3072, 512);
         assert_eq!(room(&chunks), (512, 2048, 512));
+        assert_eq!(chunks.free(), 3072);
         chunks.give(id, 512, 512, Use::DONE, &streams);
         assert_eq!(room(&chunks), (3072, 0, 512));
+        assert_eq!(chunks.free(), 3584);
         chunks.remove(id);
         assert_eq!(room(&chunks), (0, 0, 0));
+        assert_eq!(chunks.free(), 0);
     }
 
     #[test]

@@ -1,27 +1,32 @@
 //! Chooses what a new stitch is made of: free chunks, free ends of chunks in
 //! use, and only the shortfall in new handles. Decides; changes nothing.
 
-use super::block::Need;
+use super::block::{Need, Window};
 use super::chunk::ChunkId;
-use super::search::Usable;
+use super::search::{Usable, spares};
 use super::state::State;
 use crate::units::{MIB, align_up};
 
 /// Size step of handles in bytes.
 pub const STEP: u64 = 2 * MIB;
 /// Largest handle that the pool asks for by itself, in bytes.
-const LARGEST: u64 = 64 * MIB;
+const LARGEST: u64 = 128 * MIB;
 /// The same of what is like memory that was exported, in bytes.
 const LARGEST_SHARED: u64 = 1 << 30;
-/// Handles that a process holds, about.
-const HANDLES_HELD: u64 = 1024;
-/// The same where it holds more than [`MUCH`] bytes: a mapping costs as much
-/// for any size, and what a handle strands is a smaller part of so many bytes.
-const HANDLES_HELD_OF_MUCH: u64 = 512;
-/// See [`HANDLES_HELD_OF_MUCH`].
-const MUCH: u64 = 16 << 30;
-/// Handles of one request, at most, about.
-const HANDLES: u64 = 32;
+/// The least handle of a growth is about this part of what is held.
+const HANDLES: u64 = 1024;
+/// A new handle is at most this part of what is still missing.
+const PARTS: u64 = 3;
+/// Mappings of a stitch that is made although there is a window, at most.
+const PIECES: usize = 8;
+/// What each of them has to spare of whole chunks, in bytes: growing by as much
+/// takes about as long as a mapping.
+const WORTH: u64 = 512 << 10;
+/// It may break more by this part of the free end that it goes on from: one long
+/// free end is worth more than two short ones.
+const JOINED: u64 = 2;
+/// While more than this part of all bytes is free, nothing is spared.
+const MUCH_FREE: u64 = 2;
 /// A free end shorter than this is not worth a mapping.
 const SHORTEST_END: u64 = 64 << 10;
 
@@ -43,6 +48,12 @@ impl Plan {
     /// Bytes of new physical memory.
     pub fn growth(&self) -> u64 {
         self.fresh.iter().sum()
+    }
+
+    /// Mappings to be made.
+    fn pieces(&self) -> usize {
+        let ends = usize::from(self.head.is_some()) + usize::from(self.tail.is_some());
+        self.whole.len() + self.fresh.len() + ends
     }
 }
 
@@ -66,10 +77,16 @@ impl State {
             plan.head = Some((id, start));
             missing -= bytes;
         }
-        // Largest first: the price of a stitch is its number of handles.
+        // Largest first: the price of a stitch is its number of handles. What is
+        // left at the end may lie in a chunk that is in use anyway.
         free.sort_unstable_by(|a, b| b.cmp(a));
+        let starts = self.starts(usable, plan.head);
+        let longest_start = starts.map(|(_, bytes)| bytes).max().unwrap_or(0);
         let mut passed_over = None;
         for &(bytes, id) in &free {
+            if missing <= longest_start {
+                break;
+            }
             if bytes <= missing {
                 plan.whole.push(id);
                 missing -= bytes;
@@ -105,6 +122,31 @@ impl State {
         plan
     }
 
+    /// A stitch to be made although there is a window: where that one would break
+    /// much, and few mappings break clearly less. What is broken now is what
+    /// lacks when nearly all is in use, so while much is free it does not matter.
+    pub fn instead(
+        &self,
+        window: Window,
+        need: Need,
+        usable: Usable,
+        chunk: Option<u64>,
+    ) -> Option<Plan> {
+        let broken = self.broken(window);
+        let much_free = self.chunks.free() > self.stats.physical_bytes / MUCH_FREE;
+        if much_free || broken < STEP || spares(need.bytes, broken) {
+            return None;
+        }
+        let plan = self.plan(need, usable, chunk);
+        let whole: u64 = plan.whole.iter().map(|id| self.chunk(*id).bytes).sum();
+        let head = plan
+            .head
+            .map_or(0, |(id, start)| self.chunk(id).bytes - start);
+        let price = whole + WORTH * plan.pieces() as u64;
+        let pays = plan.growth() == 0 && price <= need.bytes + broken + head / JOINED;
+        (pays && plan.pieces() <= PIECES).then_some(plan)
+    }
+
     /// The longest free end of a chunk that is shorter than what is missing:
     /// a new stitch goes on where an old one ended, so that ends add up
     /// instead of being stranded one by one.
@@ -127,19 +169,29 @@ impl State {
         usable: Usable,
         head: Option<(ChunkId, u64)>,
     ) -> Option<(ChunkId, u64)> {
-        let starts = self.in_use().filter_map(|(id, chunk)| {
+        self.starts(usable, head).min_by_key(|&(_, bytes)| {
+            if bytes >= missing {
+                (0, bytes)
+            } else {
+                (1, u64::MAX - bytes)
+            }
+        })
+    }
+
+    /// Free beginnings of chunks in use that are worth a mapping, but for the chunk
+    /// that the stitch begins with.
+    fn starts(
+        &self,
+        usable: Usable,
+        head: Option<(ChunkId, u64)>,
+    ) -> impl Iterator<Item = (ChunkId, u64)> {
+        let starts = self.in_use().map(move |(id, chunk)| {
             let bytes = chunk.free_head(|last| self.is_usable(last, usable));
-            (head.is_none_or(|(taken, _)| taken != id)).then_some((id, bytes))
+            (id, bytes)
         });
-        starts
-            .filter(|(_, bytes)| *bytes >= SHORTEST_END)
-            .min_by_key(|&(_, bytes)| {
-                if bytes >= missing {
-                    (0, bytes)
-                } else {
-                    (1, u64::MAX - bytes)
-                }
-            })
+        starts.filter(move |&(id, bytes)| {
+            bytes >= SHORTEST_END && head.is_none_or(|(taken, _)| taken != id)
+        })
     }
 
     fn in_use(&self) -> impl Iterator<Item = (ChunkId, &super::chunk::Chunk)> {
@@ -147,44 +199,37 @@ impl State {
         chunks.filter(|(_, chunk)| chunk.free > 0 && !chunk.is_free())
     }
 
-    /// Handles for a shortfall. Large ones cost fewer mappings and copy at
-    /// full bandwidth, small ones leave less stranded, so they grow with what
-    /// the process holds and with what it asks for. The divisors come from
-    /// replays of recorded jobs (docs/measurements/replay.md).
+    /// Handles for a shortfall: of falling sizes. The large ones cost few mappings
+    /// and copy at full bandwidth, the small ones are the change with which later
+    /// stitches end, so that they break no large one. What the change is grows with
+    /// what the process holds. The numbers come from replays of recorded jobs
+    /// (docs/research.md).
     fn sizes(&self, missing: u64, align: u64, chunk: Option<u64>) -> Vec<u64> {
         let missing = align_up(missing, STEP).unwrap_or(missing);
         if let Some(size) = chunk {
             return vec![size; missing.div_ceil(size) as usize];
         }
         let held = self.stats.physical_bytes + missing;
-        let handles = if held > MUCH {
-            HANDLES_HELD_OF_MUCH
-        } else {
-            HANDLES_HELD
-        };
+        let change = (held / HANDLES).next_power_of_two().clamp(STEP, LARGEST);
         // Windows that begin at any 512 bytes use up each other's ends; those
         // that begin at a handle's granularity need change to fit exactly.
         let exact = align >= STEP;
-        let size = (held / handles)
-            .max(missing / HANDLES)
-            .next_power_of_two()
-            .clamp(STEP, LARGEST);
-        let mut sizes = vec![size; (missing / size) as usize];
-        let mut rest = missing % size;
-        let mut next = size / 2;
+        let mut sizes = Vec::new();
+        let mut rest = missing;
         while rest > 0 {
-            if !exact {
-                next = rest;
-            }
-            if rest >= next {
-                sizes.push(next);
-                rest -= next;
-            } else {
-                next /= 2;
-            }
+            let part = power_below(rest / PARTS).clamp(change, LARGEST);
+            let last = if exact { power_below(rest) } else { rest };
+            let size = if part <= rest { part } else { last };
+            sizes.push(size);
+            rest -= size;
         }
         sizes
     }
+}
+
+/// The largest power of two that is not above a number; 1 for 0.
+fn power_below(bytes: u64) -> u64 {
+    1 << bytes.max(1).ilog2()
 }
 
 /// Does a free end of this length spare at least one step of growth?
@@ -192,3 +237,7 @@ fn saves(missing: u64, end: u64, step: u64) -> bool {
     let steps = |bytes: u64| bytes.div_ceil(step);
     end < missing && steps(missing - end) < steps(missing)
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

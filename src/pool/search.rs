@@ -8,7 +8,7 @@ use super::block::{Need, Window};
 use super::chunk::StitchId;
 use super::chunks::Chunks;
 use super::state::State;
-use super::stitch::{Part, Stitch};
+use super::stitch::Stitch;
 use super::streams::{StreamId, Use};
 use crate::units::align_up;
 
@@ -17,7 +17,7 @@ const CLOSE: u64 = 2;
 /// A window may break this part of its length of whole chunks.
 const SPARES: u64 = 16;
 /// A search ends when it has looked at so many mapped chunks and found a window.
-const LOOKS: usize = 512;
+const LOOKS: usize = 1024;
 
 /// Which free bytes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,18 +129,22 @@ impl State {
         self.offer_ranges(id, stitch, usable, best);
     }
 
-    /// What a window would leave of chunks that were wholly free, in bytes.
+    /// The bytes of wholly free chunks that a window takes beyond its length: what
+    /// it would leave of these, less what it uses of chunks that are in use anyway.
     pub fn broken(&self, window: Window) -> u64 {
         let parts = self
             .stitch(window.stitch)
             .edges(window.offset, window.bytes);
-        let left = |part: &Part| {
-            let room = self.chunks.room(part.chunk);
+        let (mut left, mut used) = (0, 0);
+        for part in parts.iter().flatten() {
             // Wholly free: the free bytes with which it begins are all of it.
-            let whole = room.head == part.of;
-            if whole { part.of - part.bytes } else { 0 }
-        };
-        parts.iter().flatten().map(left).sum()
+            if self.chunks.room(part.chunk).head == part.of {
+                left += part.of - part.bytes;
+            } else {
+                used += part.bytes;
+            }
+        }
+        u64::saturating_sub(left, used)
     }
 
     /// The longest free range of a stitch in bytes, whatever its uses.

@@ -303,8 +303,21 @@ impl<D: Driver> Pool<D> {
             None => &[Usable::Ready(None)],
         };
         for &usable in passes {
-            let found = state.recall(need, usable);
-            if let Some(window) = found.or_else(|| state.search(need, usable)) {
+            let mut found = state.recall(need, usable);
+            found = found.or_else(|| state.search(need, usable));
+            if let Some(window) = found
+                && effort == Effort::Growth
+                && let Some(plan) = state.instead(window, need, usable, self.settings.chunk)
+            {
+                let (again, built) = self.build(state, &plan, need);
+                state = again;
+                if built.is_ok() {
+                    return (state, built.map_err(Refusal::from));
+                }
+                // The window may be somebody else's meanwhile.
+                found = state.search(need, usable);
+            }
+            if let Some(window) = found {
                 if let Err(code) = self.claim(&mut state, need.stream, window) {
                     return (state, Err(code.into()));
                 }

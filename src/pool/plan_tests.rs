@@ -1,0 +1,111 @@
+//! What a stitch is made of, and when one is made although there is a window.
+
+use super::*;
+use crate::driver::{Code, Handle};
+use crate::pool::chunk::Chunk;
+use crate::pool::tests::{on, pool};
+use crate::pool::{Effort, Release, Settings};
+
+fn need(mib: u64) -> Need {
+    Need {
+        bytes: mib * MIB,
+        align: 512,
+        stream: None,
+    }
+}
+
+/// A state with wholly free chunks of these sizes in MiB.
+fn state(sizes: &[u64]) -> State {
+    let mut state = State::default();
+    for &mib in sizes {
+        state.add_chunk(Chunk::new(Handle(mib), mib * MIB));
+    }
+    state
+}
+
+#[test]
+fn a_growth_is_of_falling_sizes_and_no_larger_than_what_lacks() {
+    let state = state(&[]);
+    for (mib, align) in [(2, 512), (6, 512), (830, 512), (830, STEP), (5000, STEP)] {
+        let sizes = state.sizes(mib * MIB - 4096, align, None);
+        assert_eq!(sizes.iter().sum::<u64>(), mib * MIB);
+        assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
+        assert!(sizes.iter().all(|size| size % STEP == 0));
+        if align == STEP {
+            assert!(sizes.iter().all(|size| size.is_power_of_two()));
+        }
+    }
+    let sizes = state.sizes(1024 * MIB, 512, None);
+    assert_eq!((sizes[0], sizes[sizes.len() - 1]), (LARGEST, STEP));
+    assert!(sizes.len() < 32, "a millisecond is about so many mappings");
+    // What is held decides how small the smallest one is.
+    let holds = self::state(&[8192]);
+    let sizes = holds.sizes(1024 * MIB, 512, None);
+    assert!(sizes.iter().rev().skip(1).all(|size| *size >= 16 * MIB));
+}
+
+#[test]
+fn what_is_left_at_the_end_is_taken_of_a_chunk_in_use() {
+    let mut state = state(&[24, 16, 16]);
+    state.chunks.take(0, 20 * MIB, 4 * MIB);
+    let plan = state.plan(need(32), Usable::All, None);
+    assert_eq!((plan.whole.len(), plan.tail), (1, Some(0)));
+    // More than fits there needs both others.
+    let plan = state.plan(need(40), Usable::All, None);
+    assert_eq!((plan.whole.len(), plan.growth()), (2, 0));
+}
+
+/// A pool with 384 MiB free in one stitch, of handles from 128 to 2 MiB, and as
+/// much as that once more, or a little, in use.
+fn with_free(used: u64) -> crate::pool::Pool<crate::driver::model::Model> {
+    let pool = pool(Settings::default());
+    let freed = pool.alloc(&on(10, 384 * MIB)).unwrap();
+    pool.alloc(&on(10, used * MIB)).unwrap();
+    pool.free(freed, Release::Complete).unwrap();
+    pool
+}
+
+fn wholly_free(pool: &crate::pool::Pool<crate::driver::model::Model>) -> u64 {
+    let state = pool.lock();
+    let free = state.chunks.iter().filter(|(_, chunk)| chunk.is_free());
+    free.map(|(_, chunk)| chunk.bytes).sum::<u64>() / MIB
+}
+
+#[test]
+fn a_stitch_is_made_where_every_window_would_break_much() {
+    let pool = with_free(512);
+    let physical = pool.physical();
+    // Any window of 34 MiB begins or ends within a handle; 32 and 2 MiB do not.
+    pool.alloc(&on(10, 34 * MIB)).unwrap();
+    assert_eq!(wholly_free(&pool), 350);
+    assert_eq!(pool.physical(), physical);
+}
+
+#[test]
+fn a_window_is_good_enough_while_much_is_free() {
+    let pool = with_free(64);
+    let calls = pool.driver().calls();
+    pool.alloc(&on(10, 34 * MIB)).unwrap();
+    assert!(wholly_free(&pool) < 350);
+    assert_eq!(pool.driver().calls(), calls);
+}
+
+#[test]
+fn a_request_for_a_window_gets_one_whatever_it_breaks() {
+    let pool = with_free(512);
+    let calls = pool.driver().calls();
+    let mut request = on(10, 34 * MIB);
+    request.effort = Effort::Window;
+    pool.alloc(&request).unwrap();
+    assert_eq!(pool.driver().calls(), calls);
+}
+
+#[test]
+fn where_the_stitch_cannot_be_made_the_window_serves() {
+    let pool = with_free(512);
+    let (calls, physical) = (pool.driver().calls(), pool.physical());
+    pool.driver().fail_at(calls, Code::OUT_OF_MEMORY);
+    pool.alloc(&on(10, 34 * MIB)).unwrap();
+    assert!(wholly_free(&pool) < 350);
+    assert_eq!(pool.physical(), physical);
+}
