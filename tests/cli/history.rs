@@ -2,6 +2,7 @@
 //! and at work, of their reports, and of traces that are another's.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Output;
 
@@ -58,6 +59,18 @@ fn a_process_that_records_has_its_history_in_the_snapshot() {
     let few = sums(&file);
     assert!((10..=40).contains(&few("events")));
     assert_eq!(few("left"), counter("live_bytes"));
+
+    // A recording that cannot be read costs the history alone.
+    let recording = fs::File::options().write(true).open(&trace).unwrap();
+    recording.write_all_at(&99_u64.to_le_bytes(), 8).unwrap();
+    let output = taken(&holder.pid(), &file, &[]);
+    assert_eq!(code(&output), 0);
+    let said = stderr(&output);
+    assert!(
+        said.contains("version 99") && said.contains("is left out"),
+        "{said}"
+    );
+    assert_eq!(sums(&file)("events"), 0);
 }
 
 #[test]

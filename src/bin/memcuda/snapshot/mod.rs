@@ -57,7 +57,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let most = arguments.events;
     let history = match (recording, arguments.trace.as_deref()) {
         _ if arguments.html || arguments.json => None,
-        (Some((path, file)), None) => Some(History::told(&path, file, &picture, most)?),
+        (Some((path, file)), None) => History::told(&path, file, &picture, most)
+            .inspect_err(|error| eprintln!("memcuda: {error:#}; what happened before is left out"))
+            .ok(),
         (_, named) => History::of_report(&picture, named, most)?,
     };
     if let Some(before) = history.as_ref().map(History::left_out).filter(|n| *n > 0) {
