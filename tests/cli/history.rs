@@ -78,7 +78,8 @@ fn a_process_at_work_has_a_history_that_ends_with_its_picture() {
     let folder = tempfile::tempdir().unwrap();
     let (trace, file) = (folder.path().join("t"), folder.path().join("s.pickle"));
     let settings = [("MEMCUDA_TRACE", trace.to_str().unwrap())];
-    let holder = Holder::start(&settings, &["churn 4".to_owned()]);
+    let lines = ["malloc 1000", "churn 4"].map(str::to_owned);
+    let holder = Holder::start(&settings, &lines);
     let mut events = 0;
     for _ in 0..4 {
         let output = taken(&holder.pid(), &file, &["--events", "3000"]);
