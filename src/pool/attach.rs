@@ -12,6 +12,7 @@ use super::request::{BlockInfo, NotOurs, Order};
 use super::state::State;
 use super::stitch::Stitch;
 use crate::driver::{Access, Address, Code, Context, Driver, Handle, Result};
+use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -95,6 +96,36 @@ impl<D: Driver> Pool<D> {
             return;
         }
         if let Ok((at, bytes)) = arena::reserve(&self.driver, &self.bounds, arena::RANGE_ALIGN) {
+            self.lock().arena.give(at, bytes);
+        }
+    }
+
+    /// Imports a handle of its own, maps it and lets it go: the driver takes about
+    /// twice as long for these calls the first time in a process, which is then not
+    /// when the program attaches something. Where anything fails, nothing.
+    pub fn rehearse(&self) {
+        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = self.lock().arena.take(arena::RANGE_ALIGN) else {
+            return;
+        };
+        let bytes = arena::RANGE_ALIGN;
+        let imported = self.driver.create(self.device, bytes).and_then(|own| {
+            let exported = self.driver.export(own);
+            let imported = exported.and_then(|memory| self.driver.import(memory.as_fd()));
+            self.release(&[(own, bytes)]);
+            imported
+        });
+        let Ok(handle) = imported else {
+            return self.lock().arena.give(at, bytes);
+        };
+        let unmapped = self.driver.map(at, bytes, handle).map_or(true, |()| {
+            let access = Access::Write;
+            let _ = self.driver.set_access(at, bytes, self.device, access);
+            self.driver.unmap(at, bytes).is_ok()
+        });
+        // What the driver did not unmap stays as it is.
+        if unmapped {
+            self.release(&[(handle, bytes)]);
             self.lock().arena.give(at, bytes);
         }
     }

@@ -118,3 +118,27 @@ fn reading_only_holds_for_peers_and_a_device_of_its_own_keeps_its_access() {
     pool.revoke(3, peer(3));
     assert_eq!((access(at, 1), access(at, 3)), (Access::None, Access::Read));
 }
+
+#[test]
+fn a_rehearsal_leaves_nothing_whatever_call_fails() {
+    // Create, export, import, release; map, access, unmap, release.
+    for call in 0..8 {
+        let pool = pool(Settings::default());
+        pool.reserve_ahead();
+        let before = pool.driver().calls();
+        pool.driver().fail_at(before + call, Code::OUT_OF_MEMORY);
+        pool.rehearse();
+        assert!(pool.driver().calls() > before + call, "{call} is made");
+        let (reservations, handles, mappings) = pool.driver().leftovers();
+        // A handle that cannot be released, or a mapping that cannot be undone.
+        let lost = match call {
+            3 | 7 => (1, 0),
+            6 => (1, 1),
+            _ => (0, 0),
+        };
+        assert_eq!((handles, mappings), lost, "call {call}");
+        assert_eq!((reservations, pool.physical()), (1, 0));
+        let imported = imported(&pool, &[2 * MIB]);
+        assert!(pool.attach(attachment(imported, 0, 1)).is_ok());
+    }
+}

@@ -1,9 +1,9 @@
 //! A connection to the keeper before anybody asks: of programs that will, by
 //! their rules or because they refer to the interface. The keeper hears who
 //! they are while they start, so that their first opening is one question and
-//! one answer, and the pool that it needs is made with the context. Starts no
-//! keeper, and never waits: where none listens now, the first request finds or
-//! starts one.
+//! one answer, and the pool that it needs is made with the context, its driver
+//! calls rehearsed. Starts no keeper, and never waits: where none listens now,
+//! the first request finds or starts one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,6 +51,7 @@ pub fn context_made(engine: &Engine, context: Context, device: &Device) {
         let _ = engine.calls.within(context, || {
             if let Some(pool) = pool::of(engine, device) {
                 pool.reserve_ahead();
+                pool.rehearse();
             }
         });
     }
