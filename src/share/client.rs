@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -18,6 +18,9 @@ use super::wire::{self, Broken};
 
 /// How long an answer may take before the keeper counts as gone.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// The welcome and the answer to the first request are waited for awake, so long.
+const FIRST: u32 = 2;
+const AWAKE: Duration = Duration::from_micros(500);
 
 /// Why a request has no answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -157,6 +160,9 @@ impl Client {
     /// Waits for the next answer.
     fn receive(&mut self) -> Result<(Reply, Vec<OwnedFd>), Error> {
         self.answered = next(self.answered);
+        if self.answered <= FIRST {
+            self.wait_awake();
+        }
         loop {
             let (said, beside) = self.hear(false).map_err(|broken| match broken {
                 Broken::NoRoom => Error::NoRoom,
@@ -170,6 +176,16 @@ impl Client {
                     reply => return Ok((reply, beside)),
                 },
             }
+        }
+    }
+
+    /// Waits without sleeping, for a moment at most: a keeper that is well answers
+    /// in less time than a processor takes to fall asleep and to be woken.
+    fn wait_awake(&self) {
+        let began = Instant::now();
+        let none_yet = || matches!(wire::length_of_next(&self.socket, true), Err(Broken::Later));
+        while none_yet() && began.elapsed() < AWAKE {
+            std::thread::yield_now();
         }
     }
 
