@@ -80,6 +80,7 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
     let settings = Settings {
         policy: engine.config.policy,
         limit: engine.config.limit_of(device.ordinal),
+        beside: Some(Box::new(|| sums.beside())),
         chunk: engine.config.chunk,
         debug: engine.config.debug,
         timeline: engine.config.oom_report.is_some(),

@@ -28,6 +28,12 @@ impl Sums {
         self.change(|last| last.pages = *totals, tell);
     }
 
+    /// Bytes of pages, and of those that nobody uses.
+    pub fn beside(&self) -> (u64, u64) {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (last.pages.physical_bytes, last.pages.idle_bytes)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Last), tell: impl FnOnce(&Stats)) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut last);

@@ -162,12 +162,16 @@ impl Books {
         self.pages[&page].handle
     }
 
-    /// The page of a lease; chosen now if it was not, of the idle ones.
+    /// The page of a lease; chosen now if it was not, of the idle ones: one that is
+    /// mapped nowhere, else the one that became idle last. Torch gives pages back in
+    /// the order in which it maps them again, so that one is missed last; the first
+    /// would be missed at once, and its place taken by the next (docs/research.md).
     pub fn bind(&mut self, lease: Lease) -> PageId {
         let (kind, page) = self.leases[&lease];
         page.unwrap_or_else(|| {
-            let idle = self.idle.get(&kind).and_then(BTreeSet::first);
-            let (_, page) = *idle.expect("an unbound lease has an idle page");
+            let idle = self.idle.get(&kind).expect("an unbound lease");
+            let fresh = idle.first().filter(|(since, _)| *since == 0);
+            let (_, page) = *fresh.or(idle.last()).expect("it has an idle page");
             self.bind_to(lease, page);
             page
         })

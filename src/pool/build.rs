@@ -109,7 +109,8 @@ impl<D: Driver> Pool<D> {
 
     fn over_limit(&self, state: &State, growth: u64) -> Option<Code> {
         let limit = self.settings.limit?;
-        let over = growth > 0 && state.stats.physical_bytes + growth > limit;
+        let held = state.stats.physical_bytes + self.beside().0;
+        let over = growth > 0 && held + growth > limit;
         over.then_some(Code::OUT_OF_MEMORY)
     }
 

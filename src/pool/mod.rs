@@ -69,6 +69,10 @@ pub struct Settings {
     pub policy: Policy,
     /// Most physical bytes.
     pub limit: Option<u64>,
+    /// What else of the device the limit counts: bytes held, and those of them that
+    /// nobody uses. Called under the state lock: it must be quick and must not call
+    /// the pool.
+    pub beside: Option<Box<dyn Fn() -> (u64, u64) + Send + Sync>>,
     /// Size of handles in bytes, where it is fixed.
     pub chunk: Option<u64>,
     /// Extra checks.
@@ -305,6 +309,14 @@ impl<D: Driver> Pool<D> {
         let mut stats = state.stats;
         self.fronts.add_to(&mut stats);
         stats
+    }
+
+    /// See [`Settings::beside`].
+    fn beside(&self) -> (u64, u64) {
+        self.settings
+            .beside
+            .as_ref()
+            .map_or((0, 0), |beside| beside())
     }
 
     fn lock(&self) -> StateGuard<'_> {

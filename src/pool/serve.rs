@@ -170,7 +170,9 @@ impl<D: Driver> Pool<D> {
             let since = *failed.get_or_insert_with(Instant::now);
             let starving = self.settings.starving.as_ref();
             let within_limit = (self.settings.limit).is_none_or(|limit| {
-                self.physical().saturating_sub(self.idle()) + request.bytes <= limit
+                let (held, idle) = self.beside();
+                let used = self.physical().saturating_sub(self.idle()) + held - idle;
+                used + request.bytes <= limit
             });
             if !within_limit || !starving.is_some_and(|ask| ask(request.bytes, since)) {
                 let mut state = self.lock();

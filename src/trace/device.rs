@@ -4,14 +4,13 @@
 
 use std::time::Instant;
 
+use super::pages::{ALONE, ASKED, Kept, Plain};
 use super::torch_expandable::Expandable;
 use super::torch_native::{Allocator, Runtime};
 use super::{Event, Use};
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Context, Stream};
-use crate::pool::{
-    Effort, Order, Owner, Pool, Refusal, Release, Request, Settings, Stats, StreamKey,
-};
+use crate::pool::{Effort, Order, Owner, Pool, Refusal, Release, Request, Settings, StreamKey};
 use crate::reclaim;
 
 /// The pool's alignment of stream-ordered bases, and of segments, in bytes.
@@ -29,6 +28,9 @@ pub enum Profile {
     /// Tensors ask a model of PyTorch's own allocator with expandable segments,
     /// without a pool: a comparison.
     Expandable,
+    /// The same over pages that are kept, asked to give back before there would be
+    /// more than ever.
+    ExpandableAsked,
     /// The segments that the program's own allocator had when the trace was
     /// recorded (`segment_alloc`, `segment_free`) are the requests.
     Segments,
@@ -44,7 +46,8 @@ pub struct Device {
 enum Asks {
     Pool,
     Native(Allocator),
-    Expandable(Expandable),
+    Expandable(Expandable<Plain>),
+    ExpandableAsked(Box<Expandable<Kept>>),
 }
 
 impl Device {
@@ -61,7 +64,13 @@ impl Device {
         let asks = match profile {
             Profile::Async | Profile::Segments => Asks::Pool,
             Profile::Native => Asks::Native(Allocator::default()),
-            Profile::Expandable => Asks::Expandable(Expandable::new(total_bytes)),
+            Profile::Expandable => {
+                Asks::Expandable(Expandable::new(Plain::new(total_bytes), ALONE))
+            }
+            Profile::ExpandableAsked => {
+                let kept = Kept::new(ordinal, total_bytes, settings.limit);
+                Asks::ExpandableAsked(Box::new(Expandable::new(kept, ASKED)))
+            }
         };
         let served = Served {
             context: Context(u64::from(ordinal) + 1),
@@ -83,6 +92,7 @@ impl Device {
             Asks::Pool => self.served.alloc(event),
             Asks::Native(torch) => torch.malloc(&mut self.served, bytes, stream),
             Asks::Expandable(torch) => torch.malloc(bytes, stream),
+            Asks::ExpandableAsked(torch) => torch.malloc(bytes, stream),
         }
     }
 
@@ -92,13 +102,15 @@ impl Device {
             Asks::Pool => self.served.give(at, stream, uses),
             Asks::Native(torch) => torch.free(at),
             Asks::Expandable(torch) => torch.free(at),
+            Asks::ExpandableAsked(torch) => torch.free(at),
         }
     }
 
     /// Bytes held from the driver.
     pub fn physical(&self) -> u64 {
         match &self.asks {
-            Asks::Expandable(torch) => torch.physical(),
+            Asks::Expandable(torch) => torch.driver.physical(),
+            Asks::ExpandableAsked(torch) => torch.driver.pages.physical(),
             _ => self.served.pool.physical(),
         }
     }
@@ -106,30 +118,51 @@ impl Device {
     /// The most bytes held from the driver at any time.
     pub fn peak_physical(&self) -> u64 {
         match &self.asks {
-            // It gives nothing back.
-            Asks::Expandable(torch) => torch.physical(),
-            _ => self.stats().peak_physical_bytes,
+            Asks::Expandable(torch) => torch.driver.peak_bytes,
+            Asks::ExpandableAsked(torch) => torch.driver.peak_bytes,
+            _ => self.served.pool.stats().peak_physical_bytes,
         }
     }
 
-    /// The pool's counters.
-    pub fn stats(&self) -> Stats {
-        self.served.pool.stats()
+    /// Requests that made no driver call but event operations; pages count as
+    /// requests.
+    pub fn hits(&self) -> u64 {
+        match &self.asks {
+            Asks::ExpandableAsked(torch) => torch.driver.page_ns.len() as u64 - torch.driver.mapped,
+            _ => self.served.pool.stats().hits,
+        }
+    }
+
+    /// Handles mapped in all.
+    pub fn handles_mapped(&self) -> u64 {
+        match &self.asks {
+            Asks::ExpandableAsked(torch) => torch.driver.mapped,
+            _ => self.served.pool.stats().handles_mapped,
+        }
     }
 
     /// Nanoseconds in driver calls, by the model.
     pub fn driver_time_ns(&self) -> u64 {
-        self.served.pool.driver().driver_time_ns()
+        match &self.asks {
+            Asks::ExpandableAsked(torch) => torch.driver.pages.driver().driver_time_ns(),
+            _ => self.served.pool.driver().driver_time_ns(),
+        }
     }
 
     /// What cooperative reclaim did.
     pub fn reclaim(&self) -> &reclaim::Device {
-        &self.served.reclaim
+        match &self.asks {
+            Asks::ExpandableAsked(torch) => &torch.driver.reclaim,
+            _ => &self.served.reclaim,
+        }
     }
 
-    /// The time of each request that the pool served, in nanoseconds.
+    /// The time of each request that was served, in nanoseconds.
     pub fn alloc_ns(&self) -> &[u32] {
-        &self.served.alloc_ns
+        match &self.asks {
+            Asks::ExpandableAsked(torch) => &torch.driver.page_ns,
+            _ => &self.served.alloc_ns,
+        }
     }
 }
 

@@ -16,6 +16,8 @@ mod device;
 pub mod fit;
 pub mod frames;
 #[cfg(feature = "cli")]
+mod pages;
+#[cfg(feature = "cli")]
 mod reader;
 #[cfg(feature = "cli")]
 mod recording;

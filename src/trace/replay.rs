@@ -11,7 +11,7 @@ pub use super::device::Profile;
 use super::{Event, Op};
 use crate::driver::{Address, Code};
 use crate::error::{Error, Result};
-use crate::pool::{Refusal, Settings, Stats};
+use crate::pool::{Refusal, Settings};
 
 /// What a replay found, over all devices of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -36,7 +36,7 @@ pub struct Outcome {
     /// 99 of 100 allocations took no longer, in nanoseconds.
     pub p99_alloc_ns: u64,
     /// Requests answered with out-of-memory so that PyTorch gives idle segments
-    /// back; 0 but in [`Profile::Native`].
+    /// back; 0 but in [`Profile::Native`] and [`Profile::ExpandableAsked`].
     pub soft_failures: u64,
     /// Of these, those that brought less than was asked for.
     pub short_ladders: u64,
@@ -73,10 +73,8 @@ pub fn replay(
     settings: impl Fn() -> Settings,
 ) -> std::result::Result<Outcome, Failure> {
     let (alloc, free, done) = match profile {
-        Profile::Async | Profile::Native | Profile::Expandable => {
-            (Op::Alloc, Op::Free, Op::FreeDone)
-        }
         Profile::Segments => (Op::SegmentAlloc, Op::SegmentFree, Op::SegmentFree),
+        _ => (Op::Alloc, Op::Free, Op::FreeDone),
     };
     let mut player = Player::default();
     let device = |ordinal| Device::new(ordinal, total_bytes, profile, settings());
@@ -194,8 +192,7 @@ impl Player {
             let at = alloc_ns.len().saturating_sub(1) * of_100 / 100;
             alloc_ns.get(at).map_or(0, |ns| u64::from(*ns))
         };
-        let stats: Vec<Stats> = devices().map(Device::stats).collect();
-        let sum = |counter: fn(&Stats) -> u64| stats.iter().map(counter).sum::<u64>();
+        let sum = |counter: fn(&Device) -> u64| devices().map(counter).sum::<u64>();
         Outcome {
             requests: alloc_ns.len() as u64,
             peak_live_bytes: self.peak_live_bytes,
@@ -204,9 +201,9 @@ impl Player {
                 [one] => one.peak_physical(),
                 _ => self.peak_physical_bytes,
             },
-            hit_rate: sum(|s| s.hits) as f64 / alloc_ns.len().max(1) as f64,
-            handles_mapped: sum(|s| s.handles_mapped),
-            driver_time_s: devices().map(Device::driver_time_ns).sum::<u64>() as f64 / 1e9,
+            hit_rate: sum(Device::hits) as f64 / alloc_ns.len().max(1) as f64,
+            handles_mapped: sum(Device::handles_mapped),
+            driver_time_s: sum(Device::driver_time_ns) as f64 / 1e9,
             trace_time_s: 0.0,
             median_alloc_ns: quantile(50),
             p99_alloc_ns: quantile(99),

@@ -34,7 +34,7 @@ const STEP: u64 = 2 * MIB;
 const MAX_SPLIT: u64 = 32 * MIB;
 /// How many bytes larger than its tensor a block of at least the split size is
 /// at most (`max_non_split_rounding_mb`).
-const NON_SPLIT_ROUNDING: u64 = 20 * MIB;
+pub(super) const NON_SPLIT_ROUNDING: u64 = 20 * MIB;
 
 /// What the allocator calls: the runtime's two functions.
 pub trait Runtime {

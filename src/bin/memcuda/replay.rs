@@ -25,7 +25,8 @@ use crate::trace;
 /// Physical bytes, hits and handles are the pool's own. Driver time is an
 /// estimate, by what each call cost on an H200. The time of an allocation is
 /// measured here, without driver calls. In the native profile requests, hits and
-/// times are those of segments; live is what the tensors asked for.
+/// times are those of segments, in the profile expandable-asked those of pages; live
+/// is what the tensors asked for.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Traces: text, zstd, or recordings (MEMCUDA_TRACE)
@@ -50,7 +51,7 @@ pub struct Arguments {
 
 /// How requests reach the pool, as people spell it.
 #[derive(Clone, Copy, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// Every tensor, as torch's backend:cudaMallocAsync asks
     Async,
@@ -58,6 +59,8 @@ pub enum Profile {
     Native,
     /// Torch's expandable segments (a model of them) without the pool
     Expandable,
+    /// The same over pages that are kept, asked to give back (MEMCUDA_TORCH=expandable)
+    ExpandableAsked,
     /// Torch's own segments as recorded
     Segments,
 }
@@ -68,6 +71,7 @@ impl From<Profile> for replay::Profile {
             Profile::Async => Self::Async,
             Profile::Native => Self::Native,
             Profile::Expandable => Self::Expandable,
+            Profile::ExpandableAsked => Self::ExpandableAsked,
             Profile::Segments => Self::Segments,
         }
     }
@@ -95,7 +99,7 @@ struct Report {
     trace_time_s: f64,
     median_alloc_ns: u64,
     p99_alloc_ns: u64,
-    /// In the native profile.
+    /// In the profiles that ask torch.
     #[serde(skip_serializing_if = "Option::is_none")]
     soft_failures: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +136,10 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 
 fn report(path: &Path, arguments: &Arguments) -> Result<Report> {
     let o = play(path, arguments)?;
-    let native = matches!(arguments.profile, Profile::Native);
+    let asked = matches!(
+        arguments.profile,
+        Profile::Native | Profile::ExpandableAsked
+    );
     Ok(Report {
         trace: path.display().to_string(),
         profile: arguments.profile,
@@ -146,8 +153,8 @@ fn report(path: &Path, arguments: &Arguments) -> Result<Report> {
         trace_time_s: o.trace_time_s,
         median_alloc_ns: o.median_alloc_ns,
         p99_alloc_ns: o.p99_alloc_ns,
-        soft_failures: native.then_some(o.soft_failures),
-        short_ladders: native.then_some(o.short_ladders),
+        soft_failures: asked.then_some(o.soft_failures),
+        short_ladders: asked.then_some(o.short_ladders),
     })
 }
 

@@ -1,0 +1,176 @@
+//! What is below torch's expandable segments in a replay: the plain driver, or the
+//! pages of `memcuda::pages` over the model, with torch asked to give back as the
+//! shim asks it. Decides nothing itself.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::torch_expandable::{Driver, RANGE, Rules};
+use super::torch_native::LARGE_SEGMENT;
+use crate::driver::model::Model;
+use crate::driver::{Access, Address, Code, Driver as _};
+use crate::pages::{Kind, Lease, Pages};
+use crate::reclaim;
+use crate::units::MIB;
+
+/// Torch's own settings.
+pub const ALONE: Rules = Rules {
+    page: LARGE_SEGMENT,
+    max_split: u64::MAX,
+};
+/// Those that the shim sets (`MEMCUDA_TORCH=expandable`).
+pub const ASKED: Rules = Rules {
+    page: 12 * MIB,
+    max_split: 512 * MIB,
+};
+
+/// The plain driver: torch holds what it has mapped.
+pub struct Plain {
+    total_bytes: u64,
+    physical_bytes: u64,
+    /// Highest `physical_bytes`.
+    pub peak_bytes: u64,
+}
+
+impl Plain {
+    /// A device of this many bytes.
+    pub fn new(total_bytes: u64) -> Self {
+        Self {
+            total_bytes,
+            physical_bytes: 0,
+            peak_bytes: 0,
+        }
+    }
+
+    /// Bytes held.
+    pub fn physical(&self) -> u64 {
+        self.physical_bytes
+    }
+}
+
+impl Driver for Plain {
+    fn create(&mut self, bytes: u64) -> Result<u64, Code> {
+        if self.physical_bytes + bytes > self.total_bytes {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        self.physical_bytes += bytes;
+        self.peak_bytes = self.peak_bytes.max(self.physical_bytes);
+        Ok(0)
+    }
+
+    fn map(&mut self, _: Address, _: u64, _: u64) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn unmap(&mut self, _: Address, _: u64) {}
+
+    fn release(&mut self, _: u64, bytes: u64) {
+        self.physical_bytes -= bytes;
+    }
+}
+
+/// Pages that are kept. Torch's allocator is taken to run on one thread.
+pub struct Kept {
+    /// The pages.
+    pub pages: Pages<Model>,
+    /// What cooperative reclaim did.
+    pub reclaim: reclaim::Device,
+    thread: reclaim::Thread,
+    limit: Option<u64>,
+    /// Where torch's ranges lie in the model.
+    ranges: HashMap<u64, Address>,
+    /// Highest number of bytes held.
+    pub peak_bytes: u64,
+    /// Pages that were mapped by a call of the driver.
+    pub mapped: u64,
+    /// The times of making or finding and mapping each page, in nanoseconds.
+    pub page_ns: Vec<u32>,
+    making_ns: u32,
+}
+
+impl Kept {
+    /// The pages of a device of this many bytes, of which so many may be held.
+    pub fn new(ordinal: u32, total_bytes: u64, limit: Option<u64>) -> Self {
+        Self {
+            pages: Pages::new(Model::new(total_bytes), ordinal, None),
+            reclaim: reclaim::Device::new(),
+            thread: reclaim::Thread::new(),
+            limit,
+            ranges: HashMap::new(),
+            peak_bytes: 0,
+            mapped: 0,
+            page_ns: Vec::new(),
+            making_ns: 0,
+        }
+    }
+
+    fn place(&mut self, at: Address) -> Result<Address, Code> {
+        let (range, offset) = (at / RANGE, at % RANGE);
+        if let Some(base) = self.ranges.get(&range) {
+            return Ok(base + offset);
+        }
+        let base = self.pages.driver().reserve(RANGE)?;
+        self.ranges.insert(range, base);
+        Ok(base + offset)
+    }
+}
+
+impl Driver for Kept {
+    fn create(&mut self, bytes: u64) -> Result<u64, Code> {
+        let began = Instant::now();
+        let kind = Kind {
+            bytes,
+            properties: 0,
+        };
+        let lease = match self.pages.lend(kind) {
+            Some(lease) => lease,
+            None => {
+                let ask = || self.thread.ask_at_peak(&self.reclaim, bytes);
+                if self.pages.is_above_peak(bytes) && ask() {
+                    return Err(Code::OUT_OF_MEMORY);
+                }
+                let over = |limit| (self.pages.physical() + bytes).saturating_sub(limit);
+                if let Some(limit) = self.limit {
+                    self.pages.give_back(over(limit));
+                    if over(limit) > 0 {
+                        return Err(Code::OUT_OF_MEMORY);
+                    }
+                }
+                let (model, device) = (self.pages.driver(), self.pages.device());
+                self.pages.add(kind, || model.create(device, bytes))?
+            }
+        };
+        self.peak_bytes = self.peak_bytes.max(self.pages.physical());
+        self.making_ns = nanoseconds(began);
+        Ok(lease.0)
+    }
+
+    fn map(&mut self, at: Address, bytes: u64, handle: u64) -> Result<(), Code> {
+        let at = self.place(at)?;
+        let (began, calls) = (Instant::now(), self.pages.driver().calls());
+        self.pages.map(at, bytes, Lease(handle))?;
+        let opened = self
+            .pages
+            .set_access(at, bytes, self.pages.device(), Access::Write);
+        self.mapped += u64::from(self.pages.driver().calls() > calls);
+        let ns = nanoseconds(began) + std::mem::take(&mut self.making_ns);
+        self.page_ns.push(ns);
+        self.thread.served(&self.reclaim);
+        opened.unwrap_or(Err(Code::INVALID_VALUE))
+    }
+
+    fn unmap(&mut self, at: Address, bytes: u64) {
+        let at = self.place(at).expect("a mapped page lies somewhere");
+        let unmapped = self.pages.unmap(at, bytes);
+        assert_eq!(unmapped, Some(Ok(())), "a mapped page is known");
+        self.thread.freed(bytes);
+    }
+
+    fn release(&mut self, handle: u64, _: u64) {
+        assert!(self.pages.release(Lease(handle)), "a lease is known");
+    }
+}
+
+fn nanoseconds(began: Instant) -> u32 {
+    u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX)
+}
