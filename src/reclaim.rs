@@ -190,6 +190,17 @@ impl Thread {
         self.begins(device, bytes)
     }
 
+    /// Has a request failed softly, and not been served since?
+    pub fn is_on_ladder(&self) -> bool {
+        self.ladder.get().is_some()
+    }
+
+    /// There is no memory for what torch asks, whatever it has brought: what follows is
+    /// not for our sake.
+    pub fn refused(&self) {
+        self.ladder.set(None);
+    }
+
     /// Begins a ladder, unless the thread is on one or may be.
     fn begins(&self, device: &Device, bytes: u64) -> bool {
         if self.ladder.get().is_some() || self.freed.get() {
@@ -246,9 +257,13 @@ mod tests {
         assert!(!thread.ask_back(&device, 64 * MIB), "torch's second try");
         thread.freed(64 * MIB);
         assert!(!thread.ask_back(&device, 64 * MIB), "torch's last try");
+        assert!(thread.is_on_ladder());
         let (asked, brought) = (64 * MIB, 64 * MIB);
         assert_eq!(thread.served(&device), Some(Ladder { asked, brought }));
+        assert!(!thread.is_on_ladder());
         assert!(thread.ask_back(&device, 64 * MIB), "a new ladder");
+        thread.refused();
+        assert!(!thread.is_on_ladder());
         assert_eq!(device.soft_failures(), 2);
         assert_eq!(device.ladders(), 1);
         assert_eq!(device.short_ladders(), 0);

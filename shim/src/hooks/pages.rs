@@ -112,7 +112,7 @@ fn lend(
     }
     let code = grown(engine, device, pages, kind, made);
     if code == Err(Code::OUT_OF_MEMORY) && !ask() {
-        // Torch has brought what it has.
+        torch::page_refused();
         oom::report(engine, device, bytes, None);
     }
     Some(code)

@@ -14,6 +14,7 @@ mod environment;
 mod fixture;
 mod identity;
 mod library;
+mod logger;
 mod notice;
 mod reclaim;
 mod scopes;
@@ -106,6 +107,11 @@ pub fn ask_for_pages(device: u32, bytes: u64) -> bool {
 /// Torch has mapped a page: what it asked for, it has got.
 pub fn page_mapped(device: u32) {
     reclaim::served(device);
+}
+
+/// Torch has brought what it has, and there is still no page for it.
+pub fn page_refused() {
+    reclaim::refused();
 }
 
 /// Torch has unmapped pages of this many bytes on this thread.

@@ -37,6 +37,16 @@ pub fn ask_at_peak(ordinal: u32, bytes: u64) -> bool {
     THREAD.with(|t| t.ask_at_peak(device(ordinal), bytes))
 }
 
+/// Has a request of this thread failed softly, and not been served since?
+pub fn is_on_ladder() -> bool {
+    THREAD.with(Thread::is_on_ladder)
+}
+
+/// There is no memory for a request of torch.
+pub fn refused() {
+    THREAD.with(Thread::refused);
+}
+
 /// A request of torch was served.
 pub fn served(ordinal: u32) {
     let device = device(ordinal);

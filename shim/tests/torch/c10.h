@@ -14,6 +14,24 @@ typedef std::pair<unsigned long long, unsigned long long> MempoolId_t;
 // libc10.so: reads the environment for everybody.
 EXPORT std::string configured(const char* name);
 
+// What torch writes its own warnings with.
+namespace c10 {
+struct SourceLocation {
+    const char* function;
+    const char* file;
+    unsigned line;
+};
+struct EXPORT MessageLogger {
+    MessageLogger(SourceLocation where, int severity, bool exit_on_fatal);
+    ~MessageLogger();
+    SourceLocation where;
+    int severity;
+    const char* text = "";
+    void write(const char* what) { text = what; }
+};
+}
+#define WARN(what) (c10::MessageLogger({__func__, __FILE__, __LINE__}, 1, true).write(what))
+
 namespace c10::cuda::CUDACachingAllocator {
 struct CUDAAllocator {
     virtual void init(int devices) = 0;

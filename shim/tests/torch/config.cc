@@ -1,8 +1,17 @@
-// Stand-in for libc10.so: the place from which torch reads the environment.
+// Stand-in for libc10.so: the place from which torch reads the environment, and what
+// writes its warnings.
 #include "c10.h"
+#include <cstdio>
 #include <cstdlib>
 
 std::string configured(const char* name) {
     const char* value = getenv(name);
     return value ? value : "";
+}
+
+namespace c10 {
+MessageLogger::MessageLogger(SourceLocation where, int severity, bool) : where(where), severity(severity) {}
+MessageLogger::~MessageLogger() {
+    if (severity >= 1) fprintf(stderr, "[W %s:%u] %s\n", where.function, where.line, text);
+}
 }

@@ -96,6 +96,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
             if (pages[i].handle) continue;
             if (create(&pages[i].handle, page, &wanted, 0)) {
                 pages[i].handle = 0;
+                WARN("expandable_segments: memory mapping failed with OOM");
                 for (size_t j : made) {
                     if (release(pages[j].handle)) abort();
                     pages[j].handle = 0;

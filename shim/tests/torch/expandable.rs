@@ -56,6 +56,34 @@ fn a_torch_that_is_not_fit_gets_native_with_one_line() {
     assert_eq!(said(&off), 1, "{}", off.log);
 }
 
+/// Torch warns of each request that fails: of those that fail for our sake it does
+/// not (`_ZN3c1013MessageLoggerC1ENS_14SourceLocationEib`), of one that has no memory
+/// it does, in its own words and place.
+#[test]
+fn torch_warns_of_what_is_true() {
+    let warned = |run: &Run| {
+        let lines = run.log.lines();
+        lines
+            .filter(|line| line.starts_with("[W map_range:"))
+            .count()
+    };
+    let asked = run("plain", &[]);
+    assert_eq!(warned(&asked), 0, "{}", asked.log);
+    // It is out of memory: the first of torch's tries fails, and the second.
+    let bare = [
+        ("MEMCUDA_DISABLE", "1"),
+        ("PYTORCH_CUDA_ALLOC_CONF", SETTING),
+    ];
+    let small = run(
+        "plain",
+        &[bare[0], bare[1], ("MEMCUDA_SIM_MEMORY", "700MiB")],
+    );
+    assert!(
+        small.retries > 0 && warned(&small) as u64 >= small.retries,
+        "{small:?}"
+    );
+}
+
 /// Beyond the limit is out of memory, which torch answers as it always does.
 #[test]
 fn a_limit_holds_for_pages_as_well() {
