@@ -74,6 +74,11 @@ impl<D: Driver> Pages<D> {
         self.lock().least_idle()
     }
 
+    /// Is anything mapped, in the program's eyes?
+    pub fn is_any_used(&self) -> bool {
+        self.lock().is_any_used()
+    }
+
     /// Would so many bytes more in use be more than ever were? False as long as
     /// nothing is mapped: then there is nobody to ask for less.
     pub fn is_above_peak(&self, bytes: u64) -> bool {

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 
 use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp};
 use memcuda_core::driver::{Code, Handle, Result};
-use memcuda_core::pages::{Kind, Pages};
+use memcuda_core::pages::{Kind, Lease, Pages};
 
 use crate::boundary;
 use crate::device::Device;
@@ -105,42 +105,38 @@ fn lend(
     if let Some(lease) = pages.lend(kind) {
         return Some(Ok(pages::handle(device, lease)));
     }
-    let may_fail = !engine.captures.any();
+    // With nothing mapped torch has nothing to bring, and its first pages are probes.
+    let may_fail = pages.is_any_used() && !engine.captures.any();
     let ask = || may_fail && torch::ask_for_pages(device.ordinal, bytes);
     if pages.is_above_peak(bytes) && ask() {
         return Some(Err(Code::OUT_OF_MEMORY));
     }
-    let code = grown(engine, device, pages, kind, made);
-    if code == Err(Code::OUT_OF_MEMORY) && !ask() {
+    let add = || match pool_is_in_the_way(engine, device, pages, bytes) {
+        true => Err(Code::OUT_OF_MEMORY),
+        false => pages.add(kind, made),
+    };
+    let page = match add() {
+        // What torch has idle goes before what others have.
+        Err(Code::OUT_OF_MEMORY) if ask() => return Some(Err(Code::OUT_OF_MEMORY)),
+        Err(Code::OUT_OF_MEMORY) => in_room(engine, device, add),
+        added => added,
+    };
+    if page == Err(Code::OUT_OF_MEMORY) {
         torch::page_refused();
         oom::report(engine, device, bytes, None);
     }
-    Some(code)
+    Some(page.map(|lease| pages::handle(device, lease)))
 }
 
-/// A new page, within the limit, with room made if need be.
-fn grown(
-    engine: &Engine,
-    device: &Device,
-    pages: &Pages<memcuda_core::driver::real::Real>,
-    kind: Kind,
-    made: &dyn Fn() -> Result<Handle>,
-) -> Result<Handle> {
-    let page = Cell::new(None);
+/// A page once more, with room made for it.
+fn in_room(engine: &Engine, device: &Device, add: impl Fn() -> Result<Lease>) -> Result<Lease> {
+    let page = Cell::new(Err(Code::UNKNOWN));
     let add = || {
-        if pool_is_in_the_way(engine, device, pages, kind.bytes) {
-            return Code::OUT_OF_MEMORY;
-        }
-        match pages.add(kind, made) {
-            Ok(lease) => {
-                page.set(Some(pages::handle(device, lease)));
-                Code::SUCCESS
-            }
-            Err(code) => code,
-        }
+        page.set(add());
+        page.get().err().unwrap_or(Code::SUCCESS)
     };
     with_room(engine, || Place::Device(device), add).ok()?;
-    page.take().ok_or(Code::UNKNOWN)
+    page.get()
 }
 
 /// Would pool and pages together hold more than the limit?

@@ -142,7 +142,15 @@ fn decide(allocator: &Library) -> Plan {
     }
     match watched_layout(allocator) {
         Ok(_) if config.torch == Torch::Expandable => match unfit(allocator, &config) {
-            None => Plan::Expandable,
+            None => {
+                if config.names.is_some() || config.names_file.is_some() {
+                    notice::warn(|| {
+                        "MEMCUDA_TORCH=expandable: rules name no memory of torch's; take async"
+                            .to_owned()
+                    });
+                }
+                Plan::Expandable
+            }
             Some(reason) => {
                 notice::warn(|| format!("MEMCUDA_TORCH=expandable: native instead, for {reason}"));
                 Plan::Native

@@ -1,6 +1,10 @@
 //! Torch's expandable segments over pages that are kept.
 
-use crate::{Run, torch, train, train_with};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::support::scratch;
+use crate::{Run, command, torch, train, train_with};
 
 const EXPANDABLE: (&str, &str) = ("MEMCUDA_TORCH", "expandable");
 const SETTING: &str = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:512";
@@ -54,6 +58,53 @@ fn a_torch_that_is_not_fit_gets_native_with_one_line() {
     let off = run("plain", &[off]);
     assert!(off.setting.ends_with("max_split_size_mb:32"), "{off:?}");
     assert_eq!(said(&off), 1, "{}", off.log);
+}
+
+#[test]
+fn rules_that_name_nothing_of_torchs_are_told_of() {
+    let run = run(
+        "plain",
+        &[
+            ("MEMCUDA_NAMES", "name=tensor/{n}"),
+            ("MEMCUDA_KEEPER", "off"),
+        ],
+    );
+    assert_eq!(
+        run.log.matches("rules name no memory of torch's").count(),
+        1
+    );
+}
+
+/// Of what torch gave back nobody runs out: not another call of its process.
+#[test]
+fn idle_pages_make_no_call_beside_them_run_out() {
+    let run = run("idle", &[("MEMCUDA_SIM_MEMORY", "1GiB")]);
+    assert!(run.peak_reserved > 600, "{run:?}");
+}
+
+/// Nor another process on the device.
+#[test]
+fn idle_pages_go_to_another_process_that_is_short() {
+    let ledger = scratch().join("expandable-ledger");
+    let _ = std::fs::remove_file(&ledger);
+    let on = [
+        EXPANDABLE,
+        ("MEMCUDA_SIM_MEMORY", "1GiB"),
+        ("MEMCUDA_SIM_SHARED", ledger.to_str().unwrap()),
+    ];
+    let directory = torch().join("expandable");
+    let mut holder = command(&directory, "hold", &on);
+    holder.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut holder = holder.stderr(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(holder.stderr.take().unwrap());
+    let mut lines = said.lines().map(Result::unwrap);
+    assert!(lines.any(|line| line == "holding"));
+    let other = train_with(&directory, "plain", &on);
+    assert!(other.peak_reserved > 600, "{other:?}");
+    // What it needs again it gets again.
+    drop(holder.stdin.take());
+    let rest: Vec<_> = lines.collect();
+    assert!(holder.wait().unwrap().success(), "{rest:?}");
 }
 
 /// Torch warns of each request that fails: of those that fail for our sake it does

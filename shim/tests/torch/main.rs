@@ -64,6 +64,10 @@ fn train(case: &str, settings: &[(&str, &str)]) -> Run {
 
 /// Trains with the torch of a directory before all others.
 fn train_with(first: &Path, case: &str, settings: &[(&str, &str)]) -> Run {
+    finished(support::said(&mut command(first, case, settings)))
+}
+
+fn command(first: &Path, case: &str, settings: &[(&str, &str)]) -> Command {
     let search = std::env::join_paths([first, torch(), &simulator()]).unwrap();
     let mut command = preloaded(torch().join("program"), &[shim()]);
     command
@@ -73,7 +77,11 @@ fn train_with(first: &Path, case: &str, settings: &[(&str, &str)]) -> Run {
         .env("MEMCUDA_SIM_MEMORY", "16GiB")
         .env("MEMCUDA_LOG", "info")
         .envs(settings.iter().copied());
-    let (out, log) = support::said(&mut command);
+    command
+}
+
+/// What it said: its output, its diagnostics.
+fn finished((out, log): (String, String)) -> Run {
     let fields: Vec<_> = out.trim().split('|').map(str::trim).collect();
     let number = |i: usize| fields[i].parse().unwrap();
     Run {
