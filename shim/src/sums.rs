@@ -65,3 +65,38 @@ impl Last {
         sum
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_count_with_the_pool_and_peaks_stay() {
+        let (sums, mut said) = (Sums::default(), Stats::default());
+        let pool = Stats {
+            live_bytes: 5,
+            peak_live_bytes: 7,
+            idle_bytes: 20,
+            physical_bytes: 20,
+            peak_physical_bytes: 30,
+            ..Stats::default()
+        };
+        sums.pool(&pool, |sum| said = *sum);
+        assert_eq!(said, pool, "as without pages");
+        let mut pages = Totals {
+            physical_bytes: 100,
+            idle_bytes: 40,
+            used_bytes: 60,
+            peak_used_bytes: 90,
+            pages: 10,
+        };
+        sums.pages(&pages, |sum| said = *sum);
+        assert_eq!((said.live_bytes, said.peak_live_bytes), (65, 97));
+        assert_eq!((said.idle_bytes, said.physical_bytes), (60, 120));
+        assert_eq!((said.peak_physical_bytes, said.chunks), (120, 10));
+        assert_eq!(sums.beside(), (100, 40));
+        (pages.physical_bytes, pages.idle_bytes) = (60, 0);
+        sums.pages(&pages, |sum| said = *sum);
+        assert_eq!((said.physical_bytes, said.peak_physical_bytes), (80, 120));
+    }
+}

@@ -247,9 +247,13 @@ impl Books {
 
     /// A mapping that was not in use is gone.
     pub fn unmapped(&mut self, at: Address) {
-        let mapping = self.mappings.remove(&at).expect("a mapping");
-        let page = mapping.page;
+        let page = self.mappings.remove(&at).expect("a mapping").page;
         self.page(page).mapped.remove(&at);
+        if self.pages[&page].is_idle() && self.pages[&page].mapped.is_empty() {
+            // Nobody misses it any more.
+            self.wake(page);
+            self.rest(page);
+        }
     }
 
     /// The lease is over; its page, if it had one. `None` if it was not known.

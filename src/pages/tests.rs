@@ -183,6 +183,27 @@ fn what_others_may_have_open_is_not_kept() {
 }
 
 #[test]
+fn the_page_that_goes_elsewhere_is_the_one_that_is_missed_last() {
+    let device = Device::new(GIB);
+    let leases: Vec<_> = (0..4).map(|place| device.map(LARGE, place)).collect();
+    let handle = |place| device.model().mapped(device.at(LARGE, place));
+    let (first, last) = (handle(0), handle(3));
+    for (place, lease) in leases.into_iter().enumerate() {
+        device.unmap(LARGE, place as u64, lease);
+    }
+    device.map(LARGE, 9);
+    assert_eq!(
+        handle(9),
+        last,
+        "the lowest addresses are mapped first again"
+    );
+    // But for one that is mapped nowhere: nobody misses it at all.
+    assert_eq!(device.pages.leave(device.at(LARGE, 0), LARGE.bytes), Ok(()));
+    device.map(LARGE, 10);
+    assert_eq!(handle(10), first);
+}
+
+#[test]
 fn addresses_that_are_given_up_have_nothing_mapped() {
     let device = Device::new(GIB);
     let (one, two) = (device.map(LARGE, 0), device.map(LARGE, 1));
