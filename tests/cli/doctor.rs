@@ -36,18 +36,21 @@ fn an_invalid_setting_is_found() {
 }
 
 #[test]
-fn expandable_segments_are_warned_of() {
-    let output = memcuda()
-        .arg("doctor")
-        .env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-        .output()
-        .unwrap();
-    let text = stdout(&output);
-    let line = text
-        .lines()
-        .find(|l| l.contains("expandable_segments"))
-        .unwrap();
-    assert!(line.starts_with("WARN"), "{line}");
+fn expandable_segments_are_warned_of_where_nobody_keeps_their_pages() {
+    for (profile, status) in [("native", "WARN"), ("expandable", "info")] {
+        let output = memcuda()
+            .arg("doctor")
+            .env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+            .env("MEMCUDA_TORCH", profile)
+            .output()
+            .unwrap();
+        let text = stdout(&output);
+        let line = text
+            .lines()
+            .find(|l| l.contains("expandable_segments"))
+            .unwrap();
+        assert!(line.starts_with(status), "{line}");
+    }
 }
 
 #[test]

@@ -146,9 +146,10 @@ fn torch_settings() -> Option<Finding> {
         .to_lowercase()
         .replace(' ', "")
         .contains("expandable_segments:true");
-    Some(if expandable {
+    let wanted = std::env::var("MEMCUDA_TORCH").is_ok_and(|profile| profile == "expandable");
+    Some(if expandable && !wanted {
         let detail = format!(
-            "{name}={value}: expandable segments take physical memory from the driver themselves, past the pool"
+            "{name}={value}: expandable segments take physical memory from the driver themselves, past the pool (MEMCUDA_TORCH=expandable keeps their pages)"
         );
         Finding::new("torch settings", Status::Warn, detail)
     } else {
