@@ -18,8 +18,7 @@ use super::wire::{self, Broken};
 
 /// How long an answer may take before the keeper counts as gone.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// The welcome and the answer to the first request are waited for awake, so long.
-const FIRST: u32 = 2;
+/// How long an answer is waited for awake.
 const AWAKE: Duration = Duration::from_micros(500);
 
 /// Why a request has no answer.
@@ -160,9 +159,7 @@ impl Client {
     /// Waits for the next answer.
     fn receive(&mut self) -> Result<(Reply, Vec<OwnedFd>), Error> {
         self.answered = next(self.answered);
-        if self.answered <= FIRST {
-            self.wait_awake();
-        }
+        self.wait_awake();
         loop {
             let (said, beside) = self.hear(false).map_err(|broken| match broken {
                 Broken::NoRoom => Error::NoRoom,
