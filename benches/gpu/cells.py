@@ -45,6 +45,17 @@ class Child:
         """Has it nothing to do but wait? (It says so by a first line; or it has ended.)"""
         return os.fstat(self.out.fileno()).st_size > 0 or not self.running()
 
+    def libraries(self):
+        """The shared libraries of the packages that it has loaded, and those beside them."""
+        try:
+            with open(f"/proc/{self.process.pid}/maps") as maps:
+                mapped = {line.split(maxsplit=5)[5].strip() for line in maps if "-packages/" in line and ".so" in line}
+        except OSError:
+            return set()                        # it has ended
+        folders = {os.path.dirname(file) for file in mapped if os.path.basename(file).startswith("lib")}
+        beside = {entry.path for folder in folders for entry in os.scandir(folder) if ".so" in entry.name and entry.is_file()}
+        return mapped | beside
+
     def seconds(self):
         return time.monotonic() - self.began
 
@@ -110,6 +121,16 @@ class Ahead:
     def quiet(self):
         """Is nothing being prepared?"""
         return all(child.ready() for _, child in self.waiting)
+
+    def read_libraries(self):
+        """Reads the libraries of those that wait, whole. Kernels are loaded when they are first
+        launched, so else the first cell on a machine would wait for the disk in its steps."""
+        began, size = time.monotonic(), 0
+        for file in set().union(*(child.libraries() for _, child in self.waiting)):
+            with open(file, "rb", buffering=0) as library:
+                while block := library.read(1 << 24):
+                    size += len(block)
+        print(f"{size >> 20} MiB of libraries read ahead in {time.monotonic() - began:.0f} s", flush=True)
 
     def peek(self):
         self.fill()

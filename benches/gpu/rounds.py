@@ -56,7 +56,7 @@ class Rounds:
         self.a, self.expected, self.line, self.need_mib = a, expected, line, need_mib
         self.begin, self.run_id = time.monotonic(), f"{int(time.time())}-{os.getpid()}"
         self.together = 1                       # until NVML has told of one process
-        self.left_out, self.failed = 0, 0
+        self.left_out, self.failed, self.read = 0, 0, False
         self.sizes, self.begun = collections.Counter(map(round_of, items)), set()
         self.ahead = Ahead(items, start, a.ahead, batches=any(item[2] for item in items))
 
@@ -90,6 +90,9 @@ class Rounds:
                 item = None if any(other[2] for other, _ in running) else self.ahead.peek()
                 if item and item[2] and not self.ahead.quiet():
                     pass
+                elif item and item[2] and not self.read:
+                    self.ahead.read_libraries()
+                    self.read = True
                 elif item and self.late(item, running):
                     if not running:
                         self.left_out += 1
