@@ -43,6 +43,13 @@ fn pools_that_stand_in_on_out_of_memory_end_reclaim() {
     assert_eq!(asked.retries, 0, "{asked:?}");
 }
 
+/// Of a device whose context is not current nothing is known: the driver serves it.
+#[test]
+fn pages_of_another_device_than_the_current_one_are_the_drivers() {
+    let elsewhere = run("elsewhere", &[("MEMCUDA_SIM_DEVICES", "2")]);
+    assert_eq!(elsewhere.retries, 0, "{elsewhere:?}");
+}
+
 #[test]
 fn a_torch_that_is_not_fit_gets_native_with_one_line() {
     let older = train("plain", &[EXPANDABLE]);

@@ -12,10 +12,31 @@
 extern "C" int cudaMalloc(void**, size_t);
 extern "C" int cudaFree(void*);
 extern "C" int cudaGetLastError();
+extern "C" int cudaMemset(void*, int, size_t);
+extern "C" int cudaMemcpy(void*, const void*, size_t, int);
+extern "C" int cudaSetDevice(int);
 
 using c10::cuda::CUDACachingAllocator::allocator;
 static const size_t MIB = 1 << 20;
 static int failures;
+static bool marks = true;
+
+// A tensor has a mark of its own in every page: nobody else may write there.
+static void mark(void* tensor, size_t bytes) {
+    for (size_t at = 0; marks && at < bytes; at += 4 * MIB) {
+        char* place = static_cast<char*>(tensor) + at;
+        unsigned id = reinterpret_cast<size_t>(place) >> 21;
+        if (cudaMemset(place, id % 251, 16)) failures++;
+    }
+}
+static void check(void* tensor, size_t bytes) {
+    for (size_t at = 0; marks && at < bytes; at += 4 * MIB) {
+        char* place = static_cast<char*>(tensor) + at;
+        unsigned char found[16], id = (reinterpret_cast<size_t>(place) >> 21) % 251;
+        if (cudaMemcpy(found, place, sizeof found, 2)) failures++;
+        for (unsigned char byte : found) failures += byte != id;
+    }
+}
 
 struct Job {
     unsigned seed;
@@ -29,12 +50,14 @@ struct Job {
             size_t bytes = (24 + random() % 100) * MIB;
             while (!held.empty() && live + bytes > most) {
                 size_t k = random() % held.size();
+                check(held[k].first, held[k].second);
                 allocator.load()->raw_delete(held[k].first);
                 live -= held[k].second;
                 held.erase(held.begin() + k);
             }
             try {
                 held.push_back({allocator.load()->raw_alloc(bytes), bytes});
+                mark(held.back().first, bytes);
                 live += bytes;
             } catch (std::bad_alloc&) {
                 failures++;
@@ -80,6 +103,11 @@ int main(int, char** argv) {
             allocator.load()->beginAllocateToPool(0, id, [](cudaStream_t) { return true; });
             job.churn(30, 900 * MIB);
             allocator.load()->endAllocateToPool(0, id);
+        }
+        if (what == "elsewhere") {
+            // From there the memory cannot be reached.
+            marks = false;
+            if (cudaSetDevice(1)) return 3;
         }
         if (what == "use-on-oom") allocator.load()->setUseOnOOM(0, id, true);
         if (what == "stopped") {
