@@ -162,16 +162,26 @@ impl Books {
         self.pages[&page].handle
     }
 
-    /// The page of a lease; chosen now if it was not, of the idle ones: one that is
-    /// mapped nowhere, else the one that became idle last. Torch gives pages back in
-    /// the order in which it maps them again, so that one is missed last; the first
-    /// would be missed at once, and its place taken by the next (docs/research.md).
-    pub fn bind(&mut self, lease: Lease) -> PageId {
+    /// The page of a lease; chosen now if it was not, of the idle ones, for this
+    /// address where there is one: a page that is mapped nowhere, else the one that
+    /// became idle last. Torch gives pages back in the order in which it maps them
+    /// again, so that one is missed last; the first would be missed at once, and its
+    /// place taken by the next (docs/research.md). A request makes all its pages
+    /// before it maps the first: those that lie where it will map the others stay.
+    pub fn bind(&mut self, lease: Lease, at: Option<Address>) -> PageId {
         let (kind, page) = self.leases[&lease];
         page.unwrap_or_else(|| {
             let idle = self.idle.get(&kind).expect("an unbound lease");
+            let soon = at.map(|at| at..at + self.unbound[&kind] as u64 * kind.bytes);
+            let stays = |id: &PageId| {
+                let mapped = &self.pages[id].mapped;
+                soon.clone()
+                    .is_some_and(|soon| mapped.range(soon).next().is_some())
+            };
             let fresh = idle.first().filter(|(since, _)| *since == 0);
-            let (_, page) = *fresh.or(idle.last()).expect("it has an idle page");
+            let last = || idle.iter().rev().find(|(_, id)| !stays(id));
+            let found = fresh.or_else(last).or(idle.last());
+            let (_, page) = *found.expect("it has an idle page");
             self.bind_to(lease, page);
             page
         })

@@ -137,7 +137,7 @@ impl<D: Driver> Pages<D> {
             return Ok(());
         }
         self.clear(&mut books, at, bytes)?;
-        let page = books.bind(lease);
+        let page = books.bind(lease, Some(at));
         let mapped = self.driver.map(at, bytes, books.handle_of(page));
         if mapped.is_ok() {
             books.mapped(at, page);
@@ -210,7 +210,7 @@ impl<D: Driver> Pages<D> {
     pub fn share(&self, lease: Lease) -> Option<Handle> {
         let mut books = self.lock();
         books.kind_of(lease)?;
-        let page = books.bind(lease);
+        let page = books.bind(lease, None);
         books.share(page);
         self.changed(&mut books);
         Some(books.handle_of(page))

@@ -204,6 +204,24 @@ fn the_page_that_goes_elsewhere_is_the_one_that_is_missed_last() {
 }
 
 #[test]
+fn a_request_takes_no_page_from_where_it_will_map_the_next_one() {
+    let device = Device::new(GIB);
+    let [zero, one, five] = [0, 1, 5].map(|place| device.map(LARGE, place));
+    let handle = |place| device.model().mapped(device.at(LARGE, place));
+    let (of_one, of_five) = (handle(1), handle(5));
+    device.unmap(LARGE, 0, zero);
+    device.map(LARGE, 9);
+    device.unmap(LARGE, 5, five);
+    device.unmap(LARGE, 1, one);
+    let leases = [0, 1].map(|_| device.create(LARGE).unwrap());
+    for (place, lease) in (0..).zip(leases) {
+        let at = device.at(LARGE, place);
+        device.pages.map(at, LARGE.bytes, lease).unwrap();
+    }
+    assert_eq!((handle(0), handle(1)), (of_five, of_one));
+}
+
+#[test]
 fn addresses_that_are_given_up_have_nothing_mapped() {
     let device = Device::new(GIB);
     let (one, two) = (device.map(LARGE, 0), device.map(LARGE, 1));
