@@ -8,9 +8,10 @@ use super::block::{Need, Window};
 use super::chunk::StitchId;
 use super::chunks::Chunks;
 use super::state::State;
-use super::stitch::Stitch;
+use super::stitch::{Part, Piece, Stitch, edges};
 use super::streams::{StreamId, Use};
 use crate::units::align_up;
+use std::ops::Range;
 
 /// A range fits closely if it is longer than needed by at most this part.
 const CLOSE: u64 = 2;
@@ -132,11 +133,14 @@ impl State {
     /// The bytes of wholly free chunks that a window takes beyond its length: what
     /// it would leave of these, less what it uses of chunks that are in use anyway.
     pub fn broken(&self, window: Window) -> u64 {
-        let parts = self
-            .stitch(window.stitch)
-            .edges(window.offset, window.bytes);
+        let stitch = self.stitch(window.stitch);
+        self.broken_at(stitch.edges(window.offset, window.bytes))
+    }
+
+    /// The same of a window with these first and last parts.
+    fn broken_at(&self, edges: [Option<Part>; 2]) -> u64 {
         let (mut left, mut used) = (0, 0);
-        for part in parts.iter().flatten() {
+        for part in edges.iter().flatten() {
             // Wholly free: the free bytes with which it begins are all of it.
             if self.chunks.room(part.chunk).head == part.of {
                 left += part.of - part.bytes;
@@ -171,16 +175,16 @@ impl State {
     /// Offers the ends of every free range of a stitch.
     fn offer_ranges(&self, id: StitchId, stitch: &Stitch, usable: Usable, best: &mut Best) {
         let needed = best.need.bytes;
-        // The free range that is being followed.
-        let (mut from, mut to) = (0, 0);
-        let mut follow = |start: u64, end: u64| {
+        // The free range that is being followed, and the pieces that it is in.
+        let (mut from, mut to, mut below) = (0, 0, 0..0);
+        let mut follow = |piece: usize, start: u64, end: u64| {
             if start != to {
-                self.offer(id, from, to, best);
-                from = start;
+                self.offer(id, from..to, &stitch.pieces[below.clone()], best);
+                (from, below.start) = (start, piece);
             }
-            to = end;
+            (to, below.end) = (end, piece + 1);
         };
-        for piece in &stitch.pieces {
+        for (index, piece) in stitch.pieces.iter().enumerate() {
             let room = self.chunks.room(piece.chunk);
             if room.head == 0 && room.tail == 0 && room.inner == 0 {
                 continue;
@@ -192,30 +196,31 @@ impl State {
             if !simple || room.inner >= needed {
                 for span in &self.chunk(piece.chunk).spans {
                     if self.is_usable(span.last, usable) {
-                        follow(piece.offset + span.start, piece.offset + span.end());
+                        follow(index, piece.offset + span.start, piece.offset + span.end());
                     }
                 }
                 continue;
             }
             if room.head > 0 {
-                follow(piece.offset, piece.offset + room.head);
+                follow(index, piece.offset, piece.offset + room.head);
             }
             if room.tail > 0 && room.head < piece.bytes {
                 let end = piece.offset + piece.bytes;
-                follow(end - room.tail, end);
+                follow(index, end - room.tail, end);
             }
         }
-        self.offer(id, from, to, best);
+        self.offer(id, from..to, &stitch.pieces[below], best);
     }
 
-    /// Offers both ends of a free range.
-    fn offer(&self, stitch: StitchId, from: u64, to: u64, best: &mut Best) {
+    /// Offers both ends of a free range, which is in these pieces.
+    fn offer(&self, stitch: StitchId, free: Range<u64>, pieces: &[Piece], best: &mut Best) {
         let (bytes, align) = (best.need.bytes, best.need.align);
-        let (Some(first), Some(last)) = (align_up(from, align), to.checked_sub(bytes)) else {
+        let last = free.end.checked_sub(bytes);
+        let (Some(first), Some(last)) = (align_up(free.start, align), last) else {
             return;
         };
         let last = last - last % align;
-        let length = to - from;
+        let length = free.end - free.start;
         // Where nothing is broken, only a shorter range is better.
         let best_of_all = |&(broken, least, _): &(u64, u64, Window)| broken == 0 && least <= length;
         if first > last || best.found.as_ref().is_some_and(best_of_all) {
@@ -227,7 +232,7 @@ impl State {
                 offset,
                 bytes,
             };
-            let broken = self.broken(window);
+            let broken = self.broken_at(edges(pieces, offset, bytes));
             let worse = |best: &(u64, u64, Window)| (broken, length) < (best.0, best.1);
             if best.found.as_ref().is_none_or(worse) {
                 best.found = Some((broken, length, window));

@@ -85,23 +85,28 @@ impl Stitch {
 
     /// The first and the last of these parts; those between are whole chunks.
     pub fn edges(&self, offset: u64, bytes: u64) -> [Option<Part>; 2] {
-        let end = offset + bytes;
-        let first = self.reaching(offset);
-        let behind = first + self.pieces[first..].partition_point(|piece| piece.offset < end);
-        let part = |piece: &Piece| piece.part(offset, end);
-        let pieces = &self.pieces[first..behind];
-        let last = pieces.len().checked_sub(1).filter(|last| *last > 0);
-        [
-            pieces.first().map(part),
-            last.map(|last| part(&pieces[last])),
-        ]
+        edges(&self.pieces, offset, bytes)
     }
 
-    /// The index of the first piece that ends behind an offset.
     fn reaching(&self, offset: u64) -> usize {
-        self.pieces
-            .partition_point(|piece| piece.offset + piece.bytes <= offset)
+        reaching(&self.pieces, offset)
     }
+}
+
+/// The first and the last part of chunks below `offset..offset + bytes` of a
+/// stitch, of which the pieces are some that follow one another.
+pub fn edges(pieces: &[Piece], offset: u64, bytes: u64) -> [Option<Part>; 2] {
+    let end = offset + bytes;
+    let pieces = &pieces[reaching(pieces, offset)..];
+    let pieces = &pieces[..pieces.partition_point(|piece| piece.offset < end)];
+    let part = |piece: &Piece| piece.part(offset, end);
+    let last = pieces.last().filter(|_| pieces.len() > 1);
+    [pieces.first().map(part), last.map(part)]
+}
+
+/// The index of the first piece that ends behind an offset.
+fn reaching(pieces: &[Piece], offset: u64) -> usize {
+    pieces.partition_point(|piece| piece.offset + piece.bytes <= offset)
 }
 
 impl Piece {
