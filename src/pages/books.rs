@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::idle::Idle;
 use crate::driver::{Address, Handle};
 
 /// What a page must be to stand for another one.
@@ -66,22 +67,13 @@ struct Mapping {
     writers: u128,
 }
 
-/// A number of an idle page in the order in which they are wanted least: those
-/// that are mapped nowhere, then by the time at which they became idle.
-type Rank = (u64, PageId);
-
 #[derive(Default)]
 pub struct Books {
     pages: BTreeMap<PageId, Page>,
-    idle: BTreeMap<Kind, BTreeSet<Rank>>,
-    /// Leases of a kind that are bound to no page yet: as many idle ones are theirs.
-    unbound: BTreeMap<Kind, usize>,
+    idle: Idle,
     leases: BTreeMap<Lease, (Kind, Option<PageId>)>,
     mappings: BTreeMap<Address, Mapping>,
     physical: u64,
-    /// Bytes of idle pages, those of unbound leases included.
-    unused: u64,
-    unbound_bytes: u64,
     peak_used: u64,
     least_idle: u64,
     used_mappings: usize,
@@ -91,7 +83,7 @@ pub struct Books {
 
 impl Books {
     pub fn totals(&self) -> Totals {
-        let idle = self.unused - self.unbound_bytes;
+        let idle = self.idle.bytes();
         let used = self.physical - idle;
         Totals {
             physical_bytes: self.physical,
@@ -121,9 +113,7 @@ impl Books {
 
     /// A lease on an idle page that is nobody's, if there is one.
     pub fn lend(&mut self, kind: Kind) -> Option<Lease> {
-        let unbound = self.unbound.get(&kind).copied().unwrap_or(0);
-        let idle = self.idle.get(&kind).map_or(0, BTreeSet::len);
-        (idle > unbound).then(|| self.new_lease(kind))
+        self.idle.has(kind).then(|| self.new_lease(kind))
     }
 
     /// A lease on a page that was made for it.
@@ -149,8 +139,7 @@ impl Books {
         self.last += 1;
         let lease = Lease(self.last);
         self.leases.insert(lease, (kind, None));
-        *self.unbound.entry(kind).or_default() += 1;
-        self.unbound_bytes += kind.bytes;
+        self.idle.promise(kind);
         lease
     }
 
@@ -162,26 +151,19 @@ impl Books {
         self.pages[&page].handle
     }
 
-    /// The page of a lease; chosen now if it was not, of the idle ones, for this
-    /// address where there is one: a page that is mapped nowhere, else the one that
-    /// became idle last. Torch gives pages back in the order in which it maps them
-    /// again, so that one is missed last; the first would be missed at once, and its
-    /// place taken by the next (docs/research.md). A request makes all its pages
-    /// before it maps the first: those that lie where it will map the others stay.
+    /// The page of a lease; chosen now if it was not, for this address where there is
+    /// one. A request makes all its pages before it maps the first: those that lie
+    /// where it will map the others stay.
     pub fn bind(&mut self, lease: Lease, at: Option<Address>) -> PageId {
         let (kind, page) = self.leases[&lease];
         page.unwrap_or_else(|| {
-            let idle = self.idle.get(&kind).expect("an unbound lease");
-            let soon = at.map(|at| at..at + self.unbound[&kind] as u64 * kind.bytes);
-            let stays = |id: &PageId| {
-                let mapped = &self.pages[id].mapped;
+            let soon = at.map(|at| at..at + self.idle.promised(kind) as u64 * kind.bytes);
+            let stay = |id: PageId| {
+                let mapped = &self.pages[&id].mapped;
                 soon.clone()
                     .is_some_and(|soon| mapped.range(soon).next().is_some())
             };
-            let fresh = idle.first().filter(|(since, _)| *since == 0);
-            let last = || idle.iter().rev().find(|(_, id)| !stays(id));
-            let found = fresh.or_else(last).or(idle.last());
-            let (_, page) = *found.expect("it has an idle page");
+            let page = self.idle.choose(kind, stay);
             self.bind_to(lease, page);
             page
         })
@@ -192,13 +174,7 @@ impl Books {
         let kind = self.page(page).kind;
         self.page(page).leased = true;
         self.leases.insert(lease, (kind, Some(page)));
-        self.bound(kind);
-    }
-
-    fn bound(&mut self, kind: Kind) {
-        let unbound = self.unbound.get_mut(&kind).expect("an unbound lease");
-        *unbound -= 1;
-        self.unbound_bytes -= kind.bytes;
+        self.idle.settle(kind);
     }
 
     /// Uses the page that is mapped at an address, unused, where it may be the
@@ -274,7 +250,7 @@ impl Books {
                 self.page(page).leased = false;
                 self.may_rest(page);
             }
-            None => self.bound(kind),
+            None => self.idle.settle(kind),
         }
         Some(page)
     }
@@ -291,12 +267,7 @@ impl Books {
 
     /// The idle page to give back first, if one is nobody's.
     pub fn least_wanted(&self) -> Option<PageId> {
-        let kinds = self.idle.iter().filter(|(kind, idle)| {
-            let unbound = self.unbound.get(kind).copied().unwrap_or(0);
-            idle.len() > unbound
-        });
-        let firsts = kinds.filter_map(|(_, idle)| idle.first());
-        firsts.min().map(|(_, page)| *page)
+        self.idle.least_wanted()
     }
 
     /// Takes an idle page out: its bytes, its handle, where it is mapped.
@@ -379,17 +350,13 @@ impl Books {
         let page = self.page(id);
         page.since = if page.mapped.is_empty() { 0 } else { since };
         let (kind, rank) = (page.kind, (page.since, id));
-        self.idle.entry(kind).or_default().insert(rank);
-        self.unused += kind.bytes;
+        self.idle.insert(kind, rank);
     }
 
     /// The page is not idle any more, or leaves.
     fn wake(&mut self, id: PageId) {
         let page = &self.pages[&id];
         let (kind, rank) = (page.kind, (page.since, id));
-        let idle = self.idle.get_mut(&kind).expect("an idle page");
-        let was = idle.remove(&rank);
-        assert!(was, "the page was idle");
-        self.unused -= kind.bytes;
+        self.idle.remove(kind, rank);
     }
 }

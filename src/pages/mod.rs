@@ -10,6 +10,7 @@
 //! grow: [`Pages::is_above_peak`] tells, the caller decides (`reclaim`).
 
 mod books;
+mod idle;
 #[cfg(test)]
 mod tests;
 

@@ -5,7 +5,9 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::time::Duration;
 
+use memcuda_core::driver::real::Real;
 use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp};
 use memcuda_core::driver::{Code, Handle, Result};
 use memcuda_core::pages::{Kind, Lease, Pages};
@@ -111,14 +113,17 @@ fn lend(
     if pages.is_above_peak(bytes) && ask() {
         return Some(Err(Code::OUT_OF_MEMORY));
     }
-    let add = || match pool_is_in_the_way(engine, device, pages, bytes) {
+    let add = || match is_beyond_the_limit(engine, device, pages, bytes) {
         true => Err(Code::OUT_OF_MEMORY),
         false => pages.add(kind, made),
     };
     let page = match add() {
         // What torch has idle goes before what others have.
         Err(Code::OUT_OF_MEMORY) if ask() => return Some(Err(Code::OUT_OF_MEMORY)),
-        Err(Code::OUT_OF_MEMORY) => in_room(engine, device, add),
+        // Nobody can make room beyond the limit.
+        Err(Code::OUT_OF_MEMORY) if !is_beyond_the_limit(engine, device, pages, bytes) => {
+            in_room(engine, device, add)
+        }
         added => added,
     };
     if page == Err(Code::OUT_OF_MEMORY) {
@@ -139,13 +144,9 @@ fn in_room(engine: &Engine, device: &Device, add: impl Fn() -> Result<Lease>) ->
     page.get()
 }
 
-/// Would pool and pages together hold more than the limit?
-fn pool_is_in_the_way(
-    engine: &Engine,
-    device: &Device,
-    pages: &Pages<memcuda_core::driver::real::Real>,
-    bytes: u64,
-) -> bool {
+/// Would pool and pages together hold more than the limit, though what is idle of
+/// both was given back for it?
+fn is_beyond_the_limit(engine: &Engine, device: &Device, pages: &Pages<Real>, bytes: u64) -> bool {
     let Some(limit) = engine.config.limit_of(device.ordinal) else {
         return false;
     };
@@ -157,7 +158,7 @@ fn pool_is_in_the_way(
     if over(held()) > 0
         && let Some(pool) = device.made()
     {
-        pool.give_back(over(held()), std::time::Duration::ZERO);
+        pool.give_back(over(held()), Duration::ZERO);
     }
     over(held()) > 0
 }
