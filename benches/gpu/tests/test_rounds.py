@@ -5,12 +5,14 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
 from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import cells
 import rounds
 
 FOUR = ["native", "expandable", "memcuda-native", "memcuda-async"]
@@ -67,6 +69,7 @@ class World:
     def __init__(self, seconds=10):
         self.now, self.each, self.beside, self.most, self.active = 0.0, seconds, [], 0, 0
         self.prepare, self.made_beside, self.unready = 3, [], []
+        self.library, self.asked = None, []
 
 
 class Child:
@@ -84,6 +87,10 @@ class Child:
         self.world.beside.append((self.item, self.world.active))
         self.world.unready += [self.item] if not self.ready() else []
 
+    def libraries(self):
+        self.world.asked.append((self.item, len(self.world.beside)))
+        return {self.world.library} if self.world.library else set()
+
     def running(self):
         # Not all as long, so that some end while others run.
         return self.world.now < self.began + self.world.each - FOUR.index(self.item[1])
@@ -97,6 +104,31 @@ class Child:
 
     def end(self):
         pass
+
+
+class Libraries(unittest.TestCase):
+    def test_those_of_a_package_are_found_and_read_whole(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = os.path.join(folder, "dist-packages", "some", "lib")
+            os.makedirs(package)
+            source = os.path.join(folder, "empty.c")
+            open(source, "w").close()
+            files = [os.path.join(package, name) for name in ("libone.so.1", "libtwo.so")]
+            for file in files:
+                subprocess.run(["cc", "-shared", "-fPIC", source, "-o", file], check=True)
+            program = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(flush=True); sys.stdin.read()"
+            process = subprocess.Popen([sys.executable, "-c", program, files[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            process.stdout.readline()
+            child = cells.Child.__new__(cells.Child)
+            child.process = process
+            self.assertEqual(child.libraries(), set(files))
+            ahead, said = cells.Ahead([], None), io.StringIO()
+            ahead.waiting = [(None, child)]
+            with contextlib.redirect_stdout(said):
+                ahead.read_libraries()
+            self.assertIn("MiB of libraries read ahead", said.getvalue())
+            process.communicate()
+            self.assertEqual(child.libraries(), set())
 
 
 class TheRounds(unittest.TestCase):
@@ -148,6 +180,10 @@ class TheRounds(unittest.TestCase):
         _, bench, lines = self.run_plan(items, deadline=60, expected={"a": 11, "b": 11})
         self.assertEqual([line["workload"] for line in lines], ["a"] * 4)
         self.assertEqual(bench.left_out, 4)
+
+    def test_libraries_are_read_once_before_the_first_timed_cell(self):
+        world, _, _ = self.run_plan([("a", x, r) for r in (1, 2) for x in FOUR])
+        self.assertEqual(world.asked, [(("a", "native", 1), 0), (("a", "expandable", 1), 0)])
 
     def test_lines_say_what_they_are(self):
         _, bench, lines = self.run_plan([("a", "native", 1)])
