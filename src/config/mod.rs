@@ -122,7 +122,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "MEMCUDA_TORCH",
         accepts: "auto, native, expandable, async, keep",
-        meaning: "PyTorch profile; auto is native where that is proven safe, else keep",
+        meaning: "PyTorch profile; auto is native where that is proven safe, else keep; expandable is experimental",
         set: |c, v| {
             let names = [
                 ("auto", Torch::Auto),
