@@ -1,7 +1,8 @@
 # What one does with this repository. `make run` and `make test` do all their
 # own set-up; nothing is left running and nothing is written outside this tree
-# but what cargo and pip cache, apt's lists, and by `make install`. No package is
-# installed.
+# but what cargo and pip cache, apt's lists, and by `make install`. A package is
+# installed only as root, where redis-server, Chromium or valgrind can be had in no
+# other way.
 
 CARGO ?= cargo
 CC ?= cc

@@ -38,3 +38,8 @@ fn charts_show_what_was_measured() {
 fn the_documents_lead_somewhere_and_say_what_is_there() {
     unittest("tests/documents", 13);
 }
+
+#[test]
+fn programs_that_tests_need_are_found_unpacked_or_installed() {
+    unittest("tests/support", 4);
+}

@@ -55,10 +55,12 @@ impl Timeline {
     }
 
     fn change(&mut self, now: Moment) {
-        let last = self.changes.back();
-        if last.is_none_or(|last| last.physical != now.physical) {
-            add(&mut self.changes, CHANGES, now);
-        }
+        add(&mut self.changes, CHANGES, now);
+    }
+
+    /// Bytes held at the last change.
+    fn held(&self) -> u64 {
+        self.changes.back().map_or(0, |last| last.physical)
     }
 
     /// All moments, and the present one, in order.
@@ -88,23 +90,20 @@ fn add(moments: &mut VecDeque<Moment>, most: usize, now: Moment) {
 impl State {
     /// A regular moment.
     pub fn look_at_timeline(&mut self) {
-        if self.timeline.is_some() {
-            let now = self.moment();
-            self.timeline.iter_mut().for_each(|line| line.look(now));
+        let now = self.timeline.is_some().then(|| self.moment());
+        if let (Some(line), Some(now)) = (&mut self.timeline, now) {
+            line.look(now);
         }
     }
 
     /// The pool may hold more or less now.
     pub fn note_change(&mut self) {
         let physical = self.stats.physical_bytes;
-        let last = |line: &Timeline| line.changes.back().map_or(0, |last| last.physical);
-        if self
-            .timeline
-            .as_ref()
-            .is_some_and(|line| last(line) != physical)
-        {
-            let now = self.moment();
-            self.timeline.iter_mut().for_each(|line| line.change(now));
+        let line = self.timeline.as_ref();
+        let changed = line.is_some_and(|line| line.held() != physical);
+        let now = changed.then(|| self.moment());
+        if let (Some(line), Some(now)) = (&mut self.timeline, now) {
+            line.change(now);
         }
     }
 

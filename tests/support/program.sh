@@ -1,8 +1,8 @@
 #!/bin/sh
 # Prints the path of a program that tests and benches run: from PATH; else from
 # the distribution's package, unpacked under DIRECTORY with the libraries that
-# are not installed here. Says on standard error what it does. Installs nothing;
-# as root it may renew apt's lists.
+# are not installed here; else, as root, installed. Says on standard error what it
+# does.
 set -eu
 usage='usage: program.sh redis-server|chromium|valgrind DIRECTORY'
 package=${1:?$usage}
@@ -28,12 +28,17 @@ works() {
     "$1" --version >/dev/null 2>&1
 }
 
-for name in $names; do
-    if works "$name"; then
-        command -v "$name"
-        exit 0
-    fi
-done
+# Ends here where one of the names is on PATH.
+from_path() {
+    for name in $names; do
+        if works "$name"; then
+            command -v "$name"
+            exit 0
+        fi
+    done
+}
+
+from_path
 mkdir -p "$directory"
 directory=$(cd "$directory" && pwd)
 program=$directory/$package
@@ -77,6 +82,13 @@ fi
 if works "$program"; then
     echo "$program"
     exit 0
+fi
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "program.sh: installing $package" >&2
+    # RUNLEVEL 1 keeps a package from starting a service.
+    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "$package" >&2 || true
+    from_path
 fi
 echo "program.sh: no $package: install one (Debian, Ubuntu: apt-get install $package)" >&2
 exit 1
