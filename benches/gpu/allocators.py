@@ -26,7 +26,7 @@ ALLOCATORS = {a.name: a for a in [
     Allocator("rmm-async", "RMM async", rmm="async"),
     Allocator("memcuda-direct", "memcuda direct", dict(MEMCUDA_TORCH="async", MEMCUDA_POLICY="direct"), shim=True),
     Allocator("memcuda-native", "memcuda native", dict(MEMCUDA_TORCH="native"), shim=True),
-    Allocator("memcuda-expandable", "memcuda expandable", dict(MEMCUDA_TORCH="expandable"), shim=True),
+    Allocator("memcuda-segments", "memcuda segments", dict(MEMCUDA_TORCH="segments"), shim=True),
     Allocator("memcuda-async", "memcuda async", dict(MEMCUDA_TORCH="async"), shim=True),
     Allocator("memcuda-keep", "memcuda keep", dict(MEMCUDA_TORCH="keep"), shim=True),
 ]}

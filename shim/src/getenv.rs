@@ -11,8 +11,8 @@ crate::pass_caller! {
     getenv, answer, "rsi", "x1"
 }
 
-/// Variables that the torch module may have something to say about.
-const MERGED: &[u8] = b"PYTORCH_";
+/// Variables that the torch module may have something to say about begin so.
+const MERGED: [&[u8]; 2] = [b"PYTORCH_", b"TORCH_CUDA_"];
 
 unsafe extern "C" fn answer(name: *const c_char, caller: usize) -> *const c_char {
     if name.is_null() {
@@ -21,7 +21,10 @@ unsafe extern "C" fn answer(name: *const c_char, caller: usize) -> *const c_char
     // SAFETY: the caller passes a string, as getenv demands.
     let name = unsafe { CStr::from_ptr(name) };
     let value = real(name);
-    if !name.to_bytes().starts_with(MERGED) {
+    if !MERGED
+        .iter()
+        .any(|start| name.to_bytes().starts_with(start))
+    {
         return value;
     }
     boundary::or_else("getenv", || torch::merged_env(caller, name, value), || None).unwrap_or(value)

@@ -121,13 +121,14 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_TORCH",
-        accepts: "auto, native, expandable, async, keep",
-        meaning: "PyTorch profile; auto is native where that is proven safe, else keep; expandable is experimental",
+        accepts: "auto, native, expandable, segments, async, keep",
+        meaning: "PyTorch profile; auto is native where that is proven safe, else keep; native is expandable where torch and machine are fit for it, else segments",
         set: |c, v| {
             let names = [
                 ("auto", Torch::Auto),
                 ("native", Torch::Native),
                 ("expandable", Torch::Expandable),
+                ("segments", Torch::Segments),
                 ("async", Torch::Async),
                 ("keep", Torch::Keep),
             ];

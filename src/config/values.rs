@@ -21,11 +21,14 @@ pub enum Torch {
     /// `Native` where it can be proven safe for the torch at hand, else `Keep`.
     #[default]
     Auto,
-    /// Torch's own allocator with cooperative reclaim.
+    /// Torch's own allocator, asked to give back what it has idle: as `Expandable`
+    /// where torch and machine are fit for it, else as `Segments`.
     Native,
     /// Torch's expandable segments, asked to give back at the peak, over pages that
     /// are kept.
     Expandable,
+    /// Torch's segments by cudaMalloc, given back one by one before the pool grows.
+    Segments,
     /// `backend:cudaMallocAsync`, served by the pool.
     Async,
     /// Torch's settings untouched.

@@ -50,6 +50,11 @@ impl<D: Driver> Pages<D> {
         }
     }
 
+    /// Has no call of these panicked in the midst of a change?
+    pub fn is_sound(&self) -> bool {
+        !self.books.is_poisoned()
+    }
+
     /// What there is.
     pub fn totals(&self) -> Totals {
         self.lock().totals()

@@ -36,8 +36,8 @@ fn an_invalid_setting_is_found() {
 }
 
 #[test]
-fn expandable_segments_are_warned_of_where_nobody_keeps_their_pages() {
-    for (profile, status) in [("native", "WARN"), ("expandable", "info")] {
+fn expandable_segments_are_warned_of_where_they_are_left_out() {
+    for (profile, status) in [("segments", "WARN"), ("async", "WARN"), ("native", "info")] {
         let output = memcuda()
             .arg("doctor")
             .env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")

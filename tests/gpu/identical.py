@@ -20,7 +20,7 @@ import shim_run
 RUNS = {
     "bare, a second time": dict(preload=None),
     "native": dict(MEMCUDA_TORCH="native"),
-    "expandable": dict(MEMCUDA_TORCH="expandable"),
+    "segments": dict(MEMCUDA_TORCH="segments"),
     "async": dict(MEMCUDA_TORCH="async"),
     "keep": dict(MEMCUDA_TORCH="keep"),
     "auto": dict(),

@@ -90,12 +90,17 @@ fn lend(
     if !here || bytes == 0 {
         return None;
     }
-    if !engine.lends() {
-        // The plain driver serves from now on, and needs the memory.
-        device.pages()?.give_back(u64::MAX);
-        return None;
-    }
-    let pages = pages::of(engine, device)?;
+    let pages = match device.pages() {
+        Some(pages) if !pages.is_sound() => {
+            // The plain driver serves from now on, and needs the memory.
+            pages.give_back(u64::MAX);
+            return None;
+        }
+        // Though the pool may have stopped: who was told to use pages is asked for them.
+        Some(pages) => pages,
+        None if engine.lends() => pages::of(engine, device)?,
+        None => return None,
+    };
     let flags = about.alloc_flags;
     let kind = Kind {
         bytes,

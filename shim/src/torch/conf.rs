@@ -2,17 +2,17 @@
 //! makes of what the user set. Pure; the rules are the functions below.
 //!
 //! The user's entries are kept, with three exceptions, each reported:
-//! expandable segments hide memory from the pool, a `backend` that contradicts
-//! an explicit profile is replaced, and whoever lets go of torch's lock during
-//! `cudaMalloc` gets no cooperative reclaim.
+//! expandable segments whose pages are not kept hide memory from the pool, a
+//! `backend` that contradicts an explicit profile is replaced, and whoever lets go
+//! of torch's lock during `cudaMalloc` gets no cooperative reclaim.
 
 /// The setting that torch gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Merged {
     /// The user's own setting, untouched, with the reason.
     Untouched(&'static str),
-    /// Torch's native allocator with cooperative reclaim from `split` bytes on.
-    Native {
+    /// Torch's segments by cudaMalloc, given back one by one.
+    Segments {
         /// The whole setting.
         text: String,
         /// What was done to the user's own entries.
@@ -49,23 +49,14 @@ const PAGE_MB: u64 = 12;
 const PAGES_SPLIT_MB: u64 = 512;
 
 /// Torch's expandable segments over pages that are kept, for a torch that knows
-/// all three keys together.
+/// all three keys together; [`segments`] where the user turned them off.
 pub fn expandable(user: &str) -> Merged {
     let mut entries = split_entries(user);
     if let Some(untouched) = untouched(&entries) {
         return untouched;
     }
     if value_of(&entries, "expandable_segments").is_some_and(|value| !is_true(value)) {
-        return match native(user) {
-            Merged::Native { text, mut changed } => {
-                changed.push(
-                    "native instead of MEMCUDA_TORCH=expandable: expandable_segments is off"
-                        .to_owned(),
-                );
-                Merged::Native { text, changed }
-            }
-            other => other,
-        };
+        return segments(user);
     }
     entries.retain(|e| key(e) != "expandable_segments");
     let mut text: Vec<String> = entries.iter().map(|e| (*e).to_owned()).collect();
@@ -99,8 +90,8 @@ fn untouched(entries: &[&str]) -> Option<Merged> {
     unlocks.then_some(Merged::Untouched("the user set release_lock_on_cudamalloc"))
 }
 
-/// Torch's native allocator, set up for cooperative reclaim.
-pub fn native(user: &str) -> Merged {
+/// Torch's segments by cudaMalloc, set up for cooperative reclaim.
+pub fn segments(user: &str) -> Merged {
     let mut entries = split_entries(user);
     if let Some(untouched) = untouched(&entries) {
         return untouched;
@@ -116,7 +107,7 @@ pub fn native(user: &str) -> Merged {
         let split = segment.map_or(SPLIT_MB, |segment| SPLIT_MB.max(segment));
         text.push(format!("max_split_size_mb:{split}"));
     }
-    Merged::Native {
+    Merged::Segments {
         text: text.join(","),
         changed,
     }
@@ -186,38 +177,38 @@ fn is_true(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn native_text(user: &str) -> (String, usize) {
-        match native(user) {
-            Merged::Native { text, changed } => (text, changed.len()),
+    fn segments_text(user: &str) -> (String, usize) {
+        match segments(user) {
+            Merged::Segments { text, changed } => (text, changed.len()),
             other => panic!("{user}: {other:?}"),
         }
     }
 
     #[test]
     fn the_users_entries_are_kept() {
-        assert_eq!(native_text(""), ("max_split_size_mb:32".into(), 0));
+        assert_eq!(segments_text(""), ("max_split_size_mb:32".into(), 0));
         let user = "roundup_power2_divisions:[256:1,512:2,>:4], garbage_collection_threshold:0.8";
         assert_eq!(
-            native_text(user).0,
+            segments_text(user).0,
             "roundup_power2_divisions:[256:1,512:2,>:4],garbage_collection_threshold:0.8,max_split_size_mb:32"
         );
         let own = "max_split_size_mb:128";
-        assert_eq!(native_text(own), (own.into(), 0));
+        assert_eq!(segments_text(own), (own.into(), 0));
         assert_eq!(
-            native_text("large_segment_size_mb:30").0,
+            segments_text("large_segment_size_mb:30").0,
             "large_segment_size_mb:30,max_split_size_mb:32"
         );
         assert_eq!(
-            native_text("large_segment_size_mb:40").0,
+            segments_text("large_segment_size_mb:40").0,
             "large_segment_size_mb:40,max_split_size_mb:40"
         );
     }
 
     #[test]
     fn expandable_segments_are_left_out_and_that_is_said() {
-        let (text, said) = native_text("expandable_segments:True");
+        let (text, said) = segments_text("expandable_segments:True");
         assert_eq!((text.as_str(), said), ("max_split_size_mb:32", 1));
-        let (text, said) = native_text("expandable_segments:False");
+        let (text, said) = segments_text("expandable_segments:False");
         assert_eq!(said, 0);
         assert!(text.starts_with("expandable_segments:False,"));
     }
@@ -244,7 +235,7 @@ mod tests {
 
     #[test]
     fn expandable_segments_that_the_user_has_off_stay_off_and_that_is_said() {
-        let Merged::Native { text, changed } = expandable("expandable_segments:False") else {
+        let Merged::Segments { text, changed } = expandable("expandable_segments:False") else {
             panic!()
         };
         assert_eq!(text, "expandable_segments:False,max_split_size_mb:32");
@@ -261,7 +252,7 @@ mod tests {
             "release_lock_on_cudamalloc:True",
             "large_segment_size_mb:lots",
         ] {
-            assert!(matches!(native(user), Merged::Untouched(_)), "{user}");
+            assert!(matches!(segments(user), Merged::Untouched(_)), "{user}");
         }
     }
 

@@ -11,11 +11,11 @@ use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use memcuda_core::config::{Config, Policy, Torch};
+use memcuda_core::config::{Config, Debug, Policy, Torch};
 
 use super::conf::{self, Merged};
 use super::library::{self, Library};
-use super::{notice, watched_layout};
+use super::{notice, sharing, watched_layout};
 use crate::{environment, modules, resolve};
 
 /// In torch's order: the first that is set counts alone.
@@ -25,6 +25,10 @@ const SETTINGS: [&CStr; 3] = [
     c"PYTORCH_ALLOC_CONF",
 ];
 const NO_CACHING: &CStr = c"PYTORCH_NO_CUDA_MEMORY_CACHING";
+
+/// Whether torch may share the pages of expandable segments. That is its default so
+/// far; what shares segments by cudaMalloc must not fail where it is another.
+const SHARES_PAGES: &CStr = c"TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC";
 
 /// What the pool cannot do without.
 const DRIVER_CALLS: [&CStr; 9] = [
@@ -51,10 +55,10 @@ static PLAN: OnceLock<Plan> = OnceLock::new();
 pub enum Plan {
     /// Torch's settings stay as they are, with the reason.
     Keep(&'static str),
-    /// Torch's native allocator with cooperative reclaim.
-    Native,
     /// Torch's expandable segments over pages that are kept.
     Expandable,
+    /// Torch's segments by cudaMalloc, given back one by one.
+    Segments,
     /// `backend:cudaMallocAsync`.
     Async,
 }
@@ -79,6 +83,10 @@ pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const
     if name == NO_CACHING {
         note_caching(caller, value);
         return None;
+    }
+    if name == SHARES_PAGES {
+        let told = value.is_null() && maps_pages() && is_configuration(caller);
+        return told.then_some(c"1".as_ptr());
     }
     if !SETTINGS.contains(&name) || !is_configuration(caller) {
         return None;
@@ -140,50 +148,62 @@ fn decide(allocator: &Library) -> Plan {
     if environment::raw(NO_CACHING).is_some_and(|v| v == c"1") {
         return Plan::Keep("PYTORCH_NO_CUDA_MEMORY_CACHING is set");
     }
-    match watched_layout(allocator) {
-        Ok(_) if config.torch == Torch::Expandable => match unfit(allocator, &config) {
-            None => {
-                if config.names.is_some() || config.names_file.is_some() {
-                    notice::warn(|| {
-                        "MEMCUDA_TORCH=expandable: rules name no memory of torch's; take async"
-                            .to_owned()
-                    });
-                }
-                Plan::Expandable
-            }
-            Some(reason) => {
-                notice::warn(|| format!("MEMCUDA_TORCH=expandable: native instead, for {reason}"));
-                Plan::Native
-            }
-        },
-        Ok(_) => Plan::Native,
-        Err(reason) => {
-            let asked = match config.torch {
-                Torch::Native => Some("native"),
-                Torch::Expandable => Some("expandable"),
-                _ => None,
-            };
-            if let Some(asked) = asked {
+    if let Err(reason) = watched_layout(allocator) {
+        let asked = match config.torch {
+            Torch::Native => "native",
+            Torch::Expandable => "expandable",
+            Torch::Segments => "segments",
+            _ => return Plan::Keep(reason),
+        };
+        notice::warn(|| {
+            format!(
+                "MEMCUDA_TORCH={asked}: torch keeps its own settings, for its allocator cannot be watched ({reason})"
+            )
+        });
+        return Plan::Keep(reason);
+    }
+    if config.torch == Torch::Segments {
+        return Plan::Segments;
+    }
+    match unfit(allocator, &config) {
+        None => {
+            if config.names.is_some() || config.names_file.is_some() {
                 notice::warn(|| {
-                    format!(
-                        "MEMCUDA_TORCH={asked}: torch keeps its own settings, for its allocator cannot be watched ({reason})"
-                    )
+                    "rules name no memory of torch's in its native profile: name tensors by the \
+                     interface of include/memcuda.h, or set MEMCUDA_TORCH=async"
+                        .to_owned()
                 });
             }
-            Plan::Keep(reason)
+            Plan::Expandable
+        }
+        Some(reason) => {
+            let text = || format!("torch keeps segments by cudaMalloc: {reason}");
+            match config.torch == Torch::Expandable {
+                true => notice::warn(|| format!("MEMCUDA_TORCH=expandable: {}", text())),
+                false => notice::info(text),
+            }
+            Plan::Segments
         }
     }
 }
 
-/// Why the pages of expandable segments cannot be kept here. Torch before 2.11 ends
+/// Why the pages of expandable segments are not kept here. Torch before 2.11 ends
 /// the program where expandable segments and `max_split_size_mb` meet, and has
 /// pools that throw; it does not know the key, either.
 fn unfit(allocator: &Library, config: &Config) -> Option<&'static str> {
     if config.policy == Policy::Direct {
         return Some("MEMCUDA_POLICY=direct keeps nothing");
     }
-    let known = holds(allocator, c"large_segment_size_mb");
-    (!known).then_some("this torch is older than 2.11 (it has no large_segment_size_mb)")
+    if !holds(allocator, c"large_segment_size_mb") {
+        return Some("this torch is older than 2.11 (it has no large_segment_size_mb)");
+    }
+    if config.torch == Torch::Expandable {
+        return None;
+    }
+    if config.debug != Debug::None {
+        return Some("MEMCUDA_DEBUG looks after what the pool lends");
+    }
+    sharing::obstacle()
 }
 
 /// Loads the driver's library, as the program's own runtime is about to; makes
@@ -234,8 +254,8 @@ fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
     let name = name.to_string_lossy();
     let merged = match plan {
         Plan::Keep(_) => return None,
-        Plan::Native => conf::native(own),
         Plan::Expandable => conf::expandable(own),
+        Plan::Segments => conf::segments(own),
         Plan::Async => conf::stream_ordered(own),
     };
     let (text, changed) = match merged {
@@ -243,7 +263,7 @@ fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
             notice::info(|| format!("torch keeps {name}={own}: {reason}"));
             return None;
         }
-        Merged::Native { text, changed } => {
+        Merged::Segments { text, changed } => {
             COOPERATES.store(true, Ordering::Relaxed);
             (text, changed)
         }

@@ -18,6 +18,7 @@ mod logger;
 mod notice;
 mod reclaim;
 mod scopes;
+mod sharing;
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -35,7 +36,7 @@ use library::Library;
 
 static LAYOUT: OnceLock<Result<scopes::Layout, &'static str>> = OnceLock::new();
 
-/// The merged value of a `PYTORCH_` variable for this caller; `None`: the real
+/// The merged value of a variable of torch's for this caller; `None`: the real
 /// one. `value` is the real one, null where it is not set.
 pub fn merged_env(caller: usize, name: &CStr, value: *const c_char) -> Option<*const c_char> {
     environment::merged(caller, name, value)

@@ -4,6 +4,7 @@
 // torch's ladder: out of memory, every free page is unmapped, and it asks again.
 #include "c10.h"
 
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -66,6 +67,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         size_t at = setting.find("large_segment_size_mb:");
         if (at != std::string::npos) page = std::stoul(setting.substr(at + strlen("large_segment_size_mb:"))) << 20;
         if (setting.find("expandable_segments:True") == std::string::npos) return;
+        if (configured("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC") == "1") fprintf(stderr, "pages can be shared\n");
         void* context = nullptr;
         cudaMalloc(&context, 512), cudaFree(context);
         create = driver<decltype(create)>("cuMemCreate");

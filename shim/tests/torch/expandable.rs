@@ -1,17 +1,84 @@
 //! Torch's expandable segments over pages that are kept.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::support::scratch;
-use crate::{Run, command, torch, train, train_with};
+use crate::support::{self, scratch};
+use crate::{NATIVE, Run, command, finished, torch, train, train_with};
 
 const EXPANDABLE: (&str, &str) = ("MEMCUDA_TORCH", "expandable");
+const SEGMENTS: &str = "max_split_size_mb:32";
 const SETTING: &str = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:512";
 
 fn run(case: &str, settings: &[(&str, &str)]) -> Run {
     let all: Vec<_> = [EXPANDABLE].iter().chain(settings).copied().collect();
     train_with(&torch().join("expandable"), case, &all)
+}
+
+/// The same where processes cannot take one another's descriptors.
+fn run_filtered(settings: &[(&str, &str)]) -> Run {
+    let program = command(&torch().join("expandable"), "plain", settings);
+    let mut filtered = Command::new(torch().join("filtered"));
+    filtered.arg(program.get_program()).args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => filtered.env(name, value),
+            None => filtered.env_remove(name),
+        };
+    }
+    finished(support::said(&mut filtered))
+}
+
+#[test]
+fn native_has_pages_where_torch_and_machine_are_fit() {
+    for settings in [&[NATIVE][..], &[]] {
+        let native = train_with(&torch().join("expandable"), "plain", settings);
+        assert_eq!(native.setting, SETTING, "{native:?}");
+        assert!(native.retries > 2, "{native:?}");
+        assert!(native.log.contains("pages can be shared"), "{}", native.log);
+    }
+    // Who turned sharing off has it off.
+    let own = ("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC", "0");
+    let off = train_with(&torch().join("expandable"), "plain", &[own]);
+    assert!(!off.log.contains("pages can be shared"), "{}", off.log);
+}
+
+/// There a tensor in a page could be shared with nobody; in a segment it can.
+#[test]
+fn native_has_segments_where_pages_cannot_be_shared() {
+    let filtered = run_filtered(&[NATIVE]);
+    assert_eq!(filtered.setting, SEGMENTS, "{filtered:?}");
+    assert_eq!(
+        filtered.log.matches("pidfd_getfd").count(),
+        1,
+        "{filtered:?}"
+    );
+    let forced = run_filtered(&[EXPANDABLE]);
+    assert_eq!(forced.setting, SETTING, "{forced:?}");
+}
+
+#[test]
+fn segments_and_checks_of_what_the_pool_lends_have_no_pages() {
+    for settings in [
+        [NATIVE, ("MEMCUDA_DEBUG", "canary")],
+        [
+            NATIVE,
+            ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False"),
+        ],
+        [("MEMCUDA_TORCH", "segments"), ("MEMCUDA_LIMIT", "8GiB")],
+    ] {
+        let segments = train_with(&torch().join("expandable"), "plain", &settings);
+        assert!(segments.setting.ends_with(SEGMENTS), "{segments:?}");
+    }
+}
+
+/// What the user asked for is kept, and there is nothing to say.
+#[test]
+fn expandable_segments_of_the_user_stay_on() {
+    let user = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+    let native = train_with(&torch().join("expandable"), "plain", &[NATIVE, user]);
+    assert_eq!(native.setting, SETTING);
+    assert_eq!(native.log.matches("left out").count(), 0, "{}", native.log);
 }
 
 #[test]
@@ -51,20 +118,17 @@ fn pages_of_another_device_than_the_current_one_are_the_drivers() {
 }
 
 #[test]
-fn a_torch_that_is_not_fit_gets_native_with_one_line() {
+fn a_torch_that_is_not_fit_gets_segments_with_one_line() {
     let older = train("plain", &[EXPANDABLE]);
-    assert_eq!(older.setting, "max_split_size_mb:32");
-    let said = |run: &Run| run.log.matches("native instead").count();
+    assert_eq!(older.setting, SEGMENTS);
+    let said = |run: &Run| {
+        run.log
+            .matches("torch keeps segments by cudaMalloc")
+            .count()
+    };
     assert_eq!(said(&older), 1, "{}", older.log);
     let direct = run("plain", &[("MEMCUDA_POLICY", "direct")]);
-    assert_eq!(
-        (direct.setting.as_str(), said(&direct)),
-        ("max_split_size_mb:32", 1)
-    );
-    let off = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False");
-    let off = run("plain", &[off]);
-    assert!(off.setting.ends_with("max_split_size_mb:32"), "{off:?}");
-    assert_eq!(said(&off), 1, "{}", off.log);
+    assert_eq!((direct.setting.as_str(), said(&direct)), (SEGMENTS, 1));
 }
 
 #[test]
@@ -151,7 +215,16 @@ fn a_limit_holds_for_pages_as_well() {
 
 #[test]
 #[cfg(debug_assertions)]
-fn after_the_pool_has_stopped_pages_are_the_drivers() {
+fn torch_is_asked_for_pages_after_the_pool_has_stopped() {
+    let stopped = run("stopped", &[]);
+    assert!(stopped.log.contains("internal error"), "{stopped:?}");
+    let most = stopped.peak_live * 13 / 10;
+    assert!(stopped.peak_reserved <= most, "{stopped:?}");
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn after_pages_have_panicked_they_are_the_drivers() {
     for place in [
         "cuMemCreate",
         "cuMemMap",

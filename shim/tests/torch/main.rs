@@ -49,6 +49,11 @@ fn torch() -> &'static Path {
         std::fs::create_dir_all(directory.join("expandable")).unwrap();
         let newer = "expandable/libc10_cuda.so";
         build("expandable.cc", newer, &[library, needs].concat());
+        run(Command::new("gcc")
+            .args(["-O1", "-Wall", "-Werror"])
+            .arg(support::source("filtered.c"))
+            .arg("-o")
+            .arg(directory.join("filtered")));
         build(
             "program.cc",
             "program",

@@ -114,6 +114,7 @@ int main(int, char** argv) {
             job.churn(100, 600 * MIB);
             setenv("MEMCUDA_PANIC_IN", "cuMemAlloc_v2", 1);
             allocator.load()->raw_delete(allocator.load()->raw_alloc(200 * MIB));
+            foreign(2 * MIB);
             unsetenv("MEMCUDA_PANIC_IN");
         }
         for (int i = 0; i < 20; i++) {

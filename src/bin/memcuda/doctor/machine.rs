@@ -135,7 +135,7 @@ fn driver(found: &Inspection) -> Vec<Finding> {
     findings
 }
 
-/// Torch settings that keep its memory away from the pool.
+/// Torch settings of the user's own, and what becomes of them.
 fn torch_settings() -> Option<Finding> {
     let names = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"];
     let set = names
@@ -146,17 +146,19 @@ fn torch_settings() -> Option<Finding> {
         .to_lowercase()
         .replace(' ', "")
         .contains("expandable_segments:true");
-    let wanted = std::env::var("MEMCUDA_TORCH").is_ok_and(|profile| profile == "expandable");
-    Some(if expandable && !wanted {
-        let detail = format!(
-            "{name}={value}: expandable segments take physical memory from the driver themselves, past the pool (MEMCUDA_TORCH=expandable keeps their pages)"
-        );
-        Finding::new("torch settings", Status::Warn, detail)
-    } else {
-        Finding::new(
-            "torch settings",
-            Status::Info,
-            format!("{name}={value} is merged, not replaced"),
-        )
-    })
+    let profile = std::env::var("MEMCUDA_TORCH").unwrap_or_default();
+    Some(
+        if expandable && ["segments", "async"].contains(&profile.as_str()) {
+            let detail = format!(
+                "{name}={value}: expandable segments are left out under MEMCUDA_TORCH={profile} (native keeps their pages)"
+            );
+            Finding::new("torch settings", Status::Warn, detail)
+        } else {
+            Finding::new(
+                "torch settings",
+                Status::Info,
+                format!("{name}={value} is merged, not replaced"),
+            )
+        },
+    )
 }
