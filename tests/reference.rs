@@ -113,6 +113,14 @@ fn metrics() {
         };
         page += &format!("| `{name}` | {kind} | {labels} | {help} |\n");
     }
+    page += "\n\
+         Over torch's expandable segments a device's counters are those of its pool and of the pages\n\
+         below torch together. There a page that torch maps is a request, one that was mapped there\n\
+         already a hit, one that is made a growth. What lasts is taken as a whole: all calls by which\n\
+         torch makes, maps and opens the pages of one tensor, from the first that may take time; and\n\
+         where torch was told on purpose that there is no memory, everything until it is served: its\n\
+         waits for the device, what it gives back. Longer than 1 ms, that is one stall. What is given\n\
+         back for another process is driver time, and a stall of the request that waits for it alone.\n";
     check("metrics.md", &page);
     a_dashboard_uses_only_metrics_that_are(&page);
 }

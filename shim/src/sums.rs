@@ -1,5 +1,6 @@
 //! What the page of statistics says of a device's pool and of the pages below
-//! torch's expandable segments: one sum of both. Makes neither.
+//! torch's expandable segments: one sum of both, of bytes, counts and times. Makes
+//! neither.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -46,7 +47,7 @@ impl Last {
     /// live is the sum of both peaks: only the pages know when theirs was.
     fn sum(&mut self) -> Stats {
         let (mut sum, pages) = (self.pool, &self.pages);
-        if pages.peak_used_bytes == 0 {
+        if *pages == Totals::default() {
             return sum;
         }
         let add = |into: &mut u64, bytes: u64| *into = into.wrapping_add(bytes);
@@ -57,6 +58,16 @@ impl Last {
         add(&mut sum.idle_bytes, pages.idle_bytes);
         add(&mut sum.physical_bytes, pages.physical_bytes);
         add(&mut sum.chunks, pages.pages);
+        let counts = &pages.counts;
+        add(&mut sum.requests, counts.requests);
+        add(&mut sum.hits, counts.hits);
+        add(&mut sum.growths, counts.growths);
+        add(&mut sum.handles_mapped, counts.mapped);
+        add(&mut sum.frees, counts.frees);
+        add(&mut sum.out_of_memory, counts.out_of_memory);
+        add(&mut sum.driver_ns, counts.driver_ns);
+        add(&mut sum.stalls, counts.stalls);
+        add(&mut sum.stall_ns, counts.stall_ns);
         self.peak_physical = self
             .peak_physical
             .max(sum.physical_bytes)
@@ -69,6 +80,7 @@ impl Last {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memcuda_core::pages::Counts;
 
     #[test]
     fn pages_count_with_the_pool_and_peaks_stay() {
@@ -79,6 +91,11 @@ mod tests {
             idle_bytes: 20,
             physical_bytes: 20,
             peak_physical_bytes: 30,
+            requests: 3,
+            // Fronts add what is missing.
+            hits: 2_u64.wrapping_neg(),
+            driver_ns: 40,
+            stalls: 1,
             ..Stats::default()
         };
         sums.pool(&pool, |sum| said = *sum);
@@ -89,12 +106,27 @@ mod tests {
             used_bytes: 60,
             peak_used_bytes: 90,
             pages: 10,
+            counts: Counts {
+                requests: 30,
+                hits: 10,
+                growths: 11,
+                mapped: 20,
+                frees: 25,
+                out_of_memory: 1,
+                driver_ns: 500,
+                stalls: 2,
+                stall_ns: 9000,
+            },
         };
         sums.pages(&pages, |sum| said = *sum);
         assert_eq!((said.live_bytes, said.peak_live_bytes), (65, 97));
         assert_eq!((said.idle_bytes, said.physical_bytes), (60, 120));
         assert_eq!((said.peak_physical_bytes, said.chunks), (120, 10));
         assert_eq!(sums.beside(), (100, 40));
+        assert_eq!((said.requests, said.hits, said.frees), (33, 8, 25));
+        assert_eq!((said.growths, said.handles_mapped), (11, 20));
+        assert_eq!((said.out_of_memory, said.driver_ns), (1, 540));
+        assert_eq!((said.stalls, said.stall_ns), (3, 9000));
         (pages.physical_bytes, pages.idle_bytes) = (60, 0);
         sums.pages(&pages, |sum| said = *sum);
         assert_eq!((said.physical_bytes, said.peak_physical_bytes), (80, 120));

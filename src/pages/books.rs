@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::counts::{Counts, Watch};
 use super::idle::Idle;
 use crate::driver::{Address, Handle};
 
@@ -20,7 +21,7 @@ pub struct Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease(pub u64);
 
-/// Sums over all pages, in bytes but for the last.
+/// Sums over all pages, in bytes but for the last two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Held from the driver.
@@ -33,6 +34,8 @@ pub struct Totals {
     pub peak_used_bytes: u64,
     /// Pages held (a number).
     pub pages: u64,
+    /// What was done so far.
+    pub counts: Counts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +72,8 @@ struct Mapping {
 
 #[derive(Default)]
 pub struct Books {
+    /// What it takes, and how long.
+    pub watch: Watch,
     pages: BTreeMap<PageId, Page>,
     idle: Idle,
     leases: BTreeMap<Lease, (Kind, Option<PageId>)>,
@@ -91,6 +96,7 @@ impl Books {
             used_bytes: used,
             peak_used_bytes: self.peak_used.max(used),
             pages: self.pages.len() as u64,
+            counts: self.watch.counts,
         }
     }
 
@@ -131,6 +137,7 @@ impl Books {
         };
         self.pages.insert(id, page);
         self.physical += kind.bytes;
+        self.watch.counts.growths += 1;
         self.rest(id);
         self.new_lease(kind)
     }
@@ -194,6 +201,7 @@ impl Books {
                 self.bind_to(lease, page);
             }
             self.use_at(at);
+            self.watch.counts.hits += 1;
         }
         fits
     }
@@ -209,6 +217,7 @@ impl Books {
         };
         self.mappings.insert(at, mapping);
         self.page(page).mapped.insert(at);
+        self.watch.counts.mapped += 1;
         self.use_at(at);
     }
 
@@ -218,6 +227,7 @@ impl Books {
         let page = mapping.page;
         self.page(page).used += 1;
         self.used_mappings += 1;
+        self.watch.counts.requests += 1;
     }
 
     /// The program has unmapped an address; the page stays mapped there.
@@ -226,6 +236,7 @@ impl Books {
         mapping.used = false;
         let page = mapping.page;
         self.used_mappings -= 1;
+        self.watch.counts.frees += 1;
         self.page(page).used -= 1;
         self.may_rest(page);
         page

@@ -10,17 +10,23 @@
 //! grow: [`Pages::is_above_peak`] tells, the caller decides (`reclaim`).
 
 mod books;
+mod counts;
+#[cfg(test)]
+mod counts_tests;
 mod idle;
+mod leave;
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
 
 use crate::driver::{Access, Address, Code, Driver, Handle, Result};
-use books::{Books, PageId};
+use books::Books;
 
 pub use books::{Kind, Lease, Totals};
+pub use counts::Counts;
 
 /// The pages of one device.
 pub struct Pages<D> {
@@ -96,10 +102,29 @@ impl<D: Driver> Pages<D> {
     /// An idle page (`cuMemCreate` without the driver); `None` where there is none
     /// of this kind.
     pub fn lend(&self, kind: Kind) -> Option<Lease> {
-        let mut books = self.lock();
+        let (mut books, waits) = self.turn();
         let lease = books.lend(kind);
+        let now = || lease.is_none().then(Instant::now);
+        books.watch.may_last(waits.or_else(now));
         self.changed(&mut books);
         lease
+    }
+
+    /// The page that is asked for is refused on purpose: the program is to give others
+    /// up and to ask again, and waits until it is served.
+    pub fn ask(&self) {
+        self.lock().watch.ask();
+    }
+
+    /// The page that is asked for is refused for good.
+    pub fn refuse(&self, code: Code) {
+        let mut books = self.lock();
+        books.watch.answered();
+        if code == Code::OUT_OF_MEMORY {
+            books.watch.counts.requests += 1;
+            books.watch.counts.out_of_memory += 1;
+        }
+        self.changed(&mut books);
     }
 
     /// A new page, made by `make` (`cuMemCreate`). Idle pages of other kinds go
@@ -109,7 +134,8 @@ impl<D: Driver> Pages<D> {
     /// # Errors
     /// That of `make`.
     pub fn add(&self, kind: Kind, make: impl Fn() -> Result<Handle>) -> Result<Lease> {
-        let mut books = self.lock();
+        let (mut books, waits) = self.turn();
+        books.watch.may_last(waits);
         let totals = books.totals();
         let most = totals
             .peak_used_bytes
@@ -118,8 +144,10 @@ impl<D: Driver> Pages<D> {
         if totals.physical_bytes > most {
             self.let_go(&mut books, totals.physical_bytes - most);
         }
-        let made = match make() {
-            Err(Code::OUT_OF_MEMORY) if self.let_go(&mut books, u64::MAX) > 0 => make(),
+        let made = match books.watch.call(&make) {
+            Err(Code::OUT_OF_MEMORY) if self.let_go(&mut books, u64::MAX) > 0 => {
+                books.watch.call(&make)
+            }
             made => made,
         };
         let lease = made.map(|handle| books.add(kind, handle));
@@ -133,18 +161,20 @@ impl<D: Driver> Pages<D> {
     /// `INVALID_VALUE` for what the driver would not map either, else the
     /// driver's code; the page is then mapped nowhere new.
     pub fn map(&self, at: Address, bytes: u64, lease: Lease) -> Result<()> {
-        let mut books = self.lock();
+        let (mut books, waits) = self.turn();
         let kind = books.kind_of(lease).ok_or(Code::INVALID_VALUE)?;
         if kind.bytes != bytes || books.is_used_in(at, bytes) {
             return Err(Code::INVALID_VALUE);
         }
+        books.watch.may_last(waits);
         if books.take_what_is_mapped(at, lease) {
             self.changed(&mut books);
             return Ok(());
         }
         self.clear(&mut books, at, bytes)?;
         let page = books.bind(lease, Some(at));
-        let mapped = self.driver.map(at, bytes, books.handle_of(page));
+        let handle = books.handle_of(page);
+        let mapped = books.watch.call(|| self.driver.map(at, bytes, handle));
         if mapped.is_ok() {
             books.mapped(at, page);
         }
@@ -162,30 +192,37 @@ impl<D: Driver> Pages<D> {
         device: u32,
         access: Access,
     ) -> Option<Result<()>> {
-        let mut books = self.lock();
+        let (mut books, waits) = self.turn();
         let parts = books.used_tiles(at, bytes)?;
+        books.watch.may_last(waits);
         let new: Vec<_> = parts
             .into_iter()
             .filter(|(at, _)| access != Access::Write || !books.can_write(*at, device))
             .collect();
-        for (start, length) in joined(&new) {
-            if let Err(code) = self.driver.set_access(start, length, device, access) {
-                return Some(Err(code));
+        let opened = joined(&new).into_iter().try_for_each(|(at, bytes)| {
+            let open = || self.driver.set_access(at, bytes, device, access);
+            books.watch.call(open)
+        });
+        if opened.is_ok() {
+            for (at, _) in new {
+                books.set_can_write(at, device, access == Access::Write);
             }
         }
-        for (at, _) in new {
-            books.set_can_write(at, device, access == Access::Write);
+        // Without memory for it, it is tried again.
+        if opened != Err(Code::OUT_OF_MEMORY) && books.watch.answered() {
+            self.changed(&mut books);
         }
-        Some(Ok(()))
+        Some(opened)
     }
 
     /// Takes pages away from their addresses (`cuMemUnmap`): the caller has waited
     /// for all work on them. `None` where nothing here is mapped in the range.
     pub fn unmap(&self, at: Address, bytes: u64) -> Option<Result<()>> {
-        let mut books = self.lock();
+        let (mut books, waits) = self.turn();
         if !books.is_used_in(at, bytes) {
             return None;
         }
+        books.watch.may_last(waits);
         let Some(parts) = books.used_tiles(at, bytes) else {
             // The driver unmaps whole mappings only, too.
             return Some(Err(Code::INVALID_VALUE));
@@ -194,19 +231,22 @@ impl<D: Driver> Pages<D> {
             let page = books.unused(at);
             self.settle(&mut books, page);
         }
+        books.watch.given_up();
         self.changed(&mut books);
         Some(Ok(()))
     }
 
     /// Gives a page up (`cuMemRelease`); false where the lease is not known.
     pub fn release(&self, lease: Lease) -> bool {
-        let mut books = self.lock();
+        let (mut books, waits) = self.turn();
         let Some(page) = books.release(lease) else {
             return false;
         };
+        books.watch.may_last(waits);
         if let Some(page) = page {
             self.settle(&mut books, page);
         }
+        books.watch.given_up();
         self.changed(&mut books);
         true
     }
@@ -231,74 +271,25 @@ impl<D: Driver> Pages<D> {
         }
     }
 
-    /// Nothing of the pages is mapped in this range any more, but for what is in
-    /// use: the addresses are given up, or get something else.
-    ///
-    /// # Errors
-    /// The driver's code.
-    pub fn leave(&self, at: Address, bytes: u64) -> Result<()> {
-        let mut books = self.lock();
-        let left = self.clear(&mut books, at, bytes);
-        self.changed(&mut books);
-        left
-    }
-
-    /// Gives about so many idle bytes back to the driver, one page more at most,
-    /// and returns how many. Waits for nothing on the device.
-    pub fn give_back(&self, bytes: u64) -> u64 {
-        let mut books = self.lock();
-        let given = self.let_go(&mut books, bytes);
-        self.changed(&mut books);
-        given
-    }
-
-    fn let_go(&self, books: &mut Books, bytes: u64) -> u64 {
-        let mut given = 0;
-        while given < bytes
-            && let Some(page) = books.least_wanted()
-        {
-            given += self.destroy(books, page);
-        }
-        given
-    }
-
-    /// A page that is not kept leaves once nobody uses it.
-    fn settle(&self, books: &mut Books, page: PageId) {
-        if books.must_go(page) {
-            self.destroy(books, page);
-        }
-    }
-
-    /// Unmaps a page everywhere and releases it. Where the driver does not unmap
-    /// it, it is lost: it counts no more, and nobody gets it.
-    fn destroy(&self, books: &mut Books, page: PageId) -> u64 {
-        let (bytes, handle, mapped) = books.remove(page);
-        let mut stuck = false;
-        for at in mapped {
-            stuck |= self.driver.unmap(at, bytes).is_err();
-        }
-        if !stuck {
-            // A failure cannot be retried: the memory is lost, to nobody's harm.
-            let _ = self.driver.release(handle);
-        }
-        bytes
-    }
-
-    /// Unmaps what is mapped in the range and not in use there.
-    fn clear(&self, books: &mut Books, at: Address, bytes: u64) -> Result<()> {
-        for (at, bytes) in books.unused_in(at, bytes) {
-            self.driver.unmap(at, bytes)?;
-            books.unmapped(at);
-        }
-        Ok(())
-    }
-
     fn changed(&self, books: &mut Books) {
         let totals = books.note();
         self.idle.store(totals.idle_bytes, Relaxed);
         self.physical.store(totals.physical_bytes, Relaxed);
         if let Some(publish) = &self.publish {
             publish(&totals);
+        }
+    }
+
+    /// The lock for a call of the program, and since when it stands still because
+    /// another thread makes calls of the driver.
+    fn turn(&self) -> (MutexGuard<'_, Books>, Option<Instant>) {
+        match self.books.try_lock() {
+            Ok(books) => (books, None),
+            Err(TryLockError::Poisoned(poisoned)) => (poisoned.into_inner(), None),
+            Err(TryLockError::WouldBlock) => {
+                let since = Instant::now();
+                (self.lock(), Some(since))
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use crate::driver::model::Model;
 use crate::units::{GIB, MIB};
 use std::collections::BTreeMap;
 
-const LARGE: Kind = kind(12 * MIB);
+pub const LARGE: Kind = kind(12 * MIB);
 const SMALL: Kind = kind(2 * MIB);
 
 const fn kind(bytes: u64) -> Kind {
@@ -16,24 +16,24 @@ const fn kind(bytes: u64) -> Kind {
     }
 }
 
-struct Device {
-    pages: Pages<Model>,
-    base: Address,
+pub struct Device {
+    pub pages: Pages<Model>,
+    pub base: Address,
 }
 
 impl Device {
-    fn new(total: u64) -> Self {
+    pub fn new(total: u64) -> Self {
         let model = Model::new(total);
         let base = model.reserve(64 * GIB).unwrap();
         let pages = Pages::new(model, 0, None);
         Self { pages, base }
     }
 
-    fn model(&self) -> &Model {
+    pub fn model(&self) -> &Model {
         self.pages.driver()
     }
 
-    fn create(&self, kind: Kind) -> Result<Lease> {
+    pub fn create(&self, kind: Kind) -> Result<Lease> {
         let make = || self.model().create(0, kind.bytes);
         self.pages
             .lend(kind)
@@ -41,13 +41,13 @@ impl Device {
     }
 
     /// The address of a place for pages of this kind.
-    fn at(&self, kind: Kind, place: u64) -> Address {
+    pub fn at(&self, kind: Kind, place: u64) -> Address {
         let half = if kind == SMALL { 0 } else { 32 * GIB };
         self.base + half + place * kind.bytes
     }
 
     /// Creates, maps and opens a page, as torch does.
-    fn map(&self, kind: Kind, place: u64) -> Lease {
+    pub fn map(&self, kind: Kind, place: u64) -> Lease {
         let lease = self.create(kind).unwrap();
         let at = self.at(kind, place);
         self.pages.map(at, kind.bytes, lease).unwrap();
@@ -57,7 +57,7 @@ impl Device {
         lease
     }
 
-    fn unmap(&self, kind: Kind, place: u64, lease: Lease) {
+    pub fn unmap(&self, kind: Kind, place: u64, lease: Lease) {
         let unmapped = self.pages.unmap(self.at(kind, place), kind.bytes);
         assert_eq!(unmapped, Some(Ok(())));
         assert!(self.pages.release(lease));

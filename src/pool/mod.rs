@@ -47,6 +47,7 @@ pub use export::Export;
 pub use front::{FRONTS, Line, WORDS as LINE_WORDS};
 pub use peers::Grantee;
 pub use request::{BlockInfo, Effort, NotOurs, Order, Owner, Refusal, Release, Request, StreamKey};
+pub use serve::STALL;
 pub use stats::Stats;
 
 use crate::config::{Debug, Policy};

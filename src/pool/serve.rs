@@ -18,7 +18,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// What takes longer beyond the quick path is counted as a stall.
-const STALL: Duration = Duration::from_millis(1);
+pub const STALL: Duration = Duration::from_millis(1);
 
 /// Why a front did not serve a request.
 pub(super) enum Miss {

@@ -114,9 +114,16 @@ fn lend(
     }
     // With nothing mapped torch has nothing to bring, and its first pages are probes.
     let may_fail = pages.is_any_used() && !engine.captures.any();
-    let ask = || may_fail && torch::ask_for_pages(device.ordinal, bytes);
+    let asked = Some(Err(Code::OUT_OF_MEMORY));
+    let ask = || {
+        let ask = may_fail && torch::ask_for_pages(device.ordinal, bytes);
+        if ask {
+            pages.ask();
+        }
+        ask
+    };
     if pages.is_above_peak(bytes) && ask() {
-        return Some(Err(Code::OUT_OF_MEMORY));
+        return asked;
     }
     let add = || match is_beyond_the_limit(engine, device, pages, bytes) {
         true => Err(Code::OUT_OF_MEMORY),
@@ -124,13 +131,16 @@ fn lend(
     };
     let page = match add() {
         // What torch has idle goes before what others have.
-        Err(Code::OUT_OF_MEMORY) if ask() => return Some(Err(Code::OUT_OF_MEMORY)),
+        Err(Code::OUT_OF_MEMORY) if ask() => return asked,
         // Nobody can make room beyond the limit.
         Err(Code::OUT_OF_MEMORY) if !is_beyond_the_limit(engine, device, pages, bytes) => {
             in_room(engine, device, add)
         }
         added => added,
     };
+    if let Err(code) = page {
+        pages.refuse(code);
+    }
     if page == Err(Code::OUT_OF_MEMORY) {
         torch::page_refused();
         oom::report(engine, device, bytes, None);

@@ -4,7 +4,10 @@
 // torch's ladder: out of memory, every free page is unmapped, and it asks again.
 #include "c10.h"
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -128,6 +131,8 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
     }
     void release_all() {
         if (cudaStreamSynchronize(nullptr)) abort();
+        // As if work were under way.
+        if (getenv("BUSY_MS")) usleep(1000 * atoi(getenv("BUSY_MS")));
         for (size_t i = 0; i < pages.size(); i++) {
             if (pages[i].used || !pages[i].handle) continue;
             if (unmap(address(i), page) || release(pages[i].handle)) abort();

@@ -1,7 +1,13 @@
 //! Torch's expandable segments over pages that are kept.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+use memcuda_core::pool::Stats;
+use memcuda_core::stats_page::{self, MEMFD_NAME};
 
 use crate::support::{self, scratch};
 use crate::{NATIVE, Run, command, finished, torch, train, train_with};
@@ -169,13 +175,57 @@ fn idle_pages_go_to_another_process_that_is_short() {
     let mut holder = holder.stderr(Stdio::piped()).spawn().unwrap();
     let said = BufReader::new(holder.stderr.take().unwrap());
     let mut lines = said.lines().map(Result::unwrap);
-    assert!(lines.any(|line| line == "holding"));
+    assert!(lines.any(|line| line.starts_with("holding")));
     let other = train_with(&directory, "plain", &on);
     assert!(other.peak_reserved > 600, "{other:?}");
     // What it needs again it gets again.
     drop(holder.stdin.take());
     let rest: Vec<_> = lines.collect();
     assert!(holder.wait().unwrap().success(), "{rest:?}");
+}
+
+/// What torch does over pages is on the page of statistics: each time that it was asked
+/// to give some up it stood still for as long as that took it.
+#[test]
+fn the_page_of_statistics_counts_pages_and_how_long_torch_waited() {
+    let mut job = command(&torch().join("expandable"), "hold", &[EXPANDABLE]);
+    job.env("BUSY_MS", "3").stdin(Stdio::piped());
+    job.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut job = job.spawn().unwrap();
+    let said = BufReader::new(job.stderr.take().unwrap());
+    let mut lines = said.lines().map(Result::unwrap);
+    let holding = lines.find(|line| line.starts_with("holding")).unwrap();
+    let retries: u64 = holding.split(' ').nth(2).unwrap().parse().unwrap();
+    let page = stats(job.id());
+    drop(job.stdin.take());
+    let rest: Vec<_> = lines.collect();
+    assert!(job.wait().unwrap().success(), "{rest:?}");
+
+    // It has given all up.
+    assert!(
+        page.requests > 100 && page.frees == page.requests,
+        "{page:?}"
+    );
+    assert!(page.growths > 10 && page.chunks > 10, "{page:?}");
+    assert!(page.handles_mapped >= page.growths, "{page:?}");
+    assert_eq!(page.hits + page.handles_mapped, page.requests, "{page:?}");
+    assert!(page.hits > 0 && page.driver_ns > 0, "{page:?}");
+    assert!(retries > 2 && page.stalls >= retries, "{retries} {page:?}");
+    assert!(page.stall_ns >= retries * 3_000_000, "{retries} {page:?}");
+    assert_eq!(page.out_of_memory, 0, "soft failures are none");
+}
+
+/// The page of statistics of a process, for its only device.
+fn stats(process: u32) -> Stats {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let mut paths = open.map(|entry| entry.unwrap().path());
+    let is_page = |path: &PathBuf| {
+        let target = std::fs::read_link(path);
+        target.is_ok_and(|target| target.to_string_lossy().contains(MEMFD_NAME))
+    };
+    let page = File::open(paths.find(is_page).unwrap()).unwrap();
+    let devices = stats_page::read(|bytes| page.read_at(bytes, 0)).unwrap();
+    devices[0].pool
 }
 
 /// Torch warns of each request that fails: of those that fail for our sake it does

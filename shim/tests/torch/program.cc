@@ -134,7 +134,7 @@ int main(int, char** argv) {
         Job{9}.churn(60, 600 * MIB);
     }
     if (what == "hold") {
-        fprintf(stderr, "holding\n");
+        fprintf(stderr, "holding after %zu retries\n", numbers.retries);
         getchar();
         Job{9}.churn(60, 300 * MIB);
     }

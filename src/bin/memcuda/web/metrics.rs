@@ -44,7 +44,7 @@ const POOL: &[(&str, &str, Type, &str)] = &[
         "idle_bytes",
         "memcuda_idle_bytes",
         Gauge,
-        "Bytes that the pool holds and has not lent.",
+        "Bytes held and not lent.",
     ),
     (
         "physical_bytes",
@@ -81,7 +81,7 @@ const POOL: &[(&str, &str, Type, &str)] = &[
         "requests",
         "memcuda_requests_total",
         Counter,
-        "Allocations asked for.",
+        "Allocations asked for; of torch's expandable segments, pages.",
     ),
     (
         "hits",
@@ -117,7 +117,7 @@ const POOL: &[(&str, &str, Type, &str)] = &[
         "frees",
         "memcuda_frees_total",
         Counter,
-        "Allocations freed.",
+        "Allocations freed; of torch's expandable segments, pages.",
     ),
     (
         "foreign_frees",

@@ -1,0 +1,78 @@
+//! How pages leave: idle ones that somebody else needs, those that are not kept, and
+//! addresses that get something else.
+
+use super::Pages;
+use super::books::{Books, PageId};
+use crate::driver::{Address, Driver, Result};
+
+impl<D: Driver> Pages<D> {
+    /// Nothing of the pages is mapped in this range any more, but for what is in
+    /// use: the addresses are given up, or get something else.
+    ///
+    /// # Errors
+    /// The driver's code.
+    pub fn leave(&self, at: Address, bytes: u64) -> Result<()> {
+        self.beside(|books| self.clear(books, at, bytes))
+    }
+
+    /// Gives about so many idle bytes back to the driver, one page more at most,
+    /// and returns how many. Waits for nothing on the device.
+    pub fn give_back(&self, bytes: u64) -> u64 {
+        self.beside(|books| self.let_go(books, bytes))
+    }
+
+    /// Does what the program has not asked for here, unless a request of its own
+    /// needs it.
+    fn beside<T>(&self, work: impl FnOnce(&mut Books) -> T) -> T {
+        let mut books = self.lock();
+        let requested = books.watch.lasts();
+        let done = work(&mut books);
+        if !requested {
+            books.watch.not_asked_for();
+        }
+        self.changed(&mut books);
+        done
+    }
+
+    pub(super) fn let_go(&self, books: &mut Books, bytes: u64) -> u64 {
+        let mut given = 0;
+        while given < bytes
+            && let Some(page) = books.least_wanted()
+        {
+            given += self.destroy(books, page);
+        }
+        given
+    }
+
+    /// A page that is not kept leaves once nobody uses it.
+    pub(super) fn settle(&self, books: &mut Books, page: PageId) {
+        if books.must_go(page) {
+            self.destroy(books, page);
+        }
+    }
+
+    /// Unmaps a page everywhere and releases it. Where the driver does not unmap
+    /// it, it is lost: it counts no more, and nobody gets it.
+    fn destroy(&self, books: &mut Books, page: PageId) -> u64 {
+        let (bytes, handle, mapped) = books.remove(page);
+        let mut stuck = false;
+        for at in mapped {
+            let unmap = || self.driver.unmap(at, bytes);
+            stuck |= books.watch.call(unmap).is_err();
+        }
+        if !stuck {
+            // A failure cannot be retried: the memory is lost, to nobody's harm.
+            let _ = books.watch.call(|| self.driver.release(handle));
+        }
+        bytes
+    }
+
+    /// Unmaps what is mapped in the range and not in use there.
+    pub(super) fn clear(&self, books: &mut Books, at: Address, bytes: u64) -> Result<()> {
+        for (at, bytes) in books.unused_in(at, bytes) {
+            books.watch.call(|| self.driver.unmap(at, bytes))?;
+            books.unmapped(at);
+        }
+        Ok(())
+    }
+}
