@@ -30,7 +30,8 @@ pub struct Totals {
     pub idle_bytes: u64,
     /// The others.
     pub used_bytes: u64,
-    /// Highest `used_bytes`.
+    /// The most that was in use at once. What is made and never mapped does not count:
+    /// a request that was too large.
     pub peak_used_bytes: u64,
     /// Pages held (a number).
     pub pages: u64,
@@ -94,7 +95,9 @@ impl Books {
             physical_bytes: self.physical,
             idle_bytes: idle,
             used_bytes: used,
-            peak_used_bytes: self.peak_used.max(used),
+            peak_used_bytes: self
+                .peak_used
+                .max(used.saturating_sub(self.idle.promised_bytes())),
             pages: self.pages.len() as u64,
             counts: self.watch.counts,
         }
@@ -251,6 +254,13 @@ impl Books {
             self.wake(page);
             self.rest(page);
         }
+    }
+
+    /// Bytes that are idle though never so many were in use.
+    pub fn too_many(&self) -> u64 {
+        let totals = self.totals();
+        let most = totals.peak_used_bytes.max(totals.used_bytes);
+        totals.physical_bytes.saturating_sub(most)
     }
 
     /// The lease is over; its page, if it had one. `None` if it was not known.

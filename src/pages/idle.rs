@@ -27,6 +27,12 @@ impl Idle {
         self.kinds.iter().map(free).sum()
     }
 
+    /// Bytes that are promised, and mapped for nobody yet.
+    pub fn promised_bytes(&self) -> u64 {
+        let promised = |(kind, ranks): (&Kind, &Ranks)| kind.bytes * ranks.promised as u64;
+        self.kinds.iter().map(promised).sum()
+    }
+
     /// Is there one of this kind that is promised to nobody?
     pub fn has(&self, kind: Kind) -> bool {
         self.kinds.get(&kind).is_some_and(|ranks| ranks.free() > 0)

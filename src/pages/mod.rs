@@ -243,8 +243,13 @@ impl<D: Driver> Pages<D> {
             return false;
         };
         books.watch.may_last(waits);
-        if let Some(page) = page {
-            self.settle(&mut books, page);
+        match page {
+            Some(page) => self.settle(&mut books, page),
+            // Its request was too large: what was made for it is not kept.
+            None => {
+                let bytes = books.too_many();
+                self.let_go(&mut books, bytes);
+            }
         }
         books.watch.given_up();
         self.changed(&mut books);

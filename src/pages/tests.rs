@@ -64,6 +64,22 @@ impl Device {
     }
 }
 
+/// Torch makes all pages of a request before it maps the first, and gives them up
+/// again where one is missing.
+#[test]
+fn a_request_that_was_too_large_leaves_nothing_behind() {
+    let device = Device::new(100 * 12 * MIB);
+    let lease = device.map(LARGE, 0);
+    let made: Vec<_> = std::iter::from_fn(|| device.create(LARGE).ok()).collect();
+    assert_eq!(made.len(), 99);
+    assert_eq!(device.pages.totals().peak_used_bytes, 12 * MIB);
+    assert!(made.into_iter().all(|lease| device.pages.release(lease)));
+    assert_eq!(device.pages.physical(), 12 * MIB);
+    assert!(device.pages.is_above_peak(12 * MIB));
+    device.unmap(LARGE, 0, lease);
+    assert_eq!(device.pages.idle(), 12 * MIB, "it was in use");
+}
+
 #[test]
 fn a_page_that_was_released_is_there_again_without_a_call() {
     let device = Device::new(GIB);

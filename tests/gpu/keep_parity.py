@@ -187,9 +187,15 @@ def settings_changed(torch):
 def switched_off(torch):
     """The pool stops in mid-run (a planted internal error): frees are honoured
     and torch is still asked to give back."""
+    import ctypes
+    runtime = ctypes.CDLL("libcudart.so.%s" % torch.version.cuda.split(".")[0])
+
     def plant(i):
         if i == 150:
             os.environ["MEMCUDA_PANIC_IN"] = "cuMemAlloc_v2"
+            pointer = ctypes.c_void_p()
+            assert runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(4 * MIB)) == 0
+            assert runtime.cudaFree(pointer) == 0
         if i == 160:
             del os.environ["MEMCUDA_PANIC_IN"]
     churn(torch, 500, 4000, on_round=plant)

@@ -263,6 +263,15 @@ fn a_limit_holds_for_pages_as_well() {
     assert!(limited.peak_reserved <= 700, "{limited:?}");
 }
 
+/// What there never was is no reason to hold more than before.
+#[test]
+fn torch_is_asked_at_its_peak_after_it_was_out_of_memory() {
+    let small = ("MEMCUDA_SIM_MEMORY", "3GiB");
+    let (beyond, plain) = (run("beyond", &[small]), run("plain", &[small]));
+    assert_eq!(beyond.peak_reserved, plain.peak_reserved, "{beyond:?}");
+    assert!(beyond.retries > plain.retries, "{beyond:?}");
+}
+
 #[test]
 #[cfg(debug_assertions)]
 fn torch_is_asked_for_pages_after_the_pool_has_stopped() {
