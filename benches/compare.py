@@ -35,8 +35,10 @@ def figures(one):
     elif kind == "count":
         yield "instructions", one["instructions"], one["instructions"], one["instructions"]
     elif kind == "replay":
-        for name in ("native_bytes", "async_bytes", "native_driver_time_rate", "async_driver_time_rate"):
-            yield name, one[name], one[name], one[name]
+        for profile in ("native", "segments", "async"):
+            for name in (f"{profile}_bytes", f"{profile}_driver_time_rate"):
+                if name in one:
+                    yield name, one[name], one[name], one[name]
 
 
 def main():
@@ -51,7 +53,9 @@ def main():
         if key not in after:
             continue
         kind, what, size, threads, live = key
-        for (name, old, low, high), (_, new, _, _) in zip(figures(before[key]), figures(after[key])):
+        now = {name: value for name, value, _, _ in figures(after[key])}
+        for name, old, low, high in figures(before[key]):
+            new = now.get(name, old)
             if options.all or not low <= new <= high:
                 label = what if kind == "cpu" else f"{what} {name}"
                 ratio = new / old if old else float("nan")

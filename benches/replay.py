@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PROFILES = ["native", "async"]
+PROFILES = ["native", "segments", "async"]
 MIB = 1 << 20
 
 
@@ -32,7 +32,7 @@ def replay(memcuda, profile, trace):
 
 def own_peak(memcuda, trace):
     """What torch held, or None for a trace without segments."""
-    command = [memcuda, "replay", "--json", "--profile", "segments", trace]
+    command = [memcuda, "replay", "--json", "--profile", "recorded", trace]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode and "without any segment_alloc" in done.stderr:
         return None
@@ -74,9 +74,9 @@ def main():
     if not os.path.exists(options.memcuda):
         sys.exit(f"FAIL: {options.memcuda} is missing: make build")
     if not options.json:
-        print("| trace | live, MiB | torch's own | eff. | memcuda native | eff. | memcuda async | eff. "
-              "| driver time native | async |")
-        print("|---|---|---|---|---|---|---|---|---|---|")
+        print("| trace | live, MiB | torch's own | eff. | memcuda native | eff. | memcuda segments | eff. "
+              "| memcuda async | eff. | driver time native | segments | async |")
+        print("|" + "---|" * 13)
     for trace in traces:
         found = row(options.memcuda, trace)
         if options.json:
@@ -84,7 +84,7 @@ def main():
             continue
         times = " | ".join(f"{100 * found[f'{profile}_driver_time_rate']:.2f} %" for profile in PROFILES)
         print(f"| {found['what']} | {found['live_bytes'] // MIB:,} | {held(found, 'torch')} "
-              f"| {held(found, 'native')} | {held(found, 'async')} | {times} |", flush=True)
+              f"| {' | '.join(held(found, profile) for profile in PROFILES)} | {times} |", flush=True)
 
 
 if __name__ == "__main__":

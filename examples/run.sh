@@ -104,9 +104,9 @@ unset MEMCUDA_KEEPER MEMCUDA_SIM_SHARED
 
 echo "== a recorded PyTorch job (fine-tuning a language model), replayed without a GPU"
 trace=$here/../tests/traces/llm_lora_recompute.csv.zst
-"$memcuda" replay --json --profile segments "$trace" >"$out/segments.json"
+"$memcuda" replay --json --profile recorded "$trace" >"$out/recorded.json"
 "$memcuda" replay --json --profile native "$trace" >"$out/native.json"
-peak=$(field "$out/segments.json" peak_live_bytes)
+peak=$(field "$out/recorded.json" peak_live_bytes)
 pool=$(field "$out/native.json" peak_physical_bytes)
 live_bytes=$(field "$out/native.json" peak_live_bytes)
 

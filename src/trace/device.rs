@@ -22,18 +22,19 @@ const SEGMENT_ALIGN: u64 = 2 << 20;
 pub enum Profile {
     /// Every tensor (`alloc`, `free`, `free_done`) is a request.
     Async,
+    /// Tensors ask a model of PyTorch's own allocator with expandable segments, over
+    /// pages that are kept; it is asked to give back before there would be more than
+    /// ever. Pages are the requests.
+    Native,
     /// Tensors ask a model of PyTorch's own allocator, whose segments are the
     /// requests, and which is asked to give idle ones back.
-    Native,
+    Segments,
     /// Tensors ask a model of PyTorch's own allocator with expandable segments,
     /// without a pool: a comparison.
     Expandable,
-    /// The same over pages that are kept, asked to give back before there would be
-    /// more than ever.
-    ExpandableAsked,
     /// The segments that the program's own allocator had when the trace was
     /// recorded (`segment_alloc`, `segment_free`) are the requests.
-    Segments,
+    Recorded,
 }
 
 /// A device of the trace.
@@ -45,9 +46,9 @@ pub struct Device {
 /// What tensors ask for memory.
 enum Asks {
     Pool,
-    Native(Allocator),
+    Native(Box<Expandable<Kept>>),
+    Segments(Allocator),
     Expandable(Expandable<Plain>),
-    ExpandableAsked(Box<Expandable<Kept>>),
 }
 
 impl Device {
@@ -62,14 +63,14 @@ impl Device {
         settings: Settings,
     ) -> Result<Self, Code> {
         let asks = match profile {
-            Profile::Async | Profile::Segments => Asks::Pool,
-            Profile::Native => Asks::Native(Allocator::default()),
+            Profile::Async | Profile::Recorded => Asks::Pool,
+            Profile::Native => {
+                let kept = Kept::new(ordinal, total_bytes, settings.limit);
+                Asks::Native(Box::new(Expandable::new(kept, ASKED)))
+            }
+            Profile::Segments => Asks::Segments(Allocator::default()),
             Profile::Expandable => {
                 Asks::Expandable(Expandable::new(Plain::new(total_bytes), ALONE))
-            }
-            Profile::ExpandableAsked => {
-                let kept = Kept::new(ordinal, total_bytes, settings.limit);
-                Asks::ExpandableAsked(Box::new(Expandable::new(kept, ASKED)))
             }
         };
         let served = Served {
@@ -90,9 +91,9 @@ impl Device {
         let (bytes, stream) = (event.bytes, event.stream);
         match &mut self.asks {
             Asks::Pool => self.served.alloc(event),
-            Asks::Native(torch) => torch.malloc(&mut self.served, bytes, stream),
+            Asks::Native(torch) => torch.malloc(bytes, stream),
+            Asks::Segments(torch) => torch.malloc(&mut self.served, bytes, stream),
             Asks::Expandable(torch) => torch.malloc(bytes, stream),
-            Asks::ExpandableAsked(torch) => torch.malloc(bytes, stream),
         }
     }
 
@@ -101,8 +102,8 @@ impl Device {
         match &mut self.asks {
             Asks::Pool => self.served.give(at, stream, uses),
             Asks::Native(torch) => torch.free(at),
+            Asks::Segments(torch) => torch.free(at),
             Asks::Expandable(torch) => torch.free(at),
-            Asks::ExpandableAsked(torch) => torch.free(at),
         }
     }
 
@@ -110,7 +111,7 @@ impl Device {
     pub fn physical(&self) -> u64 {
         match &self.asks {
             Asks::Expandable(torch) => torch.driver.physical(),
-            Asks::ExpandableAsked(torch) => torch.driver.pages.physical(),
+            Asks::Native(torch) => torch.driver.pages.physical(),
             _ => self.served.pool.physical(),
         }
     }
@@ -119,7 +120,7 @@ impl Device {
     pub fn peak_physical(&self) -> u64 {
         match &self.asks {
             Asks::Expandable(torch) => torch.driver.peak_bytes,
-            Asks::ExpandableAsked(torch) => torch.driver.peak_bytes,
+            Asks::Native(torch) => torch.driver.peak_bytes,
             _ => self.served.pool.stats().peak_physical_bytes,
         }
     }
@@ -128,7 +129,7 @@ impl Device {
     /// requests.
     pub fn hits(&self) -> u64 {
         match &self.asks {
-            Asks::ExpandableAsked(torch) => torch.driver.page_ns.len() as u64 - torch.driver.mapped,
+            Asks::Native(torch) => torch.driver.pages.totals().counts.hits,
             _ => self.served.pool.stats().hits,
         }
     }
@@ -136,7 +137,7 @@ impl Device {
     /// Handles mapped in all.
     pub fn handles_mapped(&self) -> u64 {
         match &self.asks {
-            Asks::ExpandableAsked(torch) => torch.driver.mapped,
+            Asks::Native(torch) => torch.driver.pages.totals().counts.mapped,
             _ => self.served.pool.stats().handles_mapped,
         }
     }
@@ -144,7 +145,7 @@ impl Device {
     /// Nanoseconds in driver calls, by the model.
     pub fn driver_time_ns(&self) -> u64 {
         match &self.asks {
-            Asks::ExpandableAsked(torch) => torch.driver.pages.driver().driver_time_ns(),
+            Asks::Native(torch) => torch.driver.pages.driver().driver_time_ns(),
             _ => self.served.pool.driver().driver_time_ns(),
         }
     }
@@ -152,7 +153,7 @@ impl Device {
     /// What cooperative reclaim did.
     pub fn reclaim(&self) -> &reclaim::Device {
         match &self.asks {
-            Asks::ExpandableAsked(torch) => &torch.driver.reclaim,
+            Asks::Native(torch) => &torch.driver.reclaim,
             _ => &self.served.reclaim,
         }
     }
@@ -160,7 +161,7 @@ impl Device {
     /// The time of each request that was served, in nanoseconds.
     pub fn alloc_ns(&self) -> &[u32] {
         match &self.asks {
-            Asks::ExpandableAsked(torch) => &torch.driver.page_ns,
+            Asks::Native(torch) => &torch.driver.page_ns,
             _ => &self.served.alloc_ns,
         }
     }

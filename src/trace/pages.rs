@@ -18,7 +18,7 @@ pub const ALONE: Rules = Rules {
     page: LARGE_SEGMENT,
     max_split: u64::MAX,
 };
-/// Those that the shim sets (`MEMCUDA_TORCH=expandable`).
+/// Those that the shim sets (`MEMCUDA_TORCH=native`).
 pub const ASKED: Rules = Rules {
     page: 12 * MIB,
     max_split: 512 * MIB,
@@ -81,8 +81,6 @@ pub struct Kept {
     ranges: HashMap<u64, Address>,
     /// Highest number of bytes held.
     pub peak_bytes: u64,
-    /// Pages that were mapped by a call of the driver.
-    pub mapped: u64,
     /// The times of making or finding and mapping each page, in nanoseconds.
     pub page_ns: Vec<u32>,
     making_ns: u32,
@@ -98,7 +96,6 @@ impl Kept {
             limit,
             ranges: HashMap::new(),
             peak_bytes: 0,
-            mapped: 0,
             page_ns: Vec::new(),
             making_ns: 0,
         }
@@ -147,12 +144,11 @@ impl Driver for Kept {
 
     fn map(&mut self, at: Address, bytes: u64, handle: u64) -> Result<(), Code> {
         let at = self.place(at)?;
-        let (began, calls) = (Instant::now(), self.pages.driver().calls());
+        let began = Instant::now();
         self.pages.map(at, bytes, Lease(handle))?;
         let opened = self
             .pages
             .set_access(at, bytes, self.pages.device(), Access::Write);
-        self.mapped += u64::from(self.pages.driver().calls() > calls);
         let ns = nanoseconds(began) + std::mem::take(&mut self.making_ns);
         self.page_ns.push(ns);
         self.thread.served(&self.reclaim);

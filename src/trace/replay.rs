@@ -36,7 +36,7 @@ pub struct Outcome {
     /// 99 of 100 allocations took no longer, in nanoseconds.
     pub p99_alloc_ns: u64,
     /// Requests answered with out-of-memory so that PyTorch gives idle segments
-    /// back; 0 but in [`Profile::Native`] and [`Profile::ExpandableAsked`].
+    /// back; 0 but in [`Profile::Native`] and [`Profile::Segments`].
     pub soft_failures: u64,
     /// Of these, those that brought less than was asked for.
     pub short_ladders: u64,
@@ -73,7 +73,7 @@ pub fn replay(
     settings: impl Fn() -> Settings,
 ) -> std::result::Result<Outcome, Failure> {
     let (alloc, free, done) = match profile {
-        Profile::Segments => (Op::SegmentAlloc, Op::SegmentFree, Op::SegmentFree),
+        Profile::Recorded => (Op::SegmentAlloc, Op::SegmentFree, Op::SegmentFree),
         _ => (Op::Alloc, Op::Free, Op::FreeDone),
     };
     let mut player = Player::default();
@@ -259,16 +259,16 @@ mod tests {
              2,segment_alloc,7f00,20971520,0,1\n\
              3,segment_free,7f00,20971520,0,0\n\
              4,segment_alloc,8f00,20971520,0,0\n";
-        let segments = play(lines, Profile::Segments).unwrap();
-        assert_eq!((segments.requests, segments.peak_live_bytes), (3, 40 * MIB));
-        assert_eq!(segments.peak_physical_bytes, 40 * MIB);
+        let recorded = play(lines, Profile::Recorded).unwrap();
+        assert_eq!((recorded.requests, recorded.peak_live_bytes), (3, 40 * MIB));
+        assert_eq!(recorded.peak_physical_bytes, 40 * MIB);
         assert_eq!(play(lines, Profile::Async).unwrap().requests, 1);
         // One tensor of 512 bytes, in a segment of 2 MiB.
-        let native = play(lines, Profile::Native).unwrap();
-        assert_eq!((native.requests, native.peak_live_bytes), (1, 512));
-        assert_eq!(native.peak_physical_bytes, 2 * MIB);
+        let segments = play(lines, Profile::Segments).unwrap();
+        assert_eq!((segments.requests, segments.peak_live_bytes), (1, 512));
+        assert_eq!(segments.peak_physical_bytes, 2 * MIB);
         // The pool would have grown for it.
-        assert_eq!(native.soft_failures, 1);
+        assert_eq!(segments.soft_failures, 1);
     }
 
     #[test]
@@ -280,13 +280,32 @@ mod tests {
              30,alloc,2,100663296,0,0\n\
              40,alloc,3,4194304,0,0\n\
              50,alloc,4,4194304,0,0\n";
+        let segments = play(lines, Profile::Segments).unwrap();
+        assert_eq!(segments.peak_live_bytes, 104 * MIB);
+        // The two small ones share a segment of 20 MiB.
+        assert_eq!(segments.peak_physical_bytes, 116 * MIB);
+        assert_eq!(segments.requests, 3);
+        // Each was asked for softly first, and torch brought enough for none.
+        assert_eq!((segments.soft_failures, segments.short_ladders), (3, 3));
+    }
+
+    #[test]
+    fn native_maps_pages_where_they_are_and_asks_for_no_more_than_ever() {
+        // 64 MiB are 6 pages of 12; 96 are these and two more, the small one another.
+        let lines = "0,alloc,1,67108864,0,0\n\
+             10,free,1,67108864,0,0\n\
+             20,free_done,1,67108864,0,0\n\
+             30,alloc,2,100663296,0,0\n\
+             40,alloc,3,4194304,0,0\n\
+             50,alloc,4,4194304,0,0\n";
         let native = play(lines, Profile::Native).unwrap();
         assert_eq!(native.peak_live_bytes, 104 * MIB);
-        // The two small ones share a segment of 20 MiB.
-        assert_eq!(native.peak_physical_bytes, 116 * MIB);
-        assert_eq!(native.requests, 3);
-        // Each was asked for softly first, and torch brought enough for none.
-        assert_eq!((native.soft_failures, native.short_ladders), (3, 3));
+        assert_eq!(native.peak_physical_bytes, 108 * MIB);
+        // Asked before the eighth page and before the ninth; the first time it brought
+        // all it had, which was there again.
+        assert_eq!((native.soft_failures, native.short_ladders), (2, 1));
+        assert_eq!((native.requests, native.handles_mapped), (15, 9));
+        assert!((native.hit_rate - 6.0 / 15.0).abs() < 1e-9);
     }
 
     #[test]

@@ -95,9 +95,9 @@ fn pages_that_went_and_came_back_cost_no_call() {
     let one = torch.malloc(120 * MIB, 0).unwrap();
     torch.free(one);
     torch.malloc(12 * MIB, 1).unwrap();
-    let mapped = torch.driver.mapped;
+    let mapped = torch.driver.pages.totals().counts.mapped;
     assert_eq!(torch.malloc(108 * MIB, 0), Ok(one));
-    let page_went = torch.driver.mapped - mapped;
+    let page_went = torch.driver.pages.totals().counts.mapped - mapped;
     assert!(
         page_went <= 1,
         "{page_went}: the others are where they were"

@@ -66,20 +66,24 @@ fn every_bundled_trace_can_be_replayed_in_every_profile() {
             assert_eq!(code(&output), 0, "{}", stderr(&output));
             objects(&output, "replay").remove(0)
         };
-        let (tensors, native, segments) = (of("async"), of("native"), of("segments"));
+        let (tensors, native) = (of("async"), of("native"));
+        let (segments, recorded) = (of("segments"), of("recorded"));
         let bytes = |report: &serde_json::Value, field: &str| report[field].as_u64().unwrap();
         assert!(bytes(&tensors, "peak_physical_bytes") >= bytes(&tensors, "peak_live_bytes"));
         // The same tensors, in fewer requests, some of which torch was asked
         // to make room for first.
-        assert_eq!(native["peak_live_bytes"], tensors["peak_live_bytes"]);
-        assert!(bytes(&native, "requests") < bytes(&tensors, "requests"));
-        assert!(bytes(&native, "soft_failures") > bytes(&native, "short_ladders"));
-        assert!(native["efficiency"].as_f64().unwrap() > 0.9, "{native}");
+        for torch in [&native, &segments] {
+            assert_eq!(torch["peak_live_bytes"], tensors["peak_live_bytes"]);
+            assert!(bytes(torch, "soft_failures") > bytes(torch, "short_ladders"));
+            assert!(torch["efficiency"].as_f64().unwrap() > 0.9, "{torch}");
+        }
+        assert!(bytes(&segments, "requests") < bytes(&tensors, "requests"));
         assert!(tensors.get("soft_failures").is_none());
         // The segments of the program's own allocator hold its tensors, and
         // more than when it was asked to give them back.
-        assert!(bytes(&segments, "peak_live_bytes") > bytes(&native, "peak_physical_bytes"));
-        assert!(bytes(&segments, "peak_live_bytes") > bytes(&tensors, "peak_live_bytes"));
+        for torch in [&native, &segments, &tensors] {
+            assert!(bytes(&recorded, "peak_live_bytes") > bytes(torch, "peak_physical_bytes"));
+        }
         let ratio = tensors["peak_live_bytes"].as_f64().unwrap()
             / tensors["peak_physical_bytes"].as_f64().unwrap();
         assert!((tensors["efficiency"].as_f64().unwrap() - ratio).abs() < 1e-9);
@@ -102,11 +106,11 @@ fn the_model_of_expandable_segments_holds_what_torch_did() {
 /// So much the real allocator of torch 2.11 held over the simulated GPU, with the
 /// library preloaded (docs/research.md).
 #[test]
-fn asked_expandable_segments_hold_what_torch_held_when_it_was_asked() {
+fn native_holds_what_torch_held_when_it_was_asked() {
     for (name, mib) in TRACES.into_iter().zip(ASKED) {
         let path = bundled(name);
         let path = path.to_str().unwrap();
-        let output = run(&["replay", "--json", "--profile", "expandable-asked", path]);
+        let output = run(&["replay", "--json", "--profile", "native", path]);
         assert_eq!(code(&output), 0, "{}", stderr(&output));
         let report = objects(&output, "replay").remove(0);
         assert_eq!(report["peak_physical_bytes"], mib << 20, "{name}");
@@ -124,11 +128,30 @@ fn the_direct_policy_holds_one_handle_a_request() {
         "--policy",
         "direct",
         "--profile",
-        "segments",
+        "recorded",
     ];
     let output = memcuda().args(args).arg(path).output().unwrap();
     let report = &objects(&output, "replay")[0];
     assert_eq!(report["handles_mapped"], report["requests"]);
+}
+
+/// Pages are of torch's sizes: what says how the pool makes handles would change nothing.
+#[test]
+fn what_is_about_the_pool_is_refused_where_pages_are_played() {
+    let path = bundled(TRACES[1]);
+    let path = path.to_str().unwrap();
+    for profile in ["native", "expandable"] {
+        for option in [["--chunk", "64MiB"], ["--policy", "direct"]] {
+            let output = run(&["replay", "--profile", profile, option[0], option[1], path]);
+            assert_eq!(code(&output), 2, "{option:?}");
+            let said = stderr(&output);
+            let about = said.contains(option[0]) && said.contains(profile);
+            assert!(about && said.lines().count() == 1, "{said}");
+        }
+        let output = run(&["explain", "--profile", profile, "--chunk", "64MiB", path]);
+        assert_eq!(code(&output), 2);
+        assert!(stderr(&output).contains("--chunk is about the pool"));
+    }
 }
 
 #[test]

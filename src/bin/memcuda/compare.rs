@@ -45,10 +45,12 @@ pub struct Arguments {
 enum Profile {
     /// Without memcuda
     Bare,
-    /// PyTorch's own allocator with cooperative reclaim
+    /// PyTorch's own allocator, asked to give back: expandable segments where it is fit, else segments
     Native,
     /// PyTorch's expandable segments, asked to give back, over pages that are kept
     Expandable,
+    /// PyTorch's segments by cudaMalloc, asked to give back before the pool grows
+    Segments,
     /// PyTorch's backend:cudaMallocAsync, served by the pool
     Async,
     /// PyTorch's settings untouched
@@ -129,6 +131,7 @@ fn command(words: &[OsString], profile: Profile, library: &Path) -> Command {
         }
         Profile::Native => "native",
         Profile::Expandable => "expandable",
+        Profile::Segments => "segments",
         Profile::Async => "async",
         Profile::Keep => "keep",
     };

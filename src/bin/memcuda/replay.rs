@@ -25,8 +25,8 @@ use crate::trace;
 /// Physical bytes, hits and handles are the pool's own. Driver time is an
 /// estimate, by what each call cost on an H200. The time of an allocation is
 /// measured here, without driver calls. In the native profile requests, hits and
-/// times are those of segments, in the profile expandable-asked those of pages; live
-/// is what the tensors asked for.
+/// times are those of pages, in the profile segments those of segments; live is what
+/// the tensors asked for.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Traces: text, zstd, or recordings (MEMCUDA_TRACE)
@@ -55,14 +55,14 @@ pub struct Arguments {
 pub enum Profile {
     /// Every tensor, as torch's backend:cudaMallocAsync asks
     Async,
-    /// Torch's own allocator (a model of it), asked to give idle segments back
+    /// Torch's expandable segments (a model of torch 2.11) over pages that are kept, asked to give back
     Native,
-    /// Torch's expandable segments (a model of them) without the pool
-    Expandable,
-    /// The same over pages that are kept, asked to give back (MEMCUDA_TORCH=expandable)
-    ExpandableAsked,
-    /// Torch's own segments as recorded
+    /// Torch's segments by cudaMalloc (a model), asked to give idle ones back (MEMCUDA_TORCH=segments)
     Segments,
+    /// Torch's expandable segments (a model) without memcuda
+    Expandable,
+    /// Torch's own segments as recorded, where the trace has them
+    Recorded,
 }
 
 impl From<Profile> for replay::Profile {
@@ -70,14 +70,37 @@ impl From<Profile> for replay::Profile {
         match profile {
             Profile::Async => Self::Async,
             Profile::Native => Self::Native,
-            Profile::Expandable => Self::Expandable,
-            Profile::ExpandableAsked => Self::ExpandableAsked,
             Profile::Segments => Self::Segments,
+            Profile::Expandable => Self::Expandable,
+            Profile::Recorded => Self::Recorded,
         }
     }
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+impl Profile {
+    /// Torch maps pages, of sizes of its own: the pool makes no handles for it.
+    fn has_pages(self) -> bool {
+        matches!(self, Self::Native | Self::Expandable)
+    }
+
+    /// Handles of this size are the pool's.
+    pub fn check_chunk(self, chunk: Option<u64>) -> Result<()> {
+        match self.has_pages() && chunk.is_some() {
+            true => Err(self.without_pool("--chunk").into()),
+            false => Ok(()),
+        }
+    }
+
+    fn without_pool(self, option: &str) -> Error {
+        let value = self.to_possible_value();
+        let name = value.as_ref().map_or("", |value| value.get_name());
+        Error::new(format!(
+            "{option} is about the pool, which profile {name} does not ask; accepted with async, segments and recorded"
+        ))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Serve {
     /// The stitching pool
     Stitch,
@@ -107,6 +130,11 @@ struct Report {
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let profile = arguments.profile;
+    profile.check_chunk(arguments.chunk)?;
+    if arguments.policy == Serve::Direct && profile.has_pages() {
+        return Err(profile.without_pool("--policy direct").into());
+    }
     let mut table = Table::new(&[
         "trace",
         "requests",
@@ -136,10 +164,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 
 fn report(path: &Path, arguments: &Arguments) -> Result<Report> {
     let o = play(path, arguments)?;
-    let asked = matches!(
-        arguments.profile,
-        Profile::Native | Profile::ExpandableAsked
-    );
+    let asked = matches!(arguments.profile, Profile::Native | Profile::Segments);
     Ok(Report {
         trace: path.display().to_string(),
         profile: arguments.profile,

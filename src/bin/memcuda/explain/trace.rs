@@ -23,6 +23,7 @@ const ROWS: usize = 8;
 
 /// Explains a trace in words, or as JSON, and draws it where that is asked for.
 pub fn explain(path: &Path, arguments: &Arguments) -> Result<String> {
+    arguments.profile.check_chunk(arguments.chunk)?;
     let name = path.display();
     let of_file = |error: Error| {
         let text = error.to_string();
