@@ -215,6 +215,12 @@ impl<D: Driver> Pages<D> {
         Some(opened)
     }
 
+    /// The pages in use that tile this range: first addresses and bytes; `None` where
+    /// it has none, or parts of some.
+    pub fn used_in(&self, at: Address, bytes: u64) -> Option<Vec<(Address, u64)>> {
+        self.lock().used_tiles(at, bytes)
+    }
+
     /// Takes pages away from their addresses (`cuMemUnmap`): the caller has waited
     /// for all work on them. `None` where nothing here is mapped in the range.
     pub fn unmap(&self, at: Address, bytes: u64) -> Option<Result<()>> {

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Event, Op, Reader, Shortfall, Use};
+use super::{Event, Op, Owner, Reader, Shortfall, Use};
 use crate::error::{Error, Result};
 use crate::units::MIB;
 
@@ -48,6 +48,9 @@ pub struct Device {
     pub live_at_segment_peak: u64,
     /// What the peak was made of.
     pub peak: Peak,
+    /// How many of the program's allocations are pages that torch's own allocator
+    /// mapped.
+    pub pages: u64,
     /// Requests for which there was no memory, and which were not served when
     /// they were made again, and the largest of them in bytes.
     pub refused: (u64, u64),
@@ -237,6 +240,7 @@ fn sums(reader: &mut Reader<'_>) -> Result<Account> {
             refused.remove(&who);
         }
         let device = account.devices.entry(event.device).or_default();
+        device.pages += u64::from(begins && event.owner == Some(Owner::Page));
         let Device {
             program, segments, ..
         } = device;

@@ -1,17 +1,21 @@
-//! One device of a replay: its pool over the driver model and, where the
-//! program is PyTorch with its own allocator, that allocator in between. Passes
-//! requests on and measures what the pool takes for them.
+//! One device of a replay: its pool over the driver model, the pages that were
+//! mapped beside it and, where the program is PyTorch with its own allocator, that
+//! allocator in between. Passes requests on and measures what they take.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use super::mapped::Mapped;
 use super::pages::{ALONE, ASKED, Kept, Plain};
 use super::torch_expandable::Expandable;
 use super::torch_native::{Allocator, Runtime};
 use super::{Event, Use};
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Context, Stream};
+use crate::pages::Counts;
 use crate::pool::{Effort, Order, Owner, Pool, Refusal, Release, Request, Settings, StreamKey};
 use crate::reclaim;
+use crate::trace;
 
 /// The pool's alignment of stream-ordered bases, and of segments, in bytes.
 const ALIGN: u64 = 512;
@@ -20,7 +24,8 @@ const SEGMENT_ALIGN: u64 = 2 << 20;
 /// How the program's requests reach the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Every tensor (`alloc`, `free`, `free_done`) is a request.
+    /// What the program asked for (`alloc`, `free`, `free_done`) is asked for again:
+    /// tensors, segments or pages, as they were recorded.
     Async,
     /// Tensors ask a model of PyTorch's own allocator with expandable segments, over
     /// pages that are kept; it is asked to give back before there would be more than
@@ -35,6 +40,13 @@ pub enum Profile {
     /// The segments that the program's own allocator had when the trace was
     /// recorded (`segment_alloc`, `segment_free`) are the requests.
     Recorded,
+}
+
+impl Profile {
+    /// Is there a model of torch's own allocator, which asks in the place of tensors?
+    pub fn models_torch(self) -> bool {
+        matches!(self, Self::Native | Self::Segments | Self::Expandable)
+    }
 }
 
 /// A device of the trace.
@@ -73,9 +85,15 @@ impl Device {
                 Asks::Expandable(Expandable::new(Plain::new(total_bytes), ALONE))
             }
         };
+        let mapped = Mapped::new(ordinal, total_bytes);
         let served = Served {
             context: Context(u64::from(ordinal) + 1),
-            pool: Pool::new(Model::new(total_bytes), ordinal, settings)?,
+            most_bytes: settings
+                .limit
+                .map_or(total_bytes, |limit| limit.min(total_bytes)),
+            pool: Pool::new(Model::new(total_bytes), ordinal, beside(settings, &mapped))?,
+            mapped,
+            peak_bytes: 0,
             reclaim: reclaim::Device::new(),
             thread: reclaim::Thread::new(),
             alloc_ns: Vec::new(),
@@ -90,6 +108,7 @@ impl Device {
     pub fn alloc(&mut self, event: &Event) -> Result<Address, Refusal> {
         let (bytes, stream) = (event.bytes, event.stream);
         match &mut self.asks {
+            Asks::Pool if event.owner == Some(trace::Owner::Page) => self.served.map(event),
             Asks::Pool => self.served.alloc(event),
             Asks::Native(torch) => torch.malloc(bytes, stream),
             Asks::Segments(torch) => torch.malloc(&mut self.served, bytes, stream),
@@ -98,8 +117,9 @@ impl Device {
     }
 
     /// The memory may be used again, behind the work of its stream.
-    pub fn free(&mut self, at: Address, stream: u64, uses: Option<Use>) {
+    pub fn free(&mut self, at: Address, bytes: u64, stream: u64, uses: Option<Use>) {
         match &mut self.asks {
+            Asks::Pool if self.served.mapped.unmap(at, bytes) => {}
             Asks::Pool => self.served.give(at, stream, uses),
             Asks::Native(torch) => torch.free(at),
             Asks::Segments(torch) => torch.free(at),
@@ -112,7 +132,7 @@ impl Device {
         match &self.asks {
             Asks::Expandable(torch) => torch.driver.physical(),
             Asks::Native(torch) => torch.driver.pages.physical(),
-            _ => self.served.pool.physical(),
+            _ => self.served.physical(),
         }
     }
 
@@ -121,7 +141,10 @@ impl Device {
         match &self.asks {
             Asks::Expandable(torch) => torch.driver.peak_bytes,
             Asks::Native(torch) => torch.driver.peak_bytes,
-            _ => self.served.pool.stats().peak_physical_bytes,
+            _ => {
+                let peak = self.served.pool.stats().peak_physical_bytes;
+                peak.max(self.served.peak_bytes)
+            }
         }
     }
 
@@ -130,7 +153,7 @@ impl Device {
     pub fn hits(&self) -> u64 {
         match &self.asks {
             Asks::Native(torch) => torch.driver.pages.totals().counts.hits,
-            _ => self.served.pool.stats().hits,
+            _ => self.served.pool.stats().hits + self.served.pages().hits,
         }
     }
 
@@ -138,7 +161,7 @@ impl Device {
     pub fn handles_mapped(&self) -> u64 {
         match &self.asks {
             Asks::Native(torch) => torch.driver.pages.totals().counts.mapped,
-            _ => self.served.pool.stats().handles_mapped,
+            _ => self.served.pool.stats().handles_mapped + self.served.pages().mapped,
         }
     }
 
@@ -146,7 +169,10 @@ impl Device {
     pub fn driver_time_ns(&self) -> u64 {
         match &self.asks {
             Asks::Native(torch) => torch.driver.pages.driver().driver_time_ns(),
-            _ => self.served.pool.driver().driver_time_ns(),
+            _ => {
+                let pages = self.served.mapped.pages().driver();
+                self.served.pool.driver().driver_time_ns() + pages.driver_time_ns()
+            }
         }
     }
 
@@ -170,25 +196,62 @@ impl Device {
 /// Requests to the pool. Torch's allocator is taken to run on one thread.
 struct Served {
     context: Context,
+    /// Most bytes that pool and pages may hold together.
+    most_bytes: u64,
     pool: Pool<Model>,
+    mapped: Mapped,
+    /// The most that both held where a page was mapped.
+    peak_bytes: u64,
     reclaim: reclaim::Device,
     thread: reclaim::Thread,
     alloc_ns: Vec<u32>,
 }
 
 impl Served {
+    fn physical(&self) -> u64 {
+        self.pool.physical() + self.mapped.pages().physical()
+    }
+
+    fn pages(&self) -> Counts {
+        self.mapped.pages().totals().counts
+    }
+
+    fn map(&mut self, event: &Event) -> Result<Address, Refusal> {
+        let (pool, pages) = (&self.pool, Arc::clone(self.mapped.pages()));
+        let over = |bytes: u64| {
+            (pool.physical() + pages.physical() + bytes).saturating_sub(self.most_bytes)
+        };
+        let room = |bytes| {
+            pages.give_back(over(bytes));
+            if over(bytes) > 0 {
+                pool.give_back(over(bytes), Duration::ZERO);
+            }
+            over(bytes) == 0
+        };
+        let start = Instant::now();
+        let at = self.mapped.map(event.id, event.bytes, room);
+        let at = at.map_err(Refusal::Driver)?;
+        self.measured(start);
+        self.peak_bytes = self.peak_bytes.max(self.physical());
+        Ok(at)
+    }
+
     fn alloc(&mut self, event: &Event) -> Result<Address, Refusal> {
         let mut request = self.request(event.bytes, ALIGN, event.stream);
         if event.uses == Some(Use::Any) {
             request.order = Order::Unknown;
         }
-        if let Some(owner) = event.owner {
+        let owner = event.owner.and_then(trace::Owner::of_pool);
+        if let Some(owner) = owner {
             request.owner = owner;
             request.align = owner.alignment(event.bytes);
         }
         let start = Instant::now();
         let at = self.pool.alloc(&request)?;
         self.measured(start);
+        if self.mapped.pages().physical() > 0 {
+            self.peak_bytes = self.peak_bytes.max(self.physical());
+        }
         Ok(at)
     }
 
@@ -227,6 +290,17 @@ impl Served {
     fn measured(&mut self, start: Instant) {
         let ns = u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX);
         self.alloc_ns.push(ns);
+    }
+}
+
+/// Settings of a pool beside which there are pages: their bytes count against the
+/// limit, and the idle ones of them go where the pool needs memory.
+fn beside(settings: Settings, mapped: &Mapped) -> Settings {
+    let [held, idle] = [(); 2].map(|()| Arc::clone(mapped.pages()));
+    Settings {
+        beside: Some(Box::new(move || (held.physical(), held.idle()))),
+        starving: Some(Box::new(move |bytes, _| idle.give_back(bytes) > 0)),
+        ..settings
     }
 }
 

@@ -119,6 +119,8 @@ pub struct Record {
     pub of_context: bool,
     /// Did the plain driver serve it?
     pub plain: bool,
+    /// Is it a page of torch's expandable segments?
+    pub page: bool,
 }
 
 /// What words are about; each has numbers of its own.
@@ -175,6 +177,7 @@ impl Record {
             | u64::from(self.device) << 16
             | u64::from(self.of_context) << 24
             | u64::from(self.plain) << 25
+            | u64::from(self.page) << 26
             | u64::from(self.caller) << 32
             | u64::from(self.name) << 48;
         let who = u64::from(self.thread) | u64::from(self.stack) << 32;
@@ -203,6 +206,7 @@ impl Record {
             uses: *USES.get((small >> 8 & 0xff) as usize)?,
             of_context: small >> 24 & 1 == 1,
             plain: small >> 25 & 1 == 1,
+            page: small >> 26 & 1 == 1,
         })
     }
 }
@@ -289,6 +293,7 @@ mod tests {
             uses: Use::Complete,
             of_context: true,
             plain: false,
+            page: false,
         }
     }
 
@@ -303,6 +308,7 @@ mod tests {
                     uses,
                     plain,
                     of_context,
+                    page: plain,
                     ..record()
                 };
                 let words = record.encode(41);

@@ -16,6 +16,8 @@ mod device;
 pub mod fit;
 pub mod frames;
 #[cfg(feature = "cli")]
+mod mapped;
+#[cfg(feature = "cli")]
 mod pages;
 #[cfg(feature = "cli")]
 mod reader;
@@ -32,7 +34,7 @@ mod torch_native;
 #[cfg(feature = "cli")]
 pub mod write;
 
-use crate::pool::Owner;
+use crate::pool;
 pub use frames::Use;
 #[cfg(feature = "cli")]
 pub use reader::{Reader, Shortfall};
@@ -71,6 +73,29 @@ impl Op {
     pub fn name(self) -> &'static str {
         let known = Self::NAMES.iter().find(|(_, op)| *op == self);
         known.map_or("", |(name, _)| name)
+    }
+}
+
+/// Whose memory it is, and with what it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The context's: `cudaMalloc` and its like.
+    Context,
+    /// The device's memory pool: `cudaMallocAsync`.
+    MemoryPool,
+    /// A page of torch's expandable segments, from when torch maps it at this address
+    /// until torch unmaps it.
+    Page,
+}
+
+impl Owner {
+    /// As the pool says it; `None` where the pool does not lend it.
+    pub fn of_pool(self) -> Option<pool::Owner> {
+        match self {
+            Self::Context => Some(pool::Owner::Context),
+            Self::MemoryPool => Some(pool::Owner::MemoryPool),
+            Self::Page => None,
+        }
     }
 }
 

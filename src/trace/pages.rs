@@ -77,8 +77,7 @@ pub struct Kept {
     pub reclaim: reclaim::Device,
     thread: reclaim::Thread,
     limit: Option<u64>,
-    /// Where torch's ranges lie in the model.
-    ranges: HashMap<u64, Address>,
+    ranges: Ranges,
     /// Highest number of bytes held.
     pub peak_bytes: u64,
     /// The times of making or finding and mapping each page, in nanoseconds.
@@ -94,7 +93,7 @@ impl Kept {
             reclaim: reclaim::Device::new(),
             thread: reclaim::Thread::new(),
             limit,
-            ranges: HashMap::new(),
+            ranges: Ranges::default(),
             peak_bytes: 0,
             page_ns: Vec::new(),
             making_ns: 0,
@@ -102,12 +101,23 @@ impl Kept {
     }
 
     fn place(&mut self, at: Address) -> Result<Address, Code> {
+        self.ranges.place(at, self.pages.driver())
+    }
+}
+
+/// Where torch's ranges of addresses lie in the model.
+#[derive(Default)]
+pub struct Ranges(HashMap<u64, Address>);
+
+impl Ranges {
+    /// The model's address for one of torch's.
+    pub fn place(&mut self, at: Address, model: &Model) -> Result<Address, Code> {
         let (range, offset) = (at / RANGE, at % RANGE);
-        if let Some(base) = self.ranges.get(&range) {
+        if let Some(base) = self.0.get(&range) {
             return Ok(base + offset);
         }
-        let base = self.pages.driver().reserve(RANGE)?;
-        self.ranges.insert(range, base);
+        let base = model.reserve(RANGE)?;
+        self.0.insert(range, base);
         Ok(base + offset)
     }
 }

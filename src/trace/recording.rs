@@ -11,10 +11,9 @@ use super::frames::{
     header,
 };
 use super::reader::{Shortfall, Words};
-use super::{Event, Op};
+use super::{Event, Op, Owner};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
-use crate::pool::Owner;
 
 /// A recording, a frame after the other.
 pub struct Recording<'a> {
@@ -258,9 +257,10 @@ impl<'a> Recording<'a> {
     }
 
     fn alloc(&mut self, event: Event, record: &Record) {
-        let owner = match record.of_context {
-            true => Owner::Context,
-            false => Owner::MemoryPool,
+        let owner = match (record.page, record.of_context) {
+            (true, _) => Owner::Page,
+            (false, true) => Owner::Context,
+            (false, false) => Owner::MemoryPool,
         };
         let event = Event {
             op: Op::Alloc,

@@ -54,6 +54,7 @@ fn record(kind: Kind, address: u64, bytes: u64) -> Record {
         uses: Use::Stream,
         of_context: false,
         plain: false,
+        page: false,
     }
 }
 
@@ -92,6 +93,26 @@ fn events_have_their_words_and_a_free_is_done_at_once() {
     assert_eq!(reader.word(events[2].caller), "libtorch.so");
     assert_eq!(reader.process(), Some((4711, command)));
     assert_eq!(reader.shortfall(), Shortfall::default());
+}
+
+#[test]
+fn pages_are_nobodys_but_torchs_and_outlive_contexts() {
+    let mut file = File::default();
+    let page = |kind, of_context| Record {
+        page: true,
+        of_context,
+        uses: Use::Any,
+        ..record(kind, 0x7000, 12 << 20)
+    };
+    file.event(page(Kind::Alloc, true));
+    file.event(record(Kind::ContextEnd, 0, 0));
+    file.event(page(Kind::Free, false));
+    let bytes = file.bytes();
+    let reader = Reader::new(&bytes[..]).unwrap();
+    let events: Vec<Event> = reader.map(Result::unwrap).collect();
+    let ops: Vec<Op> = events.iter().map(|e| e.op).collect();
+    assert_eq!(ops, [Op::Alloc, Op::Free, Op::FreeDone]);
+    assert!(events.iter().all(|e| e.owner == Some(Owner::Page)));
 }
 
 #[test]

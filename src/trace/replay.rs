@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 
 use super::device::Device;
 pub use super::device::Profile;
-use super::{Event, Op};
+use super::{Event, Op, Owner};
 use crate::driver::{Address, Code};
 use crate::error::{Error, Result};
 use crate::pool::{Refusal, Settings};
@@ -84,6 +84,10 @@ pub fn replay(
         first_us.get_or_insert(event.t_us);
         (last_us, line) = (event.t_us, event.line);
         if event.op == alloc {
+            if event.owner == Some(Owner::Page) && profile.models_torch() {
+                let text = "is a page of torch's own allocator, and this profile is a model of that allocator: it needs tensors; accepted: profile async";
+                return Err(wrong(&event, text));
+            }
             player.alloc(&event, device)?;
         }
         if event.op == free {
@@ -180,7 +184,7 @@ impl Player {
             Some(_) => event.stream,
             None => block.stream,
         };
-        device.free(block.at, stream, event.uses);
+        device.free(block.at, block.bytes, stream, event.uses);
         Ok(())
     }
 
@@ -306,6 +310,51 @@ mod tests {
         assert_eq!((native.soft_failures, native.short_ladders), (2, 1));
         assert_eq!((native.requests, native.handles_mapped), (15, 9));
         assert!((native.hit_rate - 6.0 / 15.0).abs() < 1e-9);
+    }
+
+    /// 24 MiB of the pool and pages at two addresses, of which the first comes back.
+    const PAGES: &str = "0,alloc,7f0000000000,12582912,0,0,any,page\n\
+        1,alloc,500000,25165824,0,0,stream,context\n\
+        2,free,7f0000000000,12582912,0,0,complete,page\n\
+        2,free_done,7f0000000000,12582912,0,0,complete,page\n\
+        3,alloc,7f0000000000,12582912,0,0,any,page\n\
+        4,alloc,7f0000c00000,12582912,0,0,any,page\n";
+
+    fn pages(profile: Profile, limit: u64) -> std::result::Result<Outcome, Failure> {
+        let text = format!("t_us,op,id,bytes,stream,device,uses,owner\n{PAGES}");
+        let settings = || Settings {
+            limit: Some(limit),
+            ..Settings::default()
+        };
+        replay(Reader::new(text.as_bytes())?, profile, GIB, settings)
+    }
+
+    #[test]
+    fn pages_are_mapped_where_they_were_beside_the_pool_and_under_its_limit() {
+        let outcome = pages(Profile::Async, GIB).unwrap();
+        assert_eq!((outcome.requests, outcome.peak_live_bytes), (4, 48 * MIB));
+        assert_eq!(outcome.peak_physical_bytes, 48 * MIB);
+        // The one that came back was there; of the others each was mapped.
+        assert!((outcome.hit_rate - 0.25).abs() < 1e-9, "{outcome:?}");
+        assert!(outcome.driver_time_s > 0.0 && outcome.handles_mapped >= 3);
+        let just = pages(Profile::Async, 48 * MIB).unwrap();
+        assert_eq!(just.peak_physical_bytes, 48 * MIB);
+        let refused = Failure::Refused(7, Code::OUT_OF_MEMORY);
+        assert_eq!(pages(Profile::Async, 46 * MIB), Err(refused));
+    }
+
+    #[test]
+    fn a_model_of_torch_plays_no_pages() {
+        for profile in [Profile::Native, Profile::Segments, Profile::Expandable] {
+            let Err(Failure::Trace(error)) = pages(profile, GIB) else {
+                panic!("{profile:?} plays pages");
+            };
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("line 2: 7f0000000000 is a page")
+            );
+        }
     }
 
     #[test]

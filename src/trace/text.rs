@@ -4,9 +4,8 @@
 use std::io::{BufRead, Read};
 
 use super::reader::Words;
-use super::{Event, Op, Use};
+use super::{Event, Op, Owner, Use};
 use crate::error::{Error, Result};
-use crate::pool::Owner;
 
 /// How the first line begins.
 pub const FIRST_LINE: &str = "# memcuda-trace ";
@@ -26,7 +25,11 @@ pub const USES: [(&str, Use); 3] = [
     ("complete", Use::Complete),
 ];
 /// How it spells [`Owner`].
-pub const OWNERS: [(&str, Owner); 2] = [("context", Owner::Context), ("pool", Owner::MemoryPool)];
+pub const OWNERS: [(&str, Owner); 3] = [
+    ("context", Owner::Context),
+    ("pool", Owner::MemoryPool),
+    ("page", Owner::Page),
+];
 
 /// A trace, a line after the other.
 pub struct Text<'a> {

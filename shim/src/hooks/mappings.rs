@@ -15,6 +15,7 @@ use memcuda_core::pages::Pages;
 use super::foreign::current;
 use super::pages::once_more;
 use crate::engine::Engine;
+use crate::record::{Caller, Freeing};
 use crate::room::{Place, with_room};
 use crate::{boundary, pages, torch};
 
@@ -97,6 +98,9 @@ fn map(
     let code = with_room(engine, place, || code_of(pages.map(at, bytes, lease)));
     if code == Code::SUCCESS {
         torch::page_mapped(device.ordinal);
+        if let Some(recorder) = &engine.recorder {
+            recorder.mapped(device.ordinal, at, bytes);
+        }
     }
     Some(boundary::answered(code))
 }
@@ -106,13 +110,34 @@ fn unmap(engine: &Engine, at: Address, bytes: u64) -> Option<Code> {
     if engine.owner(at).is_some() {
         return Some(Code::INVALID_VALUE);
     }
+    // Before they may be mapped again.
+    let recorded = freeing(engine, at, bytes);
     match pages::all(engine).find_map(|pages| pages.unmap(at, bytes)) {
         Some(unmapped) => {
+            if unmapped.is_ok() {
+                recorded
+                    .into_iter()
+                    .for_each(|(page, bytes)| page.of_page(bytes));
+            }
             torch::page_unmapped(bytes);
             Some(boundary::answered(code_of(unmapped)))
         }
         None => failed(pages::leave(engine, at, bytes)),
     }
+}
+
+/// The pages that are unmapped, with their bytes, where that is recorded.
+fn freeing(engine: &Engine, at: Address, bytes: u64) -> Vec<(Freeing<'_>, u64)> {
+    let of = |pages: &Pages<Real>| {
+        let begin = |(at, bytes)| {
+            let page = engine.freeing(pages.device(), at, Caller::UNKNOWN)?;
+            Some((page, bytes))
+        };
+        pages.used_in(at, bytes)?.into_iter().map(begin).collect()
+    };
+    let recorded = engine.recorder.as_ref();
+    let pages = recorded.and_then(|_| pages::all(engine).find_map(of));
+    pages.unwrap_or_default()
 }
 
 fn failed(code: Code) -> Option<Code> {

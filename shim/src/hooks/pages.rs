@@ -119,6 +119,7 @@ fn lend(
         let ask = may_fail && torch::ask_for_pages(device.ordinal, bytes);
         if ask {
             pages.ask();
+            refused(engine, device, bytes);
         }
         ask
     };
@@ -142,10 +143,18 @@ fn lend(
         pages.refuse(code);
     }
     if page == Err(Code::OUT_OF_MEMORY) {
+        refused(engine, device, bytes);
         torch::page_refused();
         oom::report(engine, device, bytes, None);
     }
     Some(page.map(|lease| pages::handle(device, lease)))
+}
+
+/// Records that torch is told that there is no memory: to give some back, or for good.
+fn refused(engine: &Engine, device: &Device, bytes: u64) {
+    if let Some(recorder) = &engine.recorder {
+        recorder.page_refused(device.ordinal, bytes);
+    }
 }
 
 /// A page once more, with room made for it.

@@ -9,6 +9,7 @@
 
 mod asks;
 mod file;
+mod freeing;
 mod python;
 mod stacks;
 mod words;
@@ -19,13 +20,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use memcuda_core::config::{Config, Stacks};
 use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::names::Name;
-use memcuda_core::pool::{BlockInfo, Order, Owner, Refusal, Release, Request};
+use memcuda_core::pool::{Order, Owner, Refusal, Request};
 use memcuda_core::trace::frames::{Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
 
 use crate::modules::Module;
 use crate::tags::Tag;
 use crate::threads;
 use file::File;
+
+pub use freeing::Freeing;
 
 /// The recording of this process.
 pub struct Recorder {
@@ -70,14 +73,6 @@ impl Caller {
             asks: true,
         }
     }
-}
-
-/// A free under way: its place in the file is taken. Dropped without a word it
-/// was none.
-pub struct Freeing<'a> {
-    recorder: &'a Recorder,
-    place: Option<u64>,
-    blank: Record,
 }
 
 impl Recorder {
@@ -183,6 +178,21 @@ impl Recorder {
         self.event(record, caller);
     }
 
+    /// Records that torch has a page at this address from now on: on which of its
+    /// streams, nobody says.
+    pub fn mapped(&self, device: u32, address: Address, bytes: u64) {
+        let record = Record {
+            address,
+            ..page(Kind::Alloc, device, bytes)
+        };
+        self.event(record, Caller::UNKNOWN);
+    }
+
+    /// Records that torch was told that there is no memory for a page.
+    pub fn page_refused(&self, device: u32, bytes: u64) {
+        self.event(page(Kind::Refused, device, bytes), Caller::UNKNOWN);
+    }
+
     /// Records that a context ended.
     #[cold]
     pub fn context_ended(&self, context: Context) {
@@ -192,29 +202,6 @@ impl Recorder {
             ..blank(Kind::ContextEnd)
         };
         self.event(record, Caller::NOBODY);
-    }
-
-    /// A free begins.
-    pub fn freeing(&self, address: Address, device: u32, caller: Caller) -> Freeing<'_> {
-        let record = Record {
-            address,
-            device: device as u8,
-            ..blank(Kind::Nothing)
-        };
-        // Words before the frame that names them.
-        let record = self.by(record, caller);
-        let place = self.file.claim(1);
-        if place.is_none() {
-            self.file.lose();
-        }
-        Freeing {
-            recorder: self,
-            place,
-            blank: Record {
-                time_ns: self.now(),
-                ..record
-            },
-        }
     }
 
     fn event(&self, record: Record, caller: Caller) {
@@ -280,53 +267,6 @@ impl Recorder {
     }
 }
 
-impl Freeing<'_> {
-    /// The pool took a block back.
-    pub fn of_pool(self, freed: &BlockInfo, release: Release) {
-        let (uses, stream, context) = match release {
-            Release::Stream(key) => (Use::Stream, key.stream.0, key.context),
-            Release::Complete => (Use::Complete, 0, freed.context),
-            Release::Unknown => (Use::Any, 0, freed.context),
-        };
-        let record = Record {
-            bytes: freed.bytes,
-            stream,
-            context: context.0,
-            uses,
-            ..self.blank
-        };
-        self.done(record);
-    }
-
-    /// The plain driver took memory back, or the keeper.
-    pub fn of_others(self) {
-        let record = Record {
-            plain: true,
-            uses: Use::Any,
-            ..self.blank
-        };
-        self.done(record);
-    }
-
-    fn done(mut self, record: Record) {
-        let record = Record {
-            kind: Kind::Free,
-            ..record
-        };
-        if let Some(place) = self.place.take() {
-            self.recorder.file.write(place, &record.encode(place));
-        }
-    }
-}
-
-impl Drop for Freeing<'_> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.recorder.file.write(place, &self.blank.encode(place));
-        }
-    }
-}
-
 /// What a request says.
 fn asked(kind: Kind, device: u32, request: &Request) -> Record {
     let (uses, stream) = match request.order {
@@ -340,6 +280,15 @@ fn asked(kind: Kind, device: u32, request: &Request) -> Record {
         device: device as u8,
         uses,
         of_context: request.owner == Owner::Context,
+        ..blank(kind)
+    }
+}
+
+fn page(kind: Kind, device: u32, bytes: u64) -> Record {
+    Record {
+        bytes,
+        device: device as u8,
+        page: true,
         ..blank(kind)
     }
 }
@@ -360,6 +309,7 @@ fn blank(kind: Kind) -> Record {
         uses: Use::Any,
         of_context: false,
         plain: false,
+        page: false,
     }
 }
 

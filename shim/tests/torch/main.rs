@@ -2,6 +2,10 @@
 //! torch's two libraries that have its out-of-memory ladder.
 
 mod expandable;
+#[path = "../support/keeper.rs"]
+#[allow(dead_code, reason = "shared with the tests of names")]
+mod keeper;
+mod recorded;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;

@@ -10,8 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use memcuda::error::Error;
 use memcuda::picture::{Picture, State};
-use memcuda::pool::Owner;
-use memcuda::trace::{Event, Op, Reader};
+use memcuda::trace::{Event, Op, Owner, Reader};
 
 use crate::trace;
 
@@ -237,6 +236,8 @@ impl History {
         } else if event.caller != 0 {
             let call = match (event.op, event.owner) {
                 (Op::Alloc, Some(Owner::Context)) => "cudaMalloc",
+                (Op::Alloc, Some(Owner::Page)) => "cuMemMap",
+                (_, Some(Owner::Page)) => "cuMemUnmap",
                 (Op::Alloc, _) => "cudaMallocAsync",
                 _ => "free",
             };

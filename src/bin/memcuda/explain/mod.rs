@@ -4,6 +4,7 @@
 //! other settings (`trace`).
 
 mod before;
+mod json;
 mod picture;
 mod svg;
 mod trace;

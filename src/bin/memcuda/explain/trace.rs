@@ -12,8 +12,8 @@ use memcuda::trace::account::{Account, Device, Part, Peak, account};
 use memcuda::trace::fit::{self, Setting};
 use memcuda::trace::replay::{Failure, Outcome};
 use memcuda::units::show_bytes;
-use serde::Serialize;
 
+use super::json::Report;
 use super::{Arguments, svg};
 use crate::output::{self, Table};
 use crate::trace::{lacks, open};
@@ -49,7 +49,8 @@ pub fn explain(path: &Path, arguments: &Arguments) -> Result<String> {
     for (ordinal, device) in &account.devices {
         describe(&mut text, *ordinal, device)?;
     }
-    estimates.describe(&mut text)?;
+    let pages = account.devices.values().any(|device| device.pages > 0);
+    estimates.describe(&mut text, pages)?;
     Ok(text)
 }
 
@@ -83,6 +84,13 @@ fn describe(text: &mut String, ordinal: u32, device: &Device) -> std::fmt::Resul
         show_bytes(program.asked_bytes),
         show_bytes(program.left_bytes),
     )?;
+    if device.pages > 0 {
+        writeln!(
+            text,
+            "  {} of them are pages of torch's expandable segments, live while torch has them mapped; its tensors are recorded under MEMCUDA_TORCH=async.",
+            device.pages
+        )?;
+    }
     let (refused, largest) = device.refused;
     if refused > 0 {
         writeln!(
@@ -172,17 +180,22 @@ fn table(heading: &str, parts: &[Part], all: u64) -> Table {
 }
 
 /// What replays say.
-struct Estimates {
+pub struct Estimates {
     /// Setting in words, and what the pool would have held; `None`: a request
     /// would have been refused.
-    rows: Vec<(String, Option<Outcome>)>,
-    fit: Option<Fit>,
+    pub rows: Vec<(String, Option<Outcome>)>,
+    /// Would it fit?
+    pub fit: Option<Fit>,
 }
 
-struct Fit {
-    asked: u64,
-    outcome: Option<Outcome>,
-    least: u64,
+/// The answer to `--would-fit`.
+pub struct Fit {
+    /// The limit that is asked about, in bytes.
+    pub asked: u64,
+    /// What was held under it; `None`: a request would have been refused.
+    pub outcome: Option<Outcome>,
+    /// The least limit in bytes, about.
+    pub least: u64,
 }
 
 impl Estimates {
@@ -231,9 +244,12 @@ impl Estimates {
         Ok(Self { rows, fit })
     }
 
-    fn describe(&self, text: &mut String) -> std::fmt::Result {
+    fn describe(&self, text: &mut String, pages: bool) -> std::fmt::Result {
         *text +=
             "\nEstimates: the same requests, played against the pool over a model of the driver\n";
+        if pages {
+            *text += "  (pages beside it, at the addresses at which torch mapped them)\n";
+        }
         let mut table = Table::new(&[
             "setting",
             "physical at most",
@@ -287,111 +303,5 @@ fn failed(path: &Path, failure: Failure) -> anyhow::Error {
         Failure::Refused(line, code) => {
             anyhow!("{name}: line {line}: the pool answered {code:?}")
         }
-    }
-}
-
-/// The same for programs.
-#[derive(Serialize)]
-struct Report {
-    trace: String,
-    events: u64,
-    duration_s: f64,
-    lost_events: u64,
-    devices: Vec<DeviceReport>,
-    estimates: Vec<Estimate>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    would_fit: Option<WouldFit>,
-}
-
-#[derive(Serialize)]
-struct DeviceReport {
-    ordinal: u32,
-    allocs: u64,
-    peak_live_bytes: u64,
-    peak_s: f64,
-    left_bytes: u64,
-    refused: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peak_segment_bytes: Option<u64>,
-    sizes: Vec<PartReport>,
-    callers: Vec<PartReport>,
-    names: Vec<PartReport>,
-    streams: Vec<PartReport>,
-    threads: Vec<PartReport>,
-    stacks: Vec<PartReport>,
-}
-
-#[derive(Serialize)]
-struct PartReport {
-    what: String,
-    count: u64,
-    live_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct Estimate {
-    setting: String,
-    /// `None`: out of memory.
-    peak_physical_bytes: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct WouldFit {
-    asked_bytes: u64,
-    fits: bool,
-    peak_physical_bytes: Option<u64>,
-    least_limit_bytes: u64,
-}
-
-impl Report {
-    fn of(path: &Path, account: &Account, estimates: &Estimates) -> Self {
-        let physical = |outcome: &Option<Outcome>| outcome.as_ref().map(|o| o.peak_physical_bytes);
-        let rows = estimates.rows.iter();
-        Self {
-            trace: path.display().to_string(),
-            events: account.events,
-            duration_s: account.duration_us as f64 / 1e6,
-            lost_events: account.shortfall.lost,
-            devices: account.devices.iter().map(|(o, d)| device(*o, d)).collect(),
-            estimates: rows
-                .map(|(setting, outcome)| Estimate {
-                    setting: setting.clone(),
-                    peak_physical_bytes: physical(outcome),
-                })
-                .collect(),
-            would_fit: estimates.fit.as_ref().map(|fit| WouldFit {
-                asked_bytes: fit.asked,
-                fits: fit.outcome.is_some(),
-                peak_physical_bytes: physical(&fit.outcome),
-                least_limit_bytes: fit.least,
-            }),
-        }
-    }
-}
-
-fn device(ordinal: u32, device: &Device) -> DeviceReport {
-    let parts = |parts: &[Part]| {
-        let report = |part: &Part| PartReport {
-            what: part.what.clone(),
-            count: part.count,
-            live_bytes: part.bytes,
-        };
-        parts.iter().map(report).collect()
-    };
-    let (program, peak) = (&device.program, &device.peak);
-    DeviceReport {
-        ordinal,
-        allocs: program.allocs,
-        peak_live_bytes: program.peak_bytes,
-        peak_s: program.peak_us as f64 / 1e6,
-        left_bytes: program.left_bytes,
-        refused: device.refused.0,
-        peak_segment_bytes: device.segments.as_ref().map(|s| s.peak_bytes),
-        sizes: parts(&peak.sizes),
-        callers: parts(&peak.callers),
-        names: parts(&peak.names),
-        streams: parts(&peak.streams),
-        threads: parts(&peak.threads),
-        stacks: parts(&peak.stacks),
     }
 }

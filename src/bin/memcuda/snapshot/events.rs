@@ -51,7 +51,7 @@ pub fn write(p: &mut Pickle<'_>, reading: &Reading<'_>, history: Option<&History
                     one(p, action, event, at, history)?;
                     p.text("frames")?;
                     let owner = event.owner.map_or(0, |owner| owner as u32 + 1);
-                    let op = event.op as u32 * 3 + owner;
+                    let op = event.op as u32 * 4 + owner;
                     let who = [event.name, event.caller, event.thread, event.stack, op];
                     p.shared(who, |p| {
                         let frames = history.frames(event);
