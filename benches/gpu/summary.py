@@ -41,7 +41,7 @@ class Row:
     live: int = None         # torch's peak of requested bytes, under its own allocator
     physical: int = None     # peak
     physical_by: str = None  # who counted it: pool, torch, process (NVML)
-    own_live: int = None     # the pool's peak, which counts other libraries' requests too
+    own_live: int = None     # the same with other libraries' requests, as `physical` of the pool has them
     step_ms: float = None
     pairs: int = 0           # timed repeats with one of torch's own allocator beside
     ratio: float = None
@@ -157,8 +157,7 @@ def row(every, mine, base, live):
         r.error = bad[-1].get("error") or f"status {bad[-1].get('status')}"
         return r
     r.physical, r.physical_by = physical(mine)
-    if r.allocator in ("memcuda-async", "memcuda-direct"):
-        r.own_live = middle([c.get("live_bytes") for c in mine])
+    r.own_live = middle([own_live(c) for c in mine])
     timed = [c for c in mine if c["repeat"] and c.get("step_ms")]
     r.step_ms = middle([statistics.median(warm(c, c["step_ms"])) for c in timed])
     paired = [(base[turn(c)], c) for c in sorted(timed, key=lambda c: c["repeat"]) if base.get(turn(c), {}).get("step_ms")]
@@ -177,6 +176,16 @@ def row(every, mine, base, live):
     if r.allocator != BASE and checks and all(c.get("check") is not None for c in mine):
         r.same = {str(c["check"]) for c in mine} == checks
     return r
+
+
+def own_live(cell):
+    """What was asked for at the peak, other libraries' requests included, as the physical
+    bytes of a cell on the pool include them; None without the pool. Where torch's own allocator
+    is above it, the pool sees what torch reserves: of that counts what its tensors asked for."""
+    live, reserved, tensors = (cell.get(f) for f in ("live_bytes", "reserved_bytes", "live_torch_bytes"))
+    if cell["allocator"] in ("memcuda-native", "memcuda-segments", "memcuda-keep"):
+        return tensors + max(0, live - reserved) if live and reserved and tensors else None
+    return live
 
 
 def middle(values, zero=False):

@@ -108,7 +108,8 @@ def efficiency(results, workloads=None):
 
 
 def share(row):
-    return "-" if row is None else percent(row.efficiency) if row.runs else "failed"
+    """Both sides of it count the same: torch's own bytes, or on the pool everybody's."""
+    return "-" if row is None else percent(row.own_efficiency or row.efficiency) if row.runs else "failed"
 
 
 def slower(row):

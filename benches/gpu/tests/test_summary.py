@@ -44,6 +44,13 @@ class Merging(unittest.TestCase):
         found = row(lines, "memcuda-async")
         self.assertEqual((found.efficiency, found.own_efficiency), (0.9, 0.95))
 
+    def test_above_the_pool_torchs_tensors_count_and_what_others_ask_for(self):
+        lines = [cell("memcuda-native", live_torch_bytes=90, reserved_bytes=94, live_bytes=104, physical_bytes=105),
+                 cell("native", live_torch_bytes=90, reserved_bytes=180)]
+        found = row(lines, "memcuda-native")
+        self.assertEqual((found.own_live, found.efficiency), (100, 90 / 105))
+        self.assertIsNone(row(lines, "native").own_live)
+
     def test_where_torch_own_allocator_failed_another_that_torch_counts_tells_the_need(self):
         lines = [cell("native", status=1), cell("expandable", live_torch_bytes=80, reserved_bytes=100)]
         self.assertEqual(row(lines, "expandable").efficiency, 0.8)
