@@ -3,7 +3,7 @@
 //! memory, and so ours, only where the copy names the contexts of both ends. So
 //! a copy that it refused is made once more as one that names them.
 //!
-//! A capture takes no copy that names contexts. There the pool is opened to the
+//! A capture takes no copy that names contexts. There the pool, or what is copied of torch's pages, is opened to the
 //! device for good, and the program's own call made again.
 
 use memcuda_core::driver::{Address, Code, Context, Stream};
@@ -14,6 +14,7 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::pool;
 use crate::shapes::{Block, DEVICE, End, HOST, UNIFIED};
+use crate::whose::{self, Below, Memory, Whose};
 
 /// What the driver answers a copy that it does not make.
 pub const REFUSED: Code = Code::INVALID_VALUE;
@@ -45,8 +46,8 @@ enum Place<'a> {
         ordinal: u32,
         /// Whose it is, if a context's.
         context: Option<Context>,
-        /// The device that lent it, if it is pooled.
-        pool: Option<&'a Device>,
+        /// The allocation, if it is ours.
+        ours: Option<Memory<'a>>,
     },
 }
 
@@ -59,8 +60,8 @@ pub fn again(engine: &Engine, mut block: Block, when: When, real: impl FnOnce() 
         let from = place(engine, here, &block.from, &block)?;
         let far = [&to, &from].map(|place| match place {
             Place::Device {
-                pool: Some(lender), ..
-            } if lender.ordinal != here.1.ordinal => Some(*lender),
+                ours: Some(memory), ..
+            } if memory.device.ordinal != here.1.ordinal => Some(*memory),
             _ => None,
         });
         if far.iter().all(Option::is_none) {
@@ -71,8 +72,8 @@ pub fn again(engine: &Engine, mut block: Block, when: When, real: impl FnOnce() 
         if !captured(engine, when)? {
             return carried(engine, &block, when);
         }
-        for lender in far.into_iter().flatten() {
-            open(engine, lender, here)?;
+        for memory in far.into_iter().flatten() {
+            open(engine, &memory, here)?;
         }
         Ok(answered(real()))
     };
@@ -90,31 +91,31 @@ fn place<'a>(
         HOST => Ok(Place::Host),
         _ if end.is_device_address() => {
             let (first, bytes) = end.span(block).ok_or(REFUSED)?;
-            match engine.owner(first) {
-                Some(device) => pooled(device, first, bytes),
-                None => foreign(engine, end.kind, first),
+            match whose::of(engine, first) {
+                Whose::Live(memory) => ours(memory, first, bytes),
+                Whose::Freed => Err(REFUSED),
+                Whose::Foreign => foreign(engine, end.kind, first),
             }
         }
         // An array, which is no address; the driver knows whose it is.
         _ => Ok(Place::Device {
             ordinal: here.1.ordinal,
             context: Some(here.0),
-            pool: None,
+            ours: None,
         }),
     }
 }
 
-/// Memory of this device's pool.
-fn pooled(device: &Device, at: Address, bytes: u64) -> Result<Place<'_>, Code> {
-    let block = device.made().and_then(|pool| pool.find(at));
-    let block = block.ok_or(REFUSED)?;
-    if bytes > block.bytes - (at - block.base) {
+/// Memory of ours.
+fn ours(memory: Memory<'_>, at: Address, bytes: u64) -> Result<Place<'_>, Code> {
+    if bytes > memory.bytes_from(at) {
         return Err(REFUSED);
     }
+    let block = &memory.block;
     Ok(Place::Device {
-        ordinal: device.ordinal,
+        ordinal: memory.device.ordinal,
         context: (block.owner == Owner::Context).then_some(block.context),
-        pool: Some(device),
+        ours: Some(memory),
     })
 }
 
@@ -141,7 +142,7 @@ fn foreign(engine: &Engine, said: u32, at: Address) -> Result<Place<'static>, Co
     Ok(Place::Device {
         ordinal,
         context: (context != Context::default()).then_some(context),
-        pool: None,
+        ours: None,
     })
 }
 
@@ -167,12 +168,17 @@ fn captured(engine: &Engine, when: When) -> Result<bool, Code> {
     }
 }
 
-/// Opens a pool to the current device, for graphs of the current context.
-fn open(engine: &Engine, lender: &Device, here: (Context, &Device)) -> Result<(), Code> {
+/// Opens a pool, or torch's pages of an allocation, to the current device, for graphs
+/// of the current context.
+fn open(engine: &Engine, memory: &Memory, here: (Context, &Device)) -> Result<(), Code> {
     let graphs = Grantee::Graphs { reader: here.0 };
-    let opened = engine
-        .calls
-        .relaxed(|| pool::grant(engine, lender, here.1.ordinal, graphs));
+    let (reader, block) = (here.1.ordinal, &memory.block);
+    let opened = engine.calls.relaxed(|| match memory.below {
+        Below::Pool(_) => pool::grant(engine, memory.device, reader, graphs),
+        Below::Pages(pages) => pages
+            .open_to(block.base, block.bytes, reader)
+            .unwrap_or(Err(REFUSED)),
+    });
     // Devices that cannot reach each other: the copy stays refused.
     opened.map_err(|_| REFUSED)
 }

@@ -62,4 +62,6 @@ mod torch;
 mod track;
 mod unwind;
 mod watch;
+mod whose;
 mod worker;
+mod yama;

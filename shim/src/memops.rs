@@ -6,8 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memcuda_core::driver::{Code, Context};
-use memcuda_core::pool::BlockInfo;
+use memcuda_core::driver::{Address, Code, Context};
 
 use crate::calls::Calls;
 
@@ -22,58 +21,107 @@ pub struct Memops {
     count: AtomicUsize,
 }
 
+/// What was marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// An allocation of the pool, by its number.
+    Block(u64),
+    /// Torch's pages in a range, of so many bytes: they come and go one by one.
+    Range(Address, u64),
+}
+
+impl Which {
+    fn is_in(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Range(at, bytes), Self::Range(from, length)) => {
+                from <= at && at + bytes <= from + length
+            }
+            _ => self == other,
+        }
+    }
+
+    fn touches(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Range(at, bytes), Self::Range(from, length)) => {
+                from < at + bytes && at < from + length
+            }
+            _ => self == other,
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Mark {
-    /// See [`BlockInfo::id`].
-    id: u64,
+    which: Which,
     context: Context,
     /// The context had the flag before any of ours.
     programs: bool,
 }
 
 impl Memops {
-    /// Is this allocation marked?
-    pub fn is_set(&self, block: &BlockInfo) -> bool {
-        self.count.load(Ordering::Relaxed) > 0 && self.lock().iter().any(|m| m.id == block.id)
+    /// Is any of this marked?
+    pub fn is_set(&self, which: Which) -> bool {
+        self.any() && self.lock().iter().any(|mark| mark.which.touches(which))
     }
 
-    /// Marks an allocation. Fails with the driver's code where its context
-    /// cannot have the flag, `NOT_SUPPORTED` where no context can.
-    pub fn set(&self, calls: &Calls, block: &BlockInfo) -> Result<(), Code> {
+    fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Marks memory of a context. Fails with the driver's code where that cannot
+    /// have the flag, `NOT_SUPPORTED` where no context can.
+    pub fn set(&self, calls: &Calls, which: Which, context: Context) -> Result<(), Code> {
         let mut marks = self.lock();
-        if marks.iter().any(|mark| mark.id == block.id) {
+        if marks.iter().any(|mark| which.is_in(mark.which)) {
             return Ok(());
         }
-        let known = marks.iter().find(|mark| mark.context == block.context);
+        let known = marks.iter().find(|mark| mark.context == context);
         let programs = match known {
             Some(mark) => mark.programs,
-            None => change(calls, block.context, |flags| flags | CTX_SYNC_MEMOPS)?,
+            None => change(calls, context, |flags| flags | CTX_SYNC_MEMOPS)?,
         };
         marks.push(Mark {
-            id: block.id,
-            context: block.context,
+            which,
+            context,
             programs,
         });
         self.count.store(marks.len(), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes the mark off an allocation, as at its end; nothing where it has
-    /// none.
-    pub fn clear(&self, calls: &Calls, block: &BlockInfo) {
-        if self.count.load(Ordering::Relaxed) == 0 {
+    /// Takes the marks off memory, as at its end; nothing where it has none.
+    #[inline]
+    pub fn clear(&self, calls: &Calls, which: Which) {
+        if self.any() {
+            self.clear_all(calls, |mark| mark.touches(which));
+        }
+    }
+
+    /// Pages in this range are gone: so are the marks of ranges in which nothing
+    /// `is_used` any more.
+    pub fn left(&self, calls: &Calls, range: Which, is_used: impl Fn(Address, u64) -> bool) {
+        if !self.any() {
             return;
         }
+        // Nobody is asked under the lock.
+        let mut over: Vec<Which> = self.lock().iter().map(|mark| mark.which).collect();
+        over.retain(|mark| match *mark {
+            Which::Range(at, bytes) => mark.touches(range) && !is_used(at, bytes),
+            Which::Block(_) => false,
+        });
+        self.clear_all(calls, |mark| over.contains(mark));
+    }
+
+    fn clear_all(&self, calls: &Calls, is_over: impl Fn(&Which) -> bool) {
         let mut marks = self.lock();
-        let Some(at) = marks.iter().position(|mark| mark.id == block.id) else {
-            return;
-        };
-        let mark = marks.swap_remove(at);
+        let over: Vec<Mark> = marks.extract_if(.., |mark| is_over(&mark.which)).collect();
         self.count.store(marks.len(), Ordering::Relaxed);
-        let last = marks.iter().all(|other| other.context != mark.context);
-        if last && !mark.programs {
-            // Where this fails, copies go on waiting: never weaker than asked.
-            let _ = change(calls, mark.context, |flags| flags & !CTX_SYNC_MEMOPS);
+        for mark in over {
+            let last = marks.iter().all(|other| other.context != mark.context);
+            if last && !mark.programs {
+                // Where this fails, copies go on waiting: never weaker than asked.
+                let _ = change(calls, mark.context, |flags| flags & !CTX_SYNC_MEMOPS);
+            }
         }
     }
 

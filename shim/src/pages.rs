@@ -2,11 +2,13 @@
 //! first one, told apart from the driver's own handles by a number that no
 //! driver gives, and counted on the page of statistics together with the pool.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Handle};
-use memcuda_core::pages::{Lease, Pages, Totals};
+use memcuda_core::pages::{Home, Lease, Pages, Totals};
 
 use crate::device::Device;
 use crate::engine::Engine;
@@ -17,6 +19,37 @@ use crate::pool;
 const MARK: u64 = 0x6d63;
 /// Bits of a lease in such a handle; above them the device's ordinal.
 const LEASE_BITS: u32 = 40;
+
+/// The program's reservations: first address, bytes.
+static RESERVED: Mutex<BTreeMap<Address, u64>> = Mutex::new(BTreeMap::new());
+
+fn reservations() -> MutexGuard<'static, BTreeMap<Address, u64>> {
+    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The program has reserved addresses.
+pub fn reserved(at: Address, bytes: u64) {
+    reservations().insert(at, bytes);
+}
+
+/// It gives them up; how many bytes there were.
+pub fn given_up(at: Address) -> Option<u64> {
+    reservations().remove(&at)
+}
+
+/// What a page that is mapped now at an address belongs to.
+pub fn home(engine: &Engine, at: Address) -> Home {
+    let before = reservations()
+        .range(..=at)
+        .next_back()
+        .map(|(a, b)| (*a, *b));
+    let around = before.filter(|(start, bytes)| at - start < *bytes);
+    Home {
+        // Of one that is not known each page stands alone.
+        reservation: around.map_or(at, |(start, _)| start),
+        context: engine.calls.current().unwrap_or_default(),
+    }
+}
 
 /// The pages of a device, whose context is current; `None` where it has no pool,
 /// for then nobody would give its memory back.

@@ -35,6 +35,22 @@ impl Properties {
         Some(Self(self.0 & !(1 << last)))
     }
 
+    /// What it takes for a handle with these beside what was asked for.
+    pub fn beside(self, asked: &MemAllocationProp) -> MemAllocationProp {
+        let ours = self.of_handle(0);
+        let (flags, more) = (asked.alloc_flags, ours.alloc_flags);
+        MemAllocationProp {
+            requested_handle_types: asked.requested_handle_types | ours.requested_handle_types,
+            alloc_flags: MemAllocFlags {
+                gpu_direct_rdma_capable: flags.gpu_direct_rdma_capable
+                    | more.gpu_direct_rdma_capable,
+                usage: flags.usage | more.usage,
+                ..flags
+            },
+            ..*asked
+        }
+    }
+
     /// What `cuMemCreate` takes for a handle with these on a device.
     pub fn of_handle(self, device: u32) -> MemAllocationProp {
         let has = |bit| self.0 & bit != 0;

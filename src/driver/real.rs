@@ -133,11 +133,36 @@ impl Real {
         })
     }
 
-    fn create_with(&self, device: u32, bytes: u64, with: Properties) -> Result<Handle> {
-        let properties = with.of_handle(device);
+    /// A handle with what the caller asks for, and with what cudaMalloc's memory has
+    /// beside it, as far as the driver gives that (`cuMemCreate`). Fails with its code.
+    pub fn create_as(&self, bytes: u64, wanted: &MemAllocationProp) -> Result<Handle> {
+        let device = wanted.location.id as u32;
+        let made = self.create_most(device, |with| self.create_with(bytes, &with.beside(wanted)));
+        made.map(|(handle, _)| handle)
+    }
+
+    /// Creates with as many properties as the driver accepts, and says with which.
+    fn create_most(
+        &self,
+        device: u32,
+        create: impl Fn(Properties) -> Result<Handle>,
+    ) -> Result<(Handle, Properties)> {
+        let mut with = self.properties(device);
+        loop {
+            match create(with) {
+                Ok(handle) => return Ok((handle, with)),
+                Err(code @ (Code::NOT_SUPPORTED | Code::INVALID_VALUE | Code::NOT_PERMITTED)) => {
+                    with = with.fewer().ok_or(code)?;
+                }
+                Err(code) => return Err(code),
+            }
+        }
+    }
+
+    fn create_with(&self, bytes: u64, properties: &MemAllocationProp) -> Result<Handle> {
         let mut handle = Handle::default();
         // SAFETY: the pointers are valid for the call.
-        unsafe { (self.calls().create)(&mut handle, bytes as usize, &properties, 0) }.ok()?;
+        unsafe { (self.calls().create)(&mut handle, bytes as usize, properties, 0) }.ok()?;
         Ok(handle)
     }
 }
@@ -210,19 +235,11 @@ impl Driver for Real {
     }
 
     fn create(&self, device: u32, bytes: u64) -> Result<Handle> {
-        let mut with = self.properties(device);
-        loop {
-            match self.create_with(device, bytes, with) {
-                Ok(handle) => {
-                    self.0.properties.set(device, with);
-                    return Ok(handle);
-                }
-                Err(code @ (Code::NOT_SUPPORTED | Code::INVALID_VALUE | Code::NOT_PERMITTED)) => {
-                    with = with.fewer().ok_or(code)?;
-                }
-                Err(code) => return Err(code),
-            }
-        }
+        let (handle, with) = self.create_most(device, |with| {
+            self.create_with(bytes, &with.of_handle(device))
+        })?;
+        self.0.properties.set(device, with);
+        Ok(handle)
     }
 
     fn release(&self, handle: Handle) -> Result<()> {

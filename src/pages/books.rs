@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::counts::{Counts, Watch};
 use super::idle::Idle;
+use super::runs::{Home, Runs};
 use crate::driver::{Address, Handle};
 
 /// What a page must be to stand for another one.
@@ -63,10 +64,13 @@ impl Page {
     }
 }
 
-struct Mapping {
-    page: PageId,
-    bytes: u64,
-    used: bool,
+/// A page at an address.
+pub struct Mapping {
+    pub page: PageId,
+    pub bytes: u64,
+    pub used: bool,
+    /// The number of the run that it was in when it was used last.
+    pub run: u64,
     /// The devices that can write there, a bit each.
     writers: u128,
 }
@@ -78,7 +82,9 @@ pub struct Books {
     pages: BTreeMap<PageId, Page>,
     idle: Idle,
     leases: BTreeMap<Lease, (Kind, Option<PageId>)>,
-    mappings: BTreeMap<Address, Mapping>,
+    pub(super) mappings: BTreeMap<Address, Mapping>,
+    /// What is in use, by what touches.
+    pub(super) runs: Runs,
     physical: u64,
     peak_used: u64,
     least_idle: u64,
@@ -189,7 +195,7 @@ impl Books {
 
     /// Uses the page that is mapped at an address, unused, where it may be the
     /// lease's.
-    pub fn take_what_is_mapped(&mut self, at: Address, lease: Lease) -> bool {
+    pub fn take_what_is_mapped(&mut self, at: Address, lease: Lease, home: Home) -> bool {
         let (kind, bound) = self.leases[&lease];
         let Some(page) = self.mappings.get(&at).map(|mapping| mapping.page) else {
             return false;
@@ -203,30 +209,32 @@ impl Books {
             if bound.is_none() {
                 self.bind_to(lease, page);
             }
-            self.use_at(at);
+            self.use_at(at, home);
             self.watch.counts.hits += 1;
         }
         fits
     }
 
     /// A page was mapped at an address, for use.
-    pub fn mapped(&mut self, at: Address, page: PageId) {
+    pub fn mapped(&mut self, at: Address, page: PageId, home: Home) {
         let bytes = self.pages[&page].kind.bytes;
         let mapping = Mapping {
             page,
             bytes,
             used: false,
+            run: 0,
             writers: 0,
         };
         self.mappings.insert(at, mapping);
         self.page(page).mapped.insert(at);
         self.watch.counts.mapped += 1;
-        self.use_at(at);
+        self.use_at(at, home);
     }
 
-    fn use_at(&mut self, at: Address) {
+    fn use_at(&mut self, at: Address, home: Home) {
         let mapping = self.mappings.get_mut(&at).expect("a mapping");
         mapping.used = true;
+        mapping.run = self.runs.add(at, mapping.bytes, home);
         let page = mapping.page;
         self.page(page).used += 1;
         self.used_mappings += 1;
@@ -238,6 +246,7 @@ impl Books {
         let mapping = self.mappings.get_mut(&at).expect("a mapping");
         mapping.used = false;
         let page = mapping.page;
+        self.runs.remove(at, mapping.bytes);
         self.used_mappings -= 1;
         self.watch.counts.frees += 1;
         self.page(page).used -= 1;
@@ -302,33 +311,9 @@ impl Books {
         (page.kind.bytes, page.handle, page.mapped)
     }
 
-    /// Is anything in use in this range?
-    pub fn is_used_in(&self, at: Address, bytes: u64) -> bool {
-        self.within(at, bytes).any(|(_, mapping)| mapping.used)
-    }
-
-    /// The mappings in use that tile this range.
-    pub fn used_tiles(&self, at: Address, bytes: u64) -> Option<Vec<(Address, u64)>> {
-        let (mut tiles, mut reached) = (Vec::new(), at);
-        for (start, mapping) in self.within(at, bytes) {
-            if !mapping.used || start != reached {
-                return None;
-            }
-            reached += mapping.bytes;
-            tiles.push((start, mapping.bytes));
-        }
-        (bytes > 0 && reached == at + bytes).then_some(tiles)
-    }
-
-    pub fn used_pages_in(&self, at: Address, bytes: u64) -> Vec<PageId> {
-        let used = self.within(at, bytes).filter(|(_, mapping)| mapping.used);
-        used.map(|(_, mapping)| mapping.page).collect()
-    }
-
-    /// What is mapped in this range and not in use there.
-    pub fn unused_in(&self, at: Address, bytes: u64) -> Vec<(Address, u64)> {
-        let unused = self.within(at, bytes).filter(|(_, mapping)| !mapping.used);
-        unused.map(|(at, mapping)| (at, mapping.bytes)).collect()
+    /// Bytes of a page.
+    pub fn bytes_of(&self, page: PageId) -> u64 {
+        self.pages[&page].kind.bytes
     }
 
     pub fn can_write(&self, at: Address, device: u32) -> bool {
@@ -343,15 +328,6 @@ impl Books {
             true => mapping.writers |= bit,
             false => mapping.writers &= !bit,
         }
-    }
-
-    /// The mappings that lie in a range, if only in part.
-    fn within(&self, at: Address, bytes: u64) -> impl Iterator<Item = (Address, &Mapping)> {
-        let before = self.mappings.range(..at).next_back();
-        let before = before.filter(|(start, mapping)| *start + mapping.bytes > at);
-        let end = at.saturating_add(bytes);
-        let inside = self.mappings.range(at..end);
-        before.into_iter().chain(inside).map(|(at, m)| (*at, m))
     }
 
     fn page(&mut self, id: PageId) -> &mut Page {

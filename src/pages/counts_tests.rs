@@ -1,6 +1,6 @@
 //! What is counted of pages, and what is timed as one request.
 
-use super::tests::{Device, LARGE};
+use super::tests::{Device, HOME, LARGE};
 use super::*;
 use crate::driver::model::Model;
 use crate::units::{GIB, MIB};
@@ -26,7 +26,7 @@ fn create_in(device: &Device, time: Duration) -> Lease {
 fn map_all(device: &Device, leases: &[Lease]) {
     for (place, lease) in (0..).zip(leases) {
         let at = device.at(LARGE, place);
-        device.pages.map(at, LARGE.bytes, *lease).unwrap();
+        device.pages.map(at, LARGE.bytes, *lease, HOME).unwrap();
     }
     let bytes = leases.len() as u64 * LARGE.bytes;
     let opened = device

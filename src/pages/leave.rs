@@ -23,7 +23,7 @@ impl<D: Driver> Pages<D> {
 
     /// Does what the program has not asked for here, unless a request of its own
     /// needs it.
-    fn beside<T>(&self, work: impl FnOnce(&mut Books) -> T) -> T {
+    pub(super) fn beside<T>(&self, work: impl FnOnce(&mut Books) -> T) -> T {
         let mut books = self.lock();
         let requested = books.watch.lasts();
         let done = work(&mut books);

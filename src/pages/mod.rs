@@ -9,12 +9,16 @@
 //! Knows no torch, fails nothing on purpose, and does not say whether memory may
 //! grow: [`Pages::is_above_peak`] tells, the caller decides (`reclaim`).
 
+mod access;
 mod books;
 mod counts;
 #[cfg(test)]
 mod counts_tests;
 mod idle;
 mod leave;
+mod ranges;
+mod runs;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -24,9 +28,12 @@ use std::time::Instant;
 
 use crate::driver::{Access, Address, Code, Driver, Handle, Result};
 use books::Books;
+use shown::Extent;
 
 pub use books::{Kind, Lease, Totals};
 pub use counts::Counts;
+pub use runs::{Home, Run};
+pub use shown::Found;
 
 /// The pages of one device.
 pub struct Pages<D> {
@@ -36,6 +43,7 @@ pub struct Pages<D> {
     /// Copies of the totals, for who must not wait.
     idle: AtomicU64,
     physical: AtomicU64,
+    extent: Extent,
     publish: Option<Publish>,
 }
 
@@ -52,6 +60,7 @@ impl<D: Driver> Pages<D> {
             books: Mutex::default(),
             idle: AtomicU64::new(0),
             physical: AtomicU64::new(0),
+            extent: Extent::default(),
             publish,
         }
     }
@@ -160,14 +169,14 @@ impl<D: Driver> Pages<D> {
     /// # Errors
     /// `INVALID_VALUE` for what the driver would not map either, else the
     /// driver's code; the page is then mapped nowhere new.
-    pub fn map(&self, at: Address, bytes: u64, lease: Lease) -> Result<()> {
+    pub fn map(&self, at: Address, bytes: u64, lease: Lease, home: Home) -> Result<()> {
         let (mut books, waits) = self.turn();
         let kind = books.kind_of(lease).ok_or(Code::INVALID_VALUE)?;
         if kind.bytes != bytes || books.is_used_in(at, bytes) {
             return Err(Code::INVALID_VALUE);
         }
         books.watch.may_last(waits);
-        if books.take_what_is_mapped(at, lease) {
+        if books.take_what_is_mapped(at, lease, home) {
             self.changed(&mut books);
             return Ok(());
         }
@@ -176,7 +185,8 @@ impl<D: Driver> Pages<D> {
         let handle = books.handle_of(page);
         let mapped = books.watch.call(|| self.driver.map(at, bytes, handle));
         if mapped.is_ok() {
-            books.mapped(at, page);
+            books.mapped(at, page, home);
+            self.extent.include(at, bytes);
         }
         self.changed(&mut books);
         mapped
@@ -195,19 +205,7 @@ impl<D: Driver> Pages<D> {
         let (mut books, waits) = self.turn();
         let parts = books.used_tiles(at, bytes)?;
         books.watch.may_last(waits);
-        let new: Vec<_> = parts
-            .into_iter()
-            .filter(|(at, _)| access != Access::Write || !books.can_write(*at, device))
-            .collect();
-        let opened = joined(&new).into_iter().try_for_each(|(at, bytes)| {
-            let open = || self.driver.set_access(at, bytes, device, access);
-            books.watch.call(open)
-        });
-        if opened.is_ok() {
-            for (at, _) in new {
-                books.set_can_write(at, device, access == Access::Write);
-            }
-        }
+        let opened = self.open(&mut books, parts, device, access);
         // Without memory for it, it is tried again.
         if opened != Err(Code::OUT_OF_MEMORY) && books.watch.answered() {
             self.changed(&mut books);
@@ -262,26 +260,6 @@ impl<D: Driver> Pages<D> {
         true
     }
 
-    /// The driver's handle of a page that others are about to open, and that is
-    /// not kept from now on; `None` where the lease is not known.
-    pub fn share(&self, lease: Lease) -> Option<Handle> {
-        let mut books = self.lock();
-        books.kind_of(lease)?;
-        let page = books.bind(lease, None);
-        books.share(page);
-        self.changed(&mut books);
-        Some(books.handle_of(page))
-    }
-
-    /// The pages that are mapped in this range may be opened by others from now
-    /// on, and are not kept.
-    pub fn share_range(&self, at: Address, bytes: u64) {
-        let mut books = self.lock();
-        for page in books.used_pages_in(at, bytes) {
-            books.share(page);
-        }
-    }
-
     fn changed(&self, books: &mut Books) {
         let totals = books.note();
         self.idle.store(totals.idle_bytes, Relaxed);
@@ -312,16 +290,4 @@ impl<D: Driver> Pages<D> {
     pub fn device(&self) -> u32 {
         self.device
     }
-}
-
-/// Ranges in the order of their addresses, those that touch as one.
-fn joined(parts: &[(Address, u64)]) -> Vec<(Address, u64)> {
-    let mut ranges: Vec<(Address, u64)> = Vec::new();
-    for &(at, bytes) in parts {
-        match ranges.last_mut() {
-            Some((start, length)) if *start + *length == at => *length += bytes,
-            _ => ranges.push((at, bytes)),
-        }
-    }
-    ranges
 }

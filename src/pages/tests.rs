@@ -2,12 +2,18 @@
 //! everything with failing calls, against books of its own.
 
 use super::*;
+use crate::driver::Context;
 use crate::driver::model::Model;
 use crate::units::{GIB, MIB};
 use std::collections::BTreeMap;
 
 pub const LARGE: Kind = kind(12 * MIB);
 const SMALL: Kind = kind(2 * MIB);
+
+pub const HOME: Home = Home {
+    reservation: 0,
+    context: Context(1),
+};
 
 const fn kind(bytes: u64) -> Kind {
     Kind {
@@ -50,7 +56,7 @@ impl Device {
     pub fn map(&self, kind: Kind, place: u64) -> Lease {
         let lease = self.create(kind).unwrap();
         let at = self.at(kind, place);
-        self.pages.map(at, kind.bytes, lease).unwrap();
+        self.pages.map(at, kind.bytes, lease, HOME).unwrap();
         let opened = self.pages.set_access(at, kind.bytes, 0, Access::Write);
         assert_eq!(opened, Some(Ok(())));
         assert_eq!(self.model().access(at, 0), Access::Write);
@@ -232,7 +238,7 @@ fn a_request_takes_no_page_from_where_it_will_map_the_next_one() {
     let leases = [0, 1].map(|_| device.create(LARGE).unwrap());
     for (place, lease) in (0..).zip(leases) {
         let at = device.at(LARGE, place);
-        device.pages.map(at, LARGE.bytes, lease).unwrap();
+        device.pages.map(at, LARGE.bytes, lease, HOME).unwrap();
     }
     assert_eq!((handle(0), handle(1)), (of_five, of_one));
 }
@@ -259,11 +265,11 @@ fn ranges_that_are_not_of_whole_pages_are_refused_or_left_to_the_driver() {
     let at = device.at(LARGE, 0);
     let free = device.create(LARGE).unwrap();
     assert_eq!(
-        device.pages.map(at, LARGE.bytes, free),
+        device.pages.map(at, LARGE.bytes, free, HOME),
         Err(Code::INVALID_VALUE)
     );
     assert_eq!(
-        device.pages.map(at + GIB, 2 * MIB, free),
+        device.pages.map(at + GIB, 2 * MIB, free, HOME),
         Err(Code::INVALID_VALUE)
     );
     assert_eq!(
@@ -329,7 +335,7 @@ fn a_storm_leaves_every_address_with_memory_of_its_own() {
                 (2, Some((.., lease))) => drop(device.pages.share(lease)),
                 (_, None) => {
                     if let Ok(lease) = device.create(kind) {
-                        let mapped = device.pages.map(at, kind.bytes, lease);
+                        let mapped = device.pages.map(at, kind.bytes, lease, HOME);
                         let open = || device.pages.set_access(at, kind.bytes, 0, Access::Write);
                         match mapped.map(|()| open()) {
                             Ok(Some(Ok(()))) => drop(believed.insert(at, (kind, place, lease))),

@@ -79,6 +79,14 @@ impl<D: Driver> Pool<D> {
         Ok(())
     }
 
+    /// The devices with contexts that may reach this one's memory.
+    pub fn readers(&self) -> Vec<u32> {
+        let state = self.lock();
+        let of_contexts = |(_, to): &&(u32, Grantee)| matches!(to, Grantee::Contexts { .. });
+        let readers = state.peers.0.iter().filter(of_contexts);
+        readers.map(|(device, _)| *device).collect()
+    }
+
     /// Ends a grant. The device loses its access with the last one, once what
     /// the reader's context runs is over; during a capture, which forbids that
     /// wait, it keeps what it can reach already.

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::pages::Ranges;
+use super::pages::{HOME, Ranges};
 use crate::driver::model::Model;
 use crate::driver::{Access, Address, Code, Driver as _};
 use crate::pages::{Kind, Lease, Pages};
@@ -54,7 +54,7 @@ impl Mapped {
             None if !room(bytes) => return Err(Code::OUT_OF_MEMORY),
             None => pages.add(kind, || pages.driver().create(device, bytes))?,
         };
-        pages.map(at, bytes, lease)?;
+        pages.map(at, bytes, lease, HOME)?;
         let opened = pages.set_access(at, bytes, device, Access::Write);
         opened.unwrap_or(Err(Code::INVALID_VALUE))?;
         self.leases.insert(at, lease);

@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::torch_expandable::{Driver, RANGE, Rules};
 use super::torch_native::LARGE_SEGMENT;
 use crate::driver::model::Model;
-use crate::driver::{Access, Address, Code, Driver as _};
-use crate::pages::{Kind, Lease, Pages};
+use crate::driver::{Access, Address, Code, Context, Driver as _};
+use crate::pages::{Home, Kind, Lease, Pages};
 use crate::reclaim;
 use crate::units::MIB;
 
@@ -22,6 +22,12 @@ pub const ALONE: Rules = Rules {
 pub const ASKED: Rules = Rules {
     page: 12 * MIB,
     max_split: 512 * MIB,
+};
+
+/// A replay asks for no allocations: all of it is one.
+pub const HOME: Home = Home {
+    reservation: 0,
+    context: Context(0),
 };
 
 /// The plain driver: torch holds what it has mapped.
@@ -155,7 +161,7 @@ impl Driver for Kept {
     fn map(&mut self, at: Address, bytes: u64, handle: u64) -> Result<(), Code> {
         let at = self.place(at)?;
         let began = Instant::now();
-        self.pages.map(at, bytes, Lease(handle))?;
+        self.pages.map(at, bytes, Lease(handle), HOME)?;
         let opened = self
             .pages
             .set_access(at, bytes, self.pages.device(), Access::Write);

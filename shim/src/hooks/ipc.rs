@@ -1,4 +1,4 @@
-//! CUDA IPC of pooled memory. The driver exports no mapped memory in this way,
+//! CUDA IPC of pooled memory, and of torch's pages. The driver exports no mapped memory in this way,
 //! so a handle of ours names an export at the keeper, and opening it maps the
 //! memory that the keeper has of it. Handles of the driver's own, and its own
 //! memory, are the driver's.
@@ -9,15 +9,15 @@
 use std::ffi::c_void;
 
 use memcuda_core::driver::{Access, Address, Code, Driver};
-use memcuda_core::pool::{Attachment, Owner};
+use memcuda_core::pool::{Attachment, BlockInfo, Owner};
 use memcuda_core::share::handle::{Handle, Unreadable};
 use memcuda_core::share::protocol::{self, Reply, Request, State};
 
-use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::lifetime;
 use crate::share::{self, exports, held};
 use crate::share::{Error, keeper};
+use crate::whose;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the driver takes no other flags.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -34,15 +34,15 @@ crate::hooks! {
     ) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let real = || unsafe { real(handle, address) };
-        let (Some(device), Ok(context), false) =
-            (engine.owner(address), engine.calls.current(), handle.is_null())
+        let (Some(memory), Ok(context), false) =
+            (whose::live(engine, address), engine.calls.current(), handle.is_null())
         else {
             return real();
         };
         if let Err(code) = engine.driver.check(context) {
             return code;
         }
-        match export(engine, device, address) {
+        match export(engine, &memory.block, address) {
             Some(bytes) => {
                 // SAFETY: not null, and the program's to write, by its call.
                 unsafe { handle.cast::<[u8; 64]>().write(bytes) };
@@ -79,16 +79,15 @@ crate::hooks! {
     }
 }
 
-/// The handle of pooled memory; `None` where the driver is to refuse.
-fn export(engine: &Engine, device: &Device, address: Address) -> Option<[u8; 64]> {
-    let block = device.made()?.find(address)?;
+/// The handle of an allocation; `None` where the driver is to refuse.
+fn export(engine: &Engine, block: &BlockInfo, address: Address) -> Option<[u8; 64]> {
     if block.attached {
         return lifetime::ipc_handle(engine, block.base);
     }
     if block.owner != Owner::Context {
         return None;
     }
-    match exports::handle_of(engine, device, address)? {
+    match exports::handle_of(engine, address)? {
         Ok(handle) => Some(handle),
         Err(failure) => {
             crate::log_once!(

@@ -11,15 +11,32 @@ use memcuda_core::driver::sys::{
 };
 use memcuda_core::driver::{Access, Address, Code, Handle};
 use memcuda_core::pages::Pages;
+use memcuda_core::pool::Pool;
 
 use super::foreign::current;
 use super::pages::once_more;
+use crate::device::Device;
 use crate::engine::Engine;
+use crate::memops::Which;
 use crate::record::{Caller, Freeing};
 use crate::room::{Place, with_room};
+use crate::share::exports;
 use crate::{boundary, pages, torch};
 
 crate::hooks! {
+    /// `cuMemAddressReserve`: pages in one reservation may be one allocation.
+    cuMemAddressReserve ["cuMemAddressReserve" since 10020] (
+        at: *mut Address, bytes: usize, align: usize, wanted: Address, flags: u64,
+    ) |real, _engine| {
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(at, bytes, align, wanted, flags) };
+        if code == Code::SUCCESS {
+            // SAFETY: the driver has just written there.
+            pages::reserved(unsafe { *at }, bytes as u64);
+        }
+        code
+    }
+
     /// `cuMemMap`.
     cuMemMap ["cuMemMap" since 10020] (
         at: Address, bytes: usize, offset: usize, handle: Handle, flags: u64,
@@ -50,8 +67,16 @@ crate::hooks! {
             return Code::INVALID_VALUE;
         }
         match pages::leave(engine, at, bytes as u64) {
-            // SAFETY: the program's own call, passed on.
-            Code::SUCCESS => unsafe { real(at, bytes) },
+            Code::SUCCESS => {
+                // Before the addresses may be somebody else's.
+                let known = pages::given_up(at);
+                // SAFETY: the program's own call, passed on.
+                let code = unsafe { real(at, bytes) };
+                if let (true, Some(bytes)) = (code != Code::SUCCESS, known) {
+                    pages::reserved(at, bytes);
+                }
+                code
+            }
             code => code,
         }
     }
@@ -95,7 +120,8 @@ fn map(
         return Some(Code::INVALID_VALUE);
     }
     let place = || Place::Device(device);
-    let code = with_room(engine, place, || code_of(pages.map(at, bytes, lease)));
+    let home = pages::home(engine, at);
+    let code = with_room(engine, place, || code_of(pages.map(at, bytes, lease, home)));
     if code == Code::SUCCESS {
         torch::page_mapped(device.ordinal);
         if let Some(recorder) = &engine.recorder {
@@ -106,21 +132,26 @@ fn map(
 }
 
 /// Unmaps pages, in torch's eyes, or refuses to unmap what is the pool's.
-fn unmap(engine: &Engine, at: Address, bytes: u64) -> Option<Code> {
+fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     if engine.owner(at).is_some() {
         return Some(Code::INVALID_VALUE);
     }
     // Before they may be mapped again.
     let recorded = freeing(engine, at, bytes);
-    match pages::all(engine).find_map(|pages| pages.unmap(at, bytes)) {
-        Some(unmapped) => {
+    let unmap = |device: &'a Device| Some((device, device.pages()?.unmap(at, bytes)?));
+    match engine.devices.iter().find_map(unmap) {
+        Some((device, unmapped)) => {
             if unmapped.is_ok() {
                 recorded
                     .into_iter()
                     .for_each(|(page, bytes)| page.of_page(bytes));
             }
             torch::page_unmapped(bytes);
-            Some(boundary::answered(code_of(unmapped)))
+            let code = boundary::answered(code_of(unmapped));
+            if code == Code::SUCCESS {
+                left(engine, device, (at, bytes));
+            }
+            Some(code)
         }
         None => failed(pages::leave(engine, at, bytes)),
     }
@@ -138,6 +169,17 @@ fn freeing(engine: &Engine, at: Address, bytes: u64) -> Vec<(Freeing<'_>, u64)> 
     let recorded = engine.recorder.as_ref();
     let pages = recorded.and_then(|_| pages::all(engine).find_map(of));
     pages.unwrap_or_default()
+}
+
+/// Pages in this range are torch's no more: what was said of them is over.
+fn left(engine: &Engine, device: &Device, (at, bytes): (Address, u64)) {
+    exports::unmapped(engine, device, at, bytes);
+    let is_used = |at, bytes| {
+        let pages = device.pages();
+        pages.is_some_and(|pages| pages.is_used_in(at, bytes))
+    };
+    let range = Which::Range(at, bytes);
+    device.memops.left(&engine.calls, range, is_used);
 }
 
 fn failed(code: Code) -> Option<Code> {
@@ -161,8 +203,20 @@ const MOST_DEVICES: usize = 128;
 fn open(engine: &Engine, at: Address, bytes: u64, wanted: &[MemAccessDesc]) -> Option<Code> {
     let wanted: Option<Vec<_>> = wanted.iter().map(device_and_access).collect();
     let wanted = wanted.filter(|wanted| !wanted.is_empty())?;
-    let opened = pages::all(engine).find_map(|pages| open_all(pages, at, bytes, &wanted));
-    opened.map(boundary::answered)
+    let open = |device: &Device| {
+        let pages = device.pages()?;
+        if wanted.contains(&(device.ordinal, Access::Write)) {
+            // Torch opens new pages to its own device; cudaMalloc's memory would be
+            // open to all that have access.
+            for reader in device.made().map(Pool::readers).unwrap_or_default() {
+                if let Err(code) = pages.open_to(at, bytes, reader)? {
+                    return Some(code);
+                }
+            }
+        }
+        open_all(pages, at, bytes, &wanted)
+    };
+    engine.devices.iter().find_map(open).map(boundary::answered)
 }
 
 fn open_all(

@@ -14,6 +14,7 @@ use crate::boundary::{self, planted_panic};
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
+use crate::memops::Which;
 use crate::modules::Module;
 use crate::names::place::Place;
 use crate::names::{hints, lifetime, table};
@@ -287,7 +288,7 @@ fn take_back(
         _ => match finish(engine, device, &block) {
             Ok(release) => release,
             Err(code) => {
-                device.memops.clear(&engine.calls, &block);
+                device.memops.clear(&engine.calls, Which::Block(block.id));
                 return failed_free(engine, device, &block, code);
             }
         },
@@ -318,7 +319,7 @@ fn take_back(
 /// (`MEMCUDA_DEBUG=canary`) a line says so.
 #[inline]
 pub fn taken_back(engine: &Engine, device: &Device, freed: &BlockInfo) {
-    device.memops.clear(&engine.calls, freed);
+    device.memops.clear(&engine.calls, Which::Block(freed.id));
     exports::freed(engine, device, freed);
     if freed.overrun {
         crate::log!(

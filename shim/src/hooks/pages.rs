@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp};
+use memcuda_core::driver::sys::{HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp};
 use memcuda_core::driver::{Code, Handle, Result};
 use memcuda_core::pages::{Kind, Lease, Pages};
 
@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::room::{Place, with_room};
-use crate::{oom, pages, torch};
+use crate::{oom, pages, torch, yama};
 
 use super::foreign::located;
 
@@ -51,17 +51,11 @@ unsafe extern "C" fn create(
     boundary::enter(
         "cuMemCreate",
         |engine| {
-            let made = || {
-                let mut made = Handle::default();
-                // SAFETY: the program's own call, but for whose handle it is.
-                unsafe { real(&mut made, bytes, properties, flags) }.ok()?;
-                Ok(made)
-            };
             // SAFETY: null or, by the program's call, a whole structure.
             let about = unsafe { properties.as_ref() };
             let page = about
-                .filter(|_| !handle.is_null() && torch::maps_pages(caller))
-                .and_then(|about| lend(engine, bytes as u64, about, &made));
+                .filter(|_| !handle.is_null() && flags == 0 && torch::maps_pages(caller))
+                .and_then(|about| lend(engine, bytes as u64, about));
             match page {
                 Some(Ok(page)) => {
                     // SAFETY: not null, and the program's to write, by its call.
@@ -78,12 +72,7 @@ unsafe extern "C" fn create(
 }
 
 /// A page for torch; `None` where it is to be the driver's.
-fn lend(
-    engine: &Engine,
-    bytes: u64,
-    about: &MemAllocationProp,
-    made: &dyn Fn() -> Result<Handle>,
-) -> Option<Result<Handle>> {
+fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result<Handle>> {
     let (_, device) = engine.current().ok()?;
     let here = about.location.kind == LOCATION_DEVICE
         && i64::from(about.location.id) == i64::from(device.ordinal);
@@ -126,6 +115,8 @@ fn lend(
     if pages.is_above_peak(bytes) && ask() {
         return asked;
     }
+    // Like cudaMalloc's memory: what it is exported as, who reaches it.
+    let made = || engine.driver.create_as(bytes, about);
     let add = || match is_beyond_the_limit(engine, device, pages, bytes) {
         true => Err(Code::OUT_OF_MEMORY),
         false => pages.add(kind, made),
@@ -201,11 +192,14 @@ crate::hooks! {
     cuMemExportToShareableHandle ["cuMemExportToShareableHandle" since 10020] (
         out: *mut c_void, handle: Handle, kind: c_int, flags: u64,
     ) |real, engine| {
-        match below(engine, handle) {
-            // SAFETY: the program's own call, passed on with the driver's handle.
-            Some(handle) => unsafe { real(out, handle, kind, flags) },
-            None => Code::INVALID_VALUE,
+        let Some(page) = below(engine, handle) else {
+            return Code::INVALID_VALUE;
+        };
+        if page != handle && kind as u32 == HANDLE_POSIX_FD {
+            yama::let_others_take();
         }
+        // SAFETY: the program's own call, passed on with the driver's handle.
+        unsafe { real(out, page, kind, flags) }
     }
 
     /// `cuMemGetAllocationPropertiesFromHandle`.

@@ -15,7 +15,7 @@ const ALREADY: Code = Code::PEER_ACCESS_ALREADY_ENABLED;
 
 crate::hooks! {
     /// `cuCtxEnablePeerAccess`: the current context may reach the memory of the
-    /// other context. Where pooled memory cannot be opened, nothing is.
+    /// other context. Where pooled memory, or a page of torch's, cannot be opened, nothing is.
     cuCtxEnablePeerAccess ["cuCtxEnablePeerAccess" since 4000] (peer: Context, flags: u32) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(peer, flags) };
@@ -23,7 +23,13 @@ crate::hooks! {
             return code;
         }
         let granted = ends(engine, peer).and_then(|(reader, device, owner)| {
-            pool::grant(engine, owner, device.ordinal, Grantee::Contexts { reader, owner: peer })
+            let to = Grantee::Contexts { reader, owner: peer };
+            pool::grant(engine, owner, device.ordinal, to)?;
+            let opened = owner.pages().map_or(Ok(()), |pages| pages.open_all(device.ordinal));
+            if let (Err(_), Some(pool)) = (opened, owner.made()) {
+                pool.revoke(device.ordinal, to);
+            }
+            opened
         });
         match granted {
             Ok(()) => code,
@@ -38,7 +44,8 @@ crate::hooks! {
     }
 
     /// `cuCtxDisablePeerAccess`: pooled memory too is closed, once nobody else
-    /// of that device wants it open.
+    /// of that device wants it open. Pages of torch stay open: who else wanted
+    /// that, torch itself for one, is not known.
     cuCtxDisablePeerAccess ["cuCtxDisablePeerAccess" since 4000] (peer: Context) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(peer) };

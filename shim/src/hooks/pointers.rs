@@ -8,9 +8,9 @@ use memcuda_core::driver::{Address, Code};
 use memcuda_core::pool::{BlockInfo, Owner};
 use memcuda_core::units::MIB;
 
-use crate::device::Device;
 use crate::engine::Engine;
 use crate::share::held;
+use crate::whose::{self, Memory, Whose};
 
 /// `CUpointer_attribute`.
 mod attribute {
@@ -53,8 +53,8 @@ crate::hooks! {
     cuPointerGetAttribute ["cuPointerGetAttribute" since 4000] (
         value: *mut c_void, attribute: u32, address: Address,
     ) |real, engine| {
-        let asked = match about(engine, address) {
-            About::Freed => {
+        let asked = match whose::of(engine, address) {
+            Whose::Freed => {
                 // The driver knows no such memory, unless more is wrong: as
                 // mapped memory, which it knows, the address tells.
                 let mut nowhere = [0_u64; 4];
@@ -62,14 +62,14 @@ crate::hooks! {
                 let code = unsafe { real(nowhere.as_mut_ptr().cast(), attribute, address) };
                 return code.ok().err().unwrap_or(Code::INVALID_VALUE);
             }
-            About::Ours(asked) => Some(asked),
-            About::Foreign => None,
+            Whose::Live(asked) => Some(asked),
+            Whose::Foreign => None,
         };
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(value, attribute, address) };
         if let (Code::SUCCESS, Some(asked), false) = (code, asked, value.is_null()) {
             // SAFETY: the call succeeded, so it wrote this attribute.
-            unsafe { asked.answer(engine, attribute, value) };
+            unsafe { answer(engine, &asked, attribute, value) };
         }
         code
     }
@@ -78,13 +78,13 @@ crate::hooks! {
     cuPointerGetAttributes ["cuPointerGetAttributes" since 7000] (
         count: u32, attributes: *const u32, values: *mut *mut c_void, address: Address,
     ) |real, engine| {
-        let asked = about(engine, address);
+        let asked = whose::of(engine, address);
         // Freed memory is answered like any address that is no memory of the
         // device at all: success, every value empty but the address itself.
-        let known = if matches!(asked, About::Freed) { 0 } else { address };
+        let known = if matches!(asked, Whose::Freed) { 0 } else { address };
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(count, attributes, values, known) };
-        if code != Code::SUCCESS || matches!(asked, About::Foreign) {
+        if code != Code::SUCCESS || matches!(asked, Whose::Foreign) {
             return code;
         }
         for index in 0..count as usize {
@@ -94,7 +94,7 @@ crate::hooks! {
                 let (attribute, value) = (*attributes.add(index), *values.add(index));
                 match &asked {
                     _ if value.is_null() => {}
-                    About::Ours(asked) => asked.answer(engine, attribute, value),
+                    Whose::Live(asked) => answer(engine, asked, attribute, value),
                     _ if attribute == attribute::HOST_POINTER => {
                         value.cast::<Address>().write_unaligned(address);
                     }
@@ -110,48 +110,27 @@ crate::hooks! {
     cuPointerSetAttribute ["cuPointerSetAttribute" since 6000] (
         value: *const c_void, attribute: u32, address: Address,
     ) |real, engine| {
-        match about(engine, address) {
-            About::Freed => Code::INVALID_VALUE,
-            About::Ours(asked) if attribute == attribute::SYNC_MEMOPS && !value.is_null() => {
+        match whose::of(engine, address) {
+            Whose::Freed => Code::INVALID_VALUE,
+            Whose::Live(asked) if attribute == attribute::SYNC_MEMOPS && !value.is_null() => {
                 // SAFETY: this attribute is an unsigned int, by the driver's contract.
                 if unsafe { value.cast::<u32>().read() } == 0 {
-                    asked.device.memops.clear(&engine.calls, &asked.block);
+                    asked.device.memops.clear(&engine.calls, asked.which());
                     return Code::SUCCESS;
                 }
-                let set = asked.device.memops.set(&engine.calls, &asked.block);
-                set.err().unwrap_or(Code::SUCCESS)
+                mark(engine, &asked).err().unwrap_or(Code::SUCCESS)
             }
-            About::Ours(_) if attribute != attribute::SYNC_MEMOPS => Code::INVALID_VALUE,
+            Whose::Live(_) if attribute != attribute::SYNC_MEMOPS => Code::INVALID_VALUE,
             // SAFETY: the program's own call, passed on.
             _ => unsafe { real(value, attribute, address) },
         }
     }
 }
 
-/// What an address is.
-enum About<'a> {
-    /// Nothing of ours.
-    Foreign,
-    /// Inside the pool, where nothing is lent.
-    Freed,
-    /// Inside an allocation.
-    Ours(Asked<'a>),
-}
-
-/// An allocation that is asked about.
-struct Asked<'a> {
-    device: &'a Device,
-    block: BlockInfo,
-}
-
-fn about(engine: &Engine, address: Address) -> About<'_> {
-    let Some(device) = engine.owner(address) else {
-        return About::Foreign;
-    };
-    match device.made().and_then(|pool| pool.find(address)) {
-        Some(block) => About::Ours(Asked { device, block }),
-        None => About::Freed,
-    }
+/// Makes copies of an allocation synchronous.
+fn mark(engine: &Engine, memory: &Memory) -> Result<(), Code> {
+    let memops = &memory.device.memops;
+    memops.set(&engine.calls, memory.which(), memory.block.context)
 }
 
 /// Was this opened by a handle of CUDA IPC? The driver exports such memory no
@@ -160,66 +139,62 @@ fn is_imported(block: &BlockInfo) -> bool {
     block.attached && held::is_open(block.base)
 }
 
-impl Asked<'_> {
-    /// Writes what the driver's own memory would answer, where that differs
-    /// from what the driver says of mapped memory.
-    ///
-    /// # Safety
-    /// `value` points to what the driver's contract says for the attribute,
-    /// which the driver has written.
-    unsafe fn answer(&self, engine: &Engine, attribute: u32, value: *mut c_void) {
-        let block = &self.block;
-        let plain = block.owner == Owner::Context;
-        let end = block.base + block.bytes;
-        let pages = block.base / PAGE * PAGE..end.next_multiple_of(PAGE);
-        if attribute == attribute::P2P_TOKENS {
-            // Who asks for them lets another device reach the memory: the driver
-            // makes its copies synchronous, ours where it can.
-            let _ = self.device.memops.set(&engine.calls, block);
+/// Writes what the driver's own memory would answer, where that differs
+/// from what the driver says of mapped memory.
+///
+/// # Safety
+/// `value` points to what the driver's contract says for the attribute,
+/// which the driver has written.
+unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c_void) {
+    let (device, block) = (memory.device, &memory.block);
+    let plain = block.owner == Owner::Context;
+    let end = block.base + block.bytes;
+    let pages = block.base / PAGE * PAGE..end.next_multiple_of(PAGE);
+    if attribute == attribute::P2P_TOKENS {
+        // Who asks for them lets another device reach the memory: the driver
+        // makes its copies synchronous, ours where it can.
+        let _ = mark(engine, memory);
+    }
+    let wide = match attribute {
+        attribute::CONTEXT => Some(if plain { block.context.0 } else { 0 }),
+        attribute::MEMORY_BLOCK_ID if plain && block.bytes <= MOST_SHARED => {
+            Some(OUR_PAGES | (block.base / PAGE))
         }
-        let wide = match attribute {
-            attribute::CONTEXT => Some(if plain { block.context.0 } else { 0 }),
-            attribute::MEMORY_BLOCK_ID if plain && block.bytes <= MOST_SHARED => {
-                Some(OUR_PAGES | (block.base / PAGE))
-            }
-            attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => Some(OUR_IDS | block.id),
-            attribute::RANGE_START_ADDR => Some(block.base),
-            attribute::RANGE_SIZE => Some(block.bytes),
-            attribute::ALLOWED_HANDLE_TYPES => Some(0),
-            attribute::MEMPOOL_HANDLE if plain => Some(0),
-            attribute::MEMPOOL_HANDLE => self.device.default_mem_pool(&engine.calls),
-            // A memory pool is mapped in pieces, ours as the driver's own.
-            attribute::MAPPING_BASE_ADDR if plain => Some(pages.start),
-            attribute::MAPPING_SIZE if plain => Some(pages.end - pages.start),
-            _ => None,
-        };
-        let flag = match attribute {
-            attribute::IS_LEGACY_CUDA_IPC_CAPABLE => Some(plain && !is_imported(block)),
-            attribute::MAPPED => Some(true),
-            attribute::SYNC_MEMOPS => Some(self.device.memops.is_set(block)),
-            attribute::IS_GPU_DIRECT_RDMA_CAPABLE if !plain => Some(false),
-            // Where the device has such an engine, memory for it was asked for,
-            // and the driver knows whether it was granted.
-            attribute::IS_HW_DECOMPRESS_CAPABLE if !plain => Some(false),
-            attribute::IS_HW_DECOMPRESS_CAPABLE if !self.device.decompresses(&engine.calls) => {
-                Some(true)
-            }
-            _ => None,
-        };
-        // Without a current context the driver finds no access to mapped memory.
-        let access = attribute == attribute::ACCESS_FLAGS && engine.calls.current().is_err();
-        // SAFETY: pointers, sizes, ids and handle types are 64 bits; flags are
-        // one byte, of access 32 bits, as the driver writes them.
-        unsafe {
-            if access {
-                value.cast::<u32>().write_unaligned(READ_AND_WRITE);
-            }
-            if let Some(wide) = wide {
-                value.cast::<u64>().write_unaligned(wide);
-            }
-            if let Some(flag) = flag {
-                value.cast::<u8>().write(flag.into());
-            }
+        attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => Some(OUR_IDS | block.id),
+        attribute::RANGE_START_ADDR => Some(block.base),
+        attribute::RANGE_SIZE => Some(block.bytes),
+        attribute::ALLOWED_HANDLE_TYPES => Some(0),
+        attribute::MEMPOOL_HANDLE if plain => Some(0),
+        attribute::MEMPOOL_HANDLE => device.default_mem_pool(&engine.calls),
+        // A memory pool is mapped in pieces, ours as the driver's own.
+        attribute::MAPPING_BASE_ADDR if plain => Some(pages.start),
+        attribute::MAPPING_SIZE if plain => Some(pages.end - pages.start),
+        _ => None,
+    };
+    let flag = match attribute {
+        attribute::IS_LEGACY_CUDA_IPC_CAPABLE => Some(plain && !is_imported(block)),
+        attribute::MAPPED => Some(true),
+        attribute::SYNC_MEMOPS => Some(device.memops.is_set(memory.which())),
+        attribute::IS_GPU_DIRECT_RDMA_CAPABLE if !plain => Some(false),
+        // Where the device has such an engine, memory for it was asked for,
+        // and the driver knows whether it was granted.
+        attribute::IS_HW_DECOMPRESS_CAPABLE if !plain => Some(false),
+        attribute::IS_HW_DECOMPRESS_CAPABLE if !device.decompresses(&engine.calls) => Some(true),
+        _ => None,
+    };
+    // Without a current context the driver finds no access to mapped memory.
+    let access = attribute == attribute::ACCESS_FLAGS && engine.calls.current().is_err();
+    // SAFETY: pointers, sizes, ids and handle types are 64 bits; flags are
+    // one byte, of access 32 bits, as the driver writes them.
+    unsafe {
+        if access {
+            value.cast::<u32>().write_unaligned(READ_AND_WRITE);
+        }
+        if let Some(wide) = wide {
+            value.cast::<u64>().write_unaligned(wide);
+        }
+        if let Some(flag) = flag {
+            value.cast::<u8>().write(flag.into());
         }
     }
 }

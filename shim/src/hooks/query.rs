@@ -4,7 +4,8 @@
 use memcuda_core::driver::{Address, Code, Handle};
 use std::ffi::c_void;
 
-use crate::{boundary, engine, pages};
+use crate::whose::{self, Whose};
+use crate::{boundary, pages};
 
 crate::hooks! {
     /// `cuMemGetInfo_v2`: idle memory of the pool counts as free, except what
@@ -35,7 +36,7 @@ crate::hooks! {
     }
 
     /// `cuMemGetAddressRange_v2`: the allocation around an address, not the
-    /// stitched pieces below it.
+    /// pieces below it.
     cuMemGetAddressRange_v2 ["cuMemGetAddressRange" since 3020] (
         base: *mut Address, bytes: *mut usize, address: Address,
     ) |real, engine| {
@@ -43,14 +44,15 @@ crate::hooks! {
         // know nothing is always right.
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(base, bytes, address) };
-        let Some(device) = engine.owner(address) else {
-            return code;
+        let block = match whose::of(engine, address) {
+            Whose::Foreign => return code,
+            Whose::Freed => None,
+            Whose::Live(memory) => Some(memory.block),
         };
         boundary::unanswered();
         if code != Code::SUCCESS || (base.is_null() && bytes.is_null()) {
             return code;
         }
-        let block = device.made().and_then(|pool| pool.find(address));
         let (start, length) = block.map_or((0, 0), |block| (block.base, block.bytes as usize));
         // SAFETY: what is not null is the program's to write, by its call.
         unsafe {
@@ -69,16 +71,13 @@ crate::hooks! {
     cuMemRetainAllocationHandle ["cuMemRetainAllocationHandle" since 11000] (
         handle: *mut Handle, address: *mut c_void,
     ) |real, engine| {
-        match engine.owner(address as Address) {
-            Some(_) => Code::INVALID_VALUE,
-            None => {
-                pages::share(engine, address as Address, 1);
-                // SAFETY: the program's own call, passed on.
-                unsafe { real(handle, address) }
-            }
+        match whose::is_ours(engine, address as Address) {
+            true => Code::INVALID_VALUE,
+            // SAFETY: the program's own call, passed on.
+            false => unsafe { real(handle, address) },
         }
     }, panicked {
-        match engine::is_pooled(address as Address) {
+        match whose::is_ours_now(address as Address) {
             true => Code::INVALID_VALUE,
             // SAFETY: the program's own call, passed on.
             false => unsafe { real(handle, address) },
@@ -90,13 +89,13 @@ crate::hooks! {
     cuMemHostGetFlags ["cuMemHostGetFlags" since 2030] (
         flags: *mut u32, address: *mut c_void,
     ) |real, engine| {
-        match engine.owner(address as Address) {
-            Some(_) => Code::INVALID_VALUE,
+        match whose::is_ours(engine, address as Address) {
+            true => Code::INVALID_VALUE,
             // SAFETY: the program's own call, passed on.
-            None => unsafe { real(flags, address) },
+            false => unsafe { real(flags, address) },
         }
     }, panicked {
-        match engine::is_pooled(address as Address) {
+        match whose::is_ours_now(address as Address) {
             true => Code::INVALID_VALUE,
             // SAFETY: the program's own call, passed on.
             false => unsafe { real(flags, address) },
@@ -107,13 +106,13 @@ crate::hooks! {
     cuMemHostGetDevicePointer_v2 ["cuMemHostGetDevicePointer" since 3020] (
         out: *mut Address, address: *mut c_void, flags: u32,
     ) |real, engine| {
-        match engine.owner(address as Address) {
-            Some(_) => Code::INVALID_VALUE,
+        match whose::is_ours(engine, address as Address) {
+            true => Code::INVALID_VALUE,
             // SAFETY: the program's own call, passed on.
-            None => unsafe { real(out, address, flags) },
+            false => unsafe { real(out, address, flags) },
         }
     }, panicked {
-        match engine::is_pooled(address as Address) {
+        match whose::is_ours_now(address as Address) {
             true => Code::INVALID_VALUE,
             // SAFETY: the program's own call, passed on.
             false => unsafe { real(out, address, flags) },
@@ -125,10 +124,11 @@ crate::hooks! {
     cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" since 11070] (
         handle: *mut c_void, address: Address, bytes: usize, kind: u32, flags: u64,
     ) |real, engine| {
-        let inside = engine.owner(address).is_none_or(|device| {
-            let block = device.made().and_then(|pool| pool.find(address));
-            block.is_some_and(|block| bytes as u64 <= block.bytes - (address - block.base))
-        });
+        let inside = match whose::of(engine, address) {
+            Whose::Foreign => true,
+            Whose::Freed => false,
+            Whose::Live(memory) => bytes as u64 <= memory.bytes_from(address),
+        };
         match inside {
             true => {
                 pages::share(engine, address, bytes as u64);

@@ -12,6 +12,7 @@ use super::table::{self, From, Mapped, Spare};
 use super::{Failure, legacy};
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::memops::Which;
 use crate::record::Caller;
 use crate::share::{held, keeper};
 
@@ -81,7 +82,7 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code
     match (mapped.from, pool, device) {
         (From::Pool, Some(pool), Some(device)) => {
             if let Ok(block) = pool.detach(mapped.address) {
-                device.memops.clear(&engine.calls, &block);
+                device.memops.clear(&engine.calls, Which::Block(block.id));
             }
         }
         (From::Pool, ..) => {}

@@ -3,22 +3,20 @@
 //! else has it open, which the keeper says.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memcuda_core::driver::{Address, Code, Driver};
+use memcuda_core::driver::Address;
+use memcuda_core::pages::Run;
 use memcuda_core::pool::{BlockInfo, Export};
-use memcuda_core::share::handle::Handle;
-use memcuda_core::share::protocol::{
-    self, Backend, DeviceId, Generation, MOST_PARTS, Reply, Request, Spec,
-};
+use memcuda_core::share::protocol::{self, Generation, Reply, Request};
 
 use super::Error;
 use super::keeper::{self, Resumed};
+use super::send::{self, Failure};
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::whose::{self, Below, Memory};
 
 /// An allocation: its device's ordinal and its number there.
 type Which = (u32, u64);
@@ -28,6 +26,8 @@ struct Exported {
     generation: Generation,
     /// Its handle, as programs pass it on.
     handle: [u8; 64],
+    /// The pages that it is, where it is some.
+    run: Option<Run>,
     /// The program has freed it, and others have it open or may have.
     freed: bool,
     /// A keeper that knew who has it open is gone for good: its memory stays
@@ -40,27 +40,10 @@ static TABLE: Mutex<Option<HashMap<Which, Exported>>> = Mutex::new(None);
 static MAKING: Mutex<()> = Mutex::new(());
 /// How many exports are freed and not gone.
 static PARKED: AtomicUsize = AtomicUsize::new(0);
-
-/// Why memory cannot be exported.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
-    /// The keeper's part failed.
-    Keeper(Error),
-    /// The driver's part failed.
-    Driver(Code),
-    /// The device has no identity that other processes know.
-    Nameless,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Keeper(error) => error.fmt(f),
-            Self::Driver(code) => write!(f, "the driver answers {code:?}"),
-            Self::Nameless => f.write_str("the driver does not name the device"),
-        }
-    }
-}
+/// Was a run of pages ever exported?
+static HAS_RUNS: AtomicBool = AtomicBool::new(false);
+/// How often an export is made of pages that come and go meanwhile.
+const TRIES: usize = 4;
 
 fn with<T>(work: impl FnOnce(&mut HashMap<Which, Exported>) -> T) -> T {
     work(lock().get_or_insert_default())
@@ -70,44 +53,82 @@ fn lock() -> MutexGuard<'static, Option<HashMap<Which, Exported>>> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The handle of the allocation around an address of a pool; `None` where there
-/// is no allocation.
-pub fn handle_of(
-    engine: &Engine,
-    device: &Device,
-    address: Address,
-) -> Option<Result<[u8; 64], Failure>> {
-    let pool = device.made()?;
-    let id = pool.find(address)?.id;
-    let known = |table: &mut HashMap<Which, Exported>| {
-        let export = table.get(&(device.ordinal, id))?;
-        (!export.forgotten).then_some(export.handle)
+/// The handle of the allocation around an address; `None` where there is none.
+pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], Failure>> {
+    let known = || {
+        let memory = whose::live(engine, address)?;
+        known(&(memory.device.ordinal, memory.block.id))
     };
-    if let Some(handle) = with(known) {
+    if let Some(handle) = known() {
         return Some(Ok(handle));
     }
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(handle) = with(known) {
-        return Some(Ok(handle));
+    for _ in 0..TRIES {
+        if let Some(handle) = known() {
+            return Some(Ok(handle));
+        }
+        let memory = whose::live(engine, address)?;
+        let (export, run) = marked(&memory, address)?;
+        let which = (memory.device.ordinal, export.block.id);
+        let made = send::to_keeper(engine, memory.device, &export);
+        match &made {
+            Ok((generation, handle)) => insert(which, *generation, *handle, run),
+            Err(_) if run.is_some() || with(|table| table.contains_key(&which)) => {}
+            Err(_) => end_of_block(engine, which),
+        }
+        // Of pages that are gone it was nothing: whoever unmapped them does not know
+        // of it yet, or withdraws it, too.
+        if is_whole(&memory, run) {
+            return Some(made.map(|(_, handle)| handle));
+        }
+        withdraw(engine, which);
     }
-    let export = pool.export(address)?;
-    let made = export_to_keeper(engine, device, &export);
-    let which = (device.ordinal, export.block.id);
-    match &made {
-        Ok((generation, handle)) => with(|table| {
-            let forgotten = table.get(&which).is_some_and(|before| before.forgotten);
-            let export = Exported {
-                generation: *generation,
-                handle: *handle,
-                freed: false,
-                forgotten,
+    Some(Err(Failure::Changing))
+}
+
+fn known(which: &Which) -> Option<[u8; 64]> {
+    with(|table| {
+        let export = table.get(which).filter(|export| !export.forgotten)?;
+        Some(export.handle)
+    })
+}
+
+/// What lies below memory, marked as what others may have open.
+fn marked(memory: &Memory, address: Address) -> Option<(Export, Option<Run>)> {
+    match memory.below {
+        Below::Pool(pool) => Some((pool.export(address)?, None)),
+        Below::Pages(pages) => {
+            let (run, handles) = pages.export(address)?;
+            HAS_RUNS.store(true, Ordering::Relaxed);
+            let export = Export {
+                block: Memory::of_run(memory.device, pages, run).block,
+                handles,
+                offset: 0,
             };
-            table.insert(which, export);
-        }),
-        Err(_) if with(|table| table.contains_key(&which)) => {}
-        Err(_) => pool.export_ends(export.block.id),
+            Some((export, Some(run)))
+        }
     }
-    Some(made.map(|(_, handle)| handle))
+}
+
+fn is_whole(memory: &Memory, run: Option<Run>) -> bool {
+    match (memory.below, run) {
+        (Below::Pages(pages), Some(run)) => pages.has_all_of(&run),
+        _ => true,
+    }
+}
+
+fn insert(which: Which, generation: Generation, handle: [u8; 64], run: Option<Run>) {
+    with(|table| {
+        let forgotten = table.get(&which).is_some_and(|before| before.forgotten);
+        let export = Exported {
+            generation,
+            handle,
+            run,
+            freed: false,
+            forgotten,
+        };
+        table.insert(which, export);
+    });
 }
 
 /// Is this one of this process's own?
@@ -119,88 +140,29 @@ pub fn is_own(generation: Generation) -> bool {
     })
 }
 
-fn export_to_keeper(
-    engine: &Engine,
-    device: &Device,
-    export: &Export,
-) -> Result<(Generation, [u8; 64]), Failure> {
-    let id = DeviceId(device.uuid.ok_or(Failure::Nameless)?);
-    crate::log_once!(
-        Info,
-        "device memory is exported by CUDA IPC: a process that opens it must be preloaded, too; \
-         to others the driver answers INVALID_VALUE"
-    );
-    let sent = send(engine, device, id, export);
-    // Where the keeper that had half of it is gone: once more, as another one.
-    let generation = sent.or_else(|failure| match failure {
-        Failure::Keeper(Error::Gone(_)) => send(engine, device, id, export).map_err(|_| failure),
-        failure => Err(failure),
-    })?;
-    let handle = Handle {
-        node: keeper::node(engine).map_err(Failure::Keeper)?,
-        generation,
-        bytes: export.block.bytes,
-        mapped: export.handles.iter().map(|(_, bytes)| bytes).sum(),
-        offset: export.offset,
-        device: Handle::digest(id),
-    };
-    Ok((generation, handle.to_bytes()))
-}
-
-/// Sends everything below an allocation to the keeper, so many descriptors at a
-/// time that a process with few to spare can do it.
-fn send(
-    engine: &Engine,
-    device: &Device,
-    id: DeviceId,
-    export: &Export,
-) -> Result<Generation, Failure> {
-    let odd = || Failure::Keeper(Error::Gone("the kernel gives no randomness".to_owned()));
-    let generation = Generation::random().ok_or_else(odd)?;
-    let mut spec = Some(Spec {
-        bytes: export.block.bytes,
-        dtype: None,
-        shape: Vec::new(),
-        device: id,
-        ordinal: device.ordinal,
-        backend: Backend::Vmm,
-    });
-    for handles in export.handles.chunks(MOST_PARTS) {
-        let descriptors: Result<Vec<OwnedFd>, Code> = handles
-            .iter()
-            .map(|(handle, _)| engine.driver.export(*handle))
-            .collect();
-        let parts = handles.iter().map(|(_, bytes)| *bytes).collect();
-        let request = match spec.take() {
-            Some(spec) => Request::Export {
-                generation,
-                spec,
-                offset: export.offset,
-                parts,
-                total: export.handles.len() as u32,
-            },
-            None => Request::ExportMore { generation, parts },
-        };
-        let sent = descriptors
-            .map_err(Failure::Driver)
-            .and_then(|descriptors| {
-                let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-                keeper::request(engine, request, &descriptors).map_err(Failure::Keeper)
-            });
-        if let Err(failure) = sent {
-            // What the keeper has of it goes.
-            let _ = keeper::request(engine, Request::Withdraw { generation }, &[]);
-            return Err(failure);
-        }
-    }
-    Ok(generation)
-}
-
 /// An exported allocation was freed: the keeper is told, and where nobody else
 /// has it open its bytes are free.
 pub fn freed(engine: &Engine, device: &Device, block: &BlockInfo) {
     if block.parked {
         withdraw(engine, (device.ordinal, block.id));
+    }
+}
+
+/// Pages in this range are gone. What was exported of them is withdrawn: nobody opens
+/// it any more, and who has it open keeps it.
+pub fn unmapped(engine: &Engine, device: &Device, at: Address, bytes: u64) {
+    if !HAS_RUNS.load(Ordering::Relaxed) {
+        return;
+    }
+    let touched = |run: &Run| run.base < at + bytes && at < run.base + run.bytes;
+    let mut gone: Vec<(Which, Run)> = with(|table| {
+        let runs = table.iter().filter(|(which, _)| which.0 == device.ordinal);
+        let runs = runs.filter_map(|(which, export)| Some((*which, export.run?)));
+        runs.filter(|(_, run)| touched(run)).collect()
+    });
+    gone.retain(|(_, run)| device.pages().is_none_or(|pages| !pages.has_all_of(run)));
+    for (which, _) in gone {
+        withdraw(engine, which);
     }
 }
 
@@ -227,9 +189,9 @@ fn withdraw(engine: &Engine, which: Which) {
         if !std::mem::replace(&mut export.freed, true) {
             PARKED.fetch_add(1, Ordering::Relaxed);
         }
-        Some((export.generation, export.forgotten))
+        Some((export.generation, export.forgotten, export.run.is_some()))
     });
-    let Some((generation, forgotten)) = marked else {
+    let Some((generation, forgotten, is_run)) = marked else {
         return;
     };
     let answer = keeper::request(engine, Request::Withdraw { generation }, &[]);
@@ -238,6 +200,8 @@ fn withdraw(engine: &Engine, which: Which) {
         Ok((Reply::Done, _)) | Err(Error::Refused(protocol::Code::NotFound, _)) => {
             end(engine, which, generation);
         }
+        // Pages are not parked: the driver has those that others have open.
+        Ok((Reply::Held { .. }, _)) if is_run => end(engine, which, generation),
         Ok((Reply::Held { references }, _)) => crate::log!(
             Debug,
             "freed memory stays: others have it open {references} times"
@@ -262,13 +226,20 @@ fn end(engine: &Engine, which: Which, generation: Generation) {
     let same = |export: &Exported| export.generation == generation;
     let ended = with(|table| {
         let ended = table.get(&which).is_some_and(same);
-        ended.then(|| table.remove(&which)).is_some()
+        ended.then(|| table.remove(&which)).flatten()
     });
-    if ended {
+    if let Some(export) = ended {
         PARKED.fetch_sub(1, Ordering::Relaxed);
-        if let Some(pool) = engine.devices.get(which.0 as usize).and_then(Device::made) {
-            pool.export_ends(which.1);
+        if export.run.is_none() {
+            end_of_block(engine, which);
         }
+    }
+}
+
+fn end_of_block(engine: &Engine, (device, id): Which) {
+    let device = engine.devices.get(device as usize);
+    if let Some(pool) = device.and_then(Device::made) {
+        pool.export_ends(id);
     }
 }
 
@@ -281,10 +252,17 @@ pub fn any_parked() -> bool {
 /// is told once more of what was freed; one that does not can never say who
 /// has it open.
 pub fn resumed(engine: &Engine, resumed: &Resumed) {
+    let forgets = |export: &Exported| {
+        resumed.anew || (!export.freed && resumed.lost.contains(&export.generation))
+    };
     let freed: Vec<Which> = with(|table| {
         let mut freed = Vec::new();
+        // Of pages nothing has to be known.
+        for (_, export) in table.extract_if(|_, export| export.run.is_some() && forgets(export)) {
+            PARKED.fetch_sub(usize::from(export.freed), Ordering::Relaxed);
+        }
         for (which, export) in table {
-            if resumed.anew || (!export.freed && resumed.lost.contains(&export.generation)) {
+            if forgets(export) {
                 export.forgotten = true;
             } else if export.freed {
                 freed.push(*which);

@@ -12,6 +12,7 @@ pub mod held;
 pub mod keeper;
 mod line;
 pub mod make;
+mod send;
 mod start;
 mod who;
 

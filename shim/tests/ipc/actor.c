@@ -8,6 +8,9 @@
 struct handle { unsigned char bytes[64]; };
 struct range { uint64_t base; size_t bytes; uint32_t write; };
 
+CUresult cuMemExportToShareableHandle(void *, unsigned long long, int, unsigned long long);
+CUresult cuMemRelease(unsigned long long);
+CUresult cuCtxGetFlags(unsigned *);
 int cudaIpcGetMemHandle(struct handle *, void *);
 int cudaIpcOpenMemHandle(void **, struct handle, unsigned);
 int cudaIpcCloseMemHandle(void *);
@@ -20,6 +23,12 @@ int cudaDeviceEnablePeerAccess(int, unsigned);
 int cudaStreamCreate(void **);
 int cudaStreamBeginCapture(void *, int);
 int cudaStreamEndCapture(void *, void **);
+
+/* Of a stand-in for torch, where the program has one. */
+__attribute__((weak)) void *torch_alloc(size_t);
+__attribute__((weak)) void torch_free(void *);
+__attribute__((weak)) void torch_empty(void);
+__attribute__((weak)) unsigned long long torch_handle(void *);
 
 static void *stream;
 static int (*launch)(void *, const struct range *, unsigned, double);
@@ -77,6 +86,44 @@ static void answer(char *line) {
         sscanf(rest, "%llu", &a);
         int code = cudaMallocAsync(&at, a, stream);
         printf("%d %llx\n", code, (unsigned long long)at);
+    }
+    COMMAND("torch") {
+        sscanf(rest, "%llu", &a);
+        printf("0 %llx\n", (unsigned long long)torch_alloc(a));
+    }
+    COMMAND("torch-free") {
+        sscanf(rest, "%llx", &a);
+        torch_free((void *)a);
+        printf("0\n");
+    }
+    COMMAND("torch-empty") {
+        torch_empty();
+        printf("0\n");
+    }
+    COMMAND("descriptor") {
+        /* Of the page around an address, as torch passes it on. */
+        int descriptor = -1;
+        sscanf(rest, "%llx", &a);
+        printf("%d\n", cuMemExportToShareableHandle(&descriptor, torch_handle((void *)a), 1, 0));
+        close(descriptor);
+    }
+    COMMAND("retain") {
+        unsigned long long kept = 0;
+        sscanf(rest, "%llx", &a);
+        int code = cuMemRetainAllocationHandle(&kept, (void *)a);
+        printf("%d\n", code);
+        if (code == 0) cuMemRelease(kept);
+    }
+    COMMAND("mark") {
+        unsigned value = 1;
+        sscanf(rest, "%llx %llu", &a, &b);
+        value = (unsigned)b;
+        printf("%d\n", cuPointerSetAttribute(&value, 6, a));
+    }
+    COMMAND("flags") {
+        unsigned flags = 0;
+        int code = cuCtxGetFlags(&flags);
+        printf("%d %x\n", code, flags);
     }
     COMMAND("free") {
         sscanf(rest, "%llx", &a);

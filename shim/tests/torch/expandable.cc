@@ -193,3 +193,15 @@ static std::string backend = configured("PYTORCH_CUDA_ALLOC_CONF");
 // As torch's own table of keys: by it a torch that is recent enough is told.
 extern "C" EXPORT const char* newest_key() { return "large_segment_size_mb"; }
 }
+
+// Torch's memory for a program of C, and the handle of the page around an address.
+using c10::cuda::CUDACachingAllocator::Native::instance;
+extern "C" EXPORT void* torch_alloc(size_t bytes) {
+    static bool once = (instance.init(1), true);
+    return once ? instance.raw_alloc(bytes) : nullptr;
+}
+extern "C" EXPORT void torch_free(void* at) { instance.raw_delete(at); }
+extern "C" EXPORT void torch_empty() { instance.emptyCache(); }
+extern "C" EXPORT u64 torch_handle(void* at) {
+    return instance.pages[(reinterpret_cast<u64>(at) - instance.address(0)) / instance.page].handle;
+}

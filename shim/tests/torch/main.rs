@@ -1,11 +1,18 @@
 //! PyTorch profiles under LD_PRELOAD, over the simulated GPU and stand-ins for
 //! torch's two libraries that have its out-of-memory ladder.
 
+#[path = "../ipc/actor.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with the tests of CUDA IPC, which use all of it"
+)]
+mod actor;
 mod expandable;
 #[path = "../support/keeper.rs"]
-#[allow(dead_code, reason = "shared with the tests of names")]
 mod keeper;
 mod recorded;
+mod shared;
+mod sharing;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;

@@ -1,0 +1,117 @@
+//! How memory comes to the keeper: a descriptor of each handle below it, so many at a
+//! time that a process with few to spare can do it. Keeps no books.
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+
+use memcuda_core::driver::{Code, Driver};
+use memcuda_core::pool::Export;
+use memcuda_core::share::handle::Handle;
+use memcuda_core::share::protocol::{Backend, DeviceId, Generation, MOST_PARTS, Request, Spec};
+
+use super::{Error, keeper};
+use crate::device::Device;
+use crate::engine::Engine;
+
+/// Why memory cannot be exported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The keeper's part failed.
+    Keeper(Error),
+    /// The driver's part failed.
+    Driver(Code),
+    /// Its pages come and go.
+    Changing,
+    /// The device has no identity that other processes know.
+    Nameless,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keeper(error) => error.fmt(f),
+            Self::Driver(code) => write!(f, "the driver answers {code:?}"),
+            Self::Changing => f.write_str("its pages come and go meanwhile"),
+            Self::Nameless => f.write_str("the driver does not name the device"),
+        }
+    }
+}
+
+/// Gives everything below an allocation to the keeper, under a new generation; the
+/// handle as programs pass it on.
+pub fn to_keeper(
+    engine: &Engine,
+    device: &Device,
+    export: &Export,
+) -> Result<(Generation, [u8; 64]), Failure> {
+    let id = DeviceId(device.uuid.ok_or(Failure::Nameless)?);
+    crate::log_once!(
+        Info,
+        "device memory is exported by CUDA IPC: a process that opens it must be preloaded, too; \
+         to others the driver answers INVALID_VALUE"
+    );
+    let sent = send(engine, device, id, export);
+    // Where the keeper that had half of it is gone: once more, as another one.
+    let generation = sent.or_else(|failure| match failure {
+        Failure::Keeper(Error::Gone(_)) => send(engine, device, id, export).map_err(|_| failure),
+        failure => Err(failure),
+    })?;
+    let handle = Handle {
+        node: keeper::node(engine).map_err(Failure::Keeper)?,
+        generation,
+        bytes: export.block.bytes,
+        mapped: export.handles.iter().map(|(_, bytes)| bytes).sum(),
+        offset: export.offset,
+        device: Handle::digest(id),
+    };
+    Ok((generation, handle.to_bytes()))
+}
+
+/// Sends everything below an allocation to the keeper, so many descriptors at a
+/// time that a process with few to spare can do it.
+fn send(
+    engine: &Engine,
+    device: &Device,
+    id: DeviceId,
+    export: &Export,
+) -> Result<Generation, Failure> {
+    let odd = || Failure::Keeper(Error::Gone("the kernel gives no randomness".to_owned()));
+    let generation = Generation::random().ok_or_else(odd)?;
+    let mut spec = Some(Spec {
+        bytes: export.block.bytes,
+        dtype: None,
+        shape: Vec::new(),
+        device: id,
+        ordinal: device.ordinal,
+        backend: Backend::Vmm,
+    });
+    for handles in export.handles.chunks(MOST_PARTS) {
+        let descriptors: Result<Vec<OwnedFd>, Code> = handles
+            .iter()
+            .map(|(handle, _)| engine.driver.export(*handle))
+            .collect();
+        let parts = handles.iter().map(|(_, bytes)| *bytes).collect();
+        let request = match spec.take() {
+            Some(spec) => Request::Export {
+                generation,
+                spec,
+                offset: export.offset,
+                parts,
+                total: export.handles.len() as u32,
+            },
+            None => Request::ExportMore { generation, parts },
+        };
+        let sent = descriptors
+            .map_err(Failure::Driver)
+            .and_then(|descriptors| {
+                let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+                keeper::request(engine, request, &descriptors).map_err(Failure::Keeper)
+            });
+        if let Err(failure) = sent {
+            // What the keeper has of it goes.
+            let _ = keeper::request(engine, Request::Withdraw { generation }, &[]);
+            return Err(failure);
+        }
+    }
+    Ok(generation)
+}

@@ -1,0 +1,129 @@
+//! Whose memory an address is: a block of a pool, a run of torch's pages, which
+//! stands for an allocation as well, or nothing of ours. What programs ask, export
+//! and copy is answered the same for both. Changes nothing.
+
+use memcuda_core::driver::Address;
+use memcuda_core::driver::real::Real;
+use memcuda_core::pages::{Found, Pages, Run};
+use memcuda_core::pool::{BlockInfo, Order, Owner, Pool};
+
+use crate::device::Device;
+use crate::engine::{self, Engine};
+use crate::memops::Which;
+
+/// What an address is.
+pub enum Whose<'a> {
+    /// Nothing of ours.
+    Foreign,
+    /// Ours, and nothing is lent or in use there.
+    Freed,
+    /// Inside an allocation.
+    Live(Memory<'a>),
+}
+
+/// An allocation, in the program's eyes.
+#[derive(Clone, Copy)]
+pub struct Memory<'a> {
+    /// Whose memory it is.
+    pub device: &'a Device,
+    /// Where, how long, which.
+    pub block: BlockInfo,
+    /// What it is made of.
+    pub below: Below<'a>,
+}
+
+/// What an allocation is made of.
+#[derive(Clone, Copy)]
+pub enum Below<'a> {
+    /// A block of this pool.
+    Pool(&'a Pool<Real>),
+    /// A run of these pages.
+    Pages(&'a Pages<Real>),
+}
+
+/// The numbers of runs have this bit, which those of blocks do not reach.
+const RUNS: u64 = 1 << 60;
+/// Bits of a run's number in that of its allocation; above them the device's ordinal.
+const RUN_BITS: u32 = 48;
+
+/// Whose memory this is. Of an address that is nobody's it takes no lock.
+pub fn of(engine: &Engine, address: Address) -> Whose<'_> {
+    if let Some(device) = engine.owner(address) {
+        let pool = device.made();
+        let block = pool.and_then(|pool| Some((pool, pool.find(address)?)));
+        return match block {
+            Some((pool, block)) => Whose::Live(Memory {
+                device,
+                block,
+                below: Below::Pool(pool),
+            }),
+            None => Whose::Freed,
+        };
+    }
+    for device in &engine.devices {
+        let Some(pages) = device.pages() else {
+            continue;
+        };
+        match pages.find(address) {
+            Found::Nothing => {}
+            Found::Unused => return Whose::Freed,
+            Found::Run(run) => return Whose::Live(Memory::of_run(device, pages, run)),
+        }
+    }
+    Whose::Foreign
+}
+
+/// The allocation around an address, if there is one.
+pub fn live(engine: &Engine, address: Address) -> Option<Memory<'_>> {
+    match of(engine, address) {
+        Whose::Live(memory) => Some(memory),
+        Whose::Freed | Whose::Foreign => None,
+    }
+}
+
+/// Is this address ours, live or not?
+pub fn is_ours(engine: &Engine, address: Address) -> bool {
+    !matches!(of(engine, address), Whose::Foreign)
+}
+
+/// The same, as far as the engine runs: for who has none to ask.
+pub fn is_ours_now(address: Address) -> bool {
+    engine::running().is_some_and(|engine| is_ours(engine, address))
+}
+
+impl<'a> Memory<'a> {
+    /// A run, as an allocation of cudaMalloc's.
+    pub fn of_run(device: &'a Device, pages: &'a Pages<Real>, run: Run) -> Self {
+        let block = BlockInfo {
+            base: run.base,
+            bytes: run.bytes,
+            id: RUNS | u64::from(device.ordinal) << RUN_BITS | run.id,
+            context: run.context,
+            owner: Owner::Context,
+            graph: false,
+            order: Order::Unknown,
+            attached: false,
+            parked: false,
+            overrun: false,
+            error: None,
+        };
+        Self {
+            device,
+            block,
+            below: Below::Pages(pages),
+        }
+    }
+
+    /// Bytes from an address in it to its end.
+    pub fn bytes_from(&self, address: Address) -> u64 {
+        self.block.bytes - (address - self.block.base)
+    }
+
+    /// How `memops` knows it.
+    pub fn which(&self) -> Which {
+        match self.below {
+            Below::Pool(_) => Which::Block(self.block.id),
+            Below::Pages(_) => Which::Range(self.block.base, self.block.bytes),
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Torch's memory over pages, as programs ask about it and share it: like that of
+//! torch's own segments of cudaMalloc.
+
+use crate::actor::{Actor, Place};
+use crate::keeper::soon;
+use crate::sharing::{Torch, actor, command, exports, moved, number};
+use crate::support::{self, shim};
+
+const MIB: u64 = 1 << 20;
+/// What torch maps at once under the profile.
+const PAGE: u64 = 12 * MIB;
+const INVALID_VALUE: i32 = 1;
+const INVALID_CONTEXT: i32 = 201;
+const NOT_FOUND: i32 = 500;
+
+/// Attributes of a pointer.
+const CONTEXT: u32 = 1;
+const DEVICE_POINTER: u32 = 3;
+const SYNC_MEMOPS: u32 = 6;
+const BUFFER_ID: u32 = 7;
+const RANGE_START: u32 = 11;
+const MAPPING_BASE: u32 = 19;
+const MEMORY_BLOCK_ID: u32 = 20;
+
+/// `CU_CTX_SYNC_MEMOPS`.
+const CTX_SYNC_MEMOPS: u32 = 0x80;
+
+/// Everything that is asked of an address, as far as it is the same in every process.
+fn answers(actor: &mut Actor, base: &str, offset: u64) -> Vec<String> {
+    let at = moved(base, offset);
+    let mut all = Vec::new();
+    for attribute in 1..=21 {
+        let said = actor.say(&format!("attribute {at} {attribute}"));
+        let (code, value) = said.split_once(' ').unwrap();
+        let value = number(value);
+        let value = match attribute {
+            CONTEXT => u64::from(value != 0),
+            DEVICE_POINTER | RANGE_START | MAPPING_BASE => value.wrapping_sub(number(base)),
+            BUFFER_ID | MEMORY_BLOCK_ID => u64::from(value != 0),
+            _ => value,
+        };
+        all.push(format!("{attribute}: {code} {value:x}"));
+    }
+    let range = actor.say(&format!("range {at}"));
+    all.push(range.replace(base, "base"));
+    all.push(actor.say(&format!("retain {at}")));
+    all
+}
+
+#[test]
+fn torchs_memory_answers_as_cuda_mallocs() {
+    let place = Place::with_keeper();
+    let bytes = 6 * PAGE;
+    let mut bare = Actor::start(&mut command(&place, &[]));
+    let mut over_pages = actor(&place);
+    let (there, here) = (bare.torch(bytes), over_pages.torch(bytes));
+    for offset in [0, 5, PAGE, 4 * PAGE + 3, bytes - 1] {
+        let expected = answers(&mut bare, &there, offset);
+        assert_eq!(answers(&mut over_pages, &here, offset), expected);
+    }
+    assert_eq!(bare.code(&format!("get {there}")), 0);
+    assert_eq!(over_pages.code(&format!("get {here}")), 0);
+    // Behind it, and when it is gone.
+    for (actor, at) in [(&mut bare, &there), (&mut over_pages, &here)] {
+        assert_eq!(
+            actor.code(&format!("range {}", moved(at, bytes))),
+            NOT_FOUND
+        );
+        actor.give_up(at);
+        assert_eq!(actor.code(&format!("range {at}")), NOT_FOUND);
+        assert_eq!(actor.code(&format!("attribute {at} 11")), INVALID_VALUE);
+        assert_eq!(actor.code(&format!("get {at}")), INVALID_VALUE);
+        assert_eq!(actor.code(&format!("retain {at}")), INVALID_VALUE);
+    }
+}
+
+#[test]
+fn an_allocation_is_what_touches_and_another_one_when_that_changes() {
+    let place = Place::empty();
+    let mut actor = actor(&place);
+    let first = actor.torch(2 * PAGE);
+    let alone = actor.attribute(&first, BUFFER_ID);
+    let second = actor.torch(PAGE);
+    assert_eq!(second, moved(&first, 2 * PAGE), "side by side");
+    let three = actor.attribute(&second, BUFFER_ID);
+    assert_ne!(three, alone);
+    let fourth = actor.torch(PAGE + 5);
+    let whole = |actor: &mut Actor, at: &str| actor.must(&format!("range {at}"));
+    assert_eq!(
+        whole(&mut actor, &fourth),
+        format!("{first} {}", 5 * PAGE),
+        "torch maps whole pages"
+    );
+    actor.give_up(&second);
+    assert_eq!(actor.code(&format!("range {second}")), NOT_FOUND);
+    assert_eq!(
+        whole(&mut actor, &moved(&first, 5)),
+        format!("{first} {}", 2 * PAGE)
+    );
+    assert_eq!(whole(&mut actor, &fourth), format!("{fourth} {}", 2 * PAGE));
+    // The hole is closed again: the same addresses, other memory.
+    let again = actor.torch(PAGE);
+    assert_eq!(again, second);
+    let closed = actor.attribute(&first, BUFFER_ID);
+    assert!(closed != three && closed != alone);
+    assert_eq!(closed, actor.attribute(&fourth, BUFFER_ID));
+    actor.must(&format!("torch-free {first}"));
+    assert_eq!(
+        actor.attribute(&first, BUFFER_ID),
+        closed,
+        "torch still has it"
+    );
+}
+
+/// As all-reduces do it: the start of the range, its handle, the offset.
+#[test]
+fn another_process_has_torchs_memory_by_handle_and_offset() {
+    let place = Place::with_keeper();
+    let (mut exporter, mut importer) = (actor(&place), actor(&place));
+    let _before = exporter.torch(2 * PAGE);
+    let tensor = exporter.torch(3 * PAGE);
+    exporter.must(&format!("fill {tensor} {} 7", 3 * PAGE));
+    let start = format!("{:x}", exporter.attribute(&tensor, RANGE_START));
+    let offset = number(&tensor) - number(&start);
+    assert_eq!(offset, 2 * PAGE);
+    let handle = exporter.handle(&start);
+    assert_eq!(exporter.handle(&tensor), handle, "the same from everywhere");
+    assert_eq!(exporter.code(&format!("open {handle}")), INVALID_CONTEXT);
+    let here = importer.must(&format!("open {handle}"));
+    let seen = moved(&here, offset);
+    assert!(importer.has(&seen, 3 * PAGE, 7));
+    assert_eq!(
+        importer.must(&format!("range {here}")),
+        format!("{here} {}", 5 * PAGE)
+    );
+    importer.must(&format!("fill {seen} {} 8", 3 * PAGE));
+    assert!(exporter.has(&tensor, 3 * PAGE, 8));
+    // Torch gives it up: it stays with who has it, and with nobody else.
+    exporter.give_up(&tensor);
+    assert!(importer.has(&seen, 3 * PAGE, 8));
+    let mut third = actor(&place);
+    assert_eq!(third.code(&format!("open {handle}")), INVALID_VALUE);
+    let other = exporter.torch(3 * PAGE);
+    assert_eq!(other, tensor, "the same addresses");
+    exporter.must(&format!("fill {other} {} 9", 3 * PAGE));
+    assert!(importer.has(&seen, 3 * PAGE, 8), "other memory");
+    importer.must(&format!("close {here}"));
+    for actor in [exporter, importer, third] {
+        actor.end();
+    }
+}
+
+#[test]
+fn a_handle_is_good_as_long_as_all_of_its_pages_are_there() {
+    let place = Place::with_keeper();
+    let (mut exporter, mut importer) = (actor(&place), actor(&place));
+    let first = exporter.torch(2 * PAGE);
+    exporter.must(&format!("fill {first} {} 1", 2 * PAGE));
+    let small = exporter.handle(&first);
+    // It grows: another one, and the one before is as good as it was.
+    let second = exporter.torch(2 * PAGE);
+    exporter.must(&format!("fill {second} {} 2", 2 * PAGE));
+    let large = exporter.handle(&first);
+    assert_ne!(large, small);
+    assert_eq!(exporter.handle(&second), large);
+    let (one, both) = (
+        importer.must(&format!("open {small}")),
+        importer.must(&format!("open {large}")),
+    );
+    assert!(importer.has(&one, 2 * PAGE, 1));
+    assert!(importer.has(&both, 2 * PAGE, 1));
+    assert!(importer.has(&moved(&both, 2 * PAGE), 2 * PAGE, 2));
+    // It loses pages: what had them is no handle any more.
+    exporter.give_up(&second);
+    let mut third = actor(&place);
+    assert_eq!(third.code(&format!("open {large}")), INVALID_VALUE);
+    let again = third.must(&format!("open {small}"));
+    assert!(third.has(&again, 2 * PAGE, 1));
+    let now = exporter.handle(&first);
+    assert!(now != large && now != small);
+    assert!(importer.has(&moved(&both, 2 * PAGE), 2 * PAGE, 2));
+    exporter.give_up(&first);
+    for handle in [small, now] {
+        let mut fourth = actor(&place);
+        assert_eq!(fourth.code(&format!("open {handle}")), INVALID_VALUE);
+    }
+}
+
+#[test]
+fn pages_that_were_shared_are_not_kept_and_the_keeper_forgets_them() {
+    let place = Place::with_keeper();
+    let (mut exporter, mut importer) = (actor(&place), actor(&place));
+    let kept = exporter.torch(PAGE);
+    let with_one = exporter.physical();
+    exporter.give_up(&kept);
+    assert_eq!(exporter.physical(), with_one, "kept for the next");
+    let shared = exporter.torch(4 * PAGE);
+    let handle = exporter.handle(&shared);
+    assert_eq!(exports(&place), 1);
+    let here = importer.must(&format!("open {handle}"));
+    importer.must(&format!("close {here}"));
+    exporter.give_up(&shared);
+    assert_eq!(exporter.physical(), with_one - PAGE);
+    assert_eq!(exports(&place), 0);
+}
+
+#[test]
+fn who_is_killed_takes_nothing_from_the_others() {
+    let place = Place::with_keeper();
+    let (mut exporter, mut importer) = (actor(&place), actor(&place));
+    let mut survivor = actor(&place);
+    let tensor = exporter.torch(3 * PAGE);
+    exporter.must(&format!("fill {tensor} {} 4", 3 * PAGE));
+    let handle = exporter.handle(&tensor);
+    importer.must(&format!("open {handle}"));
+    let here = survivor.must(&format!("open {handle}"));
+    importer.kill();
+    assert!(exporter.has(&tensor, 3 * PAGE, 4));
+    assert!(survivor.has(&here, 3 * PAGE, 4));
+    exporter.kill();
+    assert!(survivor.has(&here, 3 * PAGE, 4));
+    survivor.must(&format!("close {here}"));
+    soon("the keeper forgets it", || exports(&place) == 0);
+    let mut last = actor(&place);
+    assert_eq!(last.code(&format!("open {handle}")), INVALID_VALUE);
+}
+
+#[test]
+fn the_keepers_death_loses_nothing() {
+    let place = Place::with_keeper();
+    let (mut exporter, mut importer) = (actor(&place), actor(&place));
+    let tensor = exporter.torch(2 * PAGE);
+    exporter.must(&format!("fill {tensor} {} 4", 2 * PAGE));
+    let handle = exporter.handle(&tensor);
+    place.keeper.kill();
+    let here = importer.must(&format!("open {handle}"));
+    assert!(importer.has(&here, 2 * PAGE, 4));
+    exporter.give_up(&tensor);
+    let mut third = actor(&place);
+    assert_eq!(third.code(&format!("open {handle}")), INVALID_VALUE);
+    assert!(importer.has(&here, 2 * PAGE, 4));
+    importer.must(&format!("close {here}"));
+    soon("the keeper forgets it", || exports(&place) == 0);
+}
+
+#[test]
+fn a_keeper_that_knows_nothing_is_told_anew() {
+    let mut place = Place::with_keeper();
+    let (mut exporter, mut importer) = (actor(&place), actor(&place));
+    let tensor = exporter.torch(2 * PAGE);
+    exporter.must(&format!("fill {tensor} {} 4", 2 * PAGE));
+    let handle = exporter.handle(&tensor);
+    let here = importer.must(&format!("open {handle}"));
+    place.keeper.end();
+    assert!(importer.has(&here, 2 * PAGE, 4));
+    place.keeper.start();
+    soon("the new keeper is found", || {
+        let now = exporter.say(&format!("get {tensor}"));
+        now.starts_with("0 ") && !now.ends_with(&handle)
+    });
+    let now = exporter.handle(&tensor);
+    let again = importer.must(&format!("open {now}"));
+    assert!(importer.has(&again, 2 * PAGE, 4));
+    exporter.give_up(&tensor);
+    let log = exporter.end();
+    assert!(!log.contains("gone for good"), "nothing is parked: {log}");
+}
+
+#[test]
+fn without_a_keeper_a_line_says_why_there_is_no_handle() {
+    let place = Place::empty();
+    let mut command = command(&place, &[shim()]);
+    let mut alone = Actor::start(command.env("MEMCUDA_KEEPER", "off"));
+    let tensor = alone.torch(PAGE);
+    assert_eq!(alone.code(&format!("get {tensor}")), INVALID_VALUE);
+    let log = alone.end();
+    assert!(
+        log.contains("cannot be exported by CUDA IPC: MEMCUDA_KEEPER=off"),
+        "{log}"
+    );
+}
+
+#[test]
+fn copies_are_synchronous_as_long_as_a_marked_page_is_there() {
+    let place = Place::empty();
+    let mut actor = actor(&place);
+    let is_synchronous = |actor: &mut Actor| {
+        let flags = number(&actor.must("flags")) as u32;
+        flags & CTX_SYNC_MEMOPS != 0
+    };
+    let (first, second) = (actor.torch(PAGE), actor.torch(PAGE));
+    actor.must(&format!("mark {first} 1"));
+    assert_eq!(actor.attribute(&second, SYNC_MEMOPS), 1);
+    assert!(is_synchronous(&mut actor));
+    let third = actor.torch(PAGE);
+    assert_eq!(actor.attribute(&third, SYNC_MEMOPS), 1, "the same one");
+    actor.give_up(&first);
+    assert!(is_synchronous(&mut actor), "a part of it is there");
+    actor.give_up(&second);
+    assert!(!is_synchronous(&mut actor));
+    assert_eq!(actor.attribute(&third, SYNC_MEMOPS), 0);
+    actor.must(&format!("mark {third} 1"));
+    actor.must(&format!("mark {third} 0"));
+    assert!(!is_synchronous(&mut actor));
+}
+
+/// The driver carries cudaMalloc's memory where there is no access, and opens it where
+/// access is enabled; mapped memory it does neither.
+#[test]
+fn other_devices_copy_and_reach_torchs_memory_as_cuda_mallocs() {
+    let place = Place::empty();
+    let mut actor = actor(&place);
+    let tensor = actor.torch(2 * PAGE);
+    actor.must("device 1");
+    actor.must(&format!("fill {tensor} {} 5", 2 * PAGE));
+    assert!(actor.has(&tensor, 2 * PAGE, 5));
+    actor.must("peer 0");
+    actor.must(&format!("work {tensor} {} 10", 2 * PAGE));
+    actor.must("sync");
+    // What torch maps later, too.
+    actor.must("device 0");
+    let later = actor.torch(PAGE);
+    actor.must("device 1");
+    actor.must(&format!("work {later} {PAGE} 10"));
+    actor.must("sync");
+    actor.end();
+}
+
+/// Under Yama's first level a child may not take its parent's descriptors, unless the
+/// parent says so. The kernel's setting and the call are this test's.
+#[test]
+fn who_gives_descriptors_away_lets_them_be_taken() {
+    let place = Place::empty();
+    let kernel = support::compile("yama.c", "yama.so", &["-shared", "-fPIC", "-ldl"]);
+    for (scope, said) in [("0", 0), ("1", 1), ("2", 0), ("3", 0)] {
+        let mut command = command(&place, &[kernel.clone(), shim()]);
+        command.env("YAMA", scope).env("MEMCUDA_LOG", "debug");
+        command.env("MEMCUDA_TORCH", "expandable");
+        let mut actor = Actor::start(&mut command);
+        let tensors = [actor.torch(PAGE), actor.torch(PAGE)];
+        for tensor in &tensors {
+            actor.must(&format!("descriptor {tensor}"));
+        }
+        // What is shared is not kept.
+        let before = actor.physical();
+        actor.give_up(&tensors[0]);
+        assert_eq!(actor.physical(), before - PAGE);
+        let log = actor.end();
+        assert_eq!(log.matches("prctl: anybody").count(), said, "{log}");
+        assert_eq!(log.matches("PR_SET_PTRACER").count(), said, "{log}");
+    }
+}

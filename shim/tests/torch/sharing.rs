@@ -1,0 +1,87 @@
+//! Processes that do what they are told (`../ipc/actor.c`), with a torch that has its
+//! memory over pages.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::actor::{Actor, Place};
+use crate::support::{self, shim, simulator};
+use crate::torch;
+
+/// The program that does what it is told, with the torch that has expandable segments.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let newer = format!("-L{}", torch().join("expandable").display());
+        let older = format!("-L{}", torch().display());
+        let driver = format!("-L{}", simulator().display());
+        let libraries = ["-l:libc10_cuda.so", "-l:libc10.so", "-l:libcudart.so.13"];
+        let rest = ["-l:libcuda.so.1", "-ldl"];
+        // Torch's functions are weak in the program: no reason to need it.
+        let search = [newer.as_str(), &older, &driver, "-Wl,--no-as-needed"];
+        support::compile(
+            "../ipc/actor.c",
+            "actor",
+            &[&search[..], &libraries, &rest].concat(),
+        )
+    })
+}
+
+pub fn command(place: &Place, libraries: &[PathBuf]) -> Command {
+    let mut command = place.command(program(), libraries);
+    let newer = torch().join("expandable");
+    let search = std::env::join_paths([&newer, torch(), &simulator()]).unwrap();
+    command
+        .env("LD_LIBRARY_PATH", search)
+        .env("MEMCUDA_TORCH", "native")
+        .env_remove("PYTORCH_CUDA_ALLOC_CONF");
+    command
+}
+
+/// A process whose torch has its memory over pages.
+pub fn actor(place: &Place) -> Actor {
+    Actor::start(&mut command(place, &[shim()]))
+}
+
+/// How many exports the keeper of a place has.
+pub fn exports(place: &Place) -> usize {
+    let said = place.keeper.verb(&["ls", "--all", "--json"]).unwrap();
+    said.lines().count()
+}
+
+pub fn number(text: &str) -> u64 {
+    u64::from_str_radix(text, 16).unwrap()
+}
+
+pub fn moved(at: &str, by: u64) -> String {
+    format!("{:x}", number(at) + by)
+}
+
+/// What a program does with torch's memory, one line a command.
+pub trait Torch {
+    fn torch(&mut self, bytes: u64) -> String;
+    fn give_up(&mut self, at: &str);
+    fn attribute(&mut self, at: &str, attribute: u32) -> u64;
+    fn handle(&mut self, at: &str) -> String;
+}
+
+impl Torch for Actor {
+    fn torch(&mut self, bytes: u64) -> String {
+        self.must(&format!("torch {bytes}"))
+    }
+
+    /// Frees a tensor, and lets torch unmap its pages.
+    fn give_up(&mut self, at: &str) {
+        self.must(&format!("torch-free {at}"));
+        self.must("torch-empty");
+    }
+
+    fn attribute(&mut self, at: &str, attribute: u32) -> u64 {
+        number(&self.must(&format!("attribute {at} {attribute}")))
+    }
+
+    fn handle(&mut self, at: &str) -> String {
+        self.must(&format!("get {at}"))
+    }
+}

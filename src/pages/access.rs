@@ -1,0 +1,73 @@
+//! Which devices may reach pages: beside the one that the program opens them to, those
+//! that have access to all memory of this one.
+
+use super::Pages;
+use super::books::Books;
+use crate::driver::{Access, Address, Driver, Result};
+
+impl<D: Driver> Pages<D> {
+    /// Opens everything that is in use to a device.
+    ///
+    /// # Errors
+    /// The driver's code, at the first run that it does not open.
+    pub fn open_all(&self, device: u32) -> Result<()> {
+        self.beside(|books| {
+            let runs: Vec<_> = books.runs.all().collect();
+            runs.into_iter().try_for_each(|run| {
+                let opened = self.open_range(books, run.base, run.bytes, device);
+                opened.unwrap_or(Ok(()))
+            })
+        })
+    }
+
+    /// Opens a range to a device beside the one that the program opens it to; `None`
+    /// where it is not of whole mapped pages.
+    pub fn open_to(&self, at: Address, bytes: u64, device: u32) -> Option<Result<()>> {
+        self.beside(|books| self.open_range(books, at, bytes, device))
+    }
+
+    fn open_range(
+        &self,
+        books: &mut Books,
+        at: Address,
+        bytes: u64,
+        device: u32,
+    ) -> Option<Result<()>> {
+        let parts = books.used_tiles(at, bytes)?;
+        Some(self.open(books, parts, device, Access::Write))
+    }
+
+    /// Says what a device may do with these pages, where it cannot write them already.
+    pub(super) fn open(
+        &self,
+        books: &mut Books,
+        parts: Vec<(Address, u64)>,
+        device: u32,
+        access: Access,
+    ) -> Result<()> {
+        let new: Vec<_> = parts
+            .into_iter()
+            .filter(|(at, _)| access != Access::Write || !books.can_write(*at, device))
+            .collect();
+        joined(&new).into_iter().try_for_each(|(at, bytes)| {
+            let open = || self.driver.set_access(at, bytes, device, access);
+            books.watch.call(open)
+        })?;
+        for (at, _) in new {
+            books.set_can_write(at, device, access == Access::Write);
+        }
+        Ok(())
+    }
+}
+
+/// Ranges in the order of their addresses, those that touch as one.
+fn joined(parts: &[(Address, u64)]) -> Vec<(Address, u64)> {
+    let mut ranges: Vec<(Address, u64)> = Vec::new();
+    for &(at, bytes) in parts {
+        match ranges.last_mut() {
+            Some((start, length)) if *start + *length == at => *length += bytes,
+            _ => ranges.push((at, bytes)),
+        }
+    }
+    ranges
+}

@@ -1,0 +1,107 @@
+//! What others see of pages: which run an address is in, and what it is
+//! made of. Gives nothing out and takes nothing back.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{Lease, Pages, Run};
+use crate::driver::{Address, Driver, Handle};
+
+/// The addresses between which pages were ever mapped.
+pub struct Extent {
+    from: AtomicU64,
+    to: AtomicU64,
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self {
+            from: AtomicU64::new(u64::MAX),
+            to: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Extent {
+    /// A page was mapped.
+    pub fn include(&self, at: Address, bytes: u64) {
+        self.from.fetch_min(at, Relaxed);
+        self.to.fetch_max(at + bytes, Relaxed);
+    }
+
+    fn contains(&self, at: Address) -> bool {
+        at < self.to.load(Relaxed) && at >= self.from.load(Relaxed)
+    }
+}
+
+/// What pages have at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing is mapped.
+    Nothing,
+    /// A page that the program has unmapped.
+    Unused,
+    /// Pages in use.
+    Run(Run),
+}
+
+impl<D: Driver> Pages<D> {
+    /// The driver's handle of a page that others are about to open, and that is
+    /// not kept from now on; `None` where the lease is not known.
+    pub fn share(&self, lease: Lease) -> Option<Handle> {
+        let mut books = self.lock();
+        books.kind_of(lease)?;
+        let page = books.bind(lease, None);
+        books.share(page);
+        self.changed(&mut books);
+        Some(books.handle_of(page))
+    }
+
+    /// The pages that are mapped in this range may be opened by others from now
+    /// on, and are not kept.
+    pub fn share_range(&self, at: Address, bytes: u64) {
+        let mut books = self.lock();
+        for page in books.used_pages_in(at, bytes) {
+            books.share(page);
+        }
+    }
+
+    /// What is at an address. Takes no lock where no page was ever near.
+    pub fn find(&self, at: Address) -> Found {
+        if !self.extent.contains(at) {
+            return Found::Nothing;
+        }
+        let books = self.lock();
+        match books.runs.around(at) {
+            Some(run) => Found::Run(run),
+            None if books.is_mapped(at) => Found::Unused,
+            None => Found::Nothing,
+        }
+    }
+
+    /// Shares the run around an address: the run, its handles in order and their
+    /// sizes in bytes. They are the driver's as long as [`Pages::has_all_of`] it.
+    pub fn export(&self, at: Address) -> Option<(Run, Vec<(Handle, u64)>)> {
+        let mut books = self.lock();
+        let run = books.runs.around(at)?;
+        let pages = books.used_pages_in(run.base, run.bytes);
+        let part = |page| {
+            books.share(page);
+            (books.handle_of(page), books.bytes_of(page))
+        };
+        Some((run, pages.into_iter().map(part).collect()))
+    }
+
+    /// Are all pages of a run, as it once was, still in use where they were?
+    pub fn has_all_of(&self, run: &Run) -> bool {
+        self.lock().has_all_of(run)
+    }
+
+    /// Is any page in use in this range?
+    pub fn is_used_in(&self, at: Address, bytes: u64) -> bool {
+        self.lock().is_used_in(at, bytes)
+    }
+}
+
+#[cfg(test)]
+#[path = "shown_tests.rs"]
+mod tests;

@@ -1,0 +1,192 @@
+//! Runs over the model driver: what touches is one, what changes is another, and a
+//! storm of both against runs that are counted anew.
+
+use super::super::{Found, Home, Kind, Lease, Pages, Run};
+use crate::driver::model::Model;
+use crate::driver::{Access, Address, Context, Driver};
+use crate::units::{GIB, MIB};
+use std::collections::BTreeMap;
+
+const PAGE: Kind = Kind {
+    bytes: 12 * MIB,
+    properties: 1,
+};
+
+struct Device {
+    pages: Pages<Model>,
+    base: Address,
+}
+
+impl Device {
+    fn new() -> Self {
+        let model = Model::new(8 * GIB);
+        let base = model.reserve(64 * GIB).unwrap();
+        let pages = Pages::new(model, 0, None);
+        Self { pages, base }
+    }
+
+    fn at(&self, place: u64) -> Address {
+        self.base + place * PAGE.bytes
+    }
+
+    fn map_in(&self, place: u64, reservation: Address) -> Lease {
+        let make = || self.pages.driver().create(0, PAGE.bytes);
+        let lease = self.pages.lend(PAGE);
+        let lease = lease
+            .map_or_else(|| self.pages.add(PAGE, make), Ok)
+            .unwrap();
+        let home = Home {
+            reservation,
+            context: Context(7),
+        };
+        let at = self.at(place);
+        self.pages.map(at, PAGE.bytes, lease, home).unwrap();
+        let opened = self.pages.set_access(at, PAGE.bytes, 0, Access::Write);
+        assert_eq!(opened, Some(Ok(())));
+        lease
+    }
+
+    fn map(&self, place: u64) -> Lease {
+        self.map_in(place, self.base)
+    }
+
+    fn unmap(&self, place: u64, lease: Lease) {
+        let unmapped = self.pages.unmap(self.at(place), PAGE.bytes);
+        assert_eq!(unmapped, Some(Ok(())));
+        assert!(self.pages.release(lease));
+    }
+
+    #[track_caller]
+    fn run(&self, place: u64) -> Run {
+        match self.pages.find(self.at(place) + 5) {
+            Found::Run(run) => run,
+            found => panic!("{found:?}"),
+        }
+    }
+
+    /// Its first place and its length in pages.
+    fn span(&self, run: Run) -> (u64, u64) {
+        ((run.base - self.base) / PAGE.bytes, run.bytes / PAGE.bytes)
+    }
+}
+
+#[test]
+fn pages_that_touch_are_one_run_which_is_another_when_it_changes() {
+    let device = Device::new();
+    let (zero, one) = (device.map(0), device.map(1));
+    let two = device.run(1);
+    assert_eq!((device.span(two), two.context), ((0, 2), Context(7)));
+    assert_eq!(device.run(0), two, "the same from everywhere");
+    device.map(3);
+    assert_eq!(device.span(device.run(3)), (3, 1));
+    assert_eq!(device.run(0), two, "nothing of it has changed");
+    let middle = device.map(2);
+    let four = device.run(3);
+    assert_eq!(device.span(four), (0, 4));
+    assert!(device.pages.has_all_of(&two) && device.pages.has_all_of(&four));
+    device.unmap(2, middle);
+    assert_eq!(device.pages.find(device.at(2)), Found::Unused);
+    let again = device.run(0);
+    assert_eq!(device.span(again), (0, 2));
+    assert!(again.id != two.id && again.id != four.id && again.id != device.run(3).id);
+    assert!(device.pages.has_all_of(&two) && !device.pages.has_all_of(&four));
+    // The same page at the same address is not what it was.
+    device.map(2);
+    assert!(!device.pages.has_all_of(&four));
+    assert_eq!(device.span(device.run(0)), (0, 4));
+    device.unmap(0, zero);
+    device.unmap(1, one);
+    assert!(!device.pages.has_all_of(&two));
+}
+
+#[test]
+fn what_is_nobodys_is_found_nowhere() {
+    let device = Device::new();
+    assert_eq!(device.pages.find(device.at(0)), Found::Nothing);
+    device.map(2);
+    for place in [0, 1, 3] {
+        assert_eq!(device.pages.find(device.at(place)), Found::Nothing);
+    }
+    let lease = device.map(4);
+    assert_eq!(device.pages.find(device.at(3)), Found::Nothing, "between");
+    device.unmap(4, lease);
+    device.pages.give_back(u64::MAX);
+    assert_eq!(device.pages.find(device.at(4)), Found::Nothing);
+}
+
+#[test]
+fn a_run_ends_with_its_reservation() {
+    let device = Device::new();
+    device.map_in(0, device.at(0));
+    device.map_in(1, device.at(1));
+    device.map_in(2, device.at(1));
+    assert_eq!(device.span(device.run(0)), (0, 1));
+    assert_eq!(device.span(device.run(2)), (1, 2));
+}
+
+#[test]
+fn a_run_that_is_exported_is_told_whole_and_not_kept() {
+    let device = Device::new();
+    let leases: Vec<_> = (0..3).map(|place| device.map(place)).collect();
+    let (run, handles) = device.pages.export(device.at(1) + 9).unwrap();
+    assert_eq!(run, device.run(0));
+    let below: Vec<_> = (0..3)
+        .map(|place| device.pages.driver().mapped(device.at(place)).unwrap())
+        .map(|handle| (handle, PAGE.bytes))
+        .collect();
+    assert_eq!(handles, below);
+    for (place, lease) in (0..).zip(leases) {
+        device.unmap(place, lease);
+    }
+    assert_eq!(device.pages.driver().held(), 0);
+    assert_eq!(device.pages.export(device.at(1)), None);
+}
+
+#[test]
+fn everything_in_use_is_opened_to_a_device_that_comes_later() {
+    let device = Device::new();
+    let kept = device.map(0);
+    device.unmap(0, kept);
+    let _leases = [2, 3, 5].map(|place| device.map(place));
+    device.pages.open_all(1).unwrap();
+    let access = |place| device.pages.driver().access(device.at(place), 1);
+    assert_eq!([2, 3, 5].map(access), [Access::Write; 3]);
+    assert_eq!(access(0), Access::None, "nobody uses it");
+}
+
+#[test]
+fn runs_are_what_one_would_count() {
+    let mut random = 11_u64;
+    let mut next = |below: u64| {
+        random = random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (random >> 33) % below
+    };
+    let device = Device::new();
+    let mut used = BTreeMap::new();
+    for _ in 0..4000 {
+        let place = next(40);
+        match used.remove(&place) {
+            Some(lease) => device.unmap(place, lease),
+            // Two reservations side by side.
+            None => drop(used.insert(place, device.map_in(place, place / 20))),
+        }
+        let mut ids = BTreeMap::new();
+        for &place in used.keys() {
+            let joined = |one: u64, other: u64| used.contains_key(&other) && one / 20 == other / 20;
+            let mut first = place;
+            while first > 0 && joined(first, first - 1) {
+                first -= 1;
+            }
+            let mut last = place;
+            while joined(last, last + 1) {
+                last += 1;
+            }
+            let run = device.run(place);
+            assert_eq!(device.span(run), (first, last - first + 1));
+            assert!(device.pages.has_all_of(&run));
+            assert_eq!(*ids.entry(run.id).or_insert(first), first);
+        }
+    }
+}
