@@ -121,6 +121,7 @@ impl Keeper {
                 Said::Request(number, request) => {
                     left = left.saturating_sub(weight(&request));
                     let first = connection.stage == Stage::Introduce;
+                    self.awake.heard(client, peer.pid, first, Instant::now());
                     match self.answer(client, peer, request, descriptors) {
                         Ok(answer) => {
                             self.reply(client, number, answer.reply, answer.beside, false)
@@ -167,6 +168,7 @@ impl Keeper {
     /// devices, so that work of it may still run. That is over when the process
     /// is, which its watch tells.
     pub(super) fn hang_up(&mut self, client: ClientId) {
+        self.awake.forget(client);
         let connection = self.connections.remove(&client);
         let watch = connection.and_then(|connection| connection.watch);
         if watch.is_some() && self.entries.linger(client) {

@@ -6,6 +6,7 @@
 
 mod access;
 mod answer;
+mod awake;
 mod client;
 mod clock;
 mod descriptors;
@@ -31,6 +32,7 @@ mod token;
 mod turn;
 mod versions;
 
+pub use awake::AFTER_REQUEST;
 pub use launch::Launch;
 pub use options::Options;
 pub use process::node;

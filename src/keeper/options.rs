@@ -16,6 +16,8 @@ pub struct Options {
     pub rules: Option<PathBuf>,
     /// How long it stays when nobody needs it; `None` for ever.
     pub idle: Option<Duration>,
+    /// How long it waits awake after a request; nothing for never.
+    pub awake: Duration,
     /// The program and the arguments of which another process of it is started.
     pub launch: Launch,
     /// The end of a registry, if there is one.

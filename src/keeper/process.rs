@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
+use std::str::FromStr;
 
 use nix::sys::socket::{getsockopt, sockopt};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -75,16 +76,37 @@ pub fn watch_pid(number: u32) -> Option<OwnedFd> {
 
 /// When a process started, in clock ticks since boot.
 pub fn started(pid: u32) -> Option<u64> {
+    stat(pid, 22)
+}
+
+/// The processor that the first thread of a process is on, or was last.
+pub fn processor(pid: u32) -> Option<usize> {
+    stat(pid, 39)
+}
+
+/// A field of what the kernel tells of a process, as its manual counts them,
+/// behind the second.
+fn stat<T: FromStr>(pid: u32, field: usize) -> Option<T> {
     // One read: the fields up to the one that is wanted are shorter than this.
     let mut stat = [0; 1024];
     let length = File::open(format!("/proc/{pid}/stat"))
         .and_then(|mut file| file.read(&mut stat))
         .ok()?;
     // The name may hold anything, parentheses too, and is no text of Rust's.
-    // The field is the 22nd.
     let stat = String::from_utf8_lossy(&stat[..length]);
     let behind_name = stat.rsplit_once(')')?.1;
-    behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
+    behind_name
+        .split_ascii_whitespace()
+        .nth(field - 3)?
+        .parse()
+        .ok()
+}
+
+/// How many threads of this machine run, or would if they had a processor.
+pub fn running() -> Option<usize> {
+    let load = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let (running, _) = load.split_ascii_whitespace().nth(3)?.split_once('/')?;
+    running.parse().ok()
 }
 
 /// The host and its boot, in 64 bits: the same in every process of the host.
@@ -112,6 +134,8 @@ mod tests {
         assert_eq!(process.command, "ab[2Jc012345678");
         assert_eq!(process.pid, std::process::id());
         assert!(process.started > 0);
+        assert!(processor(process.pid).is_some());
+        assert!(running().unwrap() > 0);
         assert!(watch_known(&process).is_some());
         process.started += 1;
         assert!(watch_known(&process).is_none());

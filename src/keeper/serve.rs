@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::io::Errno;
 use tracing::{error, info, warn};
 
 use super::access::Access;
+use super::awake::Awake;
 use super::client::Connection;
 use super::clock::{GRACE, now_us};
 use super::descriptors::Descriptors;
@@ -80,6 +80,7 @@ pub struct Keeper {
     pub(super) standby_again: Option<Instant>,
     pub(super) versions: Versions,
     pub(super) room: Box<[u8]>,
+    pub(super) awake: Awake,
 }
 
 /// A packet to a client, once the journal is written.
@@ -120,6 +121,7 @@ impl Keeper {
             outgoing: Vec::new(),
             desk: options.desk.take(),
             told: Vec::new(),
+            awake: Awake::new(options.awake),
             options,
             end: None,
             node: process::node().context("cannot read the boot's number")?,
@@ -190,9 +192,8 @@ impl Keeper {
         let mut events: Vec<Event> = Vec::with_capacity(256);
         loop {
             while self.end.is_none() {
-                let timeout = self.timeout().map(|t| t.try_into().unwrap_or_default());
-                match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
-                    Ok(_) | Err(Errno::INTR) => {}
+                match self.wait(&mut events) {
+                    Ok(()) | Err(Errno::INTR) => {}
                     Err(error) => bail!("cannot wait for clients: {error}"),
                 }
                 self.entries.set_time(now_us());

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -20,6 +21,13 @@ use super::wire::{self, Broken};
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// How long an answer is waited for awake.
 const AWAKE: Duration = Duration::from_micros(500);
+/// A keeper that is awake itself has answered by then.
+const PROMPT: Duration = Duration::from_micros(50);
+/// The shortest sleep there is.
+const NAP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1,
+};
 
 /// Why a request has no answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -181,8 +189,17 @@ impl Client {
     fn wait_awake(&self) {
         let began = Instant::now();
         let none_yet = || matches!(wire::length_of_next(&self.socket, true), Err(Broken::Later));
+        let mut napped = false;
         while none_yet() && began.elapsed() < AWAKE {
-            std::thread::yield_now();
+            if napped || began.elapsed() < PROMPT {
+                std::thread::yield_now();
+            } else {
+                // A keeper that was woken on this very processor does not get it by
+                // a yield, which passes over who has run more than its share.
+                let socket = PollFd::new(&self.socket, PollFlags::IN);
+                let _ = poll(&mut [socket], Some(&NAP));
+                napped = true;
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! `memcuda keeper` from outside: the real program, clients of the protocol, and
 //! memory files in the place of GPU memory.
 
+mod awake;
 mod containers;
 mod crashes;
 mod faults;

@@ -1,9 +1,10 @@
 //! A connection to the keeper before anybody asks: of programs that will, by
-//! their rules or because they refer to the interface. The keeper hears who
-//! they are while they start, so that their first opening is one question and
-//! one answer, and the pool that it needs is made with the context, its driver
-//! calls rehearsed. Starts no keeper, and never waits: where none listens now,
-//! the first request finds or starts one.
+//! their rules or because they refer to the interface. It is begun with their
+//! first context: the keeper hears who they are and stays awake for their first
+//! question, while the pool that this needs is made and its driver calls are
+//! rehearsed. So the first opening is one question and one answer. Starts no
+//! keeper, and never waits: where none listens now, the first request finds or
+//! starts one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,15 +19,18 @@ use crate::{dynamic, engine, pool, worker};
 /// What the names of the interface's functions begin with.
 const INTERFACE: &[u8] = b"memcuda_";
 
-/// A function of the interface was called.
-static CALLED: AtomicBool = AtomicBool::new(false);
+/// The program wants names.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// It has a context, or had.
+static CONTEXT: AtomicBool = AtomicBool::new(false);
 /// A connection was begun.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// A program that was not built with the interface calls it: the connection is
-/// made now, or once CUDA starts.
+/// made now, or with its first context.
 pub fn interface_called() {
-    if !CALLED.swap(true, Ordering::Relaxed)
+    if !WANTED.swap(true, Ordering::Relaxed)
+        && CONTEXT.load(Ordering::Relaxed)
         && let Some(engine) = engine::running()
     {
         dial(engine);
@@ -35,18 +39,18 @@ pub fn interface_called() {
 
 /// CUDA has started.
 pub fn cuda_started(engine: &Engine) {
-    if !engine.rules.is_empty()
-        || CALLED.load(Ordering::Relaxed)
-        || dynamic::program_uses(INTERFACE)
-    {
-        dial(engine);
+    if !engine.rules.is_empty() || dynamic::program_uses(INTERFACE) {
+        WANTED.store(true, Ordering::Relaxed);
     }
 }
 
 /// The program has a context of the device.
 pub fn context_made(engine: &Engine, context: Context, device: &Device) {
+    CONTEXT.store(true, Ordering::Relaxed);
+    if WANTED.load(Ordering::Relaxed) {
+        dial(engine);
+    }
     if BEGUN.load(Ordering::Relaxed) && device.made().is_none() {
-        keeper::settle();
         // What fails here fails again where it is needed, and is told there.
         let _ = engine.calls.within(context, || {
             if let Some(pool) = pool::of(engine, device) {
@@ -54,6 +58,7 @@ pub fn context_made(engine: &Engine, context: Context, device: &Device) {
                 pool.rehearse();
             }
         });
+        keeper::settle();
     }
 }
 

@@ -45,6 +45,11 @@ pub struct Arguments {
     /// End after so long without clients and memory; by default 10 in the background
     #[arg(long, value_name = "SECONDS")]
     idle: Option<u64>,
+    /// Wait awake so long for another request before sleeping, twenty times as
+    /// long for the first one of a new process; 0 sleeps at once
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = keeper::AFTER_REQUEST.as_micros() as u64,
+          value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    awake: u64,
     /// For the keeper's own processes
     #[arg(long, hide = true)]
     role: Option<Role>,
@@ -113,6 +118,7 @@ fn same(arguments: &Arguments, socket: &Path) -> Result<Vec<OsString>> {
     if let Some(idle) = arguments.idle {
         same.extend(["--idle".into(), idle.to_string().into()]);
     }
+    same.extend(["--awake".into(), arguments.awake.to_string().into()]);
     Ok(same)
 }
 
@@ -152,6 +158,7 @@ fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role
         group: arguments.group.clone(),
         rules: arguments.rules.clone(),
         idle,
+        awake: Duration::from_micros(arguments.awake),
         launch,
         desk,
     };
