@@ -13,6 +13,7 @@ line each. About six minutes.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -188,20 +189,39 @@ def jobs(place, _, report):
         report.row(what, figure, "counted once, equal", done.returncode == 0, **said)
 
 
+def opening_parts(said, number):
+    """What the openings of that number in their processes were made of, in
+    microseconds, from what the library says."""
+    name = rf"latency/\d+/{number}: "
+    patterns = dict(answer=name + r"the keeper answered in (\d+) us", imported=name + r"imported in (\d+) us",
+                    mapped=name + r"imported in \d+ us, mapped in (\d+) us")
+    found = {part: [int(us) for us in re.findall(pattern, said)] for part, pattern in patterns.items()}
+    # The process that makes the names asks for each of them once.
+    found["answer"] = found["answer"][1:]
+    if number == 0:
+        found["first word"] = [int(us) for us in re.findall(r"first word was waited for (\d+) us", said)]
+    return found
+
+
 def latency(place, options, report):
     program = place.build("open_latency")
 
-    def lines(mode, preload):
+    def run(mode, preload, **more):
         last = os.path.join(place.folder, "keeper.sock") if mode == "parts" else str(options.latency_bytes)
-        done = subprocess.run([program, mode, str(options.processes), last], env=place.environment(preload),
+        done = subprocess.run([program, mode, str(options.processes), last], env=place.environment(preload, **more),
                               capture_output=True, text=True, timeout=600)
         if done.returncode:
             raise OSError(f"open_latency {mode}: {done.stderr.strip()[-300:]}")
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return done
+
+    def lines(mode, preload):
+        return [json.loads(line) for line in run(mode, preload).stdout.splitlines()]
 
     try:
         seen = lines("bare", False) + lines("named", True)
         parts = lines("parts", False)
+        # By itself, since what is said takes time, too.
+        said = run("named", True, MEMCUDA_LOG="debug").stderr
     except (OSError, subprocess.SubprocessError) as error:
         return report.fail("latency", error)
 
@@ -219,6 +239,13 @@ def latency(place, options, report):
     for way, field in ways:
         figure = named.percentile([line[field] for line in parts if line["way"] == way], 50)
         report.row(f"part, first in a process: {way} {field[:-3]}", f"{figure:.1f} us", "", True)
+    for number, which in enumerate(("first", "second")):
+        for part, figures in opening_parts(said, number).items():
+            figure = f"{named.percentile(figures, 50)} us, p90 {named.percentile(figures, 90)} us, {len(figures)} times" \
+                if figures else "never"
+            # The first word is mostly heard before anybody asks.
+            good = len(figures) == options.processes or part == "first word"
+            report.row(f"part of the {which} opening: {part}", figure, "", good)
     again, again_p99 = median("name", "again_us"), median("name", "again_p99_us")
     # The simulated driver takes no time: against that there is nothing to reach.
     limit = 1.5 * imported

@@ -11,8 +11,9 @@
  *                                          is made of, each first in its process
  *
  * A context is there in each process before the clock starts. `first_us` is the
- * first thing that the process asks of the library: it makes the pool, and asks
- * the keeper over the connection that was begun with CUDA. `open_us` is another name, when both are there.
+ * first thing that the process asks of the library; connection and pool were begun
+ * with the context. `open_us` is another name right after it. With MEMCUDA_LOG=debug
+ * the library says on standard error what each of them is made of.
  */
 #include <pthread.h>
 #include <spawn.h>

@@ -58,7 +58,15 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
             write: wanted.write,
             hidden: wanted.hidden,
         };
-        match keeper::request_first(engine, request, || prepare(engine, place)) {
+        let asked = Instant::now();
+        let answer = keeper::request_first(engine, request, || prepare(engine, place));
+        let answered = asked.elapsed().as_micros();
+        crate::log!(
+            Debug,
+            "{}: the keeper answered in {answered} us",
+            wanted.name
+        );
+        match answer {
             Ok((Reply::Make { generation }, _)) => return Ok(Found::Make(generation)),
             Ok((
                 Reply::Memory {
@@ -147,7 +155,9 @@ fn map_memory(
             None => (legacy::open(engine, place, &entry)?, From::LegacyHandle),
         },
         Backend::Vmm => {
+            let began = Instant::now();
             let handles = held::import(engine, (&entry, parts, descriptors), total)?;
+            let imported = began.elapsed();
             let memory = Attachment {
                 handles,
                 offset: entry.offset,
@@ -156,7 +166,15 @@ fn map_memory(
                 access: if write { Access::Write } else { Access::Read },
                 also: (home.ordinal != place.device.ordinal).then_some(place.device.ordinal),
             };
-            (place.attach(engine, home, memory)?, From::Pool)
+            let address = place.attach(engine, home, memory)?;
+            let (imported, both) = (imported.as_micros(), began.elapsed().as_micros());
+            let mapped = both - imported;
+            crate::log!(
+                Debug,
+                "{}: imported in {imported} us, mapped in {mapped} us",
+                entry.name.as_ref().map_or("", |name| name.as_str())
+            );
+            (address, From::Pool)
         }
     };
     Ok(Mapped {

@@ -79,8 +79,14 @@ fn talk(
     dialled.ask(request.clone())?;
     worker::start();
     meanwhile();
+    let asked = Instant::now();
     let (mut client, welcome) = dialled.welcome()?;
     let heard = Heard::of(welcome, None);
+    let welcomed = asked.elapsed().as_micros();
+    crate::log!(
+        Debug,
+        "the keeper's first word was waited for {welcomed} us"
+    );
     let answer = match client.answer() {
         Ok(answer) => Ok(answer),
         Err(Broken::Refused(code, why)) => Err(Error::Refused(code, why)),
