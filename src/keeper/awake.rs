@@ -28,7 +28,7 @@ const MOST: Duration = Duration::from_millis(50);
 const SHARE: u32 = 20;
 /// Between two looks that are so far apart somebody else had the processor.
 const CROWDED: Duration = Duration::from_micros(100);
-/// How long it is believed that there is one to spare.
+/// How long it is believed that there is one to spare, or none.
 const KNOWN: Duration = Duration::from_micros(1000);
 const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
@@ -48,6 +48,8 @@ pub struct Awake {
     processors: usize,
     /// Until when one is to spare, as far as is known.
     spare: Instant,
+    /// Until when there is none.
+    busy: Instant,
     left: Duration,
     counted: Instant,
 }
@@ -66,6 +68,7 @@ impl Awake {
             last: 0,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             spare: now,
+            busy: now,
             left: MOST,
             counted: now,
         }
@@ -93,6 +96,9 @@ impl Awake {
 
     /// Until when, if that is worth it now.
     fn until(&mut self, now: Instant) -> Option<Instant> {
+        if now < self.busy {
+            return None;
+        }
         let past = now.saturating_duration_since(self.counted);
         self.left = MOST.min(self.left + past / SHARE);
         self.counted = now;
@@ -110,11 +116,10 @@ impl Awake {
         self.left = self.left.saturating_sub(time);
     }
 
-    /// Others want the processor: it sleeps until something happens. Who has used
-    /// up its share in vain would wait for its next one; who sleeps is woken.
+    /// Others want the processor: for a while it sleeps. Who has used up its share in
+    /// vain would wait for its next one; who sleeps is woken.
     fn give_way(&mut self, now: Instant) {
-        self.until = now;
-        self.newcomers.clear();
+        self.busy = now + KNOWN;
     }
 
     /// Has everything that runs on this machine a processor, and the process that
@@ -230,6 +235,8 @@ mod tests {
         let mut awake = Awake::since(MS, now);
         awake.heard(1, 0, true, now);
         awake.give_way(now);
+        awake.heard(2, 0, false, now);
         assert_eq!(awake.until(now), None);
+        assert_eq!(awake.until(now + KNOWN), Some(now + 20 * MS));
     }
 }
