@@ -22,7 +22,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// How long an answer is waited for awake.
 const AWAKE: Duration = Duration::from_micros(500);
 /// A keeper that is awake itself has answered by then.
-const PROMPT: Duration = Duration::from_micros(50);
+const PROMPT: Duration = Duration::from_micros(30);
 /// The shortest sleep there is.
 const NAP: Timespec = Timespec {
     tv_sec: 0,
