@@ -3,7 +3,7 @@
 //! driver gives, and counted on the page of statistics together with the pool.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::real::Real;
@@ -13,10 +13,13 @@ use memcuda_core::pages::{Home, Lease, Pages, Totals};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::pool;
+use crate::record::Caller;
 
 /// The first 16 bits of a handle that stands for a page. The driver's own are
 /// small numbers or addresses of the host, which have none of them.
 const MARK: u64 = 0x6d63;
+/// Where torch asked for a page last: its library does not move.
+static SITE: AtomicUsize = AtomicUsize::new(0);
 /// Bits of a lease in such a handle; above them the device's ordinal.
 const LEASE_BITS: u32 = 40;
 
@@ -63,8 +66,26 @@ pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pages<Real>> {
                 page.publish(ordinal, sum, frees.load(Ordering::Relaxed))
             });
         };
-        Pages::new(engine.driver, ordinal, Some(Box::new(publish)))
+        let pages = Pages::new(engine.driver, ordinal, Some(Box::new(publish)));
+        if engine.config.oom_report.is_some() {
+            pages.keep_timeline();
+        }
+        pages
     }))
+}
+
+/// Torch asks for a page from here.
+pub fn asked_from(site: usize) {
+    SITE.store(site, Ordering::Relaxed);
+}
+
+/// Who maps and unmaps pages, for recordings: whoever asks for them.
+pub fn caller() -> Caller {
+    let site = SITE.load(Ordering::Relaxed);
+    Caller {
+        site: (site != 0).then_some(site),
+        ..Caller::UNKNOWN
+    }
 }
 
 /// What a program is told is the handle of a page.

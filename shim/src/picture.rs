@@ -51,8 +51,21 @@ fn device(engine: &Engine, device: &Device) -> Option<picture::Device> {
         name: device.name.clone(),
         total_bytes: device.total,
         limit_bytes: engine.config.limit_of(device.ordinal),
-        pool: device.made()?.picture(),
+        pool: pool(device)?,
     })
+}
+
+/// A device's pool, and the pages below torch's expandable segments beside it.
+fn pool(device: &Device) -> Option<picture::Pool> {
+    let mut pool = device.made()?.picture();
+    if let Some(pages) = device.pages() {
+        pool.add(pages.picture());
+        let peak = pool
+            .counter("peak_physical_bytes")
+            .max(device.sums.peak_physical());
+        pool.counters.insert("peak_physical_bytes".to_owned(), peak);
+    }
+    Some(pool)
 }
 
 fn named(mapped: &table::Mapped) -> Named {

@@ -35,6 +35,12 @@ impl Sums {
         (last.pages.physical_bytes, last.pages.idle_bytes)
     }
 
+    /// The most bytes that both held together.
+    pub fn peak_physical(&self) -> u64 {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.peak_physical
+    }
+
     fn change(&self, change: impl FnOnce(&mut Last), tell: impl FnOnce(&Stats)) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut last);
@@ -43,31 +49,12 @@ impl Sums {
 }
 
 impl Last {
-    /// The pool's counters, which fronts add to, may be below 0. A peak of what is
-    /// live is the sum of both peaks: only the pages know when theirs was.
     fn sum(&mut self) -> Stats {
         let (mut sum, pages) = (self.pool, &self.pages);
         if *pages == Totals::default() {
             return sum;
         }
-        let add = |into: &mut u64, bytes: u64| *into = into.wrapping_add(bytes);
-        add(&mut sum.live_bytes, pages.used_bytes);
-        add(&mut sum.granted_bytes, pages.used_bytes);
-        add(&mut sum.peak_live_bytes, pages.peak_used_bytes);
-        // What fronts have lent is taken off again by who adds them up.
-        add(&mut sum.idle_bytes, pages.idle_bytes);
-        add(&mut sum.physical_bytes, pages.physical_bytes);
-        add(&mut sum.chunks, pages.pages);
-        let counts = &pages.counts;
-        add(&mut sum.requests, counts.requests);
-        add(&mut sum.hits, counts.hits);
-        add(&mut sum.growths, counts.growths);
-        add(&mut sum.handles_mapped, counts.mapped);
-        add(&mut sum.frees, counts.frees);
-        add(&mut sum.out_of_memory, counts.out_of_memory);
-        add(&mut sum.driver_ns, counts.driver_ns);
-        add(&mut sum.stalls, counts.stalls);
-        add(&mut sum.stall_ns, counts.stall_ns);
+        pages.add_to(&mut sum);
         self.peak_physical = self
             .peak_physical
             .max(sum.physical_bytes)

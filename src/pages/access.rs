@@ -23,7 +23,15 @@ impl<D: Driver> Pages<D> {
     /// Opens a range to a device beside the one that the program opens it to; `None`
     /// where it is not of whole mapped pages.
     pub fn open_to(&self, at: Address, bytes: u64, device: u32) -> Option<Result<()>> {
-        self.beside(|books| self.open_range(books, at, bytes, device))
+        let (mut books, waits) = self.turn();
+        let requested = books.watch.lasts();
+        let opened = self.open_range(&mut books, at, bytes, device)?;
+        books.watch.may_last(waits);
+        // In a request the call follows that ends it.
+        if !requested && books.watch.answered() {
+            self.changed(&mut books);
+        }
+        Some(opened)
     }
 
     fn open_range(

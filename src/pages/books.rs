@@ -43,8 +43,8 @@ pub struct Totals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PageId(u64);
 
-struct Page {
-    kind: Kind,
+pub struct Page {
+    pub kind: Kind,
     handle: Handle,
     /// Has a lease that is bound to it.
     leased: bool,
@@ -53,13 +53,13 @@ struct Page {
     /// Where it is mapped, used or not.
     mapped: BTreeSet<Address>,
     /// Others may have it open: it is not kept.
-    shared: bool,
+    pub shared: bool,
     /// When it became idle; 0 if it was never used.
     since: u64,
 }
 
 impl Page {
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         !self.leased && self.used == 0
     }
 }
@@ -71,6 +71,8 @@ pub struct Mapping {
     pub used: bool,
     /// The number of the run that it was in when it was used last.
     pub run: u64,
+    /// Which of the program's requests it was last mapped for, from 1.
+    pub number: u64,
     /// The devices that can write there, a bit each.
     writers: u128,
 }
@@ -79,10 +81,10 @@ pub struct Mapping {
 pub struct Books {
     /// What it takes, and how long.
     pub watch: Watch,
-    pages: BTreeMap<PageId, Page>,
+    pub pages: BTreeMap<PageId, Page>,
     idle: Idle,
     leases: BTreeMap<Lease, (Kind, Option<PageId>)>,
-    pub(super) mappings: BTreeMap<Address, Mapping>,
+    pub mappings: BTreeMap<Address, Mapping>,
     /// What is in use, by what touches.
     pub(super) runs: Runs,
     physical: u64,
@@ -109,17 +111,25 @@ impl Books {
         }
     }
 
-    /// Notes what is highest and least; after a change.
+    /// Notes what is highest and least, and when; after a change.
     pub fn note(&mut self) -> Totals {
         let totals = self.totals();
+        self.watch.look(&totals);
         self.peak_used = totals.peak_used_bytes;
         self.least_idle = self.least_idle.min(totals.idle_bytes);
         totals
     }
 
     pub fn least_idle(&mut self) -> u64 {
-        let idle = self.totals().idle_bytes;
+        let totals = self.totals();
+        self.watch.look(&totals);
+        let idle = totals.idle_bytes;
         std::mem::replace(&mut self.least_idle, idle).min(idle)
+    }
+
+    /// How many idle pages of a kind are promised to leases.
+    pub fn promised(&self, kind: Kind) -> usize {
+        self.idle.promised(kind)
     }
 
     pub fn is_any_used(&self) -> bool {
@@ -223,6 +233,7 @@ impl Books {
             bytes,
             used: false,
             run: 0,
+            number: 0,
             writers: 0,
         };
         self.mappings.insert(at, mapping);
@@ -233,12 +244,12 @@ impl Books {
 
     fn use_at(&mut self, at: Address, home: Home) {
         let mapping = self.mappings.get_mut(&at).expect("a mapping");
-        mapping.used = true;
+        self.watch.counts.requests += 1;
+        (mapping.used, mapping.number) = (true, self.watch.counts.requests);
         mapping.run = self.runs.add(at, mapping.bytes, home);
         let page = mapping.page;
         self.page(page).used += 1;
         self.used_mappings += 1;
-        self.watch.counts.requests += 1;
     }
 
     /// The program has unmapped an address; the page stays mapped there.

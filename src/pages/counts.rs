@@ -14,7 +14,9 @@
 
 use std::time::Instant;
 
-use crate::pool::STALL;
+use super::Totals;
+use crate::pool::timeline::{Moment, Timeline};
+use crate::pool::{STALL, Stats};
 
 /// Numbers since the beginning, but for the nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,6 +42,46 @@ pub struct Counts {
     pub stall_ns: u64,
 }
 
+impl Totals {
+    /// This moment.
+    pub fn now(&self) -> Moment {
+        Moment {
+            at: Instant::now(),
+            used: self.used_bytes,
+            physical: self.physical_bytes,
+            requests: self.counts.requests,
+            failures: self.counts.out_of_memory,
+        }
+    }
+
+    /// Adds what there is and what was done to the counters of the pool of the device,
+    /// which may be below 0 where fronts add to them. Of physical bytes the peak is not
+    /// known here, and that of live ones is the sum of both peaks: only the pages know
+    /// when theirs was.
+    pub fn add_to(&self, stats: &mut Stats) {
+        let counts = &self.counts;
+        for (sum, more) in [
+            (&mut stats.live_bytes, self.used_bytes),
+            (&mut stats.granted_bytes, self.used_bytes),
+            (&mut stats.peak_live_bytes, self.peak_used_bytes),
+            (&mut stats.idle_bytes, self.idle_bytes),
+            (&mut stats.physical_bytes, self.physical_bytes),
+            (&mut stats.chunks, self.pages),
+            (&mut stats.requests, counts.requests),
+            (&mut stats.hits, counts.hits),
+            (&mut stats.growths, counts.growths),
+            (&mut stats.handles_mapped, counts.mapped),
+            (&mut stats.frees, counts.frees),
+            (&mut stats.out_of_memory, counts.out_of_memory),
+            (&mut stats.driver_ns, counts.driver_ns),
+            (&mut stats.stalls, counts.stalls),
+            (&mut stats.stall_ns, counts.stall_ns),
+        ] {
+            *sum = sum.wrapping_add(more);
+        }
+    }
+}
+
 /// The counts, and the request under way. Who asks for pages of one device holds a
 /// lock of its own while it does, so there is one at most.
 #[derive(Default)]
@@ -51,9 +93,22 @@ pub struct Watch {
     /// A page was refused on purpose: what the program gives up now, it gives up to be
     /// served.
     asked: bool,
+    /// The last minute, where it is kept.
+    pub timeline: Option<Timeline>,
 }
 
 impl Watch {
+    /// Notes this moment, where that is wanted.
+    pub fn look(&mut self, totals: &Totals) {
+        if let Some(timeline) = &mut self.timeline {
+            let now = totals.now();
+            timeline.look(now);
+            if timeline.held() != now.physical {
+                timeline.change(now);
+            }
+        }
+    }
+
     /// Makes a call of the driver.
     pub fn call<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let began = Instant::now();

@@ -16,6 +16,7 @@ mod counts;
 mod counts_tests;
 mod idle;
 mod leave;
+mod picture;
 mod ranges;
 mod runs;
 mod shown;

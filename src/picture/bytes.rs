@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// What every picture begins with.
 pub const MAGIC: [u8; 8] = *b"memcudaP";
 /// Version of the layout. Another one is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Most bytes that a picture may have. One of a million blocks has about 30 MB.
 pub const MOST: u64 = 4 << 30;
 
@@ -82,7 +82,7 @@ mod tests {
         }
         let mut other = bytes.clone();
         other[8] = 9;
-        assert!(message(&other).contains("of version 9; this memcuda reads version 2"));
+        assert!(message(&other).contains("of version 9; this memcuda reads version 3"));
         let mut longer = bytes;
         longer.push(0);
         assert!(message(&longer).contains("1 bytes behind"));

@@ -113,10 +113,60 @@ impl Pool {
         self.counters.get(name).copied().unwrap_or(0)
     }
 
+    /// Adds the tables of what lies beside it on the device (pages), whose numbers
+    /// go on behind its own. Counters become sums.
+    pub fn add(&mut self, other: Self) {
+        let behind = |ids: &mut dyn Iterator<Item = u32>| ids.max().map_or(0, |last| last + 1);
+        let chunks = behind(&mut self.chunks.iter().map(|chunk| chunk.id));
+        let stitches = behind(&mut self.stitches.iter().map(|stitch| stitch.id));
+        let moved = |chunk: Chunk| Chunk {
+            id: chunk.id + chunks,
+            ..chunk
+        };
+        self.chunks.extend(other.chunks.into_iter().map(moved));
+        for mut stitch in other.stitches {
+            stitch.id += stitches;
+            stitch
+                .pieces
+                .iter_mut()
+                .for_each(|piece| piece.chunk += chunks);
+            self.stitches.push(stitch);
+        }
+        self.blocks.extend(other.blocks);
+        self.blocks.sort_by_key(|block| block.address);
+        self.held_ns += other.held_ns;
+        for (name, value) in other.counters {
+            *self.counters.entry(name).or_default() += value;
+        }
+        let before = std::mem::take(&mut self.before);
+        self.before = together(&before, &other.before);
+    }
+
     /// The stream that a block was asked for on.
     pub fn stream(&self, block: &Block) -> Option<Stream> {
         self.streams.get(block.stream? as usize).copied()
     }
+}
+
+/// What two tables were together: at each moment of one of them the latest of both.
+fn together(one: &[Moment], other: &[Moment]) -> Vec<Moment> {
+    let mut all: Vec<(&Moment, bool)> = Vec::with_capacity(one.len() + other.len());
+    all.extend(one.iter().map(|moment| (moment, false)));
+    all.extend(other.iter().map(|moment| (moment, true)));
+    all.sort_by_key(|(moment, _)| std::cmp::Reverse(moment.before_us));
+    let mut latest = [Moment::default(); 2];
+    let sums = all.into_iter().map(|(moment, which)| {
+        latest[usize::from(which)] = *moment;
+        let [a, b] = latest;
+        Moment {
+            before_us: moment.before_us,
+            used_bytes: a.used_bytes + b.used_bytes,
+            physical_bytes: a.physical_bytes + b.physical_bytes,
+            requests: a.requests + b.requests,
+            failures: a.failures + b.failures,
+        }
+    });
+    sums.collect()
 }
 
 /// What a pool was at one moment.
@@ -142,6 +192,9 @@ pub struct Chunk {
     pub id: u32,
     /// Its size.
     pub bytes: u64,
+    /// Is it a page of torch's expandable segments? Then it is free as a whole or not
+    /// at all.
+    pub page: bool,
     /// Its free bytes. What is neither free nor below a block is being lent or
     /// taken back at this moment, or the rest of attached memory.
     pub free: Vec<Free>,
@@ -205,6 +258,8 @@ pub enum Owner {
     Context,
     /// The device's memory pool: `cudaMallocAsync`.
     MemoryPool,
+    /// Torch's: a page of its expandable segments.
+    Page,
 }
 
 /// A window that somebody has, or had.

@@ -9,6 +9,7 @@ pub fn example() -> Picture {
     let chunk = |id, free: &[Free]| Chunk {
         id,
         bytes: 100,
+        page: false,
         free: free.to_vec(),
     };
     let free = |start, bytes, pending| Free {
@@ -154,6 +155,7 @@ pub fn random_picture(random: &mut Random) -> Picture {
     });
     if random.below(4) > 0 {
         pool.chunks = random.few(|random| Chunk {
+            page: random.below(2) == 0,
             id: random.below(4) as u32,
             bytes: random.number(),
             free: random.few(|random| Free {
@@ -189,4 +191,58 @@ pub fn random_picture(random: &mut Random) -> Picture {
         });
     }
     picture
+}
+
+#[test]
+fn pages_beside_a_pool_go_behind_it_and_their_moments_are_one() {
+    let mut pool = example().devices.remove(0).pool;
+    let mut pages = Pool {
+        chunks: vec![Chunk {
+            id: 0,
+            bytes: 12,
+            page: true,
+            free: Vec::new(),
+        }],
+        stitches: vec![Stitch {
+            id: 0,
+            address: 0x500,
+            bytes: 12,
+            pieces: vec![Piece {
+                offset: 0,
+                chunk: 0,
+            }],
+        }],
+        blocks: vec![Block {
+            address: 0x500,
+            bytes: 12,
+            owner: Owner::Page,
+            ..pool.blocks[0]
+        }],
+        ..Pool::default()
+    };
+    pages.counters.insert("physical_bytes".to_owned(), 12);
+    pages.before = [1_000_000, 0]
+        .map(|before_us| Moment {
+            before_us,
+            used_bytes: 10,
+            physical_bytes: 12,
+            requests: 1,
+            failures: 0,
+        })
+        .into();
+    pool.add(pages);
+    assert_eq!(pool.chunks[3].id, 6);
+    assert_eq!(
+        (pool.stitches[2].id, pool.stitches[2].pieces[0].chunk),
+        (2, 6)
+    );
+    assert_eq!(pool.blocks[0].owner, Owner::Page, "by address");
+    assert_eq!(pool.counter("physical_bytes"), 312);
+    let held: Vec<_> = pool
+        .before
+        .iter()
+        .map(|m| (m.before_us, m.physical_bytes))
+        .collect();
+    assert_eq!(held[..2], [(2_000_000, 200), (1_000_000, 212)]);
+    assert_eq!(held.last(), Some(&(0, 312)));
 }

@@ -36,7 +36,7 @@ mod state;
 mod stats;
 mod stitch;
 mod streams;
-mod timeline;
+pub(crate) mod timeline;
 mod trim;
 mod wait;
 mod warm;

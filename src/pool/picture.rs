@@ -73,6 +73,7 @@ impl Writer {
             self.picture.chunks.push(Chunk {
                 id,
                 bytes: chunk.bytes,
+                page: false,
                 free: free.collect(),
             });
         }
@@ -155,9 +156,7 @@ impl Writer {
         let freed = blocks.filter(|block| block.state == picture::State::Pending);
         // As of now; the counter is as of the last slow path.
         stats.pending_bytes = spans.chain(freed.map(|block| block.bytes)).sum();
-        let counters = Stats::NAMES.iter().zip(stats.values());
-        let counters = counters.map(|(name, value)| ((*name).to_owned(), value));
-        picture.counters = counters.collect();
+        picture.counters = stats.by_name();
         picture
     }
 }

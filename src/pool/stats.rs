@@ -17,6 +17,12 @@ macro_rules! counters {
                 [$(self.$name),*]
             }
 
+            /// All counters by name.
+            pub fn by_name(&self) -> std::collections::BTreeMap<String, u64> {
+                let all = Self::NAMES.iter().zip(self.values());
+                all.map(|(name, value)| ((*name).to_owned(), value)).collect()
+            }
+
             /// The snapshot with these counters, in the order of [`Stats::NAMES`].
             pub fn from_values(values: [u64; Self::NAMES.len()]) -> Self {
                 let [$($name),*] = values;

@@ -25,13 +25,17 @@ pub struct Timeline {
 
 /// One moment.
 #[derive(Clone, Copy)]
-struct Moment {
-    at: Instant,
+pub struct Moment {
+    /// When.
+    pub at: Instant,
     /// Most bytes in use since the regular moment before.
-    used: u64,
-    physical: u64,
-    requests: u64,
-    failures: u64,
+    pub used: u64,
+    /// Bytes held.
+    pub physical: u64,
+    /// Requests so far.
+    pub requests: u64,
+    /// Those that failed for lack of memory.
+    pub failures: u64,
 }
 
 impl Default for Timeline {
@@ -44,7 +48,8 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    fn look(&mut self, now: Moment) {
+    /// A regular moment, if the last one is long ago.
+    pub fn look(&mut self, now: Moment) {
         match self.regular.back_mut() {
             // Looks come in between where others ask for memory.
             Some(last) if now.at.duration_since(last.at) < BETWEEN => {
@@ -54,17 +59,18 @@ impl Timeline {
         }
     }
 
-    fn change(&mut self, now: Moment) {
+    /// A moment at which other bytes are held than before.
+    pub fn change(&mut self, now: Moment) {
         add(&mut self.changes, CHANGES, now);
     }
 
     /// Bytes held at the last change.
-    fn held(&self) -> u64 {
+    pub fn held(&self) -> u64 {
         self.changes.back().map_or(0, |last| last.physical)
     }
 
     /// All moments, and the present one, in order.
-    fn told(&self, now: Moment) -> Vec<picture::Moment> {
+    pub fn told(&self, now: Moment) -> Vec<picture::Moment> {
         let all = self.regular.iter().chain(&self.changes).chain([&now]);
         let mut all: Vec<Moment> = all.copied().collect();
         all.sort_by_key(|moment| moment.at);

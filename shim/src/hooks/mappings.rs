@@ -18,7 +18,7 @@ use super::pages::once_more;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::memops::Which;
-use crate::record::{Caller, Freeing};
+use crate::record::Freeing;
 use crate::room::{Place, with_room};
 use crate::share::exports;
 use crate::{boundary, pages, torch};
@@ -125,7 +125,7 @@ fn map(
     if code == Code::SUCCESS {
         torch::page_mapped(device.ordinal);
         if let Some(recorder) = &engine.recorder {
-            recorder.mapped(device.ordinal, at, bytes);
+            recorder.mapped(device.ordinal, at, bytes, pages::caller());
         }
     }
     Some(boundary::answered(code))
@@ -159,12 +159,12 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
 
 /// The pages that are unmapped, with their bytes, where that is recorded.
 fn freeing(engine: &Engine, at: Address, bytes: u64) -> Vec<(Freeing<'_>, u64)> {
-    let of = |pages: &Pages<Real>| {
+    let of = |kept: &Pages<Real>| {
         let begin = |(at, bytes)| {
-            let page = engine.freeing(pages.device(), at, Caller::UNKNOWN)?;
+            let page = engine.freeing(kept.device(), at, pages::caller())?;
             Some((page, bytes))
         };
-        pages.used_in(at, bytes)?.into_iter().map(begin).collect()
+        kept.used_in(at, bytes)?.into_iter().map(begin).collect()
     };
     let recorded = engine.recorder.as_ref();
     let pages = recorded.and_then(|_| pages::all(engine).find_map(of));

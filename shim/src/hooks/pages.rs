@@ -55,7 +55,10 @@ unsafe extern "C" fn create(
             let about = unsafe { properties.as_ref() };
             let page = about
                 .filter(|_| !handle.is_null() && flags == 0 && torch::maps_pages(caller))
-                .and_then(|about| lend(engine, bytes as u64, about));
+                .and_then(|about| {
+                    pages::asked_from(caller);
+                    lend(engine, bytes as u64, about)
+                });
             match page {
                 Some(Ok(page)) => {
                     // SAFETY: not null, and the program's to write, by its call.
@@ -144,7 +147,7 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
 /// Records that torch is told that there is no memory: to give some back, or for good.
 fn refused(engine: &Engine, device: &Device, bytes: u64) {
     if let Some(recorder) = &engine.recorder {
-        recorder.page_refused(device.ordinal, bytes);
+        recorder.page_refused(device.ordinal, bytes, pages::caller());
     }
 }
 

@@ -180,17 +180,17 @@ impl Recorder {
 
     /// Records that torch has a page at this address from now on: on which of its
     /// streams, nobody says.
-    pub fn mapped(&self, device: u32, address: Address, bytes: u64) {
+    pub fn mapped(&self, device: u32, address: Address, bytes: u64, caller: Caller) {
         let record = Record {
             address,
             ..page(Kind::Alloc, device, bytes)
         };
-        self.event(record, Caller::UNKNOWN);
+        self.event(record, caller);
     }
 
     /// Records that torch was told that there is no memory for a page.
-    pub fn page_refused(&self, device: u32, bytes: u64) {
-        self.event(page(Kind::Refused, device, bytes), Caller::UNKNOWN);
+    pub fn page_refused(&self, device: u32, bytes: u64, caller: Caller) {
+        self.event(page(Kind::Refused, device, bytes), caller);
     }
 
     /// Records that a context ended.

@@ -92,3 +92,74 @@ fn a_recording_has_the_pages_that_torch_maps_and_would_fit_says_what_happens() {
     let again = explained(&["--would-fit", &held.to_string()], &written);
     assert_eq!(again["would_fit"], report["would_fit"]);
 }
+
+/// Where torch has no memory left the report shows who has which pages.
+#[test]
+fn a_report_shows_pages_in_use_and_idle_ones_and_whose_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, reports) = (folder.path().join("t"), folder.path().join("oom"));
+    let limit = 640 * MIB;
+    let settings = [
+        NATIVE,
+        ("MEMCUDA_LIMIT", "640MiB"),
+        ("MEMCUDA_TRACE", trace.to_str().unwrap()),
+        ("MEMCUDA_OOM_REPORT", reports.to_str().unwrap()),
+    ];
+    let mut job = command(&torch().join("expandable"), "plain", &settings);
+    assert_eq!(job.output().unwrap().status.code(), Some(1));
+
+    let seen: Value = serde_json::from_str(&said(&["snapshot", "--json"], &reports)).unwrap();
+    assert_eq!(seen["refused"]["asked_bytes"], PAGE);
+    let pool = &seen["devices"][0]["pool"];
+    let all = |what: &str| pool[what].as_array().unwrap().clone();
+    let sum = |of: &[Value], field: &str| of.iter().map(|it| it[field].as_u64().unwrap()).sum();
+    let held: u64 = sum(&all("chunks"), "bytes");
+    assert_eq!(pool["counters"]["physical_bytes"], held);
+    assert!(held <= limit && held + PAGE > limit, "{held}");
+    assert!(all("chunks").iter().all(|chunk| chunk["page"] == true));
+    let blocks = all("blocks");
+    assert!(
+        blocks
+            .iter()
+            .all(|it| it["owner"] == "page" && it["state"] == "live")
+    );
+    let live: u64 = sum(&blocks, "bytes");
+    // What was made for the request that failed is nobody's, and not idle.
+    assert!(
+        live <= held && pool["counters"]["live_bytes"] == held,
+        "{live}"
+    );
+    assert_eq!(
+        pool["counters"]["out_of_memory"],
+        seen["refused"]["refusals"]
+    );
+    let moments = all("before");
+    assert!(
+        moments
+            .iter()
+            .any(|it| it["physical_bytes"].as_u64().unwrap() > 400 * MIB)
+    );
+
+    let words = said(&["explain"], &reports);
+    for part in [
+        "The limit of 640.0 MiB (MEMCUDA_LIMIT) is in the way",
+        "a page of torch's expandable segments",
+        "pages of torch's expandable segments 0 are idle",
+        "libc10_cuda.so",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    // For torch's own viewer: its segments are what is held.
+    let pickle = folder.path().join("p");
+    said(&["snapshot", "-o", pickle.to_str().unwrap()], &reports);
+    let read = "import pickle, sys; s = pickle.load(open(sys.argv[1], 'rb'));\
+        print(sum(x['total_size'] for x in s['segments']), \
+        sum(x['action'] == 'alloc' for x in s['device_traces'][0]))";
+    let mut python = Command::new("python3");
+    let (numbers, _) = support::said(python.args(["-c", read]).arg(&pickle));
+    let numbers: Vec<u64> = numbers
+        .split(' ')
+        .map(|n| n.trim().parse().unwrap())
+        .collect();
+    assert!(numbers[0] == held && numbers[1] > 50, "{numbers:?}");
+}

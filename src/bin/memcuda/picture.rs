@@ -127,6 +127,7 @@ impl<'a> Reading<'a> {
             (State::Parked, ..) => "freed, but open in other processes".to_owned(),
             (State::Live, _, Owner::Context) => "cudaMalloc".to_owned(),
             (State::Live, _, Owner::MemoryPool) => "cudaMallocAsync".to_owned(),
+            (State::Live, _, Owner::Page) => "a page of torch's expandable segments".to_owned(),
         };
         let shared = block.exported && block.state == State::Live;
         Some(if shared { what + ", exported" } else { what })

@@ -275,7 +275,15 @@ fn largest(text: &mut String, reading: &Reading<'_>, device: &Device, sorted: &[
 fn idle(text: &mut String, device: &Device, layout: &Layout) -> std::fmt::Result {
     let pool = &device.pool;
     let (mut whole, mut wholes, mut parts) = (0_u64, 0_u64, 0_u64);
+    let (mut pages, mut unused, mut unused_bytes) = (0_usize, 0_u64, 0_u64);
     for (chunk, tiles) in pool.chunks.iter().zip(&layout.chunks) {
+        if chunk.page {
+            pages += 1;
+            let free = chunk.free.first().map_or(0, |free| free.bytes);
+            unused += u64::from(free > 0);
+            unused_bytes = unused_bytes.saturating_add(free);
+            continue;
+        }
         let mut free = 0;
         for part in tiles {
             let idle = match part.kind {
@@ -296,8 +304,16 @@ fn idle(text: &mut String, device: &Device, layout: &Layout) -> std::fmt::Result
         "\n  Idle: {} in {} of {} handles that are wholly idle, which any request can have stitched; {} in handles that are partly in use.",
         show_bytes(whole),
         wholes,
-        pool.chunks.len(),
+        pool.chunks.len() - pages,
         show_bytes(parts)
+    )?;
+    if pages == 0 {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "  Of {pages} pages of torch's expandable segments {unused} are idle ({}): kept for torch, and given to whoever runs out.",
+        show_bytes(unused_bytes)
     )
 }
 

@@ -229,6 +229,7 @@ mod tests {
         let pool = Pool {
             chunks: (0..chunks)
                 .map(|id| Chunk {
+                    page: false,
                     id,
                     bytes,
                     free: vec![free],

@@ -66,6 +66,7 @@ pub fn picture(chunks: u32) -> Picture {
     let pool = Pool {
         chunks: (0..chunks)
             .map(|id| Chunk {
+                page: false,
                 id,
                 bytes,
                 free: free(id),
