@@ -6,13 +6,16 @@ the library, which must come to the same.
     python3 tests/gpu/ipc.py cases torch  # some of it
 
   cases       tests/gpu/ipc_cases.c: every answer, and what the calls cost
-  torch       torch.multiprocessing with CUDA tensors in queues, unchanged
+  torch       torch.multiprocessing with CUDA tensors in queues, unchanged: torch shares
+              segments by CUDA IPC, pages of expandable segments by descriptors
+  segments    torch's memory by CUDA IPC without torch's help: range start, handle,
+              offset; ranges that grow and shrink, and what libraries ask of them
   killed      a consumer is killed with a kernel running: its memory comes back,
               and nothing writes to it afterwards
   allreduce   over IPC handles as vLLM's custom all-reduce does it: range start,
               handle, offset; eager and in a CUDA graph
 
-The last three are programs of tests/gpu/ipc_programs.
+The last four are programs of tests/gpu/ipc_programs.
 
 Prints a PASS or FAIL line each and the table last; exits with 1 where anything
 failed or is missing. Needs NVIDIA GPUs, torch, cupy, gcc and `make build`; the
@@ -91,7 +94,7 @@ def compared(verdicts, table, name, profiles, bare_too=True):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ["cases", "torch", "killed", "allreduce"]
+    parts = ["cases", "torch", "segments", "killed", "allreduce"]
     ap.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)} (default: all)")
     a = ap.parse_args()
     wanted = a.parts or parts
@@ -105,8 +108,10 @@ def main():
     if "cases" in wanted:
         cases(verdicts, table)
     if "torch" in wanted:
-        compared(verdicts, table, "torch_queues", ["native", "keep", "auto"])
-        compared(verdicts, table, "torch_killed", ["native", "keep"])
+        compared(verdicts, table, "torch_queues", ["expandable", "segments", "keep", "auto"])
+        compared(verdicts, table, "torch_killed", ["expandable", "segments", "keep"])
+    if "segments" in wanted:
+        compared(verdicts, table, "segments", ["expandable", "segments", "keep"])
     if "killed" in wanted:
         compared(verdicts, table, "stray_writes", ["auto"], bare_too=False)
     if "allreduce" in wanted:
@@ -114,7 +119,7 @@ def main():
         if len(re.findall(r"^GPU \d", listing, re.M)) < 2:
             verdicts.say(False, "allreduce", "this needs two GPUs")
         else:
-            compared(verdicts, table, "allreduce", ["native", "keep"])
+            compared(verdicts, table, "allreduce", ["expandable", "segments", "keep"])
     status = subprocess.run([MEMCUDA, "keeper", "status"], capture_output=True, text=True)
     print(status.stdout or status.stderr)
     subprocess.run([MEMCUDA, "keeper", "stop", "--force"], capture_output=True)

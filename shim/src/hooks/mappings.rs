@@ -136,6 +136,7 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     if engine.owner(at).is_some() {
         return Some(Code::INVALID_VALUE);
     }
+    let _still = exports::hold();
     // Before they may be mapped again.
     let recorded = freeing(engine, at, bytes);
     let unmap = |device: &'a Device| Some((device, device.pages()?.unmap(at, bytes)?));

@@ -36,7 +36,8 @@ struct Exported {
 }
 
 static TABLE: Mutex<Option<HashMap<Which, Exported>>> = Mutex::new(None);
-/// Held while an export is made; no two are made of one allocation.
+/// Held while an export is made; no two are made of one allocation, and torch unmaps
+/// no page meanwhile.
 static MAKING: Mutex<()> = Mutex::new(());
 /// How many exports are freed and not gone.
 static PARKED: AtomicUsize = AtomicUsize::new(0);
@@ -76,8 +77,8 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
             Err(_) if run.is_some() || with(|table| table.contains_key(&which)) => {}
             Err(_) => end_of_block(engine, which),
         }
-        // Of pages that are gone it was nothing: whoever unmapped them does not know
-        // of it yet, or withdraws it, too.
+        // Of pages that are gone it was nothing. Who unmapped them did not wait, since
+        // nothing had been exported before.
         if is_whole(&memory, run) {
             return Some(made.map(|(_, handle)| handle));
         }
@@ -146,6 +147,12 @@ pub fn freed(engine: &Engine, device: &Device, block: &BlockInfo) {
     if block.parked {
         withdraw(engine, (device.ordinal, block.id));
     }
+}
+
+/// As long as this is held no run is exported: none loses pages while it is.
+pub fn hold() -> Option<MutexGuard<'static, ()>> {
+    let hold = || MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    HAS_RUNS.load(Ordering::Relaxed).then(hold)
 }
 
 /// Pages in this range are gone. What was exported of them is withdrawn: nobody opens

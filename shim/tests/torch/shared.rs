@@ -3,7 +3,7 @@
 
 use crate::actor::{Actor, Place};
 use crate::keeper::soon;
-use crate::sharing::{Torch, actor, command, exports, moved, number};
+use crate::sharing::{Torch, actor, command, command_of, exports, moved, number, with_torch};
 use crate::support::{self, shim};
 
 const MIB: u64 = 1 << 20;
@@ -349,4 +349,20 @@ fn who_gives_descriptors_away_lets_them_be_taken() {
         assert_eq!(log.matches("prctl: anybody").count(), said, "{log}");
         assert_eq!(log.matches("PR_SET_PTRACER").count(), said, "{log}");
     }
+}
+
+/// Whatever torch maps and unmaps meanwhile.
+#[test]
+fn a_handle_never_gives_other_memory_than_it_was_made_for() {
+    let place = Place::with_keeper();
+    let storm = with_torch("storm.c", "storm");
+    let mut command = command_of(&storm, &place, &[shim()]);
+    command.arg("100").env("MEMCUDA_SIM_MEMORY", "2GiB");
+    let (out, log) = support::said(&mut command);
+    let said: Vec<u64> = out
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    assert!(said[0] > 5 && said[0] < said[2], "{out}{log}");
+    soon("the keeper forgets all", || exports(&place) == 0);
 }

@@ -12,24 +12,29 @@ use crate::torch;
 /// The program that does what it is told, with the torch that has expandable segments.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let newer = format!("-L{}", torch().join("expandable").display());
-        let older = format!("-L{}", torch().display());
-        let driver = format!("-L{}", simulator().display());
-        let libraries = ["-l:libc10_cuda.so", "-l:libc10.so", "-l:libcudart.so.13"];
-        let rest = ["-l:libcuda.so.1", "-ldl"];
-        // Torch's functions are weak in the program: no reason to need it.
-        let search = [newer.as_str(), &older, &driver, "-Wl,--no-as-needed"];
-        support::compile(
-            "../ipc/actor.c",
-            "actor",
-            &[&search[..], &libraries, &rest].concat(),
-        )
-    })
+    PROGRAM.get_or_init(|| with_torch("../ipc/actor.c", "actor"))
 }
 
+/// A program over that torch.
+pub fn with_torch(source: &str, name: &str) -> PathBuf {
+    let newer = format!("-L{}", torch().join("expandable").display());
+    let older = format!("-L{}", torch().display());
+    let driver = format!("-L{}", simulator().display());
+    // Torch's functions are weak in one of them: no reason to need it.
+    let search = [newer.as_str(), &older, &driver, "-Wl,--no-as-needed"];
+    let libraries = ["-l:libc10_cuda.so", "-l:libc10.so", "-l:libcudart.so.13"];
+    let rest = ["-l:libcuda.so.1", "-ldl", "-pthread"];
+    support::compile(source, name, &[&search[..], &libraries, &rest].concat())
+}
+
+/// The program, over the devices of a place.
 pub fn command(place: &Place, libraries: &[PathBuf]) -> Command {
-    let mut command = place.command(program(), libraries);
+    command_of(program(), place, libraries)
+}
+
+/// Any program that was made [`with_torch`].
+pub fn command_of(program: &Path, place: &Place, libraries: &[PathBuf]) -> Command {
+    let mut command = place.command(program, libraries);
     let newer = torch().join("expandable");
     let search = std::env::join_paths([&newer, torch(), &simulator()]).unwrap();
     command

@@ -8,11 +8,13 @@ import sys
 import traceback
 
 import allreduce
+import segments
 import stray_writes
 import torch_tensors
 
 PROGRAMS = dict(torch_queues=torch_tensors.queues, torch_killed=torch_tensors.killed,
                 stray_writes=stray_writes.lender, stray_writer=stray_writes.writer,
+                segments=segments.exporter, segment_reader=segments.reader,
                 allreduce=allreduce.both, rank_of_two=allreduce.rank_of_two)
 
 if __name__ == "__main__":
