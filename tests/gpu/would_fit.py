@@ -7,9 +7,9 @@
 Records a workload of benches/gpu (a few steps), takes the least limit that its trace is
 estimated to need, and runs it under MEMCUDA_LIMIT 3 % above that and 3 % below: above it
 must end well, below it must be out of memory. With --bisect it goes on to the real least
-limit while there is time. Under the native profile torch gives cached segments back when
-the limit is reached, so the estimate may be too high; too low it must not be. Every run is
-a process of its own, and a line of JSON in --results.
+limit while there is time. Torch's own allocator may give more of what it caches back when
+the limit is reached, so under native and segments the estimate may be too high; too low it
+must not be. Every run is a process of its own, and a line of JSON in --results.
 
 Exit status: 0 as estimated, 1 not, 2 wrong arguments. Needs a GPU and torch.
 """
@@ -76,7 +76,7 @@ class Jobs:
         if self.a.bisect:
             real = self.least(profile, near(0.7 if below else 0.97), near(1.03 if above else 1.4))
         # A program that gives memory back of its own accord when there is none may do with less.
-        right = above and (not below or profile == "native")
+        right = above and (not below or profile != "async")
         self.say(profile=profile, estimate_bytes=least, recorded_physical_bytes=physical, events=report["events"],
                  enough_3_percent_above=above, enough_3_percent_below=below, real_bytes=real,
                  off_percent=real and round(100 * (least - real) / real, 2), right=right)
