@@ -21,10 +21,14 @@
 //! rung brings anything for them: all idle segments at once. They are served from
 //! windows that exist, and fail softly only where the pool would have to grow and
 //! does not pause.
+//!
+//! What torch does between a soft failure and its next question is time for which its
+//! request stands still: the pool counts it as a stall, if it is long.
 
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use crate::driver::{Address, Code, Driver};
 use crate::pool::{Effort, Pool, Refusal, Request};
@@ -113,6 +117,8 @@ pub struct Ladder {
 pub struct Thread {
     /// The ladder that it is on.
     ladder: Cell<Option<Ladder>>,
+    /// When that began, until torch asks again.
+    since: Cell<Option<Instant>>,
     /// Has torch freed a segment on this thread since it last got one? Then
     /// the call at hand may be its last try.
     freed: Cell<bool>,
@@ -129,6 +135,7 @@ impl Thread {
     pub const fn new() -> Self {
         Self {
             ladder: Cell::new(None),
+            since: Cell::new(None),
             freed: Cell::new(false),
         }
     }
@@ -159,6 +166,10 @@ impl Thread {
             if self.begins(device, request.bytes) {
                 return (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
             }
+        }
+        // What torch did meanwhile, and waited for, was for this request.
+        if let Some(since) = self.since.take() {
+            pool.count_stall(since);
         }
         let result = pool.alloc(request);
         let ended = result.is_ok().then(|| self.served(device)).flatten();
@@ -199,6 +210,7 @@ impl Thread {
     /// not for our sake.
     pub fn refused(&self) {
         self.ladder.set(None);
+        self.since.set(None);
     }
 
     /// Begins a ladder, unless the thread is on one or may be.
@@ -210,6 +222,7 @@ impl Thread {
             asked: bytes,
             brought: 0,
         }));
+        self.since.set(Some(Instant::now()));
         device.soft_failures.fetch_add(1, Relaxed);
         true
     }
@@ -227,6 +240,7 @@ impl Thread {
     /// A request of torch was served: its ladder, if it was on one, is over.
     pub fn served(&self, device: &Device) -> Option<Ladder> {
         self.freed.set(false);
+        self.since.set(None);
         let ladder = self.ladder.take()?;
         device.ladders.fetch_add(1, Relaxed);
         device.bytes_brought.fetch_add(ladder.brought, Relaxed);
@@ -243,148 +257,5 @@ impl Thread {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::driver::model::Model;
-    use crate::driver::{Context, Stream};
-    use crate::pool::{Order, Owner, Release, Settings, StreamKey};
-    use crate::units::{GIB, MIB};
-
-    #[test]
-    fn a_ladder_gets_one_soft_failure() {
-        let (device, thread) = (Device::new(), Thread::new());
-        assert!(thread.ask_back(&device, 64 * MIB));
-        assert!(!thread.ask_back(&device, 64 * MIB), "torch's second try");
-        thread.freed(64 * MIB);
-        assert!(!thread.ask_back(&device, 64 * MIB), "torch's last try");
-        assert!(thread.is_on_ladder());
-        let (asked, brought) = (64 * MIB, 64 * MIB);
-        assert_eq!(thread.served(&device), Some(Ladder { asked, brought }));
-        assert!(!thread.is_on_ladder());
-        assert!(thread.ask_back(&device, 64 * MIB), "a new ladder");
-        thread.refused();
-        assert!(!thread.is_on_ladder());
-        assert_eq!(device.soft_failures(), 2);
-        assert_eq!(device.ladders(), 1);
-        assert_eq!(device.short_ladders(), 0);
-        assert_eq!(device.bytes_brought(), 64 * MIB);
-    }
-
-    #[test]
-    fn a_free_before_the_first_call_may_mean_the_last_try() {
-        let (device, thread) = (Device::new(), Thread::new());
-        thread.freed(MIB);
-        assert!(!thread.ask_back(&device, 64 * MIB));
-        assert_eq!(thread.served(&device), None);
-        assert!(thread.ask_back(&device, 64 * MIB));
-    }
-
-    #[test]
-    fn a_small_segment_of_the_plain_driver_never_fails_softly() {
-        let (device, thread) = (Device::new(), Thread::new());
-        assert!(!thread.ask_back(&device, SMALL_SEGMENT));
-        assert!(thread.ask_back(&device, SMALL_SEGMENT + 1));
-    }
-
-    #[test]
-    fn a_ladder_that_brings_too_little_is_counted() {
-        let (device, thread) = (Device::new(), Thread::new());
-        assert!(thread.ask_back(&device, 64 * MIB));
-        thread.freed(63 * MIB);
-        thread.served(&device);
-        assert_eq!(device.short_ladders(), 1);
-    }
-
-    #[test]
-    fn short_ladders_are_followed_by_longer_and_longer_pauses() {
-        let (device, thread) = (Device::new(), Thread::new());
-        for expected in [1, 2, 4, 8, 16, 16] {
-            assert!(thread.ask_back(&device, 64 * MIB));
-            thread.served(&device);
-            let mut unasked = 0;
-            while thread.pauses(&device) {
-                thread.served_unasked(&device);
-                unasked += 1;
-            }
-            assert_eq!(unasked, expected);
-        }
-        assert!(thread.ask_back(&device, 64 * MIB));
-        thread.freed(64 * MIB);
-        thread.served(&device);
-        assert!(!thread.pauses(&device), "a good ladder ends it");
-    }
-
-    #[test]
-    fn ladders_belong_to_threads() {
-        let (device, one, other) = (Device::new(), Thread::new(), Thread::new());
-        assert!(one.ask_back(&device, 64 * MIB));
-        assert!(other.ask_back(&device, 64 * MIB));
-        assert!(!one.ask_back(&device, 64 * MIB));
-    }
-
-    #[test]
-    fn a_small_segment_fails_softly_only_where_the_pool_would_grow() {
-        let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
-        let (device, thread) = (Device::new(), Thread::new());
-        let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
-        let request = Request {
-            bytes: SMALL_SEGMENT,
-            align: 2 * MIB,
-            order: Order::Stream(key),
-            context: Context(1),
-            owner: Owner::Context,
-            effort: Effort::Growth,
-            graph: false,
-        };
-        let alloc = || thread.alloc(&device, &pool, &request, true);
-        let soft = (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
-        assert_eq!(alloc(), soft, "it would grow");
-        // Torch brings a segment, which serves it.
-        thread.freed(64 * MIB);
-        let first = alloc().0.unwrap();
-        pool.free(first, Release::Stream(key)).unwrap();
-        assert_eq!(alloc(), (Ok(first), None), "a window is there");
-        assert_eq!(alloc(), soft);
-        assert_eq!(alloc().1.unwrap().brought, 0);
-        // That ladder was short: in the pause the pool grows unasked.
-        assert!(alloc().0.is_ok());
-        assert_eq!(device.soft_failures(), 2);
-        assert_eq!(pool.physical(), 3 * SMALL_SEGMENT);
-        assert_eq!(alloc(), soft, "the pause is over");
-    }
-
-    #[test]
-    fn the_pool_serves_the_second_try_and_windows_serve_a_pause() {
-        let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
-        let (device, thread) = (Device::new(), Thread::new());
-        let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
-        let request = Request {
-            bytes: 64 * MIB,
-            align: 2 * MIB,
-            order: Order::Stream(key),
-            context: Context(1),
-            owner: Owner::Context,
-            effort: Effort::Growth,
-            graph: false,
-        };
-        let alloc = |may_fail| thread.alloc(&device, &pool, &request, may_fail);
-        let soft = (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
-        assert_eq!(alloc(true), soft);
-        let (first, ladder) = alloc(true);
-        assert_eq!(ladder.unwrap().brought, 0, "torch had nothing");
-        let first = first.unwrap();
-        // A short ladder: one request is served unasked, if a window is there.
-        assert_eq!(alloc(true), soft, "there is none");
-        let (second, _) = alloc(true);
-        pool.free(first, Release::Stream(key)).unwrap();
-        assert_eq!(alloc(true), (Ok(first), None));
-        pool.free(first, Release::Stream(key)).unwrap();
-        assert_eq!(alloc(true), (Ok(first), None), "two after two short ones");
-        pool.free(second.unwrap(), Release::Stream(key)).unwrap();
-        assert_eq!(alloc(true), soft, "then torch is asked again");
-        assert_eq!((device.soft_failures(), device.short_ladders()), (3, 2));
-        // Where torch must not be asked it is not, and the ladder is over.
-        assert!(alloc(false).0.is_ok());
-        assert_eq!(device.ladders(), 3);
-    }
-}
+#[path = "reclaim_tests.rs"]
+mod tests;

@@ -120,7 +120,9 @@ fn metrics() {
          torch makes, maps and opens the pages of one tensor, from the first that may take time; and\n\
          where torch was told on purpose that there is no memory, everything until it is served: its\n\
          waits for the device, what it gives back. Longer than 1 ms, that is one stall. What is given\n\
-         back for another process is driver time, and a stall of the request that waits for it alone.\n";
+         back for another process is driver time, and a stall of the request that waits for it alone.\n\
+         Under `MEMCUDA_TORCH=segments` what torch does between such an answer and its next question is\n\
+         a stall, too, if that takes longer than 1 ms.\n";
     check("metrics.md", &page);
     a_dashboard_uses_only_metrics_that_are(&page);
 }

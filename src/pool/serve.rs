@@ -147,7 +147,7 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Counts what the program has waited for since, if that was long.
-    pub(super) fn count_stall(&self, began: Instant) {
+    pub fn count_stall(&self, began: Instant) {
         let spent = began.elapsed();
         if spent > STALL {
             let mut state = self.lock();

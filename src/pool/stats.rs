@@ -82,6 +82,6 @@ counters! {
     /// 1 ms there (a number).
     stalls,
     /// Nanoseconds that these took, waits for other threads, for work on the
-    /// device and for other processes included.
+    /// device, for other processes, and for torch to give memory back included.
     stall_ns,
 }

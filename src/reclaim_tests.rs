@@ -1,0 +1,176 @@
+//! Ladders, pauses, and what they cost a request.
+
+use super::*;
+use crate::driver::model::Model;
+use crate::driver::{Context, Stream};
+use crate::pool::{Order, Owner, Release, Settings, StreamKey};
+use crate::units::{GIB, MIB};
+use std::time::Duration;
+
+#[test]
+fn a_ladder_gets_one_soft_failure() {
+    let (device, thread) = (Device::new(), Thread::new());
+    assert!(thread.ask_back(&device, 64 * MIB));
+    assert!(!thread.ask_back(&device, 64 * MIB), "torch's second try");
+    thread.freed(64 * MIB);
+    assert!(!thread.ask_back(&device, 64 * MIB), "torch's last try");
+    assert!(thread.is_on_ladder());
+    let (asked, brought) = (64 * MIB, 64 * MIB);
+    assert_eq!(thread.served(&device), Some(Ladder { asked, brought }));
+    assert!(!thread.is_on_ladder());
+    assert!(thread.ask_back(&device, 64 * MIB), "a new ladder");
+    thread.refused();
+    assert!(!thread.is_on_ladder());
+    assert_eq!(device.soft_failures(), 2);
+    assert_eq!(device.ladders(), 1);
+    assert_eq!(device.short_ladders(), 0);
+    assert_eq!(device.bytes_brought(), 64 * MIB);
+}
+
+#[test]
+fn a_free_before_the_first_call_may_mean_the_last_try() {
+    let (device, thread) = (Device::new(), Thread::new());
+    thread.freed(MIB);
+    assert!(!thread.ask_back(&device, 64 * MIB));
+    assert_eq!(thread.served(&device), None);
+    assert!(thread.ask_back(&device, 64 * MIB));
+}
+
+#[test]
+fn a_small_segment_of_the_plain_driver_never_fails_softly() {
+    let (device, thread) = (Device::new(), Thread::new());
+    assert!(!thread.ask_back(&device, SMALL_SEGMENT));
+    assert!(thread.ask_back(&device, SMALL_SEGMENT + 1));
+}
+
+#[test]
+fn a_ladder_that_brings_too_little_is_counted() {
+    let (device, thread) = (Device::new(), Thread::new());
+    assert!(thread.ask_back(&device, 64 * MIB));
+    thread.freed(63 * MIB);
+    thread.served(&device);
+    assert_eq!(device.short_ladders(), 1);
+}
+
+#[test]
+fn short_ladders_are_followed_by_longer_and_longer_pauses() {
+    let (device, thread) = (Device::new(), Thread::new());
+    for expected in [1, 2, 4, 8, 16, 16] {
+        assert!(thread.ask_back(&device, 64 * MIB));
+        thread.served(&device);
+        let mut unasked = 0;
+        while thread.pauses(&device) {
+            thread.served_unasked(&device);
+            unasked += 1;
+        }
+        assert_eq!(unasked, expected);
+    }
+    assert!(thread.ask_back(&device, 64 * MIB));
+    thread.freed(64 * MIB);
+    thread.served(&device);
+    assert!(!thread.pauses(&device), "a good ladder ends it");
+}
+
+#[test]
+fn ladders_belong_to_threads() {
+    let (device, one, other) = (Device::new(), Thread::new(), Thread::new());
+    assert!(one.ask_back(&device, 64 * MIB));
+    assert!(other.ask_back(&device, 64 * MIB));
+    assert!(!one.ask_back(&device, 64 * MIB));
+}
+
+#[test]
+fn a_small_segment_fails_softly_only_where_the_pool_would_grow() {
+    let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
+    let (device, thread) = (Device::new(), Thread::new());
+    let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
+    let request = Request {
+        bytes: SMALL_SEGMENT,
+        align: 2 * MIB,
+        order: Order::Stream(key),
+        context: Context(1),
+        owner: Owner::Context,
+        effort: Effort::Growth,
+        graph: false,
+    };
+    let alloc = || thread.alloc(&device, &pool, &request, true);
+    let soft = (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
+    assert_eq!(alloc(), soft, "it would grow");
+    // Torch brings a segment, which serves it.
+    thread.freed(64 * MIB);
+    let first = alloc().0.unwrap();
+    pool.free(first, Release::Stream(key)).unwrap();
+    assert_eq!(alloc(), (Ok(first), None), "a window is there");
+    assert_eq!(alloc(), soft);
+    assert_eq!(alloc().1.unwrap().brought, 0);
+    // That ladder was short: in the pause the pool grows unasked.
+    assert!(alloc().0.is_ok());
+    assert_eq!(device.soft_failures(), 2);
+    assert_eq!(pool.physical(), 3 * SMALL_SEGMENT);
+    assert_eq!(alloc(), soft, "the pause is over");
+}
+
+#[test]
+fn what_torch_does_until_it_asks_again_is_a_stall_of_its_request() {
+    let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
+    let (device, thread) = (Device::new(), Thread::new());
+    let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
+    let request = Request {
+        bytes: 64 * MIB,
+        align: 2 * MIB,
+        order: Order::Stream(key),
+        context: Context(1),
+        owner: Owner::Context,
+        effort: Effort::Growth,
+        graph: false,
+    };
+    let wait = Duration::from_millis(200);
+    let alloc = || thread.alloc(&device, &pool, &request, true);
+    assert!(alloc().0.is_err());
+    std::thread::sleep(wait);
+    assert_eq!(pool.stats().stalls, 0);
+    assert!(alloc().0.is_ok());
+    let waited = pool.stats();
+    assert!(waited.stalls > 0 && waited.stall_ns >= wait.as_nanos() as u64);
+    // What torch does once it was served is its own business.
+    std::thread::sleep(wait);
+    assert!(alloc().0.is_err(), "the window of a pause is not there");
+    assert!(alloc().0.is_ok());
+    let more = pool.stats().stall_ns - waited.stall_ns;
+    assert!(more < wait.as_nanos() as u64, "{more}");
+}
+
+#[test]
+fn the_pool_serves_the_second_try_and_windows_serve_a_pause() {
+    let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
+    let (device, thread) = (Device::new(), Thread::new());
+    let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
+    let request = Request {
+        bytes: 64 * MIB,
+        align: 2 * MIB,
+        order: Order::Stream(key),
+        context: Context(1),
+        owner: Owner::Context,
+        effort: Effort::Growth,
+        graph: false,
+    };
+    let alloc = |may_fail| thread.alloc(&device, &pool, &request, may_fail);
+    let soft = (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
+    assert_eq!(alloc(true), soft);
+    let (first, ladder) = alloc(true);
+    assert_eq!(ladder.unwrap().brought, 0, "torch had nothing");
+    let first = first.unwrap();
+    // A short ladder: one request is served unasked, if a window is there.
+    assert_eq!(alloc(true), soft, "there is none");
+    let (second, _) = alloc(true);
+    pool.free(first, Release::Stream(key)).unwrap();
+    assert_eq!(alloc(true), (Ok(first), None));
+    pool.free(first, Release::Stream(key)).unwrap();
+    assert_eq!(alloc(true), (Ok(first), None), "two after two short ones");
+    pool.free(second.unwrap(), Release::Stream(key)).unwrap();
+    assert_eq!(alloc(true), soft, "then torch is asked again");
+    assert_eq!((device.soft_failures(), device.short_ladders()), (3, 2));
+    // Where torch must not be asked it is not, and the ladder is over.
+    assert!(alloc(false).0.is_ok());
+    assert_eq!(device.ladders(), 3);
+}
