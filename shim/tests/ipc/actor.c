@@ -16,6 +16,7 @@ int cudaIpcOpenMemHandle(void **, struct handle, unsigned);
 int cudaIpcCloseMemHandle(void *);
 int cudaMallocAsync(void **, size_t, void *);
 int cudaMemcpy(void *, const void *, size_t, int);
+int cudaMemcpyAsync(void *, const void *, size_t, int, void *);
 int cudaSetDevice(int);
 int cudaDeviceReset(void);
 int cudaDeviceSynchronize(void);
@@ -196,6 +197,10 @@ static void answer(char *line) {
     COMMAND("capture") {
         sscanf(rest, "%llu", &a);
         printf("%d\n", cudaStreamBeginCapture(stream, (int)a));
+    }
+    COMMAND("queue-copy") {
+        sscanf(rest, "%llx %llx %llu", &a, &b, &c);
+        printf("%d\n", cudaMemcpyAsync((void *)a, (void *)b, c, 4, stream));
     }
     COMMAND("captured") {
         void *graph = NULL;

@@ -314,9 +314,22 @@ fn other_devices_copy_and_reach_torchs_memory_as_cuda_mallocs() {
     actor.must("device 1");
     actor.must(&format!("fill {tensor} {} 5", 2 * PAGE));
     assert!(actor.has(&tensor, 2 * PAGE, 5));
-    actor.must("peer 0");
-    actor.must(&format!("work {tensor} {} 10", 2 * PAGE));
+    let own = actor.must(&format!("alloc {PAGE}"));
+    actor.must(&format!("queue-copy {own} {tensor} {PAGE}"));
     actor.must("sync");
+    assert!(actor.has(&own, PAGE, 5));
+    // In a graph, for which the tensor's memory is opened.
+    actor.must("capture 2");
+    actor.must(&format!("queue-copy {tensor} {own} {PAGE}"));
+    assert_eq!(actor.must("captured"), "kept");
+    actor.must("device 0");
+    let other = actor.torch(PAGE);
+    actor.must("device 1");
+    actor.must("peer 0");
+    for (at, bytes) in [(&tensor, 2 * PAGE), (&other, PAGE)] {
+        actor.must(&format!("work {at} {bytes} 10"));
+        actor.must("sync");
+    }
     // What torch maps later, too.
     actor.must("device 0");
     let later = actor.torch(PAGE);
