@@ -46,20 +46,26 @@ impl<D: Driver> Pool<D> {
             Err(code) => return (state, Err(code)),
         };
         let known: Vec<(ChunkId, u64, Handle)> = chunks_of(&state, plan);
-        let total = known.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.growth();
+        let total = known.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.fresh_bytes();
         let range = state.arena.take(total);
         let peers = state.peers.devices();
+        let leaving = plan.exchanged.map(|id| state.remove_chunk(id));
         drop(state);
 
         let began = Instant::now();
+        let stuck = self.give_away(leaving.as_slice());
         let made = self.execute(plan, &known, total, range, &peers);
         let spent = began.elapsed().as_nanos() as u64;
 
         let mut state = self.lock();
         state.stats.driver_ns += spent;
+        if leaving.is_some() {
+            state.end_empty_stitches(&stuck);
+        }
         let (at, fresh, spare) = match made {
             Ok(made) => made,
             Err((code, spare)) => {
+                state.was_full |= code == Code::OUT_OF_MEMORY;
                 for (at, bytes) in spare {
                     state.arena.give(at, bytes);
                 }
@@ -96,7 +102,7 @@ impl<D: Driver> Pool<D> {
         }
         pieces.extend(tail);
         state.stats.stitches += 1;
-        state.stats.growths += u64::from(!plan.fresh.is_empty());
+        state.stats.growths += u64::from(plan.growth() > 0);
         state.stats.handles_mapped += pieces.len() as u64;
         let stitch = state.add_stitch(Stitch::new(at, pieces));
         let window = Window {
@@ -129,7 +135,7 @@ impl<D: Driver> Pool<D> {
             left -= bytes;
         }
         if let Some(id) = plan.tail {
-            parts.push((id, 0, left - plan.growth()));
+            parts.push((id, 0, left - plan.fresh_bytes()));
         }
         let mut uses = Vec::new();
         for &(id, start, bytes) in &parts {

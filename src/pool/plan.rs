@@ -1,5 +1,6 @@
 //! Chooses what a new stitch is made of: free chunks, free ends of chunks in
-//! use, and only the shortfall in new handles. Decides; changes nothing.
+//! use, and only the shortfall in new handles; where memory is scarce, a free chunk
+//! that is too large gives way to handles that fit. Decides; changes nothing.
 
 use super::block::{Need, Window};
 use super::chunk::ChunkId;
@@ -17,7 +18,8 @@ const LARGEST_SHARED: u64 = 1 << 30;
 const HANDLES: u64 = 1024;
 /// A new handle is at most this part of what is still missing.
 const PARTS: u64 = 3;
-/// Mappings of a stitch that is made although there is a window, at most.
+/// Mappings of a stitch that is made although there is a window, at most, and of a
+/// chunk that is released because it is too large.
 const PIECES: usize = 8;
 /// What each of them has to spare of whole chunks, in bytes: growing by as much
 /// takes about as long as a mapping.
@@ -27,6 +29,12 @@ const WORTH: u64 = 512 << 10;
 const JOINED: u64 = 2;
 /// While more than this part of all bytes is free, nothing is spared.
 const MUCH_FREE: u64 = 2;
+/// Memory is scarce while less than this part of all bytes is free.
+const SCARCE: u64 = 6;
+/// A chunk is released for what is not used of it from so many bytes on, and where at
+/// least so many are: small handles in its place are slow to stitch into large ones.
+const UNUSED: u64 = 2 * STEP;
+const USED: u64 = 8 * MIB;
 /// A free end shorter than this is not worth a mapping.
 const SHORTEST_END: u64 = 64 << 10;
 
@@ -38,6 +46,9 @@ pub struct Plan {
     pub head: Option<(ChunkId, u64)>,
     /// Wholly free chunks.
     pub whole: Vec<ChunkId>,
+    /// A wholly free chunk that is released first: new handles that fit take its
+    /// place, and what they leave of it can be made anew in any size.
+    pub exchanged: Option<ChunkId>,
     /// Sizes of new handles.
     pub fresh: Vec<u64>,
     /// A chunk whose free beginning becomes the window's end.
@@ -45,9 +56,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Bytes of new physical memory.
-    pub fn growth(&self) -> u64 {
+    /// Bytes of new handles.
+    pub fn fresh_bytes(&self) -> u64 {
         self.fresh.iter().sum()
+    }
+
+    /// Bytes of new physical memory; an exchange needs none.
+    pub fn growth(&self) -> u64 {
+        match self.exchanged {
+            Some(_) => 0,
+            None => self.fresh_bytes(),
+        }
     }
 
     /// Mappings to be made.
@@ -104,6 +123,9 @@ impl State {
                 plan.tail = Some(id);
                 return plan;
             }
+            (_, Some(id)) if chunk.is_none() && self.is_exchanged(id, missing) => {
+                plan.exchanged = Some(id);
+            }
             (_, Some(id)) => {
                 plan.whole.push(id);
                 return plan;
@@ -138,13 +160,30 @@ impl State {
             return None;
         }
         let plan = self.plan(need, usable, chunk);
-        let whole: u64 = plan.whole.iter().map(|id| self.chunk(*id).bytes).sum();
+        let whole = plan.whole.iter().map(|id| self.chunk(*id).bytes);
+        let whole = whole.sum::<u64>() + plan.fresh_bytes();
         let head = plan
             .head
             .map_or(0, |(id, start)| self.chunk(id).bytes - start);
-        let price = whole + WORTH * plan.pieces() as u64;
+        let unmapped = plan.exchanged.map_or(0, |id| self.chunk(id).shown_in.len());
+        let price = whole + WORTH * (plan.pieces() + unmapped) as u64;
         let pays = plan.growth() == 0 && price <= need.bytes + broken + head / JOINED;
         (pays && plan.pieces() <= PIECES).then_some(plan)
+    }
+
+    /// Is this chunk better released than broken for so few bytes? Nothing is ever
+    /// moved, so the rest of it would serve only what fits there until both are free.
+    /// Not while much is free, when that is not missed, nor where it takes long, nor
+    /// once others were short of memory, who might be quicker to take it; and what is
+    /// not complete on the host must not be unmapped.
+    fn is_exchanged(&self, id: ChunkId, missing: u64) -> bool {
+        let chunk = self.chunk(id);
+        missing >= USED
+            && chunk.bytes - missing >= UNUSED
+            && !self.was_full
+            && chunk.shown_in.len() <= PIECES
+            && self.chunks.free() < self.stats.physical_bytes / SCARCE
+            && self.is_complete(chunk)
     }
 
     /// The longest free end of a chunk that is shorter than what is missing:

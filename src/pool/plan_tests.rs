@@ -109,3 +109,78 @@ fn where_the_stitch_cannot_be_made_the_window_serves() {
     assert!(wholly_free(&pool) < 350);
     assert_eq!(pool.physical(), physical);
 }
+
+/// A pool in which nothing is free but a handle of 128 MiB, beside 1.5 GiB in use.
+fn with_one_large_handle() -> crate::pool::Pool<crate::driver::model::Model> {
+    let pool = pool(Settings::default());
+    let freed = pool.alloc(&on(10, 384 * MIB)).unwrap();
+    pool.alloc(&on(10, 1536 * MIB)).unwrap();
+    pool.free(freed, Release::Complete).unwrap();
+    let first = pool.alloc(&on(10, 128 * MIB)).unwrap();
+    pool.alloc(&on(10, 256 * MIB)).unwrap();
+    pool.free(first, Release::Complete).unwrap();
+    assert_eq!((pool.whole_idle(), pool.idle()), (128 * MIB, 128 * MIB));
+    assert_eq!(pool.stats().growths, 2);
+    pool
+}
+
+#[test]
+fn a_handle_that_is_too_large_gives_way_to_handles_that_fit() {
+    let pool = with_one_large_handle();
+    let (physical, stats) = (pool.physical(), pool.stats());
+    pool.alloc(&on(10, 20 * MIB)).unwrap();
+    assert_eq!(pool.physical(), physical - 108 * MIB);
+    assert_eq!((pool.whole_idle(), pool.idle()), (0, 0));
+    assert_eq!(pool.stats().growths, stats.growths);
+    assert_eq!(pool.stats().peak_physical_bytes, stats.peak_physical_bytes);
+    // The rest is made anew as what is asked for.
+    pool.alloc(&on(10, 108 * MIB)).unwrap();
+    assert_eq!((pool.physical(), pool.idle()), (physical, 0));
+}
+
+#[test]
+fn it_stays_where_uses_run_where_few_bytes_are_asked_for_and_for_a_window() {
+    let window = {
+        let mut request = on(10, 20 * MIB);
+        request.effort = Effort::Window;
+        request
+    };
+    for request in [on(10, 6 * MIB), on(10, 126 * MIB), window] {
+        let pool = with_one_large_handle();
+        let (physical, calls) = (pool.physical(), pool.driver().calls());
+        pool.alloc(&request).unwrap();
+        assert_eq!(pool.physical(), physical);
+        assert_eq!(pool.driver().calls(), calls, "a window of the old stitch");
+    }
+    let pool = with_one_large_handle();
+    let large = pool.alloc(&on(10, 128 * MIB)).unwrap();
+    let (context, stream) = (on(10, 1).context, crate::driver::Stream(10));
+    pool.driver().hold(context, stream, true);
+    pool.free(large, Release::Stream(crate::pool::tests::key(10)))
+        .unwrap();
+    let physical = pool.physical();
+    pool.alloc(&on(10, 20 * MIB)).unwrap();
+    assert_eq!(pool.physical(), physical);
+}
+
+#[test]
+fn a_failure_while_a_handle_is_exchanged_costs_no_more_than_that_handle() {
+    let pool = with_one_large_handle();
+    let before = pool.driver().calls();
+    pool.alloc(&on(10, 20 * MIB)).unwrap();
+    let calls = pool.driver().calls() - before;
+    assert!(calls > 4, "unmapped, released, made, mapped and opened");
+    for call in 0..calls {
+        let pool = with_one_large_handle();
+        let physical = pool.physical();
+        pool.driver().fail_at(before + call, Code::OUT_OF_MEMORY);
+        pool.alloc(&on(10, 20 * MIB)).unwrap();
+        let idle = pool.idle();
+        assert!(idle < 128 * MIB && pool.physical() <= physical);
+        pool.trim(0);
+        assert_eq!(pool.idle(), 0);
+        let held = pool.driver().held();
+        let lost = held - pool.physical();
+        assert!(lost == 0 || lost == 128 * MIB, "call {call}: {lost}");
+    }
+}

@@ -43,6 +43,8 @@ pub struct State {
     /// Counters, but for what the fronts count: idle bytes are those that are
     /// not attached.
     pub stats: Stats,
+    /// Had the driver no memory for a new handle once?
+    pub was_full: bool,
     /// See [`Pool::least_idle`](super::Pool::least_idle).
     pub least_idle: u64,
     /// What was lent and held when, where that is kept.

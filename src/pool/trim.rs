@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// A chunk that was taken out, and where it is mapped.
-struct Leaving {
+pub struct Leaving {
     chunk: Chunk,
     mapped: Vec<(Address, u64)>,
 }
@@ -98,9 +98,20 @@ impl<D: Driver> Pool<D> {
         }
 
         let began = Instant::now();
-        let mut released = 0;
+        let stuck = self.give_away(&leaving);
+        let released = leaving.iter().map(|leaving| leaving.chunk.bytes).sum();
+        let mut state = self.lock();
+        state.stats.driver_ns += began.elapsed().as_nanos() as u64;
+        state.end_empty_stitches(&stuck);
+        self.publish(&mut state);
+        released
+    }
+
+    /// Unmaps and releases what was taken out. Returns where something is still
+    /// mapped.
+    pub(super) fn give_away(&self, leaving: &[Leaving]) -> Vec<Address> {
         let mut stuck: Vec<Address> = Vec::new();
-        for leaving in &leaving {
+        for leaving in leaving {
             let before = stuck.len();
             for &(at, bytes) in &leaving.mapped {
                 if self.driver.unmap(at, bytes).is_err() {
@@ -111,18 +122,8 @@ impl<D: Driver> Pool<D> {
                 // A failure cannot be retried: the memory is lost, to nobody's harm.
                 let _ = self.driver.release(leaving.chunk.handle);
             }
-            released += leaving.chunk.bytes;
         }
-        let mut state = self.lock();
-        state.stats.driver_ns += began.elapsed().as_nanos() as u64;
-        for leaving in leaving {
-            state.stats.physical_bytes -= leaving.chunk.bytes;
-            state.stats.idle_bytes -= leaving.chunk.bytes;
-            state.stats.chunks -= 1;
-        }
-        state.end_empty_stitches(&stuck);
-        self.publish(&mut state);
-        released
+        stuck
     }
 }
 
@@ -134,10 +135,7 @@ impl State {
         let mut free: Vec<(ChunkId, u64, usize)> = self
             .chunks
             .iter()
-            .filter(|(_, chunk)| {
-                let done = |span: &Span| self.streams.is_done(span.last);
-                chunk.is_free() && chunk.spans.iter().all(done)
-            })
+            .filter(|(_, chunk)| chunk.is_free() && self.is_complete(chunk))
             .map(|(id, chunk)| (id, chunk.bytes, chunk.shown_in.len()))
             .collect();
         free.sort_unstable_by_key(|(_, _, shown)| *shown);
@@ -155,8 +153,18 @@ impl State {
         leaving
     }
 
-    fn remove_chunk(&mut self, id: ChunkId) -> Leaving {
+    /// Are the last uses of all free bytes of a chunk known complete on the host?
+    pub fn is_complete(&self, chunk: &Chunk) -> bool {
+        let done = |span: &Span| self.streams.is_done(span.last);
+        chunk.spans.iter().all(done)
+    }
+
+    /// Takes a wholly free chunk out, which counts no more.
+    pub fn remove_chunk(&mut self, id: ChunkId) -> Leaving {
         let chunk = self.chunks.remove(id);
+        self.stats.physical_bytes -= chunk.bytes;
+        self.stats.idle_bytes -= chunk.bytes;
+        self.stats.chunks -= 1;
         let mut mapped = Vec::new();
         for &shown in &chunk.shown_in {
             let stitch = self.stitches[shown as usize].as_mut().expect("a stitch");
@@ -173,7 +181,7 @@ impl State {
 
     /// Stitches without a piece go; their addresses may be used again, but for
     /// those where something is still mapped.
-    fn end_empty_stitches(&mut self, stuck: &[Address]) {
+    pub fn end_empty_stitches(&mut self, stuck: &[Address]) {
         for place in &mut self.stitches {
             let Some(stitch) = place else { continue };
             let range = stitch.at..stitch.at + stitch.bytes;
