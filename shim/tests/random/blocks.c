@@ -61,9 +61,9 @@ int read_side_by_side(Thread *t, Block *b) {
     fail("a stream cannot be joined again", one);
 }
 
-/* From 1 byte to 64 MiB, each magnitude as likely as the next. */
+/* From 1 byte to 64 MiB, each magnitude as likely as the next; large: from 4 to 128. */
 size_t any_size(Thread *t) {
-    size_t magnitude = (size_t)1 << pick(t, 26);
+    size_t magnitude = (size_t)1 << (is_on("RANDOM_LARGE") ? 22 + pick(t, 5) : pick(t, 26));
     return magnitude + pick(t, magnitude);
 }
 

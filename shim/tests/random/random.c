@@ -36,7 +36,7 @@ _Noreturn void fail(const char *what, int value) {
     _exit(1);
 }
 
-static int is_on(const char *name) {
+int is_on(const char *name) {
     const char *value = getenv(name);
     return value != 0 && *value != 0;
 }

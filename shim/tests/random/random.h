@@ -61,6 +61,7 @@ uint64_t pick(Thread *t, uint64_t below);
 int answer(Thread *t, int code, const char *call, int allocates);
 #define TRY(call) do { if (answer(t, (call), #call, 0)) return 1; } while (0)
 #define ASK(call) do { if (answer(t, (call), #call, 1)) return 1; } while (0)
+int is_on(const char *name);
 _Noreturn void fail(const char *what, int value);
 
 /* blocks.c: each returns 0, or 1 where a call was refused and nothing happened. */

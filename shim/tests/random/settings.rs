@@ -29,6 +29,12 @@ fn on_the_pool() {
     under("on the pool", preloaded, &[]);
 }
 
+/// Sizes of which the pool makes large handles, and breaks or exchanges them.
+#[test]
+fn with_large_blocks() {
+    under("large blocks", preloaded, &[("RANDOM_LARGE", "1")]);
+}
+
 #[test]
 fn with_every_way_to_free() {
     for how in ["sync", "ordered"] {
