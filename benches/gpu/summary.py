@@ -126,12 +126,19 @@ def merged(cells):
         here = [c for c in cells if name(c) == workload]
         known = in_order((c["allocator"] for c in here), ALLOCATORS)
         runs = {a: [c for c in ended_well if (name(c), c["allocator"]) == (workload, a)] for a in known}
-        live = needed(runs)
         for allocator in known:
             every = [c for c in here if c["allocator"] == allocator]
             if every:
-                found.append(row(every, runs[allocator], base, live))
+                found.append(row(every, runs[allocator], base, needed(alike(runs, allocator))))
     return found
+
+
+def alike(runs, allocator):
+    """The runs whose bytes are this allocator's to be set against: a timed run has libraries
+    loaded before its first step that one which samples memory has not."""
+    sampled = any(c["repeat"] == 0 for c in runs[allocator])
+    same = {a: [c for c in cells if (c["repeat"] == 0) == sampled] for a, cells in runs.items()}
+    return same if needed(same) else runs
 
 
 def in_order(names, known):
@@ -156,8 +163,9 @@ def row(every, mine, base, live):
     if not mine:
         r.error = bad[-1].get("error") or f"status {bad[-1].get('status')}"
         return r
-    r.physical, r.physical_by = physical(mine)
-    r.own_live = middle([own_live(c) for c in mine])
+    weighed = [c for c in mine if c["repeat"] == 0] or mine
+    r.physical, r.physical_by = physical(weighed)
+    r.own_live = middle([own_live(c) for c in weighed])
     timed = [c for c in mine if c["repeat"] and c.get("step_ms")]
     r.step_ms = middle([statistics.median(warm(c, c["step_ms"])) for c in timed])
     paired = [(base[turn(c)], c) for c in sorted(timed, key=lambda c: c["repeat"]) if base.get(turn(c), {}).get("step_ms")]

@@ -115,8 +115,8 @@ def share(row):
 def slower(row):
     if row is None or row.ratio is None:
         return "-"
-    interval = f" ({row.low:.2f} - {row.high:.2f})" if row.low else ""
-    return f"{row.ratio:.2f}x{interval}"
+    how_sure = f"{row.low:.2f} - {row.high:.2f}" if row.low else f"{row.pairs} pair" + "s" * (row.pairs > 1)
+    return f"{row.ratio:.2f}x ({how_sure})"
 
 
 TABLES = {

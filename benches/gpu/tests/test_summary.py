@@ -34,9 +34,14 @@ class Merging(unittest.TestCase):
         self.assertEqual((found.error, found.runs, found.physical, found.efficiency), ("out of memory", 0, None, None))
 
     def test_peaks_are_medians_over_repeats(self):
-        lines = [cell("native", r, live_torch_bytes=10 * MIB, reserved_bytes=s * MIB) for r, s in enumerate([20, 40, 25])]
+        lines = [cell("native", r, live_torch_bytes=10 * MIB, reserved_bytes=s * MIB) for r, s in enumerate([20, 40, 25], 1)]
         self.assertEqual(row(lines, "native").physical, 25 * MIB)
         self.assertEqual(row(lines, "native").efficiency, 0.4)
+
+    def test_bytes_are_set_against_those_of_a_run_of_their_kind(self):
+        lines = [cell("native", 0, live_torch_bytes=90, reserved_bytes=200), cell("native", 1, live_torch_bytes=100, reserved_bytes=220),
+                 cell("expandable", 0, live_torch_bytes=90, reserved_bytes=100), cell("memcuda-keep", 1, reserved_bytes=125)]
+        self.assertEqual([row(lines, a).efficiency for a in ("native", "expandable", "memcuda-keep")], [0.45, 0.9, 0.8])
 
     def test_efficiency_is_of_what_torch_needs_under_its_own_allocator(self):
         lines = [cell("memcuda-async", live_torch_bytes=0, live_bytes=95, physical_bytes=100),

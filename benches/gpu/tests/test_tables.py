@@ -18,7 +18,7 @@ class Tables(unittest.TestCase):
 
     def test_markdown(self):
         said = tables.text(Results(self.LINES), markdown=True)
-        for line in ("| job | 900 | 50.0 % | failed | 90.0 % | - | 1.01x | - |",
+        for line in ("| job | 900 | 50.0 % | failed | 90.0 % | - | 1.01x (1 pair) | - |",
                      "| job | torch native | 900 | 1,800 | 50.00 % | - | 1 |",
                      "| | expandable_segments | 900 | - | failed | - | 0, 1 failed |",
                      "| job | expandable_segments | 1 | CUDA error / line two |",

@@ -113,6 +113,15 @@ fn who_hangs_up_or_talks_nonsense_costs_the_process_nothing() {
     assert_eq!(holder.end(), "");
 }
 
+/// Has every thread of a process stopped? A signal is sent before it is heard.
+fn has_stopped(pid: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.map(Result::unwrap).all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
+        stat.rsplit(')').next().unwrap().trim().starts_with('T')
+    })
+}
+
 #[test]
 fn a_process_that_ends_meanwhile_is_gone() {
     let mut holder = Holder::start(&mut command());
@@ -128,6 +137,9 @@ fn a_process_that_ends_meanwhile_is_gone() {
         );
     };
     kill("-STOP");
+    while !has_stopped(&pid) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let socket = enter(holder.child.id());
     let asking = std::thread::spawn(|| ask(socket));
     std::thread::sleep(Duration::from_millis(100));
