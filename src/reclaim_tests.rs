@@ -7,6 +7,23 @@ use crate::pool::{Order, Owner, Release, Settings, StreamKey};
 use crate::units::{GIB, MIB};
 use std::time::Duration;
 
+fn stream() -> StreamKey {
+    StreamKey::new(Context(1), Stream::LEGACY, 0)
+}
+
+/// A request of torch's for a segment of this many bytes.
+fn of_torch(bytes: u64) -> Request {
+    Request {
+        bytes,
+        align: 2 * MIB,
+        order: Order::Stream(stream()),
+        context: Context(1),
+        owner: Owner::Context,
+        effort: Effort::Growth,
+        graph: false,
+    }
+}
+
 #[test]
 fn a_ladder_gets_one_soft_failure() {
     let (device, thread) = (Device::new(), Thread::new());
@@ -83,23 +100,14 @@ fn ladders_belong_to_threads() {
 fn a_small_segment_fails_softly_only_where_the_pool_would_grow() {
     let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
     let (device, thread) = (Device::new(), Thread::new());
-    let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
-    let request = Request {
-        bytes: SMALL_SEGMENT,
-        align: 2 * MIB,
-        order: Order::Stream(key),
-        context: Context(1),
-        owner: Owner::Context,
-        effort: Effort::Growth,
-        graph: false,
-    };
+    let request = of_torch(SMALL_SEGMENT);
     let alloc = || thread.alloc(&device, &pool, &request, true);
     let soft = (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
     assert_eq!(alloc(), soft, "it would grow");
     // Torch brings a segment, which serves it.
     thread.freed(64 * MIB);
     let first = alloc().0.unwrap();
-    pool.free(first, Release::Stream(key)).unwrap();
+    pool.free(first, Release::Stream(stream())).unwrap();
     assert_eq!(alloc(), (Ok(first), None), "a window is there");
     assert_eq!(alloc(), soft);
     assert_eq!(alloc().1.unwrap().brought, 0);
@@ -114,16 +122,7 @@ fn a_small_segment_fails_softly_only_where_the_pool_would_grow() {
 fn what_torch_does_until_it_asks_again_is_a_stall_of_its_request() {
     let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
     let (device, thread) = (Device::new(), Thread::new());
-    let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
-    let request = Request {
-        bytes: 64 * MIB,
-        align: 2 * MIB,
-        order: Order::Stream(key),
-        context: Context(1),
-        owner: Owner::Context,
-        effort: Effort::Growth,
-        graph: false,
-    };
+    let request = of_torch(64 * MIB);
     let wait = Duration::from_millis(200);
     let alloc = || thread.alloc(&device, &pool, &request, true);
     assert!(alloc().0.is_err());
@@ -144,16 +143,7 @@ fn what_torch_does_until_it_asks_again_is_a_stall_of_its_request() {
 fn the_pool_serves_the_second_try_and_windows_serve_a_pause() {
     let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
     let (device, thread) = (Device::new(), Thread::new());
-    let key = StreamKey::new(Context(1), Stream::LEGACY, 0);
-    let request = Request {
-        bytes: 64 * MIB,
-        align: 2 * MIB,
-        order: Order::Stream(key),
-        context: Context(1),
-        owner: Owner::Context,
-        effort: Effort::Growth,
-        graph: false,
-    };
+    let request = of_torch(64 * MIB);
     let alloc = |may_fail| thread.alloc(&device, &pool, &request, may_fail);
     let soft = (Err(Refusal::Driver(Code::OUT_OF_MEMORY)), None);
     assert_eq!(alloc(true), soft);
@@ -163,11 +153,12 @@ fn the_pool_serves_the_second_try_and_windows_serve_a_pause() {
     // A short ladder: one request is served unasked, if a window is there.
     assert_eq!(alloc(true), soft, "there is none");
     let (second, _) = alloc(true);
-    pool.free(first, Release::Stream(key)).unwrap();
+    pool.free(first, Release::Stream(stream())).unwrap();
     assert_eq!(alloc(true), (Ok(first), None));
-    pool.free(first, Release::Stream(key)).unwrap();
+    pool.free(first, Release::Stream(stream())).unwrap();
     assert_eq!(alloc(true), (Ok(first), None), "two after two short ones");
-    pool.free(second.unwrap(), Release::Stream(key)).unwrap();
+    pool.free(second.unwrap(), Release::Stream(stream()))
+        .unwrap();
     assert_eq!(alloc(true), soft, "then torch is asked again");
     assert_eq!((device.soft_failures(), device.short_ladders()), (3, 2));
     // Where torch must not be asked it is not, and the ladder is over.

@@ -275,16 +275,17 @@ mod tests {
         assert_eq!(segments.soft_failures, 1);
     }
 
+    /// 64 MiB, freed, then 96: torch has no use for the 64 itself; and two small ones.
+    const GROWING: &str = "0,alloc,1,67108864,0,0\n\
+         10,free,1,67108864,0,0\n\
+         20,free_done,1,67108864,0,0\n\
+         30,alloc,2,100663296,0,0\n\
+         40,alloc,3,4194304,0,0\n\
+         50,alloc,4,4194304,0,0\n";
+
     #[test]
     fn torch_gives_idle_segments_back_before_the_pool_grows() {
-        // 64 MiB, freed, then 96: torch has no use for the 64 itself.
-        let lines = "0,alloc,1,67108864,0,0\n\
-             10,free,1,67108864,0,0\n\
-             20,free_done,1,67108864,0,0\n\
-             30,alloc,2,100663296,0,0\n\
-             40,alloc,3,4194304,0,0\n\
-             50,alloc,4,4194304,0,0\n";
-        let segments = play(lines, Profile::Segments).unwrap();
+        let segments = play(GROWING, Profile::Segments).unwrap();
         assert_eq!(segments.peak_live_bytes, 104 * MIB);
         // The two small ones share a segment of 20 MiB.
         assert_eq!(segments.peak_physical_bytes, 116 * MIB);
@@ -296,13 +297,7 @@ mod tests {
     #[test]
     fn native_maps_pages_where_they_are_and_asks_for_no_more_than_ever() {
         // 64 MiB are 6 pages of 12; 96 are these and two more, the small one another.
-        let lines = "0,alloc,1,67108864,0,0\n\
-             10,free,1,67108864,0,0\n\
-             20,free_done,1,67108864,0,0\n\
-             30,alloc,2,100663296,0,0\n\
-             40,alloc,3,4194304,0,0\n\
-             50,alloc,4,4194304,0,0\n";
-        let native = play(lines, Profile::Native).unwrap();
+        let native = play(GROWING, Profile::Native).unwrap();
         assert_eq!(native.peak_live_bytes, 104 * MIB);
         assert_eq!(native.peak_physical_bytes, 108 * MIB);
         // Asked before the eighth page and before the ninth; the first time it brought

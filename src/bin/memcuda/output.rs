@@ -138,6 +138,17 @@ pub fn bytes(value: Option<u64>) -> String {
     value.map_or_else(|| "unknown".to_owned(), memcuda::units::show_bytes)
 }
 
+/// A number of things: `1 failure`, `2 failures`.
+pub fn times(count: u64, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
+/// Text of another process, fit for a terminal: nothing in it is a command.
+pub fn plain(text: &str) -> String {
+    let fit = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(fit).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

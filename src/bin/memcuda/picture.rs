@@ -133,9 +133,3 @@ impl<'a> Reading<'a> {
         Some(if shared { what + ", exported" } else { what })
     }
 }
-
-/// Text of another process, fit for a terminal: nothing in it is a command.
-pub fn plain(text: &str) -> String {
-    let fit = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().map(fit).collect()
-}

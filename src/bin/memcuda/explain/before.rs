@@ -8,10 +8,9 @@ use memcuda::picture::{Device, Moment, Picture};
 use memcuda::trace::Op;
 use memcuda::units::show_bytes;
 
-use super::picture::times;
 use super::svg::Chart;
 use crate::history::History;
-use crate::output::Table;
+use crate::output::{Table, times};
 
 /// Where rows begin, in milliseconds before the picture: the end has the most.
 const ROWS: [u64; 13] = [

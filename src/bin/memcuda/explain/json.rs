@@ -6,7 +6,7 @@ use memcuda::trace::account::{Account, Device, Part};
 use memcuda::trace::replay::Outcome;
 use serde::Serialize;
 
-use super::trace::Estimates;
+use super::estimates::Estimates;
 
 /// A trace.
 #[derive(Serialize)]

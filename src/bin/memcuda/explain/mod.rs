@@ -4,6 +4,7 @@
 //! other settings (`trace`).
 
 mod before;
+mod estimates;
 mod json;
 mod picture;
 mod svg;
@@ -19,7 +20,8 @@ use memcuda::error::Error;
 use memcuda::picture::bytes;
 
 use crate::history::History;
-use crate::picture::{find, plain};
+use crate::output::plain;
+use crate::picture::find;
 use crate::process;
 use crate::replay::{Profile, chunk, size};
 

@@ -13,7 +13,7 @@ use memcuda::units::{MIB, show_bytes};
 
 use super::before;
 use crate::history::History;
-use crate::output::Table;
+use crate::output::{Table, times};
 use crate::picture::Reading;
 
 /// Rows of a table.
@@ -324,8 +324,4 @@ fn stream(device: &Device, block: &Block) -> String {
 
 fn part(bytes: u64, of: u64) -> f64 {
     100.0 * bytes as f64 / of.max(1) as f64
-}
-
-pub fn times(count: u64, one: &str, more: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { more })
 }

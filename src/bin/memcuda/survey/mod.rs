@@ -17,7 +17,7 @@ pub use names::{Names, names};
 pub use pictures::picture;
 pub use rates::Rates;
 
-use crate::picture::plain;
+use crate::output::plain;
 use crate::process::{self, Page};
 
 /// The statistics page of a process, or in one line why it has none.
