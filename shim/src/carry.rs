@@ -3,8 +3,9 @@
 //! memory, and so ours, only where the copy names the contexts of both ends. So
 //! a copy that it refused is made once more as one that names them.
 //!
-//! A capture takes no copy that names contexts. There the pool, or what is copied of torch's pages, is opened to the
-//! device for good, and the program's own call made again.
+//! A capture takes no copy that names contexts. There the pool, or what is copied of
+//! torch's pages, is opened to the device for good, and the program's own call made
+//! again.
 
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Grantee, Owner};

@@ -7,17 +7,22 @@
 
 use std::sync::Once;
 
-/// `/proc/sys/kernel/yama/ptrace_scope` where only ancestors, and whom a process
-/// names, may trace it.
-const ANCESTORS: &[u8] = b"1";
+/// The scope in which only ancestors, and whom a process names, may trace it; beyond it
+/// nobody may who is not root (Documentation/admin-guide/LSM/Yama.rst).
+pub const ANCESTORS: u32 = 1;
+
+/// `/proc/sys/kernel/yama/ptrace_scope`; 0 where there is no Yama.
+pub fn scope() -> u32 {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    scope.map_or(0, |scope| scope.trim().parse().unwrap_or(0))
+}
 
 /// This process gives a descriptor away: who may trace it but for Yama may take it.
 /// Once a process; nothing where Yama forbids nothing, or all.
 pub fn let_others_take() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
-        let scope = std::fs::read("/proc/sys/kernel/yama/ptrace_scope");
-        if scope.is_ok_and(|scope| scope.trim_ascii() == ANCESTORS) {
+        if scope() == ANCESTORS {
             allow_all();
         }
     });

@@ -136,25 +136,27 @@ impl Real {
     /// A handle with what the caller asks for, and with what cudaMalloc's memory has
     /// beside it, as far as the driver gives that (`cuMemCreate`). Fails with its code.
     pub fn create_as(&self, bytes: u64, wanted: &MemAllocationProp) -> Result<Handle> {
-        let device = wanted.location.id as u32;
-        let made = self.create_most(device, |with| self.create_with(bytes, &with.beside(wanted)));
-        made.map(|(handle, _)| handle)
+        // Beside other kinds of handles the driver may refuse what it gives else.
+        let usual = wanted.requested_handle_types & !sys::HANDLE_POSIX_FD == 0;
+        let create = |with: Properties| self.create_with(bytes, &with.beside(wanted));
+        self.create_most(wanted.location.id as u32, usual, create)
     }
 
-    /// Creates with as many properties as the driver accepts, and says with which.
+    /// Creates with as many properties as the driver accepts: for good, where it is `usual`.
     fn create_most(
         &self,
         device: u32,
+        usual: bool,
         create: impl Fn(Properties) -> Result<Handle>,
-    ) -> Result<(Handle, Properties)> {
+    ) -> Result<Handle> {
         let mut with = self.properties(device);
         loop {
             match create(with) {
-                Ok(handle) => return Ok((handle, with)),
                 Err(code @ (Code::NOT_SUPPORTED | Code::INVALID_VALUE | Code::NOT_PERMITTED)) => {
                     with = with.fewer().ok_or(code)?;
                 }
-                Err(code) => return Err(code),
+                Ok(handle) if !usual => return Ok(handle),
+                made => return made.inspect(|_| self.0.properties.set(device, with)),
             }
         }
     }
@@ -235,11 +237,8 @@ impl Driver for Real {
     }
 
     fn create(&self, device: u32, bytes: u64) -> Result<Handle> {
-        let (handle, with) = self.create_most(device, |with| {
-            self.create_with(bytes, &with.of_handle(device))
-        })?;
-        self.0.properties.set(device, with);
-        Ok(handle)
+        let create = |with: Properties| self.create_with(bytes, &with.of_handle(device));
+        self.create_most(device, true, create)
     }
 
     fn release(&self, handle: Handle) -> Result<()> {

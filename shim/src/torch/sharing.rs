@@ -5,10 +5,7 @@
 
 use libc::c_long;
 
-/// What `ptrace_scope` says where each may trace its descendants only
-/// (Documentation/admin-guide/LSM/Yama.rst): a process can make an exception of
-/// itself, and does when it exports a page (`hooks/pages`).
-const DESCENDANTS_ONLY: u32 = 1;
+use crate::yama;
 
 /// Why pages cannot be shared by all processes that can share other memory.
 pub fn obstacle() -> Option<&'static str> {
@@ -17,8 +14,8 @@ pub fn obstacle() -> Option<&'static str> {
             "no process can take another's descriptors here (pidfd_getfd), as sharing pages needs",
         );
     }
-    let scope = ptrace_scope(std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok());
-    (scope > DESCENDANTS_ONLY).then_some(
+    // Up to there a process that exports a page can make an exception of itself.
+    (yama::scope() > yama::ANCESTORS).then_some(
         "kernel.yama.ptrace_scope forbids to take another's descriptors, as sharing pages needs",
     )
 }
@@ -42,21 +39,5 @@ fn close(descriptor: c_long) {
     if descriptor >= 0 {
         // SAFETY: made above, and nobody else's.
         unsafe { libc::close(descriptor as i32) };
-    }
-}
-
-/// 0 where there is no Yama.
-fn ptrace_scope(file: Option<String>) -> u32 {
-    file.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_machine_without_yama_has_no_scope() {
-        assert_eq!(ptrace_scope(None), 0);
-        assert_eq!(ptrace_scope(Some("2\n".to_owned())), 2);
     }
 }
