@@ -76,6 +76,12 @@ impl Arena {
         self.free.is_empty()
     }
 
+    /// Bytes of addresses that are free.
+    #[cfg(test)]
+    pub fn free_bytes(&self) -> u64 {
+        self.free.iter().map(|(_, bytes)| bytes).sum()
+    }
+
     /// Gives a range back. It goes to the end, so that an address returns as
     /// late as possible: a stale pointer should fault, not find new memory.
     pub fn give(&mut self, at: Address, bytes: u64) {

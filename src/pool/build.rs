@@ -1,4 +1,5 @@
-//! Carries a plan out: new handles, address space, mappings. The state lock
+//! Carries a plan out: new handles, address space, mappings, behind an old stitch
+//! or as a new one. The state lock
 //! is free during the driver's calls; the growth lock keeps builders apart.
 //! A failure leaves the pool as it was.
 
@@ -6,6 +7,7 @@ use super::Pool;
 use super::arena;
 use super::block::{Need, Window};
 use super::chunk::{Chunk, ChunkId};
+use super::ends::room;
 use super::plan::Plan;
 use super::state::State;
 use super::stitch::Stitch;
@@ -40,21 +42,34 @@ impl<D: Driver> Pool<D> {
         if let Some(code) = self.over_limit(&state, plan.growth()) {
             return (state, Err(code));
         }
-        let offset = plan.head.map_or(0, |(_, start)| start);
+        let offset = match plan.behind {
+            Some(end) => end.offset,
+            None => plan.head.map_or(0, |(_, start)| start),
+        };
         let held = match self.hold(&mut state, plan, need) {
             Ok(held) => held,
             Err(code) => return (state, Err(code)),
         };
         let known: Vec<(ChunkId, u64, Handle)> = chunks_of(&state, plan);
         let total = known.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.fresh_bytes();
-        let range = state.arena.take(total);
+        let (room, at) = match plan.behind {
+            Some(end) => (total, Some(state.stitch(end.stitch).end())),
+            None => {
+                let room = room(total);
+                (room, state.arena.take(room))
+            }
+        };
         let peers = state.peers.devices();
         let leaving = plan.exchanged.map(|id| state.remove_chunk(id));
         drop(state);
 
         let began = Instant::now();
         let stuck = self.give_away(leaving.as_slice());
-        let made = self.execute(plan, &known, total, range, &peers);
+        let placed = self.place(at, room);
+        let made = match placed {
+            Ok((at, _)) => self.execute(plan, &known, at, total, &peers),
+            Err(code) => Err((code, true)),
+        };
         let spent = began.elapsed().as_nanos() as u64;
 
         let mut state = self.lock();
@@ -62,12 +77,18 @@ impl<D: Driver> Pool<D> {
         if leaving.is_some() {
             state.end_empty_stitches(&stuck);
         }
-        let (at, fresh, spare) = match made {
-            Ok(made) => made,
-            Err((code, spare)) => {
+        if let Ok((at, more @ 1..)) = placed {
+            state.arena.give(at + room, more);
+        }
+        let fresh = match made {
+            Ok(fresh) => fresh,
+            Err((code, undone)) => {
                 state.was_full |= code == Code::OUT_OF_MEMORY;
-                for (at, bytes) in spare {
-                    state.arena.give(at, bytes);
+                match (plan.behind, placed) {
+                    (None, Ok((at, _))) if undone => state.arena.give(at, room),
+                    (Some(end), _) if !undone => state.stitch_mut(end.stitch).stuck = true,
+                    // Something is still mapped there: the range stays out of use.
+                    _ => {}
                 }
                 for (id, start, bytes) in held.parts {
                     let State {
@@ -78,9 +99,6 @@ impl<D: Driver> Pool<D> {
                 return (state, Err(code));
             }
         };
-        for (at, bytes) in spare {
-            state.arena.give(at, bytes);
-        }
         let tail = plan.tail.map(|id| (id, state.chunk(id).bytes));
         let known = known.into_iter().map(|(id, bytes, _)| (id, bytes));
         let mut pieces: Vec<_> = known.filter(|(id, _)| Some(*id) != plan.tail).collect();
@@ -101,10 +119,21 @@ impl<D: Driver> Pool<D> {
             pieces.push((id, bytes));
         }
         pieces.extend(tail);
-        state.stats.stitches += 1;
         state.stats.growths += u64::from(plan.growth() > 0);
         state.stats.handles_mapped += pieces.len() as u64;
-        let stitch = state.add_stitch(Stitch::new(at, pieces));
+        let stitch = match (plan.behind, placed) {
+            (Some(end), _) => {
+                state.lengthen(end.stitch, &pieces);
+                end.stitch
+            }
+            (None, placed) => {
+                state.stats.stitches += 1;
+                let (at, _) = placed.expect("something was mapped");
+                let mut stitch = Stitch::new(at, pieces);
+                stitch.room = room;
+                state.add_stitch(stitch)
+            }
+        };
         let window = Window {
             stitch,
             offset,
@@ -124,6 +153,11 @@ impl<D: Driver> Pool<D> {
     fn hold(&self, state: &mut State, plan: &Plan, need: Need) -> Result<Held> {
         let mut left = need.bytes;
         let mut parts = Vec::new();
+        if let Some(end) = plan.behind {
+            let shown = state.stitch(end.stitch).parts(end.offset, end.bytes);
+            parts.extend(shown.map(|part| (part.chunk, part.start, part.bytes)));
+            left -= end.bytes;
+        }
         if let Some((id, start)) = plan.head {
             let bytes = state.chunk(id).bytes - start;
             parts.push((id, start, bytes));
@@ -141,8 +175,9 @@ impl<D: Driver> Pool<D> {
         for &(id, start, bytes) in &parts {
             uses.extend(state.chunk(id).uses(start, bytes));
         }
-        // The new stitch is an address that nothing was used through.
-        state.order(&self.driver, need.stream, &uses, Use::MIXED - 1)?;
+        // A new stitch is an address that nothing was used through.
+        let alias = plan.behind.map_or(Use::MIXED - 1, |end| end.stitch);
+        state.order(&self.driver, need.stream, &uses, alias)?;
         let last = match need.stream {
             Some(stream) if !parts.is_empty() => {
                 state.streams.tag(&self.driver, stream, Use::MIXED)?
@@ -155,41 +190,27 @@ impl<D: Driver> Pool<D> {
         Ok(Held { parts, last })
     }
 
-    /// The driver's part: returns the address, the new handles and what was
-    /// reserved beyond; on failure everything is undone and the address space
-    /// goes back.
-    #[expect(clippy::type_complexity, reason = "used once, in the caller above")]
+    /// So many bytes of addresses: those that are known, or newly reserved ones, behind
+    /// which so many more were reserved.
+    fn place(&self, known: Option<Address>, room: u64) -> Result<(Address, u64)> {
+        if let Some(at) = known {
+            return Ok((at, 0));
+        }
+        let (at, bytes) = arena::reserve(&self.driver, &self.bounds, room)?;
+        Ok((at, bytes - room))
+    }
+
+    /// The driver's part: returns the new handles; on failure everything is undone,
+    /// and the error says whether that worked.
     fn execute(
         &self,
         plan: &Plan,
         known: &[(ChunkId, u64, Handle)],
+        at: Address,
         total: u64,
-        range: Option<Address>,
         peers: &[u32],
-    ) -> std::result::Result<
-        (Address, Vec<(Handle, u64)>, Vec<(Address, u64)>),
-        (Code, Vec<(Address, u64)>),
-    > {
-        let mut spare = Vec::new();
-        let at = match range {
-            Some(at) => at,
-            None => {
-                let (at, bytes) = arena::reserve(&self.driver, &self.bounds, total)
-                    .map_err(|code| (code, Vec::new()))?;
-                if bytes > total {
-                    spare.push((at + total, bytes - total));
-                }
-                at
-            }
-        };
-        let failed = |code, mut spare: Vec<_>| {
-            spare.push((at, total));
-            (code, spare)
-        };
-        let fresh = match self.create(&plan.fresh) {
-            Ok(fresh) => fresh,
-            Err(code) => return Err(failed(code, spare)),
-        };
+    ) -> std::result::Result<Vec<(Handle, u64)>, (Code, bool)> {
+        let fresh = self.create(&plan.fresh).map_err(|code| (code, true))?;
         let tail = known.len() - usize::from(plan.tail.is_some());
         let (before, behind) = known.split_at(tail);
         let old = |&(_, bytes, handle): &(ChunkId, u64, Handle)| (handle, bytes);
@@ -209,17 +230,13 @@ impl<D: Driver> Pool<D> {
             })
             .collect();
         match self.map_all(&mappings, at, total, peers) {
-            Ok(()) => Ok((at, fresh, spare)),
+            Ok(()) => Ok(fresh),
             Err((code, undone)) => {
-                if !undone {
-                    // Something is still mapped there: the range stays out of use.
-                    return Err((code, spare));
-                }
-                for (handle, _) in fresh {
+                for (handle, _) in fresh.into_iter().filter(|_| undone) {
                     // A failure cannot be retried: the memory is lost, to nobody's harm.
                     let _ = self.driver.release(handle);
                 }
-                Err(failed(code, spare))
+                Err((code, undone))
             }
         }
     }

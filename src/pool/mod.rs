@@ -20,6 +20,7 @@ mod chunk;
 mod chunks;
 mod contexts;
 mod debug;
+mod ends;
 mod export;
 mod front;
 mod hash;

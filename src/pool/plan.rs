@@ -1,9 +1,11 @@
-//! Chooses what a new stitch is made of: free chunks, free ends of chunks in
-//! use, and only the shortfall in new handles; where memory is scarce, a free chunk
-//! that is too large gives way to handles that fit. Decides; changes nothing.
+//! Chooses what a new stitch is made of, or an old one made longer by: free chunks,
+//! free ends of chunks in use, and only the shortfall in new handles; where memory is
+//! scarce, a free chunk that is too large gives way to handles that fit. Decides;
+//! changes nothing.
 
 use super::block::{Need, Window};
 use super::chunk::ChunkId;
+use super::ends::{End, MAPPED, Offer};
 use super::search::{Usable, spares};
 use super::state::State;
 use crate::units::{MIB, align_up};
@@ -35,15 +37,15 @@ const SCARCE: u64 = 6;
 /// least so many are: small handles in its place are slow to stitch into large ones.
 const UNUSED: u64 = 2 * STEP;
 const USED: u64 = 8 * MIB;
-/// A free end shorter than this is not worth a mapping.
-const SHORTEST_END: u64 = 64 << 10;
 
-/// A stitch to be made.
+/// A stitch to be made, or to be made longer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// A chunk whose free end becomes the window's beginning, and where that
     /// end starts in it.
     pub head: Option<(ChunkId, u64)>,
+    /// Or the free end of a stitch that is made longer, which becomes that.
+    pub behind: Option<End>,
     /// Wholly free chunks.
     pub whole: Vec<ChunkId>,
     /// A wholly free chunk that is released first: new handles that fit take its
@@ -79,32 +81,55 @@ impl Plan {
 impl State {
     /// A plan for a window. `chunk` is a fixed handle size, if one was set.
     pub fn plan(&self, need: Need, usable: Usable, chunk: Option<u64>) -> Plan {
-        let mut plan = Plan::default();
-        let mut free: Vec<(u64, ChunkId)> = Vec::new();
-        for (id, chunk) in self.chunks.iter() {
-            if chunk.is_free()
-                && chunk
-                    .spans
-                    .iter()
-                    .all(|span| self.is_usable(span.last, usable))
+        let offer = self.offered(need, usable);
+        let mut best = Plan {
+            head: offer
+                .head
+                .map(|(id, bytes)| (id, self.chunk(id).bytes - bytes)),
+            ..Plan::default()
+        };
+        let missing = need.bytes - offer.head.map_or(0, |(_, bytes)| bytes);
+        self.complete(&mut best, missing, &offer, need, chunk);
+        if best.pieces() < 2 {
+            return best;
+        }
+        for end in self.best_ends(need, usable) {
+            let mut longer = Plan {
+                behind: Some(end),
+                ..Plan::default()
+            };
+            let missing = need.bytes - end.bytes;
+            self.complete(&mut longer, missing, &offer, need, chunk);
+            if longer.growth() <= best.growth()
+                && self.has_room(&longer)
+                && self.price(&longer, MAPPED) < self.price(&best, MAPPED)
             {
-                free.push((chunk.bytes, id));
+                best = longer;
             }
         }
-        let mut missing = need.bytes;
-        if let Some((id, start, bytes)) = self.best_head(need.align, missing, usable) {
-            plan.head = Some((id, start));
-            missing -= bytes;
-        }
-        // Largest first: the price of a stitch is its number of handles. What is
-        // left at the end may lie in a chunk that is in use anyway.
-        free.sort_unstable_by(|a, b| b.cmp(a));
-        let starts = self.starts(usable, plan.head);
-        let longest_start = starts.map(|(_, bytes)| bytes).max().unwrap_or(0);
+        best
+    }
+
+    /// Adds what is missing behind the beginning of a plan. What is left at the end
+    /// may lie in a chunk that is in use anyway.
+    fn complete(
+        &self,
+        plan: &mut Plan,
+        mut missing: u64,
+        offer: &Offer,
+        need: Need,
+        chunk: Option<u64>,
+    ) {
+        let starts = offer.starts.iter().copied();
+        let starts: Vec<_> = starts.filter(|(id, _)| !self.has(plan, *id)).collect();
+        let longest_start = starts.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
         let mut passed_over = None;
-        for &(bytes, id) in &free {
+        for &(bytes, id) in &offer.whole {
             if missing <= longest_start {
                 break;
+            }
+            if self.has(plan, id) {
+                continue;
             }
             if bytes <= missing {
                 plan.whole.push(id);
@@ -114,21 +139,21 @@ impl State {
                 passed_over = Some(id);
             }
             if missing == 0 {
-                return plan;
+                return;
             }
         }
-        let tail = self.best_tail(missing, usable, plan.head);
+        let tail = best_tail(&starts, missing);
         match (tail, passed_over) {
             (Some((id, bytes)), _) if bytes >= missing => {
                 plan.tail = Some(id);
-                return plan;
+                return;
             }
             (_, Some(id)) if chunk.is_none() && self.is_exchanged(id, missing) => {
                 plan.exchanged = Some(id);
             }
             (_, Some(id)) => {
                 plan.whole.push(id);
-                return plan;
+                return;
             }
             (Some((id, bytes)), None) if saves(missing, bytes, chunk.unwrap_or(STEP)) => {
                 plan.tail = Some(id);
@@ -141,7 +166,40 @@ impl State {
             Some(whole) if shared && chunk.is_none() && whole <= LARGEST_SHARED => vec![whole],
             _ => self.sizes(missing, need.align, chunk),
         };
-        plan
+    }
+
+    /// Is a chunk in the stitch of a plan already, which shows none twice?
+    fn has(&self, plan: &Plan, id: ChunkId) -> bool {
+        plan.head.is_some_and(|(head, _)| head == id)
+            || plan
+                .behind
+                .is_some_and(|end| self.chunk(id).shown_in.contains(&end.stitch))
+    }
+
+    /// Are there addresses behind a stitch for what a plan maps there?
+    fn has_room(&self, plan: &Plan) -> bool {
+        let mapped = plan.whole.iter().chain(&plan.tail);
+        let mapped = mapped.map(|id| self.chunk(*id).bytes).sum::<u64>() + plan.fresh_bytes();
+        plan.behind.is_none_or(|end| {
+            let stitch = self.stitch(end.stitch);
+            mapped <= stitch.room - stitch.bytes
+        })
+    }
+
+    /// What a plan costs, in bytes: those of whole chunks that it takes, and so many for
+    /// each mapping, less a part of the free end that it goes on from.
+    fn price(&self, plan: &Plan, mapping: u64) -> i64 {
+        let whole = plan.whole.iter().map(|id| self.chunk(*id).bytes);
+        let taken =
+            whole.sum::<u64>() + plan.fresh_bytes() + plan.behind.map_or(0, |end| end.whole);
+        let unmapped = plan.exchanged.map_or(0, |id| self.chunk(id).shown_in.len());
+        let head = match (plan.head, plan.behind) {
+            (_, Some(end)) => end.bytes.saturating_sub(end.whole),
+            (Some((id, start)), None) => self.chunk(id).bytes - start,
+            (None, None) => 0,
+        };
+        let calls = mapping * (plan.pieces() + unmapped) as u64;
+        (taken + calls) as i64 - (head / JOINED) as i64
     }
 
     /// A stitch to be made although there is a window: where that one would break
@@ -160,14 +218,7 @@ impl State {
             return None;
         }
         let plan = self.plan(need, usable, chunk);
-        let whole = plan.whole.iter().map(|id| self.chunk(*id).bytes);
-        let whole = whole.sum::<u64>() + plan.fresh_bytes();
-        let head = plan
-            .head
-            .map_or(0, |(id, start)| self.chunk(id).bytes - start);
-        let unmapped = plan.exchanged.map_or(0, |id| self.chunk(id).shown_in.len());
-        let price = whole + WORTH * (plan.pieces() + unmapped) as u64;
-        let pays = plan.growth() == 0 && price <= need.bytes + broken + head / JOINED;
+        let pays = plan.growth() == 0 && self.price(&plan, WORTH) <= (need.bytes + broken) as i64;
         (pays && plan.pieces() <= PIECES).then_some(plan)
     }
 
@@ -184,58 +235,6 @@ impl State {
             && chunk.shown_in.len() <= PIECES
             && self.chunks.free() < self.stats.physical_bytes / SCARCE
             && self.is_complete(chunk)
-    }
-
-    /// The longest free end of a chunk that is shorter than what is missing:
-    /// a new stitch goes on where an old one ended, so that ends add up
-    /// instead of being stranded one by one.
-    fn best_head(&self, align: u64, missing: u64, usable: Usable) -> Option<(ChunkId, u64, u64)> {
-        let ends = self.in_use().filter_map(|(id, chunk)| {
-            let free = chunk.free_tail(|last| self.is_usable(last, usable));
-            let start = align_up(chunk.bytes - free, align)?;
-            let bytes = chunk.bytes.checked_sub(start)?;
-            Some((id, start, bytes))
-        });
-        ends.filter(|(_, _, bytes)| (SHORTEST_END..missing).contains(bytes))
-            .max_by_key(|(_, _, bytes)| *bytes)
-    }
-
-    /// The shortest free beginning of a chunk that holds all that is missing,
-    /// else the longest.
-    fn best_tail(
-        &self,
-        missing: u64,
-        usable: Usable,
-        head: Option<(ChunkId, u64)>,
-    ) -> Option<(ChunkId, u64)> {
-        self.starts(usable, head).min_by_key(|&(_, bytes)| {
-            if bytes >= missing {
-                (0, bytes)
-            } else {
-                (1, u64::MAX - bytes)
-            }
-        })
-    }
-
-    /// Free beginnings of chunks in use that are worth a mapping, but for the chunk
-    /// that the stitch begins with.
-    fn starts(
-        &self,
-        usable: Usable,
-        head: Option<(ChunkId, u64)>,
-    ) -> impl Iterator<Item = (ChunkId, u64)> {
-        let starts = self.in_use().map(move |(id, chunk)| {
-            let bytes = chunk.free_head(|last| self.is_usable(last, usable));
-            (id, bytes)
-        });
-        starts.filter(move |&(id, bytes)| {
-            bytes >= SHORTEST_END && head.is_none_or(|(taken, _)| taken != id)
-        })
-    }
-
-    fn in_use(&self) -> impl Iterator<Item = (ChunkId, &super::chunk::Chunk)> {
-        let chunks = self.chunks.iter();
-        chunks.filter(|(_, chunk)| chunk.free > 0 && !chunk.is_free())
     }
 
     /// Handles for a shortfall: of falling sizes. The large ones cost few mappings
@@ -264,6 +263,19 @@ impl State {
         }
         sizes
     }
+}
+
+/// The shortest free beginning of a chunk that holds all that is missing, else the
+/// longest.
+fn best_tail(starts: &[(ChunkId, u64)], missing: u64) -> Option<(ChunkId, u64)> {
+    let starts = starts.iter().copied();
+    starts.min_by_key(|&(_, bytes)| {
+        if bytes >= missing {
+            (0, bytes)
+        } else {
+            (1, u64::MAX - bytes)
+        }
+    })
 }
 
 /// The largest power of two that is not above a number; 1 for 0.

@@ -1,7 +1,7 @@
 //! What a stitch is made of, and when one is made although there is a window.
 
 use super::*;
-use crate::driver::{Code, Handle};
+use crate::driver::{Address, Code, Handle};
 use crate::pool::chunk::Chunk;
 use crate::pool::tests::{on, pool};
 use crate::pool::{Effort, Release, Settings};
@@ -53,6 +53,92 @@ fn what_is_left_at_the_end_is_taken_of_a_chunk_in_use() {
     // More than fits there needs both others.
     let plan = state.plan(need(40), Usable::All, None);
     assert_eq!((plan.whole.len(), plan.growth()), (2, 0));
+}
+
+/// A pool with one stitch of 64 MiB, all free, and 32 MiB in use in another.
+fn with_free_stitch() -> (crate::pool::Pool<crate::driver::model::Model>, Address) {
+    let pool = pool(Settings::default());
+    let freed = pool.alloc(&on(10, 64 * MIB)).unwrap();
+    pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.free(freed, Release::Complete).unwrap();
+    (pool, freed)
+}
+
+#[test]
+fn a_stitch_that_ends_in_free_bytes_is_made_longer() {
+    let (pool, freed) = with_free_stitch();
+    let before = pool.stats();
+    // What is mapped there already is not mapped again.
+    assert_eq!(pool.alloc(&on(10, 96 * MIB)), Ok(freed));
+    let after = pool.stats();
+    let fresh = pool.lock().sizes(32 * MIB, 512, None).len() as u64;
+    assert_eq!(after.handles_mapped - before.handles_mapped, fresh);
+    assert_eq!((after.stitches, after.growths), (2, before.growths + 1));
+    assert_eq!((pool.physical(), pool.idle()), (128 * MIB, 0));
+    // It has addresses for 128 MiB: beyond them a new one is made of everything.
+    pool.free(freed, Release::Complete).unwrap();
+    assert_ne!(pool.alloc(&on(10, 130 * MIB)), Ok(freed));
+    assert_eq!(pool.stats().stitches, 3);
+    assert_eq!((pool.physical(), pool.idle()), (162 * MIB, 0));
+}
+
+#[test]
+fn a_stitch_that_was_made_longer_goes_with_all_its_addresses() {
+    let (pool, freed) = with_free_stitch();
+    let taken = |pool: &crate::pool::Pool<_>| (1 << 40) - pool.lock().arena.free_bytes();
+    assert_eq!(taken(&pool), 2 * 96 * MIB);
+    pool.alloc(&on(10, 96 * MIB)).unwrap();
+    assert_eq!(taken(&pool), 2 * 96 * MIB);
+    pool.free(freed, Release::Complete).unwrap();
+    assert_eq!(pool.trim(0), 96 * MIB);
+    assert_eq!(taken(&pool), 2 * 32 * MIB);
+}
+
+#[test]
+fn a_stitch_shows_no_chunk_twice_however_it_was_made_longer() {
+    let pool = pool(Settings {
+        chunk: Some(16 * MIB),
+        ..Settings::default()
+    });
+    let at = |mib| pool.alloc(&on(10, mib * MIB)).unwrap();
+    let all = at(64);
+    pool.free(all, Release::Complete).unwrap();
+    // One stitch of four chunks, of which only the second is in use.
+    let (first, second, rest) = (at(16), at(16), at(32));
+    assert_eq!((first, second, rest), (all, all + 16 * MIB, all + 32 * MIB));
+    pool.free(first, Release::Complete).unwrap();
+    pool.free(rest, Release::Complete).unwrap();
+    let window = at(48);
+    assert_eq!((pool.physical(), pool.idle()), (64 * MIB, 0));
+    assert!(
+        window != first && window != rest,
+        "the first chunk cannot lie behind them"
+    );
+    let state = pool.lock();
+    for stitch in state.stitches.iter().flatten() {
+        let mut shown: Vec<_> = stitch.pieces.iter().map(|piece| piece.chunk).collect();
+        shown.sort_unstable();
+        assert!(shown.is_sorted_by(|a, b| a < b), "{shown:?}");
+    }
+}
+
+#[test]
+fn a_failure_while_a_stitch_is_made_longer_leaves_it_as_it_was() {
+    let (pool, _) = with_free_stitch();
+    let before = pool.driver().calls();
+    pool.alloc(&on(10, 96 * MIB)).unwrap();
+    let calls = pool.driver().calls() - before;
+    assert!(calls > 3, "made, mapped and opened");
+    for call in 0..calls {
+        let (pool, freed) = with_free_stitch();
+        pool.driver().fail_at(before + call, Code::INVALID_VALUE);
+        let failed = pool.alloc(&on(10, 96 * MIB));
+        assert_eq!(failed, Err(Code::INVALID_VALUE.into()), "call {call}");
+        assert_eq!((pool.physical(), pool.idle()), (96 * MIB, 64 * MIB));
+        assert_eq!(pool.driver().held(), 96 * MIB);
+        // And it can be made longer at the next try.
+        assert_eq!(pool.alloc(&on(10, 96 * MIB)), Ok(freed));
+    }
 }
 
 /// A pool with 384 MiB free in one stitch, of handles from 128 to 2 MiB, and as

@@ -123,6 +123,11 @@ impl State {
         self.stitches[id as usize].as_ref().expect("a stitch")
     }
 
+    /// The same, to be changed.
+    pub fn stitch_mut(&mut self, id: StitchId) -> &mut Stitch {
+        self.stitches[id as usize].as_mut().expect("a stitch")
+    }
+
     /// Adds a stitch whose chunks are mapped.
     pub fn add_stitch(&mut self, stitch: Stitch) -> StitchId {
         let id = self.stitches.iter().position(Option::is_none);
@@ -135,6 +140,14 @@ impl State {
         }
         self.stitches[id] = Some(stitch);
         id as StitchId
+    }
+
+    /// Makes a stitch longer by chunks that are mapped behind it.
+    pub fn lengthen(&mut self, id: StitchId, chunks: &[(ChunkId, u64)]) {
+        for &(chunk, _) in chunks {
+            self.chunks.show(chunk, id);
+        }
+        self.stitch_mut(id).lengthen(chunks.iter().copied());
     }
 
     /// Adds a chunk and returns its index.

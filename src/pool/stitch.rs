@@ -38,6 +38,8 @@ pub struct Stitch {
     pub at: Address,
     /// Length in bytes.
     pub bytes: u64,
+    /// Bytes of addresses that it has; it can be made longer within them.
+    pub room: u64,
     /// What is mapped.
     pub pieces: Vec<Piece>,
     /// Is something else still mapped here, which the driver did not unmap?
@@ -49,29 +51,42 @@ pub struct Stitch {
 }
 
 impl Stitch {
-    /// A stitch of these chunks and sizes at an address.
+    /// A stitch of these chunks and sizes at an address, and of no more addresses.
     pub fn new(at: Address, chunks: impl IntoIterator<Item = (ChunkId, u64)>) -> Self {
-        let mut bytes = 0;
-        let pieces = chunks
-            .into_iter()
-            .map(|(chunk, size)| {
-                let offset = bytes;
-                bytes += size;
-                Piece {
-                    chunk,
-                    offset,
-                    bytes: size,
-                }
-            })
-            .collect();
-        Self {
+        let mut stitch = Self {
             at,
-            bytes,
-            pieces,
+            bytes: 0,
+            room: 0,
+            pieces: Vec::new(),
             stuck: false,
             access: Access::Write,
             also: None,
+        };
+        stitch.lengthen(chunks);
+        stitch.room = stitch.bytes;
+        stitch
+    }
+
+    /// Adds these chunks and sizes behind what it has.
+    pub fn lengthen(&mut self, chunks: impl IntoIterator<Item = (ChunkId, u64)>) {
+        for (chunk, bytes) in chunks {
+            self.pieces.push(Piece {
+                chunk,
+                offset: self.bytes,
+                bytes,
+            });
+            self.bytes += bytes;
         }
+    }
+
+    /// The address behind its last byte.
+    pub fn end(&self) -> Address {
+        self.at + self.bytes
+    }
+
+    /// May something be mapped there?
+    pub fn can_grow(&self) -> bool {
+        self.bytes < self.room && !self.stuck
     }
 
     /// The parts of chunks below `offset..offset + bytes`.

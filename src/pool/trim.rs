@@ -167,7 +167,7 @@ impl State {
         self.stats.chunks -= 1;
         let mut mapped = Vec::new();
         for &shown in &chunk.shown_in {
-            let stitch = self.stitches[shown as usize].as_mut().expect("a stitch");
+            let stitch = self.stitch_mut(shown);
             let at = stitch.at;
             stitch.pieces.retain(|piece| {
                 if piece.chunk == id {
@@ -184,13 +184,13 @@ impl State {
     pub fn end_empty_stitches(&mut self, stuck: &[Address]) {
         for place in &mut self.stitches {
             let Some(stitch) = place else { continue };
-            let range = stitch.at..stitch.at + stitch.bytes;
+            let range = stitch.at..stitch.at + stitch.room;
             stitch.stuck |= stuck.iter().any(|at| range.contains(at));
             if stitch.pieces.is_empty()
                 && let Some(ended) = place.take()
                 && !ended.stuck
             {
-                self.arena.give(ended.at, ended.bytes);
+                self.arena.give(ended.at, ended.room);
             }
         }
     }

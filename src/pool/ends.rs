@@ -1,0 +1,134 @@
+//! Where a plan may begin and end: in free bytes at the ends of chunks that are in
+//! use, or behind a stitch that ends in free bytes, which need not be mapped once
+//! more. Makes no driver call.
+
+use super::block::Need;
+use super::chunk::{ChunkId, StitchId};
+use super::search::Usable;
+use super::state::State;
+use super::stitch::Stitch;
+use crate::units::align_up;
+
+/// Addresses that a new stitch gets, as a multiple of its length: they cost nothing.
+const ROOM: u64 = 2;
+/// What a mapping that need not be made is worth, in bytes: little, since a stitch that
+/// goes on where much is mapped often leaves a longer free end of a chunk alone.
+pub const MAPPED: u64 = 128 << 10;
+/// A free end of a chunk that is shorter than this is not worth a mapping.
+const SHORTEST_END: u64 = 64 << 10;
+
+/// What chunks offer for a window.
+#[derive(Debug, Default)]
+pub struct Offer {
+    /// Bytes of those that are wholly free, the largest first: the price of a stitch is
+    /// its number of handles.
+    pub whole: Vec<(u64, ChunkId)>,
+    /// Free beginnings of those in use, as far as they are worth a mapping.
+    pub starts: Vec<(ChunkId, u64)>,
+    /// The longest free end that is shorter than the window: a new stitch goes on
+    /// where an old one ended, so that ends add up instead of being stranded one by one.
+    pub head: Option<(ChunkId, u64)>,
+}
+
+/// The free bytes with which a stitch ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// The stitch.
+    pub stitch: StitchId,
+    /// Where they begin in it, in bytes.
+    pub offset: u64,
+    /// How many they are.
+    pub bytes: u64,
+    /// How many of them are those of wholly free chunks.
+    pub whole: u64,
+}
+
+/// Bytes of addresses for a new stitch of this length.
+pub fn room(bytes: u64) -> u64 {
+    bytes.saturating_mul(ROOM)
+}
+
+impl State {
+    /// What the chunks offer for a window.
+    pub fn offered(&self, need: Need, usable: Usable) -> Offer {
+        let mut offer = Offer::default();
+        let is_usable = |last| self.is_usable(last, usable);
+        for (id, chunk) in self.chunks.iter().filter(|(_, chunk)| chunk.free > 0) {
+            if chunk.is_free() {
+                if chunk.spans.iter().all(|span| is_usable(span.last)) {
+                    offer.whole.push((chunk.bytes, id));
+                }
+                continue;
+            }
+            let start = chunk.free_head(is_usable);
+            if start >= SHORTEST_END {
+                offer.starts.push((id, start));
+            }
+            let from = align_up(chunk.bytes - chunk.free_tail(is_usable), need.align);
+            let bytes = chunk.bytes.saturating_sub(from.unwrap_or(chunk.bytes));
+            let longest = offer.head.map_or(SHORTEST_END, |(_, longest)| longest);
+            if (longest..need.bytes).contains(&bytes) {
+                offer.head = Some((id, bytes));
+            }
+        }
+        offer.whole.sort_unstable_by(|a, b| b.cmp(a));
+        offer
+    }
+
+    /// Of the free ends of stitches that can be made longer, and that are too short for
+    /// this window, the two that spare most.
+    pub fn best_ends(&self, need: Need, usable: Usable) -> impl Iterator<Item = End> + use<> {
+        let mut best = [const { None }; 2];
+        for (stitch, id) in self.stitches.iter().zip(0..) {
+            let Some(stitch) = stitch.as_ref().filter(|stitch| stitch.can_grow()) else {
+                continue;
+            };
+            let Some((end, worth)) = self.end_of(stitch, id, need, usable) else {
+                continue;
+            };
+            let better = |other: &Option<(End, u64)>| other.is_none_or(|(_, least)| worth > least);
+            if better(&best[0]) {
+                best = [Some((end, worth)), best[0]];
+            } else if better(&best[1]) {
+                best[1] = Some((end, worth));
+            }
+        }
+        best.into_iter().flatten().map(|(end, _)| end)
+    }
+
+    /// The free end of a stitch, and what it is worth.
+    fn end_of(
+        &self,
+        stitch: &Stitch,
+        id: StitchId,
+        need: Need,
+        usable: Usable,
+    ) -> Option<(End, u64)> {
+        let (mut from, mut whole, mut mapped) = (stitch.bytes, 0, 0);
+        for piece in stitch.pieces.iter().rev() {
+            // A gap, or a chunk whose end is in use.
+            if piece.offset + piece.bytes != from || self.chunks.room(piece.chunk).tail == 0 {
+                break;
+            }
+            let chunk = self.chunk(piece.chunk);
+            let free = chunk.free_tail(|last| self.is_usable(last, usable));
+            from -= free;
+            if free < piece.bytes {
+                break;
+            }
+            whole += free;
+            mapped += 1;
+        }
+        let offset = align_up(from, need.align)?;
+        let bytes = stitch.bytes.checked_sub(offset)?;
+        let end = End {
+            stitch: id,
+            offset,
+            bytes,
+            whole,
+        };
+        (1..need.bytes)
+            .contains(&bytes)
+            .then_some((end, bytes + MAPPED * mapped))
+    }
+}
