@@ -73,11 +73,12 @@ fn exported(name: &CStr) -> Option<*mut c_void> {
         return None;
     }
     if text.starts_with(b"cuda") {
-        let runtime: [(&CStr, unsafe extern "C" fn()); 8] = [
+        let runtime: [(&CStr, unsafe extern "C" fn()); 9] = [
             (c"cudaMalloc", tagged::cudaMalloc),
             (c"cudaFree", tagged::cudaFree),
             (c"cudaGetDeviceCount", tagged::cudaGetDeviceCount),
             (c"cudaStreamIsCapturing", tagged::cudaStreamIsCapturing),
+            (c"cudaStreamSynchronize", tagged::cudaStreamSynchronize),
             (c"cudaGetDriverEntryPoint", cudaGetDriverEntryPoint),
             (
                 c"cudaGetDriverEntryPoint_ptsz",

@@ -2,18 +2,21 @@
 //! first one, told apart from the driver's own handles by a number that no
 //! driver gives, and counted on the page of statistics together with the pool.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code, Handle};
-use memcuda_core::pages::{Home, Lease, Pages, Totals};
+use memcuda_core::driver::{Address, Code, Handle, Stream};
+use memcuda_core::pages::{Home, Lease, Mark, Pages, Totals};
+use memcuda_core::pool::StreamKey;
 
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::pool;
 use crate::record::Caller;
+use crate::share::exports;
 
 /// The first 16 bits of a handle that stands for a page. The driver's own are
 /// small numbers or addresses of the host, which have none of them.
@@ -103,6 +106,42 @@ pub fn of_handle(engine: &Engine, handle: Handle) -> Option<(&Device, &Pages<Rea
     let device = engine.devices.iter().find(|d| d.ordinal == ordinal)?;
     let lease = Lease(handle.0 & ((1 << LEASE_BITS) - 1));
     Some((device, device.pages()?, lease))
+}
+
+thread_local! {
+    /// The wait that torch would have made on this thread before it unmaps: on which
+    /// device, and what stands for it.
+    static PUT_OFF: Cell<Option<(u32, Mark)>> = const { Cell::new(None) };
+}
+
+/// Puts the wait off that torch makes for a stream before it unmaps pages; false where
+/// it must be made.
+pub fn put_off(engine: &Engine, stream: Stream) -> bool {
+    PUT_OFF.set(None);
+    if stream == Stream::PER_THREAD || exports::has_runs() {
+        return false;
+    }
+    let Ok((context, device)) = engine.of_stream(stream) else {
+        return false;
+    };
+    let mark = device
+        .pages()
+        .filter(|pages| pages.is_sound())
+        .and_then(|pages| pages.instead_of_waiting(StreamKey::new(context, stream, 0)));
+    PUT_OFF.set(mark.map(|mark| (device.ordinal, mark)));
+    mark.is_some()
+}
+
+/// What stands for the work on pages of a device that are unmapped now on this thread;
+/// `None` where it was waited for.
+pub fn last_use(device: &Device) -> Option<Mark> {
+    let (ordinal, mark) = PUT_OFF.get()?;
+    (ordinal == device.ordinal).then_some(mark)
+}
+
+/// Torch has given up what it was asked for, or waits itself.
+pub fn none_put_off() {
+    PUT_OFF.set(None);
 }
 
 /// All pages that there are, device by device.

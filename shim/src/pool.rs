@@ -13,6 +13,7 @@ use memcuda_core::pool::{Grantee, Pool, Settings, Stats};
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::neighbours::Door;
+use crate::room::PATIENCE;
 use crate::worker;
 
 thread_local! {
@@ -89,7 +90,7 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
             let device = devices.and_then(|all| all.iter().find(|d| d.ordinal == ordinal));
             let device = device.filter(|device| device.could_hold(bytes));
             let pages = device.and_then(Device::pages);
-            if pages.is_some_and(|pages| pages.give_back(bytes) > 0) {
+            if pages.is_some_and(|pages| pages.give_back(bytes, PATIENCE) > 0) {
                 return true;
             }
             let asked = device.is_some_and(|device| device.make_room(bytes, failed));

@@ -26,7 +26,7 @@ pub enum Place<'a> {
 const FIRST: u64 = 256 * MIB;
 
 /// Longest wait for work that still uses idle memory.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes a call, and where it is out of memory makes it again while room could
 /// be made for it. `place` is asked only then.
@@ -54,8 +54,8 @@ fn again(engine: &Engine, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
         let patience = PATIENCE.saturating_sub(began.elapsed());
         let pools = devices.iter().filter_map(|device| device.made());
         let pages = devices.iter().filter_map(|device| device.pages());
-        // Their pages need no wait.
-        let released: u64 = pages.map(|pages| pages.give_back(part)).sum();
+        // Most of their pages need no wait.
+        let released: u64 = pages.map(|pages| pages.give_back(part, patience)).sum();
         let released = match released {
             0 => pools.map(|pool| pool.give_back(part, patience)).sum(),
             released => released,

@@ -3,7 +3,7 @@
 //! runtime. The driver hooks below read the note: only there is it known that
 //! memory is asked for, only here who asks.
 //!
-//! A note is used once: `cuMemAlloc` and `cuMemFree` take it away. Nothing is
+//! A note is used once: `cuMemAlloc`, `cuMemFree` and `cuStreamSynchronize` take it away. Nothing is
 //! allocated or locked once a call site has been seen.
 
 use std::ffi::{CStr, c_int, c_void};
@@ -110,8 +110,8 @@ unsafe extern "C" fn on_malloc(_pointer: usize, bytes: usize, caller: usize) -> 
         let is_capturing = before.is_capturing.filter(|_| before.cuda_malloc.is_none());
         tags::set(Tag {
             cuda_malloc: Some((caller, bytes as u64)),
-            cuda_free: None,
             is_capturing,
+            ..Tag::NONE
         });
     });
     Next::jump(SITES.real(caller, cudaMalloc))
@@ -131,6 +131,24 @@ unsafe extern "C" fn on_free(address: usize, _unused: usize, caller: usize) -> N
         });
     });
     Next::jump(SITES.real(caller, cudaFree))
+}
+
+crate::tail_jump! {
+    /// `cudaStreamSynchronize(stream)`.
+    cudaStreamSynchronize, on_synchronize
+}
+
+unsafe extern "C" fn on_synchronize(stream: usize, _unused: usize, caller: usize) -> Next {
+    static SITES: Sites = Sites::new(c"cudaStreamSynchronize");
+    note("cudaStreamSynchronize", caller, || {
+        if torch::is_asked() {
+            tags::set(Tag {
+                synchronize: Some((caller, Stream(stream as u64))),
+                ..Tag::NONE
+            });
+        }
+    });
+    Next::jump(SITES.real(caller, cudaStreamSynchronize))
 }
 
 crate::tail_jump! {

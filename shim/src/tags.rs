@@ -17,6 +17,8 @@ pub struct Tag {
     /// between it and the `cudaMalloc` here: return address, stream, status
     /// (`cudaStreamCaptureStatus`, 0 is none).
     pub is_capturing: Option<(usize, Stream, u32)>,
+    /// `cudaStreamSynchronize` while torch is asked for memory: return address, stream.
+    pub synchronize: Option<(usize, Stream)>,
 }
 
 impl Tag {
@@ -25,6 +27,7 @@ impl Tag {
         cuda_malloc: None,
         cuda_free: None,
         is_capturing: None,
+        synchronize: None,
     };
 }
 

@@ -188,7 +188,9 @@ fn give(engine: &Engine, device: &Device, pool: &Pool<Real>, bytes: u64) -> u64 
         }
         let part = PASS.min(bytes - given);
         let pass = engine.within(pool, || {
-            let pages = device.pages().map_or(0, |pages| pages.give_back(part));
+            let pages = device
+                .pages()
+                .map_or(0, |pages| pages.give_back(part, Duration::ZERO));
             match pages {
                 0 => pool.give_back(part, Duration::ZERO),
                 pages => pages,

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::counts::{Counts, Watch};
 use super::idle::Idle;
+use super::order::{Last, Mark, Orders};
 use super::runs::{Home, Runs};
 use crate::driver::{Address, Handle};
 
@@ -56,6 +57,8 @@ pub struct Page {
     pub shared: bool,
     /// When it became idle; 0 if it was never used.
     since: u64,
+    /// The last use that nobody has waited for.
+    last: Option<Last>,
 }
 
 impl Page {
@@ -73,6 +76,8 @@ pub struct Mapping {
     pub run: u64,
     /// Which of the program's requests it was last mapped for, from 1.
     pub number: u64,
+    /// The last use by this address that nobody has waited for.
+    pub last: Option<Mark>,
     /// The devices that can write there, a bit each.
     writers: u128,
 }
@@ -87,6 +92,8 @@ pub struct Books {
     pub mappings: BTreeMap<Address, Mapping>,
     /// What is in use, by what touches.
     pub(super) runs: Runs,
+    /// What may still run on what is not in use.
+    pub orders: Orders,
     physical: u64,
     peak_used: u64,
     least_idle: u64,
@@ -153,6 +160,7 @@ impl Books {
             mapped: BTreeSet::new(),
             shared: false,
             since: 0,
+            last: None,
         };
         self.pages.insert(id, page);
         self.physical += kind.bytes;
@@ -203,26 +211,29 @@ impl Books {
         self.idle.settle(kind);
     }
 
-    /// Uses the page that is mapped at an address, unused, where it may be the
-    /// lease's.
-    pub fn take_what_is_mapped(&mut self, at: Address, lease: Lease, home: Home) -> bool {
-        let (kind, bound) = self.leases[&lease];
-        let Some(page) = self.mappings.get(&at).map(|mapping| mapping.page) else {
-            return false;
-        };
+    /// The page that is mapped at an address, unused, where it may be the lease's.
+    pub fn fits(&self, at: Address, lease: Lease) -> Option<PageId> {
+        let (kind, bound) = *self.leases.get(&lease)?;
+        let page = self.mappings.get(&at)?.page;
         let found = &self.pages[&page];
         let fits = match bound {
             Some(bound) => bound == page,
             None => found.kind == kind && found.is_idle(),
         };
-        if fits {
-            if bound.is_none() {
-                self.bind_to(lease, page);
-            }
-            self.use_at(at, home);
-            self.watch.counts.hits += 1;
+        fits.then_some(page)
+    }
+
+    /// Uses the page that [fits](Books::fits) at an address, if one does.
+    pub fn take_what_is_mapped(&mut self, at: Address, lease: Lease, home: Home) -> bool {
+        let Some(page) = self.fits(at, lease) else {
+            return false;
+        };
+        if self.leases[&lease].1.is_none() {
+            self.bind_to(lease, page);
         }
-        fits
+        self.use_at(at, home);
+        self.watch.counts.hits += 1;
+        true
     }
 
     /// A page was mapped at an address, for use.
@@ -234,6 +245,7 @@ impl Books {
             used: false,
             run: 0,
             number: 0,
+            last: None,
             writers: 0,
         };
         self.mappings.insert(at, mapping);
@@ -252,12 +264,19 @@ impl Books {
         self.used_mappings += 1;
     }
 
-    /// The program has unmapped an address; the page stays mapped there.
-    pub fn unused(&mut self, at: Address) -> PageId {
+    /// The program has unmapped an address; the page stays mapped there. What it did
+    /// there is complete, or is `last`.
+    pub fn unused(&mut self, at: Address, last: Option<Mark>) -> PageId {
         let mapping = self.mappings.get_mut(&at).expect("a mapping");
         mapping.used = false;
+        mapping.last = last;
         let page = mapping.page;
-        self.runs.remove(at, mapping.bytes);
+        if let Some(mark) = last {
+            self.orders.learn(self.runs.home_of(at), mark);
+        }
+        let bytes = mapping.bytes;
+        self.runs.remove(at, bytes);
+        self.page(page).last = last.map(|mark| Last { mark, at });
         self.used_mappings -= 1;
         self.watch.counts.frees += 1;
         self.page(page).used -= 1;
@@ -304,6 +323,23 @@ impl Books {
     pub fn must_go(&self, page: PageId) -> bool {
         let page = &self.pages[&page];
         page.shared && page.is_idle()
+    }
+
+    /// What may run on a page, by any of its addresses.
+    pub fn marks_of(&self, page: PageId) -> Vec<Mark> {
+        let mapped = self.pages[&page].mapped.iter();
+        mapped.filter_map(|at| self.mappings[at].last).collect()
+    }
+
+    /// The last use of the page at an address that nobody has waited for.
+    pub fn last_use_at(&self, at: Address) -> Option<Last> {
+        self.pages[&self.mappings.get(&at)?.page].last
+    }
+
+    /// The page of a lease, if it has one and it is not to be kept.
+    pub fn shared_page_of(&self, lease: Lease) -> Option<PageId> {
+        let (_, page) = self.leases.get(&lease)?;
+        page.filter(|page| self.pages[page].shared)
     }
 
     /// The idle page to give back first, if one is nobody's.

@@ -149,7 +149,7 @@ fn a_request_that_waits_for_another_thread_is_a_stall_and_giving_back_is_none() 
     let before = counts(&device);
     slow.store(true, Relaxed);
     std::thread::scope(|scope| {
-        let giving = scope.spawn(|| device.pages.give_back(1));
+        let giving = scope.spawn(|| device.pages.give_back(1, Duration::ZERO));
         while slow.load(Relaxed) {
             std::hint::spin_loop();
         }

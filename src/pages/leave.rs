@@ -1,6 +1,9 @@
 //! How pages leave: idle ones that somebody else needs, those that are not kept, and
 //! addresses that get something else.
 
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
 use super::Pages;
 use super::books::{Books, PageId};
 use crate::driver::{Address, Driver, Result};
@@ -12,13 +15,25 @@ impl<D: Driver> Pages<D> {
     /// # Errors
     /// The driver's code.
     pub fn leave(&self, at: Address, bytes: u64) -> Result<()> {
-        self.beside(|books| self.clear(books, at, bytes))
+        self.quiet(|books| books.unused_marks(at, bytes));
+        self.beside(|books| {
+            books.orders.unlearn(at, bytes);
+            self.clear(books, at, bytes)
+        })
     }
 
     /// Gives about so many idle bytes back to the driver, one page more at most,
-    /// and returns how many. Waits for nothing on the device.
-    pub fn give_back(&self, bytes: u64) -> u64 {
-        self.beside(|books| self.let_go(books, bytes))
+    /// and returns how many. Waits at most `patience` for what may still run on them.
+    pub fn give_back(&self, bytes: u64, patience: Duration) -> u64 {
+        let until = Instant::now().checked_add(patience);
+        let first = |books: &Books| books.first_marks();
+        let mut given = 0;
+        loop {
+            given += self.beside(|books| self.let_go(books, bytes - given));
+            if given >= bytes || !self.quiet_until(first, until) {
+                return given;
+            }
+        }
     }
 
     /// Does what the program has not asked for here, unless a request of its own
@@ -34,14 +49,37 @@ impl<D: Driver> Pages<D> {
         done
     }
 
+    /// Gives back pages on which nothing runs any more.
     pub(super) fn let_go(&self, books: &mut Books, bytes: u64) -> u64 {
         let mut given = 0;
+        let runs = |books: &Books, mark| !books.orders.is_passed(&self.driver, mark);
         while given < bytes
             && let Some(page) = books.least_wanted()
+            && !books
+                .marks_of(page)
+                .into_iter()
+                .any(|mark| runs(books, mark))
         {
             given += self.destroy(books, page);
         }
         given
+    }
+
+    /// Gives so many bytes back, whatever runs on them: waits for it, without the lock.
+    pub(super) fn let_go_for_sure<'a>(
+        &'a self,
+        mut books: MutexGuard<'a, Books>,
+        bytes: u64,
+    ) -> (MutexGuard<'a, Books>, u64) {
+        let mut given = self.let_go(&mut books, bytes);
+        while given < bytes && !books.first_marks().is_empty() {
+            drop(books);
+            let waited = self.quiet(Books::first_marks);
+            books = self.lock();
+            books.watch.may_last(waited);
+            given += self.let_go(&mut books, bytes - given);
+        }
+        (books, given)
     }
 
     /// A page that is not kept leaves once nobody uses it.

@@ -4,8 +4,8 @@
 //! stays where it was mapped, and is there again without a driver call if the
 //! same address is mapped next, or goes to another address with one.
 //!
-//! Who unmaps a page has waited for all work on it, so an idle page is complete on
-//! the host and needs no order. Pages that others may have open are never kept.
+//! Who unmaps a page has waited for all work on it, or gives it up in the order of a
+//! stream (`order`). Pages that others may have open are never kept.
 //! Knows no torch, fails nothing on purpose, and does not say whether memory may
 //! grow: [`Pages::is_above_peak`] tells, the caller decides (`reclaim`).
 
@@ -16,23 +16,29 @@ mod counts;
 mod counts_tests;
 mod idle;
 mod leave;
+mod order;
+#[cfg(test)]
+mod order_tests;
 mod picture;
 mod ranges;
 mod runs;
 mod shown;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
-use crate::driver::{Access, Address, Code, Driver, Handle, Result};
+use crate::driver::{Access, Address, Code, Context, Driver, Handle, Result};
+use crate::pool::StreamKey;
 use books::Books;
 use shown::Extent;
 
 pub use books::{Kind, Lease, Totals};
 pub use counts::Counts;
+pub use order::Mark;
 pub use runs::{Home, Run};
 pub use shown::Found;
 
@@ -152,14 +158,16 @@ impl<D: Driver> Pages<D> {
             .max(totals.used_bytes + kind.bytes)
             .saturating_sub(kind.bytes);
         if totals.physical_bytes > most {
-            self.let_go(&mut books, totals.physical_bytes - most);
+            (books, _) = self.let_go_for_sure(books, totals.physical_bytes - most);
         }
-        let made = match books.watch.call(&make) {
-            Err(Code::OUT_OF_MEMORY) if self.let_go(&mut books, u64::MAX) > 0 => {
-                books.watch.call(&make)
+        let mut made = books.watch.call(&make);
+        if made == Err(Code::OUT_OF_MEMORY) {
+            let given;
+            (books, given) = self.let_go_for_sure(books, u64::MAX);
+            if given > 0 {
+                made = books.watch.call(&make);
             }
-            made => made,
-        };
+        }
         let lease = made.map(|handle| books.add(kind, handle));
         self.changed(&mut books);
         lease
@@ -171,26 +179,44 @@ impl<D: Driver> Pages<D> {
     /// `INVALID_VALUE` for what the driver would not map either, else the
     /// driver's code; the page is then mapped nowhere new.
     pub fn map(&self, at: Address, bytes: u64, lease: Lease, home: Home) -> Result<()> {
+        let in_the_way = |books: &Books| match books.fits(at, lease) {
+            Some(_) => Vec::new(),
+            None => books.unused_marks(at, bytes),
+        };
+        let waited = self.quiet(in_the_way);
         let (mut books, waits) = self.turn();
         let kind = books.kind_of(lease).ok_or(Code::INVALID_VALUE)?;
         if kind.bytes != bytes || books.is_used_in(at, bytes) {
             return Err(Code::INVALID_VALUE);
         }
-        books.watch.may_last(waits);
-        if books.take_what_is_mapped(at, lease, home) {
-            self.changed(&mut books);
-            return Ok(());
-        }
-        self.clear(&mut books, at, bytes)?;
-        let page = books.bind(lease, Some(at));
-        let handle = books.handle_of(page);
-        let mapped = books.watch.call(|| self.driver.map(at, bytes, handle));
-        if mapped.is_ok() {
+        books.watch.may_last(waited.or(waits));
+        if !books.take_what_is_mapped(at, lease, home) {
+            self.clear(&mut books, at, bytes)?;
+            let page = books.bind(lease, Some(at));
+            let handle = books.handle_of(page);
+            let mapped = books.watch.call(|| self.driver.map(at, bytes, handle));
+            if mapped.is_err() {
+                self.changed(&mut books);
+                return mapped;
+            }
             books.mapped(at, page, home);
             self.extent.include(at, bytes);
         }
         self.changed(&mut books);
-        mapped
+        self.come_after(books, at, home);
+        Ok(())
+    }
+
+    /// Whoever uses the page at this address from now on comes after who used it last.
+    fn come_after(&self, mut books: MutexGuard<'_, Books>, at: Address, home: Home) {
+        let last = books.last_use_at(at);
+        if let Some(last) = last
+            && !books.orders.follow(&self.driver, last, at, home)
+        {
+            drop(books);
+            let waited = self.quiet(|_| vec![last.mark]);
+            self.lock().watch.may_last(waited);
+        }
     }
 
     /// Says what a device may do with mapped pages (`cuMemSetAccess`); `None` where
@@ -220,20 +246,46 @@ impl<D: Driver> Pages<D> {
         self.lock().used_tiles(at, bytes)
     }
 
+    /// What stands for a wait for this stream, which the program would make before it
+    /// gives up pages that are used in its order; `None` where it has to wait.
+    pub fn instead_of_waiting(&self, stream: StreamKey) -> Option<Mark> {
+        let mut books = self.lock();
+        let mark = books.orders.mark(&self.driver, stream);
+        mark.ok().flatten()
+    }
+
+    /// What is mapped in the reservation at this address may be used on any stream, so
+    /// that who waited for one has not waited for all: a graph's replays.
+    pub fn on_any_stream(&self, reservation: Address) {
+        self.lock().orders.on_any_stream(reservation);
+    }
+
+    /// A stream is destroyed.
+    pub fn stream_ends(&self, stream: StreamKey) {
+        self.lock().orders.stream_ends(stream);
+    }
+
+    /// A context is destroyed, with all that runs in it.
+    pub fn context_ends(&self, context: Context) {
+        self.lock().orders.context_ends(context);
+    }
+
     /// Takes pages away from their addresses (`cuMemUnmap`): the caller has waited
-    /// for all work on them. `None` where nothing here is mapped in the range.
-    pub fn unmap(&self, at: Address, bytes: u64) -> Option<Result<()>> {
+    /// for all work on them, or it lies before `last`. `None` where nothing here is
+    /// mapped in the range.
+    pub fn unmap(&self, at: Address, bytes: u64, last: Option<Mark>) -> Option<Result<()>> {
+        let (last, waited) = self.settled(at, bytes, last);
         let (mut books, waits) = self.turn();
         if !books.is_used_in(at, bytes) {
             return None;
         }
-        books.watch.may_last(waits);
+        books.watch.may_last(waited.or(waits));
         let Some(parts) = books.used_tiles(at, bytes) else {
             // The driver unmaps whole mappings only, too.
             return Some(Err(Code::INVALID_VALUE));
         };
         for (at, _) in parts {
-            let page = books.unused(at);
+            let page = books.unused(at, last);
             self.settle(&mut books, page);
         }
         books.watch.given_up();
@@ -243,6 +295,8 @@ impl<D: Driver> Pages<D> {
 
     /// Gives a page up (`cuMemRelease`); false where the lease is not known.
     pub fn release(&self, lease: Lease) -> bool {
+        let leaves = |books: &Books| books.shared_page_of(lease);
+        self.quiet(|books| leaves(books).map_or_else(Vec::new, |page| books.marks_of(page)));
         let (mut books, waits) = self.turn();
         let Some(page) = books.release(lease) else {
             return false;

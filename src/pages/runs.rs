@@ -61,6 +61,12 @@ impl Runs {
         (at < stretch.end).then(|| stretch.run(base))
     }
 
+    /// Where a page in use belongs.
+    pub fn home_of(&self, at: Address) -> Home {
+        let (_, stretch) = self.all.range(..=at).next_back().expect("a run");
+        stretch.home
+    }
+
     /// All of them, in the order of their addresses.
     pub fn all(&self) -> impl Iterator<Item = Run> {
         self.all.iter().map(|(&base, stretch)| stretch.run(base))

@@ -51,7 +51,7 @@ impl Device {
     }
 
     fn unmap(&self, place: u64, lease: Lease) {
-        let unmapped = self.pages.unmap(self.at(place), PAGE.bytes);
+        let unmapped = self.pages.unmap(self.at(place), PAGE.bytes, None);
         assert_eq!(unmapped, Some(Ok(())));
         assert!(self.pages.release(lease));
     }
@@ -110,7 +110,7 @@ fn what_is_nobodys_is_found_nowhere() {
     let lease = device.map(4);
     assert_eq!(device.pages.find(device.at(3)), Found::Nothing, "between");
     device.unmap(4, lease);
-    device.pages.give_back(u64::MAX);
+    device.pages.give_back(u64::MAX, Duration::ZERO);
     assert_eq!(device.pages.find(device.at(4)), Found::Nothing);
 }
 

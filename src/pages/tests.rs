@@ -64,7 +64,7 @@ impl Device {
     }
 
     pub fn unmap(&self, kind: Kind, place: u64, lease: Lease) {
-        let unmapped = self.pages.unmap(self.at(kind, place), kind.bytes);
+        let unmapped = self.pages.unmap(self.at(kind, place), kind.bytes, None);
         assert_eq!(unmapped, Some(Ok(())));
         assert!(self.pages.release(lease));
     }
@@ -164,12 +164,16 @@ fn idle_pages_go_where_the_driver_has_no_memory_left() {
     let small: Vec<_> = (0..8).map(|place| device.map(SMALL, place)).collect();
     assert_eq!(device.create(SMALL), Err(Code::OUT_OF_MEMORY));
     assert_eq!(device.model().held(), 16 * MIB);
-    assert_eq!(device.pages.give_back(u64::MAX), 0, "all are in use");
+    assert_eq!(
+        device.pages.give_back(u64::MAX, Duration::ZERO),
+        0,
+        "all are in use"
+    );
     for (place, lease) in small.into_iter().enumerate() {
         device.unmap(SMALL, place as u64, lease);
     }
-    assert_eq!(device.pages.give_back(3 * MIB), 4 * MIB);
-    assert_eq!(device.pages.give_back(u64::MAX), 12 * MIB);
+    assert_eq!(device.pages.give_back(3 * MIB, Duration::ZERO), 4 * MIB);
+    assert_eq!(device.pages.give_back(u64::MAX, Duration::ZERO), 12 * MIB);
     assert_eq!(device.model().leftovers(), (1, 0, 0));
 }
 
@@ -180,7 +184,7 @@ fn a_lease_keeps_a_page_that_nobody_else_gets() {
     device.unmap(LARGE, 0, lease);
     let unbound = device.create(LARGE).unwrap();
     assert_eq!(device.pages.idle(), 0);
-    assert_eq!(device.pages.give_back(u64::MAX), 0);
+    assert_eq!(device.pages.give_back(u64::MAX, Duration::ZERO), 0);
     assert_eq!(device.pages.lend(LARGE), None);
     assert!(device.pages.release(unbound));
     assert_eq!(device.pages.idle(), 12 * MIB);
@@ -273,14 +277,14 @@ fn ranges_that_are_not_of_whole_pages_are_refused_or_left_to_the_driver() {
         Err(Code::INVALID_VALUE)
     );
     assert_eq!(
-        device.pages.unmap(at, 2 * MIB),
+        device.pages.unmap(at, 2 * MIB, None),
         Some(Err(Code::INVALID_VALUE))
     );
-    assert_eq!(device.pages.unmap(at + GIB, LARGE.bytes), None);
+    assert_eq!(device.pages.unmap(at + GIB, LARGE.bytes, None), None);
     assert_eq!(device.pages.set_access(at, 2 * MIB, 0, Access::Write), None);
     device.unmap(LARGE, 0, lease);
     assert_eq!(
-        device.pages.unmap(at, LARGE.bytes),
+        device.pages.unmap(at, LARGE.bytes, None),
         None,
         "torch has nothing there"
     );
@@ -329,7 +333,7 @@ fn a_storm_leaves_every_address_with_memory_of_its_own() {
             let at = device.at(kind, place);
             match (next(8), believed.get(&at).copied()) {
                 (0, _) => {
-                    device.pages.give_back(next(64) * MIB);
+                    device.pages.give_back(next(64) * MIB, Duration::ZERO);
                 }
                 (1, _) => drop(device.pages.leave(at, 3 * kind.bytes)),
                 (2, Some((.., lease))) => drop(device.pages.share(lease)),
@@ -354,7 +358,7 @@ fn a_storm_leaves_every_address_with_memory_of_its_own() {
         for (kind, place, lease) in believed.into_values() {
             device.unmap(kind, place, lease);
         }
-        device.pages.give_back(u64::MAX);
+        device.pages.give_back(u64::MAX, Duration::ZERO);
         assert_eq!((device.pages.physical(), device.pages.idle()), (0, 0));
     }
 }

@@ -222,7 +222,7 @@ impl Served {
             (pool.physical() + pages.physical() + bytes).saturating_sub(self.most_bytes)
         };
         let room = |bytes| {
-            pages.give_back(over(bytes));
+            pages.give_back(over(bytes), Duration::ZERO);
             if over(bytes) > 0 {
                 pool.give_back(over(bytes), Duration::ZERO);
             }
@@ -299,7 +299,9 @@ fn beside(settings: Settings, mapped: &Mapped) -> Settings {
     let [held, idle] = [(); 2].map(|()| Arc::clone(mapped.pages()));
     Settings {
         beside: Some(Box::new(move || (held.physical(), held.idle()))),
-        starving: Some(Box::new(move |bytes, _| idle.give_back(bytes) > 0)),
+        starving: Some(Box::new(move |bytes, _| {
+            idle.give_back(bytes, Duration::ZERO) > 0
+        })),
         ..settings
     }
 }

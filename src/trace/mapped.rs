@@ -66,7 +66,7 @@ impl Mapped {
         let Some(lease) = self.leases.remove(&at) else {
             return false;
         };
-        let unmapped = self.pages.unmap(at, bytes);
+        let unmapped = self.pages.unmap(at, bytes, None);
         assert_eq!(unmapped, Some(Ok(())), "a mapped page is known");
         assert!(self.pages.release(lease), "a lease is known");
         true

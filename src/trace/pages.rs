@@ -3,7 +3,7 @@
 //! shim asks it. Decides nothing itself.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::torch_expandable::{Driver, RANGE, Rules};
 use super::torch_native::LARGE_SEGMENT;
@@ -144,7 +144,7 @@ impl Driver for Kept {
                 }
                 let over = |limit| (self.pages.physical() + bytes).saturating_sub(limit);
                 if let Some(limit) = self.limit {
-                    self.pages.give_back(over(limit));
+                    self.pages.give_back(over(limit), Duration::ZERO);
                     if over(limit) > 0 {
                         return Err(Code::OUT_OF_MEMORY);
                     }
@@ -173,7 +173,7 @@ impl Driver for Kept {
 
     fn unmap(&mut self, at: Address, bytes: u64) {
         let at = self.place(at).expect("a mapped page lies somewhere");
-        let unmapped = self.pages.unmap(at, bytes);
+        let unmapped = self.pages.unmap(at, bytes, None);
         assert_eq!(unmapped, Some(Ok(())), "a mapped page is known");
         self.thread.freed(bytes);
     }

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::names::lifetime;
 use crate::room::with_room;
 use crate::share::{early, exports, held};
-use crate::{places, worker};
+use crate::{pages, places, worker};
 
 use super::foreign::on;
 
@@ -156,6 +156,8 @@ fn ends(
     is_over: impl FnOnce() -> bool,
 ) -> Code {
     made(engine).for_each(|pool| pool.context_leaves(context));
+    // Its events go with it.
+    pages::all(engine).for_each(|pages| pages.context_ends(context));
     let probes: Vec<_> = engine
         .devices
         .iter()

@@ -121,6 +121,9 @@ fn map(
     }
     let place = || Place::Device(device);
     let home = pages::home(engine, at);
+    if engine.captures.any() || torch::maps_for_graphs(device.ordinal) {
+        pages.on_any_stream(home.reservation);
+    }
     let code = with_room(engine, place, || code_of(pages.map(at, bytes, lease, home)));
     if code == Code::SUCCESS {
         torch::page_mapped(device.ordinal);
@@ -139,7 +142,10 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     let _still = exports::hold();
     // Before they may be mapped again.
     let recorded = freeing(engine, at, bytes);
-    let unmap = |device: &'a Device| Some((device, device.pages()?.unmap(at, bytes)?));
+    let unmap = |device: &'a Device| {
+        let unmapped = device.pages()?.unmap(at, bytes, pages::last_use(device))?;
+        Some((device, unmapped))
+    };
     match engine.devices.iter().find_map(unmap) {
         Some((device, unmapped)) => {
             if unmapped.is_ok() {

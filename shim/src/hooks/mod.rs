@@ -18,12 +18,13 @@ pub mod pools;
 pub mod query;
 pub mod start;
 pub mod streams;
+pub mod waits;
 
 use crate::hook::Hook;
 
 /// Every hook.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    const FAMILIES: [&[&Hook]; 17] = [
+    const FAMILIES: [&[&Hook]; 18] = [
         crate::lookup::HOOKS,
         start::HOOKS,
         memory::HOOKS,
@@ -37,6 +38,7 @@ pub fn all() -> impl Iterator<Item = &'static Hook> {
         pages::CREATE,
         pages::HOOKS,
         streams::HOOKS,
+        waits::HOOKS,
         peers::HOOKS,
         copies::HOOKS,
         contexts::HOOKS,

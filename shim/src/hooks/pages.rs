@@ -16,7 +16,7 @@ use crate::boundary;
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
-use crate::room::{Place, with_room};
+use crate::room::{PATIENCE, Place, with_room};
 use crate::{oom, pages, torch, yama};
 
 use super::foreign::located;
@@ -76,6 +76,7 @@ unsafe extern "C" fn create(
 
 /// A page for torch; `None` where it is to be the driver's.
 fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result<Handle>> {
+    pages::none_put_off();
     let (_, device) = engine.current().ok()?;
     let here = about.location.kind == LOCATION_DEVICE
         && i64::from(about.location.id) == i64::from(device.ordinal);
@@ -85,7 +86,7 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
     let pages = match device.pages() {
         Some(pages) if !pages.is_sound() => {
             // The plain driver serves from now on, and needs the memory.
-            pages.give_back(u64::MAX);
+            pages.give_back(u64::MAX, PATIENCE);
             return None;
         }
         // Though the pool may have stopped: who was told to use pages is asked for them.
@@ -171,7 +172,8 @@ fn is_beyond_the_limit(engine: &Engine, device: &Device, pages: &Pages<Real>, by
     let held = || device.made().map_or(0, |pool| pool.physical()) + pages.physical();
     let over = |held: u64| (held + bytes).saturating_sub(limit);
     if over(held()) > 0 {
-        pages.give_back(over(held()));
+        // As long as it takes: torch would have waited before it gave them up.
+        pages.give_back(over(held()), Duration::MAX);
     }
     if over(held()) > 0
         && let Some(pool) = device.made()

@@ -5,12 +5,13 @@
 use std::ffi::c_void;
 
 use memcuda_core::driver::{Code, Stream};
+use memcuda_core::pool::StreamKey;
 
 use super::asynchronous::{legacy, per_thread};
 use crate::captures::Origin;
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::places;
+use crate::{pages, places};
 
 crate::hooks! {
     /// `cuStreamDestroy_v2`: the pool records what it must while the stream
@@ -110,6 +111,8 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
             // Memory of any device may have been freed in this stream's order.
             let made = engine.devices.iter().filter_map(Device::made);
             made.for_each(|pool| pool.stream_ends(context, stream));
+            let stream = StreamKey::new(context, stream, 0);
+            pages::all(engine).for_each(|pages| pages.stream_ends(stream));
         }
         // Nothing ends in a broken context, so there is nothing to record.
         Err(code) if code.is_sticky() => {}

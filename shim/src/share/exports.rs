@@ -149,16 +149,21 @@ pub fn freed(engine: &Engine, device: &Device, block: &BlockInfo) {
     }
 }
 
+/// Were runs of pages ever exported?
+pub fn has_runs() -> bool {
+    HAS_RUNS.load(Ordering::Relaxed)
+}
+
 /// As long as this is held no run is exported: none loses pages while it is.
 pub fn hold() -> Option<MutexGuard<'static, ()>> {
     let hold = || MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    HAS_RUNS.load(Ordering::Relaxed).then(hold)
+    has_runs().then(hold)
 }
 
 /// Pages in this range are gone. What was exported of them is withdrawn: nobody opens
 /// it any more, and who has it open keeps it.
 pub fn unmapped(engine: &Engine, device: &Device, at: Address, bytes: u64) {
-    if !HAS_RUNS.load(Ordering::Relaxed) {
+    if !has_runs() {
         return;
     }
     let touched = |run: &Run| run.base < at + bytes && at < run.base + run.bytes;

@@ -105,6 +105,24 @@ pub fn ask_for_pages(device: u32, bytes: u64) -> bool {
     proven && reclaim::ask_at_peak(device, bytes)
 }
 
+/// Was this thread told that there is no memory, so that torch gives some back, and
+/// not served since?
+pub fn is_asked() -> bool {
+    reclaim::is_on_ladder()
+}
+
+/// Is this wait for a stream the one that torch's allocator makes before it unmaps the
+/// pages that it was asked for?
+pub fn waits_for_pages(tag: &Tag, stream: Stream) -> bool {
+    let noted = tag.synchronize.filter(|(_, waited)| *waited == stream);
+    is_asked() && noted.is_some_and(|(caller, _)| maps_pages(caller))
+}
+
+/// May graphs replay on the memory that torch maps now, on whatever stream?
+pub fn maps_for_graphs(device: u32) -> bool {
+    scopes::may_be_open(device)
+}
+
 /// Torch has mapped a page: what it asked for, it has got.
 pub fn page_mapped(device: u32) {
     reclaim::served(device);

@@ -1,0 +1,210 @@
+//! In which order pages are used. Who gives pages up has waited for all work on them,
+//! or gives them up *in the order of a stream*: then an event stands for that work, and
+//! whoever uses the same bytes next comes after it. The same stream at the same address
+//! comes after it anyway; one that is known to be the next user's waits for the event;
+//! for all others, and for whoever unmaps or releases in truth, the host waits.
+//!
+//! State, and the event calls that it takes. Waits for nothing on the host.
+
+use std::collections::BTreeMap;
+
+use super::runs::Home;
+use crate::driver::{Address, Capture, Context, Driver, Event, Result};
+use crate::pool::{CAPTURES, StreamKey};
+
+/// A place in a stream: all work on it before then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    number: u64,
+    stream: StreamKey,
+}
+
+/// The last use of a page that was given up.
+#[derive(Debug, Clone, Copy)]
+pub struct Last {
+    pub mark: Mark,
+    /// The address by which it was used.
+    pub at: Address,
+}
+
+struct Record {
+    event: Event,
+    stream: StreamKey,
+    /// The stream was destroyed: its handle may be another's.
+    ended: bool,
+    /// The streams that wait for it already.
+    behind: Vec<StreamKey>,
+}
+
+/// What was recorded and is not known to be passed.
+#[derive(Default)]
+pub struct Orders {
+    /// By the number of the mark.
+    records: BTreeMap<u64, Record>,
+    /// The stream in whose order a reservation is used, by its first address; `None` if
+    /// there were several. One that gave nothing up in such an order is not known.
+    streams: BTreeMap<Address, Option<StreamKey>>,
+    spare: Vec<(Context, Event)>,
+    /// Events that the host waits for without the lock: not recorded anew meanwhile.
+    awaited: Vec<Event>,
+    last: u64,
+}
+
+impl Orders {
+    /// Marks the place that a stream has reached; `None` where it is capturing.
+    ///
+    /// # Errors
+    /// The driver's code.
+    pub fn mark<D: Driver>(&mut self, driver: &D, stream: StreamKey) -> Result<Option<Mark>> {
+        self.retire(driver);
+        let event = match self.reusable(stream.context) {
+            Some(event) => event,
+            None => driver.create_event(stream.context)?,
+        };
+        // No capture begins between the question and the record.
+        let recorded = CAPTURES.exclude(|| {
+            let captures = driver.capture(stream.context, stream.stream)?;
+            let free = captures == Capture::None;
+            free.then(|| driver.record(event, stream.context, stream.stream))
+                .transpose()
+        });
+        let recorded = recorded.unwrap_or(Ok(None));
+        if recorded != Ok(Some(())) {
+            self.spare.push((stream.context, event));
+            return recorded.map(|_| None);
+        }
+        self.last += 1;
+        let record = Record {
+            event,
+            stream,
+            ended: false,
+            behind: Vec::new(),
+        };
+        self.records.insert(self.last, record);
+        Ok(Some(Mark {
+            number: self.last,
+            stream,
+        }))
+    }
+
+    /// Pages of this home were given up in the order of a stream.
+    pub fn learn(&mut self, home: Home, mark: Mark) {
+        let stream = Some(mark.stream);
+        let known = self.streams.entry(home.reservation).or_insert(stream);
+        if *known != stream {
+            *known = None;
+        }
+    }
+
+    /// What lies in a reservation may be used on any stream.
+    pub fn on_any_stream(&mut self, reservation: Address) {
+        self.streams.insert(reservation, None);
+    }
+
+    /// May it?
+    pub fn is_on_any_stream(&self, home: Home) -> bool {
+        self.streams.get(&home.reservation) == Some(&None)
+    }
+
+    /// The addresses may be somebody else's.
+    pub fn unlearn(&mut self, at: Address, bytes: u64) {
+        let within = at..at.saturating_add(bytes);
+        self.streams.retain(|at, _| !within.contains(at));
+    }
+
+    /// Sees to it that what is used in this home, by this address, comes after the last
+    /// use. False where the host must wait.
+    pub fn follow<D: Driver>(&mut self, driver: &D, last: Last, at: Address, home: Home) -> bool {
+        let Some(record) = self.records.get_mut(&last.mark.number) else {
+            return true;
+        };
+        let stream = self.streams.get(&home.reservation).copied().flatten();
+        let Some(stream) = stream else {
+            return false;
+        };
+        let same = stream == record.stream && !record.ended;
+        if same && last.at == at || record.behind.contains(&stream) {
+            return true;
+        }
+        // By another address the same stream may be too early, too: a kernel that became
+        // resident early reads what lay there before (programmatic dependent launch).
+        let waits = CAPTURES.hold_back(|_| {
+            driver.capture(stream.context, stream.stream) == Ok(Capture::None)
+                && driver
+                    .wait(stream.context, stream.stream, record.event)
+                    .is_ok()
+        });
+        if waits {
+            record.behind.push(stream);
+        }
+        waits
+    }
+
+    /// Was this place passed, as far as the driver can tell now?
+    pub fn is_passed<D: Driver>(&self, driver: &D, mark: Mark) -> bool {
+        let record = self.records.get(&mark.number);
+        // An error is the context's: nothing of it runs any more.
+        record.is_none_or(|record| driver.is_complete(record.event) != Ok(false))
+    }
+
+    /// The event to wait for until this place is passed, kept as it is until
+    /// [`Orders::waited`]; `None` if it was.
+    pub fn await_event(&mut self, mark: Mark) -> Option<Event> {
+        let event = self.records.get(&mark.number)?.event;
+        self.awaited.push(event);
+        Some(event)
+    }
+
+    /// The host has waited for this place.
+    pub fn waited(&mut self, mark: Mark, event: Event) {
+        if let Some(at) = self.awaited.iter().position(|awaited| *awaited == event) {
+            self.awaited.swap_remove(at);
+        }
+        if let Some(record) = self.records.remove(&mark.number) {
+            self.spare.push((record.stream.context, record.event));
+        }
+    }
+
+    /// The stream is destroyed; its handle may come back as another stream.
+    pub fn stream_ends(&mut self, stream: StreamKey) {
+        self.streams.retain(|_, known| *known != Some(stream));
+        for record in self.records.values_mut() {
+            record.ended |= record.stream == stream;
+            record.behind.retain(|behind| *behind != stream);
+        }
+    }
+
+    /// The context is destroyed: nothing of it runs any more, and its events go with it.
+    pub fn context_ends(&mut self, context: Context) {
+        let is_its = |stream: &StreamKey| stream.context == context;
+        self.records.retain(|_, record| !is_its(&record.stream));
+        self.spare.retain(|(owner, _)| *owner != context);
+        self.streams
+            .retain(|_, known| known.as_ref().is_none_or(|known| !is_its(known)));
+    }
+
+    /// Forgets what was passed: of each stream up to the first place that was not.
+    fn retire<D: Driver>(&mut self, driver: &D) {
+        let mut busy = Vec::new();
+        let passed = |(number, record): (&u64, &Record)| {
+            let runs =
+                busy.contains(&record.stream) || driver.is_complete(record.event) == Ok(false);
+            if runs {
+                busy.push(record.stream);
+            }
+            (!runs).then_some(*number)
+        };
+        let passed: Vec<_> = self.records.iter().filter_map(passed).collect();
+        for number in passed {
+            let record = self.records.remove(&number).expect("a record");
+            self.spare.push((record.stream.context, record.event));
+        }
+    }
+
+    fn reusable(&mut self, context: Context) -> Option<Event> {
+        let free =
+            |(owner, event): &(Context, Event)| *owner == context && !self.awaited.contains(event);
+        let at = self.spare.iter().position(free)?;
+        Some(self.spare.swap_remove(at).1)
+    }
+}

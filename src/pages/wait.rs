@@ -1,0 +1,125 @@
+//! Waits on the host for what may still run on pages that were given up in the order of
+//! a stream. Never under the lock: what is waited for may need a thread that asks
+//! about pages.
+
+use std::time::{Duration, Instant};
+
+use super::Pages;
+use super::books::Books;
+use super::order::Mark;
+use crate::driver::{Address, Code, Context, Driver};
+use crate::pool::CAPTURES;
+
+/// Between two looks, where the wait may not last.
+const NAP: Duration = Duration::from_micros(100);
+
+impl<D: Driver> Pages<D> {
+    /// Waits until the places that `which` finds are passed; since when, if it had to.
+    pub(super) fn quiet(&self, which: impl Fn(&Books) -> Vec<Mark>) -> Option<Instant> {
+        let mut since = None;
+        while let Some(mark) = self.runs_at(&which) {
+            since = since.or_else(|| Some(Instant::now()));
+            let Some(event) = self.lock().orders.await_event(mark) else {
+                continue;
+            };
+            // An error is the context's: nothing of it runs any more.
+            let _ = self.driver.synchronize_event(event);
+            self.lock().orders.waited(mark, event);
+        }
+        since
+    }
+
+    /// The same, until a moment at most if one is given; false where it had not to wait or waits in vain.
+    pub(super) fn quiet_until(
+        &self,
+        which: impl Fn(&Books) -> Vec<Mark>,
+        until: Option<Instant>,
+    ) -> bool {
+        let mut waited = false;
+        while self.runs_at(&which).is_some() {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return false;
+            }
+            waited = true;
+            std::thread::sleep(NAP);
+        }
+        waited
+    }
+
+    /// Waits for what nothing will stand for once this range is unmapped: work on streams
+    /// that the program did not name, and on pages that are not kept. What is left to
+    /// stand for the rest, and since when it waited.
+    pub(super) fn settled(
+        &self,
+        at: Address,
+        bytes: u64,
+        last: Option<Mark>,
+    ) -> (Option<Mark>, Option<Instant>) {
+        let books = self.lock();
+        let on_any_stream = books.used_on_any_stream(at, bytes);
+        let shared = books.is_any_shared(at, bytes);
+        drop(books);
+        if on_any_stream.is_none() && !(shared && last.is_some()) {
+            return (last, None);
+        }
+        let since = Instant::now();
+        if let Some(context) = on_any_stream {
+            self.quiet_context(context);
+        }
+        self.quiet(|_| last.into_iter().collect());
+        (None, Some(since))
+    }
+
+    /// A place among these that was not passed, the last of them.
+    fn runs_at(&self, which: impl Fn(&Books) -> Vec<Mark>) -> Option<Mark> {
+        let books = self.lock();
+        let marks = which(&books).into_iter();
+        let runs = |mark: &Mark| !books.orders.is_passed(&self.driver, *mark);
+        marks.rev().find(runs)
+    }
+
+    /// Waits for all work of a context, unless a capture is under way.
+    pub(super) fn quiet_context(&self, context: Context) {
+        let Ok(event) = self.driver.create_event(context) else {
+            return;
+        };
+        let recorded = CAPTURES.exclude(|| match self.driver.record_context(event, context) {
+            // Drivers before 12.5 have no such event.
+            Err(Code::NOT_FOUND) => self.driver.synchronize_context(context),
+            recorded => recorded,
+        });
+        if recorded == Some(Ok(())) {
+            let _ = self.driver.synchronize_event(event);
+        }
+        let _ = self.driver.destroy_event(event);
+    }
+}
+
+impl Books {
+    /// The context of what is used in this range, where that may be on any stream.
+    fn used_on_any_stream(&self, at: Address, bytes: u64) -> Option<Context> {
+        let homes = self.used_tiles(at, bytes)?.into_iter();
+        let mut homes = homes.map(|(at, _)| self.runs.home_of(at));
+        let home = homes.find(|home| self.orders.is_on_any_stream(*home))?;
+        Some(home.context)
+    }
+
+    fn is_any_shared(&self, at: Address, bytes: u64) -> bool {
+        let pages = self.used_pages_in(at, bytes);
+        pages.into_iter().any(|page| self.pages[&page].shared)
+    }
+
+    /// What may run on the page that is given back first.
+    pub fn first_marks(&self) -> Vec<Mark> {
+        let page = self.least_wanted();
+        page.map_or_else(Vec::new, |page| self.marks_of(page))
+    }
+
+    /// What may run where this range is mapped and not in use.
+    pub fn unused_marks(&self, at: Address, bytes: u64) -> Vec<Mark> {
+        let unused = self.unused_in(at, bytes).into_iter();
+        unused
+            .filter_map(|(at, _)| self.mappings[&at].last)
+            .collect()
+    }
+}
