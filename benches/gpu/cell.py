@@ -67,9 +67,10 @@ def torch_bytes(torch):
 def pool_words(counters, warm, warm_s):
     """What the statistics page says of the whole run and of its warm part."""
     words = dict(live_bytes=counters["peak_live_bytes"], physical_bytes=counters["peak_physical_bytes"], counters=counters)
-    for name in ("stall_ns", "stalls", "driver_ns"):
+    names = dict(stall_ns="stall_ns", stalls="stalls", driver_ns="warm_driver_ns", host_waits="warm_host_waits")
+    for name, word in names.items():
         if name in counters and warm:
-            words[name if name != "driver_ns" else "warm_driver_ns"] = counters[name] - warm[name]
+            words[word] = counters[name] - warm[name]
     return words
 
 

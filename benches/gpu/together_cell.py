@@ -197,7 +197,7 @@ def merged(found):
                 machine=next(f["machine"] for f in found if "machine" in f))
     cell["first_step_ms"] = cell["step_ms"][0]
     for name in ("live_torch_bytes", "reserved_bytes", "allocated_bytes", "allocations", "retries", "live_bytes", "physical_bytes",
-                 "stall_ns", "stalls", "warm_driver_ns"):
+                 "stall_ns", "stalls", "warm_driver_ns", "warm_host_waits"):
         if any(name in f for f in found):
             cell[name] = sum(f.get(name, 0) for f in found)
     counters = [f["counters"] for f in found if "counters" in f]

@@ -32,6 +32,12 @@ pub struct Counts {
     pub mapped: u64,
     /// Pages that the program has unmapped.
     pub frees: u64,
+    /// Orders behind another stream.
+    pub waits: u64,
+    /// Orders behind the same stream, for another address.
+    pub edges: u64,
+    /// Waits on the host for what may still run on pages that were given up.
+    pub host_waits: u64,
     /// Pages refused for lack of memory; not those refused on purpose.
     pub out_of_memory: u64,
     /// Nanoseconds in calls of the driver.
@@ -72,6 +78,9 @@ impl Totals {
             (&mut stats.growths, counts.growths),
             (&mut stats.handles_mapped, counts.mapped),
             (&mut stats.frees, counts.frees),
+            (&mut stats.waits, counts.waits),
+            (&mut stats.edges, counts.edges),
+            (&mut stats.host_waits, counts.host_waits),
             (&mut stats.out_of_memory, counts.out_of_memory),
             (&mut stats.driver_ns, counts.driver_ns),
             (&mut stats.stalls, counts.stalls),

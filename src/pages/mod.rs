@@ -38,6 +38,7 @@ use shown::Extent;
 
 pub use books::{Kind, Lease, Totals};
 pub use counts::Counts;
+use order::Follows;
 pub use order::Mark;
 pub use runs::{Home, Run};
 pub use shown::Found;
@@ -209,13 +210,18 @@ impl<D: Driver> Pages<D> {
 
     /// Whoever uses the page at this address from now on comes after who used it last.
     fn come_after(&self, mut books: MutexGuard<'_, Books>, at: Address, home: Home) {
-        let last = books.last_use_at(at);
-        if let Some(last) = last
-            && !books.orders.follow(&self.driver, last, at, home)
-        {
-            drop(books);
-            let waited = self.quiet(|_| vec![last.mark]);
-            self.lock().watch.may_last(waited);
+        let Some(last) = books.last_use_at(at) else {
+            return;
+        };
+        match books.orders.follow(&self.driver, last, at, home) {
+            Follows::Anyway => {}
+            Follows::ByEdge => books.watch.counts.edges += 1,
+            Follows::ByWait => books.watch.counts.waits += 1,
+            Follows::Not => {
+                drop(books);
+                let waited = self.quiet(|_| vec![last.mark]);
+                self.lock().watch.may_last(waited);
+            }
         }
     }
 

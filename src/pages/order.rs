@@ -15,7 +15,8 @@ use crate::pool::{CAPTURES, StreamKey};
 /// A place in a stream: all work on it before then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    number: u64,
+    /// Later places have higher ones.
+    pub(super) number: u64,
     stream: StreamKey,
 }
 
@@ -25,6 +26,19 @@ pub struct Last {
     pub mark: Mark,
     /// The address by which it was used.
     pub at: Address,
+}
+
+/// How a user of a page comes after the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follows {
+    /// Nothing had to be done.
+    Anyway,
+    /// The same stream waits for its own work, done by another address.
+    ByEdge,
+    /// Its stream waits for another one.
+    ByWait,
+    /// The host must wait.
+    Not,
 }
 
 struct Record {
@@ -113,18 +127,24 @@ impl Orders {
     }
 
     /// Sees to it that what is used in this home, by this address, comes after the last
-    /// use. False where the host must wait.
-    pub fn follow<D: Driver>(&mut self, driver: &D, last: Last, at: Address, home: Home) -> bool {
+    /// use.
+    pub fn follow<D: Driver>(
+        &mut self,
+        driver: &D,
+        last: Last,
+        at: Address,
+        home: Home,
+    ) -> Follows {
         let Some(record) = self.records.get_mut(&last.mark.number) else {
-            return true;
+            return Follows::Anyway;
         };
         let stream = self.streams.get(&home.reservation).copied().flatten();
         let Some(stream) = stream else {
-            return false;
+            return Follows::Not;
         };
         let same = stream == record.stream && !record.ended;
         if same && last.at == at || record.behind.contains(&stream) {
-            return true;
+            return Follows::Anyway;
         }
         // By another address the same stream may be too early, too: a kernel that became
         // resident early reads what lay there before (programmatic dependent launch).
@@ -134,10 +154,14 @@ impl Orders {
                     .wait(stream.context, stream.stream, record.event)
                     .is_ok()
         });
-        if waits {
-            record.behind.push(stream);
+        if !waits {
+            return Follows::Not;
         }
-        waits
+        record.behind.push(stream);
+        match same {
+            true => Follows::ByEdge,
+            false => Follows::ByWait,
+        }
     }
 
     /// Was this place passed, as far as the driver can tell now?

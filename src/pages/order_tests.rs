@@ -1,1 +1,241 @@
+//! Pages given up in the order of a stream, over the model driver: who waits for whom,
+//! and who for nothing. A stream is *held* as long as its work runs; a wait of the host
+//! lets it complete.
 
+use std::time::Duration;
+
+use super::order::Mark;
+use super::tests::{Device, HOME, LARGE};
+use super::*;
+use crate::driver::Stream;
+use crate::units::{GIB, MIB};
+
+const CONTEXT: Context = Context(1);
+const ONE: Stream = Stream(0x100);
+const TWO: Stream = Stream(0x200);
+/// Where the second stream's pages begin, in places.
+const OTHER: u64 = 100;
+
+fn key(stream: Stream) -> StreamKey {
+    StreamKey::new(CONTEXT, stream, 0)
+}
+
+impl Device {
+    fn home(&self, place: u64) -> Home {
+        let start = place / OTHER * OTHER;
+        Home {
+            reservation: self.at(LARGE, start),
+            ..HOME
+        }
+    }
+
+    fn put(&self, place: u64) -> Lease {
+        let lease = self.create(LARGE).unwrap();
+        let (at, home) = (self.at(LARGE, place), self.home(place));
+        self.pages.map(at, LARGE.bytes, lease, home).unwrap();
+        let opened = self.pages.set_access(at, LARGE.bytes, 0, Access::Write);
+        assert_eq!(opened, Some(Ok(())));
+        lease
+    }
+
+    /// Gives a page up behind the work of a stream, which runs.
+    fn give_up(&self, place: u64, lease: Lease, stream: Stream) -> Mark {
+        self.model().hold(CONTEXT, stream, true);
+        let mark = self.pages.instead_of_waiting(key(stream)).unwrap();
+        let at = self.at(LARGE, place);
+        let unmapped = self.pages.unmap(at, LARGE.bytes, Some(mark));
+        assert_eq!(unmapped, Some(Ok(())));
+        assert!(self.pages.release(lease));
+        mark
+    }
+
+    /// Waits of streams for others, for themselves, and of the host.
+    fn orders(&self) -> [u64; 3] {
+        let counts = self.pages.totals().counts;
+        [counts.waits, counts.edges, counts.host_waits]
+    }
+
+    /// Does the work of a stream still run: has the host not waited for it?
+    fn runs(&self, stream: Stream) -> bool {
+        let event = self.model().create_event(CONTEXT).unwrap();
+        self.model().record(event, CONTEXT, stream).unwrap();
+        let complete = self.model().is_complete(event).unwrap();
+        self.model().destroy_event(event).unwrap();
+        !complete
+    }
+}
+
+#[test]
+fn the_same_stream_at_the_same_address_waits_for_nothing() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    device.put(0);
+    assert!(device.runs(ONE) && device.model().waits().is_empty());
+    assert_eq!(device.orders(), [0, 0, 0]);
+}
+
+#[test]
+fn the_same_stream_at_another_address_has_an_edge_one_for_all_pages() {
+    let device = Device::new(GIB);
+    let leases: Vec<_> = (0..4).map(|place| device.put(place)).collect();
+    device.model().hold(CONTEXT, ONE, true);
+    let mark = device.pages.instead_of_waiting(key(ONE)).unwrap();
+    for (place, lease) in leases.into_iter().enumerate() {
+        let at = device.at(LARGE, place as u64);
+        assert_eq!(
+            device.pages.unmap(at, LARGE.bytes, Some(mark)),
+            Some(Ok(()))
+        );
+        assert!(device.pages.release(lease));
+    }
+    for place in 10..14 {
+        device.put(place);
+    }
+    assert!(device.runs(ONE), "the host waited for nothing");
+    assert_eq!(device.model().waits(), [(ONE, ONE)]);
+    assert_eq!(device.orders(), [0, 1, 0]);
+}
+
+#[test]
+fn a_stream_that_is_known_waits_for_the_other_on_the_device() {
+    let device = Device::new(GIB);
+    let (one, two) = (device.put(0), device.put(OTHER));
+    device.give_up(OTHER, two, TWO);
+    device.put(OTHER);
+    device.give_up(0, one, ONE);
+    device.put(OTHER + 1);
+    assert!(device.runs(ONE) && device.runs(TWO));
+    assert_eq!(device.model().waits(), [(TWO, ONE)]);
+    assert_eq!(device.orders(), [1, 0, 0]);
+}
+
+#[test]
+fn where_the_next_stream_is_not_known_the_host_waits() {
+    let device = Device::new(GIB);
+    let one = device.put(0);
+    device.give_up(0, one, ONE);
+    device.put(OTHER);
+    assert!(!device.runs(ONE) && device.model().waits().is_empty());
+    assert_eq!(device.orders(), [0, 0, 1]);
+}
+
+/// One that has given up pages in the order of two streams may be used on any.
+#[test]
+fn a_reservation_of_several_streams_is_known_to_be_none_s() {
+    let device = Device::new(GIB);
+    let (zero, one) = (device.put(0), device.put(1));
+    device.give_up(0, zero, ONE);
+    device.give_up(1, one, TWO);
+    device.put(1);
+    assert!(!device.runs(TWO));
+    assert!(device.model().waits().is_empty());
+}
+
+#[test]
+fn what_is_unmapped_in_truth_was_waited_for() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    device.put(1);
+    assert!(device.runs(ONE));
+    // The page went to 1 and is still mapped at 0, where another one comes.
+    device.put(0);
+    assert!(!device.runs(ONE));
+
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    assert_eq!(device.pages.leave(device.at(LARGE, 0), LARGE.bytes), Ok(()));
+    assert!(!device.runs(ONE));
+}
+
+#[test]
+fn pages_go_back_when_nothing_runs_on_them() {
+    let device = Device::new(16 * MIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    let give = |patience| device.pages.give_back(u64::MAX, patience);
+    assert_eq!(give(Duration::ZERO), 0);
+    assert_eq!(give(Duration::from_millis(5)), 0);
+    assert!(device.runs(ONE) && device.pages.idle() == LARGE.bytes);
+    device.model().hold(CONTEXT, ONE, false);
+    assert_eq!(give(Duration::ZERO), LARGE.bytes);
+}
+
+#[test]
+fn who_needs_their_memory_waits_for_them() {
+    let device = Device::new(16 * MIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    let other = Kind {
+        bytes: 6 * MIB,
+        properties: 1,
+    };
+    let make = || device.model().create(0, other.bytes);
+    assert!(device.pages.add(other, make).is_ok());
+    assert!(!device.runs(ONE));
+    assert_eq!(device.model().held(), other.bytes);
+}
+
+#[test]
+fn pages_that_are_not_kept_are_waited_for_when_they_are_given_up() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.pages.share(lease).unwrap();
+    device.give_up(0, lease, ONE);
+    assert!(!device.runs(ONE) && device.pages.physical() == 0);
+    // Shared when it was unmapped already.
+    let lease = device.put(1);
+    device.model().hold(CONTEXT, ONE, true);
+    let mark = device.pages.instead_of_waiting(key(ONE));
+    let at = device.at(LARGE, 1);
+    assert_eq!(device.pages.unmap(at, LARGE.bytes, mark), Some(Ok(())));
+    device.pages.share(lease).unwrap();
+    assert!(device.pages.release(lease));
+    assert!(!device.runs(ONE) && device.pages.physical() == 0);
+}
+
+/// Who waited for the stream that a graph was captured on has not waited for its replays.
+#[test]
+fn what_may_be_used_on_any_stream_is_given_up_behind_all_of_them() {
+    let device = Device::new(GIB);
+    device.pages.on_any_stream(device.home(0).reservation);
+    let lease = device.put(0);
+    device.model().hold(CONTEXT, TWO, true);
+    device.unmap(LARGE, 0, lease);
+    assert!(!device.runs(TWO));
+    let lease = device.put(0);
+    device.model().hold(CONTEXT, TWO, true);
+    device.give_up(0, lease, ONE);
+    assert!(!device.runs(ONE) && !device.runs(TWO));
+}
+
+#[test]
+fn a_stream_that_ended_is_not_the_one_that_has_its_handle() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    device.pages.stream_ends(key(ONE));
+    device.put(0);
+    assert!(!device.runs(ONE), "which stream comes next is not known");
+}
+
+#[test]
+fn of_a_context_that_ended_nothing_runs() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    device.pages.context_ends(CONTEXT);
+    assert_eq!(
+        device.pages.give_back(u64::MAX, Duration::ZERO),
+        LARGE.bytes
+    );
+}
+
+#[test]
+fn a_broken_context_has_nothing_to_wait_for_and_marks_nothing() {
+    let device = Device::new(GIB);
+    device.model().fail_waits(1, Code(700));
+    assert!(device.pages.instead_of_waiting(key(ONE)).is_none());
+}

@@ -1,6 +1,8 @@
 //! Runs over the model driver: what touches is one, what changes is another, and a
 //! storm of both against runs that are counted anew.
 
+use std::time::Duration;
+
 use super::super::{Found, Home, Kind, Lease, Pages, Run};
 use crate::driver::model::Model;
 use crate::driver::{Access, Address, Context, Driver};

@@ -6,6 +6,7 @@ use crate::driver::Context;
 use crate::driver::model::Model;
 use crate::units::{GIB, MIB};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub const LARGE: Kind = kind(12 * MIB);
 const SMALL: Kind = kind(2 * MIB);

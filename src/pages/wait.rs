@@ -2,6 +2,7 @@
 //! a stream. Never under the lock: what is waited for may need a thread that asks
 //! about pages.
 
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::Pages;
@@ -24,12 +25,15 @@ impl<D: Driver> Pages<D> {
             };
             // An error is the context's: nothing of it runs any more.
             let _ = self.driver.synchronize_event(event);
-            self.lock().orders.waited(mark, event);
+            let mut books = self.lock();
+            books.orders.waited(mark, event);
+            books.watch.counts.host_waits += 1;
         }
         since
     }
 
-    /// The same, until a moment at most if one is given; false where it had not to wait or waits in vain.
+    /// The same, until a moment at most if one is given; false where it did not have to
+    /// wait, or waited in vain.
     pub(super) fn quiet_until(
         &self,
         which: impl Fn(&Books) -> Vec<Mark>,
@@ -70,12 +74,14 @@ impl<D: Driver> Pages<D> {
         (None, Some(since))
     }
 
-    /// A place among these that was not passed, the last of them.
+    /// The last of these places that was not passed.
     fn runs_at(&self, which: impl Fn(&Books) -> Vec<Mark>) -> Option<Mark> {
         let books = self.lock();
-        let marks = which(&books).into_iter();
+        let mut marks = which(&books);
+        marks.sort_unstable_by_key(|mark| Reverse(mark.number));
+        marks.dedup();
         let runs = |mark: &Mark| !books.orders.is_passed(&self.driver, *mark);
-        marks.rev().find(runs)
+        marks.into_iter().find(runs)
     }
 
     /// Waits for all work of a context, unless a capture is under way.

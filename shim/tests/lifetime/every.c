@@ -275,6 +275,7 @@ static void contexts(CUcontext primary, CUcontext second) {
         CALL(cuCtxSetLimit, CUresult(int, size_t), 0, 4096);
         CALL(cuMemAlloc_v2, allocates, &gone, 3 * MiB);
         CALL(cuStreamCreate, CUresult(CUstream *, unsigned), &stream, 1);
+        CALL(cuStreamSynchronize, takes_stream, stream);
         CALL(cuStreamDestroy, takes_stream, stream);
         CALL(cuStreamCreateWithPriority, CUresult(CUstream *, unsigned, int), &stream, 1, 0);
         CALL(cuStreamDestroy_v2, takes_stream, stream);
@@ -314,6 +315,7 @@ static void runtime(void) {
     RUNTIME(cudaGetDeviceCount(&count));
     RUNTIME(cudaMalloc(&at, 2 * MiB));
     RUNTIME(cudaStreamIsCapturing(NULL, &status));
+    RUNTIME(cudaStreamSynchronize(NULL));
     RUNTIME(cudaFree(at));
     RUNTIME(cudaGetDriverEntryPoint("cuMemAlloc", &found, 0, &result));
     RUNTIME(cudaGetDriverEntryPoint_ptsz("cuMemAlloc", &found, 0, &result));

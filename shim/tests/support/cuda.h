@@ -62,6 +62,7 @@ int cudaFree(void *);
 int cudaGetLastError(void);
 int cudaGetDeviceCount(int *);
 int cudaStreamIsCapturing(void *, int *);
+int cudaStreamSynchronize(void *);
 int cudaGetDriverEntryPoint(const char *, void **, unsigned long long, int *);
 int cudaGetDriverEntryPoint_ptsz(const char *, void **, unsigned long long, int *);
 int cudaGetDriverEntryPointByVersion(const char *, void **, unsigned, unsigned long long, int *);
