@@ -16,10 +16,7 @@ impl<D: Driver> Pages<D> {
     /// The driver's code.
     pub fn leave(&self, at: Address, bytes: u64) -> Result<()> {
         self.quiet(|books| books.unused_marks(at, bytes));
-        self.beside(|books| {
-            books.orders.unlearn(at, bytes);
-            self.clear(books, at, bytes)
-        })
+        self.beside(|books| self.clear(books, at, bytes))
     }
 
     /// Gives about so many idle bytes back to the driver, one page more at most,

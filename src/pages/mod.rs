@@ -184,13 +184,12 @@ impl<D: Driver> Pages<D> {
             Some(_) => Vec::new(),
             None => books.unused_marks(at, bytes),
         };
-        let waited = self.quiet(in_the_way);
-        let (mut books, waits) = self.turn();
+        let (mut books, waited) = self.turn_behind(in_the_way);
         let kind = books.kind_of(lease).ok_or(Code::INVALID_VALUE)?;
         if kind.bytes != bytes || books.is_used_in(at, bytes) {
             return Err(Code::INVALID_VALUE);
         }
-        books.watch.may_last(waited.or(waits));
+        books.watch.may_last(waited);
         if !books.take_what_is_mapped(at, lease, home) {
             self.clear(&mut books, at, bytes)?;
             let page = books.bind(lease, Some(at));
@@ -266,26 +265,41 @@ impl<D: Driver> Pages<D> {
         self.lock().orders.on_any_stream(reservation);
     }
 
+    /// The reservation in this range is no more: another one there is another's.
+    pub fn unreserved(&self, at: Address, bytes: u64) {
+        self.lock().orders.unlearn(at, bytes);
+    }
+
     /// A stream is destroyed.
     pub fn stream_ends(&self, stream: StreamKey) {
         self.lock().orders.stream_ends(stream);
     }
 
-    /// A context is destroyed, with all that runs in it.
+    /// A context may end now, and its events with it. Waits for what is recorded there,
+    /// for it may as well stay.
     pub fn context_ends(&self, context: Context) {
-        self.lock().orders.context_ends(context);
+        loop {
+            self.quiet(|books| books.orders.places_in(context));
+            let mut books = self.lock();
+            let places = books.orders.places_in(context);
+            let runs = |mark: &Mark| !books.orders.is_passed(&self.driver, *mark);
+            // Another thread may have given something up meanwhile.
+            if !places.iter().any(runs) {
+                books.orders.context_ends(context);
+                return;
+            }
+        }
     }
 
     /// Takes pages away from their addresses (`cuMemUnmap`): the caller has waited
     /// for all work on them, or it lies before `last`. `None` where nothing here is
     /// mapped in the range.
     pub fn unmap(&self, at: Address, bytes: u64, last: Option<Mark>) -> Option<Result<()>> {
-        let (last, waited) = self.settled(at, bytes, last);
-        let (mut books, waits) = self.turn();
+        let (mut books, last, waited) = self.settled(at, bytes, last);
         if !books.is_used_in(at, bytes) {
             return None;
         }
-        books.watch.may_last(waited.or(waits));
+        books.watch.may_last(waited);
         let Some(parts) = books.used_tiles(at, bytes) else {
             // The driver unmaps whole mappings only, too.
             return Some(Err(Code::INVALID_VALUE));

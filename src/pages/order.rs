@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::runs::Home;
-use crate::driver::{Address, Capture, Context, Driver, Event, Result};
+use crate::driver::{Address, Capture, Code, Context, Driver, Event, Result};
 use crate::pool::{CAPTURES, StreamKey};
 
 /// A place in a stream: all work on it before then.
@@ -167,8 +167,20 @@ impl Orders {
     /// Was this place passed, as far as the driver can tell now?
     pub fn is_passed<D: Driver>(&self, driver: &D, mark: Mark) -> bool {
         let record = self.records.get(&mark.number);
-        // An error is the context's: nothing of it runs any more.
-        record.is_none_or(|record| driver.is_complete(record.event) != Ok(false))
+        record.is_none_or(|record| is_over(driver.is_complete(record.event)))
+    }
+
+    /// The places of a context that are not known to be passed.
+    pub fn places_in(&self, context: Context) -> Vec<Mark> {
+        let its = self
+            .records
+            .iter()
+            .filter(|(_, record)| record.stream.context == context);
+        let place = |(number, record): (&u64, &Record)| Mark {
+            number: *number,
+            stream: record.stream,
+        };
+        its.map(place).collect()
     }
 
     /// The event to wait for until this place is passed, kept as it is until
@@ -198,7 +210,8 @@ impl Orders {
         }
     }
 
-    /// The context is destroyed: nothing of it runs any more, and its events go with it.
+    /// The context may be destroyed, and its events with it: nothing runs of what was
+    /// recorded in it.
     pub fn context_ends(&mut self, context: Context) {
         let is_its = |stream: &StreamKey| stream.context == context;
         self.records.retain(|_, record| !is_its(&record.stream));
@@ -211,8 +224,7 @@ impl Orders {
     fn retire<D: Driver>(&mut self, driver: &D) {
         let mut busy = Vec::new();
         let passed = |(number, record): (&u64, &Record)| {
-            let runs =
-                busy.contains(&record.stream) || driver.is_complete(record.event) == Ok(false);
+            let runs = busy.contains(&record.stream) || !is_over(driver.is_complete(record.event));
             if runs {
                 busy.push(record.stream);
             }
@@ -225,10 +237,17 @@ impl Orders {
         }
     }
 
+    /// An event of this context to record, if one is to spare.
     fn reusable(&mut self, context: Context) -> Option<Event> {
         let free =
             |(owner, event): &(Context, Event)| *owner == context && !self.awaited.contains(event);
         let at = self.spare.iter().position(free)?;
         Some(self.spare.swap_remove(at).1)
     }
+}
+
+/// Is what an event stands for over? An error that stays is the context's: nothing of it
+/// runs any more. Any other says nothing.
+pub fn is_over(complete: Result<bool>) -> bool {
+    complete.unwrap_or_else(Code::is_sticky)
 }

@@ -3,18 +3,26 @@
 //! about pages.
 
 use std::cmp::Reverse;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use super::Pages;
 use super::books::Books;
-use super::order::Mark;
-use crate::driver::{Address, Code, Context, Driver};
+use super::order::{Mark, is_over};
+use crate::driver::{Address, Code, Context, Driver, Event};
 use crate::pool::CAPTURES;
 
 /// Between two looks, where the wait may not last.
 const NAP: Duration = Duration::from_micros(100);
+/// How often a wait that fails without a reason is made.
+const TRIES: usize = 10;
 
 impl<D: Driver> Pages<D> {
+    /// Waits for a place after all.
+    pub fn wait(&self, mark: Mark) {
+        self.quiet(|_| vec![mark]);
+    }
+
     /// Waits until the places that `which` finds are passed; since when, if it had to.
     pub(super) fn quiet(&self, which: impl Fn(&Books) -> Vec<Mark>) -> Option<Instant> {
         let mut since = None;
@@ -23,13 +31,18 @@ impl<D: Driver> Pages<D> {
             let Some(event) = self.lock().orders.await_event(mark) else {
                 continue;
             };
-            // An error is the context's: nothing of it runs any more.
-            let _ = self.driver.synchronize_event(event);
+            self.synchronize(event);
             let mut books = self.lock();
             books.orders.waited(mark, event);
             books.watch.counts.host_waits += 1;
         }
         since
+    }
+
+    /// Waits for an event; a few times, where that fails though its context is whole.
+    fn synchronize(&self, event: Event) {
+        let wait = || self.driver.synchronize_event(event).map(|()| true);
+        (0..TRIES).any(|_| is_over(wait()));
     }
 
     /// The same, until a moment at most if one is given; false where it did not have to
@@ -39,9 +52,12 @@ impl<D: Driver> Pages<D> {
         which: impl Fn(&Books) -> Vec<Mark>,
         until: Option<Instant>,
     ) -> bool {
+        let Some(until) = until else {
+            return self.quiet(which).is_some();
+        };
         let mut waited = false;
         while self.runs_at(&which).is_some() {
-            if until.is_some_and(|until| Instant::now() >= until) {
+            if Instant::now() >= until {
                 return false;
             }
             waited = true;
@@ -50,28 +66,53 @@ impl<D: Driver> Pages<D> {
         waited
     }
 
-    /// Waits for what nothing will stand for once this range is unmapped: work on streams
-    /// that the program did not name, and on pages that are not kept. What is left to
-    /// stand for the rest, and since when it waited.
+    /// The lock for a call of the program, with the places that `which` finds passed, and
+    /// since when the call stands still, if it does.
+    pub(super) fn turn_behind(
+        &self,
+        which: impl Fn(&Books) -> Vec<Mark>,
+    ) -> (MutexGuard<'_, Books>, Option<Instant>) {
+        let mut since = None;
+        loop {
+            let (books, waits) = self.turn();
+            since = since.or(waits);
+            let runs = |mark: &Mark| !books.orders.is_passed(&self.driver, *mark);
+            if !which(&books).iter().any(runs) {
+                return (books, since);
+            }
+            drop(books);
+            since = since.or(self.quiet(&which));
+        }
+    }
+
+    /// The lock to unmap a range: what nothing will stand for then has been waited for,
+    /// work on streams that the program did not name, and on pages that are not kept.
+    /// What is left to stand for the rest, and since when the call stands still.
     pub(super) fn settled(
         &self,
         at: Address,
         bytes: u64,
-        last: Option<Mark>,
-    ) -> (Option<Mark>, Option<Instant>) {
-        let books = self.lock();
-        let on_any_stream = books.used_on_any_stream(at, bytes);
-        let shared = books.is_any_shared(at, bytes);
-        drop(books);
-        if on_any_stream.is_none() && !(shared && last.is_some()) {
-            return (last, None);
+        mut last: Option<Mark>,
+    ) -> (MutexGuard<'_, Books>, Option<Mark>, Option<Instant>) {
+        let mut is_quiet = false;
+        let (mut books, mut since) = self.turn();
+        loop {
+            let any = books.used_on_any_stream(at, bytes);
+            let any = any.filter(|_| !is_quiet);
+            if any.is_none() && (last.is_none() || !books.is_any_shared(at, bytes)) {
+                return (books, last, since);
+            }
+            drop(books);
+            since = since.or_else(|| Some(Instant::now()));
+            if let Some(context) = any {
+                self.quiet_context(context);
+                is_quiet = true;
+            }
+            self.quiet(|_| last.into_iter().collect());
+            last = None;
+            // Others may have opened what is there meanwhile.
+            books = self.lock();
         }
-        let since = Instant::now();
-        if let Some(context) = on_any_stream {
-            self.quiet_context(context);
-        }
-        self.quiet(|_| last.into_iter().collect());
-        (None, Some(since))
     }
 
     /// The last of these places that was not passed.
