@@ -39,8 +39,10 @@ pub fn reserved(at: Address, bytes: u64) {
 }
 
 /// It gives them up; how many bytes there were.
-pub fn given_up(at: Address) -> Option<u64> {
-    reservations().remove(&at)
+pub fn given_up(engine: &Engine, at: Address) -> Option<u64> {
+    let bytes = reservations().remove(&at)?;
+    all(engine).for_each(|pages| pages.unreserved(at, bytes));
+    Some(bytes)
 }
 
 /// What a page that is mapped now at an address belongs to.
@@ -137,6 +139,17 @@ pub fn put_off(engine: &Engine, stream: Stream) -> bool {
 pub fn last_use(device: &Device) -> Option<Mark> {
     let (ordinal, mark) = PUT_OFF.get()?;
     (ordinal == device.ordinal).then_some(mark)
+}
+
+/// Makes the wait that was put off on this thread: what it was for stays mapped nowhere.
+pub fn make_up_for_the_wait(engine: &Engine) {
+    let Some((ordinal, mark)) = PUT_OFF.take() else {
+        return;
+    };
+    let device = engine.devices.iter().find(|d| d.ordinal == ordinal);
+    if let Some(pages) = device.and_then(Device::pages) {
+        pages.wait(mark);
+    }
 }
 
 /// Torch has given up what it was asked for, or waits itself.

@@ -19,6 +19,8 @@ pub struct Tag {
     pub is_capturing: Option<(usize, Stream, u32)>,
     /// `cudaStreamSynchronize` while torch is asked for memory: return address, stream.
     pub synchronize: Option<(usize, Stream)>,
+    /// Such a wait that was made, and no other tagged call since: return address.
+    pub waited: Option<usize>,
 }
 
 impl Tag {
@@ -28,6 +30,7 @@ impl Tag {
         cuda_free: None,
         is_capturing: None,
         synchronize: None,
+        waited: None,
     };
 }
 

@@ -21,7 +21,7 @@ use crate::memops::Which;
 use crate::record::Freeing;
 use crate::room::{Place, with_room};
 use crate::share::exports;
-use crate::{boundary, pages, torch};
+use crate::{boundary, pages, tags, torch};
 
 crate::hooks! {
     /// `cuMemAddressReserve`: pages in one reservation may be one allocation.
@@ -69,7 +69,7 @@ crate::hooks! {
         match pages::leave(engine, at, bytes as u64) {
             Code::SUCCESS => {
                 // Before the addresses may be somebody else's.
-                let known = pages::given_up(at);
+                let known = pages::given_up(engine, at);
                 // SAFETY: the program's own call, passed on.
                 let code = unsafe { real(at, bytes) };
                 if let (true, Some(bytes)) = (code != Code::SUCCESS, known) {
@@ -153,6 +153,9 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
                     .into_iter()
                     .for_each(|(page, bytes)| page.of_page(bytes));
             }
+            if let Some(site) = tags::take().waited {
+                torch::waits_to_unmap(site);
+            }
             torch::page_unmapped(bytes);
             let code = boundary::answered(code_of(unmapped));
             if code == Code::SUCCESS {
@@ -160,7 +163,11 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
             }
             Some(code)
         }
-        None => failed(pages::leave(engine, at, bytes)),
+        None => {
+            // It is unmapped in truth.
+            pages::make_up_for_the_wait(engine);
+            failed(pages::leave(engine, at, bytes))
+        }
     }
 }
 

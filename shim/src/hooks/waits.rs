@@ -5,16 +5,24 @@
 use memcuda_core::driver::{Code, Stream};
 
 use super::asynchronous::legacy;
-use crate::{pages, tags, torch};
+use crate::tags::{self, Tag};
+use crate::{pages, torch};
 
 crate::hooks! {
     /// `cuStreamSynchronize`.
     cuStreamSynchronize ["cuStreamSynchronize" since 2000] (stream: Stream) |real, engine| {
-        let tag = tags::take();
-        if torch::waits_for_pages(&tag, stream) && pages::put_off(engine, legacy(stream)) {
+        let site = torch::waits_on_ladder(&tags::take(), stream);
+        let unmaps = site.is_some_and(torch::unmaps_behind);
+        if unmaps && pages::put_off(engine, legacy(stream)) {
             return Code::SUCCESS;
         }
+        pages::none_put_off();
         // SAFETY: the program's own call, passed on.
-        unsafe { real(stream) }
+        let code = unsafe { real(stream) };
+        tags::set(Tag {
+            waited: site.filter(|_| code == Code::SUCCESS),
+            ..Tag::NONE
+        });
+        code
     }
 }

@@ -19,6 +19,7 @@ mod notice;
 mod reclaim;
 mod scopes;
 mod sharing;
+mod unmaps;
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -111,12 +112,14 @@ pub fn is_asked() -> bool {
     reclaim::is_on_ladder()
 }
 
-/// Is this wait for a stream the one that torch's allocator makes before it unmaps the
-/// pages that it was asked for?
-pub fn waits_for_pages(tag: &Tag, stream: Stream) -> bool {
-    let noted = tag.synchronize.filter(|(_, waited)| *waited == stream);
-    is_asked() && noted.is_some_and(|(caller, _)| maps_pages(caller))
+/// Where torch's allocator library waits for this stream from, on a thread that was told
+/// that there is no memory.
+pub fn waits_on_ladder(tag: &Tag, stream: Stream) -> Option<usize> {
+    let (caller, _) = tag.synchronize.filter(|(_, waited)| *waited == stream)?;
+    (is_asked() && maps_pages(caller)).then_some(caller)
 }
+
+pub use unmaps::{unmaps_behind, waits_to_unmap};
 
 /// May graphs replay on the memory that torch maps now, on whatever stream?
 pub fn maps_for_graphs(device: u32) -> bool {

@@ -1,0 +1,25 @@
+//! Which of the places where torch's allocator library waits for a stream is the one
+//! before it unmaps pages. In others its users wait for results (`Stream.synchronize()`,
+//! `.item()`), and may do so on a thread whose ladder was left by an exception. So a
+//! place is known by what it did: it waited, and pages were unmapped next.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Return addresses, as they were found; 0: none yet. More than compilers make of one call.
+static SITES: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+
+/// Does torch unmap what it waits for from here?
+pub fn unmaps_behind(site: usize) -> bool {
+    SITES
+        .iter()
+        .any(|known| known.load(Ordering::Relaxed) == site)
+}
+
+/// It did so.
+pub fn waits_to_unmap(site: usize) {
+    let fills = |known: &AtomicUsize| {
+        let found = known.compare_exchange(0, site, Ordering::Relaxed, Ordering::Relaxed);
+        found.is_ok() || found == Err(site)
+    };
+    SITES.iter().any(fills);
+}
