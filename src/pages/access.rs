@@ -68,6 +68,22 @@ impl<D: Driver> Pages<D> {
     }
 }
 
+impl Books {
+    fn can_write(&self, at: Address, device: u32) -> bool {
+        let bit = 1_u128.checked_shl(device).unwrap_or(0);
+        self.mappings[&at].writers & bit != 0
+    }
+
+    fn set_can_write(&mut self, at: Address, device: u32, can: bool) {
+        let bit = 1_u128.checked_shl(device).unwrap_or(0);
+        let mapping = self.mappings.get_mut(&at).expect("a mapping");
+        match can {
+            true => mapping.writers |= bit,
+            false => mapping.writers &= !bit,
+        }
+    }
+}
+
 /// Ranges in the order of their addresses, those that touch as one.
 fn joined(parts: &[(Address, u64)]) -> Vec<(Address, u64)> {
     let mut ranges: Vec<(Address, u64)> = Vec::new();

@@ -72,6 +72,8 @@ pub struct Mapping {
     pub page: PageId,
     pub bytes: u64,
     pub used: bool,
+    /// Is it used in an order that no stream tells?
+    pub on_any_stream: bool,
     /// The number of the run that it was in when it was used last.
     pub run: u64,
     /// Which of the program's requests it was last mapped for, from 1.
@@ -79,7 +81,7 @@ pub struct Mapping {
     /// The last use by this address that nobody has waited for.
     pub last: Option<Mark>,
     /// The devices that can write there, a bit each.
-    writers: u128,
+    pub writers: u128,
 }
 
 #[derive(Default)]
@@ -243,6 +245,7 @@ impl Books {
             page,
             bytes,
             used: false,
+            on_any_stream: false,
             run: 0,
             number: 0,
             last: None,
@@ -258,6 +261,7 @@ impl Books {
         let mapping = self.mappings.get_mut(&at).expect("a mapping");
         self.watch.counts.requests += 1;
         (mapping.used, mapping.number) = (true, self.watch.counts.requests);
+        mapping.on_any_stream = false;
         mapping.run = self.runs.add(at, mapping.bytes, home);
         let page = mapping.page;
         self.page(page).used += 1;
@@ -361,20 +365,6 @@ impl Books {
     /// Bytes of a page.
     pub fn bytes_of(&self, page: PageId) -> u64 {
         self.pages[&page].kind.bytes
-    }
-
-    pub fn can_write(&self, at: Address, device: u32) -> bool {
-        let bit = 1_u128.checked_shl(device).unwrap_or(0);
-        self.mappings[&at].writers & bit != 0
-    }
-
-    pub fn set_can_write(&mut self, at: Address, device: u32, can: bool) {
-        let bit = 1_u128.checked_shl(device).unwrap_or(0);
-        let mapping = self.mappings.get_mut(&at).expect("a mapping");
-        match can {
-            true => mapping.writers |= bit,
-            false => mapping.writers &= !bit,
-        }
     }
 
     fn page(&mut self, id: PageId) -> &mut Page {

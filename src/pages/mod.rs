@@ -259,10 +259,12 @@ impl<D: Driver> Pages<D> {
         mark.ok().flatten()
     }
 
-    /// What is mapped in the reservation at this address may be used on any stream, so
-    /// that who waited for one has not waited for all: a graph's replays.
-    pub fn on_any_stream(&self, reservation: Address) {
-        self.lock().orders.on_any_stream(reservation);
+    /// The page in use at this address may be used on any stream: graphs replay on it, so
+    /// that who waited for one has not waited for all.
+    pub fn on_any_stream(&self, at: Address) {
+        if let Some(mapping) = self.lock().mappings.get_mut(&at) {
+            mapping.on_any_stream = mapping.used;
+        }
     }
 
     /// The reservation in this range is no more: another one there is another's.

@@ -101,23 +101,13 @@ impl Orders {
         }))
     }
 
-    /// Pages of this home were given up in the order of a stream.
+    /// A page of this home was given up in the order of a stream.
     pub fn learn(&mut self, home: Home, mark: Mark) {
         let stream = Some(mark.stream);
         let known = self.streams.entry(home.reservation).or_insert(stream);
         if *known != stream {
             *known = None;
         }
-    }
-
-    /// What lies in a reservation may be used on any stream.
-    pub fn on_any_stream(&mut self, reservation: Address) {
-        self.streams.insert(reservation, None);
-    }
-
-    /// May it?
-    pub fn is_on_any_stream(&self, home: Home) -> bool {
-        self.streams.get(&home.reservation) == Some(&None)
     }
 
     /// The addresses may be somebody else's.

@@ -145,10 +145,9 @@ impl<D: Driver> Pages<D> {
 impl Books {
     /// The context of what is used in this range, where that may be on any stream.
     fn used_on_any_stream(&self, at: Address, bytes: u64) -> Option<Context> {
-        let homes = self.used_tiles(at, bytes)?.into_iter();
-        let mut homes = homes.map(|(at, _)| self.runs.home_of(at));
-        let home = homes.find(|home| self.orders.is_on_any_stream(*home))?;
-        Some(home.context)
+        let tiles = self.used_tiles(at, bytes)?.into_iter();
+        let mut any = tiles.filter(|(at, _)| self.mappings[at].on_any_stream);
+        any.next().map(|(at, _)| self.runs.home_of(at).context)
     }
 
     fn is_any_shared(&self, at: Address, bytes: u64) -> bool {

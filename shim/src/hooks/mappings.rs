@@ -121,11 +121,11 @@ fn map(
     }
     let place = || Place::Device(device);
     let home = pages::home(engine, at);
-    if engine.captures.any() || torch::maps_for_graphs(device.ordinal) {
-        pages.on_any_stream(home.reservation);
-    }
     let code = with_room(engine, place, || code_of(pages.map(at, bytes, lease, home)));
     if code == Code::SUCCESS {
+        if engine.captures.any() || torch::maps_for_graphs(device.ordinal) {
+            pages.on_any_stream(at);
+        }
         torch::page_mapped(device.ordinal);
         if let Some(recorder) = &engine.recorder {
             recorder.mapped(device.ordinal, at, bytes, pages::caller());
