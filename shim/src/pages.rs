@@ -16,7 +16,6 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::pool;
 use crate::record::Caller;
-use crate::share::exports;
 
 /// The first 16 bits of a handle that stands for a page. The driver's own are
 /// small numbers or addresses of the host, which have none of them.
@@ -120,7 +119,7 @@ thread_local! {
 /// it must be made.
 pub fn put_off(engine: &Engine, stream: Stream) -> bool {
     PUT_OFF.set(None);
-    if stream == Stream::PER_THREAD || exports::has_runs() {
+    if stream == Stream::PER_THREAD {
         return false;
     }
     let Ok((context, device)) = engine.of_stream(stream) else {

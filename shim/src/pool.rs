@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Code, Driver, sys};
@@ -13,8 +13,10 @@ use memcuda_core::pool::{Grantee, Pool, Settings, Stats};
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::neighbours::Door;
-use crate::room::PATIENCE;
 use crate::worker;
+
+/// Longest wait for work that still uses idle memory.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// Since when this thread's request fails, and how often others were asked

@@ -3,13 +3,14 @@
 //! part at a time so that one small call does not cost the pool everything;
 //! then other processes are asked. Ends no capture, and takes a bounded time.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use memcuda_core::driver::Code;
 use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::pool::PATIENCE;
 
 /// Where a call takes its memory.
 pub enum Place<'a> {
@@ -24,9 +25,6 @@ pub enum Place<'a> {
 /// Bytes that are given back before the second try; each further try is
 /// preceded by four times as many.
 const FIRST: u64 = 256 * MIB;
-
-/// Longest wait for work that still uses idle memory.
-pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes a call, and where it is out of memory makes it again while room could
 /// be made for it. `place` is asked only then.

@@ -16,7 +16,8 @@ use crate::boundary;
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
-use crate::room::{PATIENCE, Place, with_room};
+use crate::pool::PATIENCE;
+use crate::room::{Place, with_room};
 use crate::{oom, pages, torch, yama};
 
 use super::foreign::located;

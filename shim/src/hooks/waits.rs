@@ -5,6 +5,7 @@
 use memcuda_core::driver::{Code, Stream};
 
 use super::asynchronous::legacy;
+use crate::share::exports;
 use crate::tags::{self, Tag};
 use crate::{pages, torch};
 
@@ -12,7 +13,8 @@ crate::hooks! {
     /// `cuStreamSynchronize`.
     cuStreamSynchronize ["cuStreamSynchronize" since 2000] (stream: Stream) |real, engine| {
         let site = torch::waits_on_ladder(&tags::take(), stream);
-        let unmaps = site.is_some_and(torch::unmaps_behind);
+        // Of what is exported none is kept: it would be waited for behind a lock.
+        let unmaps = site.is_some_and(torch::unmaps_behind) && !exports::has_runs();
         if unmaps && pages::put_off(engine, legacy(stream)) {
             return Code::SUCCESS;
         }
