@@ -1,0 +1,170 @@
+// One ladder of torch's over pages, and who uses the pages next. usage: ladder CASE
+// The simulated GPU ends the program where an order is missing; the clock says whether
+// the host has waited. Prints "put off WAITS, made WAITS".
+#include "streams.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+
+extern "C" {
+int cudaSetDevice(int);
+int cudaMalloc(void**, size_t);
+int cudaFree(void*);
+int cudaDeviceSynchronize();
+int cudaStreamSynchronize(cudaStream_t);
+int cudaStreamCreateWithFlags(cudaStream_t*, unsigned);
+int cudaStreamDestroy(cudaStream_t);
+int cudaEventCreateWithFlags(cudaEvent_t*, unsigned);
+int cudaEventRecord(cudaEvent_t, cudaStream_t);
+int cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
+int cuDevicePrimaryCtxRetain(void**, int);
+int cuDevicePrimaryCtxRelease_v2(int);
+int cuStreamSynchronize(cudaStream_t);
+}
+
+using c10::cuda::CUDACachingAllocator::allocator;
+static const size_t MIB = 1 << 20;
+static const double BUSY_US = 5e6;
+
+static void check(bool holds, const char* what, int line) {
+    if (holds) return;
+    fprintf(stderr, "line %d: does not hold: %s\n", line, what);
+    exit(1);
+}
+#define CHECK(holds) check((holds), #holds, __LINE__)
+#define OK(call) CHECK((call) == 0)
+
+static void* tensor(size_t mib, cudaStream_t stream) {
+    return allocator.load()->raw_alloc_with_stream(mib * MIB, stream);
+}
+static void drop(void* at) { allocator.load()->raw_delete(at); }
+static void use(void* at, size_t mib, cudaStream_t stream, double us = BUSY_US) {
+    CUsimRange range{reinterpret_cast<uint64_t>(at), mib * MIB, 1};
+    OK(cuSimLaunch(stream, &range, 1, us));
+}
+// Did the host not wait for what is busy?
+template <typename F> static bool at_once(F run) {
+    uint64_t before = cuSimClock();
+    run();
+    return cuSimClock() - before < BUSY_US * 500;
+}
+static cudaStream_t new_stream() {
+    cudaStream_t stream;
+    OK(cudaStreamCreateWithFlags(&stream, 1));
+    return stream;
+}
+
+// Three streams, tensors that keep their reservations, and ladders by which it is known
+// on which stream each is used.
+struct Job {
+    cudaStream_t one = new_stream(), other = new_stream(), third = new_stream();
+    // The hole of the first stream: what fits in comes to lie there.
+    static const size_t HOLE = 96;
+    void *front = tensor(12, one), *hole = tensor(HOLE, one), *behind = tensor(12, one);
+
+    Job() {
+        tensor(12, other), tensor(12, third);
+        for (int i = 0; i < 3; i++) {
+            drop(tensor(HOLE, other)), drop(tensor(HOLE, third)), drop(hole);
+            drop(ladder());
+            hole = tensor(HOLE, one);
+        }
+        OK(cudaDeviceSynchronize());
+        waits = {0, 0};
+    }
+    // Torch is asked for what it has: one page of it is needed, the rest is nobody's.
+    void* ladder() {
+        size_t retries = numbers.retries;
+        for (;;) {
+            void* page = tensor(12, third);
+            if (numbers.retries > retries) return page;
+        }
+    }
+    // The hole is given up with work on it.
+    void give_up() {
+        use(hole, HOLE, one);
+        drop(hole);
+        CHECK(at_once([&] { ladder(); }));
+    }
+    // Its pages are used next by a tensor of this stream; where is that? `waits`: for
+    // what has to be unmapped in truth, or has an unknown stream, the host does.
+    void* next(size_t mib, cudaStream_t stream, bool waits) {
+        void* next = nullptr;
+        CHECK(at_once([&] { next = tensor(mib, stream); }) != waits);
+        use(next, mib, stream);
+        return next;
+    }
+};
+
+static void run(const std::string& what) {
+    Job job;
+    job.give_up();
+    if (what == "same") {
+        CHECK(job.next(48, job.one, false) == job.hole);
+    } else if (what == "moved") {
+        CHECK(job.next(2 * Job::HOLE, job.one, false) > job.behind);
+    } else if (what == "other") {
+        job.next(48, job.other, false);
+    } else if (what == "new") {
+        // Nobody knows on which stream a new reservation is used.
+        job.next(48, new_stream(), true);
+    } else if (what == "back") {
+        // To another stream and back again: it comes after that one, too.
+        void* there = job.next(72, job.other, false);
+        drop(there);
+        job.ladder();
+        CHECK(job.next(72, job.one, true) == job.hole);
+    } else if (what == "released") {
+        // Another user of the primary context comes and goes, and it stays.
+        void* context = nullptr;
+        OK(cuDevicePrimaryCtxRetain(&context, 0));
+        OK(cuDevicePrimaryCtxRelease_v2(0));
+        use(tensor(48, job.other), 48, job.other);
+    } else if (what == "recycled") {
+        // The stream ends; another one gets its handle, as the driver may do.
+        OK(cudaStreamDestroy(job.one));
+        cudaStream_t fresh = new_stream();
+        CHECK(fresh == job.one);
+        void* again = tensor(48, fresh);
+        CHECK(again == job.hole);
+        use(again, 48, fresh);
+    } else if (what == "foreign") {
+        // Somebody else needs the memory: pages on which work may run do not leave.
+        void* foreign = nullptr;
+        int code = cudaMalloc(&foreign, 850 * MIB);
+        CHECK(code == 2 || (code == 0 && cudaFree(foreign) == 0));
+    } else {
+        CHECK(!"a case");
+    }
+    OK(cudaDeviceSynchronize());
+}
+
+// Torch's ladder ends by an exception: nothing asks it for anything any more, and its
+// next waits for streams are meant.
+static void thrown() {
+    cudaStream_t one = new_stream();
+    void* held = tensor(24, one);
+    use(held, 24, one);
+    bool threw = false;
+    torch_fails = true;
+    try {
+        tensor(60, one);
+    } catch (std::runtime_error&) {
+        threw = true;
+    }
+    CHECK(threw && numbers.retries == 1);
+    CHECK(!at_once([&] { OK(torch_wait(one)); }));
+    use(held, 24, one);
+    CHECK(!at_once([&] { OK(cudaStreamSynchronize(one)); }));
+}
+
+int main(int, char** argv) {
+    std::string what = argv[1];
+    OK(cudaSetDevice(0));
+    allocator.load()->init(1);
+    what == "thrown" ? thrown() : run(what);
+    printf("put off %zu, made %zu\n", waits.put_off, waits.made);
+    return 0;
+}

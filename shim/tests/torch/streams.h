@@ -1,0 +1,22 @@
+// What the stand-in of an allocator that knows streams (streams.cc) has beside torch's
+// own methods (c10.h).
+#pragma once
+#include "../../../sim/include/memcuda_sim.h"
+#include "c10.h"
+
+typedef struct CUevent_st* cudaEvent_t;
+
+// The waits for a stream before pages are unmapped: those that returned at once, and
+// those in which time passed.
+struct Waits {
+    size_t put_off, made;
+};
+extern "C" {
+extern EXPORT Waits waits;
+// From now on torch's ladder ends by an exception, as where an event fails.
+extern EXPORT bool torch_fails;
+EXPORT void torch_record_stream(void* at, cudaStream_t stream);
+// Nobody replays graphs on the memory of this private pool any more.
+EXPORT void torch_release_pool(unsigned long long pool);
+EXPORT int torch_wait(cudaStream_t stream);
+}
