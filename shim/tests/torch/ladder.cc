@@ -1,6 +1,6 @@
 // One ladder of torch's over pages, and who uses the pages next. usage: ladder CASE
 // The simulated GPU ends the program where an order is missing; the clock says whether
-// the host has waited. Prints "put off WAITS, made WAITS".
+// the host has waited. Prints "waits WAITS in MICROSECONDS us".
 #include "streams.h"
 
 #include <cstdio>
@@ -165,6 +165,6 @@ int main(int, char** argv) {
     OK(cudaSetDevice(0));
     allocator.load()->init(1);
     what == "thrown" ? thrown() : run(what);
-    printf("put off %zu, made %zu\n", waits.put_off, waits.made);
+    printf("waits %zu in %zu us\n", waits.count, waits.nanoseconds / 1000);
     return 0;
 }

@@ -76,6 +76,7 @@ static struct {
     int (*reserve)(u64*, size_t, size_t, u64, u64);
     int (*give_up)(u64, size_t);
 } calls;
+static bool on_ladder;
 static const Properties PAGE{1, 1, 1, 0, nullptr, 0, 0, 0, {}};
 
 enum class Kind { Unmapped, Free, Used, Waits };
@@ -144,8 +145,8 @@ struct Segment {
     void unmap_handles(size_t begin, size_t end) {
         u64 before = cuSimClock();
         MUST(cudaStreamSynchronize(stream));
-        // Events and records cost some microseconds, work here milliseconds.
-        (cuSimClock() - before > 100000 ? waits.made : waits.put_off)++;
+        waits.count += on_ladder;
+        waits.nanoseconds += on_ladder ? cuSimClock() - before : 0;
         for (size_t i = begin; i < end; i++) {
             u64 handle = *handles[i];
             handles[i].reset();
@@ -249,7 +250,10 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         void* out = cached(bytes, stream, pool, page);
         if (!out && !(out = mapped(bytes, stream, pool, page))) {
             numbers.retries++;
-            if (captures.empty()) release_cached(), out = mapped(bytes, stream, pool, page);
+            on_ladder = true;
+            if (captures.empty()) release_cached();
+            on_ladder = false;
+            if (captures.empty()) out = mapped(bytes, stream, pool, page);
         }
         if (!out) throw std::bad_alloc();
         numbers.live += bytes;

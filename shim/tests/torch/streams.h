@@ -6,10 +6,10 @@
 
 typedef struct CUevent_st* cudaEvent_t;
 
-// The waits for a stream before pages are unmapped: those that returned at once, and
-// those in which time passed.
+// The waits for a stream before a ladder unmaps pages: how many, and nanoseconds that
+// passed in them.
 struct Waits {
-    size_t put_off, made;
+    size_t count, nanoseconds;
 };
 extern "C" {
 extern EXPORT Waits waits;
