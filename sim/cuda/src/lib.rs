@@ -45,6 +45,7 @@ mod settings;
 mod shared;
 mod state;
 mod stream;
+mod stream_handles;
 #[path = "../../../shim/src/system_calls.rs"]
 mod system_calls;
 mod transfer;

@@ -27,6 +27,7 @@ use crate::module::Loaded;
 use crate::settings::Settings;
 use crate::shared::Ledger;
 use crate::stream::{Pending, Stream};
+use crate::stream_handles::StreamHandles;
 use crate::values::{Held, Signal};
 
 pub static SIM: Mutex<Option<Sim>> = Mutex::new(None);
@@ -40,6 +41,7 @@ pub struct Sim {
     pub devices: Vec<Device>,
     pub contexts: BTreeMap<u64, Context>,
     pub streams: HashMap<u32, Stream>,
+    pub stream_handles: StreamHandles,
     pub events: HashMap<u64, Event>,
     pub captures: HashMap<u64, Capture>,
     pub graphs: HashMap<u64, Graph>,
@@ -98,6 +100,7 @@ impl Sim {
             devices: Vec::new(),
             contexts: BTreeMap::new(),
             streams: HashMap::new(),
+            stream_handles: StreamHandles::default(),
             events: HashMap::new(),
             captures: HashMap::new(),
             graphs: HashMap::new(),

@@ -9,7 +9,6 @@ use crate::order::Order;
 use crate::state::{Sim, thread};
 use crate::values::Until;
 
-const BASE: u64 = 0x7300_0000_0000;
 pub const LEGACY: u64 = 1;
 pub const PER_THREAD: u64 = 2;
 const NON_BLOCKING: u32 = 1;
@@ -99,11 +98,9 @@ impl Sim {
             0 | LEGACY => Kind::Legacy,
             PER_THREAD => Kind::PerThread(thread()),
             _ => {
-                let id = handle.wrapping_sub(BASE) as u32;
+                let id = self.stream_handles.stream(handle);
+                let id = id.ok_or(Code::INVALID_HANDLE)?;
                 let stream = self.streams.get(&id).ok_or(Code::INVALID_HANDLE)?;
-                if handle < BASE || stream.destroyed || stream.kind == Kind::Legacy {
-                    return Err(Code::INVALID_HANDLE);
-                }
                 let context = stream.context;
                 self.healthy(context)?;
                 return Ok(id);
@@ -146,7 +143,10 @@ impl Sim {
         match self.streams.get(&id).map(|s| s.kind) {
             Some(Kind::Legacy) => "the legacy default stream".to_owned(),
             Some(Kind::PerThread(thread)) => format!("the default stream of thread {thread}"),
-            _ => format!("stream {:#x}", BASE + u64::from(id)),
+            _ => match self.stream_handles.of(id) {
+                Some(handle) => format!("stream {handle:#x}"),
+                None => format!("destroyed stream {id}"),
+            },
         }
     }
 
@@ -159,6 +159,7 @@ impl Sim {
         if let Some(capture) = self.streams[&id].capture {
             self.invalidate(capture);
         }
+        self.stream_handles.end(stream);
         let order = self.streams.get_mut(&id).map(|s| {
             s.destroyed = true;
             s.observed
@@ -262,7 +263,7 @@ unsafe fn create(sim: &mut Sim, out: *mut u64, flags: u32, priority: i32) -> Ans
     };
     let id = sim.add_stream(context, kind, priority);
     // SAFETY: by the function's own contract.
-    unsafe { must_put(out, BASE + u64::from(id)) }
+    unsafe { must_put(out, sim.stream_handles.give(id)) }
 }
 
 api! { streams STREAM_EXPORTS |sim|
