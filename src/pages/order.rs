@@ -9,8 +9,11 @@
 use std::collections::BTreeMap;
 
 use super::runs::Home;
-use crate::driver::{Address, Capture, Code, Context, Driver, Event, Result};
+use crate::driver::{Address, Capture, Context, Driver, Event, Result};
 use crate::pool::{CAPTURES, StreamKey};
+
+/// How often the driver is asked that fails without a reason.
+const TRIES: usize = 10;
 
 /// A place in a stream: all work on it before then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,7 +160,7 @@ impl Orders {
     /// Was this place passed, as far as the driver can tell now?
     pub fn is_passed<D: Driver>(&self, driver: &D, mark: Mark) -> bool {
         let record = self.records.get(&mark.number);
-        record.is_none_or(|record| is_over(driver.is_complete(record.event)))
+        record.is_none_or(|record| is_over(|| driver.is_complete(record.event)))
     }
 
     /// The places of a context that are not known to be passed.
@@ -214,7 +217,8 @@ impl Orders {
     fn retire<D: Driver>(&mut self, driver: &D) {
         let mut busy = Vec::new();
         let passed = |(number, record): (&u64, &Record)| {
-            let runs = busy.contains(&record.stream) || !is_over(driver.is_complete(record.event));
+            let runs =
+                busy.contains(&record.stream) || !is_over(|| driver.is_complete(record.event));
             if runs {
                 busy.push(record.stream);
             }
@@ -237,7 +241,11 @@ impl Orders {
 }
 
 /// Is what an event stands for over? An error that stays is the context's: nothing of it
-/// runs any more. Any other says nothing.
-pub fn is_over(complete: Result<bool>) -> bool {
-    complete.unwrap_or_else(Code::is_sticky)
+/// runs any more. Any other says nothing, and the driver is asked again.
+pub fn is_over(ask: impl Fn() -> Result<bool>) -> bool {
+    let answer = |_| match ask() {
+        Err(code) if !code.is_sticky() => None,
+        answer => Some(answer.unwrap_or(true)),
+    };
+    (0..TRIES).find_map(answer).unwrap_or(false)
 }

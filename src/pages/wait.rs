@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 use super::Pages;
 use super::books::Books;
 use super::order::{Mark, is_over};
-use crate::driver::{Address, Code, Context, Driver, Event};
+use crate::driver::{Address, Code, Context, Driver};
 use crate::pool::CAPTURES;
 
 /// Between two looks, where the wait may not last.
 const NAP: Duration = Duration::from_micros(100);
-/// How often a wait that fails without a reason is made.
-const TRIES: usize = 10;
 
 impl<D: Driver> Pages<D> {
     /// Waits for a place after all.
@@ -31,18 +29,12 @@ impl<D: Driver> Pages<D> {
             let Some(event) = self.lock().orders.await_event(mark) else {
                 continue;
             };
-            self.synchronize(event);
+            is_over(|| self.driver.synchronize_event(event).map(|()| true));
             let mut books = self.lock();
             books.orders.waited(mark, event);
             books.watch.counts.host_waits += 1;
         }
         since
-    }
-
-    /// Waits for an event; a few times, where that fails though its context is whole.
-    fn synchronize(&self, event: Event) {
-        let wait = || self.driver.synchronize_event(event).map(|()| true);
-        (0..TRIES).any(|_| is_over(wait()));
     }
 
     /// The same, until a moment at most if one is given; false where it did not have to

@@ -21,7 +21,10 @@ int cudaEventRecord(cudaEvent_t, cudaStream_t);
 int cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
 int cuDevicePrimaryCtxRetain(void**, int);
 int cuDevicePrimaryCtxRelease_v2(int);
-int cuStreamSynchronize(cudaStream_t);
+int cudaStreamBeginCapture(cudaStream_t, int);
+int cudaStreamEndCapture(cudaStream_t, void**);
+int cudaGraphInstantiate(void**, void*, unsigned long long);
+int cudaGraphLaunch(void*, cudaStream_t);
 }
 
 using c10::cuda::CUDACachingAllocator::allocator;
@@ -98,6 +101,26 @@ struct Job {
     }
 };
 
+// A graph that nobody keeps is still replayed, on another stream than it was captured
+// on. Torch waits for that one alone; whoever uses the memory comes after both.
+static void replayed(Job& job) {
+    const MempoolId_t pool(0, 1);
+    cudaStream_t stream = new_stream();
+    void *graph = nullptr, *ready = nullptr;
+    allocator.load()->beginAllocateToPool(0, pool, [=](cudaStream_t asked) { return asked == stream; });
+    OK(cudaStreamBeginCapture(stream, 2));
+    void* own = tensor(Job::HOLE, stream);
+    use(own, Job::HOLE, stream);
+    OK(cudaStreamEndCapture(stream, &graph));
+    allocator.load()->endAllocateToPool(0, pool);
+    OK(cudaGraphInstantiate(&ready, graph, 0));
+    OK(cudaGraphLaunch(ready, job.other));
+    drop(own);
+    torch_release_pool(1);
+    job.ladder();
+    use(tensor(48, job.one), 48, job.one);
+}
+
 static void run(const std::string& what) {
     Job job;
     job.give_up();
@@ -130,6 +153,8 @@ static void run(const std::string& what) {
         void* again = tensor(48, fresh);
         CHECK(again == job.hole);
         use(again, 48, fresh);
+    } else if (what == "replay") {
+        replayed(job);
     } else if (what == "foreign") {
         // Somebody else needs the memory: pages on which work may run do not leave.
         void* foreign = nullptr;

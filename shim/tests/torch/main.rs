@@ -10,6 +10,7 @@ mod actor;
 mod expandable;
 #[path = "../support/keeper.rs"]
 mod keeper;
+mod order;
 mod recorded;
 mod shared;
 mod sharing;

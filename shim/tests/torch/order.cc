@@ -148,8 +148,9 @@ struct Job {
     }
     void release(size_t i) {
         Tensor tensor = tensors[i];
-        if (pick(4) == 0) {
-            // Its last use is on another stream, and nothing waits for that but its events.
+        if (pick(4) == 0 && !may_fail) {
+            // Its last use is on another stream, and nothing waits for that but the events
+            // of torch, which does not live without them.
             cudaStream_t user = any_stream();
             behind(user, tensor.stream);
             launch(tensor, user, false);

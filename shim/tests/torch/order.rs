@@ -1,0 +1,210 @@
+//! Torch's ladder over pages waits for nothing, and nobody uses a page too early for it:
+//! an allocator with torch's segments, streams, events, private pools and ladder, over
+//! the simulated GPU that knows every order that a program made.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::support::{self, preloaded, run, shim, simulator};
+use crate::torch;
+
+/// Where the allocator and its programs are, built once.
+fn built() -> &'static Path {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let directory = torch();
+        std::fs::create_dir_all(directory.join("streams")).unwrap();
+        let build = |source: &str, output: &str, more: &[&str]| {
+            run(Command::new("g++")
+                .args(["-std=c++17", "-O1", "-Wall", "-Werror", "-pthread"])
+                .arg(support::source(source))
+                .arg("-o")
+                .arg(directory.join(output))
+                .arg(format!("-L{}", directory.join("streams").display()))
+                .arg(format!("-L{}", directory.display()))
+                .arg(format!("-L{}", simulator().display()))
+                .args(more)
+                .args(["-l:libc10.so", "-l:libcudart.so.13", "-l:libcuda.so.1"]));
+        };
+        let library = ["-shared", "-fPIC", "-fvisibility=hidden"];
+        build("streams.cc", "streams/libc10_cuda.so", &library);
+        build("ladder.cc", "ladder", &["-l:libc10_cuda.so"]);
+        build("order.cc", "order", &["-l:libc10_cuda.so"]);
+    });
+    torch()
+}
+
+fn program(name: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Command {
+    let search = [&built().join("streams"), torch(), &simulator()];
+    let search = std::env::join_paths(search).unwrap();
+    let mut program = preloaded(built().join(name), &[shim()]);
+    program
+        .args(arguments)
+        .env_remove("PYTORCH_CUDA_ALLOC_CONF")
+        .env("LD_LIBRARY_PATH", search)
+        .env("MEMCUDA_TORCH", "expandable")
+        .env("MEMCUDA_LOG", "warn")
+        .envs(settings.iter().copied());
+    program
+}
+
+/// What follows a word in what a program said.
+fn number(said: &str, word: &str) -> u64 {
+    let mut words = said.split_whitespace().skip_while(|w| *w != word);
+    let number = words.nth(1).and_then(|w| w.parse().ok());
+    number.unwrap_or_else(|| panic!("no {word} in {said:?}"))
+}
+
+fn ladder(case: &str, settings: &[(&str, &str)]) -> String {
+    support::said(&mut program("ladder", &[case], settings)).0
+}
+
+/// The work behind pages takes seconds, what the ladder waits for them microseconds.
+#[test]
+fn a_ladder_waits_for_nothing_and_whoever_uses_its_pages_next_comes_after() {
+    for case in ["same", "moved", "other", "new", "back", "recycled"] {
+        let said = ladder(case, &[]);
+        assert!(number(&said, "waits") > 0, "{case}: {said}");
+        assert!(number(&said, "in") < 1000, "{case}: {said}");
+    }
+}
+
+#[test]
+fn a_context_that_is_released_and_stays_has_its_order() {
+    ladder("released", &[]);
+}
+
+/// Nor by others' need: what may be in use does not leave.
+#[test]
+fn pages_on_which_work_may_run_do_not_leave() {
+    ladder("foreign", &[("MEMCUDA_SIM_MEMORY", "1GiB")]);
+}
+
+#[test]
+fn memory_of_a_graph_is_used_after_its_replays() {
+    ladder("replay", &[]);
+}
+
+#[test]
+fn after_a_ladder_that_ended_by_an_exception_waits_are_waits() {
+    ladder("thrown", &[]);
+}
+
+/// What random programs did, added up.
+#[derive(Default, Debug)]
+struct Done {
+    ladders: u64,
+    waits: u64,
+    microseconds: u64,
+    graphs: u64,
+    stopped: u64,
+}
+
+impl Done {
+    fn run(&mut self, seed: u64, steps: u64, threads: u64, settings: &[(&str, &str)]) {
+        let arguments = [seed, steps, threads].map(|n| n.to_string());
+        let arguments = arguments.each_ref().map(String::as_str);
+        let mut timed = Command::new("timeout");
+        let program = program("order", &arguments, settings);
+        timed
+            .arg("60")
+            .arg(program.get_program())
+            .args(program.get_args());
+        for (name, value) in program.get_envs() {
+            match value {
+                Some(value) => timed.env(name, value),
+                None => timed.env_remove(name),
+            };
+        }
+        let (said, _) = support::said(&mut timed);
+        // A call of torch's own failed, on purpose.
+        if said.starts_with("stopped") {
+            self.stopped += 1;
+            return;
+        }
+        self.ladders += number(&said, "ladders");
+        self.waits += number(&said, "waits");
+        self.microseconds += number(&said, "microseconds");
+        self.graphs += number(&said, "graphs");
+    }
+}
+
+/// The program alone, on a card that is too small for it: then the ladder is torch's
+/// own, waits, and the program is legal.
+#[test]
+fn random_programs_are_legal() {
+    let mut done = Done::default();
+    let alone = [
+        ("LD_PRELOAD", ""),
+        ("MEMCUDA_SIM_MEMORY", "700MiB"),
+        (
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "expandable_segments:True,large_segment_size_mb:12",
+        ),
+        ("ORDER_SMALL", "1"),
+    ];
+    (1..4).for_each(|seed| done.run(seed, 1500, 1 + seed % 2, &alone));
+    assert!(done.ladders > 10 && done.graphs > 10, "{done:?}");
+    assert!(done.microseconds > 100 * done.ladders, "{done:?}");
+}
+
+#[test]
+fn pages_are_used_in_order_whatever_torch_does() {
+    let mut done = Done::default();
+    (1..8).for_each(|seed| done.run(seed, 2000, 1, &[]));
+    (8..11).for_each(|seed| done.run(seed, 1500, 2, &[]));
+    assert!(done.ladders > 300 && done.graphs > 50, "{done:?}");
+    // The first of a place is a wait indeed.
+    assert!(done.waits > 2 * done.ladders, "{done:?}");
+    assert!(done.microseconds < 50 * done.ladders, "{done:?}");
+}
+
+/// Idle pages go to others: to the rest of the process, beyond the limit, for a card
+/// that is full. Time passes as on the wall, for there are waits that may not last.
+#[test]
+fn pages_that_leave_are_not_in_use() {
+    let mut done = Done::default();
+    let others = [
+        ("ORDER_SMALL", "1"),
+        ("ORDER_FOREIGN", "1"),
+        ("MEMCUDA_SIM_CLOCK", "real"),
+    ];
+    for (seed, more) in [
+        ("MEMCUDA_LIMIT", "500MiB"),
+        ("MEMCUDA_SIM_MEMORY", "600MiB"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let settings = [&others[..], &[more]].concat();
+        done.run(seed as u64, 1000, 2, &settings);
+    }
+    assert!(done.ladders > 20, "{done:?}");
+}
+
+/// A failure of a call that only the order needs: nothing is to be seen.
+#[test]
+fn calls_that_fail_cost_a_wait_and_no_order() {
+    let mut done = Done::default();
+    for call in [
+        "cuEventCreate",
+        "cuEventRecord",
+        "cuEventQuery",
+        "cuEventSynchronize",
+        "cuStreamWaitEvent",
+        "cuStreamIsCapturing",
+        "cuCtxRecordEvent",
+        "cuThreadExchangeStreamCaptureMode",
+        "cuMemMap",
+        "cuMemUnmap",
+        "cuMemSetAccess",
+        "cuMemRelease",
+    ] {
+        for (seed, each) in [3, 17].into_iter().enumerate() {
+            let fault = format!("{call}%{each}=999");
+            done.run(seed as u64, 800, 1, &[("MEMCUDA_SIM_FAIL", &fault)]);
+        }
+    }
+    assert!(done.ladders > 20, "{done:?}");
+}
