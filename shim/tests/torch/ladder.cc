@@ -21,6 +21,7 @@ int cudaEventRecord(cudaEvent_t, cudaStream_t);
 int cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
 int cuDevicePrimaryCtxRetain(void**, int);
 int cuDevicePrimaryCtxRelease_v2(int);
+int cuMemExportToShareableHandle(void*, unsigned long long, int, unsigned long long);
 int cudaStreamBeginCapture(cudaStream_t, int);
 int cudaStreamEndCapture(cudaStream_t, void**);
 int cudaGraphInstantiate(void**, void*, unsigned long long);
@@ -123,6 +124,20 @@ static void replayed(Job& job) {
 
 static void run(const std::string& what) {
     Job job;
+    if (what == "new") {
+        // The addresses of a reservation that is no more are another's.
+        drop(tensor(12, new_stream()));
+        job.ladder();
+    }
+    if (what == "shared") {
+        // Others may have it open: it is not kept, so nothing may run on it.
+        int descriptor = -1;
+        OK(cuMemExportToShareableHandle(&descriptor, torch_handle(job.hole), 1, 0));
+        use(job.hole, Job::HOLE, job.one);
+        drop(job.hole);
+        CHECK(!at_once([&] { job.ladder(); }));
+        return;
+    }
     job.give_up();
     if (what == "same") {
         CHECK(job.next(48, job.one, false) == job.hole);

@@ -82,6 +82,11 @@ fn pages_on_which_work_may_run_do_not_leave() {
 }
 
 #[test]
+fn pages_that_are_not_kept_are_waited_for() {
+    ladder("shared", &[]);
+}
+
+#[test]
 fn memory_of_a_graph_is_used_after_its_replays() {
     ladder("replay", &[]);
 }

@@ -355,5 +355,9 @@ using c10::cuda::CUDACachingAllocator::allocator;
 using c10::cuda::CUDACachingAllocator::Native::instance;
 void torch_record_stream(void* at, cudaStream_t stream) { instance.record_stream(at, stream); }
 void torch_release_pool(unsigned long long pool) { instance.release_pool(pool); }
+u64 torch_handle(void* at) {
+    auto [segment, offset] = instance.lent.at(at);
+    return *segment->handles[offset / segment->page];
+}
 // c10::cuda::stream_synchronize: what `Stream.synchronize()` and `.item()` wait by.
 int torch_wait(cudaStream_t stream) { return cudaStreamSynchronize(stream); }

@@ -18,5 +18,7 @@ extern EXPORT bool torch_fails;
 EXPORT void torch_record_stream(void* at, cudaStream_t stream);
 // Nobody replays graphs on the memory of this private pool any more.
 EXPORT void torch_release_pool(unsigned long long pool);
+// The handle of the page around an address.
+EXPORT unsigned long long torch_handle(void* at);
 EXPORT int torch_wait(cudaStream_t stream);
 }
