@@ -160,16 +160,26 @@ static void run(const std::string& what) {
         OK(cuDevicePrimaryCtxRetain(&context, 0));
         OK(cuDevicePrimaryCtxRelease_v2(0));
         use(tensor(48, job.other), 48, job.other);
-    } else if (what == "recycled") {
+    } else if (what == "recycled" || what == "recycled-known") {
         // The stream ends; another one gets its handle, as the driver may do.
         OK(cudaStreamDestroy(job.one));
         cudaStream_t fresh = new_stream();
         CHECK(fresh == job.one);
+        if (what == "recycled-known") {
+            // It has given something up, too: in its order there is no work of the other.
+            drop(job.behind);
+            job.ladder();
+        }
         void* again = tensor(48, fresh);
         CHECK(again == job.hole);
         use(again, 48, fresh);
     } else if (what == "replay") {
         replayed(job);
+    } else if (what == "held") {
+        puts("held");
+        fflush(stdout);
+        getchar();
+        job.next(48, job.one, false);
     } else if (what == "foreign") {
         // Somebody else needs the memory: pages on which work may run do not leave.
         void* foreign = nullptr;

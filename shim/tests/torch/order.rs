@@ -2,11 +2,13 @@
 //! an allocator with torch's segments, streams, events, private pools and ladder, over
 //! the simulated GPU that knows every order that a program made.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use crate::support::{self, preloaded, run, shim, simulator};
+use crate::support::{self, preloaded, run, scratch, shim, simulator};
 use crate::torch;
 
 /// Where the allocator and its programs are, built once.
@@ -63,7 +65,15 @@ fn ladder(case: &str, settings: &[(&str, &str)]) -> String {
 /// The work behind pages takes seconds, what the ladder waits for them microseconds.
 #[test]
 fn a_ladder_waits_for_nothing_and_whoever_uses_its_pages_next_comes_after() {
-    for case in ["same", "moved", "other", "new", "back", "recycled"] {
+    for case in [
+        "same",
+        "moved",
+        "other",
+        "new",
+        "back",
+        "recycled",
+        "recycled-known",
+    ] {
         let said = ladder(case, &[]);
         assert!(number(&said, "waits") > 0, "{case}: {said}");
         assert!(number(&said, "in") < 1000, "{case}: {said}");
@@ -79,6 +89,26 @@ fn a_context_that_is_released_and_stays_has_its_order() {
 #[test]
 fn pages_on_which_work_may_run_do_not_leave() {
     ladder("foreign", &[("MEMCUDA_SIM_MEMORY", "1GiB")]);
+}
+
+/// Nor by another process's, which has waited for a second.
+#[test]
+fn pages_on_which_work_may_run_go_to_no_other_process() {
+    let ledger = scratch().join("order-ledger");
+    let _ = std::fs::remove_file(&ledger);
+    let on = [
+        ("MEMCUDA_SIM_MEMORY", "1GiB"),
+        ("MEMCUDA_SIM_SHARED", ledger.to_str().unwrap()),
+    ];
+    let mut holder = program("ladder", &["held"], &on);
+    holder.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
+    let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "held");
+    std::thread::sleep(Duration::from_millis(1100));
+    ladder("foreign", &on);
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
 }
 
 #[test]
