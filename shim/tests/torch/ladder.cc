@@ -138,6 +138,13 @@ static void run(const std::string& what) {
         CHECK(!at_once([&] { job.ladder(); }));
         return;
     }
+    if (what == "emptied") {
+        // Nobody is asked for anything: who empties the cache waits.
+        use(job.hole, Job::HOLE, job.one);
+        drop(job.hole);
+        CHECK(!at_once([] { allocator.load()->emptyCache(); }));
+        return;
+    }
     job.give_up();
     if (what == "same") {
         CHECK(job.next(48, job.one, false) == job.hole);
@@ -173,6 +180,14 @@ static void run(const std::string& what) {
         void* again = tensor(48, fresh);
         CHECK(again == job.hole);
         use(again, 48, fresh);
+    } else if (what == "captured") {
+        // A stream that captures can wait for nothing: the host does.
+        void *graph = nullptr, *ready = nullptr;
+        OK(cudaStreamBeginCapture(job.other, 2));
+        job.next(48, job.other, true);
+        OK(cudaStreamEndCapture(job.other, &graph));
+        OK(cudaGraphInstantiate(&ready, graph, 0));
+        OK(cudaGraphLaunch(ready, job.third));
     } else if (what == "replay") {
         replayed(job);
     } else if (what == "held") {

@@ -112,6 +112,16 @@ fn pages_on_which_work_may_run_go_to_no_other_process() {
 }
 
 #[test]
+fn who_is_not_asked_waits() {
+    ladder("emptied", &[]);
+}
+
+#[test]
+fn a_stream_that_captures_waits_for_nothing_and_is_given_nothing_too_early() {
+    ladder("captured", &[]);
+}
+
+#[test]
 fn pages_that_are_not_kept_are_waited_for() {
     ladder("shared", &[]);
 }
