@@ -65,15 +65,7 @@ fn ladder(case: &str, settings: &[(&str, &str)]) -> String {
 /// The work behind pages takes seconds, what the ladder waits for them microseconds.
 #[test]
 fn a_ladder_waits_for_nothing_and_whoever_uses_its_pages_next_comes_after() {
-    for case in [
-        "same",
-        "moved",
-        "other",
-        "new",
-        "back",
-        "recycled",
-        "recycled-known",
-    ] {
+    for case in ["same", "moved", "other", "new", "back", "recycled"] {
         let said = ladder(case, &[]);
         assert!(number(&said, "waits") > 0, "{case}: {said}");
         assert!(number(&said, "in") < 1000, "{case}: {said}");
