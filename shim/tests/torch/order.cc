@@ -235,7 +235,7 @@ struct Job {
         else if (what < 70) verify();
         else if (what < 72 && foreign) other_memory();
         else if (what < 500 && !tensors.empty()) use(tensors[pick(tensors.size())]);
-        else if (live > most || (what > 800 && !tensors.empty())) release(pick(tensors.size()));
+        else if ((live > most || what > 800) && !tensors.empty()) release(pick(tensors.size()));
         else allocate(tensors, any_stream());
         if (pick(50) == 0) most += 8 * MIB;
     }
@@ -254,6 +254,18 @@ struct Job {
     }
 };
 
+// A call of torch's own may fail on purpose: then its job does.
+template <typename F> static void until_it_fails(F run) {
+    try {
+        run();
+    } catch (std::runtime_error& error) {
+        if (!may_fail) fail(error.what(), 0);
+        printf("stopped\n");
+        fflush(stdout);
+        _Exit(0);
+    }
+}
+
 int main(int, char** argv) {
     unsigned long long seed = strtoull(argv[1], nullptr, 10);
     size_t steps = strtoull(argv[2], nullptr, 10), count = strtoull(argv[3], nullptr, 10);
@@ -261,25 +273,19 @@ int main(int, char** argv) {
     small = getenv("ORDER_SMALL") || may_fail;
     foreign = getenv("ORDER_FOREIGN");
     MUST(cudaSetDevice(0));
-    allocator.load()->init(1);
+    until_it_fails([] { allocator.load()->init(1); });
     std::atomic<size_t> graphs{0};
     std::vector<std::thread> threads;
     for (size_t i = 0; i < count; i++)
         threads.emplace_back([&, i] {
-            try {
+            until_it_fails([&] {
                 Job job(seed * 64 + i, 300 * MIB / count);
                 job.run(steps);
                 graphs += job.graphs;
-            } catch (std::runtime_error& error) {
-                // A call of torch's own failed: so does the job.
-                if (!may_fail) fail(error.what(), 0);
-                printf("stopped\n");
-                fflush(stdout);
-                _Exit(0);
-            }
+            });
         });
     for (auto& thread : threads) thread.join();
-    allocator.load()->emptyCache();
+    until_it_fails([] { allocator.load()->emptyCache(); });
     printf("ladders %zu waits %zu microseconds %zu graphs %zu\n", numbers.retries, waits.count,
            waits.nanoseconds / 1000, graphs.load());
     return 0;
