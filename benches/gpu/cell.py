@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import random
+import socket
 import sys
 import time
 
@@ -37,6 +38,7 @@ def arguments():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("workload", choices=WORKLOADS)
     ap.add_argument("--wait", action="store_true", help="begin when a line `go {...}` comes: batch, limit and alone may be in it")
+    ap.add_argument("--turns", type=int, metavar="FD", help="make each step only when a byte comes from this socket (turns.py)")
     ap.add_argument("--sample", action="store_true", help="sample memory over the run; do not time such a run")
     ap.add_argument("--record", metavar="FILE", help="write torch's allocator events as a trace (native allocator; .csv or .csv.zst)")
     ap.add_argument("--batch", type=int, help="this batch instead of the workload's own sizes (with --wait: the line may bring another)")
@@ -47,10 +49,10 @@ def arguments():
     return ap.parse_args()
 
 
-def unpin():
-    """Every thread may run on every core again (the runner keeps cells that wait off the others)."""
+def unpin(cores=None):
+    """Every thread may run on these cores, or on every one again (the runner keeps cells that wait off the others)."""
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), range(os.cpu_count()))
+        os.sched_setaffinity(int(thread), cores or range(os.cpu_count()))
 
 
 def torch_bytes(torch):
@@ -100,7 +102,7 @@ def run(a):
         if line[0].strip() != "go":
             sys.exit(3)                                 # whoever was to say go has gone
         told = json.loads(line[1]) if len(line) > 1 else {}
-        unpin()
+        unpin(told.get("cores"))
         alone, a.batch, a.limit = told.get("alone", True), told.get("batch", a.batch), told.get("limit", a.limit)
     job.batch, job.limit = a.batch, a.limit
     clock = Clock(torch, a.device)
@@ -126,7 +128,7 @@ def run(a):
     next(steps)
     load_ms, step_ms, losses, warm, warm_at = clock.lap(), [], [], None, None
     warm_from = min(job.workload.warm_from, len(job.steps) - 1)
-    for number, loss in enumerate(steps):
+    for number, loss in enumerate(in_turns(a.turns, steps, clock)):
         step_ms.append(clock.lap())
         if number in (0, len(job.steps) - 1) and loss is not None:
             losses.append(round(float(loss), 4))
@@ -134,7 +136,7 @@ def run(a):
         if number == warm_from - 1:
             warm, warm_at = page and page.look() and page.counters(), time.monotonic()
         clock.restart()
-    warm_s = time.monotonic() - (warm_at or time.monotonic())
+    warm_s = time.monotonic() - (warm_at or time.monotonic()) if a.turns is None else sum(step_ms[warm_from:]) / 1e3
     cell = dict(workload=a.workload, status=0, step_ms=step_ms, first_step_ms=step_ms[0], warm_from=warm_from,
                 context_ms=context_ms, load_ms=load_ms, warm_s=round(warm_s, 4), prepare_s=round(prepare_s, 2),
                 check=job.digest(), losses=losses)
@@ -149,6 +151,24 @@ def run(a):
     if a.record:
         cell["events"] = record.end(a.record)
     return dict(cell, machine=machine(torch))
+
+
+def in_turns(descriptor, steps, clock):
+    """The steps, each when its turn has come, if others have turns; to the end where nobody gives any more."""
+    line = descriptor is not None and socket.socket(fileno=descriptor)
+    while True:
+        if line:
+            try:
+                line.sendall(b".")
+                line.recv(1)
+            except OSError:
+                line = None
+            clock.restart()
+        try:
+            loss = next(steps)
+        except StopIteration:
+            return
+        yield loss
 
 
 def load_libraries(torch):

@@ -22,12 +22,12 @@ def waiting_cores():
 class Child:
     """One process of `program` (a script of this folder) that waits for `go`."""
 
-    def __init__(self, program, arguments, environment):
+    def __init__(self, program, arguments, environment, descriptors=()):
         self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
         self.began = None
         self.process = subprocess.Popen(
             [sys.executable, os.path.join(HERE, program), *arguments, "--wait"], env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=self.out, stderr=self.err, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=self.out, stderr=self.err, start_new_session=True, pass_fds=descriptors,
             preexec_fn=lambda: os.sched_setaffinity(0, waiting_cores()))
 
     def go(self, **words):

@@ -23,7 +23,7 @@ from allocators import ALLOCATORS
 from workloads import WORKLOADS
 
 SCHEMA = "memcuda.bench/1"
-KINDS = {"cell", "oom", "concurrency", "cpu"}
+KINDS = {"cell", "oom", "concurrency", "turns", "cpu"}
 BASE = "native"
 # Fewer interleaved runs than this say nothing of how runs differ.
 LEAST_PAIRS = 3
@@ -86,6 +86,11 @@ class Results:
     def together(self):
         """The same, of several GPUs, threads or processes at once."""
         return merged(self.of("concurrency"))
+
+    @cached_property
+    def turns(self):
+        """The same, of steps that were made in turns."""
+        return merged(self.of("turns"))
 
     @property
     def largest(self):

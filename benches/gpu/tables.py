@@ -70,6 +70,16 @@ def time(rows):
                {True: "yes", False: "NO", None: "-"}[row.same]]
 
 
+def turns(rows):
+    """Steps of which each was set against the same one a moment away."""
+    yield ["workload", "allocator", "step, ms", "ratio", "interval", "processes", "first step", "stalls"]
+    for row in rows:
+        if row.step_ms is not None:
+            interval = f"{times(row.low)} - {times(row.high)}" if row.low else "-"
+            yield [row.workload, called(row.allocator), f"{row.step_ms:,.1f}", times(row.ratio), interval,
+                   str(row.pairs or "-"), times(row.first_ratio), percent(row.stall_share, 3)]
+
+
 def failures(results):
     """What ended badly every time it was tried."""
     yield ["workload", "allocator", "tried", "said last"]
@@ -125,6 +135,7 @@ TABLES = {
     "time": lambda results: time(results.rows),
     "together-memory": lambda results: memory(results.together),
     "together-time": lambda results: time(results.together),
+    "turns": lambda results: turns(results.turns),
     "largest": largest,
     "failures": failures,
     "workloads": workloads,

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Steps of a job under several allocators, in turns: all of them are loaded beside each
+other, each does its first step, each its second, ... while the others wait, in an order
+that changes. A step is set against the same step a moment away, so that what a shared host
+does meanwhile meets both. Memory is not measured here: matrix.py does that.
+
+    python3 benches/gpu/turns.py --workloads detect_varsize --repeats 5 --steps 30
+
+Each process is a line of kind "turns" in --results; a repeat is a new process of each. They
+share one half of the cores; on the other one the next repeat is made ready. Needs an NVIDIA
+GPU that nobody else uses, with room for all of them, and what cell.py needs.
+"""
+import argparse
+import os
+import socket
+import sys
+import time
+
+import results
+import summary
+import tables
+from allocators import ALLOCATORS, environment, shim_run
+from cells import Child, waiting_cores
+from workloads import WORKLOADS
+
+
+class Player:
+    """A process that makes a step when it is told."""
+
+    def __init__(self, a, workload, allocator):
+        self.allocator = allocator
+        self.line, theirs = socket.socketpair()
+        self.line.settimeout(a.limit)
+        arguments = [workload, "--turns", str(theirs.fileno())]
+        if a.smoke:
+            arguments, allocator = arguments + ["--device", "cpu", "--scale", "tiny"], "native"
+        self.child = Child("cell.py", arguments, environment(allocator), [theirs.fileno()])
+        theirs.close()
+
+    def waits(self):
+        """Until it waits for its turn; false where it ended."""
+        try:
+            return self.line.recv(1) == b"."
+        except OSError:
+            return False
+
+    def step(self):
+        try:
+            self.line.sendall(b".")
+        except OSError:
+            return False
+        return self.waits()
+
+    def end(self):
+        self.line.close()
+        self.child.end()
+
+
+def prepared(a, workload):
+    return [Player(a, workload, allocator) for allocator in a.allocators]
+
+
+def play(a, workload, repeat, players):
+    """One repeat; true if all ended well."""
+    cores = sorted(set(range(os.cpu_count())) - set(waiting_cores())) or list(waiting_cores())
+    steps = 3 if a.smoke else min(a.steps or WORKLOADS[workload].steps, WORKLOADS[workload].steps)
+    while not all(p.child.ready() for p in players):
+        time.sleep(0.01)
+    for p in players:
+        p.child.go(limit=steps, cores=cores)
+    well = all([p.waits() for p in players])
+    for number in range(steps):
+        first = (number + repeat) % len(players)
+        well = well and all(p.step() for p in players[first:] + players[:first])
+    for p in players:
+        p.line.close()              # on to the end, whoever is still there
+        cell = p.child.finish(p.child.seconds() + (a.limit if well else 1))
+        library = dict(library=results.library()) if ALLOCATORS[p.allocator].shim and not a.smoke else {}
+        results.append(a.results, cell | library | dict(kind="turns", workload=workload, allocator=p.allocator,
+                                                        repeat=repeat, run=a.run, steps=steps))
+        well = well and cell["status"] == 0
+        if cell["status"]:
+            print(f"{workload} {p.allocator} #{repeat}: {cell['error']}", flush=True)
+    return well
+
+
+def run(a):
+    """Runs what is missing as long as there is time; true if all of it ended well."""
+    good = results.good(a.have + [a.results], "turns")
+    plan = [(w, r) for r in range(1, a.repeats + 1) for w in a.workloads if any((w, x, r) not in good for x in a.allocators)]
+    begin, took, well, waiting = time.monotonic(), {}, True, []
+    for place, (workload, repeat) in enumerate(plan):
+        began = time.monotonic()
+        if began - begin + took.get(workload, a.expected) > a.deadline:
+            print(f"{len(plan) - place} rounds left for another run")
+            break
+        players = waiting or prepared(a, workload)
+        waiting = prepared(a, plan[place + 1][0]) if place + 1 < len(plan) else []
+        well &= play(a, workload, repeat, players)
+        took[workload] = time.monotonic() - began
+        print(f"{workload} #{repeat}: {took[workload]:.0f} s", flush=True)
+    for player in waiting:
+        player.end()
+    return well
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--workloads", default=",".join(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
+    ap.add_argument("--allocators", default=f"{summary.BASE},memcuda-native", help=f"of {', '.join(ALLOCATORS)}; torch's own among them")
+    ap.add_argument("--repeats", type=int, default=5)
+    ap.add_argument("--steps", type=int, help="at most so many of each process")
+    ap.add_argument("--limit", type=float, default=60, help="seconds that loading, a step or the end may take")
+    ap.add_argument("--expected", type=float, default=60, help="seconds that a first round of a job may take")
+    ap.add_argument("--deadline", type=float, default=float("inf"), help="begin no round that may end after so many seconds")
+    ap.add_argument("--results", default=os.path.join(os.environ.get("OUT", "."), "turns.jsonl"))
+    ap.add_argument("--smoke", action="store_true", help="tiny sizes on the CPU, every allocator torch's own: tests these scripts, and no table takes it")
+    ap.add_argument("--have", action="append", default=[], metavar="FILE", help="results of earlier runs")
+    a = ap.parse_args()
+    a.workloads, a.allocators = a.workloads.split(","), a.allocators.split(",")
+    for names, known in (a.workloads, WORKLOADS), (a.allocators, ALLOCATORS):
+        for name in names:
+            if name not in known:
+                ap.error(f"unknown {name}; known: {', '.join(known)}")
+    if summary.BASE not in a.allocators:
+        ap.error(f"{summary.BASE} is what the others are set against")
+    a.run = f"{int(time.time())}-{os.getpid()}"
+    if not a.smoke:
+        shim_run.need_gpu()
+        shim_run.need_library()
+    well = run(a)
+    print(tables.text(summary.Results.read(a.have + [a.results]), ["turns"]), end="")
+    sys.exit(0 if well else 1)
+
+
+if __name__ == "__main__":
+    main()
