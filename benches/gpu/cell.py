@@ -14,6 +14,7 @@ work; context_ms and load_ms are what came before. Steps count as warm from warm
 Needs torch, nvidia-ml-py, transformers, peft, torchvision, torch_geometric.
 """
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -154,21 +155,21 @@ def run(a):
 
 
 def in_turns(descriptor, steps, clock):
-    """The steps, each when its turn has come, if others have turns; to the end where nobody gives any more."""
-    line = descriptor is not None and socket.socket(fileno=descriptor)
-    while True:
-        if line:
-            try:
-                line.sendall(b".")
-                line.recv(1)
-            except OSError:
-                line = None
+    """The steps, each when its turn has come, if there are turns; on to the end where nobody gives any more."""
+    if descriptor is None:
+        yield from steps
+        return
+    with socket.socket(fileno=descriptor) as line:
+        given = b"."
+        while True:
+            with contextlib.suppress(OSError):
+                given = given and (line.sendall(b".") or line.recv(1))
             clock.restart()
-        try:
-            loss = next(steps)
-        except StopIteration:
-            return
-        yield loss
+            try:
+                loss = next(steps)
+            except StopIteration:
+                return
+            yield loss
 
 
 def load_libraries(torch):

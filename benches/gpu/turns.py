@@ -24,6 +24,10 @@ from cells import Child, waiting_cores
 from workloads import WORKLOADS
 
 
+# What is idle stays, as where no other process is on the device.
+ALONE = dict(MEMCUDA_IDLE="1024GiB")
+
+
 class Player:
     """A process that makes a step when it is told."""
 
@@ -34,7 +38,7 @@ class Player:
         arguments = [workload, "--turns", str(theirs.fileno())]
         if a.smoke:
             arguments, allocator = arguments + ["--device", "cpu", "--scale", "tiny"], "native"
-        self.child = Child("cell.py", arguments, environment(allocator), [theirs.fileno()])
+        self.child = Child("cell.py", arguments, environment(allocator, extra=ALONE), [theirs.fileno()])
         theirs.close()
 
     def waits(self):
