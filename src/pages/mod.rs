@@ -55,6 +55,10 @@ pub struct Pages<D> {
     publish: Option<Publish>,
 }
 
+/// What part of the most that ever was in use may be held beyond it, as long as work runs
+/// on what is to be given back: to wait for it would cost the time in which the device runs dry.
+const DEBT: u64 = 256;
+
 /// Called after each change of the totals, under the lock of the pages: it must be
 /// quick and must not call them.
 pub type Publish = Box<dyn Fn(&Totals) + Send + Sync>;
@@ -120,6 +124,8 @@ impl<D: Driver> Pages<D> {
     /// of this kind.
     pub fn lend(&self, kind: Kind) -> Option<Lease> {
         let (mut books, waits) = self.turn();
+        let too_many = books.too_many();
+        self.let_go(&mut books, too_many);
         let lease = books.lend(kind);
         let now = || lease.is_none().then(Instant::now);
         books.watch.may_last(waits.or_else(now));
@@ -145,8 +151,8 @@ impl<D: Driver> Pages<D> {
     }
 
     /// A new page, made by `make` (`cuMemCreate`). Idle pages of other kinds go
-    /// where more than ever was in use would be held, and all where the driver has
-    /// no memory left.
+    /// where more than ever was in use would be held (those on which work runs a little
+    /// later), and all where the driver has no memory left.
     ///
     /// # Errors
     /// That of `make`.
@@ -158,9 +164,10 @@ impl<D: Driver> Pages<D> {
             .peak_used_bytes
             .max(totals.used_bytes + kind.bytes)
             .saturating_sub(kind.bytes);
-        if totals.physical_bytes > most {
-            (books, _) = self.let_go_for_sure(books, totals.physical_bytes - most);
-        }
+        let over = totals.physical_bytes.saturating_sub(most);
+        let given = self.let_go(&mut books, over);
+        let waits_for = (over - over.min(given)).saturating_sub(totals.peak_used_bytes / DEBT);
+        (books, _) = self.let_go_for_sure(books, waits_for);
         let mut made = books.watch.call(&make);
         if made == Err(Code::OUT_OF_MEMORY) {
             let given;

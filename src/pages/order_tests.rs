@@ -178,6 +178,35 @@ fn who_needs_their_memory_waits_for_them() {
     assert_eq!(device.model().held(), other.bytes);
 }
 
+/// To wait for it would cost the time in which the device runs dry.
+#[test]
+fn a_little_is_held_beyond_the_peak_as_long_as_work_runs_on_it() {
+    let device = Device::new(8 * GIB);
+    let leases: Vec<_> = (0..256).map(|place| device.put(place)).collect();
+    for (place, lease) in leases.into_iter().enumerate().take(6) {
+        device.give_up(place as u64, lease, ONE);
+    }
+    let peak = 256 * LARGE.bytes;
+    let other = Kind {
+        bytes: 6 * MIB,
+        properties: 1,
+    };
+    let add = || {
+        let made = device
+            .pages
+            .add(other, || device.model().create(0, other.bytes));
+        assert!(made.is_ok());
+    };
+    add();
+    add();
+    assert!(device.runs(ONE), "12 MiB are a 256th of the peak");
+    assert_eq!(device.model().held(), peak + 2 * other.bytes);
+    add();
+    assert!(!device.runs(ONE), "more than that is waited for");
+    device.pages.lend(other);
+    assert!(device.model().held() <= peak);
+}
+
 #[test]
 fn pages_that_are_not_kept_are_waited_for_when_they_are_given_up() {
     let device = Device::new(GIB);
@@ -225,6 +254,22 @@ fn a_stream_that_ended_is_not_the_one_that_has_its_handle() {
     device.pages.stream_ends(key(ONE));
     device.put(0);
     assert!(!device.runs(ONE), "which stream comes next is not known");
+}
+
+/// Nor does one of that handle make the pages of the other its own.
+#[test]
+fn who_has_its_handle_next_comes_after_it() {
+    let device = Device::new(GIB);
+    let (zero, one) = (device.put(0), device.put(1));
+    device.give_up(0, zero, ONE);
+    device.pages.stream_ends(key(ONE));
+    device.give_up(1, one, ONE);
+    device.put(0);
+    assert_eq!(
+        device.orders(),
+        [1, 0, 0],
+        "another stream, as far as order goes"
+    );
 }
 
 #[test]
