@@ -284,20 +284,20 @@ impl<D: Driver> Pages<D> {
         self.lock().orders.stream_ends(stream);
     }
 
-    /// A context may end now, and its events with it. Waits for what is recorded there,
-    /// for it may as well stay.
+    /// A context may be ending now: until [`Pages::context_stays`] or
+    /// [`Pages::context_ends`] nothing is asked of it, and its work counts as running.
+    pub fn context_leaves(&self, context: Context) {
+        self.lock().orders.context_leaves(context);
+    }
+
+    /// It did not end.
+    pub fn context_stays(&self, context: Context) {
+        self.lock().orders.context_stays(context);
+    }
+
+    /// A context was destroyed, with all that ran in it.
     pub fn context_ends(&self, context: Context) {
-        loop {
-            self.quiet(|books| books.orders.places_in(context));
-            let mut books = self.lock();
-            let places = books.orders.places_in(context);
-            let runs = |mark: &Mark| !books.orders.is_passed(&self.driver, *mark);
-            // Another thread may have given something up meanwhile.
-            if !places.iter().any(runs) {
-                books.orders.context_ends(context);
-                return;
-            }
-        }
+        self.lock().orders.context_ends(context);
     }
 
     /// Takes pages away from their addresses (`cuMemUnmap`): the caller has waited

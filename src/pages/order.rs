@@ -64,6 +64,8 @@ pub struct Orders {
     spare: Vec<(Context, Event)>,
     /// Events that the host waits for without the lock: not recorded anew meanwhile.
     awaited: Vec<Event>,
+    /// Contexts that may be ending now: of their events nothing is asked.
+    leaving: Vec<Context>,
     last: u64,
 }
 
@@ -73,6 +75,9 @@ impl Orders {
     /// # Errors
     /// The driver's code.
     pub fn mark<D: Driver>(&mut self, driver: &D, stream: StreamKey) -> Result<Option<Mark>> {
+        if self.leaving.contains(&stream.context) {
+            return Ok(None);
+        }
         self.retire(driver);
         let event = match self.reusable(stream.context) {
             Some(event) => event,
@@ -132,7 +137,8 @@ impl Orders {
             return Follows::Anyway;
         };
         let stream = self.streams.get(&home.reservation).copied().flatten();
-        let Some(stream) = stream else {
+        let leaves = |stream: &StreamKey| self.leaving.contains(&stream.context);
+        let Some(stream) = stream.filter(|_| !leaves(&record.stream)) else {
             return Follows::Not;
         };
         let same = stream == record.stream && !record.ended;
@@ -160,26 +166,23 @@ impl Orders {
     /// Was this place passed, as far as the driver can tell now?
     pub fn is_passed<D: Driver>(&self, driver: &D, mark: Mark) -> bool {
         let record = self.records.get(&mark.number);
-        record.is_none_or(|record| is_over(|| driver.is_complete(record.event)))
+        record.is_none_or(|record| {
+            !self.leaves(record) && is_over(|| driver.is_complete(record.event))
+        })
     }
 
-    /// The places of a context that are not known to be passed.
-    pub fn places_in(&self, context: Context) -> Vec<Mark> {
-        let its = self
-            .records
-            .iter()
-            .filter(|(_, record)| record.stream.context == context);
-        let place = |(number, record): (&u64, &Record)| Mark {
-            number: *number,
-            stream: record.stream,
-        };
-        its.map(place).collect()
+    fn leaves(&self, record: &Record) -> bool {
+        self.leaving.contains(&record.stream.context)
     }
 
     /// The event to wait for until this place is passed, kept as it is until
-    /// [`Orders::waited`]; `None` if it was.
+    /// [`Orders::waited`]; `None` if it was, or nothing may be asked now.
     pub fn await_event(&mut self, mark: Mark) -> Option<Event> {
-        let event = self.records.get(&mark.number)?.event;
+        let record = self.records.get(&mark.number)?;
+        if self.leaves(record) {
+            return None;
+        }
+        let event = record.event;
         self.awaited.push(event);
         Some(event)
     }
@@ -203,9 +206,20 @@ impl Orders {
         }
     }
 
-    /// The context may be destroyed, and its events with it: nothing runs of what was
-    /// recorded in it.
+    /// The context may be ending now, and its events with it.
+    pub fn context_leaves(&mut self, context: Context) {
+        self.leaving.push(context);
+    }
+
+    /// It did not end.
+    pub fn context_stays(&mut self, context: Context) {
+        let place = self.leaving.iter().position(|leaving| *leaving == context);
+        place.map(|at| self.leaving.swap_remove(at));
+    }
+
+    /// It has ended: nothing of it runs any more, and its events are gone.
     pub fn context_ends(&mut self, context: Context) {
+        self.leaving.retain(|leaving| *leaving != context);
         let is_its = |stream: &StreamKey| stream.context == context;
         self.records.retain(|_, record| !is_its(&record.stream));
         self.spare.retain(|(owner, _)| *owner != context);
@@ -217,8 +231,9 @@ impl Orders {
     fn retire<D: Driver>(&mut self, driver: &D) {
         let mut busy = Vec::new();
         let passed = |(number, record): (&u64, &Record)| {
-            let runs =
-                busy.contains(&record.stream) || !is_over(|| driver.is_complete(record.event));
+            let runs = busy.contains(&record.stream)
+                || self.leaves(record)
+                || !is_over(|| driver.is_complete(record.event));
             if runs {
                 busy.push(record.stream);
             }

@@ -285,6 +285,26 @@ fn of_a_context_that_ended_nothing_runs() {
 }
 
 #[test]
+fn of_a_context_that_may_be_ending_nothing_is_asked() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    device.pages.context_leaves(CONTEXT);
+    device.model().hold(CONTEXT, ONE, false);
+    let give = || device.pages.give_back(u64::MAX, Duration::ZERO);
+    assert_eq!(give(), 0, "its work counts as running");
+    assert!(device.pages.instead_of_waiting(key(ONE)).is_none());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| device.pages.leave(device.at(LARGE, 0), LARGE.bytes));
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(!waits.is_finished());
+        device.pages.context_stays(CONTEXT);
+        assert_eq!(waits.join().unwrap(), Ok(()));
+    });
+    assert_eq!(give(), LARGE.bytes);
+}
+
+#[test]
 fn a_broken_context_has_nothing_to_wait_for_and_marks_nothing() {
     let device = Device::new(GIB);
     device.model().fail_waits(1, Code(700));

@@ -27,6 +27,8 @@ impl<D: Driver> Pages<D> {
         while let Some(mark) = self.runs_at(&which) {
             since = since.or_else(|| Some(Instant::now()));
             let Some(event) = self.lock().orders.await_event(mark) else {
+                // Its context may be ending: soon it is known whether it has.
+                std::thread::sleep(NAP);
                 continue;
             };
             is_over(|| self.driver.synchronize_event(event).map(|()| true));

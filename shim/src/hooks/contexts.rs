@@ -156,8 +156,7 @@ fn ends(
     is_over: impl FnOnce() -> bool,
 ) -> Code {
     made(engine).for_each(|pool| pool.context_leaves(context));
-    // Its events go with it.
-    pages::all(engine).for_each(|pages| pages.context_ends(context));
+    pages::all(engine).for_each(|pages| pages.context_leaves(context));
     let probes: Vec<_> = engine
         .devices
         .iter()
@@ -168,6 +167,7 @@ fn ends(
         ended(engine, context);
     } else {
         made(engine).for_each(|pool| pool.context_stays(context));
+        pages::all(engine).for_each(|pages| pages.context_stays(context));
         let devices = engine.devices.iter().zip(probes);
         devices.for_each(|(device, probe)| device.pitch.keep_probe(probe));
     }
@@ -180,6 +180,7 @@ fn ended(engine: &Engine, context: Context) {
     lifetime::context_ended(engine, context);
     // Each: another device may have reached its memory, or it another's.
     made(engine).for_each(|pool| pool.context_ends(context));
+    pages::all(engine).for_each(|pages| pages.context_ends(context));
     exports::withdraw_freed(engine);
     engine
         .devices
