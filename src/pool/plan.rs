@@ -29,8 +29,12 @@ const WORTH: u64 = 512 << 10;
 /// It may break more by this part of the free end that it goes on from: one long
 /// free end is worth more than two short ones.
 const JOINED: u64 = 2;
-/// While more than this part of all bytes is free, nothing is spared.
-const MUCH_FREE: u64 = 2;
+/// While more than this part of all bytes is in use, whatever a window breaks is
+/// spared; while less than that is, nothing.
+const MUCH_USED: u64 = 2;
+const LITTLE_USED: u64 = 3;
+/// In between only where a window breaks so many bytes.
+const BREAKS_MUCH: u64 = 8 * MIB;
 /// Memory is scarce while less than this part of all bytes is free.
 const SCARCE: u64 = 6;
 /// A chunk is released for what is not used of it from so many bytes on, and where at
@@ -204,7 +208,7 @@ impl State {
 
     /// A stitch to be made although there is a window: where that one would break
     /// much, and few mappings break clearly less. What is broken now is what
-    /// lacks when nearly all is in use, so while much is free it does not matter.
+    /// lacks when nearly all is in use, so the more is free, the less it matters.
     pub fn instead(
         &self,
         window: Window,
@@ -213,8 +217,14 @@ impl State {
         chunk: Option<u64>,
     ) -> Option<Plan> {
         let broken = self.broken(window);
-        let much_free = self.chunks.free() > self.stats.physical_bytes / MUCH_FREE;
-        if much_free || broken < STEP || spares(need.bytes, broken) {
+        let held = self.stats.physical_bytes;
+        let used = held - self.chunks.free();
+        let least = match used {
+            _ if used < held / LITTLE_USED => return None,
+            _ if used < held / MUCH_USED => BREAKS_MUCH,
+            _ => STEP,
+        };
+        if broken < least || spares(need.bytes, broken) {
             return None;
         }
         let plan = self.plan(need, usable, chunk);

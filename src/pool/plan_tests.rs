@@ -177,6 +177,18 @@ fn a_window_is_good_enough_while_much_is_free() {
 }
 
 #[test]
+fn the_more_is_free_the_more_a_window_may_break() {
+    // Of the 384 MiB that are free the last 32 are small handles, before them is one of 16.
+    for (used, mib, stitched) in [(512, 44, true), (256, 44, false), (256, 34, true)] {
+        let pool = with_free(used);
+        let calls = pool.driver().calls();
+        pool.alloc(&on(10, mib * MIB)).unwrap();
+        assert_eq!(pool.driver().calls() > calls, stitched, "{used} {mib}");
+        assert_eq!(wholly_free(&pool) == 384 - mib, stitched, "{used} {mib}");
+    }
+}
+
+#[test]
 fn a_request_for_a_window_gets_one_whatever_it_breaks() {
     let pool = with_free(512);
     let calls = pool.driver().calls();
