@@ -182,7 +182,7 @@ def row(every, mine, base, live):
         r.run_ratio = statistics.median(whole_run(a, b) for a, b in paired)
         r.first_ratio = middle([b["first_step_ms"] / a["first_step_ms"] for a, b in paired
                                 if a.get("first_step_ms") and b.get("first_step_ms")])
-    stalled = [c for c in mine if c.get("stall_ns") is not None and c.get("warm_s")]
+    stalled = [c for c in timed or mine if c.get("stall_ns") is not None and c.get("warm_s")]
     r.stall_share = middle([c["stall_ns"] / 1e9 / c["warm_s"] for c in stalled], zero=True)
     r.stalls = middle([c.get("stalls") for c in stalled], zero=True)
     checks = {str(c["check"]) for c in base.values() if name(c) == r.workload and c.get("check") is not None}
