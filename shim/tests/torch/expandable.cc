@@ -2,7 +2,7 @@
 // tensors of whole pages, each page a handle of its own. It makes, maps, unmaps and
 // releases them by the driver's calls that torch makes, in torch's order, and has
 // torch's ladder: out of memory, every free page is unmapped, and it asks again.
-#include "c10.h"
+#include "mappings.h"
 
 #include <unistd.h>
 
@@ -14,36 +14,10 @@
 #include <new>
 #include <vector>
 
-typedef unsigned long long u64;
-struct Properties {
-    int type, handles, location, device;
-    void* windows;
-    unsigned char compression, rdma;
-    unsigned short usage;
-    unsigned char reserved[4];
-};
-struct Access {
-    int location, device, flags;
-};
-extern "C" {
-int cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, u64, int*);
-int cudaGetDeviceCount(int*);
-int cudaMalloc(void**, size_t);
-int cudaFree(void*);
-int cudaStreamSynchronize(cudaStream_t);
-}
-
 Numbers numbers;
 int device_count() {
     int count = 0;
     return cudaGetDeviceCount(&count) ? 0 : count;
-}
-
-template <typename F> static F driver(const char* name) {
-    void* found = nullptr;
-    int status = 0;
-    if (cudaGetDriverEntryPointByVersion(name, &found, 12010, 0, &status) || !found) abort();
-    return reinterpret_cast<F>(found);
 }
 
 namespace c10::cuda::CUDACachingAllocator {
@@ -73,12 +47,13 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         if (configured("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC") == "1") fprintf(stderr, "pages can be shared\n");
         void* context = nullptr;
         cudaMalloc(&context, 512), cudaFree(context);
-        create = driver<decltype(create)>("cuMemCreate");
-        map = driver<decltype(map)>("cuMemMap");
-        access = driver<decltype(access)>("cuMemSetAccess");
-        unmap = driver<decltype(unmap)>("cuMemUnmap");
-        release = driver<decltype(release)>("cuMemRelease");
-        auto reserve = driver<int (*)(u64*, size_t, size_t, u64, u64)>("cuMemAddressReserve");
+        driver(create, "cuMemCreate");
+        driver(map, "cuMemMap");
+        driver(access, "cuMemSetAccess");
+        driver(unmap, "cuMemUnmap");
+        driver(release, "cuMemRelease");
+        int (*reserve)(u64*, size_t, size_t, u64, u64) = nullptr;
+        driver(reserve, "cuMemAddressReserve");
         if (reserve(reinterpret_cast<u64*>(&base), pages.size() * page, 0, 0, 0)) abort();
         u64 probe = 0;
         Properties fabric = properties();

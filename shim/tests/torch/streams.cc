@@ -3,6 +3,7 @@
 // in the order of their stream at once; blocks used on other streams too, free when
 // events say so; private pools of captures; and the ladder, which waits for the stream
 // of a block, unmaps its pages, and asks again.
+#include "mappings.h"
 #include "streams.h"
 
 #include <algorithm>
@@ -17,23 +18,7 @@
 #include <stdexcept>
 #include <vector>
 
-typedef unsigned long long u64;
-struct Properties {
-    int type, handles, location, device;
-    void* windows;
-    unsigned char compression, rdma;
-    unsigned short usage;
-    unsigned char reserved[4];
-};
-struct Access {
-    int location, device, flags;
-};
 extern "C" {
-int cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, u64, int*);
-int cudaGetDeviceCount(int*);
-int cudaMalloc(void**, size_t);
-int cudaFree(void*);
-int cudaStreamSynchronize(cudaStream_t);
 int cudaEventCreateWithFlags(cudaEvent_t*, unsigned);
 int cudaEventDestroy(cudaEvent_t);
 int cudaEventRecord(cudaEvent_t, cudaStream_t);
@@ -50,13 +35,6 @@ static const int NOT_READY = 600;
 int device_count() {
     int count = 0;
     return cudaGetDeviceCount(&count) ? 0 : count;
-}
-
-template <typename F> static void driver(F& into, const char* name) {
-    void* found = nullptr;
-    int status = 0;
-    if (cudaGetDriverEntryPointByVersion(name, &found, 12010, 0, &status) || !found) abort();
-    into = reinterpret_cast<F>(found);
 }
 
 // As C10_CUDA_CHECK: what torch does not expect ends what it was doing.
