@@ -35,8 +35,8 @@ FOUR = ["native", "expandable", "memcuda-native", "memcuda-async"]
 OTHERS = ["async", "rmm-pool", "rmm-async", "memcuda-direct"]
 
 # NVLink multicast can leave the GPUs of a shared host out of service. Few threads of the host's
-# arithmetic, so that cells that are made ready leave the one that runs alone.
-ALWAYS = dict(OMP_NUM_THREADS="4", NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1")
+# arithmetic, so that cells that are made ready leave the one that runs alone. One order of Python's sets for all.
+ALWAYS = dict(PYTHONHASHSEED="0", OMP_NUM_THREADS="4", NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1")
 
 
 def environment(allocator, wheels=None, extra=()):

@@ -26,6 +26,7 @@ struct Books {
     fail_waits: Option<(u32, Code)>,
     events: HashMap<Event, (Context, Stream)>,
     blocked: HashSet<(Context, Stream)>,
+    is_endless: bool,
     waits: Vec<(Stream, Stream)>,
 }
 
@@ -77,6 +78,12 @@ impl Model {
         } else {
             books.blocked.remove(&(context, stream));
         }
+    }
+
+    /// Work that is held back goes on as long as it is, though the host waits for it.
+    /// Without this the wait lets it complete.
+    pub fn hold_truly(&self) {
+        self.books().is_endless = true;
     }
 
     /// The orderings made so far: (waiting stream, stream waited for).
@@ -321,6 +328,9 @@ impl Driver for Model {
     }
 
     fn synchronize_event(&self, event: Event) -> Result<()> {
+        while self.books().is_endless && !self.is_complete(event)? {
+            std::thread::yield_now();
+        }
         let mut books = self.books();
         if let Some((context, stream)) = books.events.get(&event).copied() {
             let whole = stream.0 == u64::MAX;

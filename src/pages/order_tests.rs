@@ -284,6 +284,37 @@ fn of_a_context_that_ended_nothing_runs() {
     );
 }
 
+/// The work may need a thread that asks about pages.
+#[test]
+fn who_waits_on_the_host_keeps_nobody_from_the_pages() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.model().hold_truly();
+    device.give_up(0, lease, ONE);
+    std::thread::scope(|scope| {
+        let pages = &device.pages;
+        let (at, elsewhere) = (device.at(LARGE, 0), device.at(LARGE, OTHER));
+        let waiting = [
+            scope.spawn(move || pages.leave(at, LARGE.bytes).is_ok()),
+            scope.spawn(move || pages.add(huge(), || Err(Code::OUT_OF_MEMORY)).is_err()),
+        ];
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(waiting.iter().all(|wait| !wait.is_finished()));
+        assert_eq!(pages.find(at), Found::Unused);
+        assert_eq!(pages.find(elsewhere), Found::Nothing);
+        assert_eq!(pages.totals().used_bytes, 0);
+        device.model().hold(CONTEXT, ONE, false);
+        assert!(waiting.into_iter().all(|wait| wait.join().unwrap()));
+    });
+}
+
+fn huge() -> Kind {
+    Kind {
+        bytes: GIB,
+        properties: 1,
+    }
+}
+
 #[test]
 fn of_a_context_that_may_be_ending_nothing_is_asked() {
     let device = Device::new(GIB);
