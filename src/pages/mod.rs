@@ -57,7 +57,7 @@ pub struct Pages<D> {
 
 /// What part of the most that ever was in use may be held beyond it, as long as work runs
 /// on what is to be given back: to wait for it would cost the time in which the device runs dry.
-const DEBT: u64 = 256;
+const DEBT: u64 = 1024;
 
 /// Called after each change of the totals, under the lock of the pages: it must be
 /// quick and must not call them.
