@@ -155,7 +155,7 @@ test-gpu: gpu-build
 # WHEELS is a folder with RMM's wheels. GPU_BENCHES="matrix" runs only that.
 REPEATS ?= 5
 DEADLINE ?= inf
-GPU_BENCHES ?= pair matrix largest_batch together
+GPU_BENCHES ?= pair matrix turns largest_batch together
 bench-gpu: gpu-build
 	@failed=; \
 	for name in $(GPU_BENCHES); do \
@@ -166,6 +166,7 @@ bench-gpu: gpu-build
 			$(PYTHON) benches/gpu/pair.py $(RELEASE)/pair --repeats $(REPEATS) --results $$results ;; \
 		matrix) $(PYTHON) benches/gpu/matrix.py --repeats $(REPEATS) --deadline $(DEADLINE) \
 			$(if $(WHEELS),--wheels $(WHEELS)) --results $$results ;; \
+		turns) $(PYTHON) benches/gpu/turns.py --repeats $(REPEATS) --steps 40 --deadline $(DEADLINE) --results $$results ;; \
 		together) $(PYTHON) benches/gpu/together.py --repeats $(REPEATS) --deadline $(DEADLINE) --results $$results ;; \
 		*) $(PYTHON) benches/gpu/$$name.py --deadline $(DEADLINE) --results $$results ;; \
 		esac || failed="$$failed $$name"; \
