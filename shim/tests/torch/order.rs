@@ -190,11 +190,12 @@ fn random_programs_are_legal() {
 fn pages_are_used_in_order_whatever_torch_does() {
     let mut done = Done::default();
     (1..8).for_each(|seed| done.run(seed, 2000, 1, &[]));
-    (8..11).for_each(|seed| done.run(seed, 1500, 2, &[]));
-    assert!(done.ladders > 300 && done.graphs > 50, "{done:?}");
     // The first of a place is a wait indeed.
     assert!(done.waits > 2 * done.ladders, "{done:?}");
     assert!(done.microseconds < 50 * done.ladders, "{done:?}");
+    // With two threads one's calls pass the time of the other's waits.
+    (8..11).for_each(|seed| done.run(seed, 1500, 2, &[]));
+    assert!(done.ladders > 300 && done.graphs > 50, "{done:?}");
 }
 
 /// Idle pages go to others: to the rest of the process, beyond the limit, for a card
