@@ -17,6 +17,7 @@ import sys
 import time
 
 import results
+import rounds
 import summary
 import tables
 from allocators import ALLOCATORS, environment, shim_run
@@ -90,8 +91,9 @@ def play(a, workload, repeat, players):
 
 def run(a):
     """Runs what is missing as long as there is time; true if all of it ended well."""
-    good = results.good(a.have + [a.results], "turns")
-    plan = [(w, r) for r in range(1, a.repeats + 1) for w in a.workloads if any((w, x, r) not in good for x in a.allocators)]
+    good, build = results.good(a.have + [a.results], "turns"), None if a.smoke else results.library()
+    missing = rounds.plan(a.workloads, lambda workload, repeat: a.allocators, range(1, a.repeats + 1), good, build)
+    plan = list(dict.fromkeys((workload, repeat) for workload, _, repeat in missing))
     begin, took, well, waiting = time.monotonic(), {}, True, []
     for place, (workload, repeat) in enumerate(plan):
         began = time.monotonic()

@@ -3,7 +3,8 @@
 //! runtime. The driver hooks below read the note: only there is it known that
 //! memory is asked for, only here who asks.
 //!
-//! A note is used once: `cuMemAlloc`, `cuMemFree` and `cuStreamSynchronize` take it away. Nothing is
+//! A note is used once: `cuMemAlloc`, `cuMemFree`, `cuStreamSynchronize` and, of torch's
+//! pages, `cuMemUnmap` take it away. Nothing is
 //! allocated or locked once a call site has been seen.
 
 use std::ffi::{CStr, c_int, c_void};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Pages;
 use super::books::Books;
 use super::order::{Mark, is_over};
-use crate::driver::{Address, Code, Context, Driver};
+use crate::driver::{Address, Context, Driver};
 use crate::pool::CAPTURES;
 
 /// Between two looks, where the wait may not last.
@@ -124,13 +124,13 @@ impl<D: Driver> Pages<D> {
         let Ok(event) = self.driver.create_event(context) else {
             return;
         };
-        let recorded = CAPTURES.exclude(|| match self.driver.record_context(event, context) {
-            // Drivers before 12.5 have no such event.
-            Err(Code::NOT_FOUND) => self.driver.synchronize_context(context),
-            recorded => recorded,
+        // Drivers before 12.5 have no such event.
+        let recorded = CAPTURES.exclude(|| {
+            let recorded = self.driver.record_context(event, context);
+            recorded.or_else(|_| self.driver.synchronize_context(context))
         });
         if recorded == Some(Ok(())) {
-            let _ = self.driver.synchronize_event(event);
+            is_over(|| self.driver.synchronize_event(event).map(|()| true));
         }
         let _ = self.driver.destroy_event(event);
     }

@@ -102,5 +102,19 @@ class ARound(unittest.TestCase):
         self.assertLess(len(notes), 6)
 
 
+class ThePlan(unittest.TestCase):
+    def test_rounds_with_cells_of_another_build_are_played_again(self):
+        a = argparse.Namespace(have=[], results="none", smoke=False, repeats=2, workloads=["detect_varsize"],
+                               allocators=["native", "memcuda-native"], deadline=float("inf"), expected=1)
+        good = {("detect_varsize", "native", 1): {}, ("detect_varsize", "memcuda-native", 1): dict(library="old")}
+        for build, rounds in ("new", [1, 2]), ("old", [2]):
+            played = []
+            with mock.patch("results.good", return_value=good), mock.patch("results.library", return_value=build), \
+                    mock.patch("turns.prepared", return_value=[]), contextlib.redirect_stdout(io.StringIO()), \
+                    mock.patch("turns.play", side_effect=lambda a, workload, repeat, players: played.append(repeat) or True):
+                turns.run(a)
+            self.assertEqual(played, rounds)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -29,6 +29,7 @@ use memcuda_core::driver::{Address, Code, Driver, Stream};
 use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
 
 pub use identity::TorchCall;
+pub use unmaps::{unmaps_behind, waits_to_unmap};
 
 use crate::modules::Module;
 use crate::tags::Tag;
@@ -118,8 +119,6 @@ pub fn waits_on_ladder(tag: &Tag, stream: Stream) -> Option<usize> {
     let (caller, _) = tag.synchronize.filter(|(_, waited)| *waited == stream)?;
     (is_asked() && maps_pages(caller)).then_some(caller)
 }
-
-pub use unmaps::{unmaps_behind, waits_to_unmap};
 
 /// May graphs replay on the memory that torch maps now, on whatever stream?
 pub fn maps_for_graphs(device: u32) -> bool {
