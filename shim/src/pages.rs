@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code, Handle, Stream};
-use memcuda_core::pages::{Home, Lease, Mark, Pages, Totals};
+use memcuda_core::driver::{Address, Code, Context, Handle, Stream};
+use memcuda_core::pages::{Found, Home, Lease, Mark, Pages, Totals};
 use memcuda_core::pool::StreamKey;
 
 use crate::device::Device;
@@ -113,6 +113,28 @@ thread_local! {
     /// The wait that torch would have made on this thread before it unmaps: on which
     /// device, and what stands for it.
     static PUT_OFF: Cell<Option<(u32, Mark)>> = const { Cell::new(None) };
+    /// The last wait on this thread, if it was for a default stream: in which context.
+    static DEFAULT: Cell<Option<(Context, Stream)>> = const { Cell::new(None) };
+}
+
+/// A wait for a stream is asked for on this thread.
+pub fn waits_for(engine: &Engine, stream: Stream) {
+    let is_default = stream.0 <= Stream::PER_THREAD.0;
+    let context = is_default.then(|| engine.calls.current().ok()).flatten();
+    DEFAULT.set(context.map(|context| (context, stream)));
+}
+
+/// Torch that empties the caches of all devices waits for the default stream of the
+/// current one, whosever pages it unmaps next (pytorch/pytorch#196258): those of another
+/// device are waited for in its own default stream.
+pub fn wait_at_home(engine: &Engine, kept: &Pages<Real>, at: Address) {
+    if let Some((context, stream)) = DEFAULT.get()
+        && engine.device_of(context).map(|device| device.ordinal) != Ok(kept.device())
+        && let Found::Run(run) = kept.find(at)
+        && let Some(mark) = kept.instead_of_waiting(StreamKey::new(run.context, stream, 0))
+    {
+        kept.wait(mark);
+    }
 }
 
 /// Puts the wait off that torch makes for a stream before it unmaps pages; false where
@@ -134,10 +156,14 @@ pub fn put_off(engine: &Engine, stream: Stream) -> bool {
 }
 
 /// What stands for the work on pages of a device that are unmapped now on this thread;
-/// `None` where it was waited for.
-pub fn last_use(device: &Device) -> Option<Mark> {
+/// `None` where it was waited for, as it is here if their stream is another device's.
+pub fn last_use(engine: &Engine, device: &Device) -> Option<Mark> {
     let (ordinal, mark) = PUT_OFF.get()?;
-    (ordinal == device.ordinal).then_some(mark)
+    if ordinal != device.ordinal {
+        make_up_for_the_wait(engine);
+        return None;
+    }
+    Some(mark)
 }
 
 /// Makes the wait that was put off on this thread: what it was for stays mapped nowhere.

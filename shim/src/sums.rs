@@ -99,7 +99,6 @@ mod tests {
                 growths: 11,
                 mapped: 20,
                 frees: 25,
-                waits: 4,
                 edges: 5,
                 host_waits: 6,
                 out_of_memory: 1,
@@ -116,7 +115,7 @@ mod tests {
         assert_eq!((said.requests, said.hits, said.frees), (33, 8, 25));
         assert_eq!((said.growths, said.handles_mapped), (11, 20));
         assert_eq!((said.out_of_memory, said.driver_ns), (1, 540));
-        assert_eq!((said.waits, said.edges, said.host_waits), (4, 5, 6));
+        assert_eq!((said.edges, said.host_waits), (5, 6));
         assert_eq!((said.stalls, said.stall_ns), (3, 9000));
         (pages.physical_bytes, pages.idle_bytes) = (60, 0);
         sums.pages(&pages, |sum| said = *sum);

@@ -7,17 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::counts::{Counts, Watch};
 use super::idle::Idle;
 use super::order::{Last, Mark, Orders};
+use super::page::{Kind, Mapping, Page, PageId, Rank};
 use super::runs::{Home, Runs};
 use crate::driver::{Address, Handle};
-
-/// What a page must be to stand for another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kind {
-    /// Bytes.
-    pub bytes: u64,
-    /// The properties that it was made with, in a word of the caller's.
-    pub properties: u64,
-}
 
 /// A page that the program has, by a number that is never given out again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,49 +31,6 @@ pub struct Totals {
     pub pages: u64,
     /// What was done so far.
     pub counts: Counts,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PageId(u64);
-
-pub struct Page {
-    pub kind: Kind,
-    handle: Handle,
-    /// Has a lease that is bound to it.
-    leased: bool,
-    /// Addresses at which the program has it mapped (a number).
-    used: usize,
-    /// Where it is mapped, used or not.
-    mapped: BTreeSet<Address>,
-    /// Others may have it open: it is not kept.
-    pub shared: bool,
-    /// When it became idle; 0 if it was never used.
-    since: u64,
-    /// The last use that nobody has waited for.
-    last: Option<Last>,
-}
-
-impl Page {
-    pub fn is_idle(&self) -> bool {
-        !self.leased && self.used == 0
-    }
-}
-
-/// A page at an address.
-pub struct Mapping {
-    pub page: PageId,
-    pub bytes: u64,
-    pub used: bool,
-    /// Is it used in an order that no stream tells?
-    pub on_any_stream: bool,
-    /// The number of the run that it was in when it was used last.
-    pub run: u64,
-    /// Which of the program's requests it was last mapped for, from 1.
-    pub number: u64,
-    /// The last use by this address that nobody has waited for.
-    pub last: Option<Mark>,
-    /// The devices that can write there, a bit each.
-    pub writers: u128,
 }
 
 #[derive(Default)]
@@ -154,17 +103,7 @@ impl Books {
     pub fn add(&mut self, kind: Kind, handle: Handle) -> Lease {
         self.last += 1;
         let id = PageId(self.last);
-        let page = Page {
-            kind,
-            handle,
-            leased: false,
-            used: 0,
-            mapped: BTreeSet::new(),
-            shared: false,
-            since: 0,
-            last: None,
-        };
-        self.pages.insert(id, page);
+        self.pages.insert(id, Page::new(kind, handle));
         self.physical += kind.bytes;
         self.watch.counts.growths += 1;
         self.rest(id);
@@ -213,10 +152,10 @@ impl Books {
         self.idle.settle(kind);
     }
 
-    /// The page that is mapped at an address, unused, where it may be the lease's.
+    /// The page that is mapped at an address, unused there, where it may be the lease's.
     pub fn fits(&self, at: Address, lease: Lease) -> Option<PageId> {
         let (kind, bound) = *self.leases.get(&lease)?;
-        let page = self.mappings.get(&at)?.page;
+        let page = self.mappings.get(&at).filter(|mapping| !mapping.used)?.page;
         let found = &self.pages[&page];
         let fits = match bound {
             Some(bound) => bound == page,
@@ -290,12 +229,11 @@ impl Books {
 
     /// A mapping that was not in use is gone.
     pub fn unmapped(&mut self, at: Address) {
-        let page = self.mappings.remove(&at).expect("a mapping").page;
-        self.page(page).mapped.remove(&at);
-        if self.pages[&page].is_idle() && self.pages[&page].mapped.is_empty() {
-            // Nobody misses it any more.
-            self.wake(page);
-            self.rest(page);
+        let id = self.mappings.remove(&at).expect("a mapping").page;
+        let idle = self.pages[&id].is_idle().then(|| self.wake(id));
+        self.page(id).mapped.remove(&at);
+        if let Some(rank) = idle {
+            self.keep(id, rank.since);
         }
     }
 
@@ -380,17 +318,21 @@ impl Books {
     /// The page is idle from now on.
     fn rest(&mut self, id: PageId) {
         self.clock += 1;
-        let since = self.clock;
+        self.keep(id, self.clock);
+    }
+
+    /// The page is idle, since then unless nobody misses it where it was.
+    fn keep(&mut self, id: PageId, since: u64) {
         let page = self.page(id);
         page.since = if page.mapped.is_empty() { 0 } else { since };
-        let (kind, rank) = (page.kind, (page.since, id));
+        let (kind, rank) = page.rank(id);
         self.idle.insert(kind, rank);
     }
 
-    /// The page is not idle any more, or leaves.
-    fn wake(&mut self, id: PageId) {
-        let page = &self.pages[&id];
-        let (kind, rank) = (page.kind, (page.since, id));
+    /// The page is not idle any more, or leaves; what it was among the idle ones.
+    fn wake(&mut self, id: PageId) -> Rank {
+        let (kind, rank) = self.pages[&id].rank(id);
         self.idle.remove(kind, rank);
+        rank
     }
 }

@@ -32,9 +32,7 @@ pub struct Counts {
     pub mapped: u64,
     /// Pages that the program has unmapped.
     pub frees: u64,
-    /// Orders behind another stream.
-    pub waits: u64,
-    /// Orders behind the same stream, for another address.
+    /// Orders of a stream behind its own work, for another address.
     pub edges: u64,
     /// Waits on the host for what may still run on pages that were given up.
     pub host_waits: u64,
@@ -78,7 +76,6 @@ impl Totals {
             (&mut stats.growths, counts.growths),
             (&mut stats.handles_mapped, counts.mapped),
             (&mut stats.frees, counts.frees),
-            (&mut stats.waits, counts.waits),
             (&mut stats.edges, counts.edges),
             (&mut stats.host_waits, counts.host_waits),
             (&mut stats.out_of_memory, counts.out_of_memory),

@@ -1,12 +1,10 @@
-//! The pages that nobody uses, by kind, in the order in which they became idle, and
-//! how many of them are promised to leases that are bound to no page yet.
+//! The pages that nobody uses, by kind, by age and by place, and how many of them are
+//! promised to leases that are bound to no page yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::books::{Kind, PageId};
-
-/// When a page became idle, and which: 0 for one that is mapped nowhere.
-pub type Rank = (u64, PageId);
+use super::page::{Kind, PageId, Rank};
+use crate::driver::Address;
 
 #[derive(Default)]
 pub struct Idle {
@@ -15,7 +13,8 @@ pub struct Idle {
 
 #[derive(Default)]
 struct Ranks {
-    pages: BTreeSet<Rank>,
+    by_age: BTreeSet<(u64, PageId)>,
+    by_place: BTreeSet<(Address, PageId)>,
     /// Leases to which one of them is promised.
     promised: usize,
 }
@@ -56,38 +55,41 @@ impl Idle {
 
     /// A page is idle from now on.
     pub fn insert(&mut self, kind: Kind, rank: Rank) {
-        self.kinds.entry(kind).or_default().pages.insert(rank);
+        let ranks = self.kinds.entry(kind).or_default();
+        ranks.by_age.insert((rank.since, rank.page));
+        ranks.by_place.insert((rank.at, rank.page));
     }
 
     /// A page is not idle any more.
     pub fn remove(&mut self, kind: Kind, rank: Rank) {
         let ranks = self.kinds.get_mut(&kind).expect("an idle page");
-        assert!(ranks.pages.remove(&rank), "the page was idle");
+        let aged = ranks.by_age.remove(&(rank.since, rank.page));
+        let placed = ranks.by_place.remove(&(rank.at, rank.page));
+        assert!(aged && placed, "the page was idle");
     }
 
     /// The one to use where none is there already: a page that is mapped nowhere, else
-    /// the one that became idle last, those that `stay` only where there is no other.
-    /// Torch gives pages back in the order in which it maps them again, so that one
-    /// is missed last; the first would be missed at once, and its place taken by the
-    /// next (docs/research.md).
+    /// the one that lies highest, those that `stay` only where there is no other.
+    /// Torch fills its stretches of addresses from below, so that one is missed last
+    /// (docs/research.md).
     pub fn choose(&self, kind: Kind, stay: impl Fn(PageId) -> bool) -> PageId {
-        let pages = &self.kinds[&kind].pages;
-        let fresh = pages.first().filter(|(since, _)| *since == 0);
-        let last = || pages.iter().rev().find(|(_, page)| !stay(*page));
-        let found = fresh.or_else(last).or(pages.last());
+        let pages = &self.kinds[&kind].by_place;
+        let fresh = pages.first().filter(|(at, _)| *at == 0);
+        let highest = || pages.iter().rev().find(|(_, page)| !stay(*page));
+        let found = fresh.or_else(highest).or(pages.last());
         found.expect("one was promised").1
     }
 
     /// The one to give back first: mapped nowhere, or idle longest.
     pub fn least_wanted(&self) -> Option<PageId> {
         let free = self.kinds.values().filter(|ranks| ranks.free() > 0);
-        let firsts = free.filter_map(|ranks| ranks.pages.first());
+        let firsts = free.filter_map(|ranks| ranks.by_age.first());
         firsts.min().map(|(_, page)| *page)
     }
 }
 
 impl Ranks {
     fn free(&self) -> usize {
-        self.pages.len() - self.promised.min(self.pages.len())
+        self.by_age.len() - self.promised.min(self.by_age.len())
     }
 }

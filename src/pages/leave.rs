@@ -5,7 +5,8 @@ use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use super::Pages;
-use super::books::{Books, PageId};
+use super::books::Books;
+use super::page::PageId;
 use crate::driver::{Address, Driver, Result};
 
 impl<D: Driver> Pages<D> {
@@ -27,7 +28,8 @@ impl<D: Driver> Pages<D> {
         let mut given = 0;
         loop {
             given += self.beside(|books| self.let_go(books, bytes - given));
-            if given >= bytes || !self.quiet_until(first, until) {
+            let is_more = given < bytes && self.lock().least_wanted().is_some();
+            if !is_more || !self.quiet_until(first, until) {
                 return given;
             }
         }

@@ -19,6 +19,7 @@ mod leave;
 mod order;
 #[cfg(test)]
 mod order_tests;
+mod page;
 mod picture;
 mod ranges;
 mod runs;
@@ -26,6 +27,8 @@ mod shown;
 #[cfg(test)]
 mod tests;
 mod wait;
+#[cfg(test)]
+mod wait_tests;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -36,10 +39,11 @@ use crate::pool::StreamKey;
 use books::Books;
 use shown::Extent;
 
-pub use books::{Kind, Lease, Totals};
+pub use books::{Lease, Totals};
 pub use counts::Counts;
 use order::Follows;
 pub use order::Mark;
+pub use page::Kind;
 pub use runs::{Home, Run};
 pub use shown::Found;
 
@@ -57,7 +61,7 @@ pub struct Pages<D> {
 
 /// What part of the most that ever was in use may be held beyond it, as long as work runs
 /// on what is to be given back: to wait for it would cost the time in which the device runs dry.
-const DEBT: u64 = 1024;
+const DEBT: u64 = 128;
 
 /// Called after each change of the totals, under the lock of the pages: it must be
 /// quick and must not call them.
@@ -193,11 +197,15 @@ impl<D: Driver> Pages<D> {
         };
         let (mut books, waited) = self.turn_behind(in_the_way);
         let kind = books.kind_of(lease).ok_or(Code::INVALID_VALUE)?;
-        if kind.bytes != bytes || books.is_used_in(at, bytes) {
+        if kind.bytes != bytes {
+            return Err(Code::INVALID_VALUE);
+        }
+        let is_there = books.take_what_is_mapped(at, lease, home);
+        if !is_there && books.is_used_in(at, bytes) {
             return Err(Code::INVALID_VALUE);
         }
         books.watch.may_last(waited);
-        if !books.take_what_is_mapped(at, lease, home) {
+        if !is_there {
             self.clear(&mut books, at, bytes)?;
             let page = books.bind(lease, Some(at));
             let handle = books.handle_of(page);
@@ -222,7 +230,6 @@ impl<D: Driver> Pages<D> {
         match books.orders.follow(&self.driver, last, at, home) {
             Follows::Anyway => {}
             Follows::ByEdge => books.watch.counts.edges += 1,
-            Follows::ByWait => books.watch.counts.waits += 1,
             Follows::Not => {
                 drop(books);
                 let waited = self.quiet(|_| vec![last.mark]);
@@ -290,6 +297,13 @@ impl<D: Driver> Pages<D> {
         self.lock().orders.context_leaves(context);
     }
 
+    /// The same of a view of a context (a green one), once its work was waited for: the
+    /// streams of one that is gone answer nothing.
+    pub fn view_leaves(&self, view: Context) {
+        self.quiet(|books| books.orders.marks_in(view));
+        self.context_leaves(view);
+    }
+
     /// It did not end.
     pub fn context_stays(&self, context: Context) {
         self.lock().orders.context_stays(context);
@@ -305,14 +319,12 @@ impl<D: Driver> Pages<D> {
     /// mapped in the range.
     pub fn unmap(&self, at: Address, bytes: u64, last: Option<Mark>) -> Option<Result<()>> {
         let (mut books, last, waited) = self.settled(at, bytes, last);
-        if !books.is_used_in(at, bytes) {
-            return None;
-        }
-        books.watch.may_last(waited);
         let Some(parts) = books.used_tiles(at, bytes) else {
             // The driver unmaps whole mappings only, too.
-            return Some(Err(Code::INVALID_VALUE));
+            let any = books.is_used_in(at, bytes);
+            return any.then_some(Err(Code::INVALID_VALUE));
         };
+        books.watch.may_last(waited);
         for (at, _) in parts {
             let page = books.unused(at, last);
             self.settle(&mut books, page);

@@ -1,8 +1,8 @@
 //! In which order pages are used. Who gives pages up has waited for all work on them,
 //! or gives them up *in the order of a stream*: then an event stands for that work, and
 //! whoever uses the same bytes next comes after it. The same stream at the same address
-//! comes after it anyway; one that is known to be the next user's waits for the event;
-//! for all others, and for whoever unmaps or releases in truth, the host waits.
+//! comes after it anyway, by another address it waits for the event; for all other
+//! streams, and for whoever unmaps or releases in truth, the host waits.
 //!
 //! State, and the event calls that it takes. Waits for nothing on the host.
 
@@ -23,6 +23,13 @@ pub struct Mark {
     stream: StreamKey,
 }
 
+impl Mark {
+    /// The context of the stream.
+    pub(super) fn context(&self) -> Context {
+        self.stream.context
+    }
+}
+
 /// The last use of a page that was given up.
 #[derive(Debug, Clone, Copy)]
 pub struct Last {
@@ -36,10 +43,8 @@ pub struct Last {
 pub enum Follows {
     /// Nothing had to be done.
     Anyway,
-    /// The same stream waits for its own work, done by another address.
+    /// The stream waits for its own work, done by another address.
     ByEdge,
-    /// Its stream waits for another one.
-    ByWait,
     /// The host must wait.
     Not,
 }
@@ -49,8 +54,8 @@ struct Record {
     stream: StreamKey,
     /// The stream was destroyed: its handle may be another's.
     ended: bool,
-    /// The streams that wait for it already.
-    behind: Vec<StreamKey>,
+    /// Does the stream itself wait for it already?
+    edge: bool,
 }
 
 /// What was recorded and is not known to be passed.
@@ -100,7 +105,7 @@ impl Orders {
             event,
             stream,
             ended: false,
-            behind: Vec::new(),
+            edge: false,
         };
         self.records.insert(self.last, record);
         Ok(Some(Mark {
@@ -141,8 +146,12 @@ impl Orders {
         let Some(stream) = stream.filter(|_| !leaves(&record.stream)) else {
             return Follows::Not;
         };
-        let same = stream == record.stream && !record.ended;
-        if same && last.at == at || record.behind.contains(&stream) {
+        // An event for another stream would not do: a program may have ordered a third one
+        // behind that stream already, as it stands now, and use the page there.
+        if stream != record.stream || record.ended {
+            return Follows::Not;
+        }
+        if last.at == at || record.edge {
             return Follows::Anyway;
         }
         // By another address the same stream may be too early, too: a kernel that became
@@ -156,11 +165,8 @@ impl Orders {
         if !waits {
             return Follows::Not;
         }
-        record.behind.push(stream);
-        match same {
-            true => Follows::ByEdge,
-            false => Follows::ByWait,
-        }
+        record.edge = true;
+        Follows::ByEdge
     }
 
     /// Was this place passed, as far as the driver can tell now?
@@ -169,6 +175,18 @@ impl Orders {
         record.is_none_or(|record| {
             !self.leaves(record) && is_over(|| driver.is_complete(record.event))
         })
+    }
+
+    /// All places that are not known to be passed, of the streams of a context.
+    pub fn marks_in(&self, context: Context) -> Vec<Mark> {
+        let mark = |(number, record): (&u64, &Record)| Mark {
+            number: *number,
+            stream: record.stream,
+        };
+        let marks = self.records.iter().map(mark);
+        marks
+            .filter(|mark| mark.stream.context == context)
+            .collect()
     }
 
     fn leaves(&self, record: &Record) -> bool {
@@ -202,7 +220,6 @@ impl Orders {
         self.streams.retain(|_, known| *known != Some(stream));
         for record in self.records.values_mut() {
             record.ended |= record.stream == stream;
-            record.behind.retain(|behind| *behind != stream);
         }
     }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::Pages;
-use super::books::{Books, Kind, PageId};
+use super::books::Books;
+use super::page::{Kind, PageId};
 use crate::driver::{Address, Driver};
 use crate::picture::{self, Block, Chunk, Free, Owner, Piece, State, Stitch};
 use crate::pool::Stats;

@@ -1,13 +1,20 @@
 //! What is mapped in a range of addresses, and what of it is in use. Changes nothing.
 
-use super::books::{Books, Mapping, PageId};
+use super::books::Books;
+use super::page::{Mapping, PageId};
 use super::runs::Run;
 use crate::driver::Address;
 
 impl Books {
     /// Is anything in use in this range?
     pub fn is_used_in(&self, at: Address, bytes: u64) -> bool {
-        self.within(at, bytes).any(|(_, mapping)| mapping.used)
+        self.used_in(at, bytes).next().is_some()
+    }
+
+    /// What is in use in this range, if only in part.
+    pub fn used_in(&self, at: Address, bytes: u64) -> impl Iterator<Item = (Address, &Mapping)> {
+        let within = self.within(at, bytes);
+        within.filter(|(_, mapping)| mapping.used)
     }
 
     /// The mappings in use that tile this range.
@@ -24,7 +31,7 @@ impl Books {
     }
 
     pub fn used_pages_in(&self, at: Address, bytes: u64) -> Vec<PageId> {
-        let used = self.within(at, bytes).filter(|(_, mapping)| mapping.used);
+        let used = self.used_in(at, bytes);
         used.map(|(_, mapping)| mapping.page).collect()
     }
 

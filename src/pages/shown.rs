@@ -46,14 +46,18 @@ pub enum Found {
 
 impl<D: Driver> Pages<D> {
     /// The driver's handle of a page that others are about to open, and that is
-    /// not kept from now on; `None` where the lease is not known.
+    /// not kept from now on; `None` where the lease is not known. Waits for what may
+    /// still run on one that is not in use: the others know of no order.
     pub fn share(&self, lease: Lease) -> Option<Handle> {
         let mut books = self.lock();
         books.kind_of(lease)?;
         let page = books.bind(lease, None);
         books.share(page);
         self.changed(&mut books);
-        Some(books.handle_of(page))
+        let handle = books.handle_of(page);
+        drop(books);
+        self.quiet(|books| books.marks_of_unused(page));
+        Some(handle)
     }
 
     /// The pages that are mapped in this range may be opened by others from now

@@ -210,12 +210,25 @@ fn what_others_may_have_open_is_not_kept() {
 }
 
 #[test]
+fn an_address_in_use_takes_no_page_not_even_its_own() {
+    let device = Device::new(GIB);
+    let [lease, other] = [0, 1].map(|place| device.map(LARGE, place));
+    let at = device.at(LARGE, 0);
+    for lease in [lease, other] {
+        let again = device.pages.map(at, LARGE.bytes, lease, HOME);
+        assert_eq!(again, Err(Code::INVALID_VALUE));
+    }
+    device.unmap(LARGE, 0, lease);
+    assert_eq!(device.pages.used_in(at, LARGE.bytes), None);
+}
+
+#[test]
 fn the_page_that_goes_elsewhere_is_the_one_that_is_missed_last() {
     let device = Device::new(GIB);
     let leases: Vec<_> = (0..4).map(|place| device.map(LARGE, place)).collect();
     let handle = |place| device.model().mapped(device.at(LARGE, place));
     let (first, last) = (handle(0), handle(3));
-    for (place, lease) in leases.into_iter().enumerate() {
+    for (place, lease) in leases.into_iter().enumerate().rev() {
         device.unmap(LARGE, place as u64, lease);
     }
     device.map(LARGE, 9);
@@ -233,19 +246,19 @@ fn the_page_that_goes_elsewhere_is_the_one_that_is_missed_last() {
 #[test]
 fn a_request_takes_no_page_from_where_it_will_map_the_next_one() {
     let device = Device::new(GIB);
-    let [zero, one, five] = [0, 1, 5].map(|place| device.map(LARGE, place));
+    let [one, three, four] = [1, 3, 4].map(|place| device.map(LARGE, place));
     let handle = |place| device.model().mapped(device.at(LARGE, place));
-    let (of_one, of_five) = (handle(1), handle(5));
-    device.unmap(LARGE, 0, zero);
+    let (of_one, of_four) = (handle(1), handle(4));
+    device.unmap(LARGE, 3, three);
     device.map(LARGE, 9);
-    device.unmap(LARGE, 5, five);
     device.unmap(LARGE, 1, one);
-    let leases = [0, 1].map(|_| device.create(LARGE).unwrap());
-    for (place, lease) in (0..).zip(leases) {
+    device.unmap(LARGE, 4, four);
+    let leases = [3, 4].map(|_| device.create(LARGE).unwrap());
+    for (place, lease) in (3..).zip(leases) {
         let at = device.at(LARGE, place);
         device.pages.map(at, LARGE.bytes, lease, HOME).unwrap();
     }
-    assert_eq!((handle(0), handle(1)), (of_five, of_one));
+    assert_eq!((handle(3), handle(4)), (of_one, of_four));
 }
 
 #[test]

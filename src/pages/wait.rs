@@ -3,13 +3,15 @@
 //! about pages.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use super::Pages;
 use super::books::Books;
 use super::order::{Mark, is_over};
-use crate::driver::{Address, Context, Driver};
+use super::page::PageId;
+use crate::driver::{Address, Context, Driver, Event};
 use crate::pool::CAPTURES;
 
 /// Between two looks, where the wait may not last.
@@ -31,7 +33,9 @@ impl<D: Driver> Pages<D> {
                 std::thread::sleep(NAP);
                 continue;
             };
-            is_over(|| self.driver.synchronize_event(event).map(|()| true));
+            if !self.quiet_event(event) {
+                self.quiet_context(mark.context());
+            }
             let mut books = self.lock();
             books.orders.waited(mark, event);
             books.watch.counts.host_waits += 1;
@@ -39,25 +43,23 @@ impl<D: Driver> Pages<D> {
         since
     }
 
-    /// The same, until a moment at most if one is given; false where it did not have to
-    /// wait, or waited in vain.
+    /// The same, until a moment at most if one is given; false where it waited in vain.
     pub(super) fn quiet_until(
         &self,
         which: impl Fn(&Books) -> Vec<Mark>,
         until: Option<Instant>,
     ) -> bool {
         let Some(until) = until else {
-            return self.quiet(which).is_some();
+            self.quiet(which);
+            return true;
         };
-        let mut waited = false;
         while self.runs_at(&which).is_some() {
             if Instant::now() >= until {
                 return false;
             }
-            waited = true;
             std::thread::sleep(NAP);
         }
-        waited
+        true
     }
 
     /// The lock for a call of the program, with the places that `which` finds passed, and
@@ -88,19 +90,19 @@ impl<D: Driver> Pages<D> {
         bytes: u64,
         mut last: Option<Mark>,
     ) -> (MutexGuard<'_, Books>, Option<Mark>, Option<Instant>) {
-        let mut is_quiet = false;
+        let mut quiet = BTreeSet::new();
         let (mut books, mut since) = self.turn();
         loop {
-            let any = books.used_on_any_stream(at, bytes);
-            let any = any.filter(|_| !is_quiet);
-            if any.is_none() && (last.is_none() || !books.is_any_shared(at, bytes)) {
+            let mut any = books.used_on_any_stream(at, bytes);
+            any.retain(|context| !quiet.contains(context));
+            if any.is_empty() && (last.is_none() || !books.is_any_shared(at, bytes)) {
                 return (books, last, since);
             }
             drop(books);
             since = since.or_else(|| Some(Instant::now()));
-            if let Some(context) = any {
+            for context in any {
                 self.quiet_context(context);
-                is_quiet = true;
+                quiet.insert(context);
             }
             self.quiet(|_| last.into_iter().collect());
             last = None;
@@ -119,34 +121,45 @@ impl<D: Driver> Pages<D> {
         marks.into_iter().find(runs)
     }
 
+    /// Waits for an event; false where the driver does not.
+    fn quiet_event(&self, event: Event) -> bool {
+        is_over(|| self.driver.synchronize_event(event).map(|()| true))
+    }
+
     /// Waits for all work of a context, unless a capture is under way.
     pub(super) fn quiet_context(&self, context: Context) {
-        let Ok(event) = self.driver.create_event(context) else {
-            return;
-        };
-        // Drivers before 12.5 have no such event.
-        let recorded = CAPTURES.exclude(|| {
-            let recorded = self.driver.record_context(event, context);
-            recorded.or_else(|_| self.driver.synchronize_context(context))
-        });
-        if recorded == Some(Ok(())) {
-            is_over(|| self.driver.synchronize_event(event).map(|()| true));
+        let event = self.driver.create_event(context).ok();
+        let record = |event: &Event| self.driver.record_context(*event, context).is_ok();
+        let recorded = CAPTURES.exclude(|| event.filter(record)).flatten();
+        let is_quiet = recorded.is_some_and(|event| self.quiet_event(event));
+        if !is_quiet {
+            // Drivers before 12.5 have no such event.
+            CAPTURES
+                .exclude(|| is_over(|| self.driver.synchronize_context(context).map(|()| true)));
         }
-        let _ = self.driver.destroy_event(event);
+        if let Some(event) = event {
+            let _ = self.driver.destroy_event(event);
+        }
     }
 }
 
 impl Books {
-    /// The context of what is used in this range, where that may be on any stream.
-    fn used_on_any_stream(&self, at: Address, bytes: u64) -> Option<Context> {
-        let tiles = self.used_tiles(at, bytes)?.into_iter();
-        let mut any = tiles.filter(|(at, _)| self.mappings[at].on_any_stream);
-        any.next().map(|(at, _)| self.runs.home_of(at).context)
+    /// The contexts of what is used in this range, where that may be on any stream.
+    fn used_on_any_stream(&self, at: Address, bytes: u64) -> BTreeSet<Context> {
+        let used = self.used_in(at, bytes);
+        let any = used.filter(|(_, mapping)| mapping.on_any_stream);
+        any.map(|(at, _)| self.runs.home_of(at).context).collect()
     }
 
     fn is_any_shared(&self, at: Address, bytes: u64) -> bool {
-        let pages = self.used_pages_in(at, bytes);
-        pages.into_iter().any(|page| self.pages[&page].shared)
+        let mut used = self.used_in(at, bytes);
+        used.any(|(_, mapping)| self.pages[&mapping.page].shared)
+    }
+
+    /// What may run on a page that is not in use.
+    pub fn marks_of_unused(&self, page: PageId) -> Vec<Mark> {
+        let unused = self.pages.get(&page).filter(|page| page.used == 0);
+        unused.map_or_else(Vec::new, |_| self.marks_of(page))
     }
 
     /// What may run on the page that is given back first.

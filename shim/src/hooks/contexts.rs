@@ -118,6 +118,7 @@ crate::hooks! {
         for pool in made(engine) {
             let _ = pool.synchronize(view);
         }
+        pages::all(engine).for_each(|pages| pages.view_leaves(view));
         let destroy = || {
             let code = real();
             if code == Code::SUCCESS {
@@ -126,7 +127,12 @@ crate::hooks! {
             }
             code
         };
-        released(engine, device, destroy)
+        let code = released(engine, device, destroy);
+        pages::all(engine).for_each(|pages| match code {
+            Code::SUCCESS => pages.context_ends(view),
+            _ => pages.context_stays(view),
+        });
+        code
     }
 }
 

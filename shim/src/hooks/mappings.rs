@@ -63,22 +63,12 @@ crate::hooks! {
 
     /// `cuMemAddressFree`.
     cuMemAddressFree ["cuMemAddressFree" since 10020] (at: Address, bytes: usize) |real, engine| {
-        if engine.owner(at).is_some() {
-            return Code::INVALID_VALUE;
-        }
-        match pages::leave(engine, at, bytes as u64) {
-            Code::SUCCESS => {
-                // Before the addresses may be somebody else's.
-                let known = pages::given_up(engine, at);
-                // SAFETY: the program's own call, passed on.
-                let code = unsafe { real(at, bytes) };
-                if let (true, Some(bytes)) = (code != Code::SUCCESS, known) {
-                    pages::reserved(at, bytes);
-                }
-                code
-            }
-            code => code,
-        }
+        // SAFETY: the program's own call, passed on.
+        give_up(engine, (at, bytes as u64), || unsafe { real(at, bytes) })
+    }, panicked {
+        // SAFETY: the program's own call, passed on.
+        let real = || unsafe { real(at, bytes) };
+        once_more(|engine| Some(give_up(engine, (at, bytes as u64), real)), real)
     }
 
     /// `cuMemSetAccess`: with room made if need be, for it takes page tables.
@@ -101,6 +91,25 @@ crate::hooks! {
         let serve = |engine| open(engine, at, bytes as u64, wanted);
         // SAFETY: the program's own call, passed on.
         once_more(serve, || unsafe { real(at, bytes, access, count) })
+    }
+}
+
+/// Gives addresses up: no page that nobody uses is left there.
+fn give_up(engine: &Engine, (at, bytes): (Address, u64), real: impl FnOnce() -> Code) -> Code {
+    if engine.owner(at).is_some() {
+        return Code::INVALID_VALUE;
+    }
+    match pages::leave(engine, at, bytes) {
+        Code::SUCCESS => {
+            // Before the addresses may be somebody else's.
+            let known = pages::given_up(engine, at);
+            let code = real();
+            if let (true, Some(bytes)) = (code != Code::SUCCESS, known) {
+                pages::reserved(at, bytes);
+            }
+            code
+        }
+        code => code,
     }
 }
 
@@ -143,7 +152,9 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     // Before they may be mapped again.
     let recorded = freeing(engine, at, bytes);
     let unmap = |device: &'a Device| {
-        let unmapped = device.pages()?.unmap(at, bytes, pages::last_use(device))?;
+        let kept = device.pages().filter(|kept| kept.is_used_in(at, bytes))?;
+        pages::wait_at_home(engine, kept, at);
+        let unmapped = kept.unmap(at, bytes, pages::last_use(engine, device))?;
         Some((device, unmapped))
     };
     match engine.devices.iter().find_map(unmap) {

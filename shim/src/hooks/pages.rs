@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::sys::{HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp};
-use memcuda_core::driver::{Code, Handle, Result};
+use memcuda_core::driver::{Code, Driver, Handle, Result};
 use memcuda_core::pages::{Kind, Lease, Pages};
 
 use crate::boundary;
@@ -78,7 +78,7 @@ unsafe extern "C" fn create(
 /// A page for torch; `None` where it is to be the driver's.
 fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result<Handle>> {
     pages::none_put_off();
-    let (_, device) = engine.current().ok()?;
+    let (context, device) = engine.current().ok()?;
     let here = about.location.kind == LOCATION_DEVICE
         && i64::from(about.location.id) == i64::from(device.ordinal);
     if !here || bytes == 0 {
@@ -95,6 +95,12 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
         None if engine.lends() => pages::of(engine, device)?,
         None => return None,
     };
+    // As cudaMalloc, whether a page is there or not.
+    if let Err(code) = engine.driver.check(context)
+        && code.is_sticky()
+    {
+        return Some(Err(code));
+    }
     let flags = about.alloc_flags;
     let kind = Kind {
         bytes,

@@ -12,6 +12,7 @@ use crate::{pages, torch};
 crate::hooks! {
     /// `cuStreamSynchronize`.
     cuStreamSynchronize ["cuStreamSynchronize" since 2000] (stream: Stream) |real, engine| {
+        pages::waits_for(engine, legacy(stream));
         let site = torch::waits_on_ladder(&tags::take(), stream);
         // Of what is exported none is kept: it would be waited for behind a lock.
         let unmaps = site.is_some_and(torch::unmaps_behind) && !exports::has_runs();

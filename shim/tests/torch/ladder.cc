@@ -5,11 +5,14 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <stdexcept>
+#include <vector>
 
 extern "C" {
 int cudaSetDevice(int);
+int cudaGetDeviceCount(int*);
 int cudaMalloc(void**, size_t);
 int cudaFree(void*);
 int cudaDeviceSynchronize();
@@ -32,6 +35,7 @@ int cudaGraphLaunch(void*, cudaStream_t);
 using c10::cuda::CUDACachingAllocator::allocator;
 static const size_t MIB = 1 << 20;
 static const double BUSY_US = 5e6;
+static const int CRASHED = 700;
 
 static void check(bool holds, const char* what, int line) {
     if (holds) return;
@@ -65,12 +69,15 @@ static cudaStream_t new_stream() {
 // on which stream each is used.
 struct Job {
     cudaStream_t one = new_stream(), other = new_stream(), third = new_stream();
+    // Idle pages at the highest addresses go first: those of the first reservation.
+    void* first = tensor(12, third);
     // The hole of the first stream: what fits in comes to lie there.
     static const size_t HOLE = 96;
     void *front = tensor(12, one), *hole = tensor(HOLE, one), *behind = tensor(12, one);
 
     Job() {
-        tensor(12, other), tensor(12, third);
+        CHECK(first > behind);
+        tensor(12, other);
         for (int i = 0; i < 3; i++) {
             drop(tensor(HOLE, other)), drop(tensor(HOLE, third)), drop(hole);
             drop(ladder());
@@ -79,19 +86,33 @@ struct Job {
         OK(cudaDeviceSynchronize());
         waits = {0, 0};
     }
-    // Torch is asked for what it has: one page of it is needed, the rest is nobody's.
-    void* ladder() {
-        size_t retries = numbers.retries;
-        for (;;) {
+    // From now on no page is idle, and torch has single ones of the third stream alone.
+    void prepare() {
+        std::vector<void*> asked;
+        while (asked.size() < 4) {
+            size_t retries = numbers.retries;
             void* page = tensor(12, third);
-            if (numbers.retries > retries) return page;
+            numbers.retries > retries ? asked.push_back(page) : asked.clear();
         }
+        drop(asked[0]), drop(asked[2]);
+    }
+    // Torch is asked for what it has. Those pages are taken, the rest is nobody's.
+    void* ask() {
+        size_t retries = numbers.retries;
+        void* both = tensor(24, third);
+        CHECK(numbers.retries > retries);
+        return both;
+    }
+    void* ladder() {
+        prepare();
+        return ask();
     }
     // The hole is given up with work on it.
     void give_up() {
+        prepare();
         use(hole, HOLE, one);
         drop(hole);
-        CHECK(at_once([&] { ladder(); }));
+        CHECK(at_once([&] { ask(); }));
     }
     // Its pages are used next by a tensor of this stream; where is that? `waits`: for
     // what has to be unmapped in truth, or has an unknown stream, the host does.
@@ -152,15 +173,20 @@ static void run(const std::string& what) {
     } else if (what == "moved") {
         CHECK(job.next(2 * Job::HOLE, job.one, false) > job.behind);
     } else if (what == "other") {
-        job.next(48, job.other, false);
+        job.next(48, job.other, true);
+    } else if (what == "third") {
+        // All of the stream's work is over, so another one may use what it is given.
+        OK(cudaStreamSynchronize(job.other));
+        use(tensor(48, job.other), 48, job.third);
     } else if (what == "new") {
         // Nobody knows on which stream a new reservation is used.
         job.next(48, new_stream(), true);
     } else if (what == "back") {
         // To another stream and back again: it comes after that one, too.
-        void* there = job.next(72, job.other, false);
+        void* there = job.next(72, job.other, true);
+        job.prepare();
         drop(there);
-        job.ladder();
+        job.ask();
         CHECK(job.next(72, job.one, true) == job.hole);
     } else if (what == "released") {
         // Another user of the primary context comes and goes, and it stays.
@@ -186,6 +212,18 @@ static void run(const std::string& what) {
         OK(cudaGraphLaunch(ready, job.third));
     } else if (what == "replay") {
         replayed(job);
+    } else if (what == "crashed") {
+        // As cudaMalloc: who was told of a crash gets no page, though some are idle.
+        OK(cuSimCrash(job.third));
+        CHECK(cudaDeviceSynchronize() == CRASHED);
+        int code = 0;
+        try {
+            tensor(48, job.one);
+        } catch (std::runtime_error& error) {
+            code = strstr(error.what(), "cuMemCreate answered 700") ? CRASHED : -1;
+        }
+        CHECK(code == CRASHED);
+        return;
     } else if (what == "held") {
         puts("held");
         fflush(stdout);
@@ -194,7 +232,7 @@ static void run(const std::string& what) {
     } else if (what == "foreign") {
         // Somebody else needs the memory: pages on which work may run do not leave.
         void* foreign = nullptr;
-        int code = cudaMalloc(&foreign, 850 * MIB);
+        int code = cudaMalloc(&foreign, 1800 * MIB);
         CHECK(code == 2 || (code == 0 && cudaFree(foreign) == 0));
     } else {
         CHECK(!"a case");
@@ -223,11 +261,29 @@ static void thrown() {
     CHECK(!at_once([&] { OK(cuStreamSynchronize(one)); }));
 }
 
+// Torch empties the cache of another device, and waits for its own default stream. With
+// memory of cudaMalloc's that is legal: cudaFree waits for the memory's device.
+static void elsewhere() {
+    OK(cudaSetDevice(1));
+    cudaStream_t other = new_stream();
+    void* held = tensor(24, nullptr);
+    use(held, 24, nullptr);
+    drop(held);
+    OK(cudaSetDevice(0));
+    torch_stays = true;
+    CHECK(!at_once([] { allocator.load()->emptyCache(); }));
+    OK(cudaSetDevice(1));
+    use(tensor(24, other), 24, other);
+    OK(cudaDeviceSynchronize());
+}
+
 int main(int, char** argv) {
     std::string what = argv[1];
+    int devices = 0;
+    OK(cudaGetDeviceCount(&devices));
     OK(cudaSetDevice(0));
-    allocator.load()->init(1);
-    what == "thrown" ? thrown() : run(what);
+    allocator.load()->init(devices);
+    what == "thrown" ? thrown() : what == "elsewhere" ? elsewhere() : run(what);
     printf("waits %zu in %zu us\n", waits.count, waits.nanoseconds / 1000);
     return 0;
 }

@@ -2,7 +2,10 @@
 // simulated one, which knows every order that is missing, ends it only where pages were
 // given to the next user too early. What tensors hold is looked at, too.
 // usage: order SEED OPERATIONS THREADS
-// ORDER_SMALL=1: an allocation may be out of memory; ORDER_FOREIGN=1: others need memory.
+// ORDER_SMALL=1: an allocation may be out of memory; ORDER_FOREIGN=1: others need memory;
+// ORDER_DEVICES=2: each thread works on two devices; ORDER_AT_ONCE=1: torch unmaps all
+// pages of a block by one call; ORDER_CONTEXTS=1: a library beside makes and ends contexts;
+// ORDER_SHARED=1: pages are exported.
 #include "streams.h"
 
 #include <cstdio>
@@ -11,11 +14,13 @@
 #include <new>
 #include <stdexcept>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 typedef void* Graph;
 extern "C" {
 int cudaSetDevice(int);
+int cudaDeviceEnablePeerAccess(int, unsigned);
 int cudaMalloc(void**, size_t);
 int cudaFree(void*);
 int cudaMallocHost(void**, size_t);
@@ -34,12 +39,18 @@ int cudaGraphInstantiate(Graph*, Graph, unsigned long long);
 int cudaGraphLaunch(Graph, cudaStream_t);
 int cudaGraphDestroy(Graph);
 int cudaGraphExecDestroy(Graph);
+int cuDevicePrimaryCtxRetain(void**, int);
+int cuDevicePrimaryCtxRelease_v2(int);
+int cuCtxCreate_v2(void**, unsigned, int);
+int cuCtxDestroy_v2(void*);
+int cuMemExportToShareableHandle(void*, unsigned long long, int, unsigned long long);
 }
 
 using c10::cuda::CUDACachingAllocator::allocator;
 static const size_t MIB = 1 << 20, SPOT = 16, APART = 4 * MIB, SEEN = 1 << 16;
 static const int TRIES = 10, ON_DEVICE = 3, TO_HOST = 2, RELAXED = 2;
-static bool may_fail, small, foreign;
+static bool may_fail, small, foreign, shared;
+static int devices = 1;
 // A capture ends where anybody waits for the whole device.
 static std::mutex whole;
 
@@ -55,10 +66,18 @@ template <typename F> static void must(F call, const char* what) {
 }
 #define MUST(call) must([&] { return call; }, #call)
 
+// A stream, and whose.
+struct Queue {
+    int device;
+    cudaStream_t stream;
+    bool operator==(const Queue& other) const { return device == other.device && stream == other.stream; }
+};
 struct Tensor {
     char* at;
     size_t bytes;
-    cudaStream_t stream;
+    int device;
+    // In whose order it is: torch does not ask that it be its device's.
+    Queue queue;
     unsigned char value;
     size_t spots() const { return bytes / APART + 1; }
     char* spot(size_t i) const { return i == bytes / APART ? at + bytes - SPOT : at + i * APART; }
@@ -68,55 +87,74 @@ struct Replay {
     Graph graph = nullptr, ready = nullptr;
     unsigned long long pool = 0;
     std::vector<Tensor> tensors;
-    cudaStream_t last = nullptr;
+    int device = 0;
+    Queue last{0, nullptr};
 };
 
 struct Job {
     unsigned long long seed;
     size_t most, live = 0, operations = 0, graphs = 0;
-    std::vector<cudaStream_t> streams{nullptr};
-    cudaStream_t captures = nullptr;
+    std::vector<Queue> queues;
+    std::vector<cudaStream_t> captures;
     std::vector<Tensor> tensors;
     Replay replay;
     unsigned char* seen = nullptr;
     std::vector<unsigned char> wanted;
 
     Job(unsigned long long seed, size_t most) : seed(seed * 0x9E3779B97F4A7C15u + 1), most(most) {
-        MUST(cudaSetDevice(0));
-        for (unsigned flags : {1, 1, 0}) {
-            streams.push_back(nullptr);
-            MUST(cudaStreamCreateWithFlags(&streams.back(), flags));
+        for (int device = 0; device < devices; device++) {
+            MUST(cudaSetDevice(device));
+            queues.push_back({device, nullptr});
+            for (unsigned flags : {1, 1, 0}) {
+                queues.push_back({device, nullptr});
+                MUST(cudaStreamCreateWithFlags(&queues.back().stream, flags));
+            }
+            captures.push_back(nullptr);
+            MUST(cudaStreamCreateWithFlags(&captures.back(), 1));
         }
-        MUST(cudaStreamCreateWithFlags(&captures, 1));
-        MUST(cudaMallocHost(reinterpret_cast<void**>(&seen), SEEN));
+        MUST(cudaMallocHost(reinterpret_cast<void**>(&seen), SEEN + 1));
     }
     size_t pick(size_t below) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
         return (seed * 0x2545F4914F6CDD1Du >> 11) % below;
     }
-    cudaStream_t any_stream() { return streams[pick(streams.size())]; }
+    Queue any_queue() { return queues[pick(queues.size())]; }
+    Queue any_queue_of(int device) {
+        Queue any = any_queue();
+        return any.device == device ? any : any_queue_of(device);
+    }
+    // Calls for this queue are the next ones.
+    cudaStream_t on(const Queue& queue) {
+        MUST(cudaSetDevice(queue.device));
+        return queue.stream;
+    }
     double any_time() { return 50.0 + pick(pick(8) ? 500 : 20000); }
 
-    void behind(cudaStream_t later, cudaStream_t earlier) {
+    void behind(Queue later, Queue earlier) {
         if (later == earlier) return;
         cudaEvent_t event = nullptr;
+        cudaStream_t stream = on(earlier);
         MUST(cudaEventCreateWithFlags(&event, 2));
-        MUST(cudaEventRecord(event, earlier));
-        MUST(cudaStreamWaitEvent(later, event, 0));
+        MUST(cudaEventRecord(event, stream));
+        stream = on(later);
+        MUST(cudaStreamWaitEvent(stream, event, 0));
         MUST(cudaEventDestroy(event));
     }
-    void launch(const Tensor& tensor, cudaStream_t stream, bool write) {
+    void launch(const Tensor& tensor, Queue queue, bool write) {
         CUsimRange range{reinterpret_cast<uint64_t>(tensor.at), tensor.bytes, write};
+        cudaStream_t stream = on(queue);
         double time = any_time();
         MUST(cuSimLaunch(stream, &range, 1, time));
     }
-    void fill(Tensor& tensor, cudaStream_t stream) {
+    void fill(Tensor& tensor, Queue queue) {
+        cudaStream_t stream = on(queue);
         tensor.value = pick(256);
         for (size_t i = 0; i < tensor.spots(); i++) MUST(cudaMemsetAsync(tensor.spot(i), tensor.value, SPOT, stream));
     }
-    void look(const Tensor& tensor, cudaStream_t stream) {
+    void look(const Tensor& tensor, Queue queue) {
         for (size_t i = 0; i < tensor.spots(); i++) {
             if (wanted.size() == SEEN / SPOT) verify();
+            cudaStream_t stream = on(queue);
             MUST(cudaMemcpyAsync(seen + wanted.size() * SPOT, tensor.spot(i), SPOT, TO_HOST, stream));
             wanted.push_back(tensor.value);
         }
@@ -124,24 +162,28 @@ struct Job {
     void verify() {
         {
             std::lock_guard<std::mutex> lock(whole);
-            MUST(cudaDeviceSynchronize());
+            for (int device = 0; device < devices; device++) {
+                MUST(cudaSetDevice(device));
+                MUST(cudaDeviceSynchronize());
+            }
         }
         for (size_t i = 0; i < wanted.size(); i++)
             for (size_t j = 0; j < SPOT; j++)
                 if (seen[i * SPOT + j] != wanted[i]) fail("a tensor has other bytes", seen[i * SPOT + j]);
         wanted.clear();
     }
-    bool allocate(std::vector<Tensor>& into, cudaStream_t stream) {
+    bool allocate(std::vector<Tensor>& into, int device, Queue queue) {
         size_t bytes = pick(4) == 0 ? (pick(MIB) + 32) & ~size_t(15) : (pick(40) + 2) * MIB + pick(2) * 4096;
-        Tensor tensor{nullptr, bytes, stream, 0};
+        Tensor tensor{nullptr, bytes, device, queue, 0};
+        MUST(cudaSetDevice(device));
         try {
-            tensor.at = static_cast<char*>(allocator.load()->raw_alloc_with_stream(bytes, stream));
+            tensor.at = static_cast<char*>(allocator.load()->raw_alloc_with_stream(bytes, queue.stream));
         } catch (std::bad_alloc&) {
             if (!small) fail("out of memory", 2);
             return false;
         }
-        launch(tensor, stream, true);
-        fill(tensor, stream);
+        launch(tensor, queue, true);
+        fill(tensor, queue);
         into.push_back(tensor);
         live += bytes;
         return true;
@@ -151,13 +193,13 @@ struct Job {
         if (pick(4) == 0 && !may_fail) {
             // Its last use is on another stream, and nothing waits for that but the events
             // of torch, which does not live without them.
-            cudaStream_t user = any_stream();
-            behind(user, tensor.stream);
+            Queue user = any_queue();
+            behind(user, tensor.queue);
             launch(tensor, user, false);
             if (pick(2)) look(tensor, user);
-            if (user != tensor.stream) torch_record_stream(tensor.at, user);
+            if (!(user == tensor.queue)) torch_record_stream(tensor.at, user.stream, user.device);
         } else if (pick(2)) {
-            look(tensor, tensor.stream);
+            look(tensor, tensor.queue);
         }
         allocator.load()->raw_delete(tensor.at);
         live -= tensor.bytes;
@@ -166,59 +208,65 @@ struct Job {
     }
     // A use on its own stream, or on another one that the own then waits for.
     void use(Tensor& tensor) {
-        cudaStream_t user = pick(2) ? tensor.stream : any_stream();
-        behind(user, tensor.stream);
+        Queue user = pick(2) ? tensor.queue : any_queue();
+        behind(user, tensor.queue);
         switch (pick(4)) {
         case 0: launch(tensor, user, false); break;
         case 1: launch(tensor, user, true); break;
         case 2: fill(tensor, user); break;
         default: copy(tensors[pick(tensors.size())], tensor, user);
         }
-        behind(tensor.stream, user);
+        behind(tensor.queue, user);
     }
-    void copy(const Tensor& from, Tensor& to, cudaStream_t stream) {
+    void copy(const Tensor& from, Tensor& to, Queue queue) {
         if (from.at == to.at || from.spots() < to.spots()) return;
-        behind(stream, from.stream);
+        behind(queue, from.queue);
+        cudaStream_t stream = on(queue);
         for (size_t i = 0; i < to.spots(); i++)
             MUST(cudaMemcpyAsync(to.spot(i), from.spot(i), SPOT, ON_DEVICE, stream));
         to.value = from.value;
-        behind(from.stream, stream);
+        behind(from.queue, queue);
     }
     void capture() {
         static std::atomic<unsigned long long> pools{0};
         drop_replay();
         std::lock_guard<std::mutex> lock(whole);
-        cudaStream_t stream = captures;
+        int device = replay.device = pick(devices);
+        Queue queue{device, captures[device]};
+        cudaStream_t stream = on(queue);
         MempoolId_t id(0, replay.pool = ++pools);
-        allocator.load()->beginAllocateToPool(0, id, [stream](cudaStream_t asked) { return asked == stream; });
+        allocator.load()->beginAllocateToPool(device, id, [stream](cudaStream_t asked) { return asked == stream; });
         MUST(cudaStreamBeginCapture(stream, RELAXED));
-        for (size_t i = 0; i < 1 + pick(3); i++) allocate(replay.tensors, stream);
+        for (size_t i = 0; i < 1 + pick(3); i++) allocate(replay.tensors, device, queue);
         if (replay.tensors.size() > 1 && pick(2)) {
             // Its place may be another tensor's of the graph.
             allocator.load()->raw_delete(replay.tensors[0].at);
             live -= replay.tensors[0].bytes;
             replay.tensors.erase(replay.tensors.begin());
-            allocate(replay.tensors, stream);
+            allocate(replay.tensors, device, queue);
         }
-        MUST(cudaStreamEndCapture(stream, &replay.graph));
-        allocator.load()->endAllocateToPool(0, id);
+        MUST(cudaStreamEndCapture(on(queue), &replay.graph));
+        allocator.load()->endAllocateToPool(device, id);
         MUST(cudaGraphInstantiate(&replay.ready, replay.graph, 0));
         graphs++;
-        replay.last = any_stream();
-        MUST(cudaGraphLaunch(replay.ready, replay.last));
+        replay.last = any_queue_of(device);
+        stream = on(replay.last);
+        MUST(cudaGraphLaunch(replay.ready, stream));
     }
     void launch_again() {
         if (!replay.ready) return;
-        cudaStream_t stream = any_stream();
-        behind(stream, replay.last);
-        MUST(cudaGraphLaunch(replay.ready, replay.last = stream));
+        Queue queue = any_queue_of(replay.device);
+        behind(queue, replay.last);
+        cudaStream_t stream = on(replay.last = queue);
+        MUST(cudaGraphLaunch(replay.ready, stream));
         for (auto& tensor : replay.tensors)
-            if (pick(2)) look(tensor, stream);
+            if (pick(2)) look(tensor, queue);
     }
     void drop_replay() {
         if (!replay.ready) return;
         // Torch waits for the stream of the capture alone when it unmaps.
-        MUST(cudaStreamSynchronize(replay.last));
+        cudaStream_t last = on(replay.last);
+        MUST(cudaStreamSynchronize(last));
         MUST(cudaGraphExecDestroy(replay.ready));
         MUST(cudaGraphDestroy(replay.graph));
         for (auto& tensor : replay.tensors) allocator.load()->raw_delete(tensor.at), live -= tensor.bytes;
@@ -231,13 +279,36 @@ struct Job {
         if (what < 8) capture();
         else if (what < 60) launch_again();
         else if (what < 64) allocator.load()->emptyCache();
-        else if (what < 68) MUST(torch_wait(any_stream()));
+        else if (what < 68) item();
         else if (what < 70) verify();
         else if (what < 72 && foreign) other_memory();
+        else if (what < 78 && shared && !tensors.empty()) share(tensors[pick(tensors.size())]);
         else if (what < 500 && !tensors.empty()) use(tensors[pick(tensors.size())]);
         else if ((live > most || what > 800) && !tensors.empty()) release(pick(tensors.size()));
-        else allocate(tensors, any_stream());
+        else allocate();
         if (pick(50) == 0) most += 8 * MIB;
+    }
+    void allocate() {
+        Queue queue = any_queue();
+        // Of another device's default stream torch does not know whose it is.
+        allocate(tensors, queue.stream && pick(8) == 0 ? pick(devices) : queue.device, queue);
+    }
+    // As `.item()`: what the host has waited for it reads.
+    void item() {
+        if (tensors.empty()) return;
+        const Tensor& tensor = tensors[pick(tensors.size())];
+        cudaStream_t stream = on(tensor.queue);
+        unsigned char* read = seen + SEEN;
+        *read = ~tensor.value;
+        MUST(cudaMemcpyAsync(read, tensor.spot(0), 1, TO_HOST, stream));
+        MUST(torch_wait(stream));
+        if (*read != tensor.value) fail("a value has not come", *read);
+    }
+    // Others could open a page from now on.
+    void share(const Tensor& tensor) {
+        int descriptor = -1;
+        MUST(cuMemExportToShareableHandle(&descriptor, torch_handle(tensor.at), 1, 0));
+        close(descriptor);
     }
     // Another library of the process needs memory of its own.
     void other_memory() {
@@ -266,16 +337,39 @@ template <typename F> static void until_it_fails(F run) {
     }
 }
 
+static void contexts_come_and_go(const std::atomic<bool>& over) {
+    while (!over) {
+        void* context = nullptr;
+        MUST(cuDevicePrimaryCtxRetain(&context, 0));
+        MUST(cuDevicePrimaryCtxRelease_v2(0));
+        // A context takes memory of a card that may be full.
+        std::lock_guard<std::mutex> lock(whole);
+        if (cuCtxCreate_v2(&context, 0, 0) == 0) MUST(cuCtxDestroy_v2(context));
+    }
+}
+
 int main(int, char** argv) {
     unsigned long long seed = strtoull(argv[1], nullptr, 10);
     size_t steps = strtoull(argv[2], nullptr, 10), count = strtoull(argv[3], nullptr, 10);
     may_fail = getenv("MEMCUDA_SIM_FAIL");
     small = getenv("ORDER_SMALL") || may_fail;
     foreign = getenv("ORDER_FOREIGN");
+    shared = getenv("ORDER_SHARED");
+    devices = getenv("ORDER_DEVICES") ? atoi(getenv("ORDER_DEVICES")) : 1;
     MUST(cudaSetDevice(0));
-    until_it_fails([] { allocator.load()->init(1); });
+    until_it_fails([] { allocator.load()->init(devices); });
+    for (int device = 0; device < devices; device++)
+        for (int other = 0; other < devices; other++) {
+            if (other == device) continue;
+            MUST(cudaSetDevice(other));
+            MUST(cudaDeviceEnablePeerAccess(device, 0));
+            torch_add_reader(device, other);
+        }
     std::atomic<size_t> graphs{0};
     std::vector<std::thread> threads;
+    std::atomic<bool> over{false};
+    std::thread beside;
+    if (getenv("ORDER_CONTEXTS")) beside = std::thread([&] { contexts_come_and_go(over); });
     for (size_t i = 0; i < count; i++)
         threads.emplace_back([&, i] {
             until_it_fails([&] {
@@ -285,6 +379,8 @@ int main(int, char** argv) {
             });
         });
     for (auto& thread : threads) thread.join();
+    over = true;
+    if (beside.joinable()) beside.join();
     until_it_fails([] { allocator.load()->emptyCache(); });
     printf("ladders %zu waits %zu microseconds %zu graphs %zu\n", numbers.retries, waits.count,
            waits.nanoseconds / 1000, graphs.load());

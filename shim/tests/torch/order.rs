@@ -65,7 +65,7 @@ fn ladder(case: &str, settings: &[(&str, &str)]) -> String {
 /// The work behind pages takes seconds, what the ladder waits for them microseconds.
 #[test]
 fn a_ladder_waits_for_nothing_and_whoever_uses_its_pages_next_comes_after() {
-    for case in ["same", "moved", "other", "new", "back", "recycled"] {
+    for case in ["same", "moved", "other", "third", "new", "back", "recycled"] {
         let said = ladder(case, &[]);
         assert!(number(&said, "waits") > 0, "{case}: {said}");
         assert!(number(&said, "in") < 1000, "{case}: {said}");
@@ -80,7 +80,7 @@ fn a_context_that_is_released_and_stays_has_its_order() {
 /// Nor by others' need: what may be in use does not leave.
 #[test]
 fn pages_on_which_work_may_run_do_not_leave() {
-    ladder("foreign", &[("MEMCUDA_SIM_MEMORY", "1GiB")]);
+    ladder("foreign", &[("MEMCUDA_SIM_MEMORY", "2GiB")]);
 }
 
 /// Nor by another process's, which has waited for a second.
@@ -89,7 +89,7 @@ fn pages_on_which_work_may_run_go_to_no_other_process() {
     let ledger = scratch().join("order-ledger");
     let _ = std::fs::remove_file(&ledger);
     let on = [
-        ("MEMCUDA_SIM_MEMORY", "1GiB"),
+        ("MEMCUDA_SIM_MEMORY", "2GiB"),
         ("MEMCUDA_SIM_SHARED", ledger.to_str().unwrap()),
     ];
     let mut holder = program("ladder", &["held"], &on);
@@ -109,6 +109,11 @@ fn who_is_not_asked_waits() {
 }
 
 #[test]
+fn pages_of_another_device_are_waited_for_where_torch_waits_for_its_own() {
+    ladder("elsewhere", &[("MEMCUDA_SIM_DEVICES", "2")]);
+}
+
+#[test]
 fn a_stream_that_captures_waits_for_nothing_and_is_given_nothing_too_early() {
     ladder("captured", &[]);
 }
@@ -116,6 +121,11 @@ fn a_stream_that_captures_waits_for_nothing_and_is_given_nothing_too_early() {
 #[test]
 fn pages_that_are_not_kept_are_waited_for() {
     ladder("shared", &[]);
+}
+
+#[test]
+fn a_broken_context_gets_no_page() {
+    ladder("crashed", &[]);
 }
 
 #[test]
@@ -136,6 +146,8 @@ struct Done {
     microseconds: u64,
     graphs: u64,
     stopped: u64,
+    /// Of the last one.
+    log: String,
 }
 
 impl Done {
@@ -154,7 +166,8 @@ impl Done {
                 None => timed.env_remove(name),
             };
         }
-        let (said, _) = support::said(&mut timed);
+        let (said, log) = support::said(&mut timed);
+        self.log = log;
         // A call of torch's own failed, on purpose.
         if said.starts_with("stopped") {
             self.stopped += 1;
@@ -169,19 +182,20 @@ impl Done {
 
 /// The program alone, on a card that is too small for it: then the ladder is torch's
 /// own, waits, and the program is legal.
+const ALONE: [(&str, &str); 4] = [
+    ("LD_PRELOAD", ""),
+    ("MEMCUDA_SIM_MEMORY", "700MiB"),
+    (
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "expandable_segments:True,large_segment_size_mb:12",
+    ),
+    ("ORDER_SMALL", "1"),
+];
+
 #[test]
 fn random_programs_are_legal() {
     let mut done = Done::default();
-    let alone = [
-        ("LD_PRELOAD", ""),
-        ("MEMCUDA_SIM_MEMORY", "700MiB"),
-        (
-            "PYTORCH_CUDA_ALLOC_CONF",
-            "expandable_segments:True,large_segment_size_mb:12",
-        ),
-        ("ORDER_SMALL", "1"),
-    ];
-    (1..4).for_each(|seed| done.run(seed, 1500, 1 + seed % 2, &alone));
+    (1..4).for_each(|seed| done.run(seed, 1500, 1 + seed % 2, &ALONE));
     assert!(done.ladders > 10 && done.graphs > 10, "{done:?}");
     assert!(done.microseconds > 100 * done.ladders, "{done:?}");
 }
@@ -195,7 +209,35 @@ fn pages_are_used_in_order_whatever_torch_does() {
     assert!(done.microseconds < 50 * done.ladders, "{done:?}");
     // With two threads one's calls pass the time of the other's waits.
     (8..11).for_each(|seed| done.run(seed, 1500, 2, &[]));
+    // Newer ones unmap what touches by one call.
+    let at_once = [("ORDER_AT_ONCE", "1")];
+    (11..13).for_each(|seed| done.run(seed, 1000, seed - 10, &at_once));
     assert!(done.ladders > 300 && done.graphs > 50, "{done:?}");
+}
+
+/// Each thread works on both devices, that reach each other's memory, and now and then
+/// in the order of a stream of the other one.
+#[test]
+fn pages_of_two_devices_are_used_in_order() {
+    let two = [("ORDER_DEVICES", "2"), ("MEMCUDA_SIM_DEVICES", "2")];
+    let mut alone = Done::default();
+    let cards = [("MEMCUDA_SIM_MEMORY", "400MiB")];
+    let settings = [&ALONE[..], &two, &cards].concat();
+    (1..3).for_each(|seed| alone.run(seed, 1000, seed, &settings));
+    assert!(alone.ladders > 10, "{alone:?}");
+    let mut done = Done::default();
+    (1..5).for_each(|seed| done.run(seed, 1500, 1 + seed % 2, &two));
+    assert!(done.ladders > 200 && done.graphs > 20, "{done:?}");
+}
+
+#[test]
+fn pages_are_used_in_order_while_contexts_come_and_go_and_others_have_some() {
+    let mut done = Done::default();
+    for more in ["ORDER_CONTEXTS", "ORDER_SHARED"] {
+        let settings = [(more, "1"), ("ORDER_SMALL", "1")];
+        (1..3).for_each(|seed| done.run(seed, 800, 1 + seed % 2, &settings));
+    }
+    assert!(done.ladders > 80 && done.graphs > 15, "{done:?}");
 }
 
 /// Idle pages go to others: to the rest of the process, beyond the limit, for a card
@@ -219,6 +261,18 @@ fn pages_that_leave_are_not_in_use() {
         done.run(seed as u64, 1000, 2, &settings);
     }
     assert!(done.ladders > 20, "{done:?}");
+}
+
+/// The driver never waits for an event: the context is waited for.
+#[test]
+fn events_that_cannot_be_waited_for_cost_a_longer_wait() {
+    for (call, case) in [
+        ("cuEventSynchronize", "new"),
+        ("cuEventSynchronize", "back"),
+        ("cuThreadExchangeStreamCaptureMode", "new"),
+    ] {
+        ladder(case, &[("MEMCUDA_SIM_FAIL", &format!("{call}%1=999"))]);
+    }
 }
 
 /// A failure of a call that only the order needs: nothing is to be seen.
@@ -245,4 +299,26 @@ fn calls_that_fail_cost_a_wait_and_no_order() {
         }
     }
     assert!(done.ladders > 20, "{done:?}");
+}
+
+/// An error of the library's own: from then on the pool rests, and pages are still used.
+#[test]
+#[cfg(debug_assertions)]
+fn pages_are_used_in_order_after_a_panic() {
+    let mut done = Done::default();
+    for place in [
+        "cuStreamSynchronize",
+        "cuStreamSynchronize:behind",
+        "cudaStreamSynchronize",
+        "cuMemUnmap",
+        "cuMemUnmap:behind",
+        "cuMemMap",
+        "cuMemAddressFree",
+        "cuMemAddressFree:behind",
+    ] {
+        let panics = [("MEMCUDA_PANIC_IN", place), ("ORDER_SMALL", "1")];
+        done.run(1, 500, 1, &panics);
+        assert!(done.log.contains("internal error"), "{place}: {done:?}");
+    }
+    assert!(done.ladders > 60 && done.stopped == 0, "{done:?}");
 }

@@ -15,7 +15,13 @@ extern "C" {
 extern EXPORT Waits waits;
 // From now on torch's ladder ends by an exception, as where an event fails.
 extern EXPORT bool torch_fails;
-EXPORT void torch_record_stream(void* at, cudaStream_t stream);
+// From now on it waits for the default stream of the current device, whosever pages it
+// unmaps (pytorch/pytorch#196258).
+extern EXPORT bool torch_stays;
+// A use on a stream of this device.
+EXPORT void torch_record_stream(void* at, cudaStream_t stream, int device);
+// The memory of a device is open to another one from now on.
+EXPORT void torch_add_reader(int device, int reader);
 // Nobody replays graphs on the memory of this private pool any more.
 EXPORT void torch_release_pool(unsigned long long pool);
 // The handle of the page around an address.

@@ -1,0 +1,133 @@
+//! Waits on the host for work on pages that were given up: whom they keep, when they
+//! end, and that they are made whatever fails.
+
+use std::time::Duration;
+
+use super::order_tests::{CONTEXT, ONE, OTHER, TWO, key};
+use super::tests::{Device, LARGE};
+use super::*;
+use crate::units::{GIB, MIB};
+
+/// Whenever the work ends: between two looks, too.
+#[test]
+fn who_is_patient_gets_pages_on_which_work_ends_meanwhile() {
+    for patience in [Duration::from_secs(5), Duration::MAX] {
+        for pause in 0..200 {
+            let device = Device::new(16 * MIB);
+            let lease = device.put(0);
+            device.model().hold_truly();
+            device.give_up(0, lease, ONE);
+            let given = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    (0..pause * 20).for_each(|_| std::hint::spin_loop());
+                    device.model().hold(CONTEXT, ONE, false);
+                });
+                device.pages.give_back(u64::MAX, patience)
+            });
+            assert_eq!(given, LARGE.bytes, "after {pause}");
+        }
+    }
+}
+
+#[test]
+fn a_context_is_waited_for_though_calls_fail() {
+    for failures in 0..4 {
+        let device = Device::new(GIB);
+        let lease = device.put(0);
+        device.pages.on_any_stream(device.at(LARGE, 0));
+        device.model().hold(CONTEXT, TWO, true);
+        device.model().fail_waits(failures, Code(999));
+        device.unmap(LARGE, 0, lease);
+        assert!(!device.runs(TWO), "{failures}");
+    }
+}
+
+/// The work may need a thread that asks about pages.
+#[test]
+fn who_waits_on_the_host_keeps_nobody_from_the_pages() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.model().hold_truly();
+    device.give_up(0, lease, ONE);
+    std::thread::scope(|scope| {
+        let pages = &device.pages;
+        let (at, elsewhere) = (device.at(LARGE, 0), device.at(LARGE, OTHER));
+        let waiting = [
+            scope.spawn(move || pages.leave(at, LARGE.bytes).is_ok()),
+            scope.spawn(move || pages.add(huge(), || Err(Code::OUT_OF_MEMORY)).is_err()),
+        ];
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(waiting.iter().all(|wait| !wait.is_finished()));
+        assert_eq!(pages.find(at), Found::Unused);
+        assert_eq!(pages.find(elsewhere), Found::Nothing);
+        assert_eq!(pages.totals().used_bytes, 0);
+        device.model().hold(CONTEXT, ONE, false);
+        assert!(waiting.into_iter().all(|wait| wait.join().unwrap()));
+    });
+}
+
+fn huge() -> Kind {
+    Kind {
+        bytes: GIB,
+        properties: 1,
+    }
+}
+
+#[test]
+fn of_a_context_that_may_be_ending_nothing_is_asked() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    device.pages.context_leaves(CONTEXT);
+    device.model().hold(CONTEXT, ONE, false);
+    let give = || device.pages.give_back(u64::MAX, Duration::ZERO);
+    assert_eq!(give(), 0, "its work counts as running");
+    assert!(device.pages.instead_of_waiting(key(ONE)).is_none());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| device.pages.leave(device.at(LARGE, 0), LARGE.bytes));
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(!waits.is_finished());
+        device.pages.context_stays(CONTEXT);
+        assert_eq!(waits.join().unwrap(), Ok(()));
+    });
+    assert_eq!(give(), LARGE.bytes);
+}
+
+/// Pages side by side may be those of several contexts.
+#[test]
+fn all_contexts_of_what_is_unmapped_are_waited_for() {
+    let device = Device::new(GIB);
+    let other = Home {
+        context: Context(2),
+        ..device.home(1)
+    };
+    let second = device.create(LARGE).unwrap();
+    let (at, behind) = (device.at(LARGE, 0), device.at(LARGE, 1));
+    device.put(0);
+    device
+        .pages
+        .map(behind, LARGE.bytes, second, other)
+        .unwrap();
+    for (at, context, stream) in [(at, CONTEXT, ONE), (behind, Context(2), TWO)] {
+        device.pages.on_any_stream(at);
+        device.model().hold(context, stream, true);
+    }
+    let unmapped = device.pages.unmap(at, 2 * LARGE.bytes, None);
+    assert_eq!(unmapped, Some(Ok(())));
+    assert!(!device.runs_in(CONTEXT, ONE) && !device.runs_in(Context(2), TWO));
+}
+
+/// Its streams answer nothing once it is gone.
+#[test]
+fn what_was_given_up_in_a_view_of_a_context_is_waited_for_before_it_ends() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    device.pages.view_leaves(Context(2));
+    assert!(device.runs(ONE), "another one");
+    device.pages.view_leaves(CONTEXT);
+    assert!(!device.runs(ONE));
+    assert!(device.pages.instead_of_waiting(key(ONE)).is_none());
+    device.pages.context_stays(CONTEXT);
+    assert!(device.pages.instead_of_waiting(key(ONE)).is_some());
+}
