@@ -119,8 +119,11 @@ impl<D: Driver> Pool<D> {
             pieces.push((id, bytes));
         }
         pieces.extend(tail);
-        state.stats.growths += u64::from(plan.growth() > 0);
         state.stats.handles_mapped += pieces.len() as u64;
+        if plan.growth() > 0 {
+            state.stats.growths += 1;
+            state.growing.grew(pieces.len());
+        }
         let stitch = match (plan.behind, placed) {
             (Some(end), _) => {
                 state.lengthen(end.stitch, &pieces);

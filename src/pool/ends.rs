@@ -49,7 +49,9 @@ pub fn room(bytes: u64) -> u64 {
 }
 
 impl State {
-    /// What the chunks offer for a window.
+    /// What the chunks offer for a window. Those in use offer nothing while blocks go on
+    /// growing: a block that shares no chunk is made longer by one mapping when it is free
+    /// and the next one is a little longer; one that does is mapped anew as a whole.
     pub fn offered(&self, need: Need, usable: Usable) -> Offer {
         let mut offer = Offer::default();
         let is_usable = |last| self.is_usable(last, usable);
@@ -58,6 +60,9 @@ impl State {
                 if chunk.spans.iter().all(|span| is_usable(span.last)) {
                     offer.whole.push((chunk.bytes, id));
                 }
+                continue;
+            }
+            if self.growing.goes_on() {
                 continue;
             }
             let start = chunk.free_head(is_usable);

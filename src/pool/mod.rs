@@ -23,6 +23,7 @@ mod debug;
 mod ends;
 mod export;
 mod front;
+mod growing;
 mod hash;
 mod health;
 mod lend;

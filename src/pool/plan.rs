@@ -1,7 +1,6 @@
 //! Chooses what a new stitch is made of, or an old one made longer by: free chunks,
-//! free ends of chunks in use, and only the shortfall in new handles; where memory is
-//! scarce, a free chunk that is too large gives way to handles that fit. Decides;
-//! changes nothing.
+//! free ends of chunks in use, and only the shortfall in new handles; a free chunk
+//! that is too large gives way to handles that fit. Decides; changes nothing.
 
 use super::block::{Need, Window};
 use super::chunk::ChunkId;
@@ -20,8 +19,7 @@ const LARGEST_SHARED: u64 = 1 << 30;
 const HANDLES: u64 = 1024;
 /// A new handle is at most this part of what is still missing.
 const PARTS: u64 = 3;
-/// Mappings of a stitch that is made although there is a window, at most, and of a
-/// chunk that is released because it is too large.
+/// Mappings of a stitch that is made although there is a window, at most.
 const PIECES: usize = 8;
 /// What each of them has to spare of whole chunks, in bytes: growing by as much
 /// takes about as long as a mapping.
@@ -35,12 +33,12 @@ const MUCH_USED: u64 = 2;
 const LITTLE_USED: u64 = 3;
 /// In between only where a window breaks so many bytes.
 const BREAKS_MUCH: u64 = 8 * MIB;
-/// Memory is scarce while less than this part of all bytes is free.
-const SCARCE: u64 = 6;
 /// A chunk is released for what is not used of it from so many bytes on, and where at
 /// least so many are: small handles in its place are slow to stitch into large ones.
 const UNUSED: u64 = 2 * STEP;
 const USED: u64 = 8 * MIB;
+/// Mappings of a chunk that is released, at most: each has to be unmapped.
+const UNMAPPED: usize = 16;
 
 /// A stitch to be made, or to be made longer.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -234,16 +232,14 @@ impl State {
 
     /// Is this chunk better released than broken for so few bytes? Nothing is ever
     /// moved, so the rest of it would serve only what fits there until both are free.
-    /// Not while much is free, when that is not missed, nor where it takes long, nor
-    /// once others were short of memory, who might be quicker to take it; and what is
-    /// not complete on the host must not be unmapped.
+    /// Not where it takes long, nor once others were short of memory, who might be
+    /// quicker to take it; and what is not complete on the host must not be unmapped.
     fn is_exchanged(&self, id: ChunkId, missing: u64) -> bool {
         let chunk = self.chunk(id);
         missing >= USED
             && chunk.bytes - missing >= UNUSED
             && !self.was_full
-            && chunk.shown_in.len() <= PIECES
-            && self.chunks.free() < self.stats.physical_bytes / SCARCE
+            && chunk.shown_in.len() <= UNMAPPED
             && self.is_complete(chunk)
     }
 

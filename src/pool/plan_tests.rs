@@ -141,6 +141,29 @@ fn a_failure_while_a_stitch_is_made_longer_leaves_it_as_it_was() {
     }
 }
 
+#[test]
+fn blocks_that_go_on_growing_are_made_longer() {
+    let pool = pool(Settings::default());
+    let mut bytes = 16 * MIB;
+    let mut blocks = [0; 16].map(|_| pool.alloc(&on(10, bytes)).unwrap());
+    let mut mapped = 0;
+    for _ in 0..100 {
+        bytes += MIB + MIB / 4;
+        let before = pool.stats().handles_mapped;
+        for block in &mut blocks {
+            let longer = pool.alloc(&on(10, bytes)).unwrap();
+            pool.free(*block, Release::Complete).unwrap();
+            *block = longer;
+        }
+        mapped = pool.stats().handles_mapped - before;
+    }
+    let each = mapped / blocks.len() as u64;
+    assert!(each <= 2, "{each} handles of {} MiB", bytes / MIB);
+    // A free one beside those that are in use, and a step of growth behind each.
+    let needed = (blocks.len() as u64 + 1) * (bytes + STEP);
+    assert!(pool.physical() <= needed, "{}", pool.physical() / MIB);
+}
+
 /// A pool with 384 MiB free in one stitch, of handles from 128 to 2 MiB, and as
 /// much as that once more, or a little, in use.
 fn with_free(used: u64) -> crate::pool::Pool<crate::driver::model::Model> {
@@ -234,6 +257,20 @@ fn a_handle_that_is_too_large_gives_way_to_handles_that_fit() {
     // The rest is made anew as what is asked for.
     pool.alloc(&on(10, 108 * MIB)).unwrap();
     assert_eq!((pool.physical(), pool.idle()), (physical, 0));
+}
+
+#[test]
+fn it_does_so_however_much_is_free_but_not_where_much_has_to_be_unmapped() {
+    let mut state = state(&[128]);
+    assert_eq!(state.chunks.free(), 128 * MIB);
+    let plan = state.plan(need(20), Usable::All, None);
+    assert_eq!((plan.exchanged, plan.fresh_bytes()), (Some(0), 20 * MIB));
+    for stitch in 0..=UNMAPPED {
+        assert_eq!(state.plan(need(20), Usable::All, None).exchanged, Some(0));
+        state.chunks.show(0, stitch as u32);
+    }
+    let plan = state.plan(need(20), Usable::All, None);
+    assert_eq!((plan.exchanged, plan.whole), (None, vec![0]));
 }
 
 #[test]

@@ -192,6 +192,7 @@ impl<D: Driver> Pool<D> {
         loop {
             let mut state = self.lock();
             state.stats.searches += 1;
+            state.growing.searched();
             // What cannot be asked now is not ready.
             let _ = self.make_ready(&mut state);
             if is_small(request) {

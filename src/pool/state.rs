@@ -7,6 +7,7 @@ use super::chunk::{Chunk, ChunkId, StitchId};
 use super::chunks::Chunks;
 use super::export::Exports;
 use super::front::{Fronts, Sum};
+use super::growing::Growing;
 use super::peers::Peers;
 use super::request::{BlockInfo, Order};
 use super::slab::Slabs;
@@ -43,6 +44,8 @@ pub struct State {
     /// Counters, but for what the fronts count: idle bytes are those that are
     /// not attached.
     pub stats: Stats,
+    /// Do blocks go on growing?
+    pub growing: Growing,
     /// Had the driver no memory for a new handle once?
     pub was_full: bool,
     /// See [`Pool::least_idle`](super::Pool::least_idle).
