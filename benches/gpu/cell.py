@@ -15,6 +15,8 @@ Needs torch, nvidia-ml-py, transformers, peft, torchvision, torch_geometric.
 """
 import argparse
 import contextlib
+import gc
+import itertools
 import json
 import os
 import random
@@ -50,10 +52,10 @@ def arguments():
     return ap.parse_args()
 
 
-def unpin(cores=None):
-    """Every thread may run on these cores, or on every one again (the runner keeps cells that wait off the others)."""
+def unpin():
+    """Every thread may run on every core again (the runner keeps cells that wait off some)."""
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cores or range(os.cpu_count()))
+        os.sched_setaffinity(int(thread), range(os.cpu_count()))
 
 
 def torch_bytes(torch):
@@ -103,7 +105,7 @@ def run(a):
         if line[0].strip() != "go":
             sys.exit(3)                                 # whoever was to say go has gone
         told = json.loads(line[1]) if len(line) > 1 else {}
-        unpin(told.get("cores"))
+        unpin()
         alone, a.batch, a.limit = told.get("alone", True), told.get("batch", a.batch), told.get("limit", a.limit)
     job.batch, job.limit = a.batch, a.limit
     clock = Clock(torch, a.device)
@@ -129,7 +131,7 @@ def run(a):
     next(steps)
     load_ms, step_ms, losses, warm, warm_at = clock.lap(), [], [], None, None
     warm_from = min(job.workload.warm_from, len(job.steps) - 1)
-    for number, loss in enumerate(in_turns(a.turns, steps, clock)):
+    for number, loss in enumerate(in_turns(a.turns, steps, clock, settle_at=(0, warm_from))):
         step_ms.append(clock.lap())
         if number in (0, len(job.steps) - 1) and loss is not None:
             losses.append(round(float(loss), 4))
@@ -154,14 +156,18 @@ def run(a):
     return dict(cell, machine=machine(torch))
 
 
-def in_turns(descriptor, steps, clock):
-    """The steps, each when its turn has come, if there are turns; on to the end where nobody gives any more."""
+def in_turns(descriptor, steps, clock, settle_at=()):
+    """The steps, each when its turn has come, if there are turns; on to the end where nobody gives any more.
+    Python's collector, which takes long for all that is loaded, works between them."""
     if descriptor is None:
         yield from steps
         return
     with socket.socket(fileno=descriptor) as line:
         given = b"."
-        while True:
+        for number in itertools.count():
+            gc.collect()
+            if number in settle_at:
+                gc.freeze()                     # what is there by now stays, and is not looked at again
             with contextlib.suppress(OSError):
                 given = given and (line.sendall(b".") or line.recv(1))
             clock.restart()

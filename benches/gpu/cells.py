@@ -2,6 +2,7 @@
 ones import their packages and make their weights, on other cores, and then wait for a word.
 Knows nothing of what a cell measures.
 """
+import contextlib
 import json
 import os
 import signal
@@ -44,6 +45,13 @@ class Child:
     def ready(self):
         """Has it nothing to do but wait? (It says so by a first line; or it has ended.)"""
         return os.fstat(self.out.fileno()).st_size > 0 or not self.running()
+
+    def keep_to(self, cores):
+        """All its threads run on these cores from now on."""
+        with contextlib.suppress(OSError):      # it has ended
+            for thread in os.listdir(f"/proc/{self.process.pid}/task"):
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(int(thread), cores)
 
     def libraries(self):
         """The shared libraries of the packages that it has loaded, and those beside them."""

@@ -89,8 +89,14 @@ class Results:
 
     @cached_property
     def turns(self):
-        """The same, of steps that were made in turns."""
-        return merged(self.of("turns"))
+        """The same, of steps that were made in turns: there all runs of the bench count."""
+        return merged(self.of("turns"), lambda cell: (*key(cell), cell.get("run")))
+
+    @cached_property
+    def timed(self):
+        """By (workload, allocator), the row that tells how long steps take: that of steps in turns,
+        where it has an interval."""
+        return {(r.workload, r.allocator): r for r in self.rows + [r for r in self.turns if r.low]}
 
     @property
     def largest(self):
@@ -116,15 +122,15 @@ def turn(cell):
     return name(cell), cell.get("run"), cell["repeat"]
 
 
-def good(cells):
+def good(cells, which=key):
     """The last of each key that ended well."""
-    return list({key(c): c for c in cells if c.get("status") == 0}.values())
+    return list({which(c): c for c in cells if c.get("status") == 0}.values())
 
 
-def merged(cells):
+def merged(cells, which=key):
     """A row for each allocator on each workload, in the order of their tables; what those do
-    not know comes last."""
-    ended_well = good(cells)
+    not know comes last. Of the cells of one key the last counts."""
+    ended_well = good(cells, which)
     base = {turn(c): c for c in cells if c["allocator"] == BASE and c.get("status") == 0}
     found = []
     for workload in in_order(map(name, cells), WORKLOADS):

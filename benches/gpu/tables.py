@@ -114,7 +114,7 @@ def efficiency(results, workloads=None):
     for workload in (workloads or known) if known else []:
         mine = [rows.get((workload, a)) for a in FOUR]
         live = next((r.live for r in mine if r and r.live), None)
-        yield [workload, mib(live)] + [share(r) for r in mine] + [slower(r) for r in mine[2:]]
+        yield [workload, mib(live)] + [share(r) for r in mine] + [slower(results.timed.get((workload, a))) for a in FOUR[2:]]
 
 
 def share(row):

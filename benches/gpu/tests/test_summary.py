@@ -127,6 +127,15 @@ class Ratios(unittest.TestCase):
         self.assertEqual((found.pairs, found.runs), (2, 2))
         self.assertAlmostEqual(found.ratio, 1.2)
 
+    def test_of_steps_in_turns_all_runs_count_and_tell_how_long_steps_take(self):
+        first, second = self.pair(1, 1.5), self.pair(1, 1.1, run="tuesday")
+        others = [self.pair(repeat, factor) for repeat, factor in ((2, 1.2), (3, 1.3))]
+        turns = [dict(line, kind="turns") for pair in (first, second, *others) for line in pair]
+        cells = list(self.pair(1, 2.0))
+        found = Results(cells + turns).timed["job", "expandable"]
+        self.assertEqual((found.pairs, round(found.ratio, 6)), (4, 1.25))
+        self.assertEqual(Results(cells + turns[:4]).timed["job", "expandable"].pairs, 1, "two pairs in turns have no interval")
+
     def test_two_pairs_have_no_interval(self):
         found = row([c for r in (1, 2) for c in self.pair(r, 1.1)], "expandable")
         self.assertIsNone(found.low)
