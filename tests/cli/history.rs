@@ -147,6 +147,49 @@ fn a_report_has_the_history_of_its_own_process_only() {
 }
 
 #[test]
+fn what_is_told_late_and_what_is_missing_are_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (reports, trace) = (folder.path().join("reports"), folder.path().join("t"));
+    let settings = [
+        ("MEMCUDA_OOM_REPORT", reports.to_str().unwrap()),
+        ("MEMCUDA_TRACE", trace.to_str().unwrap()),
+        ("MEMCUDA_LIMIT", "256MiB"),
+    ];
+    let lines = [
+        format!("malloc {}", 60 << 20),
+        format!("alloc {} 1", 150 << 20),
+        "free".to_owned(),
+        format!("alloc {} 1", 1_u64 << 30),
+    ];
+    let holder = Holder::start(&settings, &lines);
+    let report = fs::read_dir(&reports).unwrap().next().unwrap().unwrap();
+    let whole = stdout(&run(&["trace", trace.to_str().unwrap(), "-o", "-"]));
+    drop(holder);
+
+    // The report knows of all; an allocation is told late and the free is lost.
+    let (late, told): (Vec<&str>, Vec<&str>) = whole
+        .lines()
+        .filter(|line| !line.contains(",free,"))
+        .partition(|line| line.contains(&format!(",{},", 60 << 20)));
+    let ([late], true) = (late.as_slice(), told.len() + 2 == whole.lines().count()) else {
+        panic!("{whole}");
+    };
+    let (t_us, event) = late.split_once(',').unwrap();
+    let t_us = t_us.parse::<u64>().unwrap() + 2_000_000;
+    let text = folder.path().join("text");
+    fs::write(&text, format!("{}\n{t_us},{event}\n", told.join("\n"))).unwrap();
+    let file = folder.path().join("s.pickle");
+    let output = taken(
+        report.path().to_str().unwrap(),
+        &file,
+        &["--trace", text.to_str().unwrap()],
+    );
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let sum = sums(&file);
+    assert_eq!((sum("most"), sum("left")), (210 << 20, 60 << 20));
+}
+
+#[test]
 fn what_was_before_a_report_is_explained_and_drawn() {
     let folder = tempfile::tempdir().unwrap();
     let (reports, trace) = (folder.path().join("reports"), folder.path().join("t"));

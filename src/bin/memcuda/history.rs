@@ -132,10 +132,12 @@ impl History {
             .filter_map(|key| self.live.get(key).copied())
             .collect();
         freed.sort_by_key(|event| event.line);
+        // What was taken from behind the picture's time is not before it.
+        let t_us = self.ended_us(picture).saturating_sub(self.began_us);
         for event in freed {
             self.add(Event {
                 op: Op::Free,
-                t_us: picture.taken_us.saturating_sub(self.began_us),
+                t_us,
                 thread: 0,
                 caller: 0,
                 stack: 0,
@@ -191,6 +193,13 @@ impl History {
     /// When an event happened, in microseconds of the Unix epoch.
     pub fn time_us(&self, event: &Event) -> u64 {
         self.began_us.saturating_add(event.t_us)
+    }
+
+    /// When all that is told had happened: the time of the picture or of the
+    /// last event, in microseconds of the Unix epoch.
+    pub fn ended_us(&self, picture: &Picture) -> u64 {
+        let last = self.events.back().map_or(0, |event| self.time_us(event));
+        last.max(picture.taken_us)
     }
 
     /// The driver's value of the stream of an event.

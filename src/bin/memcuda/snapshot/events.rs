@@ -32,6 +32,7 @@ pub fn write(p: &mut Pickle<'_>, reading: &Reading<'_>, history: Option<&History
     let shown = shown.max().map_or(0, |last| last.saturating_add(1));
     let devices = shown.max(history.map_or(0, History::devices));
     // No machine has more; a damaged picture may say so.
+    let ended_us = history.map_or(reading.picture.taken_us, |h| h.ended_us(&reading.picture));
     p.list(0..devices.min(1024), |p, ordinal| {
         let layout = reading.devices.iter().find(|(d, _)| d.ordinal == ordinal);
         let mut entries = Vec::new();
@@ -45,7 +46,7 @@ pub fn write(p: &mut Pickle<'_>, reading: &Reading<'_>, history: Option<&History
         entries.extend(refused.filter(|r| r.device == ordinal).map(Entry::Refused));
         p.list(entries, |p, entry| {
             p.dict(|p| match (entry, history) {
-                (Entry::Refused(refused), _) => failed(p, refused, reading.picture.taken_us),
+                (Entry::Refused(refused), _) => failed(p, refused, ended_us),
                 (Entry::Block(action, event), Some(history)) => {
                     let at = (event.id, event.bytes);
                     one(p, action, event, at, history)?;
@@ -128,7 +129,7 @@ fn one(
     ])
 }
 
-fn failed(p: &mut Pickle<'_>, refused: &Refused, taken_us: u64) -> Result<()> {
+fn failed(p: &mut Pickle<'_>, refused: &Refused, time_us: u64) -> Result<()> {
     p.texts(&[("action", "oom")])?;
     p.numbers(&[
         ("device_free", refused.driver_free_bytes.unwrap_or(0)),
@@ -137,7 +138,7 @@ fn failed(p: &mut Pickle<'_>, refused: &Refused, taken_us: u64) -> Result<()> {
             "stream",
             refused.stream.map_or(0, |stream| number(stream.stream)),
         ),
-        ("time_us", taken_us),
+        ("time_us", time_us),
     ])?;
     p.text("frames")?;
     p.list([&refused.thread_name], |p, name| frame(p, name, "thread"))
