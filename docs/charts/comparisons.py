@@ -87,7 +87,7 @@ def shares(results, view):
 
 
 def step_ratio(results):
-    return ratios(results, everywhere(results.rows + results.together, lambda r: r.ratio, FOUR[1:]))
+    return ratios(results, everywhere(list(results.timed.values()) + results.together, lambda r: r.ratio, FOUR[1:]))
 
 
 def step_ratio_alternatives(results):
