@@ -3,11 +3,25 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::snapshot::{Holder, failed, mixed, sums};
 use crate::{code, objects, run, stderr, stdout};
+
+/// A process that may hold 256 MiB, reports what is refused and records itself; its
+/// report and recording.
+fn refused(folder: &Path, lines: &[String]) -> (Holder, PathBuf, PathBuf) {
+    let (reports, trace) = (folder.join("reports"), folder.join("t"));
+    let settings = [
+        ("MEMCUDA_OOM_REPORT", reports.to_str().unwrap()),
+        ("MEMCUDA_TRACE", trace.to_str().unwrap()),
+        ("MEMCUDA_LIMIT", "256MiB"),
+    ];
+    let holder = Holder::start(&settings, lines);
+    let report = fs::read_dir(&reports).unwrap().next().unwrap().unwrap();
+    (holder, report.path(), trace)
+}
 
 /// Takes a snapshot into a file.
 fn taken(source: &str, file: &Path, more: &[&str]) -> Output {
@@ -94,12 +108,6 @@ fn a_process_at_work_has_a_history_that_ends_with_its_picture() {
 #[test]
 fn a_report_has_the_history_of_its_own_process_only() {
     let folder = tempfile::tempdir().unwrap();
-    let (reports, trace) = (folder.path().join("reports"), folder.path().join("t"));
-    let settings = [
-        ("MEMCUDA_OOM_REPORT", reports.to_str().unwrap()),
-        ("MEMCUDA_TRACE", trace.to_str().unwrap()),
-        ("MEMCUDA_LIMIT", "256MiB"),
-    ];
     let lines = [
         format!("alloc {} 1", 150 << 20),
         "free".to_owned(),
@@ -108,9 +116,7 @@ fn a_report_has_the_history_of_its_own_process_only() {
         // After the report.
         format!("alloc {} 1", 90 << 20),
     ];
-    let holder = Holder::start(&settings, &lines);
-    let report = fs::read_dir(&reports).unwrap().next().unwrap().unwrap();
-    let report = report.path();
+    let (holder, report, trace) = refused(folder.path(), &lines);
     let (report, file) = (report.to_str().unwrap(), folder.path().join("s.pickle"));
     let text = folder.path().join("text");
     run(&[
@@ -139,7 +145,7 @@ fn a_report_has_the_history_of_its_own_process_only() {
     drop(holder);
 
     // Another process's file by now: it is not taken for the report's.
-    let again = Holder::start(&settings[1..2], &mixed());
+    let again = Holder::start(&[("MEMCUDA_TRACE", trace.to_str().unwrap())], &mixed());
     let output = taken(report, &file, &[]);
     assert_eq!((code(&output), stderr(&output)), (0, String::new()));
     assert_eq!(sums(&file)("events"), 1);
@@ -149,20 +155,13 @@ fn a_report_has_the_history_of_its_own_process_only() {
 #[test]
 fn what_is_told_late_and_what_is_missing_are_in_order() {
     let folder = tempfile::tempdir().unwrap();
-    let (reports, trace) = (folder.path().join("reports"), folder.path().join("t"));
-    let settings = [
-        ("MEMCUDA_OOM_REPORT", reports.to_str().unwrap()),
-        ("MEMCUDA_TRACE", trace.to_str().unwrap()),
-        ("MEMCUDA_LIMIT", "256MiB"),
-    ];
     let lines = [
         format!("malloc {}", 60 << 20),
         format!("alloc {} 1", 150 << 20),
         "free".to_owned(),
         format!("alloc {} 1", 1_u64 << 30),
     ];
-    let holder = Holder::start(&settings, &lines);
-    let report = fs::read_dir(&reports).unwrap().next().unwrap().unwrap();
+    let (holder, report, trace) = refused(folder.path(), &lines);
     let whole = stdout(&run(&["trace", trace.to_str().unwrap(), "-o", "-"]));
     drop(holder);
 
@@ -180,7 +179,7 @@ fn what_is_told_late_and_what_is_missing_are_in_order() {
     fs::write(&text, format!("{}\n{t_us},{event}\n", told.join("\n"))).unwrap();
     let file = folder.path().join("s.pickle");
     let output = taken(
-        report.path().to_str().unwrap(),
+        report.to_str().unwrap(),
         &file,
         &["--trace", text.to_str().unwrap()],
     );
