@@ -42,9 +42,9 @@ impl<D: Driver> Pool<D> {
                 (at + asked, CANARY, (request.bytes - asked) & !3)
             }
         };
-        let key = match request.order {
-            Order::Stream(key) => key,
-            Order::Unknown => StreamKey::new(request.context, Stream::LEGACY, 0),
+        let key = match request.order.stream() {
+            Some(key) => *key,
+            None => StreamKey::new(request.context, Stream::LEGACY, 0),
         };
         if self.driver.capture(key.context, key.stream)? == Capture::Active {
             // A fill would become part of the user's graph.
@@ -52,8 +52,8 @@ impl<D: Driver> Pool<D> {
         }
         self.driver
             .fill(key.context, key.stream, from, word, bytes)?;
-        if request.order == Order::Unknown {
-            // Any stream may use it at once, so the fill must be over.
+        if !matches!(request.order, Order::Stream(_)) {
+            // Other streams may use it at once, so the fill must be over.
             self.finish(key)?;
         }
         Ok(())

@@ -128,9 +128,7 @@ impl Writer {
     }
 
     fn stream(&mut self, order: Order) -> Option<u32> {
-        let Order::Stream(key) = order else {
-            return None;
-        };
+        let key = *order.stream()?;
         if let Some((latest, index)) = self.latest
             && latest == key
         {

@@ -42,9 +42,23 @@ impl StreamKey {
 pub enum Order {
     /// Behind the work of this stream (cudaMallocAsync).
     Stream(StreamKey),
+    /// On this stream, and on all that were ordered behind its work before (a segment
+    /// of torch's): only bytes whose users on other streams are known complete on the
+    /// host are lent.
+    Segment(StreamKey),
     /// Anywhere, at once (cudaMalloc): only bytes whose users are known
     /// complete on the host are lent.
     Unknown,
+}
+
+impl Order {
+    /// The stream that it names.
+    pub fn stream(&self) -> Option<&StreamKey> {
+        match self {
+            Order::Stream(key) | Order::Segment(key) => Some(key),
+            Order::Unknown => None,
+        }
+    }
 }
 
 /// How far the pool may go for a request.
@@ -140,7 +154,7 @@ pub struct BlockInfo {
     pub owner: Owner,
     /// See [`Request::graph`].
     pub graph: bool,
-    /// See [`Request::order`].
+    /// The stream that [`Request::order`] named, if that is still there.
     pub order: Order,
     /// Not the pool's own memory: it is detached, not freed.
     pub attached: bool,

@@ -218,13 +218,17 @@ impl<D: Driver> Pool<D> {
                 refused,
                 Refusal::Driver(Code::OUT_OF_MEMORY | Code::NOT_READY)
             );
+            let unready = refused == Refusal::Driver(Code::NOT_READY);
             if short && !waited {
                 drop(state);
                 waited = true;
-                self.wait_for_pending()?;
+                let over = self.wait_for_pending();
+                if !unready {
+                    over?;
+                }
                 continue;
             }
-            if refused == Refusal::Driver(Code::NOT_READY) && !ready_only {
+            if unready && !ready_only {
                 // Bytes that cannot be ordered behind their uses (a capture, or
                 // another thread's default stream) are no reason to fail: grow.
                 ready_only = true;
@@ -266,7 +270,7 @@ impl<D: Driver> Pool<D> {
             state.settle_small();
             state.reap_slabs(0);
         }
-        let (mut state, found) = self.find_window(state, need, request.effort, ready_only);
+        let (mut state, found) = self.find_window(state, need, request, ready_only);
         let window = match found {
             Ok(window) => window,
             Err(refused) => return (state, Err(refused)),
@@ -295,15 +299,15 @@ impl<D: Driver> Pool<D> {
         &'a self,
         mut state: StateGuard<'a>,
         need: Need,
-        effort: Effort,
+        request: &Request,
         ready_only: bool,
     ) -> (StateGuard<'a>, std::result::Result<Window, Refusal>) {
-        let direct = self.settings.policy == Policy::Direct;
-        let passes: &[Usable] = match need.stream {
-            _ if direct => &[],
-            Some(_) if !ready_only => &[Usable::Ready(need.stream), Usable::All],
-            Some(_) => &[Usable::Ready(need.stream)],
-            None => &[Usable::Ready(None)],
+        let effort = request.effort;
+        let ready = Usable::Ready(need.stream);
+        let passes: &[Usable] = match request.order {
+            _ if self.settings.policy == Policy::Direct => &[],
+            Order::Stream(_) if !ready_only => &[ready, Usable::All],
+            _ => &[ready],
         };
         for &usable in passes {
             let mut found = state.recall(need, usable);
@@ -333,6 +337,11 @@ impl<D: Driver> Pool<D> {
                 return (state, built.map_err(Refusal::from));
             }
         }
+        // In the order of its stream it could have these; as it is, the host waits.
+        let of_others = matches!(request.order, Order::Segment(_)) && !ready_only;
+        if of_others && !passes.is_empty() && self.is_spared(&mut state, need, effort) {
+            return (state, Err(Code::NOT_READY.into()));
+        }
         if effort == Effort::Window {
             return (state, Err(Refusal::NoWindow));
         }
@@ -345,6 +354,14 @@ impl<D: Driver> Pool<D> {
         };
         let (state, built) = self.build(state, &plan, need);
         (state, built.map_err(Refusal::from))
+    }
+
+    /// Would bytes that other streams still use spare a request new memory?
+    fn is_spared(&self, state: &mut State, need: Need, effort: Effort) -> bool {
+        let growth = |usable| state.plan(need, usable, self.settings.chunk).growth();
+        let ready = Usable::Ready(need.stream);
+        effort == Effort::Growth && growth(Usable::All) < growth(ready)
+            || state.search(need, Usable::All).is_some()
     }
 }
 

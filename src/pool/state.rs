@@ -71,10 +71,7 @@ impl State {
 
     /// The stream of an order.
     pub fn stream(&mut self, order: Order) -> Option<StreamId> {
-        match order {
-            Order::Stream(key) => Some(self.streams.id(key)),
-            Order::Unknown => None,
-        }
+        order.stream().map(|key| self.streams.id(*key))
     }
 
     /// The last uses below a window.

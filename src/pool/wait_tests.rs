@@ -76,3 +76,60 @@ fn the_last_record_of_a_stream_is_tried_twice() {
     pool.stream_ends(CONTEXT, Stream(10));
     assert_eq!(pool.alloc(&request(CONTEXT, Order::Unknown)), at);
 }
+
+/// A pool with 32 MiB that another stream still uses.
+fn used_by_another() -> (Pool<Model>, Address) {
+    let pool = pool();
+    let at = pool
+        .alloc(&request(CONTEXT, Order::Stream(key(10))))
+        .unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    (pool, at)
+}
+
+#[test]
+fn for_a_segment_the_host_waits_for_another_stream_and_for_its_own_nobody() {
+    let (pool, at) = used_by_another();
+    let segment = |stream| request(CONTEXT, Order::Segment(key(stream)));
+    assert_eq!(pool.alloc(&segment(10)), Ok(at));
+    assert_eq!(pool.stats().host_waits, 0);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    for effort in [Effort::Window, Effort::Growth] {
+        pool.driver().hold(CONTEXT, Stream(10), true);
+        let waits = pool.stats().host_waits;
+        let asked = Request {
+            effort,
+            ..segment(11)
+        };
+        assert_eq!(pool.alloc(&asked), Ok(at));
+        assert_eq!(pool.stats().host_waits, waits + 1);
+        assert_eq!(pool.driver().waits(), [], "by no event on the device");
+        pool.free(at, Release::Stream(key(10))).unwrap();
+    }
+    // What has room only with new memory takes as little of it as after a wait.
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    let longer = Request {
+        bytes: 48 * MIB,
+        ..segment(11)
+    };
+    pool.alloc(&longer).unwrap();
+    assert_eq!(pool.physical(), 48 * MIB);
+}
+
+#[test]
+fn a_segment_grows_where_a_wait_fails_and_waits_for_nothing_that_is_no_use() {
+    let (pool, at) = used_by_another();
+    let segment = request(CONTEXT, Order::Segment(key(11)));
+    pool.driver().fail_waits(1, Code::UNKNOWN);
+    assert_ne!(pool.alloc(&segment), Ok(at));
+    assert_eq!(pool.physical(), 64 * MIB);
+    let waits = pool.stats().host_waits;
+    let window = Request {
+        bytes: 48 * MIB,
+        effort: Effort::Window,
+        ..segment
+    };
+    assert_eq!(pool.alloc(&window), Err(Refusal::NoWindow));
+    assert_eq!(pool.stats().host_waits, waits);
+}

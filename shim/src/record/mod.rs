@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use memcuda_core::config::{Config, Stacks};
 use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::names::Name;
-use memcuda_core::pool::{Order, Owner, Refusal, Request};
+use memcuda_core::pool::{Owner, Refusal, Request};
 use memcuda_core::trace::frames::{Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
 
 use crate::modules::Module;
@@ -269,9 +269,9 @@ impl Recorder {
 
 /// What a request says.
 fn asked(kind: Kind, device: u32, request: &Request) -> Record {
-    let (uses, stream) = match request.order {
-        Order::Stream(key) => (Use::Stream, key.stream.0),
-        Order::Unknown => (Use::Any, 0),
+    let (uses, stream) = match request.order.stream() {
+        Some(key) => (Use::Stream, key.stream.0),
+        None => (Use::Any, 0),
     };
     Record {
         bytes: request.bytes,

@@ -164,7 +164,7 @@ impl TorchCall {
             _ => 0,
         };
         Request {
-            order: Order::Stream(StreamKey::new(request.context, self.stream, thread)),
+            order: Order::Segment(StreamKey::new(request.context, self.stream, thread)),
             graph: request.graph || self.scope_open,
             ..request
         }

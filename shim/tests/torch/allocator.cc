@@ -17,6 +17,7 @@ int cudaGetLastError();
 }
 
 Numbers numbers;
+cudaStream_t current_stream;
 int device_count() {
     int count = 0;
     return cudaGetDeviceCount(&count) ? 0 : count;
@@ -39,7 +40,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
     bool get(size_t bytes, void** out) {
         if (numbers.limit && numbers.reserved + bytes > numbers.limit) return false;
         int status = 0;
-        if (cudaStreamIsCapturing(nullptr, &status) || status) throw std::bad_alloc();
+        if (cudaStreamIsCapturing(current_stream, &status) || status) throw std::bad_alloc();
         if (cudaMalloc(out, bytes)) {
             cudaGetLastError();
             return false;

@@ -50,4 +50,6 @@ struct Numbers {
     size_t live, peak_live, reserved, peak_reserved, retries, limit;
 };
 extern "C" EXPORT Numbers numbers;
+// For which memory is asked where no other one is named.
+extern "C" EXPORT cudaStream_t current_stream;
 extern "C" EXPORT int device_count();

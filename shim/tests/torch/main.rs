@@ -18,6 +18,7 @@ mod sharing;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -71,6 +72,11 @@ fn torch() -> &'static Path {
             "program",
             &[&["-l:libc10_cuda.so"], needs].concat(),
         );
+        build(
+            "segments.cc",
+            "segments",
+            &[&["-l:libc10_cuda.so", "-l:libcuda.so.1"], needs].concat(),
+        );
         directory
     })
 }
@@ -86,14 +92,19 @@ fn train_with(first: &Path, case: &str, settings: &[(&str, &str)]) -> Run {
 
 fn command(first: &Path, case: &str, settings: &[(&str, &str)]) -> Command {
     let search = std::env::join_paths([first, torch(), &simulator()]).unwrap();
-    let mut command = preloaded(torch().join("program"), &[shim()]);
+    let mut command = program("program", &search);
+    command.arg(case).envs(settings.iter().copied());
     command
-        .arg(case)
+}
+
+/// A program over the stand-ins in these directories.
+fn program(name: &str, search: &OsStr) -> Command {
+    let mut command = preloaded(torch().join(name), &[shim()]);
+    command
         .env_remove("PYTORCH_CUDA_ALLOC_CONF")
         .env("LD_LIBRARY_PATH", search)
         .env("MEMCUDA_SIM_MEMORY", "16GiB")
-        .env("MEMCUDA_LOG", "info")
-        .envs(settings.iter().copied());
+        .env("MEMCUDA_LOG", "info");
     command
 }
 
@@ -204,4 +215,20 @@ fn torch_is_asked_to_give_back_after_the_pool_has_stopped() {
     assert!(native.log.contains("internal error"), "{native:?}");
     let most = native.peak_live * 13 / 10;
     assert!(native.peak_reserved <= most, "{native:?}");
+}
+
+/// Its work takes a second on the device, and the third stream knows nothing of it.
+#[test]
+fn a_segment_that_another_stream_uses_is_waited_for() {
+    let search = std::env::join_paths([torch(), &simulator()]).unwrap();
+    let mut segments = program("segments", &search);
+    let (said, log) = support::said(segments.env("MEMCUDA_TORCH", "segments"));
+    let waited = said
+        .strip_prefix("again in ")
+        .and_then(|said| said.strip_suffix(" us\n"));
+    let waited: u64 = waited
+        .unwrap_or_else(|| panic!("{said} {log}"))
+        .parse()
+        .unwrap();
+    assert!((900_000..2_000_000).contains(&waited), "{said}");
 }

@@ -126,9 +126,9 @@ impl Front {
 
     /// The lane of an order; the common one where it names no stream.
     pub fn lane_of(&mut self, order: &Order) -> Option<usize> {
-        match order {
-            Order::Stream(key) => self.find(key),
-            Order::Unknown => Some(0),
+        match order.stream() {
+            Some(key) => self.find(key),
+            None => Some(0),
         }
     }
 

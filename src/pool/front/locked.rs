@@ -77,10 +77,8 @@ impl<'a> Locked<'a> {
 
     /// Enters a block that the program has from now on.
     pub fn enter(&mut self, at: Address, lent: Lent, order: &Order) {
-        let lane = match order {
-            Order::Stream(key) => self.front.find(key).map_or(NO_LANE, |lane| lane as u32),
-            Order::Unknown => NO_LANE,
-        };
+        let lane = order.stream().and_then(|key| self.front.find(key));
+        let lane = lane.map_or(NO_LANE, |lane| lane as u32);
         let id = self.front.next_id();
         self.front.lent.insert(at, Lent { id, lane, ..lent });
         if !lent.attached {
@@ -155,8 +153,8 @@ impl DerefMut for Locked<'_> {
 }
 
 fn lane_number(request: &Request, lane: usize) -> u32 {
-    match request.order {
-        Order::Stream(_) => lane as u32,
-        Order::Unknown => NO_LANE,
+    match request.order.stream() {
+        Some(_) => lane as u32,
+        None => NO_LANE,
     }
 }

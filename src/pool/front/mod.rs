@@ -123,10 +123,7 @@ impl Fronts {
 
     /// The front of an order.
     pub fn of(order: &Order) -> usize {
-        match order {
-            Order::Stream(key) => Self::of_stream(key),
-            Order::Unknown => COMMON,
-        }
+        order.stream().map_or(COMMON, Self::of_stream)
     }
 
     /// The front and the lane of a stream's index.

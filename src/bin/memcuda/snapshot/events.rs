@@ -32,7 +32,7 @@ pub fn write(p: &mut Pickle<'_>, reading: &Reading<'_>, history: Option<&History
     let shown = shown.max().map_or(0, |last| last.saturating_add(1));
     let devices = shown.max(history.map_or(0, History::devices));
     // No machine has more; a damaged picture may say so.
-    let ended_us = history.map_or(reading.picture.taken_us, |h| h.ended_us(&reading.picture));
+    let ended_us = history.map_or(reading.picture.taken_us, |h| h.ended_us(reading.picture));
     p.list(0..devices.min(1024), |p, ordinal| {
         let layout = reading.devices.iter().find(|(d, _)| d.ordinal == ordinal);
         let mut entries = Vec::new();
