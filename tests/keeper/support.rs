@@ -1,5 +1,8 @@
 //! A keeper in a directory of its own, clients, memory.
 
+#[path = "../support/leftovers.rs"]
+mod leftovers;
+
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -140,7 +143,8 @@ impl Drop for Keeper {
         while self.first.try_wait().unwrap().is_none() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let _ = self.first.kill();
+        // Of its standby neither: that would start another one.
+        leftovers::kill(self.directory.path());
         let _ = self.first.wait();
     }
 }

@@ -1,6 +1,9 @@
 //! A keeper of a test's own, in a directory of its own. It ends when it is
 //! dropped, with all that it keeps.
 
+#[path = "../../../tests/support/leftovers.rs"]
+mod leftovers;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -49,7 +52,9 @@ impl Keeper {
         let mut command = Command::new(memcuda());
         command.args(["keeper", "--foreground"]);
         command.env("MEMCUDA_KEEPER", self.socket());
-        self.child = Some(command.stderr(Stdio::null()).spawn().unwrap());
+        // Whoever reads what the tests say waits for everybody who might write there.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        self.child = Some(command.spawn().unwrap());
         soon("the keeper answers", || {
             self.verb(&["keeper", "status"]).is_some()
         });
@@ -101,9 +106,10 @@ impl Drop for Keeper {
         if self.child.is_none() {
             return;
         }
-        // Killed, it would be started anew by its standby.
-        let told = self.verb(&["keeper", "stop", "--force"]).is_some();
-        if let Some(mut child) = self.child.take().filter(|_| told) {
+        if self.verb(&["keeper", "stop", "--force"]).is_none() {
+            leftovers::kill(self.directory.path());
+        }
+        if let Some(mut child) = self.child.take() {
             let _ = child.wait();
         }
     }
