@@ -1,11 +1,11 @@
 //! The log of the command and the keeper: level, form, file.
 
+use std::fs::{self, File};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{code, memcuda, stderr};
+use crate::{code, memcuda, stderr, until};
 
 /// What `run` says of itself with these settings.
 fn said(settings: &[(&str, &str)]) -> String {
@@ -51,7 +51,7 @@ fn a_file_has_the_time_in_front() {
         ("MEMCUDA_LOG_FILE", file.to_str().unwrap()),
     ];
     assert_eq!(said(&settings), "");
-    let written = std::fs::read_to_string(&file).unwrap();
+    let written = fs::read_to_string(&file).unwrap();
     let (time, rest) = written.split_once(' ').unwrap();
     assert!(time.starts_with("20") && time.ends_with('Z'), "{written}");
     assert!(rest.starts_with("memcuda: info: becomes true"), "{written}");
@@ -81,7 +81,8 @@ fn the_keeper_says_the_same_fields() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("keeper.sock");
     let rules = directory.path().join("rules.toml");
-    std::fs::write(&rules, "").unwrap();
+    fs::write(&rules, "").unwrap();
+    let log = directory.path().join("log");
     let keeper = |arguments: &[&str]| {
         let mut command = memcuda();
         command
@@ -91,25 +92,24 @@ fn the_keeper_says_the_same_fields() {
         command
             .env("MEMCUDA_LOG", "info")
             .env("MEMCUDA_LOG_FORMAT", "json");
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        command.spawn().unwrap()
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
     };
-    let running = keeper(&["--foreground", "--rules", rules.to_str().unwrap()]);
-    let done = |arguments: &[&str]| keeper(arguments).wait_with_output().unwrap().status;
-    let served = (0..250).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        done(&["status"]).success()
-    });
-    assert!(served);
+    let mut running = keeper(&["--foreground", "--rules", rules.to_str().unwrap()]);
+    let mut running = running.stderr(File::create(&log).unwrap()).spawn().unwrap();
+    let is_done = |arguments: &[&str]| keeper(arguments).status().unwrap().success();
+    until("it serves", || is_done(&["status"]));
     // That it reads its rules again is a line.
     let pid = running.id().to_string();
     let told = Command::new("kill").args(["-HUP", &pid]).status();
     assert!(told.unwrap().success());
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(done(&["stop"]).success());
-    let said = stderr(&running.wait_with_output().unwrap());
-    assert!(said.contains("the rules were read again"), "{said}");
-    for line in said.lines() {
+    let said = || fs::read_to_string(&log).unwrap();
+    until("it says so", || {
+        said().contains("the rules were read again")
+    });
+    assert!(is_done(&["stop"]));
+    running.wait().unwrap();
+    for line in said().lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         assert_eq!(
             (&line["schema"], &line["part"]),

@@ -27,6 +27,7 @@ mod chromium;
 mod redis;
 
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -39,6 +40,19 @@ fn memcuda() -> Command {
     }
     command.env_remove("LD_PRELOAD");
     command
+}
+
+/// Waits until something holds.
+#[track_caller]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "still not: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Runs the command with these arguments.

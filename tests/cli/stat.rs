@@ -1,7 +1,9 @@
 //! `memcuda stat`, on pages that this test process shows.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memcuda::pool::Stats;
@@ -32,27 +34,44 @@ pub const COUNTS: [&str; 16] = [
 
 /// A process with a page: `sleep`, which inherits the page's descriptor.
 pub struct Shown {
-    pub child: std::process::Child,
+    pub child: Child,
 }
 
 impl Shown {
     pub fn new(version: u64, counters: &[Counters]) -> Self {
         let file = File::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).unwrap());
-        write(&file, version, counters);
-        let child = std::process::Command::new("sleep")
-            .arg("600")
-            .stdin(file)
-            .spawn()
-            .unwrap();
+        file.write_all_at(&page(version, counters), 0).unwrap();
+        Self::with(file.into())
+    }
+
+    /// One without a page. The process of the tests is none: while it makes a page,
+    /// or writes a recording, it has that open itself.
+    pub fn nothing() -> Self {
+        Self::with(Stdio::null())
+    }
+
+    fn with(input: Stdio) -> Self {
+        let mut sleep = Command::new("sleep");
+        let child = sleep.arg("600").stdin(input).spawn().unwrap();
         Self { child }
     }
 
     /// Shows other counters from now on.
     pub fn change(&self, counters: &[Counters]) {
-        // Opened for this only: who has it open shows it.
-        let path = format!("/proc/{}/fd/0", self.pid());
-        let file = File::options().write(true).open(path).unwrap();
-        write(&file, stats_page::VERSION, counters);
+        // Who has a page open shows it, and the first process of several does so alone:
+        // it is opened by a later one.
+        let mut writer = Command::new("dd")
+            .args(["bs=1M", "iflag=fullblock", "conv=notrunc", "status=none"])
+            .arg(format!("of=/proc/{}/fd/0", self.pid()))
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = writer.stdin.take().unwrap();
+        input
+            .write_all(&page(stats_page::VERSION, counters))
+            .unwrap();
+        drop(input);
+        assert!(writer.wait().unwrap().success());
     }
 
     pub fn pid(&self) -> String {
@@ -60,8 +79,8 @@ impl Shown {
     }
 }
 
-/// A page with these counters.
-fn write(file: &File, version: u64, counters: &[Counters]) {
+/// The bytes of a page with these counters.
+fn page(version: u64, counters: &[Counters]) -> Vec<u8> {
     let page: &'static [AtomicU64; WORDS] =
         Box::leak(Box::new([const { AtomicU64::new(0) }; WORDS]));
     let writer = Writer::new(page);
@@ -72,8 +91,7 @@ fn write(file: &File, version: u64, counters: &[Counters]) {
     let words = page
         .iter()
         .flat_map(|it| it.load(Ordering::Relaxed).to_ne_bytes());
-    let bytes: Vec<u8> = words.collect();
-    file.write_all_at(&bytes, 0).unwrap();
+    words.collect()
 }
 
 impl Drop for Shown {
@@ -145,10 +163,11 @@ fn another_version_is_refused_with_a_clear_line() {
 
 #[test]
 fn a_process_without_a_page_is_an_error() {
-    let pid = std::process::id().to_string();
-    let output = run(&["stat", &pid]);
+    let bare = Shown::nothing();
+    let output = run(&["stat", &bare.pid()]);
     assert_eq!(code(&output), 1);
-    assert!(stderr(&output).contains(&format!("process {pid} has no statistics page")));
+    let said = format!("process {} has no statistics page", bare.pid());
+    assert!(stderr(&output).contains(&said), "{}", stderr(&output));
     let output = run(&["stat", "4000000000"]);
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("process 4000000000"));

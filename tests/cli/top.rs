@@ -15,10 +15,13 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::snapshot::{Holder, mixed};
 use crate::stat::{COUNTS, Shown, counters};
-use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
+use crate::{check_units, code, memcuda, objects, run, stderr, stdout, until};
 
 /// What gives a terminal back: the screen before, and the cursor.
 const BACK: [&str; 2] = ["\x1b[?1049l", "\x1b[?25h"];
+
+/// What a test writes to a terminal when nobody else will.
+const END: &str = "[the end]";
 
 /// The command in a terminal of its own.
 struct Terminal {
@@ -121,7 +124,9 @@ impl Terminal {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
-        std::thread::sleep(Duration::from_millis(100));
+        // Whatever it said comes out before this.
+        rustix::io::write(&self.slave, END.as_bytes()).unwrap();
+        until("all is read", || self.said().ends_with(END));
         let said = self.said();
         assert_eq!(self.child.wait().unwrap().code(), Some(status), "{said:?}");
         for word in BACK {
@@ -217,9 +222,12 @@ fn the_map_of_a_process_is_drawn() {
     top.wait_for("(memcuda simulated GPU, 1.0 GiB");
     top.wait_for("█ live ");
     top.wait_for("░ idle ");
-    let shown = screen(&top.said.lock().unwrap());
-    let bars = shown.lines().filter(|line| line.contains("████"));
-    assert_eq!(bars.count(), 4, "{shown}");
+    // The terminal may have read a part of it.
+    until("four bars", || {
+        let shown = screen(&top.said.lock().unwrap());
+        let bars = shown.lines().filter(|line| line.contains("████"));
+        bars.count() == 4
+    });
     top.keys("q");
     top.ends_with(0);
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use crate::stat::Shown;
 use crate::{code, memcuda, objects, run, stderr, stdout};
 
 fn bundled() -> PathBuf {
@@ -118,8 +119,8 @@ fn wrong_input_is_one_line() {
         }
     }
     assert!(!folder.path().join("cut.zst").exists());
-    let own = std::process::id().to_string();
-    let output = run(&["explain", &own, "--json"]);
+    let bare = Shown::nothing();
+    let output = run(&["explain", &bare.pid(), "--json"]);
     assert_eq!(code(&output), 2);
     assert!(
         stderr(&output).contains("records none"),

@@ -10,7 +10,7 @@ use crate::server::Server;
 use crate::snapshot::{Holder, mixed};
 use crate::stand_in::{StandIn, entry, holders};
 use crate::stat::{Shown, counters};
-use crate::stdout;
+use crate::{stdout, until};
 
 #[test]
 fn a_process_is_shown_with_its_counters_rates_and_history() {
@@ -154,9 +154,11 @@ fn names_come_in_pages_filtered_and_sorted() {
     );
     assert_eq!(server.json("/api/names?filter=nobody&count=0")["total"], 0);
     keeper.entries.lock().unwrap().pop();
-    std::thread::sleep(Duration::from_millis(1100));
-    assert_eq!(server.json("/api/names")["total"], 119);
-    assert!(server.json("/api/events").to_string().contains("name gone"));
+    until("one is gone", || server.json("/api/names")["total"] == 119);
+    until("that is told", || {
+        let events = server.json("/api/events").to_string();
+        events.contains("name gone")
+    });
     let alone = Server::alone().json("/api/names");
     assert!(
         alone["nobody"]
