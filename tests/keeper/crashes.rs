@@ -238,7 +238,11 @@ fn an_upgrade_that_does_not_start_is_undone() {
         directory.path().join("memcuda"),
         directory.path().join("k.sock"),
     );
-    std::fs::copy(env!("CARGO_BIN_EXE_memcuda"), &program).unwrap();
+    // Not by this process: another thread's child could have it open for writing when it
+    // is run.
+    let mut copy = std::process::Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_memcuda")).arg(&program);
+    assert!(copy.status().unwrap().success());
     let run = |arguments: &[&str]| {
         let mut command = std::process::Command::new(&program);
         command
@@ -253,9 +257,7 @@ fn an_upgrade_that_does_not_start_is_undone() {
     let held = make(&mut client, "held", b"held").unwrap();
     // In its place, as a package manager does it.
     let broken = directory.path().join("new");
-    std::fs::write(&broken, "#!/bin/sh\nexit 3\n").unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&broken, mode).unwrap();
+    std::os::unix::fs::symlink("/bin/false", &broken).unwrap();
     std::fs::rename(&broken, &program).unwrap();
     assert_eq!(client.call(Request::Restart, &[]).unwrap().0, Reply::Done);
     let (mut client, lost) = wait_for("the former program", || connect(&socket, &[lease(held, 1)]));
