@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,24 +28,9 @@ pub struct Keeper {
     threads: Option<Threads>,
 }
 
-/// Makes a file for the name; waits where there is a file `.slow`, fails where
-/// there is one `.full`.
-const SCRIPT: &str = r#"#!/bin/sh
-cd "$(dirname "$0")/names" || exit 3
-for word; do case $word in --name=*) name=${word#--name=};; esac; done
-[ -e .slow ] && sleep "$(cat .slow)"
-if [ -e .full ]; then
-    echo '{"code":"GPU_OOM","message":"cuMemCreate: OUT_OF_MEMORY"}'
-    exit 1
-fi
-name=$(printf %s "$name" | tr / %)
-tr -d - </proc/sys/kernel/random/uuid >.new$$
-# Whole or not at all, and only where there is none.
-if ln .new$$ "$name" 2>/dev/null; then rm .new$$; exit 0; fi
-rm .new$$
-echo '{"code":"EXISTS","message":"there is one already"}'
-exit 1
-"#;
+/// Makes a file for a name. It is in the tree: a script that a test wrote could be open
+/// for writing in another thread's child when it is run.
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/registry/create.sh");
 
 /// What a keeper serves.
 pub struct Place<'a> {
@@ -66,10 +51,7 @@ impl Keeper {
         fs::create_dir_all(&names).unwrap();
         let program = place.directory.join("memcuda");
         if !program.exists() {
-            let new = place.directory.join("new");
-            fs::write(&new, SCRIPT).unwrap();
-            fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
-            fs::rename(&new, &program).unwrap();
+            symlink(SCRIPT, &program).unwrap();
         }
         let (desk, registry) = pair().unwrap();
         let desk = Arc::new(Mutex::new(Some(desk)));
