@@ -4,6 +4,8 @@ use super::tests::{Device, HOME, LARGE};
 use super::*;
 use crate::driver::model::Model;
 use crate::units::{GIB, MIB};
+use rustix::process::Pid;
+use rustix::thread::gettid;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -127,6 +129,13 @@ fn pages_made_in_vain_take_their_time_too() {
     assert!(more < later.as_nanos() as u64, "{more}");
 }
 
+/// Does a thread of this process sleep?
+fn sleeps(thread: Pid) -> bool {
+    let task = format!("/proc/self/task/{thread}/stat");
+    let stat = std::fs::read_to_string(task).unwrap();
+    stat.rsplit(')').next().unwrap().trim_start().starts_with('S')
+}
+
 /// Who has a page there, but waits for a thread that gives others back, stands still;
 /// that thread does not.
 #[test]
@@ -135,9 +144,14 @@ fn a_request_that_waits_for_another_thread_is_a_stall_and_giving_back_is_none() 
     let is_slow = Arc::clone(&slow);
     let model = Model::new(GIB);
     let base = model.reserve(64 * GIB).unwrap();
+    let asker = gettid();
     let publish = move |_: &Totals| {
         if is_slow.swap(false, Relaxed) {
-            std::thread::sleep(Duration::from_millis(20));
+            // Until it is waited for, and then for some time.
+            while !sleeps(asker) {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(3));
         }
     };
     let pages = Pages::new(model, 0, Some(Box::new(publish)));
@@ -151,7 +165,7 @@ fn a_request_that_waits_for_another_thread_is_a_stall_and_giving_back_is_none() 
     std::thread::scope(|scope| {
         let giving = scope.spawn(|| device.pages.give_back(1, Duration::ZERO));
         while slow.load(Relaxed) {
-            std::hint::spin_loop();
+            std::thread::yield_now();
         }
         // The first one is gone, so this is the second one's place.
         device.map(LARGE, 1);
@@ -164,6 +178,10 @@ fn a_request_that_waits_for_another_thread_is_a_stall_and_giving_back_is_none() 
     );
     assert_eq!(after.stalls, before.stalls + 1, "{after:?}");
     assert!(after.driver_ns > before.driver_ns, "of giving back");
+    // What it took is no part of what comes later.
+    let later = Duration::from_millis(200);
+    std::thread::sleep(later);
     device.pages.leave(device.at(LARGE, 0), 2 * MIB).unwrap();
-    assert_eq!(counts(&device).stalls, after.stalls);
+    let more = counts(&device).stall_ns - after.stall_ns;
+    assert!(more < later.as_nanos() as u64, "{more}");
 }
