@@ -32,6 +32,11 @@ impl Growing {
         self.goes_on |= self.mappings >= BEGINS;
     }
 
+    /// There is no memory to grow by.
+    pub fn ends(&mut self) {
+        *self = Self::default();
+    }
+
     /// Do blocks go on growing?
     pub fn goes_on(&self) -> bool {
         self.goes_on

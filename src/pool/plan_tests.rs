@@ -164,6 +164,24 @@ fn blocks_that_go_on_growing_are_made_longer() {
     assert!(pool.physical() <= needed, "{}", pool.physical() / MIB);
 }
 
+/// Then every free byte counts.
+#[test]
+fn blocks_that_go_on_growing_share_handles_where_there_is_no_memory() {
+    let pool = pool(Settings {
+        limit: Some(64 * MIB),
+        chunk: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let alloc = |mib| pool.alloc(&on(10, mib * MIB)).unwrap();
+    let (_one, end, start, _other) = (alloc(20), alloc(12), alloc(12), alloc(20));
+    for at in [end, start] {
+        pool.free(at, Release::Complete).unwrap();
+    }
+    pool.lock().growing.grew(10_000);
+    assert!(pool.lock().growing.goes_on());
+    assert!(pool.alloc(&on(10, 24 * MIB)).is_ok(), "so much is free");
+}
+
 /// A pool with 384 MiB free in one stitch, of handles from 128 to 2 MiB, and as
 /// much as that once more, or a little, in use.
 fn with_free(used: u64) -> crate::pool::Pool<crate::driver::model::Model> {

@@ -220,6 +220,7 @@ impl<D: Driver> Pool<D> {
             );
             let unready = refused == Refusal::Driver(Code::NOT_READY);
             if short && !waited {
+                state.growing.ends();
                 drop(state);
                 waited = true;
                 let over = self.wait_for_pending();
