@@ -4,6 +4,7 @@
 
 use crate::driver::{Address, Driver, Result};
 use crate::units::{GIB, MIB};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Alignment of every range, in bytes: the granularity of mappings.
@@ -52,23 +53,41 @@ impl Bounds {
     }
 }
 
-/// Ranges of the reservations that no stitch has.
+/// Ranges of the reservations that no stitch has. No two of them touch.
 #[derive(Default)]
 pub struct Arena {
-    free: Vec<(Address, u64)>,
+    /// Their bytes, by their first address.
+    free: BTreeMap<Address, u64>,
+    /// Where the range that was taken last ends. The next one lies behind it, so that an
+    /// address returns as late as possible: a stale pointer should fault, not find new
+    /// memory.
+    next: Address,
 }
 
 impl Arena {
     /// A range of `bytes` (a multiple of [`RANGE_ALIGN`]), from what is free.
     pub fn take(&mut self, bytes: u64) -> Option<Address> {
-        let at = self.free.iter().position(|(_, size)| *size >= bytes)?;
-        let (base, size) = self.free[at];
-        if size == bytes {
-            self.free.swap_remove(at);
-        } else {
-            self.free[at] = (base + bytes, size - bytes);
+        let behind = self.first(self.next, bytes);
+        let at = behind.or_else(|| self.first(0, bytes))?;
+        let (&start, &size) = self.free.range(..=at).next_back()?;
+        self.free.remove(&start);
+        self.next = at + bytes;
+        for (from, to) in [(start, at), (self.next, start + size)] {
+            if from < to {
+                self.free.insert(from, to - from);
+            }
         }
-        Some(base)
+        Some(at)
+    }
+
+    /// The first address, not before this one, from which so many bytes are free.
+    fn first(&self, from: Address, bytes: u64) -> Option<Address> {
+        let around = self.free.range(..from).next_back().into_iter();
+        let mut ranges = around.chain(self.free.range(from..));
+        ranges.find_map(|(&start, &size)| {
+            let at = start.max(from);
+            ((start + size).saturating_sub(at) >= bytes).then_some(at)
+        })
     }
 
     /// Is nothing free?
@@ -79,19 +98,29 @@ impl Arena {
     /// Bytes of addresses that are free.
     #[cfg(test)]
     pub fn free_bytes(&self) -> u64 {
-        self.free.iter().map(|(_, bytes)| bytes).sum()
+        self.free.values().sum()
     }
 
-    /// Gives a range back. It goes to the end, so that an address returns as
-    /// late as possible: a stale pointer should fault, not find new memory.
-    pub fn give(&mut self, at: Address, bytes: u64) {
-        self.free.push((at, bytes));
+    /// Gives a range back. It becomes one with those that it touches, or else ever shorter
+    /// ones would be left.
+    pub fn give(&mut self, mut at: Address, mut bytes: u64) {
+        if let Some(behind) = self.free.remove(&(at + bytes)) {
+            bytes += behind;
+        }
+        if let Some((&before, &size)) = self.free.range(..at).next_back()
+            && before + size == at
+        {
+            (at, bytes) = (before, size + bytes);
+        }
+        self.free.insert(at, bytes);
     }
 }
 
-/// Reserves more address space, at least `bytes`; no lock is held.
+/// Reserves more address space, at least `bytes`; no lock is held. The last range of a
+/// reservation is nobody's: a range never goes on in the next reservation.
 pub fn reserve<D: Driver>(driver: &D, bounds: &Bounds, bytes: u64) -> Result<(Address, u64)> {
-    let mut size = RESERVATION.max(bytes.next_power_of_two());
+    let least = bytes + RANGE_ALIGN;
+    let mut size = RESERVATION.max(least.next_power_of_two());
     loop {
         match driver.reserve(size) {
             Ok(base) => {
@@ -99,10 +128,34 @@ pub fn reserve<D: Driver>(driver: &D, bounds: &Bounds, bytes: u64) -> Result<(Ad
                     driver.free_reservation(base, size)?;
                     return Err(crate::driver::Code::OUT_OF_MEMORY);
                 }
-                return Ok((base, size));
+                return Ok((base, size - RANGE_ALIGN));
             }
-            Err(code) if size / 2 < bytes => return Err(code),
+            Err(code) if size / 2 < least => return Err(code),
             Err(_) => size /= 2,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_become_one_and_return_late() {
+        let mut arena = Arena::default();
+        arena.give(100, 100);
+        let [a, b, c] = [20, 30, 40].map(|bytes| arena.take(bytes).unwrap());
+        assert_eq!((a, b, c), (100, 120, 150));
+        arena.give(b, 30);
+        assert_eq!(arena.take(10), Some(190), "what was never used");
+        assert_eq!(arena.take(30), Some(b), "as a whole");
+        for (at, bytes) in [(c, 40), (190, 10), (a, 20), (b, 30)] {
+            arena.give(at, bytes);
+        }
+        assert_eq!(arena.free, BTreeMap::from([(100, 100)]));
+        assert_eq!(arena.take(50), Some(150), "from where it was");
+        assert_eq!(arena.take(51), None);
+        assert_eq!(arena.take(50), Some(100));
+        assert!(arena.is_empty());
     }
 }

@@ -337,3 +337,27 @@ fn run_program(failing: Option<u64>) -> u64 {
     );
     pool.driver().calls()
 }
+
+/// Lengths that come and go at random.
+#[test]
+fn addresses_are_used_again_whatever_the_lengths() {
+    let pool = pool(Settings {
+        policy: Policy::Direct,
+        ..Settings::default()
+    });
+    let mut seed = 7_u64;
+    let mut live = Vec::new();
+    for _ in 0..12_000 {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let bytes = (1 + (seed >> 40) % (1 << (1 + (seed >> 33) % 10))) * MIB;
+        live.push(pool.alloc(&on(10, bytes)).unwrap());
+        if live.len() > 20 {
+            let at = live.swap_remove((seed >> 50) as usize % live.len());
+            pool.free(at, Release::Complete).unwrap();
+        }
+    }
+    let (reservations, ..) = pool.driver().leftovers();
+    assert_eq!(reservations, 1);
+}
