@@ -132,13 +132,11 @@ impl Books {
     pub fn bind(&mut self, lease: Lease, at: Option<Address>) -> PageId {
         let (kind, page) = self.leases[&lease];
         page.unwrap_or_else(|| {
-            let soon = at.map(|at| at..at + self.idle.promised(kind) as u64 * kind.bytes);
-            let stay = |id: PageId| {
-                let mapped = &self.pages[&id].mapped;
-                soon.clone()
-                    .is_some_and(|soon| mapped.range(soon).next().is_some())
-            };
-            let page = self.idle.choose(kind, stay);
+            let bytes = self.idle.promised(kind) as u64 * kind.bytes;
+            let soon = at.map_or(0..0, |at| at..at.saturating_add(bytes));
+            let mapped = |id: PageId| &self.pages[&id].mapped;
+            let stay = |id| mapped(id).range(soon.clone()).next().is_some();
+            let page = self.idle.choose(kind, soon.clone(), stay);
             self.bind_to(lease, page);
             page
         })

@@ -2,6 +2,7 @@
 //! promised to leases that are bound to no page yet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::page::{Kind, PageId, Rank};
 use crate::driver::Address;
@@ -69,14 +70,23 @@ impl Idle {
     }
 
     /// The one to use where none is there already: a page that is mapped nowhere, else
-    /// the one that lies highest, those that `stay` only where there is no other.
-    /// Torch fills its stretches of addresses from below, so that one is missed last
-    /// (docs/research.md).
-    pub fn choose(&self, kind: Kind, stay: impl Fn(PageId) -> bool) -> PageId {
+    /// the one that lies highest, those that `stay` in this range only where there is no
+    /// other. Torch fills its stretches of addresses from below, so that one is missed
+    /// last (docs/research.md).
+    pub fn choose(
+        &self,
+        kind: Kind,
+        soon: Range<Address>,
+        stay: impl Fn(PageId) -> bool,
+    ) -> PageId {
         let pages = &self.kinds[&kind].by_place;
         let fresh = pages.first().filter(|(at, _)| *at == 0);
-        let highest = || pages.iter().rev().find(|(_, page)| !stay(*page));
-        let found = fresh.or_else(highest).or(pages.last());
+        // Where one lies lowest: behind the range it is not in it, within it stays. There
+        // may be thousands of these.
+        let [start, end] = [soon.start, soon.end].map(|at| (at, PageId(0)));
+        let behind = || pages.range(end..).next_back();
+        let before = || pages.range(..start).rev().find(|(_, page)| !stay(*page));
+        let found = fresh.or_else(behind).or_else(before).or(pages.last());
         found.expect("one was promised").1
     }
 
@@ -91,5 +101,32 @@ impl Idle {
 impl Ranks {
     fn free(&self) -> usize {
         self.by_age.len() - self.promised.min(self.by_age.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn pages_that_stay_are_not_looked_through() {
+        let kind = Kind {
+            bytes: 10,
+            properties: 0,
+        };
+        let mut idle = Idle::default();
+        for number in 1..=100 {
+            let (since, at, page) = (number, number * 10, PageId(number));
+            idle.insert(kind, Rank { since, at, page });
+        }
+        let looks = Cell::new(0);
+        let choose = |soon| {
+            let stay = |_| looks.replace(looks.get() + 1) > 9;
+            idle.choose(kind, soon, stay).0
+        };
+        assert_eq!((choose(500..990), looks.get()), (100, 0), "behind them");
+        assert_eq!((choose(500..2000), looks.get()), (49, 1), "below them");
+        assert_eq!((choose(10..2000), looks.get()), (100, 1), "no other");
     }
 }
