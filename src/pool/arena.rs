@@ -51,6 +51,12 @@ impl Bounds {
         self.count.store(at + 1, Ordering::Release);
         true
     }
+
+    /// No more can be reserved.
+    #[cfg(test)]
+    pub fn fill(&self) {
+        while self.add(0, 0) {}
+    }
 }
 
 /// Ranges of the reservations that no stitch has. No two of them touch.
@@ -62,6 +68,8 @@ pub struct Arena {
     /// address returns as late as possible: a stale pointer should fault, not find new
     /// memory.
     next: Address,
+    /// The last stitch that could not be made lacked them.
+    pub is_short: bool,
 }
 
 impl Arena {

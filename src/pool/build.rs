@@ -83,7 +83,8 @@ impl<D: Driver> Pool<D> {
         let fresh = match made {
             Ok(fresh) => fresh,
             Err((code, undone)) => {
-                state.was_full |= code == Code::OUT_OF_MEMORY;
+                state.arena.is_short = placed.is_err();
+                state.was_full |= placed.is_ok() && code == Code::OUT_OF_MEMORY;
                 match (plan.behind, placed) {
                     (None, Ok((at, _))) if undone => state.arena.give(at, room),
                     (Some(end), _) if !undone => state.stitch_mut(end.stitch).stuck = true,

@@ -146,6 +146,12 @@ impl Chunks {
         self.longest[stitch as usize] = Self::UNKNOWN;
     }
 
+    /// The stitch does not show the chunk any more.
+    pub fn hide(&mut self, id: ChunkId, stitch: StitchId) {
+        self.get_mut(id).shown_in.retain(|shown| *shown != stitch);
+        self.longest[stitch as usize] = Self::UNKNOWN;
+    }
+
     /// The longest free range of each stitch in bytes, or [`UNKNOWN`](Self::UNKNOWN).
     pub fn longest(&self) -> &[u64] {
         &self.longest

@@ -11,6 +11,7 @@
 //! one lock, that of its stream's *front*. Lock order: growth, then state, then a
 //! front or captures.
 
+mod addresses;
 mod arena;
 mod attach;
 mod block;

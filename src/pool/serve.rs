@@ -187,7 +187,8 @@ impl<D: Driver> Pool<D> {
     /// stitch of what is free, growth, and last a wait for what is pending.
     fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Refusal> {
         let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut waited = false;
+        // For memory, and for bytes that others still use.
+        let mut waited = [false; 2];
         let mut ready_only = false;
         loop {
             let mut state = self.lock();
@@ -219,11 +220,14 @@ impl<D: Driver> Pool<D> {
                 Refusal::Driver(Code::OUT_OF_MEMORY | Code::NOT_READY)
             );
             let unready = refused == Refusal::Driver(Code::NOT_READY);
-            if short && !waited {
-                state.growing.ends();
+            if short && !std::mem::replace(&mut waited[usize::from(unready)], true) {
+                if !unready {
+                    state.growing.ends();
+                }
+                let ending = state.take_out_stitches();
                 drop(state);
-                waited = true;
                 let over = self.wait_for_pending();
+                self.end_stitches(ending);
                 if !unready {
                     over?;
                 }

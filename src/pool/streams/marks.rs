@@ -77,6 +77,20 @@ impl Streams {
         contexts
     }
 
+    /// The latest use of each stream, as far as any is not known complete.
+    pub fn last_uses(&self) -> Vec<Use> {
+        let last = |stream| Use {
+            stream,
+            alias: Use::MIXED,
+            seq: match self.progress(stream).lost {
+                true => u64::MAX,
+                false => self.tagged(stream),
+            },
+        };
+        let uses = self.ids().map(last);
+        uses.filter(|last| !self.is_done(*last)).collect()
+    }
+
     /// The host has waited for this place.
     pub fn passed(&mut self, id: StreamId, seq: u64) {
         while let Some(mark) = self.progress(id).marks.front()

@@ -1,0 +1,93 @@
+//! Ends stitches where no addresses are left for a new one. They are kept otherwise, since
+//! each is a window that was wanted once; requests of ever new lengths make ever more of
+//! them. Ends none of which anything is lent, and unmaps only what nothing runs on.
+
+use super::Pool;
+use super::chunk::StitchId;
+use super::state::State;
+use super::stitch::Stitch;
+use super::streams::Use;
+use crate::driver::Driver;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// Stitches that were taken out: nothing is lent of them any more.
+#[derive(Default)]
+pub struct Ending {
+    stitches: Vec<(StitchId, Stitch)>,
+    /// What may have used them.
+    uses: Vec<Use>,
+}
+
+impl<D: Driver> Pool<D> {
+    /// Unmaps stitches that were taken out, if all that may have used them is known
+    /// complete by now; else they are as before. The caller holds the growth lock.
+    pub(super) fn end_stitches(&self, ending: Ending) {
+        if ending.stitches.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        let done = |last: &Use| state.streams.is_done(*last);
+        if !ending.uses.iter().all(done) {
+            return state.put_back(ending.stitches);
+        }
+        drop(state);
+        let began = Instant::now();
+        let mut ended = Vec::new();
+        for (_, stitch) in ending.stitches {
+            let mut unmapped = true;
+            for piece in &stitch.pieces {
+                let at = stitch.at + piece.offset;
+                unmapped &= self.driver.unmap(at, piece.bytes).is_ok();
+            }
+            if unmapped {
+                ended.push((stitch.at, stitch.room));
+            }
+        }
+        let mut state = self.lock();
+        state.stats.driver_ns += began.elapsed().as_nanos() as u64;
+        for (at, room) in ended {
+            state.arena.give(at, room);
+        }
+    }
+}
+
+impl State {
+    /// Takes out all stitches of which nothing is lent, where addresses are short.
+    pub fn take_out_stitches(&mut self) -> Ending {
+        if !std::mem::take(&mut self.arena.is_short) {
+            return Ending::default();
+        }
+        self.settle_windows();
+        self.settle_small();
+        self.reap_slabs(0);
+        let lent = self.blocks.values().map(|block| block.window.stitch);
+        let lent: BTreeSet<_> = lent.collect();
+        let mut stitches = Vec::new();
+        for (place, id) in self.stitches.iter_mut().zip(0..) {
+            if !lent.contains(&id)
+                && let Some(stitch) = place.take_if(|stitch| !stitch.stuck)
+            {
+                let pieces = stitch.pieces.iter();
+                pieces.for_each(|piece| self.chunks.hide(piece.chunk, id));
+                stitches.push((id, stitch));
+            }
+        }
+        Ending {
+            stitches,
+            uses: self.streams.last_uses(),
+        }
+    }
+
+    fn put_back(&mut self, stitches: Vec<(StitchId, Stitch)>) {
+        for (id, stitch) in stitches {
+            let pieces = stitch.pieces.iter();
+            pieces.for_each(|piece| self.chunks.show(piece.chunk, id));
+            self.stitches[id as usize] = Some(stitch);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "addresses_tests.rs"]
+mod tests;

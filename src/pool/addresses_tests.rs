@@ -1,0 +1,114 @@
+//! A pool with few addresses: what gives way, and after which waits.
+
+use crate::driver::model::Model;
+use crate::driver::{Address, Code, Stream};
+use crate::pool::plan::STEP;
+use crate::pool::tests::{CONTEXT, key, on, pool, request};
+use crate::pool::{Order, Pool, Refusal, Release, Settings};
+use crate::units::MIB;
+
+/// With so many bytes of addresses and no more.
+fn with_addresses(bytes: u64) -> Pool<Model> {
+    let pool = pool(Settings::default());
+    pool.reserve_ahead();
+    pool.bounds.fill();
+    let mut state = pool.lock();
+    let more = state.arena.free_bytes() - bytes;
+    state.arena.take(more).unwrap();
+    drop(state);
+    pool
+}
+
+fn alloc(pool: &Pool<Model>, mib: u64) -> Address {
+    pool.alloc(&on(10, mib * MIB)).unwrap()
+}
+
+fn free(pool: &Pool<Model>, at: Address) {
+    pool.free(at, Release::Stream(key(10))).unwrap();
+}
+
+#[test]
+fn lengths_that_never_come_again_leave_addresses_for_others() {
+    let pool = with_addresses(24 << 30);
+    let mut seed = 7_u64;
+    let mut live: Vec<(Address, u64)> = Vec::new();
+    for step in 0..4000 {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let bytes = (1 + (seed >> 40) % (1 << (1 + (seed >> 33) % 9))) * MIB + (seed >> 44);
+        let at = pool.alloc(&on(10 + step % 2, bytes)).unwrap();
+        let apart = |&(other, length): &(u64, u64)| at + bytes <= other || other + length <= at;
+        assert!(live.iter().all(apart));
+        live.push((at, bytes));
+        if live.len() > 12 {
+            let (at, _) = live.swap_remove((seed >> 50) as usize % live.len());
+            pool.free(at, Release::Stream(key(10 + step % 2))).unwrap();
+        }
+    }
+    let stitches = pool.lock().stitches.iter().flatten().count() as u64;
+    assert!(pool.stats().stitches > 2 * stitches, "many went");
+    for (at, _) in live {
+        pool.free(at, Release::Complete).unwrap();
+    }
+    pool.trim(0);
+    assert_eq!(pool.driver().leftovers(), (1, 0, 0));
+}
+
+/// A stitch of 8 MiB of which something is lent; one of 128 MiB of which nothing is, and
+/// work on it; no addresses for another one of 260 MiB.
+fn with_idle_stitch() -> (Pool<Model>, Address) {
+    let pool = with_addresses(768 * MIB);
+    let (lent, idle) = (alloc(&pool, 8), alloc(&pool, 128));
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    free(&pool, idle);
+    (pool, lent)
+}
+
+#[test]
+fn a_stitch_ends_once_nothing_runs_on_it() {
+    let (pool, lent) = with_idle_stitch();
+    let waits = pool.stats().host_waits;
+    let longer = alloc(&pool, 260);
+    assert_eq!(pool.stats().host_waits, waits + 1);
+    assert_eq!(pool.physical(), (260 + 8) * MIB, "of the same handles");
+    assert_eq!(pool.lock().stitches.iter().flatten().count(), 2);
+    assert_eq!(pool.find(lent).unwrap().bytes, 8 * MIB);
+    assert!(pool.driver().mapped(lent).is_some() && pool.driver().mapped(longer).is_some());
+}
+
+#[test]
+fn it_stays_where_that_cannot_be_waited_for() {
+    let (pool, _) = with_idle_stitch();
+    let mapped = pool.driver().leftovers().2;
+    pool.driver().fail_waits(100, Code::UNKNOWN);
+    // It takes nothing on which anything runs.
+    let failed = pool.alloc(&request(260 * MIB, Order::Unknown));
+    assert_eq!(failed, Err(Refusal::Driver(Code::UNKNOWN)));
+    assert_eq!(pool.driver().leftovers().2, mapped);
+    pool.driver().fail_waits(0, Code::UNKNOWN);
+    pool.driver().hold(CONTEXT, Stream(10), false);
+    let again = alloc(&pool, 128);
+    assert_eq!(pool.physical(), (128 + 8) * MIB);
+    assert_eq!(
+        pool.lock().stitches.iter().flatten().count(),
+        2,
+        "as before"
+    );
+    free(&pool, again);
+    alloc(&pool, 260);
+}
+
+#[test]
+fn where_a_part_is_not_unmapped_its_addresses_are_not_used_again() {
+    let (pool, _) = with_idle_stitch();
+    let free_before = pool.lock().arena.free_bytes();
+    // Addresses are asked for, and are too many to be known.
+    pool.driver()
+        .fail_at(pool.driver().calls() + 2, Code::UNKNOWN);
+    let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
+    assert_eq!(pool.alloc(&on(10, 260 * MIB)), short);
+    assert_eq!(pool.lock().arena.free_bytes(), free_before);
+    let one = pool.alloc(&on(10, STEP)).unwrap();
+    assert!(pool.driver().mapped(one).is_some());
+}
