@@ -133,7 +133,11 @@ fn pages_made_in_vain_take_their_time_too() {
 fn sleeps(thread: Pid) -> bool {
     let task = format!("/proc/self/task/{thread}/stat");
     let stat = std::fs::read_to_string(task).unwrap();
-    stat.rsplit(')').next().unwrap().trim_start().starts_with('S')
+    stat.rsplit(')')
+        .next()
+        .unwrap()
+        .trim_start()
+        .starts_with('S')
 }
 
 /// Who has a page there, but waits for a thread that gives others back, stands still;

@@ -61,15 +61,18 @@ impl Keeper {
             std::thread::spawn(move || {
                 let mut known = list(&names);
                 while !over.load(Ordering::Relaxed) {
-                    let desk = desk.lock().unwrap();
-                    let desk = desk.as_ref().unwrap();
-                    // What the script made.
-                    let now = list(&names);
-                    desk.mark(now.difference(&known).cloned());
-                    known = now;
-                    desk.calm();
-                    while let Some(ask) = desk.next() {
-                        answer(&names, desk, ask);
+                    // Rests without the lock: who wants it would hardly ever get it.
+                    {
+                        let desk = desk.lock().unwrap();
+                        let desk = desk.as_ref().unwrap();
+                        // What the script made.
+                        let now = list(&names);
+                        desk.mark(now.difference(&known).cloned());
+                        known = now;
+                        desk.calm();
+                        while let Some(ask) = desk.next() {
+                            answer(&names, desk, ask);
+                        }
                     }
                     std::thread::sleep(Duration::from_micros(300));
                 }

@@ -115,6 +115,10 @@ fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
     soon("the new keeper is found", || {
         exporter.code(&format!("get {first}")) == 0
     });
+    let handle = exporter.must(&format!("get {first}"));
+    soon("it is found by the importer, too", || {
+        importer.code(&format!("open {handle}")) == 0
+    });
     for number in 2..6 {
         let at = exporter.filled(6 * MIB, number);
         assert_ne!(at, there, "nobody can tell who has it");

@@ -98,6 +98,8 @@ impl Keeper {
         if let Some(mut child) = self.child.take() {
             child.wait().unwrap();
         }
+        // As long as it is there it has the lock, and no other one starts.
+        soon("the standby is gone", || has_ended(standby));
     }
 }
 
@@ -122,13 +124,21 @@ pub fn signal(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Waits until something holds, for five seconds at most.
+/// Has a process ended? Whoever has to wait for it need not have done so.
+fn has_ended(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+    state.is_empty() || state.starts_with('Z')
+}
+
+/// Waits until something holds, for twenty seconds at most: a process that found no
+/// keeper asks none for five.
 #[track_caller]
 pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         let spent = began.elapsed();
-        assert!(spent < Duration::from_secs(5), "{what}: not within 5 s");
+        assert!(spent < Duration::from_secs(20), "{what}: not within 20 s");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
