@@ -51,7 +51,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
             begun.elapsed() < Duration::from_secs(20),
             "still not: {what}"
         );
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -147,7 +147,9 @@ fn a_snapshot_is_what_pytorch_s_viewer_needs_and_adds_up() {
 #[test]
 fn the_picture_itself_is_one_object() {
     let holder = Holder::start(&[], &["alloc 5000000 1".to_owned()]);
-    let pictures = objects(&run(&["snapshot", &holder.pid(), "--json"]), "snapshot");
+    let output = run(&["snapshot", &holder.pid(), "--json"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let pictures = objects(&output, "snapshot");
     let device = &pictures[0]["devices"][0];
     assert_eq!(pictures[0]["process"]["pid"].to_string(), holder.pid());
     assert_eq!(device["name"], "memcuda simulated GPU");

@@ -1,8 +1,9 @@
 //! `memcuda stat`, on pages that this test process shows.
 
-use std::fs::File;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,7 @@ use memcuda::pool::Stats;
 use memcuda::stats_page::{self, Counters, MEMFD_NAME, WORDS, Writer};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::{check_units, code, objects, run, stderr, stdout};
+use crate::{check_units, code, objects, run, stderr, stdout, until};
 
 /// What of a process's numbers has no unit.
 pub const COUNTS: [&str; 16] = [
@@ -32,34 +33,39 @@ pub const COUNTS: [&str; 16] = [
     "foreign_frees",
 ];
 
-/// A process with a page: `sleep`, which inherits the page's descriptor.
+/// A process with a page: `sleep`, whose input it is.
 pub struct Shown {
     pub child: Child,
 }
 
 impl Shown {
     pub fn new(version: u64, counters: &[Counters]) -> Self {
-        let file = File::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).unwrap());
-        file.write_all_at(&page(version, counters), 0).unwrap();
-        Self::with(file.into())
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "stat::shown_process"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(&page(version, counters)).unwrap();
+        drop(input);
+        let name = format!("/proc/{}/comm", child.id());
+        until("it shows it", || {
+            fs::read_to_string(&name).unwrap() == "sleep\n"
+        });
+        Self { child }
     }
 
-    /// One without a page. The process of the tests is none: while it makes a page,
-    /// or writes a recording, it has that open itself.
+    /// One without a page. The process of the tests is none: when it writes a recording,
+    /// it has that open itself.
     pub fn nothing() -> Self {
-        Self::with(Stdio::null())
-    }
-
-    fn with(input: Stdio) -> Self {
-        let mut sleep = Command::new("sleep");
-        let child = sleep.arg("600").stdin(input).spawn().unwrap();
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
         Self { child }
     }
 
     /// Shows other counters from now on.
     pub fn change(&self, counters: &[Counters]) {
-        // Who has a page open shows it, and the first process of several does so alone:
-        // it is opened by a later one.
+        // The first process that has a page open shows it: another one opens it.
         let mut writer = Command::new("dd")
             .args(["bs=1M", "iflag=fullblock", "conv=notrunc", "status=none"])
             .arg(format!("of=/proc/{}/fd/0", self.pid()))
@@ -77,6 +83,19 @@ impl Shown {
     pub fn pid(&self) -> String {
         self.child.id().to_string()
     }
+}
+
+/// Not a test: what [`Shown`] starts, this program again. Were the page made by the
+/// process of the tests, it would be that one's, or that of a child that another test
+/// starts at this moment, for as long as they have it open.
+#[test]
+#[ignore = "a process of other tests, not a test"]
+fn shown_process() {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).unwrap();
+    let file = File::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).unwrap());
+    file.write_all_at(&bytes, 0).unwrap();
+    panic!("{}", Command::new("sleep").arg("600").stdin(file).exec());
 }
 
 /// The bytes of a page with these counters.

@@ -134,7 +134,7 @@ impl Browser {
             format!("(() => {{ try {{ return !!({expression}); }} catch {{ return false; }} }})()");
         while self.evaluate(&guarded) != true {
             assert!(
-                begin.elapsed() < Duration::from_secs(30),
+                begin.elapsed() < Duration::from_secs(60),
                 "never: {expression}"
             );
             std::thread::sleep(Duration::from_millis(30));
