@@ -47,6 +47,11 @@ pub struct Place<'a> {
 impl Keeper {
     /// Starts one.
     pub fn start(place: &Place<'_>) -> Self {
+        Self::patient(place, Duration::from_secs(3))
+    }
+
+    /// The same; it waits so long for memory to be made.
+    pub fn patient(place: &Place<'_>, patience: Duration) -> Self {
         let names = place.directory.join("names");
         fs::create_dir_all(&names).unwrap();
         let program = place.directory.join("memcuda");
@@ -83,7 +88,7 @@ impl Keeper {
             node: place.node,
             socket: place.directory.join("keeper.sock"),
             program,
-            patience: Duration::from_secs(3),
+            patience,
         };
         Self {
             directory: names,

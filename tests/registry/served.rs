@@ -21,12 +21,14 @@ fn serving_process() {
         .with_ansi(false)
         .with_writer(std::io::stderr)
         .init();
-    let _keeper = Keeper::start(&Place {
+    let place = Place {
         address,
         namespace: "",
         node: 1,
         directory: directory.as_ref(),
-    });
+    };
+    // Tests end it before.
+    let _keeper = Keeper::patient(&place, Duration::from_secs(600));
     std::thread::sleep(Duration::from_secs(600));
 }
 
