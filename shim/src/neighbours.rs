@@ -14,7 +14,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use memcuda_core::picture::ask::{self, DOORS, SHOW};
+use memcuda_core::picture::ask::{self, DOORS, QUESTION, SHOW};
 
 /// How long a request may wait in all for others to make room: long enough for
 /// memory that was used a moment ago to count as idle (`watch`).
@@ -23,8 +23,6 @@ const PATIENCE: Duration = Duration::from_millis(1250);
 const ROUND: Duration = Duration::from_millis(300);
 /// Pause before asking again where somebody's memory will be idle soon.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a listener waits for the words of whoever has connected.
-const QUESTION: Duration = Duration::from_millis(100);
 /// Most neighbours that are asked.
 const MOST: usize = 64;
 

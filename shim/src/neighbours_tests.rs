@@ -41,12 +41,13 @@ fn those_on_one_device_find_and_answer_each_other() {
 fn who_asks_for_a_picture_gets_it_or_why_not() {
     use memcuda_core::picture::Picture;
     let asked = |door: &Door, show: &dyn Fn() -> std::io::Result<OwnedFd>| {
-        let stream = connect(&door.name).unwrap();
+        let enter = || {
+            let stream = connect(&door.name).unwrap();
+            stream.set_nonblocking(false)?;
+            Ok(stream)
+        };
         std::thread::scope(|scope| {
-            let asking = scope.spawn(|| {
-                stream.set_nonblocking(false).unwrap();
-                ask::ask(stream)
-            });
+            let asking = scope.spawn(|| ask::ask(enter));
             while !asking.is_finished() {
                 let answer = |bytes| unreachable!("{bytes} bytes");
                 door.answer(answer, show).unwrap();
@@ -82,7 +83,8 @@ fn a_library_that_knows_no_pictures_is_told_by_its_answer() {
         assert_eq!(u64::from_ne_bytes(bytes), 0, "it would give bytes");
         asker.write_all(&[0_u64.to_ne_bytes(), 7_u64.to_ne_bytes()].concat())
     });
-    assert_eq!(ask::ask(stream), Err(ask::Unanswered::Old));
+    let asked = ask::ask(|| stream.try_clone());
+    assert_eq!(asked, Err(ask::Unanswered::Old));
     older.join().unwrap().unwrap();
 }
 

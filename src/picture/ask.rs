@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 
@@ -29,6 +29,9 @@ const SHOWN: [u8; 8] = *b"memcseen";
 
 /// Bytes of an answer: two words.
 const ANSWER: usize = 16;
+
+/// How long a process waits for the words of whoever has connected.
+pub const QUESTION: Duration = Duration::from_millis(100);
 
 /// How long an answer is waited for. A picture of a million blocks takes half a
 /// second; a stopped process never answers.
@@ -98,8 +101,21 @@ pub fn answer(asker: impl AsFd, sealed: Result<OwnedFd, std::io::Error>) {
     let _ = wire::send_bytes(asker, &words, &descriptors);
 }
 
-/// Asks a process at one of its sockets.
-pub fn ask(mut socket: UnixStream) -> Result<Picture, Unanswered> {
+/// Asks a process at one of its sockets, to which `enter` connects. It hears nobody who
+/// is late, and on a busy machine that may be anybody: they connect anew.
+pub fn ask(mut enter: impl FnMut() -> std::io::Result<UnixStream>) -> Result<Picture, Unanswered> {
+    let began = Instant::now();
+    loop {
+        let entered = Instant::now();
+        let answer = enter().map_err(|_| Unanswered::Gone).and_then(ask_once);
+        let late = answer == Err(Unanswered::Gone) && entered.elapsed() >= QUESTION;
+        if !late || began.elapsed() >= PATIENCE {
+            return answer;
+        }
+    }
+}
+
+fn ask_once(mut socket: UnixStream) -> Result<Picture, Unanswered> {
     let limits = socket
         .set_read_timeout(Some(PATIENCE))
         .and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
@@ -142,4 +158,38 @@ fn read(sealed: OwnedFd) -> Result<Picture, Unanswered> {
     file.read_exact_at(&mut all, 0)
         .map_err(|_| damaged("a picture that cannot be read"))?;
     bytes::decode(&all).map_err(Unanswered::Damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_came_too_late_to_be_heard_asks_again() {
+        let picture = Picture::default();
+        let mut entered = 0;
+        let answer = std::thread::scope(|scope| {
+            ask(|| {
+                entered += 1;
+                let (ours, theirs) = UnixStream::pair()?;
+                match entered {
+                    // Whoever is behind the door has had enough.
+                    1 => std::thread::sleep(QUESTION),
+                    _ => drop(scope.spawn(|| answer(theirs, seal(&picture)))),
+                }
+                Ok(ours)
+            })
+        });
+        assert_eq!((answer, entered), (Ok(picture), 2));
+    }
+
+    #[test]
+    fn who_is_sent_away_at_once_does_not() {
+        let mut entered = 0;
+        let answer = ask(|| {
+            entered += 1;
+            Ok(UnixStream::pair()?.0)
+        });
+        assert_eq!((answer, entered), (Err(Unanswered::Gone), 1));
+    }
 }

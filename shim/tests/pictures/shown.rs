@@ -8,7 +8,7 @@ use memcuda_core::picture::ask::{DOORS, Unanswered, ask};
 use memcuda_core::picture::layout::Layout;
 use memcuda_core::picture::{Owner, Picture, State};
 
-use crate::holder::{Holder, MIB, command};
+use crate::holder::{Holder, MIB, command, until};
 
 /// The sockets of a process, one a device that it uses.
 fn doors(pid: u32) -> Vec<String> {
@@ -27,8 +27,9 @@ fn enter(pid: u32) -> UnixStream {
     UnixStream::connect_addr(&address).unwrap()
 }
 
-fn picture(holder: &Holder) -> Picture {
-    ask(enter(holder.child.id())).unwrap()
+/// What a process shows.
+pub fn picture(holder: &Holder) -> Picture {
+    ask(|| Ok(enter(holder.child.id()))).unwrap()
 }
 
 #[test]
@@ -105,11 +106,7 @@ fn who_hangs_up_or_talks_nonsense_costs_the_process_nothing() {
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "no answer");
     let _ = picture(&holder);
     // It closes what it sent a moment after that has arrived.
-    let until = Instant::now() + Duration::from_secs(10);
-    while open_files(holder.child.id()) != before && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert_eq!(open_files(holder.child.id()), before);
+    until("it closes", || open_files(holder.child.id()) == before);
     assert_eq!(holder.end(), "");
 }
 
@@ -141,7 +138,7 @@ fn a_process_that_ends_meanwhile_is_gone() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let socket = enter(holder.child.id());
-    let asking = std::thread::spawn(|| ask(socket));
+    let asking = std::thread::spawn(move || ask(|| socket.try_clone()));
     std::thread::sleep(Duration::from_millis(100));
     let began = Instant::now();
     kill("-KILL");
