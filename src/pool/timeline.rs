@@ -21,6 +21,8 @@ const CHANGES: usize = 256;
 pub struct Timeline {
     regular: VecDeque<Moment>,
     changes: VecDeque<Moment>,
+    /// The last look since the last regular moment.
+    between: Option<Moment>,
 }
 
 /// One moment.
@@ -43,18 +45,20 @@ impl Default for Timeline {
         Self {
             regular: VecDeque::with_capacity(REGULAR),
             changes: VecDeque::with_capacity(CHANGES),
+            between: None,
         }
     }
 }
 
 impl Timeline {
     /// A regular moment, if the last one is long ago.
-    pub fn look(&mut self, now: Moment) {
-        match self.regular.back_mut() {
-            // Looks come in between where others ask for memory.
-            Some(last) if now.at.duration_since(last.at) < BETWEEN => {
-                last.used = last.used.max(now.used);
-            }
+    pub fn look(&mut self, mut now: Moment) {
+        // Looks come in between where others ask for memory.
+        if let Some(between) = self.between.take() {
+            now.used = now.used.max(between.used);
+        }
+        match self.regular.back() {
+            Some(last) if now.at.duration_since(last.at) < BETWEEN => self.between = Some(now),
             _ => add(&mut self.regular, REGULAR, now),
         }
     }
@@ -71,7 +75,8 @@ impl Timeline {
 
     /// All moments, and the present one, in order.
     pub fn told(&self, now: Moment) -> Vec<picture::Moment> {
-        let all = self.regular.iter().chain(&self.changes).chain([&now]);
+        let regular = self.regular.iter().chain(&self.between);
+        let all = regular.chain(&self.changes).chain([&now]);
         let mut all: Vec<Moment> = all.copied().collect();
         all.sort_by_key(|moment| moment.at);
         let told = all.iter().map(|moment| picture::Moment {
@@ -191,6 +196,28 @@ mod tests {
         assert!(capacity.0 < 2 * REGULAR && capacity.1 < 2 * CHANGES);
         assert_eq!(line.regular[0].requests, 1000 - REGULAR as u64);
         assert_eq!(line.told(moment(1000)).len(), REGULAR + CHANGES + 1);
+    }
+
+    #[test]
+    fn what_is_seen_between_two_regular_moments_is_the_later_ones() {
+        let began = Instant::now();
+        let moment = |milliseconds: u64, bytes: u64| Moment {
+            at: began + Duration::from_millis(milliseconds),
+            used: bytes,
+            physical: bytes,
+            requests: 0,
+            failures: 0,
+        };
+        let mut line = Timeline::default();
+        for (milliseconds, bytes) in [(0, 32), (100, 128), (150, 64), (300, 16), (400, 96)] {
+            line.look(moment(milliseconds, bytes));
+        }
+        let told = line.told(moment(450, 16));
+        let told: Vec<_> = told
+            .iter()
+            .map(|m| (m.used_bytes, m.physical_bytes))
+            .collect();
+        assert_eq!(told, [(32, 32), (128, 16), (96, 96), (16, 16)]);
     }
 
     #[test]
