@@ -28,7 +28,8 @@ fn environment() {
     let mut page = String::from(
         "# Environment\n\n\
          All optional. An invalid value is one line on standard error, and the program runs on\n\
-         the plain driver. SIZE is `512MiB`, `24GiB`, `1.5GB` or bytes.\n\n\
+         the plain driver; a name that is not here is one line, too, and changes nothing. SIZE is\n\
+         `512MiB`, `24GiB`, `1.5GB` or bytes.\n\n\
          | variable | accepted, the default first | meaning |\n|---|---|---|\n",
     );
     for v in VARIABLES {

@@ -8,7 +8,8 @@
 //! its own there, out of reach; that is said once, when CUDA has started in this
 //! one. No lock and, but for the name that is said, no allocation.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_long};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long};
+use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -69,7 +70,7 @@ fn strips() -> bool {
     let value = environment::raw(c"MEMCUDA_DEEPBIND");
     let deepbind = match value {
         None => Some(Deepbind::default()),
-        Some(value) => value.to_str().ok().and_then(|v| Deepbind::of(v.trim())),
+        Some(value) => Deepbind::of(OsStr::from_bytes(value.to_bytes().trim_ascii())),
     };
     deepbind == Some(Deepbind::Strip) && !environment::disabled()
 }

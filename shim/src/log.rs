@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::ffi::CString;
 use std::fmt::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,7 +39,7 @@ pub fn configure(config: &Config) {
     JSON.store(config.log_json, Ordering::Relaxed);
     let Some(path) = &config.log_file else { return };
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-    let opened = CString::new(path.as_str()).map_or(-1, |path| {
+    let opened = CString::new(path.as_os_str().as_bytes()).map_or(-1, |path| {
         // SAFETY: the path is a string that ends in NUL.
         unsafe { libc::open(path.as_ptr(), flags, 0o644) }
     });
@@ -48,7 +49,8 @@ pub fn configure(config: &Config) {
     } else {
         crate::log_once!(
             Warn,
-            "MEMCUDA_LOG_FILE={path} cannot be opened; logging here"
+            "MEMCUDA_LOG_FILE={} cannot be opened; logging here",
+            path.display()
         );
     }
 }
@@ -204,7 +206,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let config = Config {
             log: Level::Info,
-            log_file: file.path().to_str().map(str::to_owned),
+            log_file: Some(file.path().to_owned()),
             ..Config::default()
         };
         configure(&config);

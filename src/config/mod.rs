@@ -1,10 +1,12 @@
 //! Every `MEMCUDA_*` variable, in one table: name, accepted values, meaning,
 //! parser. Reads the environment through a lookup that the caller passes;
-//! never changes it.
+//! never changes it. Values are bytes, since paths need not be UTF-8.
 
 mod parse;
 mod values;
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
@@ -43,7 +45,7 @@ pub struct Config {
     /// `MEMCUDA_REDIS`: where the keeper publishes names.
     pub redis: Option<String>,
     /// `MEMCUDA_TRACE`: the file to record to; `%p` in it stands for the process id.
-    pub trace: Option<String>,
+    pub trace: Option<PathBuf>,
     /// `MEMCUDA_TRACE_STACKS`.
     pub trace_stacks: Stacks,
     /// `MEMCUDA_STATS`: keep the statistics page.
@@ -54,7 +56,7 @@ pub struct Config {
     /// `MEMCUDA_LOG`.
     pub log: Level,
     /// `MEMCUDA_LOG_FILE`: a path; `None` is standard error.
-    pub log_file: Option<String>,
+    pub log_file: Option<PathBuf>,
     /// `MEMCUDA_LOG_FORMAT` is `json`.
     pub log_json: bool,
 }
@@ -95,7 +97,7 @@ pub struct Variable {
     pub accepts: &'static str,
     /// One line for people.
     pub meaning: &'static str,
-    set: fn(&mut Config, &str) -> Option<()>,
+    set: fn(&mut Config, &OsStr) -> Option<()>,
 }
 
 /// All variables.
@@ -190,7 +192,8 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "none, RULE; RULE; ...",
         meaning: "which allocations get a name (docs/names.md); a wrong rule is one line, and the program runs without names",
         set: |c, v| {
-            c.names = (!matches!(v, "" | "none")).then(|| v.to_owned());
+            let rules = v.to_str()?;
+            c.names = (!matches!(rules, "" | "none")).then(|| rules.to_owned());
             Some(())
         },
     },
@@ -199,7 +202,7 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "none, PATH",
         meaning: "the same rules in a TOML file, behind those of MEMCUDA_NAMES",
         set: |c, v| {
-            c.names_file = (!matches!(v, "" | "none")).then(|| v.into());
+            c.names_file = parse::path(v);
             Some(())
         },
     },
@@ -226,7 +229,7 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "none, FILE (%p is the process id)",
         meaning: "record what is allocated and freed, for `memcuda explain` and `memcuda replay` (docs/traces.md)",
         set: |c, v| {
-            c.trace = (!matches!(v, "" | "none")).then(|| v.to_owned());
+            c.trace = parse::path(v);
             Some(())
         },
     },
@@ -254,11 +257,9 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "none, DIRECTORY",
         meaning: "where a report is written when an allocation fails for lack of memory, for `memcuda explain` (docs/pictures.md)",
         set: |c, v| {
-            c.oom_report = match v {
-                "" | "none" => None,
-                // The program may go elsewhere before it fails.
-                path => Some(std::path::absolute(path).ok()?),
-            };
+            // The program may go elsewhere before it fails.
+            let absolute = parse::path(v).map(std::path::absolute);
+            c.oom_report = absolute.transpose().ok()?;
             Some(())
         },
     },
@@ -282,7 +283,7 @@ pub const VARIABLES: &[Variable] = &[
         accepts: "stderr, PATH",
         meaning: "where the log goes",
         set: |c, v| {
-            c.log_file = (v != "stderr").then(|| v.to_owned());
+            c.log_file = (v != "stderr").then(|| v.into());
             (!v.is_empty()).then_some(())
         },
     },
@@ -297,20 +298,32 @@ pub const VARIABLES: &[Variable] = &[
 impl Config {
     /// Reads every variable through `lookup`. The first invalid value is the
     /// error: variable, value, what is accepted.
-    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+    pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let mut config = Self::default();
         for variable in VARIABLES {
             let Some(value) = lookup(variable.name) else {
                 continue;
             };
-            if (variable.set)(&mut config, value.trim()).is_none() {
+            let trimmed = OsStr::from_bytes(value.as_bytes().trim_ascii());
+            if (variable.set)(&mut config, trimmed).is_none() {
                 return Err(Error::new(format!(
-                    "{}={value} is not understood; accepted: {}",
-                    variable.name, variable.accepts
+                    "{}={} is not understood; accepted: {}",
+                    variable.name,
+                    value.display(),
+                    variable.accepts
                 )));
             }
         }
         Ok(config)
+    }
+
+    /// Is this the name of a variable of ours that nobody reads: misspelt, or of
+    /// another version?
+    pub fn is_unknown(name: &str) -> bool {
+        // The simulated GPU's, and where tests plant a panic.
+        let elsewhere = name.starts_with("MEMCUDA_SIM_") || name == "MEMCUDA_PANIC_IN";
+        let known = VARIABLES.iter().any(|variable| variable.name == name);
+        name.starts_with("MEMCUDA_") && !known && !elsewhere
     }
 
     /// Most physical bytes that this process may hold on a device.

@@ -1,14 +1,24 @@
 //! From the text of a variable to its value. `None` is what is not accepted;
 //! which variable it was, and what is, says who asks.
 
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
 use super::{Idle, Keeper};
 use crate::units::{GIB, MIB, parse_size};
 
-pub fn choose<T: Copy>(value: &str, names: &[(&str, T)]) -> Option<T> {
+pub fn choose<T: Copy>(value: &OsStr, names: &[(&str, T)]) -> Option<T> {
     names.iter().find(|(n, _)| *n == value).map(|(_, v)| *v)
 }
 
-pub fn limit(value: &str) -> Option<Vec<(Option<u32>, u64)>> {
+/// A path; nothing and `none` are none.
+pub fn path(value: &OsStr) -> Option<PathBuf> {
+    let none = value.is_empty() || value == "none";
+    (!none).then(|| value.into())
+}
+
+pub fn limit(value: &OsStr) -> Option<Vec<(Option<u32>, u64)>> {
+    let value = value.to_str()?;
     if value == "none" {
         return Some(Vec::new());
     }
@@ -23,7 +33,8 @@ pub fn limit(value: &str) -> Option<Vec<(Option<u32>, u64)>> {
     value.split(',').map(pair).collect()
 }
 
-pub fn idle(value: &str) -> Option<Idle> {
+pub fn idle(value: &OsStr) -> Option<Idle> {
+    let value = value.to_str()?;
     let Some(percent) = value.strip_suffix('%') else {
         return parse_size(value).map(Idle::Bytes);
     };
@@ -33,16 +44,17 @@ pub fn idle(value: &str) -> Option<Idle> {
         .then_some(Idle::Percent(percent))
 }
 
-pub fn chunk(value: &str) -> Option<Option<u64>> {
+pub fn chunk(value: &OsStr) -> Option<Option<u64>> {
     if value == "auto" {
         return Some(None);
     }
-    let bytes = parse_size(value)?;
+    let bytes = parse_size(value.to_str()?)?;
     let valid = bytes > 0 && bytes <= GIB && bytes % (2 * MIB) == 0;
     valid.then_some(Some(bytes))
 }
 
-pub fn namespace(value: &str) -> Option<String> {
+pub fn namespace(value: &OsStr) -> Option<String> {
+    let value = value.to_str()?;
     const MARKS: &[u8] = b"._-/+@=";
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || MARKS.contains(&byte);
     // These would meet the keys of who has no namespace.
@@ -51,16 +63,17 @@ pub fn namespace(value: &str) -> Option<String> {
     valid.then(|| value.to_owned())
 }
 
-pub fn keeper(value: &str) -> Option<Keeper> {
-    match value {
-        "auto" => Some(Keeper::Auto),
-        "off" => Some(Keeper::Off),
-        path if path.starts_with('/') => Some(Keeper::Socket(path.into())),
-        _ => None,
+pub fn keeper(value: &OsStr) -> Option<Keeper> {
+    let path = Path::new(value);
+    match value.to_str() {
+        Some("auto") => Some(Keeper::Auto),
+        Some("off") => Some(Keeper::Off),
+        _ => path.is_absolute().then(|| Keeper::Socket(path.into())),
     }
 }
 
-pub fn redis(value: &str) -> Option<Option<String>> {
+pub fn redis(value: &OsStr) -> Option<Option<String>> {
+    let value = value.to_str()?;
     const SCHEMES: [&str; 3] = ["redis://", "rediss://", "redis+unix://"];
     let known = |scheme: &&str| value.strip_prefix(scheme).is_some_and(|it| !it.is_empty());
     match value {

@@ -3,8 +3,9 @@
 use super::*;
 use crate::units::{GIB, MIB};
 
-fn read(name: &str, value: &str) -> Result<Config> {
-    Config::read(|n| (n == name).then(|| value.to_owned()))
+fn read(name: &str, value: impl Into<OsString>) -> Result<Config> {
+    let value = value.into();
+    Config::read(|n| (n == name).then(|| value.clone()))
 }
 
 #[test]
@@ -105,6 +106,36 @@ fn a_namespace_meets_no_other_key() {
     assert_eq!(namespace("rack-1/host.7"), Ok("rack-1/host.7".to_owned()));
     for wrong in ["a:b", "tensor", "memcuda", "a b", &"n".repeat(65)] {
         assert!(namespace(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_path_may_be_any_bytes_and_a_word_may_not() {
+    let odd = OsStr::from_bytes(b"/tmp/caf\xe9");
+    let path = Some(PathBuf::from(odd));
+    assert_eq!(read("MEMCUDA_TRACE", odd).unwrap().trace, path);
+    assert_eq!(read("MEMCUDA_LOG_FILE", odd).unwrap().log_file, path);
+    assert_eq!(read("MEMCUDA_NAMES_FILE", odd).unwrap().names_file, path);
+    assert_eq!(read("MEMCUDA_OOM_REPORT", odd).unwrap().oom_report, path);
+    let keeper = read("MEMCUDA_KEEPER", odd).unwrap().keeper;
+    assert_eq!(keeper, Keeper::Socket(odd.into()));
+    for word in ["MEMCUDA_TORCH", "MEMCUDA_LIMIT", "MEMCUDA_NAMES"] {
+        let message = read(word, odd).unwrap_err().to_string();
+        assert!(message.contains("caf\u{fffd}"), "{message}");
+    }
+}
+
+#[test]
+fn a_name_that_is_misspelt_is_known_to_be_none() {
+    for wrong in ["MEMCUDA_LMIT", "MEMCUDA_LOG_LEVEL", "MEMCUDA_"] {
+        assert!(Config::is_unknown(wrong), "{wrong}");
+    }
+    for right in [
+        "MEMCUDA_LIMIT",
+        "MEMCUDA_SIM_MEMORY",
+        "CUDA_VISIBLE_DEVICES",
+    ] {
+        assert!(!Config::is_unknown(right), "{right}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the settings can be, one type a variable.
 
 use super::parse::choose;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// What serves an allocation (`MEMCUDA_POLICY`).
@@ -78,7 +79,7 @@ pub enum Deepbind {
 
 impl Deepbind {
     /// From the variable's value.
-    pub fn of(value: &str) -> Option<Self> {
+    pub fn of(value: &OsStr) -> Option<Self> {
         choose(value, &[("strip", Self::Strip), ("keep", Self::Keep)])
     }
 }

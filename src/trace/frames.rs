@@ -18,6 +18,10 @@
 //! Its last word is a sum over the others and its place, so that what was torn
 //! by a crash is no frame. It never lies across two pages.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
 /// First word of the header.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"\x89memtrc\n");
 /// Version of the layout.
@@ -49,6 +53,19 @@ pub mod header {
     pub const STARTED_US: usize = 5;
     /// Process id.
     pub const PID: usize = 6;
+}
+
+/// The file of a process: each `%p` in the path that was asked for is its number.
+pub fn path_of(asked: &Path, pid: u32) -> PathBuf {
+    let mut path = Vec::new();
+    let mut rest = asked.as_os_str().as_bytes();
+    while let Some(at) = rest.windows(2).position(|two| two == b"%p") {
+        path.extend_from_slice(&rest[..at]);
+        path.extend_from_slice(pid.to_string().as_bytes());
+        rest = &rest[at + 2..];
+    }
+    path.extend_from_slice(rest);
+    OsString::from_vec(path).into()
 }
 
 /// What a frame says.
@@ -336,6 +353,14 @@ mod tests {
                 assert_eq!(decode(&words, 5), Some(Frame::Text(piece)));
             }
         }
+    }
+
+    #[test]
+    fn a_path_has_the_number_of_its_process() {
+        let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
+        let of = |asked| path_of(&path(asked), 41);
+        assert_eq!(of(b"/t/caf\xe9-%p.%p"), path(b"/t/caf\xe9-41.41"));
+        assert_eq!(of(b"/t/50%"), path(b"/t/50%"));
     }
 
     #[test]

@@ -35,6 +35,38 @@ fn an_invalid_setting_is_found() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+fn settings(variables: &[(&str, &str)]) -> Vec<(String, String)> {
+    let mut command = memcuda();
+    command.args(["doctor", "--json"]).env_remove("RANK");
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    objects(&output, "doctor")
+        .iter()
+        .filter(|finding| finding["check"] == "settings")
+        .map(|finding| (text(&finding["status"]), text(&finding["detail"])))
+        .collect()
+}
+
+#[test]
+fn a_setting_that_is_misspelt_is_found() {
+    let found = settings(&[("MEMCUDA_LMIT", "1GiB"), ("MEMCUDA_SIM_MEMORY", "1GiB")]);
+    let detail = "MEMCUDA_LMIT is no setting, and changes nothing";
+    assert_eq!(found, [("warn".to_owned(), detail.to_owned())]);
+}
+
+#[test]
+fn rules_are_read_as_a_program_would() {
+    let found = settings(&[("MEMCUDA_NAMES", "siz=1MiB,name=a")]);
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].0 == "fail" && found[0].1.contains("\"siz\""),
+        "{found:?}"
+    );
+    let by_rank = ("MEMCUDA_NAMES", "name=a{rank}");
+    assert_eq!(settings(&[by_rank])[0].0, "fail");
+    assert_eq!(settings(&[by_rank, ("RANK", "3")])[0].0, "ok");
+}
+
 #[test]
 fn expandable_segments_are_warned_of_where_they_are_left_out() {
     for (profile, status) in [("segments", "WARN"), ("async", "WARN"), ("native", "info")] {

@@ -83,6 +83,9 @@ fn make() -> Option<Engine> {
         }
     };
     log::configure(&config);
+    for name in environment::names().filter(|name| Config::is_unknown(name)) {
+        crate::log!(Warn, "{name} is no setting, and changes nothing");
+    }
     boundary::planted_panic("start");
     if !unwind::prepare() {
         crate::log!(

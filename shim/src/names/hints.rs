@@ -29,7 +29,7 @@ thread_local! {
 
 /// The rules of the settings; where they are wrong, one line and none.
 pub fn rules(config: &Config) -> Rules {
-    let facts = facts();
+    let facts = Facts::here(environment::text);
     let file = config.names_file.as_deref();
     let rules = Rules::read(config.names.as_deref(), file, &facts);
     let rules = rules.unwrap_or_else(|error| {
@@ -40,15 +40,6 @@ pub fn rules(config: &Config) -> Rules {
         ACTIVE.fetch_add(1, Ordering::Relaxed);
     }
     rules
-}
-
-fn facts() -> Facts {
-    const RANKS: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
-    Facts {
-        pid: std::process::id(),
-        rank: RANKS.iter().find_map(|name| environment::variable(name)),
-        ..Facts::default()
-    }
 }
 
 /// May an allocation have a name at all?
@@ -121,7 +112,7 @@ fn by_rule(engine: &Engine, place: Place<'_>, bytes: u64) -> Option<Wanted> {
     let facts = Facts {
         device,
         n: found.n,
-        ..facts()
+        ..Facts::here(environment::text)
     };
     match found.rule.name(&facts) {
         Ok(name) => Some(Wanted::by_rule(name, &found.rule.what, bytes)),

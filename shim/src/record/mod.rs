@@ -21,7 +21,7 @@ use memcuda_core::config::{Config, Stacks};
 use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::names::Name;
 use memcuda_core::pool::{Owner, Refusal, Request};
-use memcuda_core::trace::frames::{Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
+use memcuda_core::trace::frames::{self, Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
 
 use crate::modules::Module;
 use crate::tags::Tag;
@@ -80,18 +80,19 @@ impl Recorder {
     /// one line says why, and nothing is recorded.
     pub fn start(config: &Config) -> Option<Self> {
         let wanted = config.trace.as_ref()?;
-        let pid = std::process::id().to_string();
-        let path = wanted.replace("%p", &pid);
+        let path = frames::path_of(wanted, std::process::id());
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_us = now.map_or(0, |now| now.as_micros() as u64);
         // The same moment: to make the file takes a while.
         let began_ns = clock_ns();
-        let (file, path) = match File::make(Path::new(&path), now_us) {
+        let (file, path) = match File::make(&path, now_us) {
             Ok(made) => made,
             Err(why) => {
                 crate::log!(
                     Error,
-                    "MEMCUDA_TRACE={wanted}: {path} {why}; nothing is recorded"
+                    "MEMCUDA_TRACE={}: {} {why}; nothing is recorded",
+                    wanted.display(),
+                    path.display()
                 );
                 return None;
             }

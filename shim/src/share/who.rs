@@ -35,7 +35,7 @@ pub fn socket(engine: &Engine) -> Result<PathBuf, Error> {
     match &engine.config.keeper {
         Keeper::Off => Err(Error::Off),
         Keeper::Socket(path) => Ok(path.clone()),
-        Keeper::Auto => Ok(place::directory(user(), environment::variable).join(place::SOCKET)),
+        Keeper::Auto => Ok(place::directory(user(), environment::text).join(place::SOCKET)),
     }
 }
 

@@ -55,6 +55,13 @@ fn a_wrong_setting_is_one_line_and_the_plain_driver() {
 }
 
 #[test]
+fn a_misspelt_setting_is_one_line_and_changes_nothing() {
+    let (out, log) = said(whose().env("MEMCUDA_LMIT", "1MiB"));
+    let line = "memcuda: warning: MEMCUDA_LMIT is no setting, and changes nothing\n";
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, line));
+}
+
+#[test]
 fn the_log_can_be_json_in_a_file() {
     let file = crate::support::scratch().join("log.json");
     let _ = std::fs::remove_file(&file);

@@ -81,7 +81,7 @@ enum Role {
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
-    let config = Config::read(|name| std::env::var(name).ok())?;
+    let config = Config::read(|name| std::env::var_os(name))?;
     let socket = socket(arguments, &config)?;
     match (&arguments.action, arguments.role) {
         (Some(action), _) => ask(action, &socket)?,

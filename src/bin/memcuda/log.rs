@@ -24,7 +24,7 @@ pub fn start(part: Part) -> Result<()> {
     // Whether other variables are right is for those who read them.
     let read = |name: &str| {
         name.starts_with("MEMCUDA_LOG")
-            .then(|| std::env::var(name).ok())?
+            .then(|| std::env::var_os(name))?
     };
     let (config, wrong) = match Config::read(read) {
         Ok(config) => (config, None),
@@ -32,7 +32,7 @@ pub fn start(part: Part) -> Result<()> {
     };
     let opened = config.log_file.as_deref().map(|path| {
         let file = File::options().append(true).create(true).open(path);
-        file.with_context(|| format!("cannot open the log {path}"))
+        file.with_context(|| format!("cannot open the log {}", path.display()))
     });
     let (file, missing) = match opened.transpose() {
         Ok(file) => (file, None),

@@ -71,7 +71,7 @@ fn said(text: &str) -> Option<&str> {
 /// Lists them, as JSON lines or as a table for each host.
 pub fn list(json: bool) -> Result<()> {
     let config = Config::read(|name| match name {
-        "MEMCUDA_REDIS" => std::env::var(name).ok(),
+        "MEMCUDA_REDIS" => std::env::var_os(name),
         _ => None,
     })?;
     let address = config.redis.ok_or_else(|| {

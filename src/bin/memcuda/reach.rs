@@ -37,7 +37,7 @@ impl Found {
 pub fn find() -> Result<Found> {
     // Other variables are none of a verb's business.
     let config = Config::read(|name| match name {
-        "MEMCUDA_KEEPER" => std::env::var(name).ok(),
+        "MEMCUDA_KEEPER" => std::env::var_os(name),
         _ => None,
     })?;
     let socket = match config.keeper {

@@ -17,6 +17,18 @@ pub struct Facts {
     pub n: u64,
 }
 
+impl Facts {
+    /// What is known of this process, by its variables.
+    pub fn here(variable: impl Fn(&str) -> Option<String>) -> Self {
+        const RANKS: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+        Self {
+            pid: std::process::id(),
+            rank: RANKS.iter().find_map(|name| variable(name)),
+            ..Self::default()
+        }
+    }
+}
+
 /// A name with places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use memcuda::config::Config;
 use memcuda::driver::inspect::{Inspection, SIMULATED_GPU, glibc_version, inspect};
 use memcuda::driver::nvml::Nvml;
+use memcuda::error::Error;
+use memcuda::names::rules::{Facts, Rules};
 use memcuda::units::show_bytes;
 
 use super::{Finding, Status};
@@ -21,7 +23,7 @@ pub fn examine() -> Vec<Finding> {
         Status::Info,
         format!("glibc {}", glibc_version()),
     ));
-    findings.push(settings());
+    findings.extend(settings());
     match inspect() {
         Ok(found) => findings.extend(driver(&found)),
         Err(reason) => findings.push(Finding::new(
@@ -72,21 +74,34 @@ fn library() -> Finding {
     }
 }
 
-fn settings() -> Finding {
-    let lookup = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
-    match Config::read(lookup) {
-        Ok(config) if config.disable => Finding::new(
-            "settings",
-            Status::Warn,
-            "MEMCUDA_DISABLE is set: the shim does nothing",
-        ),
-        Ok(_) => Finding::new(
-            "settings",
-            Status::Ok,
-            "every MEMCUDA_* value is understood",
-        ),
-        Err(reason) => Finding::new("settings", Status::Fail, reason.to_string()),
+fn settings() -> Vec<Finding> {
+    let found = |status, detail: String| Finding::new("settings", status, detail);
+    let wrong = |reason: Error| found(Status::Fail, reason.to_string());
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut findings: Vec<_> = names
+        .filter(|name| Config::is_unknown(name))
+        .map(|name| {
+            let detail = format!("{name} is no setting, and changes nothing");
+            found(Status::Warn, detail)
+        })
+        .collect();
+    match Config::read(|name| std::env::var_os(name)) {
+        Ok(config) if config.disable => {
+            let detail = "MEMCUDA_DISABLE is set: the shim does nothing";
+            findings.push(found(Status::Warn, detail.to_owned()));
+        }
+        Ok(config) => {
+            let (line, file) = (config.names.as_deref(), config.names_file.as_deref());
+            let rules = Rules::read(line, file, &Facts::here(|name| std::env::var(name).ok()));
+            findings.extend(rules.err().map(wrong));
+        }
+        Err(reason) => findings.push(wrong(reason)),
     }
+    if findings.is_empty() {
+        let detail = "every MEMCUDA_* value is understood";
+        findings.push(found(Status::Ok, detail.to_owned()));
+    }
+    findings
 }
 
 fn driver(found: &Inspection) -> Vec<Finding> {
