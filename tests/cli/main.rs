@@ -12,6 +12,7 @@ mod log;
 mod replay;
 mod run;
 mod server;
+mod signals;
 mod snapshot;
 mod stand_in;
 mod stat;
@@ -151,5 +152,19 @@ fn a_closed_output_is_no_error() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
+    assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+}
+
+/// A pipe that nobody reads.
+fn unread() -> std::io::PipeWriter {
+    std::io::pipe().unwrap().1
+}
+
+#[test]
+fn a_line_that_nobody_reads_is_no_error() {
+    // Nobody has this in its name, so there is one line to be said.
+    let nobody = ["top", "--once", "--delay", "0.1", "--filter", "\u{1}"];
+    let output = memcuda().args(nobody).stdout(unread()).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
 }

@@ -10,7 +10,7 @@ use crate::{code, memcuda, objects, stderr, stdout};
 const MIB: u64 = 1 << 20;
 const LIVE_MIB: u64 = 128;
 
-fn simulation() -> PathBuf {
+pub fn simulation() -> PathBuf {
     let command = Path::new(env!("CARGO_BIN_EXE_memcuda"));
     let directory = command.parent().unwrap().join("sim");
     assert!(

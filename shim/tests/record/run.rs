@@ -1,7 +1,9 @@
 //! `memcuda run --trace`: the program is as it would be without, and its trace is
 //! there at its end.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -47,6 +49,37 @@ fn the_trace_is_compressed_text_and_nothing_else_is_left() {
     let mut replay = Command::new(memcuda());
     let (said, _) = support::said(replay.args(["replay", "--json"]).arg(&trace));
     assert!(said.contains("\"requests\":1000,"), "{said}");
+}
+
+/// Its trace and nothing else is in this folder; the name of the file.
+fn only_trace_in(folder: &Path) -> OsString {
+    let entries: Vec<_> = fs::read_dir(folder).unwrap().flatten().collect();
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    assert_eq!(of(&read(&entries[0].path()).0, "alloc"), 10);
+    entries[0].file_name()
+}
+
+#[test]
+fn names_of_files_need_not_be_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join(OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&odd).unwrap();
+    let name = OsStr::from_bytes(b"\xe9.zst");
+    let output = run(&odd.join(name), &["pairs", "10"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!(only_trace_in(&odd), name);
+}
+
+#[test]
+fn the_process_id_stands_where_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&folder.path().join("a.%p.zst"), &["pairs", "10"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let name = only_trace_in(folder.path()).into_string().unwrap();
+    let number = name
+        .strip_prefix("a.")
+        .and_then(|it| it.strip_suffix(".zst"));
+    assert!(number.is_some_and(|it| it.parse::<u32>().is_ok()), "{name}");
 }
 
 #[test]

@@ -88,6 +88,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         for (profile, runs) in profiles.iter().zip(&mut runs) {
             let command = command(&arguments.command, *profile, &library);
             let run = measure::run(command, &meter)?;
+            if let Some(signal) = run.asked_to_end {
+                return Ok(ExitCode::from(128 + signal as u8));
+            }
             let (status, wall_s) = (run.status, run.wall_s);
             let profile = profile.to_possible_value();
             let profile = profile.as_ref().map_or("?", |value| value.get_name());
@@ -223,16 +226,16 @@ fn print(rows: &[Row], meter: &Meter) -> Result<()> {
                 .profile
                 .to_possible_value()
                 .expect("no profile is hidden");
-            println!(
+            output::line(format_args!(
                 "{}: {} of {} runs failed ({failure})",
                 profile.get_name(),
                 row.failed,
                 row.runs
-            );
+            ))?;
         }
     }
     if let Meter::None(reason) = meter {
-        println!("device peak is unknown: {reason}");
+        output::line(format_args!("device peak is unknown: {reason}"))?;
     }
     Ok(())
 }

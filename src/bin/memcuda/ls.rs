@@ -74,7 +74,7 @@ fn watch(arguments: &Arguments) -> Result<()> {
         let (entries, nobody) = look(arguments)?;
         if terminal {
             // Home, and nothing below.
-            print!("\x1b[H\x1b[2J");
+            write!(std::io::stdout(), "\x1b[H\x1b[2J")?;
         }
         // Headings, the sum and the cursor have a line each, and so has the
         // line that says how many names there was no room for.

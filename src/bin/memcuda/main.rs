@@ -1,6 +1,10 @@
 //! The `memcuda` command: one file a verb. Exit codes: 0 done, 1 the operation
 //! failed, 2 bad usage or input; `run` ends with the program's own status.
 
+// They panic where nobody reads the output any more: `output` has what fails.
+#![deny(clippy::print_stdout)]
+
+mod child;
 mod compare;
 mod completions;
 mod doctor;

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use memcuda::driver::inspect::{SIMULATED_GPU, inspect};
 use memcuda::driver::nvml::Nvml;
+use nix::sys::signal::Signal;
 use tempfile::NamedTempFile;
 
+use crate::child::Program;
 use crate::process::{self, Page};
 
 /// What tells the bytes in use on the device.
@@ -80,6 +82,8 @@ fn simulated_bytes(file: &File) -> std::io::Result<u64> {
 /// One run.
 pub struct Run {
     pub status: ExitStatus,
+    /// Did somebody want it to end?
+    pub asked_to_end: Option<Signal>,
     /// Seconds from start to end.
     pub wall_s: f64,
     /// By the pool: the highest sum of bytes held from the driver.
@@ -105,7 +109,7 @@ pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
     let mut lowest = meter.used_bytes();
     let start = Instant::now();
     let program = command.get_program().to_owned();
-    let child = command.spawn();
+    let child = Program::start(&mut command);
     let mut child = child.with_context(|| format!("cannot run {}", program.display()))?;
     let mut pages = Pages::default();
     let mut peak_device = None;
@@ -114,7 +118,7 @@ pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
         let used = meter.used_bytes();
         peak_device = peak_device.max(used);
         lowest = lowest.zip(used).map(|(lowest, used)| lowest.min(used));
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = child.ended()? {
             break status;
         }
         // Closely at first, so that short programs are seen too.
@@ -123,6 +127,7 @@ pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
     };
     Ok(Run {
         status,
+        asked_to_end: child.asked_to_end(),
         wall_s: start.elapsed().as_secs_f64(),
         peak_physical_bytes: pages.peak(|peaks| peaks.physical),
         peak_live_bytes: pages.peak(|peaks| peaks.live),

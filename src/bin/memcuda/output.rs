@@ -29,6 +29,12 @@ pub fn json_lines<T: Serialize>(verb: &str, values: &[T]) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// Prints a line. Unlike `println!` it fails, and does not panic, where nobody reads
+/// it any more.
+pub fn line(text: impl std::fmt::Display) -> Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{text}")?)
+}
+
 /// Columns and rows of the terminal; 80 by 24 where the output is none.
 pub fn terminal() -> (usize, usize) {
     match rustix::termios::tcgetwinsize(std::io::stdout()) {

@@ -9,20 +9,11 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::{Context, Result};
 use memcuda::error::Error;
-use nix::sys::signal::{SigSet, Signal};
+use memcuda::trace::frames::path_of;
 use rustix::fs::FlockOperation;
-use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
+use crate::child::Program;
 use crate::trace;
-
-/// What is passed on to the program. The terminal sends SIGINT and SIGQUIT to
-/// both.
-const PASSED: [Signal; 4] = [
-    Signal::SIGTERM,
-    Signal::SIGHUP,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-];
 
 /// Runs a command to its end and writes what it recorded to `file`: with the
 /// process id behind it where several processes recorded, or in the place of
@@ -32,13 +23,16 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let name = Path::new(file.file_name().unwrap_or_default());
     if file.exists() {
         // It is written anew: not what is no trace.
         trace::open(file).context("--trace would overwrite what is no trace")?;
     }
+    // `%p` is theirs alone: in the folder's name it would be replaced, too.
+    let mut prefix = OsString::from(path_of(name, std::process::id()));
+    prefix.push(".recording-");
     let recordings = tempfile::Builder::new()
-        .prefix(&format!("{name}.recording-"))
+        .prefix(&prefix)
         .tempdir_in(folder)
         .with_context(|| format!("cannot write in {}", folder.display()))?;
     // Nothing in the path but the last `%p` stands for a process id.
@@ -48,8 +42,8 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         return Err(Error::new(format!("{path}: no folder with %p in its name")).into());
     }
     command.env("MEMCUDA_TRACE", inside.join("%p"));
-    let status = match wait(command)? {
-        Ok(status) => status,
+    let status = match Program::start(command) {
+        Ok(mut program) => program.wait()?,
         Err(error) => return Ok(Err(error)),
     };
     write(&inside, file);
@@ -61,31 +55,6 @@ fn code(status: ExitStatus) -> ExitCode {
     let code = status.code();
     let code = code.or(status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.unwrap_or(1) as u8)
-}
-
-/// Starts the command and waits for it. Signals are the program's.
-fn wait(command: &mut Command) -> Result<std::io::Result<ExitStatus>> {
-    let mut passed = SigSet::empty();
-    PASSED.into_iter().for_each(|signal| passed.add(signal));
-    let mut ours = passed;
-    ours.add(Signal::SIGINT);
-    ours.add(Signal::SIGQUIT);
-    ours.thread_block()?;
-    // The standard library starts it with no signal blocked.
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return Ok(Err(error)),
-    };
-    let pid = Pid::from_child(&child);
-    if let Ok(program) = pidfd_open(pid, PidfdFlags::empty()) {
-        std::thread::spawn(move || {
-            while let Ok(signal) = passed.wait() {
-                let signal = rustix::process::Signal::from_named_raw(signal as i32);
-                let _ = signal.map(|signal| pidfd_send_signal(&program, signal));
-            }
-        });
-    }
-    Ok(Ok(child.wait()?))
 }
 
 /// Turns recordings into traces; what cannot be written stays as it is.
@@ -132,12 +101,9 @@ fn write(folder: &Path, file: &Path) {
 }
 
 fn name(file: &Path, pid: u32, several: bool) -> PathBuf {
-    let text = file.to_string_lossy();
-    if text.contains("%p") {
-        return text.replace("%p", &pid.to_string()).into();
-    }
-    let mut name = OsString::from(file);
-    if several {
+    let own = path_of(file, pid);
+    let mut name = OsString::from(&own);
+    if several && own == file {
         name.push(format!(".{pid}"));
     }
     name.into()

@@ -74,7 +74,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             output::json("stat", device)?;
         }
     } else if devices.is_empty() {
-        println!("no process that can be seen here runs on the pool");
+        output::line(survey::NOBODY)?;
     } else {
         print(&devices)?;
     }
@@ -118,7 +118,9 @@ fn print(devices: &[Device]) -> anyhow::Result<()> {
             && told != device.pid
         {
             told = device.pid;
-            println!("process {told} records itself: {frames} frames, {lost} events lost");
+            output::line(format_args!(
+                "process {told} records itself: {frames} frames, {lost} events lost"
+            ))?;
         }
     }
     Ok(())

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::{Finding, Status};
+use crate::child::Program;
 use crate::{preload, process};
 
 /// Libraries worth naming, by the start of their file names.
@@ -41,14 +42,14 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
         .env("MEMCUDA_LOG_FILE", log.path())
         .stdin(Stdio::null())
         .stdout(stderr);
-    let child = command.spawn();
+    let child = Program::start(&mut command);
     let mut child = child.with_context(|| format!("cannot run {}", words[0].display()))?;
     let mut loaded = BTreeSet::new();
     let status = loop {
         for pid in process::tree(child.id()) {
             loaded.extend(libraries(pid));
         }
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = child.ended()? {
             break status;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -158,7 +159,10 @@ fn bypasses(loaded: &BTreeSet<String>, log: &[Said]) -> Finding {
         loaded.iter().any(file)
     };
     if !has("libcuda.so") {
-        let detail = "the driver was never seen loaded: the program does not use CUDA, or ended too soon to be seen";
+        let mut detail = "the driver was never seen loaded: the program does not use CUDA, or ended too soon to be seen".to_owned();
+        if !has("libmemcuda.so") {
+            detail += "; nor was libmemcuda.so: LD_PRELOAD has no effect on static and set-user-ID programs";
+        }
         return Finding::new("driver", Status::Info, detail);
     }
     let warn = |detail: &str| Finding::new("bypass", Status::Warn, detail);

@@ -20,6 +20,9 @@ pub use rates::Rates;
 use crate::output::plain;
 use crate::process::{self, Page};
 
+/// What is said where there is nobody to look at.
+pub const NOBODY: &str = "no process that can be seen here runs on the pool";
+
 /// The statistics page of a process, or in one line why it has none.
 pub fn page_of(pid: u32) -> Result<Page> {
     let page = process::page(pid).map_err(|error| anyhow!("process {pid}: {error}"))?;

@@ -21,7 +21,7 @@ use serde::{Serialize, Serializer};
 
 use crate::entry::now_us;
 use crate::output::{self, Table};
-use crate::survey::{Rates, Row, Seen, Survey};
+use crate::survey::{self, Rates, Row, Seen, Survey};
 use app::{App, Wish};
 use feed::{Feed, News};
 use screen::Screen;
@@ -159,8 +159,7 @@ fn once(app: &App, json: bool) -> Result<()> {
         return output::json_lines("top", &lines);
     }
     if rows.is_empty() {
-        println!("no process that can be seen here runs on the pool");
-        return Ok(());
+        return output::line(survey::NOBODY);
     }
     let shown: Vec<_> = columns::shown(u16::MAX).map(|(_, column)| column).collect();
     let heads: Vec<&str> = shown.iter().map(|column| column.head).collect();

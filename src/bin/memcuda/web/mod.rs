@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 
+use crate::output;
 use crate::survey::{self, Survey};
 use access::{Access, Token};
 use watch::Watch;
@@ -71,8 +72,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         .name("watch".to_owned())
         .spawn(move || watching.run(survey))?;
     tracing::info!("serves http://{at}/");
-    println!("http://{at}/{behind}");
-    std::io::stdout().flush()?;
+    // A closed output is no reason not to serve.
+    let _ = output::line(format_args!("http://{at}/{behind}"));
     server::serve(&listener, Arc::new(route::handler(access, watch)))?;
     Ok(ExitCode::SUCCESS)
 }

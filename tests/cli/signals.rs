@@ -1,0 +1,112 @@
+//! Verbs that start a program and wait for it, and are asked to end: the program has
+//! the signal, whatever it is, and the verb cleans up behind it.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::whole::simulation;
+use crate::{code, memcuda, stderr, stdout};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program says its number in a file, and is no shell, which would unblock signals.
+const PROGRAM: &str = "import os, sys, time
+with open(sys.argv[1] + '.new', 'w') as out:
+    print(os.getpid(), file=out)
+os.rename(sys.argv[1] + '.new', sys.argv[1])
+time.sleep(60)
+";
+
+fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Runs a verb, and sends a signal once its program runs.
+fn interrupted(folder: &Path, verb: &[&str], send: impl Fn(&Child)) -> Output {
+    let (said, temporary) = (folder.join("pid"), folder.join("tmp"));
+    fs::create_dir(&temporary).unwrap();
+    let mut command: Command = memcuda();
+    command
+        .args(verb)
+        .args(["--", "python3", "-c", PROGRAM])
+        .arg(&said)
+        .env("LD_LIBRARY_PATH", simulation())
+        .env("TMPDIR", &temporary)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    soon("the program runs", || said.exists());
+    // Not from within the start of the program.
+    std::thread::sleep(Duration::from_millis(200));
+    send(&child);
+    let ended = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() && Instant::now() < ended {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Whatever is left must not outlive the test.
+    let hangs = child.try_wait().unwrap().is_none();
+    let program = fs::read_to_string(&said).unwrap();
+    let alone = Path::new(&format!("/proc/{}", program.trim())).exists();
+    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+    let output = child.wait_with_output().unwrap();
+    assert!(!hangs, "{verb:?} goes on");
+    assert!(!alone, "{verb:?}: the program goes on alone");
+    let left = fs::read_dir(temporary).unwrap().count();
+    assert_eq!(left, 0, "{verb:?}: temporary files are left");
+    output
+}
+
+fn terminate(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::TERM).unwrap();
+}
+
+/// As a terminal does, but for who is said to have sent it.
+fn interrupt_all(child: &Child) {
+    kill_process_group(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+#[test]
+fn compare_stops_and_leaves_nothing() {
+    for (send, status) in [(terminate as fn(&Child), 143), (interrupt_all, 130)] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = interrupted(folder.path(), &["compare"], send);
+        assert_eq!(code(&output), status, "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn doctor_tells_what_it_saw_until_then() {
+    for (send, signal) in [
+        (terminate as fn(&Child), "signal: 15"),
+        (interrupt_all, "signal: 2"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = interrupted(folder.path(), &["doctor"], send);
+        let text = stdout(&output);
+        let ended = text.lines().find(|line| line.contains("ended with"));
+        let ended = ended.unwrap_or_else(|| panic!("{text}{}", stderr(&output)));
+        assert!(ended.contains(signal), "{ended}");
+    }
+}
+
+#[test]
+fn a_program_that_is_recorded_ends_by_the_signal() {
+    for (send, status) in [(terminate as fn(&Child), 143), (interrupt_all, 130)] {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("t.zst");
+        let verb = ["run", "--trace", trace.to_str().unwrap()];
+        let output = interrupted(folder.path(), &verb, send);
+        assert_eq!(code(&output), status, "{}", stderr(&output));
+    }
+}
