@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -91,9 +91,16 @@ pub fn lock(socket: &Path) -> Result<OwnedFd> {
     }
 }
 
-/// Listens there; who holds the lock may take the place of a dead one's socket.
+/// Listens there; who holds the lock may take the place of a dead one's socket, and
+/// of nothing else.
 pub fn bind_to(path: &Path, door: Door) -> Result<OwnedFd> {
     let what = || format!("cannot listen at {}", path.display());
+    if fs::symlink_metadata(path).is_ok_and(|it| !it.file_type().is_socket()) {
+        bail!(
+            "{} is there and is no socket: it stays as it is",
+            path.display()
+        );
+    }
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(what);

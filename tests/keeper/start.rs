@@ -70,6 +70,21 @@ fn the_socket_of_a_dead_keeper_is_taken_over() {
 }
 
 #[test]
+fn what_is_no_socket_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("train.py");
+    std::fs::write(&file, "print()\n").unwrap();
+    let refused = run(&file, &["--foreground"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("is no socket") && said.lines().count() == 1,
+        "{said}"
+    );
+    assert_eq!(std::fs::read(&file).unwrap(), b"print()\n");
+}
+
+#[test]
 fn it_ends_when_it_is_idle_and_empty_and_not_before() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("keeper.sock");
