@@ -40,14 +40,14 @@ pub fn library() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// LD_PRELOAD with the library in front of what is there already.
+/// LD_PRELOAD with the library in front of what is there already, but behind the
+/// runtimes of sanitizers: they end a program in which anything comes before them.
 pub fn with(library: &Path, existing: Option<&OsStr>) -> OsString {
-    let mut value = library.as_os_str().as_bytes().to_vec();
-    for entry in entries(existing) {
-        value.push(b':');
-        value.extend_from_slice(entry);
-    }
-    OsString::from_vec(value)
+    let (mut all, rest): (Vec<_>, Vec<_>) =
+        entries(existing).partition(|entry| is_sanitizer(entry));
+    all.push(library.as_os_str().as_bytes());
+    all.extend(rest);
+    OsString::from_vec(all.join(&b':'))
 }
 
 /// LD_PRELOAD without any libmemcuda.so; `None` where nothing is left.
@@ -64,6 +64,20 @@ fn entries(existing: Option<&OsStr>) -> impl Iterator<Item = &[u8]> {
         let ours = Path::new(OsStr::from_bytes(entry)).file_name() == Some(OsStr::new(LIBRARY));
         !entry.is_empty() && !ours
     })
+}
+
+/// Is it a runtime of gcc's or clang's sanitizers?
+fn is_sanitizer(entry: &[u8]) -> bool {
+    const RUNTIMES: [&str; 5] = [
+        "libasan.so",
+        "libhwasan.so",
+        "liblsan.so",
+        "libtsan.so",
+        "libclang_rt.",
+    ];
+    let file = Path::new(OsStr::from_bytes(entry)).file_name();
+    let file = file.unwrap_or_default().as_bytes();
+    RUNTIMES.iter().any(|it| file.starts_with(it.as_bytes()))
 }
 
 fn separates(byte: u8) -> bool {
@@ -85,6 +99,11 @@ mod tests {
             b"/opt/memcuda/libmemcuda.so:/a/\xff.so:libc.so.6"
         );
         assert_eq!(with(ours, Some(&composed)), composed);
+        let checked = with(ours, Some(OsStr::new("libc.so.6:/gcc/libasan.so.8")));
+        assert_eq!(
+            checked,
+            "/gcc/libasan.so.8:/opt/memcuda/libmemcuda.so:libc.so.6"
+        );
         assert_eq!(
             without(Some(&composed)).unwrap().as_bytes(),
             b"/a/\xff.so:libc.so.6"
