@@ -22,11 +22,12 @@ pub fn directory(uid: u32, variable: impl Fn(&str) -> Option<String>) -> PathBuf
 /// Is this directory the user's own, so that no stranger can have put a socket
 /// into it? The error says why not.
 pub fn check(directory: &Path, uid: u32) -> std::io::Result<()> {
-    let found = std::fs::symlink_metadata(directory)?;
+    let shown = directory.display();
+    let found = std::fs::symlink_metadata(directory)
+        .map_err(|error| std::io::Error::new(error.kind(), format!("{shown}: {error}")))?;
     let open_to_all = found.mode() & 0o002 != 0;
     if !found.is_dir() || found.uid() != uid || open_to_all {
-        let directory = directory.display();
-        let message = format!("{directory} is not a directory of this user's own");
+        let message = format!("{shown} is not a directory of this user's own");
         return Err(std::io::Error::new(ErrorKind::PermissionDenied, message));
     }
     Ok(())
@@ -57,6 +58,7 @@ mod tests {
         let (private, open) = (with(0o700), with(0o777));
         assert!(private && !open && check(&place, own + 1).is_err());
         std::fs::remove_dir(&place).unwrap();
-        assert!(check(&place, own).is_err());
+        let gone = check(&place, own).unwrap_err().to_string();
+        assert!(gone.contains("memcuda-place-"), "{gone}");
     }
 }

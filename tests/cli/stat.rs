@@ -191,3 +191,13 @@ fn a_process_without_a_page_is_an_error() {
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("process 4000000000"));
 }
+
+#[test]
+fn a_process_that_is_not_there_is_said_to_be_none() {
+    let none = i32::MAX.to_string();
+    for verb in ["stat", "explain"] {
+        let output = run(&[verb, &none]);
+        let said = format!("memcuda: there is no process {none}\n");
+        assert_eq!((code(&output), stderr(&output)), (1, said));
+    }
+}

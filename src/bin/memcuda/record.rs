@@ -3,13 +3,14 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::{Context, Result};
 use memcuda::error::Error;
-use memcuda::trace::frames::path_of;
+use memcuda::trace::frames::{MAGIC, path_of};
 use rustix::fs::FlockOperation;
 
 use crate::child::Program;
@@ -65,6 +66,8 @@ fn write(folder: &Path, file: &Path) {
         .flatten()
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
         .collect();
+    // Where there was no room for its beginning, the process has said so.
+    found.retain(|(_, path)| has_begun(path));
     found.sort();
     let asked = |path: &Path| trace::open(path).is_ok_and(|mut trace| trace.next().is_some());
     if found.iter().any(|(_, path)| asked(path)) {
@@ -72,7 +75,7 @@ fn write(folder: &Path, file: &Path) {
         found.retain(|(_, path)| asked(path));
     }
     if found.is_empty() {
-        eprintln!("memcuda: nothing was recorded: no process started CUDA");
+        eprintln!("memcuda: nothing was recorded: no process started CUDA, or none could record");
         return;
     }
     let several = found.len() > 1;
@@ -98,6 +101,13 @@ fn write(folder: &Path, file: &Path) {
             }
         }
     }
+}
+
+/// Did its process get so far as to record?
+fn has_begun(path: &Path) -> bool {
+    let mut first = [0; 8];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && u64::from_le_bytes(first) == MAGIC
 }
 
 fn name(file: &Path, pid: u32, several: bool) -> PathBuf {

@@ -8,6 +8,7 @@ mod pictures;
 mod rates;
 
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
@@ -25,7 +26,10 @@ pub const NOBODY: &str = "no process that can be seen here runs on the pool";
 
 /// The statistics page of a process, or in one line why it has none.
 pub fn page_of(pid: u32) -> Result<Page> {
-    let page = process::page(pid).map_err(|error| anyhow!("process {pid}: {error}"))?;
+    let page = process::page(pid).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow!("there is no process {pid}"),
+        _ => anyhow!("process {pid}: {error}"),
+    })?;
     page.ok_or_else(|| {
         anyhow!(
             "process {pid} has no statistics page: it was not started under memcuda, MEMCUDA_STATS is off, or it has not used CUDA yet"
