@@ -107,9 +107,9 @@ class Recipes(support.Test):
         self.assertIn("#SBATCH --nodes=2", directives)
 
     def test_srun_with_the_variable_alone(self):
-        # As docs/install.md has it, for nodes without the command.
+        # As docs/recipes/launchers.md has it, for nodes without the command.
         self.program("srun", SRUN.format(python=sys.executable))
-        page = (ROOT / "docs/install.md").read_text()
+        page = (ROOT / "docs/recipes/launchers.md").read_text()
         line = next(it for it in page.splitlines() if it.startswith("srun --export=ALL,LD_PRELOAD="))
         line = line.replace("/opt/memcuda/lib/memcuda/libmemcuda.so", self.library)
         line = line.replace("python train.py", f"{sys.executable} {self.scratch}/rank.py")
