@@ -56,15 +56,16 @@ pub fn start(socket: &Path) -> bool {
     started
 }
 
-/// The command that belongs to this library: beside it, or in the `bin` beside
-/// its `lib`.
+/// The command that belongs to this library: beside it, or in the `bin` next to
+/// its `lib` or `lib/memcuda`.
 fn program() -> Option<PathBuf> {
     let library = modules::at(start as *const () as usize)?;
     let library = Path::new(std::ffi::OsStr::from_bytes(library.path.to_bytes()));
     let directory = std::fs::canonicalize(library).ok()?;
     let directory = directory.parent()?;
-    let places = [directory.join("memcuda"), directory.join("../bin/memcuda")];
-    places.into_iter().find(|place| place.is_file())
+    let places = ["memcuda", "../bin/memcuda", "../../bin/memcuda"];
+    let mut places = places.iter().map(|place| directory.join(place));
+    places.find(|place| place.is_file())
 }
 
 fn spawn(program: CString) -> bool {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 
 use crate::actor::{Actor, Place, program};
 use crate::keeper::{memcuda, signal, soon};
@@ -31,11 +32,29 @@ fn without_a_keeper_the_driver_refuses_and_one_line_says_why() {
     }
 }
 
-/// A keeper that the library starts is nobody's child, has nothing of the job's,
-/// and is used by the next process.
 #[test]
 fn a_keeper_is_started_when_it_is_first_needed() {
+    starts_a_keeper(&Place::empty(), &support::shim());
+}
+
+/// The tree of `make install`, of wheels and packages.
+#[test]
+fn an_installed_library_finds_its_command() {
     let place = Place::empty();
+    let (bin, lib) = (place.path("bin"), place.path("lib/memcuda"));
+    fs::create_dir_all(&lib).unwrap();
+    fs::create_dir(&bin).unwrap();
+    let library = lib.join("libmemcuda.so");
+    fs::copy(support::shim(), &library).unwrap();
+    fs::hard_link(memcuda(), bin.join("memcuda"))
+        .or_else(|_| fs::copy(memcuda(), bin.join("memcuda")).map(drop))
+        .unwrap();
+    starts_a_keeper(&place, &library);
+}
+
+/// A keeper that the library starts is nobody's child, has nothing of the job's,
+/// and is used by the next process.
+fn starts_a_keeper(place: &Place, library: &Path) {
     let runtime = place.path("runtime");
     fs::create_dir(&runtime).unwrap();
     fs::set_permissions(runtime.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -44,7 +63,7 @@ fn a_keeper_is_started_when_it_is_first_needed() {
     let root = unsafe { libc::geteuid() } == 0;
     let nobody = 65534;
     let start = || {
-        let mut command = place.command(program(), &[support::shim()]);
+        let mut command = place.command(program(), &[library.to_owned()]);
         command
             .env("MEMCUDA_KEEPER", "auto")
             .env("XDG_RUNTIME_DIR", &runtime);
