@@ -42,8 +42,12 @@ class Pages(support.Test):
                              MEMCUDA_SIM_SHARED=self.scratch / "devices", MEMCUDA_KEEPER=self.scratch / "keeper.sock",
                              CARGO_HOME=os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo")),
                              RUSTUP_HOME=os.environ.get("RUSTUP_HOME", os.path.expanduser("~/.rustup")))
-        keeper = subprocess.Popen([needed(RELEASE / "memcuda"), "keeper", "--foreground"], env=settings)
+        command = [needed(RELEASE / "memcuda"), "keeper"]
+        keeper = subprocess.Popen([*command, "--foreground"], env=settings)
         try:
+            # Before that a program would start its own.
+            while subprocess.run([*command, "status"], env=settings, capture_output=True).returncode:
+                self.assertIsNone(keeper.poll(), "it serves")
             return [self.run_it("bash", "-euxo", "pipefail", "-c", box, cwd=ROOT, env=settings) for box in tested(page)]
         finally:
             keeper.terminate()
