@@ -137,6 +137,18 @@ pub fn wait_at_home(engine: &Engine, kept: &Pages<Real>, at: Address) {
     }
 }
 
+/// While anything captures no context can be waited for. What graphs may replay on is
+/// waited for by a free of the driver's own, then.
+pub fn wait_in_captures(engine: &Engine, kept: &Pages<Real>, at: Address, bytes: u64) {
+    if !engine.captures.any() {
+        return;
+    }
+    let calls = &engine.calls;
+    for context in kept.used_on_any_stream(at, bytes) {
+        let _ = calls.within(context, || calls.relaxed(|| calls.wait_by_free()));
+    }
+}
+
 /// Puts the wait off that torch makes for a stream before it unmaps pages; false where
 /// it must be made.
 pub fn put_off(engine: &Engine, stream: Stream) -> bool {

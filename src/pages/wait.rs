@@ -23,6 +23,11 @@ impl<D: Driver> Pages<D> {
         self.quiet(|_| vec![mark]);
     }
 
+    /// The contexts of what is used in this range, where that may be on any stream.
+    pub fn used_on_any_stream(&self, at: Address, bytes: u64) -> BTreeSet<Context> {
+        self.lock().used_on_any_stream(at, bytes)
+    }
+
     /// Waits until the places that `which` finds are passed; since when, if it had to.
     pub(super) fn quiet(&self, which: impl Fn(&Books) -> Vec<Mark>) -> Option<Instant> {
         let mut since = None;
@@ -144,7 +149,6 @@ impl<D: Driver> Pages<D> {
 }
 
 impl Books {
-    /// The contexts of what is used in this range, where that may be on any stream.
     fn used_on_any_stream(&self, at: Address, bytes: u64) -> BTreeSet<Context> {
         let used = self.used_in(at, bytes);
         let any = used.filter(|(_, mapping)| mapping.on_any_stream);

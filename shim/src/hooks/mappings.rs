@@ -154,6 +154,7 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     let unmap = |device: &'a Device| {
         let kept = device.pages().filter(|kept| kept.is_used_in(at, bytes))?;
         pages::wait_at_home(engine, kept, at);
+        pages::wait_in_captures(engine, kept, at, bytes);
         let unmapped = kept.unmap(at, bytes, pages::last_use(engine, device))?;
         Some((device, unmapped))
     };

@@ -126,7 +126,8 @@ struct Job {
 
 // A graph that nobody keeps is still replayed, on another stream than it was captured
 // on. Torch waits for that one alone; whoever uses the memory comes after both.
-static void replayed(Job& job) {
+// While another stream captures, no context can be waited for: the device is.
+static void replayed(Job& job, bool captures) {
     const MempoolId_t pool(0, 1);
     cudaStream_t stream = new_stream();
     void *graph = nullptr, *ready = nullptr;
@@ -140,8 +141,15 @@ static void replayed(Job& job) {
     OK(cudaGraphLaunch(ready, job.other));
     drop(own);
     torch_release_pool(1);
-    job.ladder();
-    use(tensor(48, job.one), 48, job.one);
+    if (!captures) {
+        job.ladder();
+        return use(tensor(48, job.one), 48, job.one);
+    }
+    OK(cudaStreamBeginCapture(job.third, 2));
+    allocator.load()->emptyCache();
+    void* next = tensor(48, job.one);
+    use(next, 48, job.one);
+    OK(cudaStreamEndCapture(job.third, &graph));
 }
 
 static void run(const std::string& what) {
@@ -211,7 +219,9 @@ static void run(const std::string& what) {
         OK(cudaGraphInstantiate(&ready, graph, 0));
         OK(cudaGraphLaunch(ready, job.third));
     } else if (what == "replay") {
-        replayed(job);
+        replayed(job, false);
+    } else if (what == "replay_captured") {
+        replayed(job, true);
     } else if (what == "crashed") {
         // As cudaMalloc: who was told of a crash gets no page, though some are idle.
         OK(cuSimCrash(job.third));

@@ -131,6 +131,7 @@ fn a_broken_context_gets_no_page() {
 #[test]
 fn memory_of_a_graph_is_used_after_its_replays() {
     ladder("replay", &[]);
+    ladder("replay_captured", &[]);
 }
 
 #[test]
