@@ -172,7 +172,8 @@ struct Job {
                 if (seen[i * SPOT + j] != wanted[i]) fail("a tensor has other bytes", seen[i * SPOT + j]);
         wanted.clear();
     }
-    bool allocate(std::vector<Tensor>& into, int device, Queue queue) {
+    // For this queue's order; its first user is another one now and then.
+    bool allocate(std::vector<Tensor>& into, int device, Queue queue, Queue user) {
         size_t bytes = pick(4) == 0 ? (pick(MIB) + 32) & ~size_t(15) : (pick(40) + 2) * MIB + pick(2) * 4096;
         Tensor tensor{nullptr, bytes, device, queue, 0};
         MUST(cudaSetDevice(device));
@@ -182,8 +183,9 @@ struct Job {
             if (!small) fail("out of memory", 2);
             return false;
         }
-        launch(tensor, queue, true);
-        fill(tensor, queue);
+        launch(tensor, user, true);
+        fill(tensor, user);
+        behind(queue, user);
         into.push_back(tensor);
         live += bytes;
         return true;
@@ -237,13 +239,13 @@ struct Job {
         MempoolId_t id(0, replay.pool = ++pools);
         allocator.load()->beginAllocateToPool(device, id, [stream](cudaStream_t asked) { return asked == stream; });
         MUST(cudaStreamBeginCapture(stream, RELAXED));
-        for (size_t i = 0; i < 1 + pick(3); i++) allocate(replay.tensors, device, queue);
+        for (size_t i = 0; i < 1 + pick(3); i++) allocate(replay.tensors, device, queue, queue);
         if (replay.tensors.size() > 1 && pick(2)) {
             // Its place may be another tensor's of the graph.
             allocator.load()->raw_delete(replay.tensors[0].at);
             live -= replay.tensors[0].bytes;
             replay.tensors.erase(replay.tensors.begin());
-            allocate(replay.tensors, device, queue);
+            allocate(replay.tensors, device, queue, queue);
         }
         MUST(cudaStreamEndCapture(on(queue), &replay.graph));
         allocator.load()->endAllocateToPool(device, id);
@@ -289,9 +291,16 @@ struct Job {
         if (pick(50) == 0) most += 8 * MIB;
     }
     void allocate() {
-        Queue queue = any_queue();
+        Queue queue = any_queue(), user = queue;
+        // When all work of its stream is over, whatever torch has for it is anybody's. (Its
+        // own: on a default stream other threads work.)
+        if (queue.stream && pick(8) == 0) {
+            cudaStream_t stream = on(queue);
+            MUST(cudaStreamSynchronize(stream));
+            user = any_queue();
+        }
         // Of another device's default stream torch does not know whose it is.
-        allocate(tensors, queue.stream && pick(8) == 0 ? pick(devices) : queue.device, queue);
+        allocate(tensors, queue.stream && pick(8) == 0 ? pick(devices) : queue.device, queue, user);
     }
     // As `.item()`: what the host has waited for it reads.
     void item() {

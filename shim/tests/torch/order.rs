@@ -207,7 +207,7 @@ fn pages_are_used_in_order_whatever_torch_does() {
     (1..8).for_each(|seed| done.run(seed, 2000, 1, &[]));
     // The first of a place is a wait indeed.
     assert!(done.waits > 2 * done.ladders, "{done:?}");
-    assert!(done.microseconds < 50 * done.ladders, "{done:?}");
+    assert!(done.microseconds < 100 * done.ladders, "{done:?}");
     // With two threads one's calls pass the time of the other's waits.
     (8..11).for_each(|seed| done.run(seed, 1500, 2, &[]));
     // Newer ones unmap what touches by one call.
