@@ -33,7 +33,14 @@ fn a_program_that_cannot_be_run_is_127_or_126() {
     let output = run(&["run", "--", "no-such-program"]);
     assert_eq!(code(&output), 127);
     assert!(stderr(&output).contains("no-such-program"));
+    assert!(!stderr(&output).contains("interpreter"));
     assert_eq!(code(&run(&["run", "--", "/"])), 126);
+    let script = run(&["run", "no-such.py"]);
+    assert!(
+        stderr(&script).contains("memcuda run -- python"),
+        "{}",
+        stderr(&script)
+    );
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //! process is replaced, so signals, terminal and process id are the program's
 //! own; but with `--trace` it stays, to write the trace at the end.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
@@ -49,7 +49,12 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             Err(error) => error,
         },
     };
-    eprintln!("memcuda: cannot run {}: {error}", program.display());
+    let script = Path::new(program).extension() == Some(OsStr::new("py"));
+    let hint = match script {
+        true => "; a script is run by its interpreter: memcuda run -- python FILE",
+        false => "",
+    };
+    eprintln!("memcuda: cannot run {}: {error}{hint}", program.display());
     Ok(ExitCode::from(match error.kind() {
         ErrorKind::NotFound => 127,
         _ => 126,
