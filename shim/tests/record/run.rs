@@ -68,6 +68,9 @@ fn names_of_files_need_not_be_text() {
     let output = run(&odd.join(name), &["pairs", "10"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert_eq!(only_trace_in(&odd), name);
+    let mut explain = Command::new(memcuda());
+    let (said, _) = support::said(explain.arg("explain").arg(odd.join(name)));
+    assert!(said.contains("10 allocations asked for"), "{said}");
 }
 
 #[test]

@@ -18,15 +18,19 @@ const REPORT: (&str, &str) = ("oom-", ".memcuda");
 
 /// The picture that an argument names: a process by its number, a report, or the
 /// latest report of a folder.
-pub fn find(source: &str) -> Result<Picture> {
-    if let Ok(pid) = source.parse() {
+pub fn find(source: &Path) -> Result<Picture> {
+    if let Some(pid) = process_of(source) {
         return survey::picture(pid);
     }
-    let path = Path::new(source);
-    match path.is_dir() {
-        true => read(&latest(path)?),
-        false => read(path),
+    match source.is_dir() {
+        true => read(&latest(source)?),
+        false => read(source),
     }
+}
+
+/// The process that an argument is the number of.
+pub fn process_of(source: &Path) -> Option<u32> {
+    source.to_str()?.parse().ok()
 }
 
 fn read(path: &Path) -> Result<Picture> {

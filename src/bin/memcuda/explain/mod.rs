@@ -21,7 +21,7 @@ use memcuda::picture::bytes;
 
 use crate::history::History;
 use crate::output::plain;
-use crate::picture::find;
+use crate::picture::{find, process_of};
 use crate::process;
 use crate::replay::{Profile, chunk, size};
 
@@ -36,7 +36,7 @@ const EVENTS: usize = 1 << 20;
 pub struct Arguments {
     /// A process, a report of out of memory, a folder of such (the latest is taken), or a trace
     #[arg(value_name = "PID|REPORT|TRACE")]
-    source: String,
+    source: PathBuf,
     /// Would the trace's requests be served with so much physical memory?
     #[arg(long, value_name = "SIZE", value_parser = size)]
     would_fit: Option<u64>,
@@ -94,7 +94,7 @@ fn of_picture(arguments: &Arguments) -> Result<String> {
         let charts: Vec<_> = picture.devices.iter().filter_map(before::chart).collect();
         if charts.is_empty() {
             let why = "the process kept nothing of what was before (MEMCUDA_OOM_REPORT)";
-            return Err(Error::new(format!("{}: {why}", arguments.source)).into());
+            return Err(Error::new(format!("{}: {why}", arguments.source.display())).into());
         }
         let drawn = svg::page(&picture.process.command, &charts);
         fs::write(to, drawn).with_context(|| format!("cannot write {}", to.display()))?;
@@ -105,13 +105,14 @@ fn of_picture(arguments: &Arguments) -> Result<String> {
 /// The trace that is asked about; `None` where a picture is.
 fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
     let source = &arguments.source;
+    let shown = source.display();
     let no_trace = |what: String| {
         let text = "--would-fit, --chunk, --limit and --json are about a trace";
         Error::new(format!("{what}; {text}"))
     };
-    let path = match source.parse::<u32>() {
-        Ok(_) if !arguments.of_traces() && arguments.svg.is_none() => return Ok(None),
-        Ok(pid) => {
+    let path = match process_of(source) {
+        Some(_) if !arguments.of_traces() && arguments.svg.is_none() => return Ok(None),
+        Some(pid) => {
             let without = || no_trace(format!("process {pid} records none (MEMCUDA_TRACE)"));
             match process::recording(pid) {
                 Some(recording) => recording.path,
@@ -119,17 +120,17 @@ fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
                 None => return Err(without().into()),
             }
         }
-        Err(_) => PathBuf::from(source),
+        None => source.clone(),
     };
     if !path.is_dir() && !starts_with(&path, &bytes::MAGIC) {
         if path.exists() && !path.is_file() {
             let why = "no file; a trace is read more than once, so it cannot be a pipe";
-            return Err(Error::new(format!("{source}: {why}")).into());
+            return Err(Error::new(format!("{shown}: {why}")).into());
         }
         return Ok(Some(path));
     }
     match arguments.of_traces() {
-        true => Err(no_trace(format!("{source} is a report")).into()),
+        true => Err(no_trace(format!("{shown} is a report")).into()),
         false => Ok(None),
     }
 }

@@ -17,7 +17,7 @@ use memcuda::picture::Picture;
 use serde::Serialize;
 
 use crate::history::History;
-use crate::picture::Reading;
+use crate::picture::{Reading, find, process_of};
 use crate::{output, process};
 
 /// Write down what a process holds at this moment.
@@ -31,7 +31,7 @@ use crate::{output, process};
 pub struct Arguments {
     /// The process, or a report of out of memory (MEMCUDA_OOM_REPORT)
     #[arg(value_name = "PID|REPORT")]
-    source: String,
+    source: PathBuf,
     /// Where the file goes
     #[arg(short, long, value_name = "FILE", required_unless_present = "json")]
     output: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub struct Arguments {
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let recording = recording(arguments);
-    let picture = crate::picture::find(&arguments.source)?;
+    let picture = find(&arguments.source)?;
     let most = arguments.events;
     let history = match (recording, arguments.trace.as_deref()) {
         _ if arguments.html || arguments.json => None,
@@ -84,7 +84,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 /// The recording of a process that runs; opened before its picture is taken, as
 /// the process may end meanwhile.
 fn recording(arguments: &Arguments) -> Option<(PathBuf, File)> {
-    let pid = arguments.source.parse().ok()?;
+    let pid = process_of(&arguments.source)?;
     let path = process::recording(pid)?.path;
     let file = File::open(&path).ok()?;
     Some((path, file))
