@@ -23,7 +23,7 @@ use crate::neighbours::{Answer, Door};
 use crate::others::{self, Others};
 use crate::picture;
 use crate::share::keeper;
-use crate::worker;
+use crate::{threads, worker};
 
 /// How often the thread looks while anything is idle, and while nothing is.
 const LOOK: Duration = Duration::from_millis(250);
@@ -66,6 +66,10 @@ pub fn run(engine: &Engine) {
         }
         // Nobody hears the keeper while somebody asks it.
         deaf = !keeper::look(engine);
+        let ended = threads::ended();
+        if !ended.is_empty() {
+            pools().for_each(|pool| pool.threads_end(&ended));
+        }
         for watched in &mut watched {
             deaf |= watched.look(engine).is_err();
         }

@@ -251,6 +251,11 @@ impl<D: Driver> Pool<D> {
         state.streams.forget(context, stream);
     }
 
+    /// Threads have ended, and with them their default streams.
+    pub fn threads_end(&self, threads: &[u64]) {
+        self.lock().streams.forget_threads(threads);
+    }
+
     /// Before a stream begins a capture: records what is outstanding on it.
     pub fn capture_begins(&self, context: Context, stream: Stream) {
         let mut state = self.lock();

@@ -361,3 +361,20 @@ fn addresses_are_used_again_whatever_the_lengths() {
     let (reservations, ..) = pool.driver().leftovers();
     assert_eq!(reservations, 1);
 }
+
+#[test]
+fn streams_of_threads_that_ended_leave_their_places_to_others() {
+    let pool = pool(Settings::default());
+    for thread in 1..=2000 {
+        let key = StreamKey::new(CONTEXT, Stream::PER_THREAD, thread);
+        let asked = request(4 * MIB, Order::Stream(key));
+        let [kept, at] = [(); 2].map(|()| pool.alloc(&asked).unwrap());
+        pool.free(at, Release::Stream(key)).unwrap();
+        pool.threads_end(&[thread]);
+        assert_eq!(pool.find(kept).unwrap().order, Order::Unknown);
+        pool.free(kept, Release::Unknown).unwrap();
+    }
+    let streams = pool.lock().streams.count();
+    assert!(streams <= 2 * FRONTS, "{streams}");
+    assert_eq!(pool.physical(), 8 * MIB);
+}

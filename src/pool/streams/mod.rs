@@ -136,6 +136,12 @@ impl Streams {
         ids.into_iter()
     }
 
+    /// How many streams have a place of their own.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.ids().count()
+    }
+
     /// Works on what a stream's front knows of it.
     fn at_front<T>(&self, id: StreamId, work: impl FnOnce(&mut Lane) -> T) -> T {
         let (front, lane) = Fronts::place_of(id);
@@ -285,9 +291,22 @@ impl Streams {
 
     /// The stream is destroyed; its handle may come back as another stream.
     pub fn forget(&mut self, context: Context, stream: Stream) {
-        let key = StreamKey::new(context, stream, 0);
-        let front = self.fronts.lock(Fronts::of_stream(&key)).end_lane(&key);
-        if let Some(id) = front {
+        self.end(StreamKey::new(context, stream, 0));
+    }
+
+    /// These threads have ended: their default streams are nobody's.
+    pub fn forget_threads(&mut self, threads: &[u64]) {
+        for id in self.ids() {
+            let key = self.progress(id).key;
+            if key.stream == Stream::PER_THREAD && threads.contains(&key.thread) {
+                self.end(key);
+            }
+        }
+    }
+
+    fn end(&mut self, key: StreamKey) {
+        let id = self.fronts.lock(Fronts::of_stream(&key)).end_lane(&key);
+        if let Some(id) = id {
             self.progress_mut(id).ended = true;
             self.ended.push(id);
         }
