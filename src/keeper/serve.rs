@@ -132,7 +132,8 @@ impl Keeper {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             signals: SignalFd::with_flags(&signals, flags).context("no signals")?,
             new: VecDeque::new(),
-            idle_since: None,
+            // Nobody may ever come, and then nothing wakes it.
+            idle_since: Some(Instant::now()),
             standby_again: None,
             versions: Versions::default(),
             room: vec![0; wire::MOST_BYTES].into_boxed_slice(),

@@ -70,6 +70,14 @@ fn the_socket_of_a_dead_keeper_is_taken_over() {
 }
 
 #[test]
+fn one_to_whom_nobody_ever_comes_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("keeper.sock");
+    assert_eq!(run(&socket, &["--idle", "1"]).status.code(), Some(0));
+    wait_for("the end", || (!socket.exists()).then_some(()));
+}
+
+#[test]
 fn what_is_no_socket_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("train.py");
