@@ -118,6 +118,12 @@ impl Chunks {
         self.free
     }
 
+    /// Free bytes of those chunks that are in use. Looks at every chunk.
+    pub fn scattered(&self) -> u64 {
+        let used = self.iter().filter(|(_, chunk)| !chunk.is_free());
+        used.map(|(_, chunk)| chunk.free).sum()
+    }
+
     /// Every chunk with its index.
     pub fn iter(&self) -> impl Iterator<Item = (ChunkId, &Chunk)> {
         let all = self.all.iter().enumerate();
@@ -197,10 +203,16 @@ mod tests {
         chunks.take(id, 3072, 512);
         assert_eq!(room(&chunks), (512, 2048, 512));
         assert_eq!(chunks.free(), 3072);
+        assert_eq!(chunks.scattered(), 3072);
         chunks.give(id, 512, 512, Use::DONE, &streams);
         assert_eq!(room(&chunks), (3072, 0, 512));
         assert_eq!(chunks.free(), 3584);
+        chunks.give(id, 3072, 512, Use::DONE, &streams);
+        assert_eq!((chunks.free(), chunks.scattered()), (4096, 0));
+        chunks.take(id, 0, 512);
+        assert_eq!(chunks.scattered(), 3584);
         chunks.remove(id);
+        assert_eq!(chunks.scattered(), 0);
         assert_eq!(room(&chunks), (0, 0, 0));
         assert_eq!(chunks.free(), 0);
     }

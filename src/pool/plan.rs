@@ -27,12 +27,10 @@ const WORTH: u64 = 512 << 10;
 /// It may break more by this part of the free end that it goes on from: one long
 /// free end is worth more than two short ones.
 const JOINED: u64 = 2;
-/// While more than this part of all bytes is in use, whatever a window breaks is
-/// spared; while less than that is, nothing.
-const MUCH_USED: u64 = 2;
+/// What a window breaks is spared while more than this part of all bytes is in use...
 const LITTLE_USED: u64 = 3;
-/// In between only where a window breaks so many bytes.
-const BREAKS_MUCH: u64 = 8 * MIB;
+/// ...and more than this part of them lies free in chunks in use.
+const SCATTERED: u64 = 96;
 /// A chunk is released for what is not used of it from so many bytes on, and where at
 /// least so many are: small handles in its place are slow to stitch into large ones.
 const UNUSED: u64 = 2 * STEP;
@@ -205,8 +203,8 @@ impl State {
     }
 
     /// A stitch to be made although there is a window: where that one would break
-    /// much, and few mappings break clearly less. What is broken now is what
-    /// lacks when nearly all is in use, so the more is free, the less it matters.
+    /// much, and few mappings break clearly less. What lies free in chunks in use is what
+    /// lacks when nearly all is in use, so nothing is spared while that is little.
     pub fn instead(
         &self,
         window: Window,
@@ -215,14 +213,12 @@ impl State {
         chunk: Option<u64>,
     ) -> Option<Plan> {
         let broken = self.broken(window);
+        if broken < STEP || spares(need.bytes, broken) {
+            return None;
+        }
         let held = self.stats.physical_bytes;
         let used = held - self.chunks.free();
-        let least = match used {
-            _ if used < held / LITTLE_USED => return None,
-            _ if used < held / MUCH_USED => BREAKS_MUCH,
-            _ => STEP,
-        };
-        if broken < least || spares(need.bytes, broken) {
+        if used < held / LITTLE_USED || self.chunks.scattered() + broken <= held / SCATTERED {
             return None;
         }
         let plan = self.plan(need, usable, chunk);
