@@ -13,13 +13,22 @@ thread_local! {
 /// The numbers of threads that have ended, until somebody asks for them.
 static ENDED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
+/// How often a thread that ends tries to say so.
+const TRIES: usize = 100;
+
 /// What is dropped with the thread of this number.
 struct End(u64);
 
 impl Drop for End {
     fn drop(&mut self) {
-        let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.push(self.0);
+        // In a forked child there may be nobody to let it go.
+        let ended = (0..TRIES).find_map(|_| {
+            let ended = ENDED.try_lock();
+            ended.inspect_err(|_| std::thread::yield_now()).ok()
+        });
+        if let Some(mut ended) = ended {
+            ended.push(self.0);
+        }
     }
 }
 

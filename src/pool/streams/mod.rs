@@ -10,7 +10,7 @@ use super::health::Health;
 use super::request::StreamKey;
 use crate::driver::{Code, Context, Driver, Event, Result, Stream};
 use marks::Mark;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Index of a stream in [`Streams`]: another one for each stream, also where the
@@ -296,6 +296,8 @@ impl Streams {
 
     /// These threads have ended: their default streams are nobody's.
     pub fn forget_threads(&mut self, threads: &[u64]) {
+        // There may be thousands of both.
+        let threads: BTreeSet<_> = threads.iter().collect();
         for id in self.ids() {
             let key = self.progress(id).key;
             if key.stream == Stream::PER_THREAD && threads.contains(&key.thread) {
