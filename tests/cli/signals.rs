@@ -15,7 +15,9 @@ use crate::{code, memcuda, stderr, stdout};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program says its number in a file, and is no shell, which would unblock signals.
-const PROGRAM: &str = "import os, sys, time
+/// Whatever runs in the background was told to ignore SIGINT.
+const PROGRAM: &str = "import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 with open(sys.argv[1] + '.new', 'w') as out:
     print(os.getpid(), file=out)
 os.rename(sys.argv[1] + '.new', sys.argv[1])

@@ -19,7 +19,10 @@ use crate::{until, within};
 fn make(directory: &Path, name: &str) {
     let names = directory.join("names");
     fs::create_dir_all(&names).unwrap();
-    fs::write(names.join(name), format!("{:032x}", 7)).unwrap();
+    // Whole or not at all: who sees it reads it at once, and once.
+    let new = names.join(".new");
+    fs::write(&new, format!("{:032x}", 7)).unwrap();
+    fs::rename(new, names.join(name)).unwrap();
 }
 
 /// A served directory with one name that is published.
