@@ -105,7 +105,10 @@ impl Keeper {
         let names: Vec<Name> = names.into_iter().map(|n| Name::new(n).unwrap()).collect();
         for name in &names {
             let random: [u8; 16] = std::array::from_fn(|_| fastrand());
-            fs::write(file(&self.directory, name), Generation(random).to_string()).unwrap();
+            put(
+                &file(&self.directory, name),
+                &Generation(random).to_string(),
+            );
         }
         self.with_desk(|desk| desk.mark(names));
     }
@@ -190,6 +193,13 @@ fn answer(names: &Path, desk: &Desk, ask: Ask) {
 
 fn file(names: &Path, name: &Name) -> PathBuf {
     names.join(name.as_str().replace('/', "%"))
+}
+
+/// Makes the file of a name, whole or not at all: who sees it reads it at once, and once.
+pub fn put(file: &Path, generation: &str) {
+    let new = file.with_file_name(".new");
+    fs::write(&new, generation).unwrap();
+    fs::rename(new, file).unwrap();
 }
 
 fn list(names: &Path) -> BTreeSet<Name> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::clients::{address, answer, ask, connect, push};
+use crate::files::put;
 use crate::redis_server::Redis;
 use crate::served::Served;
 use crate::within;
@@ -21,7 +22,7 @@ fn every_command_is_answered_once_or_set_aside_over_100_kills() {
     let file = |name: &str| names.join(name);
     let make = |name: &str| {
         let generation = format!("{:032x}", u128::from(name.len() as u64) + 1);
-        std::fs::write(file(name), generation).unwrap();
+        put(&file(name), &generation);
     };
     make("fixed");
     let answered = |redis: &mut _| ask::<u64>(redis, &["LLEN", "answers"]);

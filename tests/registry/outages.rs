@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::clients::{address, answer, ask, connect, push};
-use crate::files::{Keeper, Place};
+use crate::files::{Keeper, Place, put};
 use crate::redis_server::Redis;
 use crate::served::Served;
 use crate::{until, within};
@@ -19,10 +19,7 @@ use crate::{until, within};
 fn make(directory: &Path, name: &str) {
     let names = directory.join("names");
     fs::create_dir_all(&names).unwrap();
-    // Whole or not at all: who sees it reads it at once, and once.
-    let new = names.join(".new");
-    fs::write(&new, format!("{:032x}", 7)).unwrap();
-    fs::rename(new, names.join(name)).unwrap();
+    put(&names.join(name), &format!("{:032x}", 7));
 }
 
 /// A served directory with one name that is published.
