@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::whole::simulation;
-use crate::{code, memcuda, stderr, stdout};
+use crate::{code, memcuda, stderr, stdout, until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -23,14 +23,6 @@ with open(sys.argv[1] + '.new', 'w') as out:
 os.rename(sys.argv[1] + '.new', sys.argv[1])
 time.sleep(60)
 ";
-
-fn soon(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// Runs a verb, and sends a signal once its program runs.
 fn interrupted(folder: &Path, verb: &[&str], send: impl Fn(&Child)) -> Output {
@@ -48,7 +40,7 @@ fn interrupted(folder: &Path, verb: &[&str], send: impl Fn(&Child)) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    soon("the program runs", || said.exists());
+    until("the program runs", || said.exists());
     // Not from within the start of the program.
     std::thread::sleep(Duration::from_millis(200));
     send(&child);
