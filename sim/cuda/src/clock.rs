@@ -167,6 +167,7 @@ pub mod cost {
     pub const POOL_FREE: u64 = 330;
     pub const EVENT_RECORD: u64 = 200;
     pub const EVENT_QUERY: u64 = 1_300;
+    pub const CONTEXT_WAIT: u64 = 440;
     pub const STREAM_SYNCHRONIZE: u64 = 1_500;
     pub const CONTEXT_SYNCHRONIZE: u64 = 400;
     pub const MEM_INFO: u64 = 4_800;

@@ -4,6 +4,7 @@ use crate::abi::{Answer, Code};
 use crate::clock::cost;
 use crate::entry::{api, must_put, put};
 use crate::memory::Source;
+use crate::order::Order;
 use crate::state::{Sim, current_context, with_contexts};
 
 pub struct Context {
@@ -14,6 +15,9 @@ pub struct Context {
     references: u32,
     /// Its streams, the default ones as soon as they were used.
     pub streams: Vec<u32>,
+    /// What each of them waits for, those to come as well: how much of other streams'
+    /// work, and when that is complete.
+    pub waits: (Order, u64),
     /// The error that stays: a kernel crashed.
     pub error: Option<Code>,
     /// Devices whose memory this context may touch.
@@ -28,6 +32,7 @@ impl Sim {
             flags,
             references: 1,
             streams: Vec::new(),
+            waits: Default::default(),
             error: None,
             peers: Vec::new(),
         };

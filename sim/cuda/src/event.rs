@@ -167,9 +167,8 @@ api! { plain EXPORTS |sim|
         let context = sim.context(context)?;
         sim.refuse_context_capture(context)?;
         if let Some(record) = sim.event(event)?.record.clone() {
-            for id in sim.contexts[&context].streams.clone() {
-                sim.order_behind(id, &record.order, record.at);
-            }
+            sim.clock.charge(cost::CONTEXT_WAIT);
+            sim.context_behind(context, &record.order, record.at);
         }
         Ok(())
     }

@@ -58,6 +58,20 @@ impl Sim {
         }
     }
 
+    /// Later work of a context comes after `order`, on streams to come as well.
+    pub fn context_behind(&mut self, context: u64, order: &Order, ready: u64) {
+        for id in self.contexts[&context].streams.clone() {
+            self.order_behind(id, order, ready);
+        }
+        let mut waits = self.contexts[&context].waits.clone();
+        merge(&mut waits.0, order);
+        waits.0.retain(|id, count| !self.is_observed(*id, *count));
+        waits.1 = waits.1.max(ready);
+        if let Some(context) = self.contexts.get_mut(&context) {
+            context.waits = waits;
+        }
+    }
+
     /// Does the host know that the first `count` operations are complete?
     pub fn is_observed(&self, id: u32, count: u64) -> bool {
         self.streams

@@ -134,6 +134,8 @@ impl Sim {
         self.streams.insert(id, stream);
         if let Some(context) = self.contexts.get_mut(&context) {
             context.streams.push(id);
+            let (order, ready) = context.waits.clone();
+            self.order_behind(id, &order, ready);
         }
         id
     }

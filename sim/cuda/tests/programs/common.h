@@ -14,7 +14,7 @@ typedef struct { char bytes[64]; } Ipc;
 
 int cuInit(unsigned); int cuDriverGetVersion(int *); int cuDeviceGetCount(int *); int cuDeviceGetName(char *, int, int);
 int cuDevicePrimaryCtxRetain(P *, int); int cuDevicePrimaryCtxRelease_v2(int); int cuDevicePrimaryCtxReset_v2(int);
-int cuCtxSetCurrent(P); int cuCtxGetCurrent(P *); int cuCtxSynchronize(void); int cuCtxRecordEvent(P, P); int cuCtxCreate_v2(P *, unsigned, int);
+int cuCtxSetCurrent(P); int cuCtxGetCurrent(P *); int cuCtxSynchronize(void); int cuCtxRecordEvent(P, P); int cuCtxWaitEvent(P, P); int cuCtxCreate_v2(P *, unsigned, int);
 int cuCtxDestroy_v2(P); int cuCtxEnablePeerAccess(P, unsigned); int cuCtxDisablePeerAccess(P);
 int cuMemAlloc_v2(P *, size_t); int cuMemFree_v2(P); int cuMemAllocPitch_v2(P *, size_t *, size_t, size_t, unsigned);
 int cuMemGetInfo_v2(size_t *, size_t *); int cuMemGetAddressRange_v2(P *, size_t *, P);

@@ -22,6 +22,13 @@ static void order_by_context_event(void) {
     start(); S a = stream(), b = stream(), c = stream(); P p = alloc(4096), e = event(); writes(a, p, 64); writes(b, p + 64, 64);
     OK(cuCtxRecordEvent(context, e)); OK(cuStreamWaitEvent(c, e, 0)); writes(c, p, 128);
 }
+/* Streams that are made afterwards wait, too, and so does the event of another context's work. */
+static void order_by_context_wait(void) {
+    start(); S a = stream(), b = stream(); P other, p = alloc(4096), e = event(); writes(a, p, 64); OK(cuEventRecord(e, a));
+    OK(cuCtxWaitEvent(context, e)); writes(b, p, 64); OK(cuEventRecord(e, b)); OK(cuCtxWaitEvent(context, e)); writes(stream(), p, 64); OK(cuCtxSynchronize());
+    OK(cuDevicePrimaryCtxRetain(&other, 1)); OK(cuCtxSetCurrent(other)); P q = alloc(64), f = event(); S c = stream(); writes(c, q, 64); OK(cuEventRecord(f, c));
+    OK(cuCtxSetCurrent(context)); OK(cuCtxEnablePeerAccess(other, 0)); OK(cuCtxWaitEvent(context, f)); writes(PER_THREAD, q, 64); writes(LEGACY, p, 64);
+}
 /* What a stream waits for is behind its end, too, and before the context-wide event. */
 static void order_by_destroyed_stream(void) {
     start(); P other, p = alloc(4096), e = event(); S a = stream(); OK(cuDevicePrimaryCtxRetain(&other, 1));
@@ -194,7 +201,7 @@ static void rows_and_slices(void) {
 static const Case cases[] = {
     CASE(more_mappings_than_the_kernel_grants),
     CASE(many_threads), CASE(claim_behind_legacy_stream),
-    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_value), CASE(held_by_a_value), CASE(captured_values), CASE(order_by_destroyed_stream),
+    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_context_wait), CASE(order_by_value), CASE(held_by_a_value), CASE(captured_values), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
     CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),
