@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::real::restore;
+use memcuda_core::driver::thread::restore;
 use memcuda_core::driver::{Code, Context, Stream, sys};
 
 use crate::shapes::Block;

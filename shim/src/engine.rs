@@ -3,12 +3,14 @@
 //! is the real function.
 
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use memcuda_core::config::{Config, Policy};
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::names::rules::Rules;
+use memcuda_core::pages::Contexts;
 use memcuda_core::pool::{Owner, Pool, Request, StreamKey};
 
 use crate::calls::Calls;
@@ -45,6 +47,8 @@ pub struct Engine {
     pub devices: Vec<Device>,
     /// Which allocations get a name.
     pub rules: Rules,
+    /// The contexts that the program has had.
+    pub contexts: Arc<Contexts>,
     /// The stream captures under way.
     pub captures: Captures,
     /// The books of `MEMCUDA_POLICY=track`.

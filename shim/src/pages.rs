@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context, Handle, Stream};
@@ -70,7 +70,8 @@ pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pages<Real>> {
                 page.publish(ordinal, sum, frees.load(Ordering::Relaxed))
             });
         };
-        let pages = Pages::new(engine.driver, ordinal, Some(Box::new(publish)));
+        let contexts = Arc::clone(&engine.contexts);
+        let pages = Pages::new(engine.driver, ordinal, contexts, Some(Box::new(publish)));
         if engine.config.oom_report.is_some() {
             pages.keep_timeline();
         }

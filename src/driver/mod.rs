@@ -19,6 +19,7 @@ pub mod real;
 pub mod sys;
 #[macro_use]
 mod table;
+pub mod thread;
 
 pub use code::{Code, Result};
 
@@ -93,7 +94,8 @@ pub enum Access {
 /// 5. No call ends, joins or extends a stream capture: the backend runs what
 ///    is unsafe in a capture under a relaxed capture mode of the thread. The
 ///    exceptions, which the pool makes only while no capture is under way,
-///    are [`Driver::record_context`] and [`Driver::synchronize_context`].
+///    are [`Driver::record_context`], [`Driver::wait_context`] and
+///    [`Driver::synchronize_context`].
 /// 6. `reserve`, `free_reservation`, `create`, `export`, `import`, `map`,
 ///    `set_access`, `unmap`, `release` and the two synchronising calls may call
 ///    back into the hooks (other interposers do): the pool holds no state lock
@@ -148,6 +150,10 @@ pub trait Driver: Send + Sync {
     fn synchronize_event(&self, event: Event) -> Result<()>;
     /// Orders later work of a stream behind an event (`cuStreamWaitEvent`).
     fn wait(&self, context: Context, stream: Stream, event: Event) -> Result<()>;
+    /// Orders later work of a whole context behind an event, on streams that are made
+    /// afterwards, too, and of a primary context's green ones (`cuCtxWaitEvent`, CUDA
+    /// 12.5); `NOT_FOUND` where the driver lacks it.
+    fn wait_context(&self, context: Context, event: Event) -> Result<()>;
     /// Is this stream capturing (`cuStreamIsCapturing`)?
     fn capture(&self, context: Context, stream: Stream) -> Result<Capture>;
     /// Has this context an error that stays with it? The cheapest call that

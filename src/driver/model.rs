@@ -11,6 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
+/// Stands for all streams of a context.
+pub const WHOLE_CONTEXT: Stream = Stream(u64::MAX);
+
 #[derive(Default)]
 struct Books {
     reservations: BTreeMap<Address, u64>,
@@ -65,7 +68,7 @@ impl Model {
         self.books().fail_at = Some((call, code));
     }
 
-    /// Lets the next so many records of an event and waits for a context fail.
+    /// Lets the next so many records of an event, waits for a context and of one fail.
     pub fn fail_waits(&self, calls: u32, code: Code) {
         self.books().fail_waits = Some((calls, code));
     }
@@ -313,7 +316,7 @@ impl Driver for Model {
     }
 
     fn record_context(&self, event: Event, context: Context) -> Result<()> {
-        self.record(event, context, Stream(u64::MAX))
+        self.record(event, context, WHOLE_CONTEXT)
     }
 
     fn is_complete(&self, event: Event) -> Result<bool> {
@@ -321,7 +324,7 @@ impl Driver for Model {
         let Some((context, stream)) = books.events.get(&event) else {
             return Ok(true);
         };
-        let whole = stream.0 == u64::MAX;
+        let whole = *stream == WHOLE_CONTEXT;
         let waits_for =
             |held: &(Context, Stream)| held.0 == *context && (whole || held.1 == *stream);
         Ok(!books.blocked.iter().any(waits_for))
@@ -333,7 +336,7 @@ impl Driver for Model {
         }
         let mut books = self.books();
         if let Some((context, stream)) = books.events.get(&event).copied() {
-            let whole = stream.0 == u64::MAX;
+            let whole = stream == WHOLE_CONTEXT;
             books
                 .blocked
                 .retain(|held| held.0 != context || !(whole || held.1 == stream));
@@ -346,6 +349,11 @@ impl Driver for Model {
         let recorded = books.events.get(&event).map_or(Stream(0), |(_, s)| *s);
         books.waits.push((stream, recorded));
         Ok(())
+    }
+
+    fn wait_context(&self, context: Context, event: Event) -> Result<()> {
+        self.books().may_wait()?;
+        self.wait(context, WHOLE_CONTEXT, event)
     }
 
     fn capture(&self, _context: Context, _stream: Stream) -> Result<Capture> {

@@ -12,7 +12,7 @@ use super::{Access, Address, Capture, Code, Context, Driver, Event, Handle, Resu
 
 crate::entry_points! {
     /// The entry points behind [`Driver`].
-    struct Calls;
+    pub(super) struct Calls;
     required {
         "cuDeviceGet" device_get(*mut i32, i32);
         "cuDeviceGetAttribute" device_attribute(*mut i32, i32, i32);
@@ -43,6 +43,7 @@ crate::entry_points! {
     }
     optional {
         "cuCtxRecordEvent" ctx_record(Context, Event);
+        "cuCtxWaitEvent" ctx_wait(Context, Event);
         "cuMemExportToShareableHandle" export(*mut c_int, Handle, u32, u64);
         "cuMemImportFromShareableHandle" import(*mut Handle, *mut c_void, u32);
     }
@@ -73,46 +74,8 @@ impl Real {
         Ok(Self(Box::leak(Box::new(Table { calls, properties }))))
     }
 
-    fn calls(&self) -> &'static Calls {
+    pub(super) fn calls(&self) -> &'static Calls {
         &self.0.calls
-    }
-
-    /// Makes `context` current for as long as the guard lives.
-    fn enter(&self, context: Context) -> Result<Entered> {
-        let calls = self.calls();
-        let mut current = Context::default();
-        // SAFETY: the pointer is valid for the call.
-        unsafe { (calls.ctx_current)(&mut current) }.ok()?;
-        let pushed = current != context;
-        if pushed {
-            // SAFETY: a context that is gone is an error of the call.
-            unsafe { (calls.ctx_push)(context) }.ok()?;
-        }
-        Ok(Entered { calls, pushed })
-    }
-
-    /// Does something with `context` current.
-    #[cfg(feature = "cli")]
-    pub(super) fn within<T>(
-        &self,
-        context: Context,
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        let _entered = self.enter(context)?;
-        work()
-    }
-
-    /// Lets this thread make calls that a stream capture forbids, without
-    /// touching the capture, for as long as the guard lives.
-    fn relax(&self) -> Result<Relaxed> {
-        let calls = self.calls();
-        let mut mode = sys::CAPTURE_MODE_RELAXED;
-        // SAFETY: the pointer is valid for the call, which swaps the mode.
-        unsafe { (calls.exchange_capture_mode)(&mut mode) }.ok()?;
-        Ok(Relaxed {
-            calls,
-            previous: mode,
-        })
     }
 
     fn attribute(&self, device: u32, attribute: i32) -> Result<i32> {
@@ -166,41 +129,6 @@ impl Real {
         // SAFETY: the pointers are valid for the call.
         unsafe { (self.calls().create)(&mut handle, bytes as usize, properties, 0) }.ok()?;
         Ok(handle)
-    }
-}
-
-/// Makes a call that gives the program's thread back what was its own; again
-/// if it fails, for the thread would stay changed.
-pub fn restore(mut call: impl FnMut() -> Code) {
-    const TRIES: usize = 4;
-    let _ = (0..TRIES).any(|_| call() == Code::SUCCESS);
-}
-
-struct Entered {
-    calls: &'static Calls,
-    pushed: bool,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        if self.pushed {
-            let mut popped = Context::default();
-            // SAFETY: pops what `enter` pushed on this thread.
-            restore(|| unsafe { (self.calls.ctx_pop)(&mut popped) });
-        }
-    }
-}
-
-struct Relaxed {
-    calls: &'static Calls,
-    previous: u32,
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        let mut mode = self.previous;
-        // SAFETY: gives the thread its own mode back.
-        restore(|| unsafe { (self.calls.exchange_capture_mode)(&mut mode) });
     }
 }
 
@@ -337,6 +265,12 @@ impl Driver for Real {
         let _entered = self.enter(context)?;
         // SAFETY: see above.
         unsafe { (self.calls().stream_wait)(stream, event, 0) }.ok()
+    }
+
+    fn wait_context(&self, context: Context, event: Event) -> Result<()> {
+        let wait = self.calls().ctx_wait.ok_or(Code::NOT_FOUND)?;
+        // SAFETY: see above.
+        unsafe { wait(context, event) }.ok()
     }
 
     fn capture(&self, context: Context, stream: Stream) -> Result<Capture> {

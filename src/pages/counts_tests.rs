@@ -158,7 +158,7 @@ fn a_request_that_waits_for_another_thread_is_a_stall_and_giving_back_is_none() 
             std::thread::sleep(Duration::from_millis(3));
         }
     };
-    let pages = Pages::new(model, 0, Some(Box::new(publish)));
+    let pages = Pages::new(model, 0, Arc::default(), Some(Box::new(publish)));
     let device = Device { pages, base };
     let leases = [0, 1].map(|place| device.map(LARGE, place));
     for (place, lease) in (0..).zip(leases) {

@@ -11,6 +11,7 @@
 
 mod access;
 mod books;
+mod contexts;
 mod counts;
 #[cfg(test)]
 mod counts_tests;
@@ -31,7 +32,7 @@ mod wait;
 mod wait_tests;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use crate::driver::{Access, Address, Code, Context, Driver, Handle, Result};
@@ -40,6 +41,7 @@ use books::Books;
 use shown::Extent;
 
 pub use books::{Lease, Totals};
+pub use contexts::Contexts;
 pub use counts::Counts;
 use order::Follows;
 pub use order::Mark;
@@ -51,6 +53,7 @@ pub use shown::Found;
 pub struct Pages<D> {
     driver: D,
     device: u32,
+    contexts: Arc<Contexts>,
     books: Mutex<Books>,
     /// Copies of the totals, for who must not wait.
     idle: AtomicU64,
@@ -68,11 +71,12 @@ const DEBT: u64 = 128;
 pub type Publish = Box<dyn Fn(&Totals) + Send + Sync>;
 
 impl<D: Driver> Pages<D> {
-    /// No pages yet, on the device of this ordinal.
-    pub fn new(driver: D, device: u32, publish: Option<Publish>) -> Self {
+    /// No pages yet, on the device of this ordinal, in a process of these contexts.
+    pub fn new(driver: D, device: u32, contexts: Arc<Contexts>, publish: Option<Publish>) -> Self {
         Self {
             driver,
             device,
+            contexts,
             books: Mutex::default(),
             idle: AtomicU64::new(0),
             physical: AtomicU64::new(0),
@@ -227,7 +231,8 @@ impl<D: Driver> Pages<D> {
         let Some(last) = books.last_use_at(at) else {
             return;
         };
-        match books.orders.follow(&self.driver, last, at, home) {
+        let contexts = &self.contexts;
+        match books.orders.follow(&self.driver, contexts, last, at, home) {
             Follows::Anyway => {}
             Follows::ByEdge => books.watch.counts.edges += 1,
             Follows::Not => {
@@ -289,6 +294,12 @@ impl<D: Driver> Pages<D> {
     /// A stream is destroyed.
     pub fn stream_ends(&self, stream: StreamKey) {
         self.lock().orders.stream_ends(stream);
+    }
+
+    /// Another context is the program's from now on ([`Contexts::begins`]): what all streams
+    /// of the first one wait for, the host waits for.
+    pub fn others_come(&self) {
+        self.quiet(|books| books.orders.awaited_everywhere());
     }
 
     /// A context may be ending now: until [`Pages::context_stays`] or

@@ -1,13 +1,15 @@
 //! In which order pages are used. Who gives pages up has waited for all work on them,
 //! or gives them up *in the order of a stream*: then an event stands for that work, and
 //! whoever uses the same bytes next comes after it. The same stream at the same address
-//! comes after it anyway, by another address it waits for the event; for all other
-//! streams, and for whoever unmaps or releases in truth, the host waits.
+//! comes after it anyway, by another address it waits for the event. For another stream
+//! the whole context waits on the device, where the process has no other one; else, and
+//! for whoever unmaps or releases in truth, the host waits.
 //!
 //! State, and the event calls that it takes. Waits for nothing on the host.
 
 use std::collections::BTreeMap;
 
+use super::contexts::Contexts;
 use super::runs::Home;
 use crate::driver::{Address, Capture, Context, Driver, Event, Result};
 use crate::pool::{CAPTURES, StreamKey};
@@ -43,7 +45,8 @@ pub struct Last {
 pub enum Follows {
     /// Nothing had to be done.
     Anyway,
-    /// The stream waits for its own work, done by another address.
+    /// The stream waits for its own work, done by another address, or all streams for
+    /// another one's.
     ByEdge,
     /// The host must wait.
     Not,
@@ -56,6 +59,37 @@ struct Record {
     ended: bool,
     /// Does the stream itself wait for it already?
     edge: bool,
+    /// Do all streams, whoever else there is?
+    everywhere: bool,
+}
+
+impl Record {
+    /// Its stream waits for it from now on; false where the driver does not let it.
+    fn stream_waits<D: Driver>(&mut self, driver: &D) -> bool {
+        let stream = self.stream;
+        self.edge = CAPTURES.hold_back(|_| {
+            driver.capture(stream.context, stream.stream) == Ok(Capture::None)
+                && driver
+                    .wait(stream.context, stream.stream, self.event)
+                    .is_ok()
+        });
+        self.edge
+    }
+
+    /// All streams of a context wait for it from now on; false where the driver does not
+    /// let them, as in a capture, which that would end.
+    fn context_waits<D: Driver>(&mut self, driver: &D, context: Context) -> bool {
+        let waits = CAPTURES.exclude(|| driver.wait_context(context, self.event).is_ok());
+        self.everywhere = waits == Some(true);
+        self.everywhere
+    }
+}
+
+fn mark_of((number, record): (&u64, &Record)) -> Mark {
+    Mark {
+        number: *number,
+        stream: record.stream,
+    }
 }
 
 /// What was recorded and is not known to be passed.
@@ -106,6 +140,7 @@ impl Orders {
             stream,
             ended: false,
             edge: false,
+            everywhere: false,
         };
         self.records.insert(self.last, record);
         Ok(Some(Mark {
@@ -134,6 +169,7 @@ impl Orders {
     pub fn follow<D: Driver>(
         &mut self,
         driver: &D,
+        contexts: &Contexts,
         last: Last,
         at: Address,
         home: Home,
@@ -141,32 +177,38 @@ impl Orders {
         let Some(record) = self.records.get_mut(&last.mark.number) else {
             return Follows::Anyway;
         };
-        let stream = self.streams.get(&home.reservation).copied().flatten();
-        let leaves = |stream: &StreamKey| self.leaving.contains(&stream.context);
-        let Some(stream) = stream.filter(|_| !leaves(&record.stream)) else {
-            return Follows::Not;
-        };
-        // An event for another stream would not do: a program may have ordered a third one
-        // behind that stream already, as it stands now, and use the page there.
-        if stream != record.stream || record.ended {
+        if self.leaving.contains(&record.stream.context) {
             return Follows::Not;
         }
-        if last.at == at || record.edge {
+        let user = self.streams.get(&home.reservation).copied().flatten();
+        let is_own = user == Some(record.stream) && !record.ended;
+        if is_own && (last.at == at || record.edge) {
             return Follows::Anyway;
         }
         // By another address the same stream may be too early, too: a kernel that became
         // resident early reads what lay there before (programmatic dependent launch).
-        let waits = CAPTURES.hold_back(|_| {
-            driver.capture(stream.context, stream.stream) == Ok(Capture::None)
-                && driver
-                    .wait(stream.context, stream.stream, record.event)
-                    .is_ok()
-        });
-        if !waits {
+        if is_own && record.stream_waits(driver) {
+            return Follows::ByEdge;
+        }
+        // An event for another stream would not do: a program may have ordered a third one
+        // behind that stream already, as it stands now, and use the page there.
+        if !contexts.is_only(home.context) {
             return Follows::Not;
         }
-        record.edge = true;
-        Follows::ByEdge
+        if record.everywhere {
+            return Follows::Anyway;
+        }
+        match record.context_waits(driver, home.context) {
+            true => Follows::ByEdge,
+            false => Follows::Not,
+        }
+    }
+
+    /// Places that all streams of the only context wait for, not known to be passed: who
+    /// belongs to none of them does not wait.
+    pub fn awaited_everywhere(&self) -> Vec<Mark> {
+        let everywhere = self.records.iter().filter(|(_, record)| record.everywhere);
+        everywhere.map(mark_of).collect()
     }
 
     /// Was this place passed, as far as the driver can tell now?
@@ -179,11 +221,7 @@ impl Orders {
 
     /// All places that are not known to be passed, of the streams of a context.
     pub fn marks_in(&self, context: Context) -> Vec<Mark> {
-        let mark = |(number, record): (&u64, &Record)| Mark {
-            number: *number,
-            stream: record.stream,
-        };
-        let marks = self.records.iter().map(mark);
+        let marks = self.records.iter().map(mark_of);
         marks
             .filter(|mark| mark.stream.context == context)
             .collect()

@@ -8,6 +8,7 @@ use super::order::Mark;
 use super::tests::{Device, HOME, LARGE};
 use super::*;
 use crate::driver::Stream;
+use crate::driver::model::WHOLE_CONTEXT;
 use crate::units::{GIB, MIB};
 
 pub const CONTEXT: Context = Context(1);
@@ -113,6 +114,63 @@ fn for_another_stream_the_host_waits() {
     assert!(!device.runs(ONE) && device.runs(TWO));
     assert!(device.model().waits().is_empty());
     assert_eq!(device.orders(), [0, 1]);
+}
+
+/// All streams wait, so the third one does, too.
+#[test]
+fn where_there_is_one_context_all_of_it_waits_on_the_device() {
+    let device = Device::new(GIB);
+    assert!(!device.pages.contexts.begins(CONTEXT));
+    let (zero, one) = (device.put(0), device.put(1));
+    device.give_up(0, zero, ONE);
+    // For a stream that is known and for one that is not: one wait.
+    device.put(OTHER);
+    device.put(2 * OTHER);
+    assert_eq!(device.model().waits(), [(WHOLE_CONTEXT, ONE)]);
+    // Of its own stream nothing more is asked.
+    device.give_up(1, one, ONE);
+    device.put(1);
+    assert_eq!(device.model().waits().len(), 1);
+    assert!(device.runs(ONE));
+    assert_eq!(device.orders(), [1, 0]);
+}
+
+#[test]
+fn where_it_cannot_and_where_the_context_is_not_the_only_one_the_host_waits() {
+    let hinder: [fn(&Device); 2] = [
+        |device| device.model().fail_waits(1, Code::NOT_FOUND),
+        |device| assert!(device.pages.contexts.begins(Context(2))),
+    ];
+    for hinder in hinder {
+        let device = Device::new(GIB);
+        device.pages.contexts.begins(CONTEXT);
+        let one = device.put(0);
+        device.give_up(0, one, ONE);
+        hinder(&device);
+        device.put(OTHER);
+        assert!(!device.runs(ONE) && device.model().waits().is_empty());
+        assert_eq!(device.orders(), [0, 1]);
+    }
+}
+
+#[test]
+fn others_that_come_find_nothing_that_only_the_first_context_waits_for() {
+    let come: [fn(&Device, Lease); 4] = [
+        |device, _| device.pages.others_come(),
+        |device, lease| assert!(device.pages.share(lease).is_some()),
+        |device, _| device.pages.share_range(device.at(LARGE, OTHER), 1),
+        |device, _| assert!(device.pages.export(device.at(LARGE, OTHER)).is_some()),
+    ];
+    for come in come {
+        let device = Device::new(GIB);
+        device.pages.contexts.begins(CONTEXT);
+        let lease = device.put(0);
+        device.give_up(0, lease, ONE);
+        let lease = device.put(OTHER);
+        assert!(device.runs(ONE));
+        come(&device, lease);
+        assert!(!device.runs(ONE));
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::books::Books;
+use super::page::PageId;
 use super::{Lease, Pages, Run};
 use crate::driver::{Address, Driver, Handle};
 
@@ -47,7 +49,7 @@ pub enum Found {
 impl<D: Driver> Pages<D> {
     /// The driver's handle of a page that others are about to open, and that is
     /// not kept from now on; `None` where the lease is not known. Waits for what may
-    /// still run on one that is not in use: the others know of no order.
+    /// still run on it but in the order of who uses it: the others know of no order.
     pub fn share(&self, lease: Lease) -> Option<Handle> {
         let mut books = self.lock();
         books.kind_of(lease)?;
@@ -56,17 +58,18 @@ impl<D: Driver> Pages<D> {
         self.changed(&mut books);
         let handle = books.handle_of(page);
         drop(books);
-        self.quiet(|books| books.marks_of_unused(page));
+        self.quiet_for_others(&[page]);
         Some(handle)
     }
 
     /// The pages that are mapped in this range may be opened by others from now
-    /// on, and are not kept.
+    /// on, and are not kept. Waits as [`Pages::share`] does.
     pub fn share_range(&self, at: Address, bytes: u64) {
         let mut books = self.lock();
-        for page in books.used_pages_in(at, bytes) {
-            books.share(page);
-        }
+        let shared = books.used_pages_in(at, bytes);
+        shared.iter().for_each(|page| books.share(*page));
+        drop(books);
+        self.quiet_for_others(&shared);
     }
 
     /// What is at an address. Takes no lock where no page was ever near.
@@ -83,7 +86,8 @@ impl<D: Driver> Pages<D> {
     }
 
     /// Shares the run around an address: the run, its handles in order and their
-    /// sizes in bytes. They are the driver's as long as [`Pages::has_all_of`] it.
+    /// sizes in bytes. They are the driver's as long as [`Pages::has_all_of`] it. Waits as
+    /// [`Pages::share`] does.
     pub fn export(&self, at: Address) -> Option<(Run, Vec<(Handle, u64)>)> {
         let mut books = self.lock();
         let run = books.runs.around(at)?;
@@ -92,7 +96,20 @@ impl<D: Driver> Pages<D> {
             books.share(page);
             (books.handle_of(page), books.bytes_of(page))
         };
-        Some((run, pages.into_iter().map(part).collect()))
+        let parts = pages.iter().copied().map(part).collect();
+        drop(books);
+        self.quiet_for_others(&pages);
+        Some((run, parts))
+    }
+
+    fn quiet_for_others(&self, pages: &[PageId]) {
+        let beside_use = |books: &Books, page: &PageId| books.marks_beside_use(*page);
+        self.quiet(|books| {
+            pages
+                .iter()
+                .flat_map(|page| beside_use(books, page))
+                .collect()
+        });
     }
 
     /// Are all pages of a run, as it once was, still in use where they were?

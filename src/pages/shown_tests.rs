@@ -1,6 +1,7 @@
 //! Runs over the model driver: what touches is one, what changes is another, and a
 //! storm of both against runs that are counted anew.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::{Found, Home, Kind, Lease, Pages, Run};
@@ -23,7 +24,7 @@ impl Device {
     fn new() -> Self {
         let model = Model::new(8 * GIB);
         let base = model.reserve(64 * GIB).unwrap();
-        let pages = Pages::new(model, 0, None);
+        let pages = Pages::new(model, 0, Arc::default(), None);
         Self { pages, base }
     }
 

@@ -32,7 +32,7 @@ impl Device {
     pub fn new(total: u64) -> Self {
         let model = Model::new(total);
         let base = model.reserve(64 * GIB).unwrap();
-        let pages = Pages::new(model, 0, None);
+        let pages = Pages::new(model, 0, Arc::default(), None);
         Self { pages, base }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::Pages;
 use super::books::Books;
 use super::order::{Mark, is_over};
-use super::page::PageId;
+use super::page::{Page, PageId};
 use crate::driver::{Address, Context, Driver, Event};
 use crate::pool::CAPTURES;
 
@@ -160,10 +160,20 @@ impl Books {
         used.any(|(_, mapping)| self.pages[&mapping.page].shared)
     }
 
-    /// What may run on a page that is not in use.
-    pub fn marks_of_unused(&self, page: PageId) -> Vec<Mark> {
-        let unused = self.pages.get(&page).filter(|page| page.used == 0);
-        unused.map_or_else(Vec::new, |_| self.marks_of(page))
+    /// What may run on a page and not in the order of who uses it: anything where nobody
+    /// does, else what all streams of the only context wait for.
+    pub fn marks_beside_use(&self, page: PageId) -> Vec<Mark> {
+        match self.pages.get(&page) {
+            Some(Page { used: 0, .. }) => self.marks_of(page),
+            Some(Page { last, .. }) => {
+                let last = last.map(|last| last.mark);
+                let everywhere = self.orders.awaited_everywhere();
+                last.into_iter()
+                    .filter(|mark| everywhere.contains(mark))
+                    .collect()
+            }
+            None => Vec::new(),
+        }
     }
 
     /// What may run on the page that is given back first.

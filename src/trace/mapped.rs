@@ -21,7 +21,12 @@ impl Mapped {
     /// No pages yet, on a device of this many bytes.
     pub fn new(ordinal: u32, total_bytes: u64) -> Self {
         Self {
-            pages: Arc::new(Pages::new(Model::new(total_bytes), ordinal, None)),
+            pages: Arc::new(Pages::new(
+                Model::new(total_bytes),
+                ordinal,
+                Arc::default(),
+                None,
+            )),
             ranges: Ranges::default(),
             leases: HashMap::new(),
         }

@@ -3,6 +3,7 @@
 //! shim asks it. Decides nothing itself.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::torch_expandable::{Driver, RANGE, Rules};
@@ -95,7 +96,7 @@ impl Kept {
     /// The pages of a device of this many bytes, of which so many may be held.
     pub fn new(ordinal: u32, total_bytes: u64, limit: Option<u64>) -> Self {
         Self {
-            pages: Pages::new(Model::new(total_bytes), ordinal, None),
+            pages: Pages::new(Model::new(total_bytes), ordinal, Arc::default(), None),
             reclaim: reclaim::Device::new(),
             thread: reclaim::Thread::new(),
             limit,

@@ -6,6 +6,7 @@
 use std::ffi::c_void;
 
 use memcuda_core::driver::{Code, Context};
+use memcuda_core::pages::Pages;
 
 use crate::device::Device;
 use crate::engine::Engine;
@@ -143,11 +144,15 @@ fn made(engine: &Engine) -> impl Iterator<Item = &Pool> {
 /// Runs a call that makes a context or another use of one.
 fn begins(engine: &Engine, context: *mut Context, device: i32, real: impl Fn() -> Code) -> Code {
     let code = with_room(engine, || on(engine, device), real);
-    if code == Code::SUCCESS
-        && let Some(device) = engine.by_handle(device)
-    {
+    if code == Code::SUCCESS {
         // SAFETY: the driver has just written there.
-        early::context_made(engine, unsafe { *context }, device);
+        let context = unsafe { *context };
+        if engine.contexts.begins(context) {
+            pages::all(engine).for_each(Pages::others_come);
+        }
+        if let Some(device) = engine.by_handle(device) {
+            early::context_made(engine, context, device);
+        }
     }
     code
 }

@@ -1,6 +1,8 @@
 //! `cuInit`: the one place where the library starts, after the real one has
 //! succeeded.
 
+use std::sync::Arc;
+
 use memcuda_core::config::Config;
 use memcuda_core::driver::Code;
 use memcuda_core::driver::real::Real;
@@ -130,6 +132,7 @@ fn make() -> Option<Engine> {
     Some(Engine {
         devices,
         rules: hints::rules(&config),
+        contexts: Arc::default(),
         captures: Captures::default(),
         track: Track::default(),
         page: Box::leak(Box::new(match config.stats {

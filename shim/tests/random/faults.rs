@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
 /// Calls of the pool that can fail.
-const CALLS: [&str; 12] = [
+const CALLS: [&str; 13] = [
     "cuMemCreate",
     "cuMemAddressReserve",
     "cuMemMap",
@@ -17,6 +17,7 @@ const CALLS: [&str; 12] = [
     "cuEventCreate",
     "cuEventRecord",
     "cuCtxRecordEvent",
+    "cuCtxWaitEvent",
     "cuEventQuery",
     "cuEventSynchronize",
     "cuStreamWaitEvent",

@@ -1,6 +1,8 @@
 // One ladder of torch's over pages, and who uses the pages next. usage: ladder CASE
 // The simulated GPU ends the program where an order is missing; the clock says whether
 // the host has waited. Prints "waits WAITS in MICROSECONDS us".
+// LADDER_CONTEXTS=1: the program has a second context, for which the first one's waits
+// on the device are nothing: the host waits.
 #include "streams.h"
 
 #include <cstdio>
@@ -23,6 +25,7 @@ int cudaEventCreateWithFlags(cudaEvent_t*, unsigned);
 int cudaEventRecord(cudaEvent_t, cudaStream_t);
 int cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
 int cuStreamSynchronize(cudaStream_t);
+int cuCtxCreate_v2(void**, unsigned, int);
 int cuDevicePrimaryCtxRetain(void**, int);
 int cuDevicePrimaryCtxRelease_v2(int);
 int cuMemExportToShareableHandle(void*, unsigned long long, int, unsigned long long);
@@ -36,6 +39,7 @@ using c10::cuda::CUDACachingAllocator::allocator;
 static const size_t MIB = 1 << 20;
 static const double BUSY_US = 5e6;
 static const int CRASHED = 700;
+static const bool several = getenv("LADDER_CONTEXTS");
 
 static void check(bool holds, const char* what, int line) {
     if (holds) return;
@@ -62,6 +66,15 @@ template <typename F> static bool at_once(F run) {
 static cudaStream_t new_stream() {
     cudaStream_t stream;
     OK(cudaStreamCreateWithFlags(&stream, 1));
+    return stream;
+}
+
+// A stream of another context.
+static cudaStream_t another_context() {
+    void* context = nullptr;
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    cudaStream_t stream = new_stream();
+    OK(cudaSetDevice(0));
     return stream;
 }
 
@@ -114,8 +127,8 @@ struct Job {
         drop(hole);
         CHECK(at_once([&] { ask(); }));
     }
-    // Its pages are used next by a tensor of this stream; where is that? `waits`: for
-    // what has to be unmapped in truth, or has an unknown stream, the host does.
+    // Its pages are used next by a tensor of this stream; where is that? `waits`: the
+    // host does.
     void* next(size_t mib, cudaStream_t stream, bool waits) {
         void* next = nullptr;
         CHECK(at_once([&] { next = tensor(mib, stream); }) != waits);
@@ -181,21 +194,30 @@ static void run(const std::string& what) {
     } else if (what == "moved") {
         CHECK(job.next(2 * Job::HOLE, job.one, false) > job.behind);
     } else if (what == "other") {
-        job.next(48, job.other, true);
+        job.next(48, job.other, several);
     } else if (what == "third") {
         // All of the stream's work is over, so another one may use what it is given.
         OK(cudaStreamSynchronize(job.other));
         use(tensor(48, job.other), 48, job.third);
+    } else if (what == "joined") {
+        // So may a context that comes: it does when nothing runs that it does not wait for.
+        OK(cudaStreamSynchronize(job.other));
+        void* next = tensor(48, job.other);
+        cudaStream_t stream = nullptr;
+        CHECK(!at_once([&] { stream = another_context(); }));
+        use(next, 48, stream);
     } else if (what == "new") {
         // Nobody knows on which stream a new reservation is used.
-        job.next(48, new_stream(), true);
+        job.next(48, new_stream(), several);
     } else if (what == "back") {
         // To another stream and back again: it comes after that one, too.
-        void* there = job.next(72, job.other, true);
+        void* there = job.next(72, job.other, several);
         job.prepare();
         drop(there);
         job.ask();
-        CHECK(job.next(72, job.one, true) == job.hole);
+        void* back = tensor(72, job.one);
+        CHECK(back == job.hole);
+        use(back, 72, job.one);
     } else if (what == "released") {
         // Another user of the primary context comes and goes, and it stays.
         void* context = nullptr;
@@ -293,6 +315,7 @@ int main(int, char** argv) {
     OK(cudaGetDeviceCount(&devices));
     OK(cudaSetDevice(0));
     allocator.load()->init(devices);
+    if (several) another_context();
     what == "thrown" ? thrown() : what == "elsewhere" ? elsewhere() : run(what);
     printf("waits %zu in %zu us\n", waits.count, waits.nanoseconds / 1000);
     return 0;

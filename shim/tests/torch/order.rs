@@ -62,11 +62,16 @@ fn ladder(case: &str, settings: &[(&str, &str)]) -> String {
     support::said(&mut program("ladder", &[case], settings)).0
 }
 
+/// The program has a second context.
+const SEVERAL: &[(&str, &str)] = &[("LADDER_CONTEXTS", "1")];
+
 /// The work behind pages takes seconds, what the ladder waits for them microseconds.
 #[test]
 fn a_ladder_waits_for_nothing_and_whoever_uses_its_pages_next_comes_after() {
-    for case in ["same", "moved", "other", "third", "new", "back", "recycled"] {
-        let said = ladder(case, &[]);
+    let cases = ["same", "moved", "other", "third", "new", "back", "recycled"];
+    let runs = cases.map(|case| (case, &[][..])).into_iter();
+    for (case, settings) in runs.chain(cases.map(|case| (case, SEVERAL))) {
+        let said = ladder(case, settings);
         assert!(number(&said, "waits") > 0, "{case}: {said}");
         assert!(number(&said, "in") < 1000, "{case}: {said}");
     }
@@ -75,6 +80,12 @@ fn a_ladder_waits_for_nothing_and_whoever_uses_its_pages_next_comes_after() {
 #[test]
 fn a_context_that_is_released_and_stays_has_its_order() {
     ladder("released", &[]);
+}
+
+/// All streams of the first one wait for work that the one to come does not wait for.
+#[test]
+fn a_context_that_comes_waits_for_work_that_others_wait_for() {
+    ladder("joined", &[]);
 }
 
 /// Nor by others' need: what may be in use does not leave.
@@ -272,7 +283,8 @@ fn events_that_cannot_be_waited_for_cost_a_longer_wait() {
         ("cuEventSynchronize", "back"),
         ("cuThreadExchangeStreamCaptureMode", "new"),
     ] {
-        ladder(case, &[("MEMCUDA_SIM_FAIL", &format!("{call}%1=999"))]);
+        let fault = format!("{call}%1=999");
+        ladder(case, &[SEVERAL, &[("MEMCUDA_SIM_FAIL", &fault)]].concat());
     }
 }
 
@@ -288,6 +300,7 @@ fn calls_that_fail_cost_a_wait_and_no_order() {
         "cuStreamWaitEvent",
         "cuStreamIsCapturing",
         "cuCtxRecordEvent",
+        "cuCtxWaitEvent",
         "cuThreadExchangeStreamCaptureMode",
         "cuMemMap",
         "cuMemUnmap",
