@@ -102,6 +102,17 @@ class Child:
             self.process.stdin.close()
 
 
+def read_libraries(children):
+    """Reads the libraries of those that wait, whole. Kernels are loaded when they are first
+    launched, so else the first cell on a machine would wait for the disk in its steps."""
+    began, size = time.monotonic(), 0
+    for file in set().union(*(child.libraries() for child in children)):
+        with open(file, "rb", buffering=0) as library:
+            while block := library.read(1 << 24):
+                size += len(block)
+    print(f"{size >> 20} MiB of libraries read ahead in {time.monotonic() - began:.0f} s", flush=True)
+
+
 class Ahead:
     """Hands out the children of a plan in order and keeps the next `count` of them waiting; with
     `batches` it starts others only when none waits, so that nothing is prepared while one is timed."""
@@ -131,14 +142,7 @@ class Ahead:
         return all(child.ready() for _, child in self.waiting)
 
     def read_libraries(self):
-        """Reads the libraries of those that wait, whole. Kernels are loaded when they are first
-        launched, so else the first cell on a machine would wait for the disk in its steps."""
-        began, size = time.monotonic(), 0
-        for file in set().union(*(child.libraries() for _, child in self.waiting)):
-            with open(file, "rb", buffering=0) as library:
-                while block := library.read(1 << 24):
-                    size += len(block)
-        print(f"{size >> 20} MiB of libraries read ahead in {time.monotonic() - began:.0f} s", flush=True)
+        read_libraries(child for _, child in self.waiting)
 
     def peek(self):
         self.fill()

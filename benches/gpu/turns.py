@@ -24,7 +24,7 @@ import rounds
 import summary
 import tables
 from allocators import ALLOCATORS, environment, shim_run
-from cells import Child
+from cells import Child, read_libraries
 from cores import quickest
 from workloads import WORKLOADS
 
@@ -137,6 +137,9 @@ def run(a):
             print(f"{len(plan) - place} rounds left for another run")
             break
         players = waiting or prepared(a, workload, repeats)
+        if not place:
+            until_ready(players)
+            read_libraries(p.child for p in players)
         waiting = prepared(a, *plan[place + 1]) if place + 1 < len(plan) else []
         well &= play(a, workload, players, waiting)
         took[workload] = time.monotonic() - began

@@ -141,17 +141,25 @@ class TheCores(unittest.TestCase):
 
 
 class ThePlan(unittest.TestCase):
-    def test_rounds_with_cells_of_another_build_are_played_again(self):
+    def run_plan(self, beside, good, build="old"):
+        """The repeats of each set that was played, and how often libraries were read ahead."""
         a = argparse.Namespace(have=[], results="none", smoke=False, repeats=2, workloads=["detect_varsize"],
-                               allocators=["native", "memcuda-native"], deadline=float("inf"), expected=1, beside=2)
+                               allocators=["native", "memcuda-native"], deadline=float("inf"), expected=1, beside=beside)
+        players, played = lambda a, workload, repeats: [Player("native", [], repeat=n) for n in repeats], []
+        with mock.patch("results.good", return_value=good), mock.patch("results.library", return_value=build), \
+                mock.patch("turns.prepared", side_effect=players), contextlib.redirect_stdout(io.StringIO()), \
+                mock.patch("turns.read_libraries") as read, \
+                mock.patch("turns.play", side_effect=lambda a, workload, players, next_ones: played.append([p.repeat for p in players]) or True):
+            turns.run(a)
+        return played, read.call_count
+
+    def test_rounds_with_cells_of_another_build_are_played_again(self):
         good = {("detect_varsize", "native", 1): {}, ("detect_varsize", "memcuda-native", 1): dict(library="old")}
-        for build, rounds in ("new", [[1, 2]]), ("old", [[2]]):
-            played = []
-            with mock.patch("results.good", return_value=good), mock.patch("results.library", return_value=build), \
-                    mock.patch("turns.prepared", side_effect=lambda a, workload, repeats: repeats), contextlib.redirect_stdout(io.StringIO()), \
-                    mock.patch("turns.play", side_effect=lambda a, workload, players, next_ones: played.append(players) or True):
-                turns.run(a)
-            self.assertEqual(played, rounds)
+        self.assertEqual(self.run_plan(2, good, "new"), ([[1, 2]], 1))
+        self.assertEqual(self.run_plan(2, good), ([[2]], 1))
+
+    def test_who_makes_the_first_step_does_not_wait_for_the_disk(self):
+        self.assertEqual(self.run_plan(1, {}), ([[1], [2]], 1))
 
     def test_a_set_of_every_workload_comes_before_the_second_of_one(self):
         plan = [(workload, x, repeat) for repeat in (1, 2, 3) for workload in "ab" for x in ("native", "memcuda-native")]
