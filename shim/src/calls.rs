@@ -175,18 +175,6 @@ impl Calls {
         result
     }
 
-    /// Waits for the device as a free does, by a free of the driver's own: of
-    /// all such waits the one that a capture survives. Fails with its code.
-    pub fn wait_by_free(&self) -> Result<(), Code> {
-        let mut at = 0;
-        // SAFETY: the pointer is valid for the call; what it allocates is freed
-        // at once.
-        unsafe {
-            (self.mem_alloc)(&mut at, 1).ok()?;
-            (self.mem_free)(at).ok()
-        }
-    }
-
     /// What the driver answers this thread now to a call that a capture forbids,
     /// as it forbids an allocation and a free; the capture is lost then. It is
     /// asked by a query of a stream made for it: that changes nothing else.

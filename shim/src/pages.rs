@@ -138,16 +138,12 @@ pub fn wait_at_home(engine: &Engine, kept: &Pages<Real>, at: Address) {
     }
 }
 
-/// While anything captures no context can be waited for. What graphs may replay on is
-/// waited for by a free of the driver's own, then.
-pub fn wait_in_captures(engine: &Engine, kept: &Pages<Real>, at: Address, bytes: u64) {
-    if !engine.captures.any() {
-        return;
-    }
+/// The context whose streams are all on which graphs may replay that were captured in
+/// this one: the primary one, of which it may be a view.
+pub fn whole(engine: &Engine, device: &Device, context: Context) -> Context {
     let calls = &engine.calls;
-    for context in kept.used_on_any_stream(at, bytes) {
-        let _ = calls.within(context, || calls.relaxed(|| calls.wait_by_free()));
-    }
+    let primary = calls.relaxed(|| calls.primary(device.handle));
+    primary.ok().flatten().unwrap_or(context)
 }
 
 /// Puts the wait off that torch makes for a stream before it unmaps pages; false where

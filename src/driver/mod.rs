@@ -97,7 +97,7 @@ pub enum Access {
 ///    are [`Driver::record_context`], [`Driver::wait_context`] and
 ///    [`Driver::synchronize_context`].
 /// 6. `reserve`, `free_reservation`, `create`, `export`, `import`, `map`,
-///    `set_access`, `unmap`, `release` and the two synchronising calls may call
+///    `set_access`, `unmap`, `release` and the waits for a context may call
 ///    back into the hooks (other interposers do): the pool holds no state lock
 ///    across them.
 ///    Event calls, `capture`, `check` and `fill` do not call back.
@@ -162,6 +162,10 @@ pub trait Driver: Send + Sync {
     fn check(&self, context: Context) -> Result<()>;
     /// Waits on the host for a whole context (`cuCtxSynchronize`).
     fn synchronize_context(&self, context: Context) -> Result<()>;
+    /// The same by a free of memory that is allocated for it (`cuMemAlloc`, `cuMemFree`):
+    /// of all such waits the one that a capture survives. `OUT_OF_MEMORY` where the
+    /// device is full.
+    fn synchronize_by_free(&self, context: Context) -> Result<()>;
 
     /// Fills 32-bit words in stream order (`cuMemsetD32Async`); `bytes` is a
     /// multiple of 4.

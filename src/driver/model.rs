@@ -371,6 +371,10 @@ impl Driver for Model {
         Ok(())
     }
 
+    fn synchronize_by_free(&self, context: Context) -> Result<()> {
+        self.synchronize_context(context)
+    }
+
     fn fill(&self, _: Context, _: Stream, _: Address, _: u32, _: u64) -> Result<()> {
         Ok(())
     }

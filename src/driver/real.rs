@@ -30,6 +30,8 @@ crate::entry_points! {
         "cuEventQuery" event_query(Event);
         "cuEventSynchronize" event_synchronize(Event);
         "cuMemGetInfo_v2" mem_info(*mut usize, *mut usize);
+        "cuMemAlloc_v2" mem_alloc(*mut Address, usize);
+        "cuMemFree_v2" mem_free(Address);
         "cuMemGetAllocationGranularity" granularity(*mut usize, *const MemAllocationProp, u32);
         "cuMemAddressReserve" reserve(*mut Address, usize, usize, Address, u64);
         "cuMemAddressFree" free_reservation(Address, usize);
@@ -296,6 +298,17 @@ impl Driver for Real {
         let _entered = self.enter(context)?;
         // SAFETY: see above.
         unsafe { (self.calls().ctx_synchronize)() }.ok()
+    }
+
+    fn synchronize_by_free(&self, context: Context) -> Result<()> {
+        let _entered = self.enter(context)?;
+        let _relaxed = self.relax()?;
+        let mut at = 0;
+        // SAFETY: see above; what is allocated is freed at once.
+        unsafe {
+            (self.calls().mem_alloc)(&mut at, 1).ok()?;
+            (self.calls().mem_free)(at).ok()
+        }
     }
 
     fn fill(

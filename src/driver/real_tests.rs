@@ -73,6 +73,18 @@ extern "C" fn query(_event: Event) -> Code {
     Code(EVENT.get())
 }
 
+extern "C" fn mem_alloc(at: *mut Address, bytes: usize) -> Code {
+    note(format!("allocate {bytes} in mode {}", MODE.get()));
+    // SAFETY: the code under test passes a valid pointer.
+    unsafe { *at = 77 };
+    Code(EVENT.get())
+}
+
+extern "C" fn mem_free(at: Address) -> Code {
+    note(format!("free {at} in mode {}", MODE.get()));
+    Code::SUCCESS
+}
+
 extern "C" fn create(
     handle: *mut Handle,
     _bytes: usize,
@@ -103,6 +115,8 @@ fn lookup(name: &CStr) -> *mut c_void {
         "cuThreadExchangeStreamCaptureMode" => exchange as *mut c_void,
         "cuEventRecord" => record as *mut c_void,
         "cuEventQuery" => query as *mut c_void,
+        "cuMemAlloc_v2" => mem_alloc as *mut c_void,
+        "cuMemFree_v2" => mem_free as *mut c_void,
         "cuMemCreate" => create as *mut c_void,
         "cuCtxRecordEvent" => ptr::null_mut(),
         _ => succeed as *mut c_void,
@@ -150,6 +164,18 @@ fn events_are_queried_in_relaxed_mode_and_the_mode_is_given_back() {
     EVENT.set(Code::ILLEGAL_ADDRESS.0);
     assert_eq!(driver().is_complete(Event(1)), Err(Code::ILLEGAL_ADDRESS));
     assert_eq!(seen(), ["query in mode 2"; 3]);
+    assert_eq!(MODE.get(), 0);
+}
+
+#[test]
+fn a_wait_by_a_free_is_made_in_its_context_and_frees_what_it_has() {
+    assert_eq!(driver().synchronize_by_free(Context(5)), Ok(()));
+    let made = ["push 5", "allocate 1 in mode 2", "free 77 in mode 2", "pop"];
+    assert_eq!(seen(), made);
+    EVENT.set(Code::OUT_OF_MEMORY.0);
+    let full = driver().synchronize_by_free(Context(1));
+    assert_eq!(full, Err(Code::OUT_OF_MEMORY));
+    assert_eq!(seen(), ["allocate 1 in mode 2"]);
     assert_eq!(MODE.get(), 0);
 }
 

@@ -279,10 +279,11 @@ impl<D: Driver> Pages<D> {
     }
 
     /// The page in use at this address may be used on any stream: graphs replay on it, so
-    /// that who waited for one has not waited for all.
-    pub fn on_any_stream(&self, at: Address) {
+    /// that who waited for one has not waited for all. The context in which it was mapped
+    /// may be a view of another one (a green one), whose streams are all those of `whole`.
+    pub fn on_any_stream(&self, at: Address, whole: Context) {
         if let Some(mapping) = self.lock().mappings.get_mut(&at) {
-            mapping.on_any_stream = mapping.used;
+            mapping.on_any_stream = mapping.used.then_some(whole);
         }
     }
 

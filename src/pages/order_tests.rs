@@ -309,7 +309,7 @@ fn a_page_that_others_open_before_it_is_used_was_waited_for() {
 fn what_may_be_used_on_any_stream_is_given_up_behind_all_of_them() {
     let device = Device::new(GIB);
     let lease = device.put(0);
-    device.pages.on_any_stream(device.at(LARGE, 0));
+    device.pages.on_any_stream(device.at(LARGE, 0), CONTEXT);
     device.model().hold(CONTEXT, TWO, true);
     device.unmap(LARGE, 0, lease);
     assert!(!device.runs(TWO));
@@ -319,7 +319,7 @@ fn what_may_be_used_on_any_stream_is_given_up_behind_all_of_them() {
     device.unmap(LARGE, 0, lease);
     assert!(device.runs(TWO));
     let lease = device.put(0);
-    device.pages.on_any_stream(device.at(LARGE, 0));
+    device.pages.on_any_stream(device.at(LARGE, 0), CONTEXT);
     device.model().hold(CONTEXT, TWO, true);
     device.give_up(0, lease, ONE);
     assert!(!device.runs(ONE) && !device.runs(TWO));

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::order::{Last, Mark};
-use crate::driver::{Address, Handle};
+use crate::driver::{Address, Context, Handle};
 
 /// What a page must be to stand for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,8 +76,9 @@ pub struct Mapping {
     pub page: PageId,
     pub bytes: u64,
     pub used: bool,
-    /// Is it used in an order that no stream tells?
-    pub on_any_stream: bool,
+    /// Is it used in an order that no stream tells, and in which context beside that in
+    /// which it was mapped?
+    pub on_any_stream: Option<Context>,
     /// The number of the run that it was in when it was used last.
     pub run: u64,
     /// Which of the program's requests it was last mapped for, from 1.

@@ -23,11 +23,6 @@ impl<D: Driver> Pages<D> {
         self.quiet(|_| vec![mark]);
     }
 
-    /// The contexts of what is used in this range, where that may be on any stream.
-    pub fn used_on_any_stream(&self, at: Address, bytes: u64) -> BTreeSet<Context> {
-        self.lock().used_on_any_stream(at, bytes)
-    }
-
     /// Waits until the places that `which` finds are passed; since when, if it had to.
     pub(super) fn quiet(&self, which: impl Fn(&Books) -> Vec<Mark>) -> Option<Instant> {
         let mut since = None;
@@ -131,16 +126,18 @@ impl<D: Driver> Pages<D> {
         is_over(|| self.driver.synchronize_event(event).map(|()| true))
     }
 
-    /// Waits for all work of a context, unless a capture is under way.
+    /// Waits for all work of a context.
     pub(super) fn quiet_context(&self, context: Context) {
         let event = self.driver.create_event(context).ok();
         let record = |event: &Event| self.driver.record_context(*event, context).is_ok();
         let recorded = CAPTURES.exclude(|| event.filter(record)).flatten();
         let is_quiet = recorded.is_some_and(|event| self.quiet_event(event));
         if !is_quiet {
-            // Drivers before 12.5 have no such event.
-            CAPTURES
-                .exclude(|| is_over(|| self.driver.synchronize_context(context).map(|()| true)));
+            let plainly = || is_over(|| self.driver.synchronize_context(context).map(|()| true));
+            // Drivers before 12.5 have no such event. A capture may have begun by now.
+            if CAPTURES.exclude(plainly).is_none() {
+                is_over(|| self.driver.synchronize_by_free(context).map(|()| true));
+            }
         }
         if let Some(event) = event {
             let _ = self.driver.destroy_event(event);
@@ -149,10 +146,14 @@ impl<D: Driver> Pages<D> {
 }
 
 impl Books {
+    /// The contexts of what is used in this range, where that may be on any stream.
     fn used_on_any_stream(&self, at: Address, bytes: u64) -> BTreeSet<Context> {
         let used = self.used_in(at, bytes);
-        let any = used.filter(|(_, mapping)| mapping.on_any_stream);
-        any.map(|(at, _)| self.runs.home_of(at).context).collect()
+        let contexts = used.filter_map(|(at, mapping)| {
+            let whole = mapping.on_any_stream?;
+            Some([whole, self.runs.home_of(at).context])
+        });
+        contexts.flatten().collect()
     }
 
     fn is_any_shared(&self, at: Address, bytes: u64) -> bool {

@@ -34,7 +34,7 @@ fn a_context_is_waited_for_though_calls_fail() {
     for failures in 0..4 {
         let device = Device::new(GIB);
         let lease = device.put(0);
-        device.pages.on_any_stream(device.at(LARGE, 0));
+        device.pages.on_any_stream(device.at(LARGE, 0), CONTEXT);
         device.model().hold(CONTEXT, TWO, true);
         device.model().fail_waits(failures, Code(999));
         device.unmap(LARGE, 0, lease);
@@ -109,12 +109,26 @@ fn all_contexts_of_what_is_unmapped_are_waited_for() {
         .map(behind, LARGE.bytes, second, other)
         .unwrap();
     for (at, context, stream) in [(at, CONTEXT, ONE), (behind, Context(2), TWO)] {
-        device.pages.on_any_stream(at);
+        device.pages.on_any_stream(at, context);
         device.model().hold(context, stream, true);
     }
     let unmapped = device.pages.unmap(at, 2 * LARGE.bytes, None);
     assert_eq!(unmapped, Some(Ok(())));
     assert!(!device.runs_in(CONTEXT, ONE) && !device.runs_in(Context(2), TWO));
+}
+
+/// Of a view of a context (a green one) only that context has all streams.
+#[test]
+fn what_graphs_replay_on_is_waited_for_in_the_whole_context_too() {
+    const WHOLE: Context = Context(2);
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.pages.on_any_stream(device.at(LARGE, 0), WHOLE);
+    for context in [CONTEXT, WHOLE] {
+        device.model().hold(context, TWO, true);
+    }
+    device.unmap(LARGE, 0, lease);
+    assert!(!device.runs_in(CONTEXT, TWO) && !device.runs_in(WHOLE, TWO));
 }
 
 /// Its streams answer nothing once it is gone.

@@ -133,7 +133,7 @@ fn map(
     let code = with_room(engine, place, || code_of(pages.map(at, bytes, lease, home)));
     if code == Code::SUCCESS {
         if engine.captures.any() || torch::maps_for_graphs(device.ordinal) {
-            pages.on_any_stream(at);
+            pages.on_any_stream(at, pages::whole(engine, device, home.context));
         }
         torch::page_mapped(device.ordinal);
         if let Some(recorder) = &engine.recorder {
@@ -154,7 +154,6 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     let unmap = |device: &'a Device| {
         let kept = device.pages().filter(|kept| kept.is_used_in(at, bytes))?;
         pages::wait_at_home(engine, kept, at);
-        pages::wait_in_captures(engine, kept, at, bytes);
         let unmapped = kept.unmap(at, bytes, pages::last_use(engine, device))?;
         Some((device, unmapped))
     };

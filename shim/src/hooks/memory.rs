@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 
 use memcuda_core::config::Free;
-use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::driver::{Address, Code, Context, Driver};
 use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Refusal, Release, Request, StreamKey};
 use memcuda_core::units::MIB;
 
@@ -343,11 +343,7 @@ fn finish(engine: &Engine, device: &Device, block: &BlockInfo) -> Result<Release
             device.pitch.free_probe(&engine.calls);
             return Ok(Release::Complete);
         }
-        Ok(false) => {
-            let calls = &engine.calls;
-            let waited = calls.within(block.context, || calls.wait_by_free());
-            waited.and_then(|waited| waited)
-        }
+        Ok(false) => engine.driver.synchronize_by_free(block.context),
         Err(code) => Err(code),
     };
     match waited {

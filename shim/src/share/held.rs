@@ -240,10 +240,6 @@ pub fn wait(engine: &Engine, pool: &Pool<Real>, context: Context) -> Result<(), 
     match pool.synchronize_device(context) {
         Ok(true) => Ok(()),
         Err(code) if code.is_sticky() => Err(code),
-        Ok(false) | Err(_) => {
-            let calls = &engine.calls;
-            let waited = calls.within(context, || calls.relaxed(|| calls.wait_by_free()));
-            waited.and_then(|waited| waited)
-        }
+        Ok(false) | Err(_) => engine.driver.synchronize_by_free(context),
     }
 }

@@ -28,6 +28,8 @@ int cuStreamSynchronize(cudaStream_t);
 int cuCtxCreate_v2(void**, unsigned, int);
 int cuDevicePrimaryCtxRetain(void**, int);
 int cuDevicePrimaryCtxRelease_v2(int);
+int cuCtxCreate_v2(void**, unsigned, int);
+int cuCtxPopCurrent_v2(void**);
 int cuMemExportToShareableHandle(void*, unsigned long long, int, unsigned long long);
 int cudaStreamBeginCapture(cudaStream_t, int);
 int cudaStreamEndCapture(cudaStream_t, void**);
@@ -139,17 +141,20 @@ struct Job {
 
 // A graph that nobody keeps is still replayed, on another stream than it was captured
 // on. Torch waits for that one alone; whoever uses the memory comes after both.
-// While another stream captures, no context can be waited for: the device is.
-static void replayed(Job& job, bool captures) {
+// While another stream captures, no context can be waited for: the device is. What was
+// mapped in another context, as it is in a green one, has replays in the primary one.
+static void replayed(Job& job, bool captures, bool elsewhere) {
     const MempoolId_t pool(0, 1);
+    void *graph = nullptr, *ready = nullptr, *context = nullptr;
+    if (elsewhere) OK(cuCtxCreate_v2(&context, 0, 0));
     cudaStream_t stream = new_stream();
-    void *graph = nullptr, *ready = nullptr;
     allocator.load()->beginAllocateToPool(0, pool, [=](cudaStream_t asked) { return asked == stream; });
     OK(cudaStreamBeginCapture(stream, 2));
     void* own = tensor(Job::HOLE, stream);
     use(own, Job::HOLE, stream);
     OK(cudaStreamEndCapture(stream, &graph));
     allocator.load()->endAllocateToPool(0, pool);
+    if (elsewhere) OK(cuCtxPopCurrent_v2(&context));
     OK(cudaGraphInstantiate(&ready, graph, 0));
     OK(cudaGraphLaunch(ready, job.other));
     drop(own);
@@ -241,9 +246,11 @@ static void run(const std::string& what) {
         OK(cudaGraphInstantiate(&ready, graph, 0));
         OK(cudaGraphLaunch(ready, job.third));
     } else if (what == "replay") {
-        replayed(job, false);
+        replayed(job, false, false);
     } else if (what == "replay_captured") {
-        replayed(job, true);
+        replayed(job, true, false);
+    } else if (what == "replay_elsewhere") {
+        replayed(job, false, true);
     } else if (what == "crashed") {
         // As cudaMalloc: who was told of a crash gets no page, though some are idle.
         OK(cuSimCrash(job.third));

@@ -143,6 +143,7 @@ fn a_broken_context_gets_no_page() {
 fn memory_of_a_graph_is_used_after_its_replays() {
     ladder("replay", &[]);
     ladder("replay_captured", &[]);
+    ladder("replay_elsewhere", &[]);
 }
 
 #[test]

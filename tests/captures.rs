@@ -1,0 +1,39 @@
+//! What is waited for while something captures. Captures are those of the process, so
+//! this one is alone in its own.
+
+use std::sync::Arc;
+
+use memcuda::driver::model::Model;
+use memcuda::driver::{Context, Driver, Stream};
+use memcuda::pages::{Home, Kind, Pages};
+use memcuda::pool::CAPTURES;
+use memcuda::units::{GIB, MIB};
+
+/// Whenever the capture began: before somebody asked, or after it.
+#[test]
+fn what_graphs_may_replay_on_is_unmapped_behind_them_though_something_captures() {
+    const CONTEXT: Context = Context(1);
+    const STREAM: Stream = Stream(0x100);
+    let model = Model::new(GIB);
+    let at = model.reserve(GIB).unwrap();
+    let pages = Pages::new(model, 0, Arc::default(), None);
+    let model = pages.driver();
+    let kind = Kind {
+        bytes: 2 * MIB,
+        properties: 0,
+    };
+    let lease = pages.add(kind, || model.create(0, kind.bytes)).unwrap();
+    let home = Home {
+        reservation: at,
+        context: CONTEXT,
+    };
+    pages.map(at, kind.bytes, lease, home).unwrap();
+    pages.on_any_stream(at, CONTEXT);
+    model.hold(CONTEXT, STREAM, true);
+
+    CAPTURES.begin().succeeded();
+    assert_eq!(pages.unmap(at, kind.bytes, None), Some(Ok(())));
+    let event = model.create_event(CONTEXT).unwrap();
+    model.record(event, CONTEXT, STREAM).unwrap();
+    assert_eq!(model.is_complete(event), Ok(true));
+}
