@@ -41,8 +41,6 @@ fn interrupted(folder: &Path, verb: &[&str], send: impl Fn(&Child)) -> Output {
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     until("the program runs", || said.exists());
-    // Not from within the start of the program.
-    std::thread::sleep(Duration::from_millis(200));
     send(&child);
     let ended = Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() && Instant::now() < ended {
@@ -103,4 +101,35 @@ fn a_program_that_is_recorded_ends_by_the_signal() {
         let output = interrupted(folder.path(), &verb, send);
         assert_eq!(code(&output), status, "{}", stderr(&output));
     }
+}
+
+/// It asks for its end at once, by way of who started it.
+const HASTY: &str = "#include <signal.h>
+#include <unistd.h>
+int main(void) {
+    kill(getppid(), SIGTERM);
+    sleep(5);
+    return 1;
+}
+";
+
+#[test]
+fn a_program_has_the_signals_that_come_while_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("hasty.c"), folder.path().join("hasty"));
+    fs::write(&source, HASTY).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.arg(&source).arg("-o").arg(&program);
+    assert!(compiler.status().unwrap().success());
+    for _ in 0..50 {
+        let verb = memcuda()
+            .args(["run", "--trace"])
+            .arg(folder.path().join("t.zst"))
+            .arg(&program)
+            .output()
+            .unwrap();
+        // Where the signal ends it, it has no status.
+        assert_eq!(verb.status.code(), Some(143));
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
 }

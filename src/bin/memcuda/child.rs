@@ -2,15 +2,23 @@
 //! verb has, and the verb ends behind it: nothing goes on alone, no temporary file
 //! stays, and what was seen until then can be told.
 
-use std::process::{Child, Command, ExitStatus};
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use nix::libc::SI_KERNEL;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, kill_process, pidfd_open, waitpid};
 
 /// Signals by which somebody wants it to end.
 const ENDING: [Signal; 4] = [
@@ -23,49 +31,65 @@ const ENDING: [Signal; 4] = [
 /// How often an old kernel, which cannot tell of the end, is asked.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Where a program reads and writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Streams {
+    /// Where the verb does.
+    Same,
+    /// It has no input, and what it says is on standard error: standard output is the
+    /// verb's own.
+    Beside,
+}
+
 /// A program that was started.
 pub struct Program {
-    child: Child,
+    id: Pid,
+    status: Option<ExitStatus>,
     signals: SignalFd,
-    /// What was blocked before.
-    before: SigSet,
     asked: Option<Signal>,
+    _blocked: Blocked,
 }
 
 impl Program {
-    /// Starts it.
-    pub fn start(command: &mut Command) -> std::io::Result<Self> {
+    /// Starts what a command says of program, arguments and environment. No signal ends
+    /// this process from then on, and none is blocked in the program that was not here.
+    pub fn start(command: &Command, streams: Streams) -> io::Result<Self> {
         let mut signals: SigSet = ENDING.into_iter().collect();
         signals.add(Signal::SIGUSR1);
         signals.add(Signal::SIGUSR2);
-        // Not blocked before it runs: what is blocked is blocked in it, too.
-        let child = command.spawn()?;
-        let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let blocked = Blocked::new(&signals)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(Self {
-            child,
             signals: SignalFd::with_flags(&signals, flags)?,
-            before,
+            id: spawn(command, streams, &blocked.before)?,
+            status: None,
             asked: None,
+            _blocked: blocked,
         })
     }
 
     /// Its process id.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.id.as_raw_nonzero().get().cast_unsigned()
     }
 
     /// Its status, if it has ended. What came meanwhile is passed on.
-    pub fn ended(&mut self) -> std::io::Result<Option<ExitStatus>> {
-        while let Ok(Some(signal)) = self.signals.read_signal() {
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        while self.status.is_none()
+            && let Ok(Some(signal)) = self.signals.read_signal()
+        {
             self.hear(&signal);
         }
-        self.child.try_wait()
+        if self.status.is_none() {
+            let waited = waitpid(Some(self.id), WaitOptions::NOHANG)?;
+            self.status = waited.map(|(_, status)| ExitStatus::from_raw(status.as_raw()));
+        }
+        Ok(self.status)
     }
 
     /// Waits for its end.
-    pub fn wait(&mut self) -> std::io::Result<ExitStatus> {
-        let end = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok();
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        let end = pidfd_open(self.id, PidfdFlags::empty()).ok();
         let pause = Timespec::try_from(PAUSE).ok().filter(|_| end.is_none());
         loop {
             if let Some(status) = self.ended()? {
@@ -94,13 +118,73 @@ impl Program {
             && let Some(signal) = rustix::process::Signal::from_named_raw(number)
         {
             // Its number is its own until its status was taken.
-            let _ = kill_process(Pid::from_child(&self.child), signal);
+            let _ = kill_process(self.id, signal);
         }
     }
 }
 
-impl Drop for Program {
+/// Signals that wait to be read and end nobody, as long as it lives.
+struct Blocked {
+    before: SigSet,
+}
+
+impl Blocked {
+    fn new(signals: &SigSet) -> io::Result<Self> {
+        let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Blocked {
     fn drop(&mut self) {
         let _ = self.before.thread_set_mask();
     }
+}
+
+/// Starts a program with these signals blocked, which `Command` cannot.
+fn spawn(command: &Command, streams: Streams, mask: &SigSet) -> io::Result<Pid> {
+    let nothing = File::open("/dev/null")?;
+    let mut files = PosixSpawnFileActions::init()?;
+    if streams == Streams::Beside {
+        files.add_dup2(nothing.as_raw_fd(), 0)?;
+        files.add_dup2(2, 1)?;
+    }
+    let mut attributes = PosixSpawnAttr::init()?;
+    attributes.set_sigmask(mask)?;
+    // This process ignores it, as every one in Rust does.
+    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    let (masked, defaults) = (
+        PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK,
+        PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,
+    );
+    attributes.set_flags(masked | defaults)?;
+    let program = c_string(command.get_program().to_owned())?;
+    let mut words = vec![program.clone()];
+    for word in command.get_args() {
+        words.push(c_string(word.to_owned())?);
+    }
+    let environment = environment(command)?;
+    let id = posix_spawnp(&program, &files, &attributes, &words, &environment)?;
+    Ok(Pid::from_raw(id.as_raw()).expect("a process has a number"))
+}
+
+/// That of this process, with what the command changes.
+fn environment(command: &Command) -> io::Result<Vec<CString>> {
+    let mut all: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => all.insert(name.to_owned(), value.to_owned()),
+            None => all.remove(name),
+        };
+    }
+    let line = |(mut name, value): (OsString, OsString)| {
+        name.push("=");
+        name.push(value);
+        c_string(name)
+    };
+    all.into_iter().map(line).collect()
+}
+
+fn c_string(text: OsString) -> io::Result<CString> {
+    CString::new(text.into_vec()).map_err(io::Error::other)
 }

@@ -4,9 +4,8 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -15,7 +14,7 @@ use memcuda::driver::nvml::Nvml;
 use nix::sys::signal::Signal;
 use tempfile::NamedTempFile;
 
-use crate::child::Program;
+use crate::child::{Program, Streams};
 use crate::process::{self, Page};
 
 /// What tells the bytes in use on the device.
@@ -97,8 +96,6 @@ pub struct Run {
 /// Runs a command to its end. Its output goes to standard error, so that
 /// standard output is the table's; its input is empty.
 pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
-    let stderr = std::io::stderr().as_fd().try_clone_to_owned()?;
-    command.stdin(Stdio::null()).stdout(stderr);
     if let Meter::Simulated(file) = meter {
         // An account of its own: a killed run leaves its bytes in the old one.
         file.as_file().set_len(0)?;
@@ -109,7 +106,7 @@ pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
     let mut lowest = meter.used_bytes();
     let start = Instant::now();
     let program = command.get_program().to_owned();
-    let child = Program::start(&mut command);
+    let child = Program::start(&command, Streams::Beside);
     let mut child = child.with_context(|| format!("cannot run {}", program.display()))?;
     let mut pages = Pages::default();
     let mut peak_device = None;

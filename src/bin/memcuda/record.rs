@@ -13,7 +13,7 @@ use memcuda::error::Error;
 use memcuda::trace::frames::{MAGIC, path_of};
 use rustix::fs::FlockOperation;
 
-use crate::child::Program;
+use crate::child::{Program, Streams};
 use crate::trace;
 
 /// Runs a command to its end and writes what it recorded to `file`: with the
@@ -43,7 +43,7 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         return Err(Error::new(format!("{path}: no folder with %p in its name")).into());
     }
     command.env("MEMCUDA_TRACE", inside.join("%p"));
-    let status = match Program::start(command) {
+    let status = match Program::start(command, Streams::Same) {
         Ok(mut program) => program.wait()?,
         Err(error) => return Ok(Err(error)),
     };

@@ -4,15 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::{Finding, Status};
-use crate::child::Program;
+use crate::child::{Program, Streams};
 use crate::{preload, process};
 
 /// Libraries worth naming, by the start of their file names.
@@ -32,17 +31,14 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
     let library = preload::library()?;
     let log = tempfile::NamedTempFile::with_prefix("memcuda-doctor-")?;
     let existing = std::env::var_os("LD_PRELOAD");
-    let stderr = std::io::stderr().as_fd().try_clone_to_owned()?;
     let mut command = Command::new(&words[0]);
     command
         .args(&words[1..])
         .env("LD_PRELOAD", preload::with(&library, existing.as_deref()))
         .env("MEMCUDA_LOG", "debug")
         .env("MEMCUDA_LOG_FORMAT", "json")
-        .env("MEMCUDA_LOG_FILE", log.path())
-        .stdin(Stdio::null())
-        .stdout(stderr);
-    let child = Program::start(&mut command);
+        .env("MEMCUDA_LOG_FILE", log.path());
+    let child = Program::start(&command, Streams::Beside);
     let mut child = child.with_context(|| format!("cannot run {}", words[0].display()))?;
     let mut loaded = BTreeSet::new();
     let status = loop {
