@@ -58,13 +58,18 @@ fn a_file_has_the_time_in_front() {
 }
 
 #[test]
-fn what_is_wrong_with_the_log_is_said_and_stops_no_program() {
-    let wrong = said(&[("MEMCUDA_LOG", "loud")]);
+fn what_is_wrong_with_the_log_is_said_and_stops_no_verb() {
+    let said = |name, value| {
+        let output = memcuda().arg("env").env(name, value).output().unwrap();
+        assert_eq!(code(&output), 0);
+        stderr(&output)
+    };
+    let wrong = said("MEMCUDA_LOG", "loud");
     assert!(
         wrong.starts_with("memcuda: warning: MEMCUDA_LOG=loud is not understood"),
         "{wrong}"
     );
-    let nowhere = said(&[("MEMCUDA_LOG_FILE", "/nowhere/log")]);
+    let nowhere = said("MEMCUDA_LOG_FILE", "/nowhere/log");
     assert!(nowhere.contains("cannot open the log /nowhere/log") && nowhere.contains("here"));
     let mut keeper = memcuda();
     keeper.args(["keeper", "--foreground", "--socket", "/nowhere/socket"]);

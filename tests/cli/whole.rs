@@ -65,6 +65,24 @@ fn the_example_holds_what_is_live_and_its_data_is_right() {
     assert!(stderr(&output).is_empty(), "{}", stderr(&output));
 }
 
+/// By the library, which tells what follows from it.
+#[test]
+fn what_is_wrong_with_the_log_is_said_once() {
+    let trace = tempfile::tempdir().unwrap();
+    let trace = trace.path().join("t.zst");
+    let traced = ["run", "--trace", trace.to_str().unwrap(), "--"];
+    for verb in [&["run", "--"][..], &traced] {
+        for (name, value, what) in [
+            ("MEMCUDA_LOG", "loud", "MEMCUDA_LOG=loud is not understood"),
+            ("MEMCUDA_LOG_FILE", "/nowhere/log", "/nowhere/log"),
+        ] {
+            let output = simulated(verb).env(name, value).output().unwrap();
+            let said = stderr(&output);
+            assert_eq!(said.matches(what).count(), 1, "{said}");
+        }
+    }
+}
+
 #[test]
 fn what_is_saved_is_the_difference_of_two_measured_runs() {
     let compare = [

@@ -19,8 +19,9 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Sets the log up by `MEMCUDA_LOG`, `MEMCUDA_LOG_FILE` and `MEMCUDA_LOG_FORMAT`.
 /// A file that cannot be opened is an error to the keeper and the page, which
-/// nobody looks at; the log of any other verb stays on standard error.
-pub fn start(part: Part) -> Result<()> {
+/// nobody looks at; the log of any other verb stays on standard error. What is wrong
+/// is said by this process if it `says` so: a program's library says it again.
+pub fn start(part: Part, says: bool) -> Result<()> {
     // Whether other variables are right is for those who read them.
     let read = |name: &str| {
         name.starts_with("MEMCUDA_LOG")
@@ -52,10 +53,10 @@ pub fn start(part: Part) -> Result<()> {
         .with_writer(writer)
         .event_format(lines)
         .init();
-    if let Some(error) = wrong {
+    if let Some(error) = wrong.filter(|_| says) {
         tracing::warn!("{error}");
     }
-    if let Some(error) = missing {
+    if let Some(error) = missing.filter(|_| says) {
         tracing::warn!("{error:#}; logging here");
     }
     Ok(())

@@ -77,7 +77,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let verb = Arguments::parse().verb;
-    let result = log::start(verb.part()).and_then(|()| match verb {
+    let result = log::start(verb.part(), !matches!(verb, Verb::Run(_))).and_then(|()| match verb {
         Verb::Run(arguments) => run::main(&arguments),
         Verb::Env(arguments) => env::main(&arguments),
         Verb::Compare(arguments) => compare::main(&arguments),
