@@ -47,7 +47,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent(error) => write!(f, "no keeper answers ({error})"),
-            Self::Lost => f.write_str("the keeper went away"),
+            Self::Lost => f.write_str("the keeper went away, or does not answer"),
             Self::NoRoom => f.write_str("this process has no descriptors to spare (RLIMIT_NOFILE)"),
             Self::Refused(_, message) => f.write_str(message),
         }
@@ -246,6 +246,12 @@ impl Dialled {
     pub fn ask(&mut self, request: Request) -> Result<(), Error> {
         debug_assert!(self.rest.is_empty(), "the leases come first");
         self.client.send(request, &[])
+    }
+
+    /// Waits so long for each answer, where a program would wait for [`PATIENCE`].
+    pub fn be_patient(&self, patience: Duration) -> Result<(), Error> {
+        let set = set_socket_timeout(&self.client.socket, Timeout::Recv, Some(patience));
+        set.map_err(|_| Error::Lost)
     }
 
     /// Is the keeper's word there?

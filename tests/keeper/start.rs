@@ -2,6 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::*;
 
@@ -67,6 +70,28 @@ fn the_socket_of_a_dead_keeper_is_taken_over() {
     assert_eq!(run(&socket, &[]).status.code(), Some(0));
     assert!(connect(&socket, &[]).is_some());
     assert_eq!(run(&socket, &["stop"]).status.code(), Some(0));
+}
+
+/// Programs would take it for gone by then; who asks for its end has time.
+#[test]
+fn one_that_does_not_come_to_answer_for_a_while_is_stopped_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("keeper.sock");
+    assert_eq!(run(&socket, &[]).status.code(), Some(0));
+    let status = run(&socket, &["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let keeper = status["pid"].as_u64().unwrap() as u32;
+    let send = |signal| kill_process(Pid::from_raw(keeper as i32).unwrap(), signal).unwrap();
+    send(Signal::STOP);
+    std::thread::scope(|scope| {
+        let stop = scope.spawn(|| run(&socket, &["stop"]));
+        std::thread::sleep(memcuda::share::client::PATIENCE + Duration::from_millis(500));
+        send(Signal::CONT);
+        let stopped = stop.join().unwrap();
+        let said = text(&stopped.stderr);
+        assert_eq!((stopped.status.code(), &said[..]), (Some(0), ""));
+    });
+    wait_for("the end", || (!is_alive(keeper)).then_some(()));
 }
 
 #[test]

@@ -22,6 +22,9 @@ use crate::output;
 
 /// How long memory may take that Redis's queue asks for.
 const ALLOCATION: Duration = Duration::from_secs(30);
+/// How long a keeper may take that is asked for itself: it may be very busy, and who asks
+/// sees that they wait.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long Redis may take to hear that the keeper ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -239,7 +242,11 @@ struct Shown {
 
 /// Asks a keeper that runs.
 fn ask(action: &Action, socket: &Path) -> Result<()> {
-    let connected = Client::connect(socket, std::process::id(), "memcuda", &[]);
+    let dialled = Client::dial(socket, std::process::id(), "memcuda", &[]);
+    let connected = dialled.and_then(|dialled| {
+        dialled.be_patient(PATIENCE)?;
+        dialled.welcome()
+    });
     let (mut client, _) =
         connected.map_err(|error| anyhow::anyhow!("{}: {error}", socket.display()))?;
     let request = match action {
