@@ -28,6 +28,7 @@ struct Books {
     fail_at: Option<(u64, Code)>,
     fail_waits: Option<(u32, Code)>,
     events: HashMap<Event, (Context, Stream)>,
+    gone: HashSet<Event>,
     blocked: HashSet<(Context, Stream)>,
     is_endless: bool,
     waits: Vec<(Stream, Stream)>,
@@ -87,6 +88,14 @@ impl Model {
     /// Without this the wait lets it complete.
     pub fn hold_truly(&self) {
         self.books().is_endless = true;
+    }
+
+    /// Ends a context: nothing of it runs, and its events are none.
+    pub fn end_context(&self, context: Context) {
+        let books = &mut *self.books();
+        books.blocked.retain(|held| held.0 != context);
+        let its = books.events.extract_if(|_, of| of.0 == context);
+        books.gone.extend(its.map(|(event, _)| event));
     }
 
     /// The orderings made so far: (waiting stream, stream waited for).
@@ -321,6 +330,9 @@ impl Driver for Model {
 
     fn is_complete(&self, event: Event) -> Result<bool> {
         let books = self.books();
+        if books.gone.contains(&event) {
+            return Err(Code::INVALID_HANDLE);
+        }
         let Some((context, stream)) = books.events.get(&event) else {
             return Ok(true);
         };
@@ -331,7 +343,7 @@ impl Driver for Model {
     }
 
     fn synchronize_event(&self, event: Event) -> Result<()> {
-        while self.books().is_endless && !self.is_complete(event)? {
+        while !self.is_complete(event)? && self.books().is_endless {
             std::thread::yield_now();
         }
         let mut books = self.books();

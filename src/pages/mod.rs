@@ -15,6 +15,7 @@ mod contexts;
 mod counts;
 #[cfg(test)]
 mod counts_tests;
+mod ends;
 mod idle;
 mod leave;
 mod order;
@@ -290,40 +291,6 @@ impl<D: Driver> Pages<D> {
     /// The reservation in this range is no more: another one there is another's.
     pub fn unreserved(&self, at: Address, bytes: u64) {
         self.lock().orders.unlearn(at, bytes);
-    }
-
-    /// A stream is destroyed.
-    pub fn stream_ends(&self, stream: StreamKey) {
-        self.lock().orders.stream_ends(stream);
-    }
-
-    /// Another context is the program's from now on ([`Contexts::begins`]): what all streams
-    /// of the first one wait for, the host waits for.
-    pub fn others_come(&self) {
-        self.quiet(|books| books.orders.awaited_everywhere());
-    }
-
-    /// A context may be ending now: until [`Pages::context_stays`] or
-    /// [`Pages::context_ends`] nothing is asked of it, and its work counts as running.
-    pub fn context_leaves(&self, context: Context) {
-        self.lock().orders.context_leaves(context);
-    }
-
-    /// The same of a view of a context (a green one), once its work was waited for: the
-    /// streams of one that is gone answer nothing.
-    pub fn view_leaves(&self, view: Context) {
-        self.quiet(|books| books.orders.marks_in(view));
-        self.context_leaves(view);
-    }
-
-    /// It did not end.
-    pub fn context_stays(&self, context: Context) {
-        self.lock().orders.context_stays(context);
-    }
-
-    /// A context was destroyed, with all that ran in it.
-    pub fn context_ends(&self, context: Context) {
-        self.lock().orders.context_ends(context);
     }
 
     /// Takes pages away from their addresses (`cuMemUnmap`): the caller has waited

@@ -102,7 +102,7 @@ pub struct Orders {
     streams: BTreeMap<Address, Option<StreamKey>>,
     spare: Vec<(Context, Event)>,
     /// Events that the host waits for without the lock: not recorded anew meanwhile.
-    awaited: Vec<Event>,
+    awaited: Vec<(Context, Event)>,
     /// Contexts that may be ending now: of their events nothing is asked.
     leaving: Vec<Context>,
     last: u64,
@@ -239,15 +239,36 @@ impl Orders {
             return None;
         }
         let event = record.event;
-        self.awaited.push(event);
+        self.awaited.push((mark.context(), event));
         Some(event)
+    }
+
+    /// A wait for a whole context begins; false where nothing may be asked of it now.
+    pub fn await_context(&mut self, context: Context) -> bool {
+        let begins = !self.leaving.contains(&context);
+        let its = (context, Event::default());
+        self.awaited.extend(begins.then_some(its));
+        begins
+    }
+
+    /// The host has waited for a context.
+    pub fn waited_for(&mut self, context: Context) {
+        self.end_wait((context, Event::default()));
+    }
+
+    fn end_wait(&mut self, its: (Context, Event)) {
+        let at = self.awaited.iter().position(|awaited| *awaited == its);
+        at.map(|at| self.awaited.swap_remove(at));
+    }
+
+    /// Does the host wait for anything of this context?
+    pub fn is_awaited(&self, context: Context) -> bool {
+        self.awaited.iter().any(|(owner, _)| *owner == context)
     }
 
     /// The host has waited for this place.
     pub fn waited(&mut self, mark: Mark, event: Event) {
-        if let Some(at) = self.awaited.iter().position(|awaited| *awaited == event) {
-            self.awaited.swap_remove(at);
-        }
+        self.end_wait((mark.context(), event));
         if let Some(record) = self.records.remove(&mark.number) {
             self.spare.push((record.stream.context, record.event));
         }
@@ -303,8 +324,7 @@ impl Orders {
 
     /// An event of this context to record, if one is to spare.
     fn reusable(&mut self, context: Context) -> Option<Event> {
-        let free =
-            |(owner, event): &(Context, Event)| *owner == context && !self.awaited.contains(event);
+        let free = |spare: &(Context, Event)| spare.0 == context && !self.awaited.contains(spare);
         let at = self.spare.iter().position(free)?;
         Some(self.spare.swap_remove(at).1)
     }

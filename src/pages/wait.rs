@@ -15,7 +15,7 @@ use crate::driver::{Address, Context, Driver, Event};
 use crate::pool::CAPTURES;
 
 /// Between two looks, where the wait may not last.
-const NAP: Duration = Duration::from_micros(100);
+pub(super) const NAP: Duration = Duration::from_micros(100);
 
 impl<D: Driver> Pages<D> {
     /// Waits for a place after all.
@@ -101,7 +101,11 @@ impl<D: Driver> Pages<D> {
             drop(books);
             since = since.or_else(|| Some(Instant::now()));
             for context in any {
+                while !self.lock().orders.await_context(context) {
+                    std::thread::sleep(NAP);
+                }
                 self.quiet_context(context);
+                self.lock().orders.waited_for(context);
                 quiet.insert(context);
             }
             self.quiet(|_| last.into_iter().collect());

@@ -93,6 +93,39 @@ fn of_a_context_that_may_be_ending_nothing_is_asked() {
     assert_eq!(give(), LARGE.bytes);
 }
 
+/// The driver wants nothing to be asked of it then.
+#[test]
+fn a_context_leaves_behind_the_waits_for_it() {
+    let wait_for_a_mark = |device: &Device, lease| {
+        let mark = device.give_up(0, lease, ONE);
+        device.pages.wait(mark);
+    };
+    let wait_for_graphs = |device: &Device, lease| {
+        device.pages.on_any_stream(device.at(LARGE, 0), CONTEXT);
+        device.unmap(LARGE, 0, lease);
+    };
+    for wait in [
+        &wait_for_a_mark as &(dyn Fn(&Device, Lease) + Sync),
+        &wait_for_graphs,
+    ] {
+        let device = Device::new(GIB);
+        let lease = device.put(0);
+        device.model().hold_truly();
+        device.model().hold(CONTEXT, ONE, true);
+        let soon = || std::thread::sleep(Duration::from_millis(20));
+        std::thread::scope(|scope| {
+            scope.spawn(|| wait(&device, lease));
+            soon();
+            let leaves = scope.spawn(|| device.pages.context_leaves(CONTEXT));
+            soon();
+            let early = leaves.is_finished();
+            device.model().hold(CONTEXT, ONE, false);
+            leaves.join().unwrap();
+            assert!(!early);
+        });
+    }
+}
+
 /// Pages side by side may be those of several contexts.
 #[test]
 fn all_contexts_of_what_is_unmapped_are_waited_for() {

@@ -8,12 +8,18 @@ use super::state::State;
 use crate::driver::{Address, Context, Driver};
 use std::time::Duration;
 
+/// Between two looks whether a wait is over.
+const NAP: Duration = Duration::from_micros(100);
+
 impl<D: Driver> Pool<D> {
     /// A context is about to be destroyed, by a call that may take its time:
-    /// nothing of it is asked or waited for any more. [`Pool::context_ends`] or
-    /// [`Pool::context_stays`] follows.
+    /// nothing of it is asked or waited for any more, once the waits that have
+    /// begun are over. [`Pool::context_ends`] or [`Pool::context_stays`] follows.
     pub fn context_leaves(&self, context: Context) {
         self.lock().streams.health.leaves(context);
+        while self.lock().streams.health.is_awaited(context) {
+            std::thread::sleep(NAP);
+        }
     }
 
     /// The context was not destroyed after all.

@@ -19,6 +19,8 @@ pub struct Health {
     known: Vec<Known>,
     /// Contexts that are being ended: the driver may have taken their events.
     leaving: Vec<Context>,
+    /// Contexts that the host waits for, once for each wait.
+    awaited: Vec<Context>,
     /// Counts what changes an answer of [`Health::check`] without the driver.
     epoch: Arc<Epoch>,
 }
@@ -86,10 +88,9 @@ impl Health {
         self.known.iter().find(whole).map(|known| known.context)
     }
 
-    /// The contexts that memory was asked for in and that live.
+    /// The contexts that memory was asked for in, and that have not ended.
     pub fn contexts(&self) -> Vec<Context> {
-        let all = self.known.iter().map(|known| known.context);
-        all.filter(|context| !self.is_leaving(*context)).collect()
+        self.known.iter().map(|known| known.context).collect()
     }
 
     /// The context is about to end: nothing of it is touched from now on.
@@ -105,6 +106,24 @@ impl Health {
     /// Is the context being ended?
     pub fn is_leaving(&self, context: Context) -> bool {
         self.leaving.contains(&context)
+    }
+
+    /// A wait of the host for a context begins; false where the context is being ended.
+    pub fn begin_wait(&mut self, context: Context) -> bool {
+        let begins = !self.is_leaving(context);
+        self.awaited.extend(begins.then_some(context));
+        begins
+    }
+
+    /// That wait is over.
+    pub fn end_wait(&mut self, context: Context) {
+        let place = self.awaited.iter().position(|awaited| *awaited == context);
+        place.map(|at| self.awaited.swap_remove(at));
+    }
+
+    /// Does the host wait for a context?
+    pub fn is_awaited(&self, context: Context) -> bool {
+        self.awaited.contains(&context)
     }
 
     /// The context is gone.

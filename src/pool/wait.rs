@@ -8,13 +8,21 @@ use crate::driver::{Context, Driver, Event, Result};
 
 impl<D: Driver> Pool<D> {
     /// Waits on the host for a whole context, as cudaFree does. `Ok(false)`
-    /// where that is impossible because a capture is under way.
+    /// where that is impossible because a capture is under way, or the context
+    /// is being ended.
     pub fn synchronize(&self, context: Context) -> Result<bool> {
-        let places = self.lock().streams.places(context);
-        let Some(waited) = self.wait_for_context(context) else {
+        let mut state = self.lock();
+        if !state.streams.health.begin_wait(context) {
+            return Ok(false);
+        }
+        let places = state.streams.places(context);
+        drop(state);
+        let waited = self.wait_for_context(context);
+        let mut state = self.lock();
+        state.streams.health.end_wait(context);
+        let Some(waited) = waited else {
             return Ok(false);
         };
-        let mut state = self.lock();
         state.stats.host_waits += 1;
         state.streams.health.notice(context, waited);
         waited?;
@@ -63,8 +71,12 @@ impl<D: Driver> Pool<D> {
 
     fn wait_for_each(&self, events: &[(Context, StreamId, u64, Event)]) -> Result<()> {
         for &(context, stream, seq, event) in events {
+            if !self.lock().streams.begin_wait(context, event) {
+                continue;
+            }
             let waited = self.driver.synchronize_event(event);
             let mut state = self.lock();
+            state.streams.health.end_wait(context);
             match waited {
                 Ok(()) => state.streams.passed(stream, seq),
                 Err(code) if code.is_sticky() => {

@@ -54,8 +54,14 @@ impl Streams {
                 Ok(())
             })?;
         }
-        self.awaited = events.iter().map(|(_, _, event)| *event).collect();
+        let of = |(id, _, event): &(StreamId, u64, Event)| (self.context(*id), *event);
+        self.awaited = events.iter().map(of).collect();
         Ok(events)
+    }
+
+    /// The wait for one of them begins; false where its context is being ended, or has.
+    pub fn begin_wait(&mut self, context: Context, event: Event) -> bool {
+        self.awaited.contains(&(context, event)) && self.health.begin_wait(context)
     }
 
     /// The host waits for none of [`Streams::outstanding`] any more.
@@ -196,8 +202,7 @@ impl Streams {
     }
 
     fn event<D: Driver>(&mut self, driver: &D, context: Context) -> Result<Event> {
-        let free =
-            |(owner, event): &(Context, Event)| *owner == context && !self.awaited.contains(event);
+        let free = |spare: &(Context, Event)| spare.0 == context && !self.awaited.contains(spare);
         match self.spare.iter().rposition(free) {
             Some(at) => Ok(self.spare.swap_remove(at).1),
             None => driver.create_event(context),

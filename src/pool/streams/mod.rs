@@ -94,7 +94,7 @@ pub struct Streams {
     spare: Vec<(Context, Event)>,
     /// Events that the host waits for without the lock: none of them may be
     /// recorded anew meanwhile, or the wait would be for something else.
-    awaited: Vec<Event>,
+    awaited: Vec<(Context, Event)>,
     /// Which contexts are broken: uses there never end.
     pub health: Health,
 }
@@ -318,6 +318,7 @@ impl Streams {
     /// went with it.
     pub fn forget_context(&mut self, context: Context) {
         self.spare.retain(|(owner, _)| *owner != context);
+        self.awaited.retain(|(owner, _)| *owner != context);
         self.health.forget(context);
         for id in self.ids() {
             let key = self.progress(id).key;

@@ -1,0 +1,47 @@
+//! Streams and contexts that end, or are no longer alone: what is asked of them before,
+//! and what not any more. Ends none itself.
+
+use super::Pages;
+use super::wait::NAP;
+use crate::driver::{Context, Driver};
+use crate::pool::StreamKey;
+
+impl<D: Driver> Pages<D> {
+    /// A stream is destroyed.
+    pub fn stream_ends(&self, stream: StreamKey) {
+        self.lock().orders.stream_ends(stream);
+    }
+
+    /// Another context is the program's from now on ([`super::Contexts::begins`]): what all streams
+    /// of the first one wait for, the host waits for.
+    pub fn others_come(&self) {
+        self.quiet(|books| books.orders.awaited_everywhere());
+    }
+
+    /// A context may be ending now: until [`Pages::context_stays`] or
+    /// [`Pages::context_ends`] nothing is asked of it, and its work counts as running.
+    /// Waits that have begun are over first.
+    pub fn context_leaves(&self, context: Context) {
+        self.lock().orders.context_leaves(context);
+        while self.lock().orders.is_awaited(context) {
+            std::thread::sleep(NAP);
+        }
+    }
+
+    /// The same of a view of a context (a green one), once its work was waited for: the
+    /// streams of one that is gone answer nothing.
+    pub fn view_leaves(&self, view: Context) {
+        self.quiet(|books| books.orders.marks_in(view));
+        self.context_leaves(view);
+    }
+
+    /// It did not end.
+    pub fn context_stays(&self, context: Context) {
+        self.lock().orders.context_stays(context);
+    }
+
+    /// A context was destroyed, with all that ran in it.
+    pub fn context_ends(&self, context: Context) {
+        self.lock().orders.context_ends(context);
+    }
+}
