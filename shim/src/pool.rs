@@ -83,6 +83,7 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
     let settings = Settings {
         policy: engine.config.policy,
         limit: engine.config.limit_of(device.ordinal),
+        total: (device.total > 0).then_some(device.total),
         beside: Some(Box::new(|| sums.beside())),
         chunk: engine.config.chunk,
         debug: engine.config.debug,

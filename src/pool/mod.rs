@@ -73,6 +73,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Most physical bytes.
     pub limit: Option<u64>,
+    /// Bytes of the device; `None` where they are not known.
+    pub total: Option<u64>,
     /// What else of the device the limit counts: bytes held, and those of them that
     /// nobody uses. Called under the state lock: it must be quick and must not call
     /// the pool.

@@ -161,9 +161,15 @@ impl<D: Driver> Pool<D> {
     /// long as others may make room.
     fn alloc_patiently(&self, request: &Request) -> std::result::Result<Address, Refusal> {
         const SHORT: Refusal = Refusal::Driver(Code::OUT_OF_MEMORY);
+        // To try it would take all that is left from others, for as long as that lasts.
+        let never = request.effort == Effort::Growth
+            && (self.settings.total).is_some_and(|total| request.bytes > total);
         let mut failed = None;
         loop {
-            let served = self.alloc_slowly(request);
+            let served = match never {
+                true => Err(SHORT),
+                false => self.alloc_slowly(request),
+            };
             if served != Err(SHORT) {
                 return served;
             }
@@ -174,7 +180,7 @@ impl<D: Driver> Pool<D> {
                 let used = self.physical().saturating_sub(self.idle()) + held - idle;
                 used + request.bytes <= limit
             });
-            if !within_limit || !starving.is_some_and(|ask| ask(request.bytes, since)) {
+            if never || !within_limit || !starving.is_some_and(|ask| ask(request.bytes, since)) {
                 let mut state = self.lock();
                 state.stats.out_of_memory += 1;
                 self.publish(&mut state);

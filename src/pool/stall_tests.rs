@@ -81,3 +81,29 @@ fn a_free_that_waits_for_the_driver_is_one() {
     assert_eq!(pool.stats().stalls, before.stalls + 1);
     assert!(pool.stats().stall_ns >= before.stall_ns + 1_000_000);
 }
+
+/// Nor is all that is left of it taken for a moment, to be given back.
+#[test]
+fn what_is_longer_than_the_device_is_not_tried() {
+    let pool = pool(Settings {
+        total: Some(64 << 30),
+        ..Settings::default()
+    });
+    pool.alloc(&on(10, MIB)).unwrap();
+    let calls = pool.driver().calls();
+    let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
+    assert_eq!(pool.alloc(&on(10, (64 << 30) + 1)), short);
+    assert_eq!(
+        (pool.driver().calls(), pool.stats().out_of_memory),
+        (calls, 1)
+    );
+    let asked = Request {
+        effort: Effort::Window,
+        ..on(10, 65 << 30)
+    };
+    assert_eq!(
+        pool.alloc(&asked),
+        Err(Refusal::NoWindow),
+        "for torch to free first"
+    );
+}

@@ -135,6 +135,15 @@ fn a_killed_neighbour_is_nobody_s_trouble() {
     assert!(ended.unwrap().success());
 }
 
+/// To try it would leave the others without memory for a moment.
+#[test]
+fn for_what_is_longer_than_the_device_no_memory_is_taken() {
+    let device = Device::new();
+    let mut process = device.preloaded_with("MEMCUDA_SIM_FAIL", "cuMemCreate%1=999");
+    assert_eq!(process.alloc("alloc 1025").0, 2);
+    assert_eq!(process.alloc("alloc 1024").0, 999, "that could be");
+}
+
 #[test]
 fn a_stopped_neighbour_is_waited_for_a_moment_only() {
     let device = Device::without_management();
