@@ -27,7 +27,7 @@ impl Books {
             reached += mapping.bytes;
             tiles.push((start, mapping.bytes));
         }
-        (bytes > 0 && reached == at + bytes).then_some(tiles)
+        (bytes > 0 && Some(reached) == at.checked_add(bytes)).then_some(tiles)
     }
 
     pub fn used_pages_in(&self, at: Address, bytes: u64) -> Vec<PageId> {
