@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use memcuda_core::driver::{Code, Stream};
+use memcuda_core::driver::{Code, Context, Stream};
 use memcuda_core::pool::CAPTURES;
 
 use crate::calls::Calls;
@@ -27,10 +27,10 @@ impl Origin {
     }
 }
 
-/// The streams whose capture was begun and has not ended.
+/// The streams whose capture was begun and has not ended, and their contexts.
 #[derive(Default)]
 pub struct Captures {
-    origins: Mutex<Vec<Origin>>,
+    origins: Mutex<Vec<(Origin, Context)>>,
     count: AtomicUsize,
 }
 
@@ -51,21 +51,21 @@ impl Captures {
 
     /// Begins a capture of this stream by `real`, while no pool does anything
     /// that would end it.
-    pub fn begin(&self, origin: Origin, real: impl FnOnce() -> Code) -> Code {
+    pub fn begin(&self, origin: Origin, context: Context, real: impl FnOnce() -> Code) -> Code {
         let beginning = CAPTURES.begin();
         let code = real();
-        if code == Code::SUCCESS && self.began(origin) {
+        if code == Code::SUCCESS && self.began(origin, context) {
             beginning.succeeded();
         }
         code
     }
 
     /// Notes a capture; true if it was not known.
-    fn began(&self, origin: Origin) -> bool {
+    fn began(&self, origin: Origin, context: Context) -> bool {
         let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = !origins.contains(&origin);
+        let fresh = origins.iter().all(|(known, _)| *known != origin);
         if fresh {
-            origins.push(origin);
+            origins.push((origin, context));
         }
         self.count.store(origins.len(), Ordering::Release);
         fresh
@@ -73,20 +73,22 @@ impl Captures {
 
     /// The capture of this stream, if one is known, is over.
     pub fn ended(&self, origin: Origin) {
-        // Not under the lock: a capture that begins takes these two the other
-        // way round.
-        if self.forget(origin) {
-            CAPTURES.ended();
-        }
+        self.forget(|(known, _)| *known == origin);
     }
 
-    /// Forgets a capture; true if it was known.
-    fn forget(&self, origin: Origin) -> bool {
+    /// A context has ended, and with it whatever its streams captured.
+    pub fn context_ended(&self, context: Context) {
+        self.forget(|(_, owner)| *owner == context);
+    }
+
+    fn forget(&self, is_over: impl Fn(&(Origin, Context)) -> bool) {
         let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = origins.len();
-        origins.retain(|&known| known != origin);
+        let over = origins.extract_if(.., |known| is_over(known)).count();
         self.count.store(origins.len(), Ordering::Release);
-        origins.len() != before
+        // Not under the lock: a capture that begins takes these two the other
+        // way round.
+        drop(origins);
+        (0..over).for_each(|_| CAPTURES.ended());
     }
 }
 
@@ -103,7 +105,7 @@ mod tests {
                 scope.spawn(move || {
                     let origin = Origin::of(Stream(stream));
                     for _ in 0..20_000 {
-                        captures.begin(origin, || Code::SUCCESS);
+                        captures.begin(origin, Context(1), || Code::SUCCESS);
                         assert!(captures.any());
                         captures.ended(origin);
                     }

@@ -124,6 +124,7 @@ crate::hooks! {
             let code = real();
             if code == Code::SUCCESS {
                 places::forget();
+                engine.captures.context_ended(view);
                 made(engine).for_each(|pool| pool.view_ends(view));
             }
             code
@@ -187,6 +188,7 @@ fn ends(
 
 fn ended(engine: &Engine, context: Context) {
     places::forget();
+    engine.captures.context_ended(context);
     held::context_ended(engine, context);
     lifetime::context_ended(engine, context);
     // Each: another device may have reached its memory, or it another's.

@@ -135,7 +135,7 @@ fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
     };
     let made = engine.devices.iter().filter_map(Device::made);
     made.for_each(|pool| pool.capture_begins(context, stream));
-    engine.captures.begin(Origin::of(stream), real)
+    engine.captures.begin(Origin::of(stream), context, real)
 }
 
 /// After an end, successful or not: a capture that was invalidated is over as

@@ -133,6 +133,23 @@ static void reset(CUcontext *primary) {
     freed(own);
 }
 
+/* A capture ends with its context, whoever began it: what is freed after it is lent. */
+static void captured(CUcontext primary) {
+    CUcontext other = NULL;
+    CUstream stream = NULL;
+    CUdeviceptr at = 0;
+    SAY(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuStreamCreate(&stream, 1));
+    SAY(cuStreamBeginCapture_v2(stream, 2));
+    SAY(cuCtxDestroy_v2(other));
+    OK(cuCtxSetCurrent(primary));
+    /* Each is more than half of the device. */
+    for (size_t part = 0; part < 4; part++) {
+        SAY(cuMemAlloc_v2(&at, (9000 + part) * MiB));
+        SAY(cuMemFree_v2(at));
+    }
+}
+
 int main(void) {
     CUcontext primary = NULL;
     pthread_t thread;
@@ -145,6 +162,7 @@ int main(void) {
     for (int round = 0; round < 2; round++) {
         destroyed(primary);
         crashed(primary);
+    captured(primary);
         reset(&primary);
     }
     return 0;
