@@ -52,7 +52,7 @@ pub struct Program {
 
 impl Program {
     /// Starts what a command says of program, arguments and environment. No signal ends
-    /// this process from then on, and none is blocked in the program that was not here.
+    /// this process from then on, and in the program those are blocked that were here before.
     pub fn start(command: &Command, streams: Streams) -> io::Result<Self> {
         let mut signals: SigSet = ENDING.into_iter().collect();
         signals.add(Signal::SIGUSR1);
@@ -143,9 +143,10 @@ impl Drop for Blocked {
 
 /// Starts a program with these signals blocked, which `Command` cannot.
 fn spawn(command: &Command, streams: Streams, mask: &SigSet) -> io::Result<Pid> {
-    let nothing = File::open("/dev/null")?;
+    let beside = streams == Streams::Beside;
+    let nothing = beside.then(|| File::open("/dev/null")).transpose()?;
     let mut files = PosixSpawnFileActions::init()?;
-    if streams == Streams::Beside {
+    if let Some(nothing) = &nothing {
         files.add_dup2(nothing.as_raw_fd(), 0)?;
         files.add_dup2(2, 1)?;
     }
