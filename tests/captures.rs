@@ -1,19 +1,20 @@
 //! What is waited for while something captures. Captures are those of the process, so
-//! this one is alone in its own.
+//! these are alone in their own.
 
 use std::sync::Arc;
 
 use memcuda::driver::model::Model;
 use memcuda::driver::{Context, Driver, Stream};
 use memcuda::pages::{Home, Kind, Pages};
-use memcuda::pool::CAPTURES;
+use memcuda::pool::{CAPTURES, Effort, Order, Owner, Pool, Release, Request, Settings};
 use memcuda::units::{GIB, MIB};
+
+const CONTEXT: Context = Context(1);
+const STREAM: Stream = Stream(0x100);
 
 /// Whenever the capture began: before somebody asked, or after it.
 #[test]
 fn what_graphs_may_replay_on_is_unmapped_behind_them_though_something_captures() {
-    const CONTEXT: Context = Context(1);
-    const STREAM: Stream = Stream(0x100);
     let model = Model::new(GIB);
     let at = model.reserve(GIB).unwrap();
     let pages = Pages::new(model, 0, Arc::default(), None);
@@ -36,4 +37,30 @@ fn what_graphs_may_replay_on_is_unmapped_behind_them_though_something_captures()
     let event = model.create_event(CONTEXT).unwrap();
     model.record(event, CONTEXT, STREAM).unwrap();
     assert_eq!(model.is_complete(event), Ok(true));
+}
+
+/// However long the capture lasts.
+#[test]
+fn what_is_freed_without_a_stream_is_lent_again_though_something_captures() {
+    let limit = Some(64 * MIB);
+    let settings = Settings {
+        limit,
+        ..Settings::default()
+    };
+    let pool = Pool::new(Model::new(GIB), 0, settings).unwrap();
+    let request = Request {
+        bytes: 64 * MIB,
+        align: 512,
+        order: Order::Unknown,
+        context: CONTEXT,
+        owner: Owner::Context,
+        effort: Effort::Growth,
+        graph: true,
+    };
+    CAPTURES.begin().succeeded();
+    let at = pool.alloc(&request).unwrap();
+    pool.driver().hold(CONTEXT, STREAM, true);
+    pool.free(at, Release::Unknown).unwrap();
+    assert_eq!(pool.alloc(&request), Ok(at));
+    assert_eq!(pool.synchronize_device(CONTEXT), Ok(true));
 }

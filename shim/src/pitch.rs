@@ -60,8 +60,11 @@ impl Pitch {
         if let Ok(mut probe) = self.probe.try_lock()
             && let Some(Probe(address)) = probe.take()
         {
-            // SAFETY: allocated for this, and its context has not ended.
-            unsafe { (calls.mem_free)(address) };
+            // A capture may have begun meanwhile, which would be lost.
+            calls.relaxed(|| {
+                // SAFETY: allocated for this, and its context has not ended.
+                unsafe { (calls.mem_free)(address) };
+            });
         }
     }
 

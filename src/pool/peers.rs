@@ -88,8 +88,8 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Ends a grant. The device loses its access with the last one, once what
-    /// the reader's context runs is over; during a capture, which forbids that
-    /// wait, it keeps what it can reach already.
+    /// the reader's context runs is over; where that cannot be waited for, it keeps
+    /// what it can reach already.
     pub fn revoke(&self, device: u32, from: Grantee) {
         let builder = self.no_builder();
         let mut state = self.lock();

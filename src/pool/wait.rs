@@ -1,15 +1,15 @@
 //! Waits on the host, for one context or for all that is pending. Holds no
-//! state lock while it waits, and waits for no context during a capture.
+//! state lock while it waits, and ends no capture.
 
 use super::Pool;
 use super::captures::CAPTURES;
 use super::streams::StreamId;
-use crate::driver::{Context, Driver, Event, Result};
+use crate::driver::{Code, Context, Driver, Event, Result};
 
 impl<D: Driver> Pool<D> {
     /// Waits on the host for a whole context, as cudaFree does. `Ok(false)`
-    /// where that is impossible because a capture is under way, or the context
-    /// is being ended.
+    /// where that is impossible: a capture is under way and the device is full,
+    /// or the context is being ended.
     pub fn synchronize(&self, context: Context) -> Result<bool> {
         let mut state = self.lock();
         if !state.streams.health.begin_wait(context) {
@@ -89,7 +89,8 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Records a context-wide event under the captures' lock, then waits for
-    /// it without; `None` during a capture.
+    /// it without. During a capture it waits by a free; `None` where there is no
+    /// memory for that.
     fn wait_for_context(&self, context: Context) -> Option<Result<()>> {
         let recorded = CAPTURES.exclude(|| {
             let event = self.driver.create_event(context)?;
@@ -98,7 +99,10 @@ impl<D: Driver> Pool<D> {
                 let _ = self.driver.destroy_event(event);
             }
             recorded.map(|()| event)
-        })?;
+        });
+        let Some(recorded) = recorded else {
+            return self.wait_by_free(context);
+        };
         let waited = recorded.and_then(|event| {
             let waited = self.driver.synchronize_event(event);
             let _ = self.driver.destroy_event(event);
@@ -108,11 +112,18 @@ impl<D: Driver> Pool<D> {
             Err(code) if !code.is_sticky() => {
                 // No such event (a driver older than 12.5), or none to be had
                 // now: wait the plain way, which a capture may not see either.
-                CAPTURES.exclude(|| self.driver.synchronize_context(context))
+                let plainly = CAPTURES.exclude(|| self.driver.synchronize_context(context));
+                plainly.or_else(|| self.wait_by_free(context))
             }
             // What stays with the context would come again.
             waited => Some(waited),
         }
+    }
+
+    fn wait_by_free(&self, context: Context) -> Option<Result<()>> {
+        let waited = self.driver.synchronize_by_free(context);
+        let told = waited.map_or_else(Code::is_sticky, |()| true);
+        told.then_some(waited)
     }
 }
 

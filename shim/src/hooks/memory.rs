@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 
 use memcuda_core::config::Free;
-use memcuda_core::driver::{Address, Code, Context, Driver};
+use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Refusal, Release, Request, StreamKey};
 use memcuda_core::units::MIB;
 
@@ -331,24 +331,18 @@ pub fn taken_back(engine: &Engine, device: &Device, freed: &BlockInfo) {
     }
 }
 
-/// Waits for the work of the device, as the driver's free does. While anything
-/// captures, such a wait would end the capture: then the program waits by a free
-/// of the driver's own, and the pool finds out later that the work is done. So
-/// it does where the wait itself could not be made, which is no failure of the
-/// program's.
+/// Waits for the work of the device, as the driver's free does. Where that could
+/// not be done, which is no failure of the program's, the pool finds out later
+/// that the work is over.
 fn finish(engine: &Engine, device: &Device, block: &BlockInfo) -> Result<Release, Code> {
     let pool = device.made().expect("the owner of an address has a pool");
-    let waited = match pool.synchronize_device(block.context) {
+    match pool.synchronize_device(block.context) {
         Ok(true) => {
             device.pitch.free_probe(&engine.calls);
-            return Ok(Release::Complete);
+            Ok(Release::Complete)
         }
-        Ok(false) => engine.driver.synchronize_by_free(block.context),
-        Err(code) => Err(code),
-    };
-    match waited {
         Err(code) if code.is_sticky() => Err(code),
-        Ok(()) | Err(_) => Ok(Release::Unknown),
+        Ok(false) | Err(_) => Ok(Release::Unknown),
     }
 }
 
