@@ -186,7 +186,7 @@ def row(every, mine, base, live):
         r.ratio = statistics.median(map(statistics.median, ratios))
         r.low, r.high = interval(ratios, f"{r.workload} {r.allocator}")
         r.run_ratio = statistics.median(whole_run(a, b) for a, b in paired)
-        r.first_ratio = middle([b["first_step_ms"] / a["first_step_ms"] for a, b in paired
+        r.first_ratio = middle([b["first_step_ms"] / a["first_step_ms"] for a, b in behind_the_first(paired)
                                 if a.get("first_step_ms") and b.get("first_step_ms")])
     stalled = [c for c in timed or mine if c.get("stall_ns") is not None and c.get("warm_s")]
     r.stall_share = middle([c["stall_ns"] / 1e9 / c["warm_s"] for c in stalled], zero=True)
@@ -195,6 +195,15 @@ def row(every, mine, base, live):
     if r.allocator != BASE and checks and all(c.get("check") is not None for c in mine):
         r.same = {str(c["check"]) for c in mine} == checks
     return r
+
+
+def behind_the_first(pairs):
+    """Those that were not the first of their run of the bench, if there are any: who is the first
+    on a machine makes what is kept on its disk then, 1.4 s of lora's first step."""
+    first = {}
+    for _, c in pairs:
+        first[c.get("run")] = min(c["repeat"], first.get(c.get("run"), c["repeat"]))
+    return [(a, b) for a, b in pairs if b["repeat"] > first[b.get("run")]] or pairs
 
 
 def own_live(cell):

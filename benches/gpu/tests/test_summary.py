@@ -113,6 +113,14 @@ class Ratios(unittest.TestCase):
         self.assertAlmostEqual(found.run_ratio, (1800 + 1.2 * 150) / 1050)
         self.assertTrue(1.1 <= found.low < found.ratio < found.high <= 1.5, found)
 
+    def test_the_first_pair_of_a_run_pays_for_what_its_machine_keeps(self):
+        def first_ratio(*runs):
+            lines = [cell(a, n, run=run, step_ms=[1.0], first_step_ms=first) for run, pairs in enumerate(runs)
+                     for n, ratio in pairs for a, first in (("native", 1.0), ("memcuda-native", ratio))]
+            return row(lines, "memcuda-native").first_ratio
+        self.assertEqual(first_ratio([(1, 3.0), (2, 1.0), (3, 1.5)], [(4, 3.0), (5, 1.25)]), 1.25)
+        self.assertEqual(first_ratio([(1, 3.0)]), 3.0)
+
     def test_the_repeat_that_samples_memory_is_not_timed(self):
         self.assertIsNone(row(list(self.pair(0, 1.1)), "expandable").ratio)
 
