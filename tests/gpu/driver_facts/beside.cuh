@@ -8,11 +8,12 @@
 // BESIDE_HANDLES of them by one call. A round counts if the work is not over at its end.
 
 static const int BESIDE_HANDLES = 8, BESIDE_ROUNDS = 7;
-static const u64 BESIDE_HANDLE = 12 * MIB, BESIDE_COPY = 96 * MIB;
+static const u64 BESIDE_HANDLE = 12 * MIB, BESIDE_COPY = 96 * MIB, BESIDE_PIECE = 4 * MIB;
 
-enum BesideWork { BESIDE_NOTHING, BESIDE_SPIN, BESIDE_ON_DEVICE, BESIDE_TO_HOST, BESIDE_FROM_HOST };
+enum BesideWork { BESIDE_NOTHING, BESIDE_SPIN, BESIDE_ON_DEVICE, BESIDE_FROM_HOST, BESIDE_TO_HOST, BESIDE_PIECES };
 static const char *const BESIDE_NAMES[] = {"nothing", "a kernel of one block", "copies on the device",
-                                           "copies to the host", "copies from the host"};
+                                           "copies from the host", "copies to the host",
+                                           "the same, 4 MiB each"};
 
 struct BesideScene {
     CUstream stream;
@@ -25,10 +26,11 @@ static void beside_work(const BesideScene &scene, BesideWork work) {
         spin_kernel<<<1, 1, 0, (cudaStream_t)scene.stream>>>(100000000);
         CK(cudaGetLastError());
     }
-    for (int i = 0; i < 60 && work >= BESIDE_TO_HOST; i++) {
-        if (work == BESIDE_TO_HOST) CK(cuMemcpyDtoHAsync(scene.pinned, scene.from, BESIDE_COPY, scene.stream));
-        else CK(cuMemcpyHtoDAsync(scene.to, scene.pinned, BESIDE_COPY, scene.stream));
-    }
+    for (int i = 0; i < 60 && work == BESIDE_FROM_HOST; i++)
+        CK(cuMemcpyHtoDAsync(scene.to, scene.pinned, BESIDE_COPY, scene.stream));
+    u64 to_host = work == BESIDE_TO_HOST ? BESIDE_COPY : BESIDE_PIECE;
+    for (u64 i = 0; i < 60 * BESIDE_COPY / to_host && work >= BESIDE_TO_HOST; i++)
+        CK(cuMemcpyDtoHAsync(scene.pinned, scene.from, to_host, scene.stream));
     for (int i = 0; i < 1500 && work == BESIDE_ON_DEVICE; i++)
         CK(cuMemcpyDtoDAsync(scene.to, scene.from, BESIDE_COPY, scene.stream));
 }
@@ -44,14 +46,15 @@ static void section_beside() {
     CUdeviceptr at = 0;
     CK(cuMemAddressReserve(&at, BESIDE_HANDLES * BESIDE_HANDLE, 0, 0, 0));
     CUmemAllocationProp prop = allocation_prop();
-    printf("  %-24s %8s %8s %8s %8s %8s %12s %12s %7s\n", "the GPU has", "create", "map", "access", "unmap", "release",
-           "access of 8", "unmap of 8", "rounds");
-    for (int work = BESIDE_NOTHING; work <= BESIDE_FROM_HOST; work++) {
-        std::vector<double> create, map, access, unmap, release, access_all, unmap_all;
+    printf("  %-24s %8s %8s %8s %8s %8s %12s %12s %11s %7s\n", "the GPU has", "create", "map", "access", "unmap",
+           "release", "access of 8", "unmap of 8", "cuMemAlloc", "rounds");
+    for (int work = BESIDE_NOTHING; work <= BESIDE_PIECES; work++) {
+        std::vector<double> create, map, access, unmap, release, access_all, unmap_all, alloc;
         int counted = 0;
         for (int round = 0; round < BESIDE_ROUNDS; round++) {
             CUmemGenericAllocationHandle handles[BESIDE_HANDLES];
-            std::vector<double> times[7];
+            CUdeviceptr plain[BESIDE_HANDLES];
+            std::vector<double> times[8];
             auto timed = [&](int row, int count, const std::function<void()> &call) {
                 double begin = now_us();
                 call();
@@ -72,15 +75,17 @@ static void section_beside() {
                 timed(6, BESIDE_HANDLES, [&] { CK(cuMemUnmap(at, BESIDE_HANDLES * BESIDE_HANDLE)); });
             }
             for (int i = 0; i < BESIDE_HANDLES; i++) timed(4, 1, [&] { CK(cuMemRelease(handles[i])); });
+            for (int i = 0; i < BESIDE_HANDLES; i++) timed(7, 1, [&] { CK(cuMemAlloc(&plain[i], BESIDE_HANDLE)); });
             bool busy = cuStreamQuery(scene.stream) == CUDA_ERROR_NOT_READY;
             CK(cuCtxSynchronize());
+            for (CUdeviceptr each : plain) CK(cuMemFree(each));
             if (!busy && work != BESIDE_NOTHING) continue;
             counted++;
-            std::vector<double> *into[] = {&create, &map, &access, &unmap, &release, &access_all, &unmap_all};
-            for (int row = 0; row < 7; row++) into[row]->insert(into[row]->end(), times[row].begin(), times[row].end());
+            std::vector<double> *into[] = {&create, &map, &access, &unmap, &release, &access_all, &unmap_all, &alloc};
+            for (int row = 0; row < 8; row++) into[row]->insert(into[row]->end(), times[row].begin(), times[row].end());
         }
-        printf("  %-24s %8.1f %8.1f %8.1f %8.1f %8.1f %12.1f %12.1f %7d\n", BESIDE_NAMES[work], median(create), median(map),
-               median(access), median(unmap), median(release), median(access_all), median(unmap_all), counted);
+        printf("  %-24s %8.1f %8.1f %8.1f %8.1f %8.1f %12.1f %12.1f %11.1f %7d\n", BESIDE_NAMES[work], median(create), median(map),
+               median(access), median(unmap), median(release), median(access_all), median(unmap_all), median(alloc), counted);
         fflush(stdout);
     }
     CK(cuMemAddressFree(at, BESIDE_HANDLES * BESIDE_HANDLE));

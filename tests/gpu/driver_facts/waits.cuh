@@ -96,6 +96,23 @@ static void wait_rows(const WaitScene &scene) {
     for (CUstream stream : {plain, blocking, urgent}) CK(cuStreamDestroy(stream));
 }
 
+// The stream of a green context of the primary one.
+static void wait_row_green(const WaitScene &scene) {
+    CUdevResource all, part;
+    CUdevResourceDesc description;
+    CUgreenCtx green;
+    CUstream stream;
+    unsigned groups = 1;
+    CK(cuDeviceGetDevResource(g_device, &all, CU_DEV_RESOURCE_TYPE_SM));
+    CK(cuDevSmResourceSplitByCount(&part, &groups, &all, NULL, 0, 16));
+    CK(cuDevResourceGenerateDesc(&description, &part, 1));
+    CK(cuGreenCtxCreate(&green, description, g_device, CU_GREEN_CTX_DEFAULT_STREAM));
+    CK(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    wait_row(scene, "a green context's", [stream](CUdeviceptr at) { CK(cuMemsetD32Async(at, 1, 1, stream)); });
+    CK(cuStreamDestroy(stream));
+    CK(cuGreenCtxDestroy(green));
+}
+
 // What the call costs, and the next use of a stream, beside so many idle streams.
 static void wait_costs(CtxWaitFn wait, CUdeviceptr word_at) {
     printf("  %-8s %14s %14s %22s\n", "streams", "complete, us", "pending, us", "fill after it, us");
@@ -174,6 +191,7 @@ static void section_waits() {
         CK(cuCtxSetCurrent(g_context));
         printf("  %-42s %6s %9s %9s %10s %10s\n", titles[kind], "answer", "call, us", "fill, us", "set at, ms", "before e");
         wait_rows(scene);
+        wait_row_green(scene);
         CK(cuCtxSetCurrent(scene.of_a));
         CK(cuEventDestroy(scene.e));
         CK(cuStreamDestroy(scene.a));
