@@ -113,8 +113,8 @@ impl<D: Driver> Pool<D> {
         }
     }
 
-    /// A window of this length, or hardly more, that was free before. Of the
-    /// shelves only those that this stream may take from are settled for it.
+    /// A window of this very length that was free before. Of the shelves
+    /// only those that this stream may take from are settled for it.
     fn lend_again(
         &self,
         state: &mut State,

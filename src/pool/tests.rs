@@ -93,6 +93,23 @@ fn a_remembered_window_that_would_break_a_whole_handle_is_no_hit() {
 }
 
 #[test]
+fn a_remembered_window_that_is_longer_than_needed_is_no_hit() {
+    let pool = pool(Settings {
+        chunk: Some(64 * MIB),
+        ..Settings::default()
+    });
+    let at = |kib: u64| pool.alloc(&on(10, kib << 10)).unwrap();
+    // 63.5 MiB that were two windows, in a handle in use, before 64 that were one.
+    let (one, two, _kept, whole) = (at(31 << 10), at(65 << 9), at(512), at(64 << 10));
+    for freed in [one, two, whole] {
+        pool.free(freed, Release::Stream(key(10))).unwrap();
+    }
+    assert_eq!(at(253 << 8), one);
+    assert_eq!(at(64 << 10), whole);
+    assert_eq!(pool.physical(), 128 * MIB);
+}
+
+#[test]
 fn growth_is_the_shortfall_only() {
     let pool = pool(Settings::default());
     let at = pool.alloc(&on(10, 64 * MIB)).unwrap();

@@ -15,8 +15,6 @@ const HINTS: usize = 32;
 const HINT_SIZES: usize = 4096;
 /// Remembered windows that are tried before a search.
 const RECALLS: usize = 8;
-/// A remembered window may be longer by this part of what is needed.
-const NEARLY: u64 = 64;
 
 impl State {
     /// Tells the chunks that the windows on all shelves are free.
@@ -86,22 +84,18 @@ impl State {
         hints.push(block.window);
     }
 
-    /// A window of this length, or hardly more, that was free before and is
-    /// free again. Jobs repeat sizes, or nearly, so most requests end here; but a
-    /// window that would break a whole chunk is left to a search, which may know
-    /// a better one.
+    /// A window of this very length that was free before and is free again. Jobs repeat
+    /// sizes, so most requests end here; but a longer one would leave a rest that few can
+    /// use, and one that would break a whole chunk is left to a search, which may know a
+    /// better one.
     pub fn recall(&mut self, need: Need, usable: Usable) -> Option<Window> {
-        let most = need.bytes + need.bytes / NEARLY;
         for _ in 0..RECALLS {
-            let (&length, windows) = self.hints.range_mut(need.bytes..=most).next()?;
+            let windows = self.hints.get_mut(&need.bytes)?;
             let window = windows.pop();
             if windows.is_empty() {
-                self.hints.remove(&length);
+                self.hints.remove(&need.bytes);
             }
-            let window = Window {
-                bytes: need.bytes,
-                ..window?
-            };
+            let window = window?;
             if self.is_free(window, need, usable) && spares(need.bytes, self.broken(window)) {
                 return Some(window);
             }
