@@ -30,7 +30,7 @@ const JOINED: u64 = 2;
 /// What a window breaks is spared while more than this part of all bytes is in use...
 const LITTLE_USED: u64 = 3;
 /// ...and more than this part of them lies free in chunks in use.
-const SCATTERED: u64 = 96;
+const SCATTERED: u64 = 160;
 /// A chunk is released for what is not used of it from so many bytes on, and where at
 /// least so many are: small handles in its place are slow to stitch into large ones.
 const UNUSED: u64 = 2 * STEP;
