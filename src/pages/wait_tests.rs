@@ -112,12 +112,13 @@ fn a_context_leaves_behind_the_waits_for_it() {
         let lease = device.put(0);
         device.model().hold_truly();
         device.model().hold(CONTEXT, ONE, true);
-        let soon = || std::thread::sleep(Duration::from_millis(20));
         std::thread::scope(|scope| {
             scope.spawn(|| wait(&device, lease));
-            soon();
+            while !device.pages.lock().orders.is_awaited(CONTEXT) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let leaves = scope.spawn(|| device.pages.context_leaves(CONTEXT));
-            soon();
+            std::thread::sleep(Duration::from_millis(20));
             let early = leaves.is_finished();
             device.model().hold(CONTEXT, ONE, false);
             leaves.join().unwrap();

@@ -180,6 +180,13 @@ fn used_in_two() -> (Pool<Model>, [StreamKey; 2]) {
     (pool, keys)
 }
 
+/// Until a wait for a context has begun.
+fn until_awaited(pool: &Pool<Model>, context: Context) {
+    while !pool.lock().streams.health.is_awaited(context) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn soon() {
     std::thread::sleep(Duration::from_millis(20));
 }
@@ -194,7 +201,7 @@ fn a_wait_goes_on_though_a_context_that_it_was_for_ends_meanwhile() {
     };
     std::thread::scope(|scope| {
         let served = scope.spawn(|| pool.alloc(&asked));
-        soon();
+        until_awaited(&pool, first.context);
         pool.context_leaves(second.context);
         pool.driver().end_context(second.context);
         scope.spawn(|| pool.context_ends(second.context));
@@ -211,7 +218,7 @@ fn a_context_leaves_behind_the_waits_for_it() {
     pool.driver().hold(second.context, second.stream, false);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| pool.synchronize(first.context));
-        soon();
+        until_awaited(&pool, first.context);
         let leaves = scope.spawn(|| pool.context_leaves(first.context));
         soon();
         let early = leaves.is_finished();

@@ -108,7 +108,7 @@ const HASTY: &str = "#include <signal.h>
 #include <unistd.h>
 int main(void) {
     kill(getppid(), SIGTERM);
-    sleep(5);
+    sleep(60);
     return 1;
 }
 ";
