@@ -51,6 +51,8 @@ int main(int argc, char **argv) {
     if (library) {
         p_capture_info = (CaptureInfoFn)dlsym(library, "cuStreamGetCaptureInfo_v2");
         p_ctx_record = (CtxRecordFn)dlsym(library, "cuCtxRecordEvent");
+        p_ctx_wait = (CtxWaitFn)dlsym(library, "cuCtxWaitEvent");
+        p_ctx_create = (CtxCreateFn)dlsym(library, "cuCtxCreate_v2");
     }
     char name[128];
     int version = 0;

@@ -43,6 +43,29 @@ typedef CUresult (*CaptureInfoFn)(CUstream, CUstreamCaptureStatus *, cuuint64_t 
 typedef CUresult (*CtxRecordFn)(CUcontext, CUevent);
 static CaptureInfoFn p_capture_info;
 static CtxRecordFn p_ctx_record;
+typedef CUresult (*CtxWaitFn)(CUcontext, CUevent);
+static CtxWaitFn p_ctx_wait;
+typedef CUresult (*CtxCreateFn)(CUcontext *, unsigned, CUdevice);
+static CtxCreateFn p_ctx_create;
+
+// A word of the host's memory that kernels and fills of any context write.
+struct HostWord {
+    unsigned *seen;
+    CUdeviceptr at;
+    HostWord() {
+        CK(cuMemHostAlloc((void **)&seen, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+        CK(cuMemHostGetDevicePointer(&at, seen, 0));
+    }
+    ~HostWord() { CK(cuMemFreeHost(seen)); }
+};
+
+// Another context of the device; the first one stays current.
+static CUcontext another_context() {
+    CUcontext another = NULL;
+    CK(p_ctx_create(&another, 0, g_device));
+    CK(cuCtxSetCurrent(g_context));
+    return another;
+}
 
 static double now_us() {
     struct timespec t;

@@ -11,8 +11,6 @@
 
 static const u64 RECORD_SPIN_MS = 300, RECORD_WORK_MS = 150;
 
-typedef CUresult (*CtxCreateFn)(CUcontext *, unsigned, CUdevice);
-
 __global__ void spin_and_set_kernel(u64 ns, volatile unsigned *flag) {
     u64 begin, now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
@@ -102,30 +100,22 @@ static void section_records() {
     printf("\n[records] cuCtxRecordEvent(done) while stream B waits for event e of stream A, which is busy for %llu ms;\n"
            "B's kernel takes %llu ms and sets a flag, its fill sets it at once. times in ms since A began\n",
            RECORD_SPIN_MS, RECORD_WORK_MS);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    CtxCreateFn create = library ? (CtxCreateFn)dlsym(library, "cuCtxCreate_v2") : NULL;
-    if (!p_ctx_record || !create) {
+    if (!p_ctx_record || !p_ctx_create) {
         printf("  the driver has no cuCtxRecordEvent, or no cuCtxCreate_v2: not measured\n");
         return;
     }
-    unsigned *flag = NULL;
-    CUdeviceptr flag_at = 0;
-    CK(cuMemHostAlloc((void **)&flag, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-    CK(cuMemHostGetDevicePointer(&flag_at, flag, 0));
-    CUcontext another = NULL;
-    CK(create(&another, 0, g_device));
-    CK(cuCtxSetCurrent(g_context));
+    HostWord flag;
+    CUcontext another = another_context();
     printf("  %-8s %-13s %-10s %9s %9s %8s %9s %10s %9s %11s\n", "A is in", "B", "B is", "recorded", "queued at",
            "done", "done at", "e by then", "flag then", "flag set at");
     for (int in_another = 0; in_another < 2; in_another++) {
         const char *where = in_another ? "another" : "B's own";
         CUcontext of_a = in_another ? another : g_context;
-        record_row(where, of_a, RECORD_NO_STREAM, false, flag, flag_at);
+        record_row(where, of_a, RECORD_NO_STREAM, false, flag.seen, flag.at);
         for (int work = RECORD_WAIT_ALONE; work <= RECORD_KERNEL; work++)
             for (int destroyed = 0; destroyed < 2; destroyed++)
-                record_row(where, of_a, (RecordWork)work, destroyed, flag, flag_at);
+                record_row(where, of_a, (RecordWork)work, destroyed, flag.seen, flag.at);
     }
     CK(cuCtxDestroy(another));
     CK(cuCtxSetCurrent(g_context));
-    CK(cuMemFreeHost(flag));
 }

@@ -9,9 +9,6 @@
 
 static const u64 WAIT_SPIN_MS = 40;
 
-typedef CUresult (*CtxWaitFn)(CUcontext, CUevent);
-typedef CUresult (*WaitCtxCreateFn)(CUcontext *, unsigned, CUdevice);
-
 struct WaitScene {
     CUcontext of_a;
     CUstream a;
@@ -114,7 +111,7 @@ static void wait_row_green(const WaitScene &scene) {
 }
 
 // What the call costs, and the next use of a stream, beside so many idle streams.
-static void wait_costs(CtxWaitFn wait, CUdeviceptr word_at) {
+static void wait_costs(CUdeviceptr word_at) {
     printf("  %-8s %14s %14s %22s\n", "streams", "complete, us", "pending, us", "fill after it, us");
     for (int count : {1, 32, 128, 512}) {
         std::vector<CUstream> streams(count);
@@ -126,13 +123,13 @@ static void wait_costs(CtxWaitFn wait, CUdeviceptr word_at) {
         CK(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
         CK(cuEventRecord(e, streams[0]));
         CK(cuCtxSynchronize());
-        double complete = cost_us(21, 1, [&] { CK(wait(g_context, e)); });
+        double complete = cost_us(21, 1, [&] { CK(p_ctx_wait(g_context, e)); });
         std::vector<double> pending, after;
         for (int i = 0; i < 11; i++) {
             spin_kernel<<<1, 1, 0, (cudaStream_t)streams[0]>>>(2000000);
             CK(cuEventRecord(e, streams[0]));
             double begin = now_us();
-            CK(wait(g_context, e));
+            CK(p_ctx_wait(g_context, e));
             double waited = now_us();
             CK(cuMemsetD32Async(word_at, 1, 1, streams[count - 1]));
             after.push_back(now_us() - waited);
@@ -146,7 +143,7 @@ static void wait_costs(CtxWaitFn wait, CUdeviceptr word_at) {
 }
 
 // During a capture of a stream that nobody touches: the answer, and what the capture's end says.
-static void wait_in_capture(CtxWaitFn wait) {
+static void wait_in_capture() {
     CUstream capturing, other;
     CUevent e;
     CK(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
@@ -155,7 +152,7 @@ static void wait_in_capture(CtxWaitFn wait) {
     CK(cuEventRecord(e, other));
     CK(cuStreamSynchronize(other));
     CK(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
-    CUresult waits = wait(g_context, e);
+    CUresult waits = p_ctx_wait(g_context, e);
     CUgraph graph = NULL;
     CUresult ends = cuStreamEndCapture(capturing, &graph);
     printf("  in a relaxed capture: the call %d, the capture's end %d\n", (int)waits, (int)ends);
@@ -166,23 +163,16 @@ static void wait_in_capture(CtxWaitFn wait) {
 }
 
 static void section_waits() {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    CtxWaitFn wait = library ? (CtxWaitFn)dlsym(library, "cuCtxWaitEvent") : NULL;
-    WaitCtxCreateFn create = library ? (WaitCtxCreateFn)dlsym(library, "cuCtxCreate_v2") : NULL;
-    if (!wait || !create) {
+    if (!p_ctx_wait || !p_ctx_create) {
         printf("  the driver has no cuCtxWaitEvent, or no cuCtxCreate_v2: not measured\n");
         return;
     }
     printf("\n[waits] A is busy for %llu ms, event e behind it; cuCtxWaitEvent(context, e), then a fill by:\n", WAIT_SPIN_MS);
-    unsigned *word = NULL;
-    CUdeviceptr word_at = 0;
-    CK(cuMemHostAlloc((void **)&word, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-    CK(cuMemHostGetDevicePointer(&word_at, word, 0));
-    CUcontext another = NULL;
-    CK(create(&another, 0, g_device));
+    HostWord word;
+    CUcontext another = another_context();
     const char *titles[] = {"nobody waits", "e of the same context", "e of another context of the device"};
     for (int kind = 0; kind < 3; kind++) {
-        WaitScene scene = {kind == 2 ? another : g_context, NULL, NULL, kind ? wait : NULL, word, word_at};
+        WaitScene scene = {kind == 2 ? another : g_context, NULL, NULL, kind ? p_ctx_wait : NULL, word.seen, word.at};
         CK(cuCtxSetCurrent(scene.of_a));
         CK(cuStreamCreate(&scene.a, CU_STREAM_NON_BLOCKING));
         CK(cuEventCreate(&scene.e, CU_EVENT_DISABLE_TIMING));
@@ -199,7 +189,6 @@ static void section_waits() {
     }
     CK(cuCtxDestroy(another));
     CK(cuCtxSetCurrent(g_context));
-    wait_costs(wait, word_at);
-    wait_in_capture(wait);
-    CK(cuMemFreeHost(word));
+    wait_costs(word.at);
+    wait_in_capture();
 }
