@@ -40,6 +40,11 @@ pub struct Shown {
 
 impl Shown {
     pub fn new(version: u64, counters: &[Counters]) -> Self {
+        Self::of(&page(version, counters))
+    }
+
+    /// One of these bytes.
+    fn of(page: &[u8]) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "stat::shown_process"])
             .stdin(Stdio::piped())
@@ -47,7 +52,7 @@ impl Shown {
             .spawn()
             .unwrap();
         let mut input = child.stdin.take().unwrap();
-        input.write_all(&page(version, counters)).unwrap();
+        input.write_all(page).unwrap();
         drop(input);
         let name = format!("/proc/{}/comm", child.id());
         until("it shows it", || {
@@ -100,13 +105,20 @@ fn shown_process() {
 
 /// The bytes of a page with these counters.
 fn page(version: u64, counters: &[Counters]) -> Vec<u8> {
-    let page: &'static [AtomicU64; WORDS] =
-        Box::leak(Box::new([const { AtomicU64::new(0) }; WORDS]));
+    let page = words();
     let writer = Writer::new(page);
     for counters in counters {
         writer.publish(counters);
     }
     page[1].store(version, Ordering::Relaxed);
+    bytes(page)
+}
+
+fn words() -> &'static [AtomicU64; WORDS] {
+    Box::leak(Box::new([const { AtomicU64::new(0) }; WORDS]))
+}
+
+fn bytes(page: &[AtomicU64; WORDS]) -> Vec<u8> {
     let words = page
         .iter()
         .flat_map(|it| it.load(Ordering::Relaxed).to_ne_bytes());
@@ -156,6 +168,36 @@ fn a_page_is_shown_with_every_counter() {
         table.contains("3.0 GiB") && table.contains("99.50 %"),
         "{table}"
     );
+}
+
+/// The scripts of the GPU lane have a reader of their own, which outlives the process.
+#[test]
+fn the_scripts_read_what_the_command_does() {
+    let page = words();
+    let writer = Writer::new(page);
+    writer.publish(&counters());
+    for (number, line) in writer.lines(1).unwrap()[..2].iter().enumerate() {
+        for (place, word) in line.iter().enumerate() {
+            let word_of_its_own = ((number + 2) << (2 * place)) as u64;
+            word.store(word_of_its_own, Ordering::Relaxed);
+        }
+    }
+    let shown = Shown::of(&bytes(page));
+    let said = &objects(&run(&["stat", &shown.pid(), "--json"]), "stat")[0];
+    let script = "import json, sys, shim_run; page = shim_run.Page(sys.argv[1]); page.look(); \
+        print(json.dumps(page.counters()))";
+    let output = Command::new("python3")
+        .args(["-B", "-c", script, &shown.pid()])
+        .env(
+            "PYTHONPATH",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gpu"),
+        )
+        .output()
+        .unwrap();
+    let read: serde_json::Value = serde_json::from_slice(&output.stdout).expect("counters");
+    for (name, _) in counters().fields() {
+        assert_eq!(read[name], said[name], "{name}");
+    }
 }
 
 #[test]

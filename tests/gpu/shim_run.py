@@ -60,13 +60,14 @@ def read_page(page):
     counters = dict(zip(COUNTERS, words[8:8 + len(COUNTERS)]))
     for line in range(words[5]):
         add_line(counters, words[LINES + line * LINE_WORDS:])
-    return {name: max((value + 2**63) % 2**64 - 2**63, 0) for name, value in counters.items()}
+    counters = {name: max((value + 2**63) % 2**64 - 2**63, 0) for name, value in counters.items()}
+    return counters | dict(peak_live_bytes=max(counters["peak_live_bytes"], counters["live_bytes"]))
 
 
 def add_line(counters, line):
-    """What one front counts, to what the block of the device says."""
-    requests, hits, frees, live, granted = line[:5]
-    added = dict(requests=requests, hits=hits, frees=frees, live_bytes=live, granted_bytes=granted,
+    """What one front counts, to what the block of the device says, where hits are below 0 by what was none."""
+    requests, frees, live, granted = line[:4]
+    added = dict(requests=requests, hits=requests, frees=frees, live_bytes=live, granted_bytes=granted,
                  idle_bytes=-granted, peak_live_bytes=live + line[8])
     for name, value in added.items():
         counters[name] += value
