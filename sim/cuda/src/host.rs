@@ -52,7 +52,7 @@ api! { plain EXPORTS |sim|
     }
     fn cuMemHostRegister_v2(at: u64, bytes: usize, _flags: u32) {
         sim.current()?;
-        if at == 0 || bytes == 0 {
+        if at == 0 || bytes == 0 || at.checked_add(bytes as u64).is_none() {
             return Err(Code::INVALID_VALUE);
         }
         if holding(&sim.pinned, at, |bytes| *bytes).is_some() {

@@ -117,6 +117,13 @@ impl Sim {
             || self.allocation_at(address).is_some()
     }
 
+    /// Do these bytes, at least one, begin and end in the host's memory, or in addresses of
+    /// devices? What else is wrong with them the checker finds.
+    pub fn is_range(&self, base: u64, bytes: u64) -> bool {
+        let last = base.checked_add(bytes - 1);
+        last.is_some_and(|last| self.is_device_address(base) == self.is_device_address(last))
+    }
+
     /// Why nothing may be touched at an address.
     pub fn explain_hole(&self, at: u64) -> String {
         if let Some((base, allocation)) = self.allocation_at(at) {

@@ -93,54 +93,74 @@ impl From<End2D> for End3D {
     }
 }
 
+/// Where the rows of one end lie.
+struct Place {
+    first: u64,
+    pitch: u64,
+    slice: u64,
+    /// From the address that was given to the end of the last row.
+    reach: u64,
+}
+
 impl End3D {
-    /// The address of the first byte, and the lengths of a row and of a slice;
-    /// a pitch of 0 stands for rows, and a height of 0 for slices, without gaps.
-    fn place(&self, extent: [u64; 3]) -> Result<(u64, u64, u64), Code> {
-        let base = match self.kind {
-            MEMORYTYPE_HOST => self.host,
-            MEMORYTYPE_DEVICE | MEMORYTYPE_UNIFIED => self.device,
-            MEMORYTYPE_ARRAY => return Err(Code::NOT_SUPPORTED),
-            _ => return Err(Code::INVALID_VALUE),
-        };
-        let [width, height, depth] = extent;
-        let reach = self.x as u64 + width;
-        let pitch = match self.pitch {
-            0 => reach,
-            pitch => pitch as u64,
-        };
-        let rows = match self.height {
-            0 => self.y as u64 + height,
-            rows => rows as u64,
-        };
-        let short = pitch < reach || (depth > 1 && rows < self.y as u64 + height);
-        if base == 0 || short {
-            return Err(Code::INVALID_VALUE);
+    fn base(&self) -> Result<u64, Code> {
+        match self.kind {
+            MEMORYTYPE_HOST => Ok(self.host),
+            MEMORYTYPE_DEVICE | MEMORYTYPE_UNIFIED => Ok(self.device),
+            MEMORYTYPE_ARRAY => Err(Code::NOT_SUPPORTED),
+            _ => Err(Code::INVALID_VALUE),
         }
-        let slice = pitch.checked_mul(rows).ok_or(Code::INVALID_VALUE)?;
-        let into = (self.z as u64).saturating_mul(slice);
-        let into = into.saturating_add((self.y as u64).saturating_mul(pitch));
-        let first = base.checked_add(into.saturating_add(self.x as u64));
-        Ok((first.ok_or(Code::INVALID_VALUE)?, pitch, slice))
+    }
+
+    /// A pitch of 0 stands for rows, and a height of 0 for slices, without gaps.
+    /// `None` where no addresses are such a place.
+    fn place(&self, base: u64, [width, height, depth]: [u64; 3]) -> Option<Place> {
+        let [x, y, z] = [self.x, self.y, self.z].map(|offset| offset as u64);
+        let (right, below) = (x.checked_add(width)?, y.checked_add(height)?);
+        let or = |given: usize, dense: u64| if given == 0 { dense } else { given as u64 };
+        let (pitch, rows) = (or(self.pitch, right), or(self.height, below));
+        if base == 0 || pitch < right || (depth > 1 && rows < below) {
+            return None;
+        }
+        let slice = pitch.checked_mul(rows)?;
+        let at = |x: u64, y: u64, z: u64| {
+            let whole = z.checked_mul(slice)?.checked_add(y.checked_mul(pitch)?)?;
+            whole.checked_add(x)
+        };
+        let first = at(x, y, z)?;
+        let last = at(width, height - 1, depth - 1)?;
+        Some(Place {
+            first: base.checked_add(first)?,
+            pitch,
+            slice,
+            reach: first.checked_add(last)?,
+        })
     }
 }
 
 impl Sim {
+    fn place(&self, end: &End3D, extent: [u64; 3]) -> Result<Place, Code> {
+        let base = end.base()?;
+        let place = end.place(base, extent);
+        let place = place.filter(|place| self.is_range(base, place.reach));
+        place.ok_or(Code::INVALID_VALUE)
+    }
+
     fn copy_block(&mut self, ends: Ends, copy: Copy3D, stream: u64, when: Return) -> Answer {
         self.stream(stream)?;
-        let Copy3D { from, to, .. } = copy;
         let extent = [copy.width, copy.height, copy.depth].map(|length| length as u64);
         if extent.contains(&0) {
             return Ok(());
         }
-        let (from, from_pitch, from_slice) = from.place(extent)?;
-        let (to, to_pitch, to_slice) = to.place(extent)?;
+        let from = self.place(&copy.from, extent)?;
+        let to = self.place(&copy.to, extent)?;
         let [bytes, height, depth] = extent;
         let row = |z: u64, y: u64| Row {
-            to: to + z * to_slice + y * to_pitch,
-            from: from + z * from_slice + y * from_pitch,
+            to: to.first + z * to.slice + y * to.pitch,
+            from: from.first + z * from.slice + y * from.pitch,
             bytes,
         };
+        let row = &row;
         let rows: Vec<Row> = (0..depth)
             .flat_map(|z| (0..height).map(move |y| row(z, y)))
             .collect();

@@ -61,7 +61,8 @@ impl Sim {
         if bytes == 0 {
             return self.stream(stream).map(|_| ());
         }
-        if to == 0 || from == 0 {
+        let known = |at| at != 0 && self.is_range(at, bytes);
+        if !known(to) || !known(from) {
             self.stream(stream)?;
             return Err(Code::INVALID_VALUE);
         }
@@ -174,10 +175,18 @@ impl Sim {
         if width == 0 || rows == 0 {
             return Ok(());
         }
-        if at == 0 || !at.is_multiple_of(element) {
+        let bytes = width.checked_mul(element).ok_or(Code::INVALID_VALUE)?;
+        if rows > 1 && (pitch < bytes || !pitch.is_multiple_of(element)) {
             return Err(Code::INVALID_VALUE);
         }
-        let bytes = width * element;
+        let last = (rows - 1).checked_mul(pitch);
+        let span = last.and_then(|last| last.checked_add(bytes));
+        if at == 0
+            || !at.is_multiple_of(element)
+            || !span.is_some_and(|span| self.is_range(at, span))
+        {
+            return Err(Code::INVALID_VALUE);
+        }
         let call = self.call;
         let touches: Vec<Touch> = if pitch == bytes || rows == 1 {
             vec![Touch {
@@ -231,13 +240,13 @@ api! { defaults EXPORTS |sim|
         sim.copy_peer((to, to_context), (from, from_context), bytes as u64, stream)
     }
     fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds [stream] (at: u64, value: u8, count: usize) {
-        sim.set(at, u32::from(value), 1, count as u64, 1, count as u64, stream)
+        sim.set(at, u32::from(value), 1, count as u64, 1, 0, stream)
     }
     fn cuMemsetD16_v2 | cuMemsetD16_v2_ptds [stream] (at: u64, value: u16, count: usize) {
-        sim.set(at, u32::from(value), 2, count as u64, 1, 2 * count as u64, stream)
+        sim.set(at, u32::from(value), 2, count as u64, 1, 0, stream)
     }
     fn cuMemsetD32_v2 | cuMemsetD32_v2_ptds [stream] (at: u64, value: u32, count: usize) {
-        sim.set(at, value, 4, count as u64, 1, 4 * count as u64, stream)
+        sim.set(at, value, 4, count as u64, 1, 0, stream)
     }
     fn cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds [stream] (at: u64, pitch: usize, value: u8, width: usize, height: usize) {
         sim.set(at, u32::from(value), 1, width as u64, height as u64, pitch as u64, stream)
@@ -267,13 +276,13 @@ api! { streams STREAM_EXPORTS |sim|
         sim.copy_peer((to, to_context), (from, from_context), bytes as u64, stream)
     }
     fn cuMemsetD8Async | cuMemsetD8Async_ptsz [stream] (at: u64, value: u8, count: usize, stream: u64) {
-        sim.set(at, u32::from(value), 1, count as u64, 1, count as u64, stream)
+        sim.set(at, u32::from(value), 1, count as u64, 1, 0, stream)
     }
     fn cuMemsetD16Async | cuMemsetD16Async_ptsz [stream] (at: u64, value: u16, count: usize, stream: u64) {
-        sim.set(at, u32::from(value), 2, count as u64, 1, 2 * count as u64, stream)
+        sim.set(at, u32::from(value), 2, count as u64, 1, 0, stream)
     }
     fn cuMemsetD32Async | cuMemsetD32Async_ptsz [stream] (at: u64, value: u32, count: usize, stream: u64) {
-        sim.set(at, value, 4, count as u64, 1, 4 * count as u64, stream)
+        sim.set(at, value, 4, count as u64, 1, 0, stream)
     }
     fn cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz [stream] (at: u64, pitch: usize, value: u8, width: usize, height: usize, stream: u64) {
         sim.set(at, u32::from(value), 1, width as u64, height as u64, pitch as u64, stream)

@@ -24,6 +24,28 @@ static void stream_ordered(void) {
     OK(cuMemAllocAsync(&q, 64, s)); IS(1, cuMemFreeAsync(q + 8, s)); OK(cuMemFree_v2(q)); IS(1, cuMemFreeAsync(q, s));
     IS(2, cuMemAllocAsync(&q, 400ull << 30, s)); OK(cuMemAllocAsync(&q, 0, s)); OK(cuMemFreeAsync(0, s)); IS(400, cuMemAllocAsync(&q, 64, (S)0x77));
 }
+/* Lengths whose sums and products no address can hold, and such that leave the device. */
+static void copies_without_end(P p, const void *host, size_t n, int of_host) {
+    for (int which = 0; which < 10; which++) {
+        Copy3D c = {.from = {.kind = 1, .host = host, .pitch = 16, .height = 2}, .to = {.kind = 2, .device = p, .pitch = 64, .height = 2}, .width = 8, .height = 2, .depth = 2};
+        End3D *e = of_host ? &c.from : &c.to; size_t *lengths[] = {&e->x, &e->y, &e->z, &e->pitch, &e->height, &c.width, &c.height, &c.depth}; OK(cuMemcpy3D_v2(&c));
+        if (which < 8) *lengths[which] = n; else if (which == 8) e->x = e->pitch = n; else { e->pitch = e->height = 0; c.width = c.height = c.depth = n; }
+        IS(1, cuMemcpy3D_v2(&c)); if (which == 2 || which == 4 || which == 7) continue;
+        Copy2D rows = {{c.from.x, c.from.y, 1, host, 0, 0, c.from.pitch}, {c.to.x, c.to.y, 2, 0, p, 0, c.to.pitch}, c.width, c.height}; IS(1, cuMemcpy2D_v2(&rows)); IS(1, cuMemcpy2DAsync_v2(&rows, 0));
+    }
+}
+static void lengths_without_end(void) {
+    start(); P p = alloc(MIB), q; S s = stream(); static char host[4096]; size_t most[] = {SIZE_MAX, SIZE_MAX - 4095, SIZE_MAX / 2 + 1, (size_t)1 << 62, (size_t)1 << 48, (size_t)1 << 42}; Access a = {{1, 0}, 3};
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
+        size_t n = most[i], words = n & ~(size_t)3, pieces = n & ~(PIECE - 1);
+        IS(1, cuMemcpyHtoD_v2(p, host, n)); IS(1, cuMemcpyDtoH_v2(host, p, n)); IS(1, cuMemcpyDtoD_v2(p, p + 4096, n)); IS(1, cuMemcpy(p, (P)host, n)); IS(1, cuMemcpyAsync(p, (P)host, n, s)); IS(1, cuMemcpyPeer(p, context, p + 64, context, n));
+        IS(1, cuMemsetD8_v2(p, 1, n)); IS(1, cuMemsetD8Async(p, 1, n, s)); IS(1, cuMemsetD32Async(p, 1, n, s));
+        IS(1, cuMemsetD2D16_v2(p, 64, 1, n, 2)); IS(1, cuMemsetD2D16_v2(p, words, 1, 4, 3)); IS(1, cuMemsetD2D16_v2(p, 64, 1, 4, n)); IS(1, cuMemsetD2D16_v2(p, words, 1, n, n));
+        copies_without_end(p, host, n, 0); if (i < 3) copies_without_end(p, host, n, 1); /* where the host's memory ends nobody knows */
+        IS(2, cuMemAlloc_v2(&q, n)); IS(2, cuMemAllocAsync(&q, n, s)); IS(n > 64ull << 40 ? 2 : 0, cuMemAddressReserve(&q, pieces, 0, 0, 0)); IS(1, cuMemSetAccess(p, n, &a, 1)); IS(1, cuMemUnmap(p, n));
+    }
+    IS(1, cuMemHostRegister_v2(host, SIZE_MAX, 0)); IS(1, cuMemsetD2D16_v2(p, 7, 1, 2, 2)); IS(1, cuMemsetD2D16_v2(p, 2, 1, 2, 2)); OK(cuMemsetD2D16_v2(p, 7, 1, 2, 1)); OK(cuMemcpyDtoD_v2(p, p + 64, 0)); OK(cuStreamSynchronize(s));
+}
 static void virtual_memory(void) {
     start(); size_t g; Properties pr = properties(); OK(cuMemGetAllocationGranularity(&g, &pr, 0)); TRUE(g == PIECE); OK(cuMemGetAllocationGranularity(&g, &pr, 1)); TRUE(g == PIECE);
     P h = handle(2 * PIECE), at = reserve(8 * PIECE), x; Access a = {{1, 0}, 3};
@@ -193,7 +215,7 @@ static void real_clock(void) { start(); S s = stream(); P p = alloc(64), e = eve
 static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuEventRecord(e, s)); OK(cuEventQuery(e)); TRUE(cuSimClock() == 0); }
 
 static const Case cases[] = {
-    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
+    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
     CASE(contexts), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
 };
 MAIN(cases)
