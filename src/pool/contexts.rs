@@ -52,8 +52,15 @@ impl<D: Driver> Pool<D> {
         }
     }
 
-    /// A view of a context (a green one) was destroyed. Its memory stays: it is
-    /// the context's behind it. The caller has waited for its work.
+    /// A view of a context (a green one) is about to be destroyed. Its streams answer
+    /// nothing afterwards, so what runs on them is waited for; then it is as with a context
+    /// ([`Pool::context_leaves`]). [`Pool::view_ends`] or [`Pool::context_stays`] follows.
+    pub fn view_leaves(&self, view: Context) {
+        let _ = self.synchronize(view);
+        self.context_leaves(view);
+    }
+
+    /// A view of a context was destroyed. Its memory stays: it is the context's behind it.
     pub fn view_ends(&self, view: Context) {
         let mut state = self.lock();
         state.streams.forget_context(view);

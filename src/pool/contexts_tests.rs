@@ -211,23 +211,41 @@ fn a_wait_goes_on_though_a_context_that_it_was_for_ends_meanwhile() {
     });
 }
 
-/// The driver wants nothing to be asked of a context that ends.
+/// The driver wants nothing to be asked of a context that ends, or of a view of one.
 #[test]
 fn a_context_leaves_behind_the_waits_for_it() {
-    let (pool, [first, second]) = used_in_two();
-    pool.driver().hold(second.context, second.stream, false);
+    for leave in [Pool::<Model>::context_leaves, Pool::view_leaves] {
+        let (pool, [first, second]) = used_in_two();
+        pool.driver().hold(second.context, second.stream, false);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| pool.synchronize(first.context));
+            until_awaited(&pool, first.context);
+            let leaves = scope.spawn(|| leave(&pool, first.context));
+            soon();
+            let early = leaves.is_finished();
+            pool.driver().hold(first.context, first.stream, false);
+            assert_eq!(waits.join().unwrap(), Ok(true));
+            leaves.join().unwrap();
+            assert!(!early);
+        });
+        // By then its work may still run, for all that is known.
+        assert_eq!(pool.synchronize(first.context), Ok(false));
+        assert_eq!(pool.synchronize_device(Context(3)), Ok(false));
+    }
+}
+
+#[test]
+fn what_runs_in_a_view_is_waited_for_before_it_ends() {
+    let (pool, [view, other]) = used_in_two();
+    pool.driver().hold(other.context, other.stream, false);
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| pool.synchronize(first.context));
-        until_awaited(&pool, first.context);
-        let leaves = scope.spawn(|| pool.context_leaves(first.context));
+        let leaves = scope.spawn(|| pool.view_leaves(view.context));
+        until_awaited(&pool, view.context);
         soon();
-        let early = leaves.is_finished();
-        pool.driver().hold(first.context, first.stream, false);
-        assert_eq!(waits.join().unwrap(), Ok(true));
-        leaves.join().unwrap();
-        assert!(!early);
+        assert!(!leaves.is_finished());
+        pool.driver().hold(view.context, view.stream, false);
     });
-    // By then its work may still run, for all that is known.
-    assert_eq!(pool.synchronize(first.context), Ok(false));
-    assert_eq!(pool.synchronize_device(Context(3)), Ok(false));
+    pool.driver().end_context(view.context);
+    pool.view_ends(view.context);
+    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 64 * MIB);
 }

@@ -116,9 +116,7 @@ crate::hooks! {
             Ok(device) => device.handle,
             Err(code) => return code,
         };
-        for pool in made(engine) {
-            let _ = pool.synchronize(view);
-        }
+        made(engine).for_each(|pool| pool.view_leaves(view));
         pages::all(engine).for_each(|pages| pages.view_leaves(view));
         let destroy = || {
             let code = real();
@@ -130,10 +128,13 @@ crate::hooks! {
             code
         };
         let code = released(engine, device, destroy);
-        pages::all(engine).for_each(|pages| match code {
-            Code::SUCCESS => pages.context_ends(view),
-            _ => pages.context_stays(view),
-        });
+        match code {
+            Code::SUCCESS => pages::all(engine).for_each(|pages| pages.context_ends(view)),
+            _ => {
+                made(engine).for_each(|pool| pool.context_stays(view));
+                pages::all(engine).for_each(|pages| pages.context_stays(view));
+            }
+        }
         code
     }
 }
