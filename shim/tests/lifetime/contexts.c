@@ -133,21 +133,40 @@ static void reset(CUcontext *primary) {
     freed(own);
 }
 
-/* A capture ends with its context, whoever began it: what is freed after it is lent. */
+/* Each is more than half of the device. */
+static void comes_back(void) {
+    CUdeviceptr at = 0;
+    for (size_t part = 0; part < 4; part++) {
+        SAY(cuMemAlloc_v2(&at, (9000 + part) * MiB));
+        SAY(cuMemFree_v2(at));
+    }
+}
+
+static void *captures(void *context) {
+    OK(cuCtxSetCurrent(context));
+    SAY(cuStreamBeginCapture_v2((CUstream)2, 2));
+    return NULL;
+}
+
+/* A capture ends with its context, whoever began it: what is freed after it is lent. One
+ * of a thread's own stream nobody can end once that thread is gone. */
 static void captured(CUcontext primary) {
     CUcontext other = NULL;
     CUstream stream = NULL;
-    CUdeviceptr at = 0;
+    pthread_t thread;
     SAY(cuCtxCreate_v2(&other, 0, 0));
     OK(cuStreamCreate(&stream, 1));
     SAY(cuStreamBeginCapture_v2(stream, 2));
     SAY(cuCtxDestroy_v2(other));
     OK(cuCtxSetCurrent(primary));
-    /* Each is more than half of the device. */
-    for (size_t part = 0; part < 4; part++) {
-        SAY(cuMemAlloc_v2(&at, (9000 + part) * MiB));
-        SAY(cuMemFree_v2(at));
-    }
+    comes_back();
+    SAY(cuCtxCreate_v2(&other, 0, 0));
+    CHECK(pthread_create(&thread, NULL, captures, other) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    OK(cuCtxSetCurrent(primary));
+    comes_back();
+    SAY(cuCtxDestroy_v2(other));
+    comes_back();
 }
 
 int main(void) {
@@ -162,7 +181,7 @@ int main(void) {
     for (int round = 0; round < 2; round++) {
         destroyed(primary);
         crashed(primary);
-    captured(primary);
+        captured(primary);
         reset(&primary);
     }
     return 0;
