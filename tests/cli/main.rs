@@ -27,6 +27,7 @@ mod chromium;
 #[path = "../support/redis.rs"]
 mod redis;
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,16 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// Runs the command with these arguments.
 fn run(arguments: &[&str]) -> Output {
     memcuda().args(arguments).output().unwrap()
+}
+
+/// A library of this source, to be preloaded into the command itself.
+fn library(folder: &Path, source: &str) -> PathBuf {
+    let (text, library) = (folder.join("library.c"), folder.join("library.so"));
+    std::fs::write(&text, source).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library);
+    assert!(compiler.arg(&text).arg("-ldl").status().unwrap().success());
+    library
 }
 
 fn code(output: &Output) -> i32 {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::whole::simulation;
-use crate::{code, memcuda, stderr, stdout, until};
+use crate::{code, library, memcuda, stderr, stdout, until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -132,4 +132,58 @@ fn a_program_has_the_signals_that_come_while_it_starts() {
         assert_eq!(verb.status.code(), Some(143));
     }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+}
+
+/// Somebody wants the verb to end as soon as it has made a temporary file or folder.
+const PROMPT: &str = "#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static int made(const char *path, int result) {
+    if (result >= 0 && (strstr(path, \".recording-\") || strstr(path, \"/memcuda-\")))
+        kill(getpid(), SIGTERM);
+    return result;
+}
+int mkdir(const char *path, mode_t mode) {
+    int (*real)(const char *, mode_t) = dlsym(RTLD_NEXT, \"mkdir\");
+    return made(path, real(path, mode));
+}
+int open64(const char *path, int flags, ...) {
+    int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, \"open64\");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    int file = real(path, flags, mode);
+    return flags & O_EXCL ? made(path, file) : file;
+}
+";
+
+#[test]
+fn a_signal_before_the_program_starts_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = library(folder.path(), PROMPT);
+    let temporary = folder.path().join("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let trace = temporary.join("t.zst");
+    let record = ["run", "--trace", trace.to_str().unwrap()];
+    for (verb, status) in [(&record[..], 143), (&["compare"], 143), (&["doctor"], 0)] {
+        let output = memcuda()
+            .args(verb)
+            .args(["--", "sleep", "60"])
+            .env("LD_LIBRARY_PATH", simulation())
+            .env("LD_PRELOAD", &prompt)
+            .env("TMPDIR", &temporary)
+            .output()
+            .unwrap();
+        let said = stdout(&output) + &stderr(&output);
+        assert_eq!(output.status.code(), Some(status), "{verb:?}: {said}");
+        assert!(status != 0 || said.contains("signal: 15"), "{said}");
+        let left = fs::read_dir(&temporary).unwrap().count();
+        assert_eq!(left, 0, "{verb:?}: temporary files are left");
+    }
 }

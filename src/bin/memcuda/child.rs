@@ -1,6 +1,8 @@
 //! A program that a verb starts and waits for. The program has every signal that the
 //! verb has, and the verb ends behind it: nothing goes on alone, no temporary file
 //! stays, and what was seen until then can be told.
+//!
+//! A verb holds the signals before it makes a temporary file, and lets them go behind it.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
@@ -41,30 +43,49 @@ pub enum Streams {
     Beside,
 }
 
-/// A program that was started.
-pub struct Program {
-    id: Pid,
-    status: Option<ExitStatus>,
-    signals: SignalFd,
-    asked: Option<Signal>,
-    _blocked: Blocked,
+/// Signals that wait to be read and end nobody, as long as it lives.
+pub struct Signals {
+    waiting: SignalFd,
+    before: SigSet,
 }
 
-impl Program {
-    /// Starts what a command says of program, arguments and environment. No signal ends
-    /// this process from then on, and in the program those are blocked that were here before.
-    pub fn start(command: &Command, streams: Streams) -> io::Result<Self> {
+impl Signals {
+    /// Holds them from now on.
+    pub fn hold() -> io::Result<Self> {
         let mut signals: SigSet = ENDING.into_iter().collect();
         signals.add(Signal::SIGUSR1);
         signals.add(Signal::SIGUSR2);
-        let blocked = Blocked::new(&signals)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(Self {
-            signals: SignalFd::with_flags(&signals, flags)?,
-            id: spawn(command, streams, &blocked.before)?,
+            waiting: SignalFd::with_flags(&signals, flags)?,
+            before: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?,
+        })
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        let _ = self.before.thread_set_mask();
+    }
+}
+
+/// A program that was started.
+pub struct Program<'a> {
+    id: Pid,
+    status: Option<ExitStatus>,
+    signals: &'a SignalFd,
+    asked: Option<Signal>,
+}
+
+impl<'a> Program<'a> {
+    /// Starts what a command says of program, arguments and environment. It has the signals
+    /// that are held, and in it those are blocked that were before.
+    pub fn start(command: &Command, streams: Streams, signals: &'a Signals) -> io::Result<Self> {
+        Ok(Self {
+            id: spawn(command, streams, &signals.before)?,
             status: None,
+            signals: &signals.waiting,
             asked: None,
-            _blocked: blocked,
         })
     }
 
@@ -95,7 +116,7 @@ impl Program {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
-            let mut awaited = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            let mut awaited = vec![PollFd::new(self.signals, PollFlags::IN)];
             awaited.extend(end.as_ref().map(|end| PollFd::new(end, PollFlags::IN)));
             match poll(&mut awaited, pause.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -120,24 +141,6 @@ impl Program {
             // Its number is its own until its status was taken.
             let _ = kill_process(self.id, signal);
         }
-    }
-}
-
-/// Signals that wait to be read and end nobody, as long as it lives.
-struct Blocked {
-    before: SigSet,
-}
-
-impl Blocked {
-    fn new(signals: &SigSet) -> io::Result<Self> {
-        let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        let _ = self.before.thread_set_mask();
     }
 }
 

@@ -76,7 +76,7 @@ struct Row {
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let library = preload::library()?;
-    let meter = Meter::find()?;
+    let meter = Meter::find();
     let mut profiles = Vec::new();
     for profile in &arguments.profiles {
         if !profiles.contains(profile) {

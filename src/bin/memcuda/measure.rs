@@ -14,48 +14,53 @@ use memcuda::driver::nvml::Nvml;
 use nix::sys::signal::Signal;
 use tempfile::NamedTempFile;
 
-use crate::child::{Program, Streams};
+use crate::child::{Program, Signals, Streams};
 use crate::process::{self, Page};
 
 /// What tells the bytes in use on the device.
 pub enum Meter {
     /// NVML: all GPUs of the machine, all processes.
     Nvml(Nvml),
-    /// The simulated GPU's account of all processes that name this file.
-    Simulated(NamedTempFile),
+    /// The simulated GPU's account of all processes that name the same file.
+    Simulated,
     /// Nothing can tell, and why.
     None(String),
 }
 
 impl Meter {
     /// The meter of the driver that programs started from here will load.
-    pub fn find() -> Result<Self> {
+    pub fn find() -> Self {
         let simulated = inspect().is_ok_and(|found| {
             let mut names = found.devices.iter().map(|d| &d.name);
             names.any(|name| name.contains(SIMULATED_GPU))
         });
-        if simulated {
-            let file = NamedTempFile::with_prefix("memcuda-compare-");
-            return Ok(Self::Simulated(
-                file.context("cannot make a temporary file")?,
-            ));
+        match simulated {
+            true => Self::Simulated,
+            false => Nvml::open().map_or_else(Self::None, Self::Nvml),
         }
-        Ok(Nvml::open().map_or_else(Self::None, Self::Nvml))
     }
 
     /// Its name in the output.
     pub fn name(&self) -> Option<&'static str> {
         match self {
             Self::Nvml(_) => Some("nvml"),
-            Self::Simulated(_) => Some("simulated"),
+            Self::Simulated => Some("simulated"),
             Self::None(_) => None,
         }
     }
 
-    fn used_bytes(&self) -> Option<u64> {
+    /// A file for the account of a run. Each has its own: one that is killed leaves its
+    /// bytes in it.
+    fn account(&self) -> Result<Option<NamedTempFile>> {
+        let simulated = matches!(self, Self::Simulated);
+        let file = simulated.then(|| NamedTempFile::with_prefix("memcuda-compare-"));
+        file.transpose().context("cannot make a temporary file")
+    }
+
+    fn used_bytes(&self, account: Option<&NamedTempFile>) -> Option<u64> {
         match self {
             Self::Nvml(nvml) => nvml.used_bytes().ok(),
-            Self::Simulated(file) => simulated_bytes(file.as_file()).ok(),
+            Self::Simulated => simulated_bytes(account?.as_file()).ok(),
             Self::None(_) => None,
         }
     }
@@ -96,23 +101,24 @@ pub struct Run {
 /// Runs a command to its end. Its output goes to standard error, so that
 /// standard output is the table's; its input is empty.
 pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
-    if let Meter::Simulated(file) = meter {
-        // An account of its own: a killed run leaves its bytes in the old one.
-        file.as_file().set_len(0)?;
-        command.env("MEMCUDA_SIM_SHARED", file.path());
+    let signals = Signals::hold()?;
+    let account = meter.account()?;
+    if let Some(account) = &account {
+        command.env("MEMCUDA_SIM_SHARED", account.path());
     }
+    let used_bytes = || meter.used_bytes(account.as_ref());
     // The lowest use, not the first: the driver may still be clearing up after
     // the run before this one.
-    let mut lowest = meter.used_bytes();
+    let mut lowest = used_bytes();
     let start = Instant::now();
     let program = command.get_program().to_owned();
-    let child = Program::start(&command, Streams::Beside);
+    let child = Program::start(&command, Streams::Beside, &signals);
     let mut child = child.with_context(|| format!("cannot run {}", program.display()))?;
     let mut pages = Pages::default();
     let mut peak_device = None;
     let status = loop {
         pages.sample(child.id());
-        let used = meter.used_bytes();
+        let used = used_bytes();
         peak_device = peak_device.max(used);
         lowest = lowest.zip(used).map(|(lowest, used)| lowest.min(used));
         if let Some(status) = child.ended()? {

@@ -13,7 +13,7 @@ use memcuda::error::Error;
 use memcuda::trace::frames::{MAGIC, path_of};
 use rustix::fs::FlockOperation;
 
-use crate::child::{Program, Streams};
+use crate::child::{Program, Signals, Streams};
 use crate::trace;
 
 /// Runs a command to its end and writes what it recorded to `file`: with the
@@ -32,6 +32,7 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
     // `%p` is theirs alone: in the folder's name it would be replaced, too.
     let mut prefix = OsString::from(path_of(name, std::process::id()));
     prefix.push(".recording-");
+    let signals = Signals::hold()?;
     let recordings = tempfile::Builder::new()
         .prefix(&prefix)
         .tempdir_in(folder)
@@ -43,12 +44,11 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         return Err(Error::new(format!("{path}: no folder with %p in its name")).into());
     }
     command.env("MEMCUDA_TRACE", inside.join("%p"));
-    let status = match Program::start(command, Streams::Same) {
+    let status = match Program::start(command, Streams::Same, &signals) {
         Ok(mut program) => program.wait()?,
         Err(error) => return Ok(Err(error)),
     };
     write(&inside, file);
-    drop(recordings);
     Ok(Ok(code(status)))
 }
 

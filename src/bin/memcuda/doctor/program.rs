@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::{Finding, Status};
-use crate::child::{Program, Streams};
+use crate::child::{Program, Signals, Streams};
 use crate::{preload, process};
 
 /// Libraries worth naming, by the start of their file names.
@@ -29,6 +29,7 @@ const LIBRARIES: [&str; 9] = [
 
 pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
     let library = preload::library()?;
+    let signals = Signals::hold()?;
     let log = tempfile::NamedTempFile::with_prefix("memcuda-doctor-")?;
     let existing = std::env::var_os("LD_PRELOAD");
     let mut command = Command::new(&words[0]);
@@ -38,7 +39,7 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
         .env("MEMCUDA_LOG", "debug")
         .env("MEMCUDA_LOG_FORMAT", "json")
         .env("MEMCUDA_LOG_FILE", log.path());
-    let child = Program::start(&command, Streams::Beside);
+    let child = Program::start(&command, Streams::Beside, &signals);
     let mut child = child.with_context(|| format!("cannot run {}", words[0].display()))?;
     let mut loaded = BTreeSet::new();
     let status = loop {
