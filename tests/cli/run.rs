@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use crate::{code, memcuda, run, stderr, stdout};
+use crate::{code, library, memcuda, run, stderr, stdout};
 
 #[test]
 fn the_status_is_the_programs() {
@@ -41,6 +41,46 @@ fn a_program_that_cannot_be_run_is_127_or_126() {
         "{}",
         stderr(&script)
     );
+}
+
+/// As in glibc before 2.24.
+const SPAWN: &str = "#define _GNU_SOURCE
+#include <spawn.h>
+#include <unistd.h>
+int posix_spawnp(pid_t *id, const char *file, const posix_spawn_file_actions_t *actions,
+                 const posix_spawnattr_t *attributes, char *const words[], char *const environment[]) {
+    *id = fork();
+    if (*id == 0) {
+        environ = (char **)environment;
+        execvp(file, words);
+        _exit(127);
+    }
+    return 0;
+}
+";
+
+#[test]
+fn where_the_system_starts_no_program_and_says_it_did_the_answer_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (spawn, trace) = (library(folder.path(), SPAWN), folder.path().join("t.zst"));
+    let recorded = |program: &str| {
+        let mut command = memcuda();
+        let command = command.args(["run", "--trace"]).arg(&trace).arg(program);
+        command.env("LD_PRELOAD", &spawn).output().unwrap()
+    };
+    for (program, status) in [
+        ("no-such-program", 127),
+        ("./no-such-program", 127),
+        ("/", 126),
+        ("/etc/passwd", 126),
+    ] {
+        let output = recorded(program);
+        let said = stderr(&output);
+        assert_eq!(code(&output), status, "{program}: {said}");
+        let clear = said.starts_with(&format!("memcuda: cannot run {program}: "));
+        assert!(clear && said.lines().count() == 1, "{said}");
+    }
+    assert_eq!(code(&recorded("true")), 0);
 }
 
 #[test]

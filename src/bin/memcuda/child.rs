@@ -5,12 +5,13 @@
 //! A verb holds the signals before it makes a temporary file, and lets them go behind it.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitOptions, kill_process, pidfd_open, waitpid};
 
@@ -146,6 +148,7 @@ impl<'a> Program<'a> {
 
 /// Starts a program with these signals blocked, which `Command` cannot.
 fn spawn(command: &Command, streams: Streams, mask: &SigSet) -> io::Result<Pid> {
+    look_for(command.get_program())?;
     let beside = streams == Streams::Beside;
     let nothing = beside.then(|| File::open("/dev/null")).transpose()?;
     let mut files = PosixSpawnFileActions::init()?;
@@ -170,6 +173,27 @@ fn spawn(command: &Command, streams: Streams, mask: &SigSet) -> io::Result<Pid> 
     let environment = environment(command)?;
     let id = posix_spawnp(&program, &files, &attributes, &words, &environment)?;
     Ok(Pid::from_raw(id.as_raw()).expect("a process has a number"))
+}
+
+/// Fails where `execvp` finds no such program: glibc before 2.24 says that it was started.
+fn look_for(program: &OsStr) -> io::Result<()> {
+    let is_path = program.as_bytes().contains(&b'/');
+    let places: Vec<PathBuf> = match std::env::var_os("PATH") {
+        _ if is_path => vec![program.into()],
+        path => std::env::split_paths(path.as_deref().unwrap_or(OsStr::new("/bin:/usr/bin")))
+            .map(|folder| folder.join(program))
+            .collect(),
+    };
+    let mut error = Errno::NOENT;
+    for place in places {
+        match access(&place, Access::EXEC_OK) {
+            Ok(()) if !place.is_dir() => return Ok(()),
+            Ok(()) => error = Errno::ACCESS,
+            Err(found) if is_path || found == Errno::ACCESS => error = found,
+            Err(_) => {}
+        }
+    }
+    Err(error.into())
 }
 
 /// That of this process, with what the command changes.
