@@ -119,7 +119,7 @@ impl Engine {
 
     /// The context of a stream and its device; else the driver's code.
     pub fn of_stream(&self, stream: Stream) -> Result<(Context, &Device), Code> {
-        let context = match stream.0 <= Stream::PER_THREAD.0 {
+        let context = match stream.is_default() {
             true => self.calls.current()?,
             false => places::context_of(stream, || self.calls.context_of(stream))?,
         };

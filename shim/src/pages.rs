@@ -120,7 +120,7 @@ thread_local! {
 
 /// A wait for a stream is asked for on this thread.
 pub fn waits_for(engine: &Engine, stream: Stream) {
-    let is_default = stream.0 <= Stream::PER_THREAD.0;
+    let is_default = stream.is_default();
     let context = is_default.then(|| engine.calls.current().ok()).flatten();
     DEFAULT.set(context.map(|context| (context, stream)));
 }

@@ -49,6 +49,11 @@ impl Stream {
     pub const LEGACY: Stream = Stream(1);
     /// `CU_STREAM_PER_THREAD`.
     pub const PER_THREAD: Stream = Stream(2);
+
+    /// Is it one of these two, or 0, which stands for one of them? The program did not make it.
+    pub fn is_default(self) -> bool {
+        self.0 <= Self::PER_THREAD.0
+    }
 }
 
 /// An event (`CUevent`), created without timing.

@@ -106,6 +106,10 @@ crate::hooks! {
 
 /// Destroys a stream, after every pool has recorded what it must on it.
 fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
+    if stream.is_default() {
+        // The driver refuses, and whatever the stream captures goes on.
+        return real();
+    }
     match engine.of_stream(stream) {
         Ok((context, _)) => {
             // Memory of any device may have been freed in this stream's order.

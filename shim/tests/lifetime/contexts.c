@@ -169,6 +169,18 @@ static void captured(CUcontext primary) {
     comes_back();
 }
 
+/* A default stream cannot be destroyed: what it captures goes on. */
+static void undestroyed(void) {
+    CUgraph graph = NULL;
+    CUdeviceptr at = 0;
+    OK(cuMemAlloc_v2(&at, LARGE));
+    SAY(cuStreamBeginCapture_v2((CUstream)2, 2));
+    SAY(cuStreamDestroy_v2((CUstream)2));
+    SAY(cuStreamDestroy_v2(NULL));
+    SAY(cuMemFree_v2(at));
+    SAY(cuStreamEndCapture((CUstream)2, &graph));
+}
+
 int main(void) {
     CUcontext primary = NULL;
     pthread_t thread;
@@ -178,6 +190,7 @@ int main(void) {
     CHECK(pthread_create(&thread, NULL, without_context, &held) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     freed(held);
+    undestroyed();
     for (int round = 0; round < 2; round++) {
         destroyed(primary);
         crashed(primary);
