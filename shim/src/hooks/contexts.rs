@@ -21,6 +21,13 @@ use super::foreign::on;
 type GreenContext = u64;
 
 crate::hooks! {
+    /// `cuCtxCreate`, before CUDA 3.2: who binds by symbol alone calls it still.
+    cuCtxCreate ["cuCtxCreate" since 2000]
+        (context: *mut Context, flags: u32, device: i32) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        begins(engine, context, device, || unsafe { real(context, flags, device) })
+    }
+
     /// `cuCtxCreate_v2`.
     cuCtxCreate_v2 ["cuCtxCreate" since 3020]
         (context: *mut Context, flags: u32, device: i32) |real, engine| {

@@ -267,11 +267,12 @@ static void contexts(CUcontext primary, CUcontext second) {
     CALL(cuCtxDisablePeerAccess, takes_context, primary);
     CALL(cuCtxSetCurrent, takes_context, primary);
     CALL(cuMemAlloc_v2, allocates, &kept, 3 * MiB);
-    for (int way = 0; way < 3; way++) {
+    for (int way = 0; way < 4; way++) {
         CUdeviceptr gone = 0;
         if (way == 0) CALL(cuCtxCreate_v2, makes_context, &other, 0, 0);
         if (way == 1) CALL(cuCtxCreate_v3, CUresult(CUcontext *, void *, int, unsigned, CUdevice), &other, NULL, 0, 0, 0);
         if (way == 2) CALL(cuCtxCreate_v4, CUresult(CUcontext *, void *, unsigned, CUdevice), &other, NULL, 0, 0);
+        if (way == 3) CALL(cuCtxCreate, makes_context, &other, 0, 0);
         CALL(cuCtxSetLimit, CUresult(int, size_t), 0, 4096);
         CALL(cuMemAlloc_v2, allocates, &gone, 3 * MiB);
         CALL(cuStreamCreate, CUresult(CUstream *, unsigned), &stream, 1);
@@ -281,7 +282,7 @@ static void contexts(CUcontext primary, CUcontext second) {
         CALL(cuStreamDestroy_v2, takes_stream, stream);
         if (way == 0) CALL(cuCtxDestroy_v2, takes_context, other);
         if (way == 1) CALL(cuCtxDestroy, takes_context, other);
-        if (way == 2) CALL(cuCtxDetach, takes_context, other);
+        if (way >= 2) CALL(cuCtxDetach, takes_context, other);
         CALL(cuCtxSetCurrent, takes_context, primary);
         CALL(cuMemFree_v2, takes_address, gone);
     }

@@ -46,6 +46,7 @@ fn a_call_that_is_out_of_memory_is_made_again() {
         ("cuModuleGetFunction", 1),
         ("cuFuncLoad", 1),
         ("cuLibraryLoadData", 1),
+        ("cuCtxCreate", 1),
         ("cuCtxCreate_v2", 1),
         ("cuCtxCreate_v3", 1),
         ("cuCtxCreate_v4", 1),

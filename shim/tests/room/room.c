@@ -45,6 +45,7 @@ CUresult cuLibraryUnload(void *);
 CUresult cuLibraryGetModule(void **, void *);
 CUresult cuLibraryGetKernel(void **, void *, const char *);
 CUresult cuKernelGetFunction(void **, void *);
+CUresult cuCtxCreate(CUcontext *, unsigned, CUdevice);
 CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 CUresult cuCtxCreate_v3(CUcontext *, void *, int, unsigned, CUdevice);
 CUresult cuCtxCreate_v4(CUcontext *, void *, unsigned, CUdevice);
@@ -145,6 +146,7 @@ static int once(const char *call) {
     if (strcmp(call, "cuStreamCreate") == 0) return cuStreamCreate(&stream, 0);
     if (strcmp(call, "cuStreamCreateWithPriority") == 0) return cuStreamCreateWithPriority(&stream, 1, 0);
     if (strcmp(call, "cuDevicePrimaryCtxRetain") == 0) return cuDevicePrimaryCtxRetain(&context, 0);
+    if (strcmp(call, "cuCtxCreate") == 0) return cuCtxCreate(&context, 0, 0);
     if (strcmp(call, "cuCtxCreate_v2") == 0) return cuCtxCreate_v2(&context, 0, 0);
     if (strcmp(call, "cuCtxCreate_v3") == 0) return cuCtxCreate_v3(&context, NULL, 0, 0, 0);
     if (strcmp(call, "cuCtxCreate_v4") == 0) return cuCtxCreate_v4(&context, NULL, 0, 0);

@@ -122,6 +122,9 @@ impl Sim {
 }
 
 api! { plain EXPORTS |sim|
+    fn cuCtxCreate(out: *mut u64, flags: u32, device: i32) {
+        sim.push_new(out, flags, device)
+    }
     fn cuCtxCreate_v2(out: *mut u64, flags: u32, device: i32) {
         sim.push_new(out, flags, device)
     }
