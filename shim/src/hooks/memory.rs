@@ -151,7 +151,7 @@ fn lend(
 }
 
 /// A `cuMemAlloc` of this moment.
-fn request(engine: &Engine, context: Context, bytes: u64) -> Request {
+pub fn request(engine: &Engine, context: Context, bytes: u64) -> Request {
     Request {
         bytes,
         align: Owner::Context.alignment(bytes),

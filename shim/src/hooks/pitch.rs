@@ -8,6 +8,7 @@ use super::{foreign, memory};
 use crate::boundary;
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::record::Caller;
 use crate::room::{Place, with_room};
 
 type Real = unsafe extern "C" fn(*mut Address, *mut usize, usize, usize, u32) -> Code;
@@ -24,8 +25,18 @@ crate::hooks! {
             })
         };
         let valid = matches!(element, 4 | 8 | 16) && width != 0 && height != 0;
-        if out.is_null() || pitch.is_null() || !valid || !engine.lends() {
+        if out.is_null() || pitch.is_null() || !valid {
             return plain();
+        }
+        if !engine.lends() {
+            let code = plain();
+            if code == Code::SUCCESS && let Ok((context, device)) = engine.current() {
+                // SAFETY: the real call has just written both.
+                let (address, bytes) = unsafe { (*out, *pitch as u64 * height as u64) };
+                let request = memory::request(engine, context, bytes);
+                engine.plain_allocated(device, &request, address, Caller::UNKNOWN);
+            }
+            return code;
         }
         let Ok((_, device)) = engine.current() else { return plain() };
         // SAFETY: not null, and the program's to write: as the driver does,

@@ -157,6 +157,29 @@ fn a_bare_program_is_recorded_by_its_bookkeeping() {
     assert_eq!((of(&lines, "alloc"), of(&lines, "free")), (4, 4));
 }
 
+/// On the pool as beside it.
+#[test]
+fn rows_are_recorded_with_the_bytes_that_they_take() {
+    for policy in ["stitch", "track"] {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("t");
+        let mut command = recorded(&trace, &["rows"]);
+        support::said(command.env("MEMCUDA_POLICY", policy));
+        let (lines, said) = read(&trace);
+        assert_eq!(said, "", "{policy}");
+        let bytes = (1024 * 300).to_string();
+        assert!(
+            lines.iter().all(|line| columns(line)[3] == bytes),
+            "{lines:?}"
+        );
+        assert_eq!(
+            (of(&lines, "alloc"), of(&lines, "free")),
+            (1, 1),
+            "{policy}"
+        );
+    }
+}
+
 #[test]
 fn what_was_written_before_a_kill_is_there() {
     let folder = tempfile::tempdir().unwrap();

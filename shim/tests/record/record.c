@@ -56,6 +56,14 @@ static void each(void) {
     DO(cuDevicePrimaryCtxReset_v2(0));
 }
 
+/* Rows, of which the driver says how long they are. */
+static void rows(void) {
+    CUdeviceptr at;
+    size_t pitch;
+    DO(cuMemAllocPitch_v2(&at, &pitch, 1000, 300, 4));
+    DO(cuMemFree_v2(at));
+}
+
 /* Pairs until it is killed; how many there were is in a shared page. */
 static void endless(const char *page) {
     FILE *file = fopen(page, "r+");
@@ -134,6 +142,7 @@ int main(int argc, char **argv) {
     start_cuda();
     DO(cudaFree(NULL));
     if (!strcmp(what, "each")) each();
+    else if (!strcmp(what, "rows")) rows();
     else if (!strcmp(what, "pairs")) pairs(atol(argv[2]), stream(), 4096);
     else if (!strcmp(what, "askers")) askers(argv + 2, atol(argv[4]), atol(argv[5]));
     else if (!strcmp(what, "limited")) limited(atol(argv[2]));
