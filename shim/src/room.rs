@@ -1,11 +1,14 @@
 //! Room on a device: what is done where the driver has no memory left while
 //! idle memory lies about. First the pools of this process give back, a growing
 //! part at a time so that one small call does not cost the pool everything;
-//! then other processes are asked. Ends no capture, and takes a bounded time.
+//! then other processes are asked. Ends no capture, and takes a bounded time. Below
+//! `MEMCUDA_LIMIT` this process alone makes room for itself.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memcuda_core::driver::Code;
+use memcuda_core::pages::Pages;
+use memcuda_core::pool::Pool;
 use memcuda_core::units::MIB;
 
 use crate::device::Device;
@@ -37,6 +40,31 @@ pub fn with_room<'a>(
         Code::OUT_OF_MEMORY => again(engine, &place(), &real),
         code => code,
     }
+}
+
+/// Would pages and pool of a device together hold more than `MEMCUDA_LIMIT`, though what is
+/// idle of both is given back for it? What still runs there is waited for no longer than this.
+pub fn is_beyond_the_limit(
+    engine: &Engine,
+    device: &Device,
+    bytes: u64,
+    (of_pages, of_pool): (Duration, Duration),
+) -> bool {
+    let Some(limit) = engine.config.limit_of(device.ordinal) else {
+        return false;
+    };
+    let (pool, pages) = (device.made(), device.pages());
+    let over = || {
+        let held = pool.map_or(0, Pool::physical) + pages.map_or(0, Pages::physical);
+        held.saturating_add(bytes).saturating_sub(limit)
+    };
+    if let (1.., Some(pages)) = (over(), pages) {
+        pages.give_back(over(), of_pages);
+    }
+    if let (1.., Some(pool)) = (over(), pool) {
+        pool.give_back(over(), of_pool);
+    }
+    over() > 0
 }
 
 #[cold]

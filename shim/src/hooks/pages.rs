@@ -7,17 +7,16 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use memcuda_core::driver::real::Real;
 use memcuda_core::driver::sys::{HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp};
 use memcuda_core::driver::{Code, Driver, Handle, Result};
-use memcuda_core::pages::{Kind, Lease, Pages};
+use memcuda_core::pages::{Kind, Lease};
 
 use crate::boundary;
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::pool::PATIENCE;
-use crate::room::{Place, with_room};
+use crate::room::{Place, is_beyond_the_limit, with_room};
 use crate::{oom, pages, torch, yama};
 
 use super::foreign::located;
@@ -128,7 +127,10 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
     }
     // Like cudaMalloc's memory: what it is exported as, who reaches it.
     let made = || engine.driver.create_as(bytes, about);
-    let add = || match is_beyond_the_limit(engine, device, pages, bytes) {
+    // As long as it takes: torch would have waited before it gave its pages up.
+    let patience = (Duration::MAX, Duration::ZERO);
+    let is_beyond_the_limit = || is_beyond_the_limit(engine, device, bytes, patience);
+    let add = || match is_beyond_the_limit() {
         true => Err(Code::OUT_OF_MEMORY),
         false => pages.add(kind, made),
     };
@@ -136,9 +138,7 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
         // What torch has idle goes before what others have.
         Err(Code::OUT_OF_MEMORY) if ask() => return asked,
         // Nobody can make room beyond the limit.
-        Err(Code::OUT_OF_MEMORY) if !is_beyond_the_limit(engine, device, pages, bytes) => {
-            in_room(engine, device, add)
-        }
+        Err(Code::OUT_OF_MEMORY) if !is_beyond_the_limit() => in_room(engine, device, add),
         added => added,
     };
     if let Err(code) = page {
@@ -168,26 +168,6 @@ fn in_room(engine: &Engine, device: &Device, add: impl Fn() -> Result<Lease>) ->
     };
     with_room(engine, || Place::Device(device), add).ok()?;
     page.get()
-}
-
-/// Would pool and pages together hold more than the limit, though what is idle of
-/// both was given back for it?
-fn is_beyond_the_limit(engine: &Engine, device: &Device, pages: &Pages<Real>, bytes: u64) -> bool {
-    let Some(limit) = engine.config.limit_of(device.ordinal) else {
-        return false;
-    };
-    let held = || device.made().map_or(0, |pool| pool.physical()) + pages.physical();
-    let over = |held: u64| (held + bytes).saturating_sub(limit);
-    if over(held()) > 0 {
-        // As long as it takes: torch would have waited before it gave them up.
-        pages.give_back(over(held()), Duration::MAX);
-    }
-    if over(held()) > 0
-        && let Some(pool) = device.made()
-    {
-        pool.give_back(over(held()), Duration::ZERO);
-    }
-    over(held()) > 0
 }
 
 crate::hooks! {

@@ -9,7 +9,8 @@ use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::room::{Place, with_room};
+use crate::pool::PATIENCE;
+use crate::room::{Place, is_beyond_the_limit, with_room};
 
 /// A handle of its own.
 pub struct Made {
@@ -31,11 +32,11 @@ const STEP: u64 = 2 * MIB;
 pub fn make(engine: &Engine, device: &Device, bytes: u64) -> Result<Made, Code> {
     let mapped = bytes.max(1).checked_next_multiple_of(STEP);
     let mapped = mapped.ok_or(Code::OUT_OF_MEMORY)?;
-    let held = device
-        .made()
-        .map_or(0, |pool| pool.physical() - pool.idle());
+    // What is more than the limit alone takes nothing from anybody.
     let limit = engine.config.limit_of(device.ordinal);
-    if limit.is_some_and(|limit| held.saturating_add(mapped) > limit) {
+    if limit.is_some_and(|limit| mapped > limit)
+        || is_beyond_the_limit(engine, device, mapped, (PATIENCE, PATIENCE))
+    {
         return Err(Code::OUT_OF_MEMORY);
     }
     let handle = Cell::new(Handle::default());

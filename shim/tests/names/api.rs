@@ -277,6 +277,32 @@ fn a_failure_of_the_driver_is_told_with_its_code() {
     actor.opened("create w bytes=4096");
 }
 
+#[test]
+fn a_limit_holds_for_names_and_the_pool_together() {
+    const CUDA: i32 = 12;
+    const LIMIT: u64 = 1024 * MIB;
+    let place = Place::with_keeper();
+    let mut command = place.command(program(), &[support::shim()]);
+    let mut actor = Actor::start(command.env("MEMCUDA_LIMIT", LIMIT.to_string()));
+    let idle = actor.must(&format!("malloc {}", 800 * MIB));
+    actor.must(&format!("free {idle}"));
+    let (one, _) = actor.opened(&format!("create one bytes={}", 600 * MIB));
+    let physical = |actor: &mut Actor| actor.must("physical").parse::<u64>().unwrap();
+    assert!(physical(&mut actor) <= LIMIT, "idle memory makes way");
+    let held = physical(&mut actor);
+    assert_eq!(
+        actor.code(&format!("create huge bytes={}", LIMIT + 1)),
+        CUDA
+    );
+    assert_eq!(physical(&mut actor), held, "nor for nothing");
+    actor.must(&format!("malloc {}", 300 * MIB));
+    let other = format!("create other bytes={}", 300 * MIB);
+    assert_eq!(actor.code(&other), CUDA, "all that is held is in use");
+    assert!(physical(&mut actor) <= LIMIT);
+    actor.must(&format!("close {one}"));
+    actor.opened(&other);
+}
+
 /// Panics are planted in debug builds only.
 #[cfg(debug_assertions)]
 #[test]
