@@ -1,6 +1,7 @@
 //! Names whose memory is the driver's own allocation, so that a program without
 //! this library can open it by the 64 bytes of its handle. It ends with its
 //! maker. Whole pages are taken, so that a handle shows no neighbour's bytes.
+//! Ends no capture.
 
 use std::cell::Cell;
 
@@ -31,7 +32,7 @@ pub fn make(
     let calls = &engine.calls;
     let handle_of = calls.ipc_get.ok_or_else(unsupported("cuIpcGetMemHandle"))?;
     let mapped = align_up(bytes, PAGE).ok_or_else(unsupported("cuMemAlloc"))?;
-    place.within(engine, || {
+    let make = || {
         let place_of = Cell::new(0);
         let allocate = || {
             // SAFETY: the pointer is valid for the call.
@@ -49,36 +50,40 @@ pub fn make(
             return Err(Failure::Driver(code, "cuIpcGetMemHandle"));
         }
         Ok((at, mapped, handle.0.to_vec()))
-    })
+    };
+    place.within(engine, || calls.relaxed(make))
 }
 
 /// Opens the handle of an entry, in the driver's own way.
 pub fn open(engine: &Engine, place: Place<'_>, entry: &Entry) -> Result<Address, Failure> {
     const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
-    let open = engine.calls.ipc_open;
+    let calls = &engine.calls;
+    let open = calls.ipc_open;
     let open = open.ok_or_else(unsupported("cuIpcOpenMemHandle"))?;
     let bytes = entry
         .legacy
         .as_slice()
         .try_into()
         .map_err(|_| Failure::odd())?;
-    place.within(engine, || {
+    let open = || {
         let mut at = 0;
         // SAFETY: the pointer is valid for the call.
         let code = unsafe { open(&mut at, IpcBytes(bytes), LAZY_ENABLE_PEER_ACCESS) };
         code.ok().map_err(Failure::of("cuIpcOpenMemHandle"))?;
         Ok(at)
-    })
+    };
+    place.within(engine, || calls.relaxed(open))
 }
 
 /// Gives the allocation or the opened handle back.
 pub fn end(engine: &Engine, mapped: &Mapped) {
     let calls = &engine.calls;
-    let _ = calls.within(mapped.context, || match (mapped.from, calls.ipc_close) {
+    let end = || match (mapped.from, calls.ipc_close) {
         // SAFETY: made here, and its uses are over.
         (From::Allocation, _) => unsafe { (calls.mem_free)(mapped.address) },
         // SAFETY: opened here, and its uses are over.
         (From::LegacyHandle, Some(close)) => unsafe { close(mapped.address) },
         _ => Code::SUCCESS,
-    });
+    };
+    let _ = calls.within(mapped.context, || calls.relaxed(end));
 }

@@ -53,6 +53,24 @@ fn hexadecimal(base64: &str) -> String {
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The interface allocates and frees for itself: a capture does not forbid it.
+#[test]
+fn it_is_made_opened_and_closed_beside_a_capture_which_goes_on() {
+    let place = Place::with_keeper();
+    let (mut maker, mut other) = (place.actor(), place.actor());
+    for actor in [&mut maker, &mut other] {
+        actor.must("capture");
+    }
+    let (made, _) = maker.opened("create w bytes=4194304 flags=16");
+    let (opened, _) = other.opened("open w");
+    other.must(&format!("close {opened}"));
+    maker.must(&format!("close {made}"));
+    for actor in [&mut maker, &mut other] {
+        actor.must("captured");
+    }
+    assert_eq!(maker.must("physical"), "0");
+}
+
 #[test]
 fn it_ends_with_its_maker() {
     let place = Place::with_keeper();
