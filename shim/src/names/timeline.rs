@@ -14,6 +14,13 @@ use crate::engine::Engine;
 
 const BYTES: usize = 4096;
 
+/// A number that was taken, and the largest that was before.
+pub struct Taken {
+    /// The number.
+    pub number: u64,
+    before: u64,
+}
+
 /// A mapped page.
 pub struct Page {
     at: *mut libc::c_void,
@@ -59,21 +66,30 @@ impl Page {
     }
 
     /// Takes the next number.
-    pub fn take_next(&self) -> u64 {
+    pub fn take_next(&self) -> Taken {
         self.word(1).fetch_max(self.newest(), Ordering::AcqRel);
-        self.word(1).fetch_add(1, Ordering::AcqRel) + 1
+        let before = self.word(1).fetch_add(1, Ordering::AcqRel);
+        let number = before + 1;
+        Taken { number, before }
     }
 
     /// Takes this number; the largest before it is the error where that is not
     /// smaller.
-    pub fn take(&self, version: u64) -> Result<(), u64> {
-        let before = self.word(1).fetch_max(version, Ordering::AcqRel);
+    pub fn take(&self, number: u64) -> Result<Taken, u64> {
+        let before = self.word(1).fetch_max(number, Ordering::AcqRel);
         let before = before.max(self.newest());
-        if version > before {
-            Ok(())
+        if number > before {
+            Ok(Taken { number, before })
         } else {
             Err(before)
         }
+    }
+
+    /// A number will not be published: it can be taken again, unless a larger one was.
+    pub fn give_back(&self, taken: Taken) {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let last = self.word(1);
+        let _ = last.compare_exchange(taken.number, taken.before, success, failure);
     }
 
     /// The address of word 0 for streams of this context.
@@ -94,7 +110,9 @@ impl Page {
                 // context is gone.
                 unsafe {
                     lock(self.at, BYTES, PORTABLE_AND_MAPPED).ok()?;
-                    address_of(&mut address, self.at, 0).ok()
+                    address_of(&mut address, self.at, 0).ok().inspect_err(|_| {
+                        calls.host_unregister.map(|unlock| unlock(self.at));
+                    })
                 }
             })
         });

@@ -9,7 +9,7 @@ use memcuda_core::share::protocol::{self, Reply, Request};
 
 use super::Failure;
 use super::table::Mapped;
-use super::timeline::Page;
+use super::timeline::{Page, Taken};
 use crate::engine::Engine;
 use crate::share::{self, keeper};
 
@@ -42,7 +42,7 @@ pub fn known(mapped: &Mapped) -> u64 {
         .map_or(mapped.entry.version, |page| page.newest())
 }
 
-fn number(mapped: &Mapped, page: &Page, version: u64) -> Result<u64, Failure> {
+fn take(mapped: &Mapped, page: &Page, version: u64) -> Result<Taken, Failure> {
     if !mapped.write {
         let denied = format!("{} was opened for reading only", mapped.name());
         return Err(Failure::Refused(protocol::Code::Denied, denied));
@@ -50,8 +50,7 @@ fn number(mapped: &Mapped, page: &Page, version: u64) -> Result<u64, Failure> {
     if version == 0 {
         return Ok(page.take_next());
     }
-    let taken = page.take(version).map(|()| version);
-    taken.map_err(|before| {
+    page.take(version).map_err(|before| {
         Failure::Invalid(format!(
             "version {version} of {} is not above {before}, which was given out before",
             mapped.name()
@@ -62,7 +61,7 @@ fn number(mapped: &Mapped, page: &Page, version: u64) -> Result<u64, Failure> {
 /// Publishes a version at once: this number, or the next one for 0.
 pub fn publish(engine: &Engine, mapped: &Mapped, version: u64) -> Result<u64, Failure> {
     let page = page(engine, mapped)?;
-    let number = number(mapped, &page, version)?;
+    let number = take(mapped, &page, version)?.number;
     page.set_newest(number);
     Ok(number)
 }
@@ -78,12 +77,16 @@ pub fn publish_on(
     let at = page.for_streams(engine, mapped.context)?;
     let write = engine.calls.write_value;
     let write = write.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWriteValue64"))?;
-    let number = number(mapped, &page, version)?;
+    let taken = take(mapped, &page, version)?;
+    let number = taken.number;
     // SAFETY: a word of page-locked memory.
     let written = on(engine, mapped.context, stream, |stream| unsafe {
         write(stream, at, number, 0)
     });
-    written.map_err(Failure::of("cuStreamWriteValue64"))?;
+    written.map_err(|code| {
+        page.give_back(taken);
+        Failure::of("cuStreamWriteValue64")(code)
+    })?;
     Ok(number)
 }
 

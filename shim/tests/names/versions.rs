@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::actor::{Actor, Place};
-use crate::{INVALID, NOT_FOUND, TIMEOUT, field};
+use crate::actor::{Actor, Place, program};
+use crate::{INVALID, NOT_FOUND, TIMEOUT, field, support};
 
 /// A writer and a reader of one name, their handles and addresses.
 struct Two {
@@ -142,4 +142,19 @@ fn who_waits_for_a_deleted_name_is_told() {
     assert_eq!(reader.code(&format!("wait {r} 1 {}", u64::MAX)), NOT_FOUND);
     assert!(reader.message().contains("deleted"));
     drop(deleting.join());
+}
+
+#[test]
+fn what_a_stream_refused_to_publish_can_be_published_after_it() {
+    const CUDA: i32 = 12;
+    for call in ["cuStreamWriteValue64", "cuMemHostGetDevicePointer"] {
+        let place = Place::with_keeper();
+        let mut command = place.command(program(), &[support::shim()]);
+        let mut actor = Actor::start(command.env("MEMCUDA_SIM_FAIL", format!("{call}@1=999")));
+        let (w, _) = actor.opened("create w bytes=4096");
+        let publish = |version| format!("publishon {w} {version}");
+        assert_eq!(actor.code(&publish(7)), CUDA, "{call}");
+        assert_eq!(actor.must(&publish(7)), "7", "{call}");
+        assert_eq!(actor.must(&publish(0)), "8", "{call}");
+    }
 }
