@@ -48,11 +48,15 @@ pub fn close(engine: &Engine, handle: u64) -> Option<Result<(), Failure>> {
     Some(ended.map_err(Failure::of("the wait of a close")))
 }
 
-/// The program frees what it allocated; `None` where this is nothing of it.
+/// The program frees what it allocated; `None` where this is nothing of it. It waits as
+/// cudaFree does, also where handles keep the memory.
 pub fn free(engine: &Engine, address: Address) -> Option<Code> {
-    let ended = table::leave_allocated(address)?;
-    let ended = ended.map_or(Ok(()), |mapped| end(engine, &mapped, true));
-    Some(ended.err().unwrap_or(Code::SUCCESS))
+    let freed = table::at(address)?;
+    let waited = match table::leave_allocated(address)? {
+        Some(mapped) => end(engine, &mapped, true),
+        None => wait(engine, &freed),
+    };
+    Some(waited.err().unwrap_or(Code::SUCCESS))
 }
 
 /// A context is gone, and all mappings of it.
@@ -62,14 +66,21 @@ pub fn context_ended(engine: &Engine, context: Context) {
     }
 }
 
-/// Takes a mapping away; the code is that of the wait before it.
-fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code> {
+/// Waits for whatever may use a mapping.
+fn wait(engine: &Engine, mapped: &Mapped) -> Result<(), Code> {
     let device = engine.devices.get(mapped.device as usize);
     let pool = device.and_then(Device::made);
-    let mut waited = Ok(());
-    if let (true, Some(pool)) = (context_lives, pool) {
-        waited = held::wait(engine, pool, mapped.context);
-    }
+    pool.map_or(Ok(()), |pool| held::wait(engine, pool, mapped.context))
+}
+
+/// Takes a mapping away; the code is that of the wait before it.
+fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code> {
+    let waited = match context_lives {
+        true => wait(engine, mapped),
+        false => Ok(()),
+    };
+    let device = engine.devices.get(mapped.device as usize);
+    let pool = device.and_then(Device::made);
     // Not locked during the driver's and the keeper's part.
     let page = {
         let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);

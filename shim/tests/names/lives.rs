@@ -2,7 +2,7 @@
 
 use crate::actor::Place;
 use crate::keeper::soon;
-use crate::{NOT_FOUND, field};
+use crate::{MIB, NOT_FOUND, field, ruled};
 
 #[test]
 fn a_name_that_is_made_again_is_another_one_and_openings_notice() {
@@ -93,4 +93,17 @@ fn names_survive_a_killed_keeper() {
     assert_eq!(field(&other.must("show w"), "references"), "1");
     one.end();
     other.end();
+}
+
+/// Programs count on it, whoever else has the memory.
+#[test]
+fn a_free_waits_though_a_handle_holds_the_memory() {
+    let place = Place::with_keeper();
+    let mut actor = ruled(&place, "size=1GiB,name=w");
+    let at = actor.must(&format!("malloc {}", 1024 * MIB));
+    let handle = actor.must(&format!("find {at}"));
+    actor.must(&format!("setasync {at} 0 {}", 1024 * MIB));
+    actor.must(&format!("free {at}"));
+    assert_eq!(actor.code("query"), 0, "the work is over");
+    actor.must(&format!("close {handle}"));
 }
