@@ -91,7 +91,9 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
             // SAFETY: not null, and the program's to write: as the driver does,
             // before anything can fail.
             unsafe { *out = 0 };
-            match lend(engine, bytes as u64, &tag, module) {
+            let bytes = bytes as u64;
+            let named = lend_named(engine, bytes, &tag);
+            match named.or_else(|| lend(engine, bytes, &tag, module)) {
                 Some(Ok(address)) => {
                     // SAFETY: not null, and the program's to write, by its call.
                     unsafe { *out = address };
@@ -108,6 +110,20 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
     )
 }
 
+/// Memory with a name; `None` where it is to have none.
+fn lend_named(engine: &Engine, bytes: u64, tag: &tags::Tag) -> Option<Result<Address, Code>> {
+    if !hints::active() {
+        return None;
+    }
+    // Where there is none, the driver says so.
+    let (context, device) = engine.current().ok()?;
+    if let Some(code) = engine.captures.refusal(&engine.calls) {
+        return Some(Err(code));
+    }
+    let place = Place { context, device };
+    hints::allocate(engine, place, bytes, || torch::is_segment(tag))
+}
+
 /// Memory from the current device's pool; `None` where there is none.
 fn lend(
     engine: &Engine,
@@ -119,13 +135,6 @@ fn lend(
     let (context, device) = engine.current().ok()?;
     if let Some(code) = engine.captures.refusal(&engine.calls) {
         return Some(Err(code));
-    }
-    if hints::active() {
-        let place = Place { context, device };
-        let named = hints::allocate(engine, place, bytes, || torch::is_segment(tag));
-        if named.is_some() {
-            return named;
-        }
     }
     let pool = pool::of(engine, device)?;
     let request = request(engine, context, bytes);
@@ -163,7 +172,7 @@ pub fn request(engine: &Engine, context: Context, bytes: u64) -> Request {
     }
 }
 
-/// As a `cuMemAlloc` that nobody is known to have made.
+/// As a `cuMemAlloc` that nobody is known to have made, and without a name.
 pub fn lend_unidentified(engine: &Engine, bytes: u64) -> Option<Result<Address, Code>> {
     lend(engine, bytes, &tags::take(), Module::OTHER)
 }

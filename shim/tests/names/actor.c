@@ -103,6 +103,7 @@ static void obey(const char *what) {
     if (!strcmp(what, "malloc")) { result = cudaMalloc(&at, number()); printf("%d %lx\n", result, (uint64_t)at); }
     else if (!strcmp(what, "async")) { result = cudaMallocAsync(&at, number(), stream); printf("%d %lx\n", result, (uint64_t)at); }
     else if (!strcmp(what, "driver")) { CUdeviceptr p = 0; result = cuMemAlloc_v2(&p, number()); printf("%d %llx\n", result, p); }
+    else if (!strcmp(what, "rows")) { CUdeviceptr p = 0; size_t pitch = 0; a = number(); result = cuMemAllocPitch_v2(&p, &pitch, a, number(), 4); printf("%d %llx\n", result, p); }
     else if (!strcmp(what, "free")) printf("%d\n", cudaFree((void *)strtoull(word(), NULL, 16)));
     else if (!strcmp(what, "freeasync")) printf("%d\n", cudaFreeAsync((void *)strtoull(word(), NULL, 16), stream));
     else if (!strcmp(what, "set")) { a = strtoull(word(), NULL, 16); b = number(); printf("%d\n", cudaMemset((void *)a, (int)b, number()) | cudaDeviceSynchronize()); }

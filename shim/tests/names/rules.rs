@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::actor::{Actor, Place, program};
-use crate::{INVALID_VALUE, MIB, field, ruled, support};
+use crate::{INVALID_VALUE, MIB, NOT_FOUND, field, ruled, support};
 
 fn plain(place: &Place, what: &str) -> Command {
     let program = support::program("plain.c", &format!("plain-{what}"));
@@ -30,6 +30,20 @@ fn run(command: &mut Command) -> (Child, String) {
 fn ends_well(mut child: Child) {
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
+}
+
+/// A name has the bytes that were asked for; of rows the driver says how many they are.
+#[test]
+fn rows_have_no_name() {
+    let place = Place::with_keeper();
+    let mut actor = ruled(&place, "size=1MiB..,name=w");
+    let rows = actor.must("rows 4096 1024");
+    assert_eq!(actor.code("show w"), NOT_FOUND);
+    actor.must(&format!("free {rows}"));
+    actor.must("next w 1");
+    let rows = actor.must("rows 4096 1024");
+    assert_eq!(actor.code("show w"), NOT_FOUND);
+    actor.must(&format!("free {rows}"));
 }
 
 #[test]
