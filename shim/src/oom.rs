@@ -144,7 +144,8 @@ fn name(number: usize) -> PathBuf {
 /// see the question.
 fn driver_free(engine: &Engine, device: &Device) -> Option<u64> {
     let pool = device.made().filter(|_| !engine.captures.any())?;
-    let (free, _) = pool.driver().memory_info(device.ordinal).ok()?;
+    let ask = || pool.driver().memory_info(device.ordinal).ok();
+    let (free, _) = engine.within(pool, ask)??;
     Some(free)
 }
 

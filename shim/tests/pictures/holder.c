@@ -92,6 +92,11 @@ int main(void) {
             printf("%d\n", threads(bytes, (int)number));
         } else if (sscanf(line, "churn %llu", &number) == 1) {
             printf("%d\n", churn(number));
+        } else if (sscanf(line, "device %llu", &number) == 1) {
+            CUcontext other;
+            OK(cuDevicePrimaryCtxRetain(&other, (CUdevice)number));
+            OK(cuCtxSetCurrent(other));
+            puts("0");
         } else if (strcmp(line, "free\n") == 0 && count > 0) {
             printf("%d\n", cuMemFree_v2(held[--count]));
         } else {

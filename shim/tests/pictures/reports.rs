@@ -71,6 +71,23 @@ fn a_limit_that_is_reached_is_reported_with_who_holds_what() {
     );
 }
 
+/// Whichever device is current: the stream says where memory was asked for.
+#[test]
+fn what_the_driver_has_left_is_that_of_the_device_that_is_short() {
+    let folder = folder("devices");
+    let settings = [("MEMCUDA_SIM_DEVICES", "2"), ("MEMCUDA_SIM_MEMORY", "1GiB")];
+    let mut holder = holder(&folder, &settings);
+    holder.alloc(&format!("malloc {}", 900 * MIB));
+    assert_eq!(holder.ask("device 1"), "0");
+    assert_eq!(holder.ask(&format!("alloc {} 0", 500 * MIB)), "2 0");
+    let all = reports(&folder);
+    let refused = all[0].refused.as_ref().unwrap();
+    assert_eq!(refused.device, 0);
+    let free = refused.driver_free_bytes.unwrap();
+    assert!(free <= 124 * MIB, "{free}");
+    holder.end();
+}
+
 #[test]
 fn a_report_has_what_was_before() {
     let folder = folder("before");
