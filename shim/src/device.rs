@@ -32,7 +32,8 @@ pub struct Device {
     pub name: String,
     /// Its memory in bytes; 0 where the driver does not tell.
     pub total: u64,
-    /// Bytes that others, or this process beside the pool, had when it was made.
+    /// Bytes that others, or this process beside the pool, had when it was made, or where
+    /// that could not be asked, when it was first looked for others.
     pub foreign_before: OnceLock<u64>,
     /// How the driver rounds rows.
     pub pitch: Pitch,

@@ -58,11 +58,12 @@ impl Others {
 fn is_crowded(engine: &Engine, device: &Device, pool: &Pool<Real>) -> bool {
     const MUCH: u64 = 256 * MIB;
     let asked = engine.within(pool, || pool.driver().memory_info(device.ordinal));
-    let (Some(Ok((free, total))), Some(&before)) = (asked, device.foreign_before.get()) else {
+    let Some(Ok((free, total))) = asked else {
         return false;
     };
     let own = pool.physical() + device.pages().map_or(0, |pages| pages.physical());
     let foreign = (total - free).saturating_sub(own);
+    let before = *device.foreign_before.get_or_init(|| foreign);
     free < total / 16 && foreign > before + MUCH
 }
 

@@ -25,11 +25,11 @@ thread_local! {
 }
 
 /// The pool, made now if need be; `None` where the device cannot have one
-/// (said once). A context of the device is current.
+/// (said once).
 pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
     device.pool_or(|| match make(engine, device) {
         Ok(pool) => {
-            meet_others(device, &pool);
+            meet_others(engine, device, &pool);
             Some(pool)
         }
         Err(code) => {
@@ -107,9 +107,13 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
 }
 
 /// Lets the other processes on the device find this one, and this one mind
-/// them. A context of the device is current.
-fn meet_others(device: &Device, pool: &Pool<Real>) {
-    if let Ok((free, total)) = pool.driver().memory_info(device.ordinal) {
+/// them.
+fn meet_others(engine: &Engine, device: &Device, pool: &Pool<Real>) {
+    // With another device's context current, the driver would tell of that one.
+    let current = engine.current().map(|(_, current)| current.ordinal);
+    if current == Ok(device.ordinal)
+        && let Ok((free, total)) = pool.driver().memory_info(device.ordinal)
+    {
         let _ = device.foreign_before.set(total - free);
     }
     match device.uuid.map(Door::open) {

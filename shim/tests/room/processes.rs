@@ -83,6 +83,22 @@ fn without_the_management_library_a_crowded_device_tells() {
     assert_eq!(code, 0);
 }
 
+/// What there was before the pool counts, of its own device, whichever was current then.
+#[test]
+fn a_device_that_was_opened_to_another_one_first_is_not_crowded_for_it() {
+    let device = Device::without_management();
+    let mut command = device.command();
+    command.env("MEMCUDA_SIM_DEVICES", "2");
+    let mut alone = Process::start(command.env("MEMCUDA_IDLE", "0"));
+    assert_eq!(alone.ask("managed 600"), "0");
+    assert_eq!(alone.ask("reached"), "0");
+    assert_eq!(alone.alloc("alloc 400").0, 0);
+    assert_eq!(alone.ask("free"), "0");
+    pause(A_WHILE);
+    assert_eq!(alone.number("physical"), 1000);
+    alone.end();
+}
+
 #[test]
 fn alone_a_process_keeps_everything() {
     for device in [Device::new(), Device::without_management()] {

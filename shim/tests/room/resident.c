@@ -7,6 +7,8 @@
  *   busy MILLISECONDS MIB -> MiB held at least while it was used again and again
  *   contexts MILLISECONDS -> contexts made, used and destroyed
  *   captures MILLISECONDS -> captures that ended well
+ *   managed MIB        -> code: of the driver's own
+ *   reached            -> code: by the other device
  *   physical           -> MiB held
  *   info               -> MiB free, by cuMemGetInfo
  *   fork               -> the id of a child that outlives this process
@@ -16,6 +18,9 @@
 #include <unistd.h>
 
 CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
+CUresult cuCtxEnablePeerAccess(CUcontext, unsigned);
+CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned);
 CUresult cuCtxDestroy_v2(CUcontext);
 CUresult cuSimPhysical(int, uint64_t *);
 
@@ -111,6 +116,16 @@ int main(void) {
             printf("%d\n", contexts(a));
         } else if (strcmp(word, "captures") == 0) {
             printf("%d\n", captures(a));
+        } else if (strcmp(word, "managed") == 0) {
+            CUdeviceptr at;
+            printf("%d\n", cuMemAllocManaged(&at, (size_t)a * MiB, 1));
+        } else if (strcmp(word, "reached") == 0) {
+            CUcontext own, other;
+            OK(cuCtxGetCurrent(&own));
+            OK(cuDevicePrimaryCtxRetain(&other, 1));
+            OK(cuCtxSetCurrent(other));
+            printf("%d\n", cuCtxEnablePeerAccess(own, 0));
+            OK(cuCtxSetCurrent(own));
         } else if (strcmp(word, "physical") == 0) {
             printf("%lu\n", physical());
         } else if (strcmp(word, "info") == 0) {
