@@ -49,6 +49,14 @@ pub fn on(engine: &Engine, device: i32) -> Place<'_> {
     }
 }
 
+/// The device of a stream.
+fn of(engine: &Engine, stream: Stream) -> Place<'_> {
+    match engine.of_stream(stream) {
+        Ok((_, device)) => Place::Device(device),
+        Err(_) => Place::Somewhere,
+    }
+}
+
 /// Where a handle of these properties would lie.
 pub fn located(engine: &Engine, properties: *const MemAllocationProp) -> Place<'_> {
     // SAFETY: null or, by the program's call, a whole structure.
@@ -148,11 +156,11 @@ with_room! {
     cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" since 12000 per_thread]
         (executable: *mut u64, graph: u64, parameters: *mut c_void)
     cuGraphUpload ["cuGraphUpload" since 11010]
-        (executable: u64, stream: Stream)
+        (executable: u64, stream: Stream) => of(stream)
     cuGraphUpload_ptsz ["cuGraphUpload" since 11010 per_thread]
-        (executable: u64, stream: Stream)
+        (executable: u64, stream: Stream) => of(stream)
     cuGraphLaunch ["cuGraphLaunch" since 10000]
-        (executable: u64, stream: Stream)
+        (executable: u64, stream: Stream) => of(stream)
     cuGraphLaunch_ptsz ["cuGraphLaunch" since 10000 per_thread]
-        (executable: u64, stream: Stream)
+        (executable: u64, stream: Stream) => of(stream)
 }

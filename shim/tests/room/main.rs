@@ -68,6 +68,21 @@ fn a_call_that_is_out_of_memory_is_made_again() {
 }
 
 #[test]
+fn room_is_made_on_the_device_of_the_stream_whichever_is_current() {
+    for call in [
+        "cuGraphUpload",
+        "cuGraphUpload_ptsz",
+        "cuGraphLaunch",
+        "cuGraphLaunch_ptsz",
+    ] {
+        let mut command = room(call);
+        command.env("MEMCUDA_SIM_DEVICES", "2");
+        command.env("ROOM_ELSEWHERE", "1");
+        support::said(command.env("MEMCUDA_SIM_FAIL", format!("{call}@1=2")));
+    }
+}
+
+#[test]
 fn room_is_made_during_a_capture_which_survives() {
     support::said(&mut room("capture"));
 }
