@@ -126,7 +126,7 @@ fn allocate(
     if !engine.lends() {
         let code = real();
         if code == Code::SUCCESS
-            && let Ok((context, device)) = engine.current()
+            && let Ok((context, device)) = engine.of_stream(stream)
         {
             // SAFETY: the real call has just written it.
             let address = unsafe { *out };

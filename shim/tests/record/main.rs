@@ -159,6 +159,24 @@ fn a_bare_program_is_recorded_by_its_bookkeeping() {
 
 /// On the pool as beside it.
 #[test]
+fn what_a_stream_gets_is_on_its_device_whichever_is_current() {
+    for policy in ["stitch", "track"] {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("t");
+        let mut command = recorded(&trace, &["elsewhere"]);
+        command.env("MEMCUDA_SIM_DEVICES", "2");
+        support::said(command.env("MEMCUDA_POLICY", policy));
+        let (lines, said) = read(&trace);
+        assert_eq!((said.as_str(), of(&lines, "alloc")), ("", 1), "{policy}");
+        assert!(
+            lines.iter().all(|line| columns(line)[5] == "0"),
+            "{lines:?}"
+        );
+    }
+}
+
+/// On the pool as beside it.
+#[test]
 fn rows_are_recorded_with_the_bytes_that_they_take() {
     for policy in ["stitch", "track"] {
         let folder = tempfile::tempdir().unwrap();

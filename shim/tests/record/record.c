@@ -64,6 +64,15 @@ static void rows(void) {
     DO(cuMemFree_v2(at));
 }
 
+/* On a stream of the first device, while the second one is current. */
+static void elsewhere(void) {
+    CUstream on = stream();
+    CUcontext other;
+    DO(cuDevicePrimaryCtxRetain(&other, 1));
+    DO(cuCtxSetCurrent(other));
+    pairs(1, on, 4096);
+}
+
 /* Pairs until it is killed; how many there were is in a shared page. */
 static void endless(const char *page) {
     FILE *file = fopen(page, "r+");
@@ -143,6 +152,7 @@ int main(int argc, char **argv) {
     DO(cudaFree(NULL));
     if (!strcmp(what, "each")) each();
     else if (!strcmp(what, "rows")) rows();
+    else if (!strcmp(what, "elsewhere")) elsewhere();
     else if (!strcmp(what, "pairs")) pairs(atol(argv[2]), stream(), 4096);
     else if (!strcmp(what, "askers")) askers(argv + 2, atol(argv[4]), atol(argv[5]));
     else if (!strcmp(what, "limited")) limited(atol(argv[2]));
