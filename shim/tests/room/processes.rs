@@ -168,7 +168,7 @@ fn a_stopped_neighbour_is_waited_for_a_moment_only() {
     stopped.idle(300);
     idle.idle(600);
     pause(A_WHILE);
-    stopped.signal("-STOP");
+    stopped.stop();
     let (code, waited) = starving.alloc("alloc 500");
     assert_eq!(code, 0);
     assert!(waited < 1500, "{waited} ms");

@@ -126,6 +126,19 @@ impl Process {
         assert!(sent.unwrap().success());
     }
 
+    /// Stops it: the first thread to hear of it tells the others, which go on until then.
+    pub fn stop(&self) {
+        self.signal("-STOP");
+        let threads = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+            let about = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+            about.rsplit(") ").next().unwrap().starts_with('T')
+        };
+        while !std::fs::read_dir(&threads).unwrap().all(is_stopped) {
+            std::thread::yield_now();
+        }
+    }
+
     pub fn end(mut self) {
         drop(self.input.take());
         let status = self.child.wait().unwrap();
