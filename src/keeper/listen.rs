@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, Mode, flock};
@@ -73,7 +74,11 @@ pub fn enter(socket: &Path, door: Door) -> Result<()> {
     Ok(())
 }
 
-/// Takes the lock, or says in one line who has it.
+/// How long a keeper may take to end, with its standby, or to begin.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Takes the lock, or says in one line who has it. One that is locked without a socket
+/// is of a keeper that is about to end, or to serve.
 pub fn lock(socket: &Path) -> Result<OwnedFd> {
     let path = with_suffix(socket, ".lock");
     let file = File::options()
@@ -84,10 +89,25 @@ pub fn lock(socket: &Path) -> Result<OwnedFd> {
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
         .open(&path)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file.into()),
-        Err(Errno::WOULDBLOCK) => bail!("a keeper serves {} already", socket.display()),
-        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file.into()),
+            Err(Errno::WOULDBLOCK) if socket.exists() => {
+                bail!("a keeper serves {} already", socket.display())
+            }
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(Errno::WOULDBLOCK) => bail!(
+                "{} is locked by a keeper that does not serve {}",
+                path.display(),
+                socket.display()
+            ),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use memcuda::share::protocol::Request;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::*;
@@ -59,6 +60,29 @@ fn of_sixteen_that_start_at_once_one_serves() {
     let after = run(&socket, &["status"]);
     assert_eq!(after.status.code(), Some(1));
     assert!(text(&after.stderr).contains("no keeper answers"));
+}
+
+/// A keeper that ends takes its socket away, and then, with its standby, lets the lock go.
+#[test]
+fn one_that_is_started_while_another_one_ends_waits_for_that() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("keeper.sock");
+    let path = directory.path().join("keeper.sock.lock");
+    let lock = std::fs::File::create(&path).unwrap();
+    lock.lock().unwrap();
+    let mut next = command(&socket).arg("--foreground").spawn().unwrap();
+    wait_for("it to come to the lock", || {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", next.id())).ok()?;
+        let mut open = open.flatten().flat_map(|fd| fd.path().read_link());
+        open.any(|file| file == path).then_some(())
+    });
+    // One that gives up is gone by then.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(next.try_wait().unwrap(), None, "it gave up");
+    drop(lock);
+    let (mut client, _) = wait_for("it to serve", || connect(&socket, &[]));
+    client.call(Request::Stop { force: false }, &[]).unwrap();
+    assert!(next.wait().unwrap().success());
 }
 
 #[test]
