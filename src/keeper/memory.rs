@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use rustix::fs::{FileType, fstat};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::Refusal;
@@ -71,7 +72,9 @@ impl Keeper {
         Ok(Reply::Done)
     }
 
-    /// Descriptors that came with a packet, as the next parts of a generation.
+    /// Descriptors that came with a packet, as the next parts of a generation. A
+    /// socket is none: it may be the client's own end of its connection, which would
+    /// never end then.
     pub(super) fn arrived(
         &self,
         generation: Generation,
@@ -85,6 +88,9 @@ impl Keeper {
                 descriptors.len(),
                 parts.len()
             )));
+        }
+        if descriptors.iter().any(is_socket) {
+            return Err(Refusal::invalid("a socket holds no memory".to_owned()));
         }
         self.descriptors.room_for(parts.len())?;
         let keys = (before..).map(|place| Key::Part(generation, place as u32));
@@ -148,6 +154,10 @@ impl Keeper {
         let reply = Reply::Done;
         Ok(Answer { reply, beside })
     }
+}
+
+fn is_socket(descriptor: &OwnedFd) -> bool {
+    fstat(descriptor).is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Socket)
 }
 
 /// A generation that nobody has.
