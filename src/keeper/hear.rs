@@ -64,15 +64,18 @@ impl Keeper {
     }
 
     /// Is there room for a connection of this peer? One user among several does
-    /// not take all of it.
+    /// not take all of it. A former one whose process holds something takes room, too:
+    /// one descriptor, where a connection has two.
     fn room_for(&self, peer: &Peer) -> Result<(), Refusal> {
         let most = most_clients(self.descriptors.limit);
         let mine = || {
-            let all = self.connections.values();
-            all.filter(|one| one.peer.uid == peer.uid).count()
+            let users = self.connections.values().map(|one| one.peer.uid);
+            let former = self.ghosts.keys().flat_map(|id| self.entries.user(*id));
+            users.chain(former).filter(|uid| *uid == peer.uid).count()
         };
         let own = self.access.is_own(peer.uid);
-        let (clients, most) = match self.connections.len() {
+        let all = self.connections.len() + self.ghosts.len().div_ceil(2);
+        let (clients, most) = match all {
             all if all >= most || own => (all, most),
             all if all < most / 4 => (all, most),
             _ => (mine(), most / 4),

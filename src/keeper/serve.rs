@@ -236,6 +236,8 @@ impl Keeper {
                 self.end = Some(End::Signal);
                 return;
             }
+            // What is gone by now is not to be taken from what is counted anew.
+            self.finish_turn();
             let owner = rustix::process::geteuid().as_raw();
             match Access::load(owner, self.options.rules.as_deref()) {
                 Ok(mut access) => {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use memcuda::share::client::Client;
-use memcuda::share::protocol::{Code, Hello, MOST_PARTS, Mode, Packet, Reply, Request};
+use memcuda::share::protocol::{Code, Hello, Lease, MOST_PARTS, Mode, Packet, Reply, Request};
 use memcuda::share::wire::{self, Broken};
 use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
 use rustix::net::{
@@ -33,12 +33,17 @@ fn answer(socket: &OwnedFd) -> Result<Packet<Reply>, Broken> {
 
 /// Greets and introduces itself.
 pub fn introduced(keeper: &Keeper) -> OwnedFd {
+    introduced_with(keeper, &[])
+}
+
+/// The same, and claims to hold these.
+pub fn introduced_with(keeper: &Keeper, leases: &[Lease]) -> OwnedFd {
     let socket = raw(keeper);
     wire::send_bytes(&socket, &Hello::OURS.to_bytes(), &[]).unwrap();
     let body = Request::Introduce {
         pid: std::process::id(),
         command: "raw".to_owned(),
-        leases: Vec::new(),
+        leases: leases.to_vec(),
         more: false,
     };
     wire::send(&socket, &Packet { number: 1, body }, &[]).unwrap();
@@ -250,6 +255,28 @@ fn descriptors_that_nobody_asked_for_are_closed() {
         wire::send(&socket, &Packet { number, body }, &many[..descriptors]).unwrap();
         assert!(matches!(refused(&socket).1, Code::Invalid | Code::NotFound));
     }
+    drop(socket);
+    keeper.settle_empty(fresh);
+}
+
+/// The keeper would hold the connection open itself, for as long as it holds the name.
+#[test]
+fn a_connection_that_is_given_as_memory_is_refused_and_ends() {
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    let socket = introduced(&keeper);
+    let (number, body) = (2, open("a", Mode::Create, 10));
+    wire::send(&socket, &Packet { number, body }, &[]).unwrap();
+    let Reply::Make { generation } = answer(&socket).unwrap().body else {
+        panic!("not to be made");
+    };
+    let body = Request::Commit {
+        generation,
+        mapped: 4096,
+        legacy: Vec::new(),
+    };
+    wire::send(&socket, &Packet { number, body }, &[socket.as_fd()]).unwrap();
+    assert_eq!(refused(&socket).1, Code::Invalid);
     drop(socket);
     keeper.settle_empty(fresh);
 }

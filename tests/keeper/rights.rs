@@ -6,9 +6,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use memcuda::share::client::{Client, Error};
-use memcuda::share::protocol::{Code, Generation, Lease, Mode, Persist, Reply, Request};
-use rustix::process::{Gid, Uid};
+use memcuda::share::protocol::{Code, Generation, Lease, Mode, Packet, Persist, Reply, Request};
+use memcuda::share::wire;
+use rustix::process::{Gid, Signal, Uid};
 
+use crate::faults::introduced_with;
 use crate::support::*;
 
 const READER: u32 = 42001;
@@ -286,6 +288,61 @@ fn a_quota_counts_what_a_user_made_until_it_is_gone() {
         wait_for("room", || make(&mut client, "tmp/e", b"").ok());
         assert_eq!(code(make(&mut client, "tmp/f", b"")), Code::Quota);
     });
+}
+
+#[test]
+fn what_goes_while_the_rules_are_read_again_is_not_taken_off_twice() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let mut maker = as_user(MAKER, MAKER, || client(&socket));
+    let first = make(&mut maker, "tmp/a", b"").unwrap();
+    make(&mut maker, "tmp/b", b"").unwrap();
+    let leases = [Lease {
+        generation: first,
+        count: 1,
+    }];
+    // A raw one says something without waiting for the answer.
+    let other = as_user(MAKER, MAKER, || introduced_with(&keeper, &leases));
+    release(&mut maker, first);
+    let pid = rustix::process::Pid::from_raw(keeper.status().pid as i32).unwrap();
+    let signal = |signal| rustix::process::kill_process(pid, signal).unwrap();
+    // It hears of both in one turn.
+    signal(Signal::STOP);
+    let body = Request::Release { generation: first };
+    wire::send(&other, &Packet { number: 2, body }, &[]).unwrap();
+    signal(Signal::HUP);
+    signal(Signal::CONT);
+    keeper.settle("it is not released", |status| status.references == 1);
+    make(&mut maker, "tmp/c", b"").unwrap();
+    assert_eq!(code(make(&mut maker, "tmp/d", b"")), Code::Quota);
+}
+
+#[test]
+fn former_connections_of_a_user_do_not_take_all_descriptors() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let generation = Generation([8; 16]);
+    let mut exporter = as_user(MAKER, MAKER, || client(&socket));
+    export(&mut exporter, generation);
+    let refused = as_user(MAKER, MAKER, || {
+        (0..10_000).find_map(|_| {
+            let connected = Client::connect(&socket, 1, "test", &[]);
+            match connected {
+                Ok((mut importer, _)) => {
+                    importer.call(Request::Import { generation }, &[]).unwrap();
+                    None
+                }
+                Err(error) => Some(code(Err::<(), _>(error))),
+            }
+        })
+    });
+    assert_eq!(refused, Some(Code::Unavailable));
+    // Others are served all the same.
+    make(&mut keeper.client(), "a", b"").unwrap();
 }
 
 fn commit_page(client: &mut Client, generation: Generation) {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{Client, ClientId, Effect, Entries, Item, Refusal};
+use crate::names::Name;
 use crate::share::protocol::{Backend, Code, Generation, Lease, Process, State};
 
 impl Entries {
@@ -25,6 +26,11 @@ impl Entries {
         client
             .map(|client| client.process.clone())
             .ok_or_else(|| Refusal::invalid("introduce yourself first".to_owned()))
+    }
+
+    /// The user of that process.
+    pub fn user(&self, client: ClientId) -> Option<u32> {
+        Some(self.clients.get(&client)?.process.uid)
     }
 
     /// Clients whose connections are gone, and whose processes may not be.
@@ -193,6 +199,25 @@ impl Entries {
             self.set_maker(generation, Some(client));
         }
         grant
+    }
+
+    /// A name that an earlier connection of the same process was to make, and that
+    /// was not taken up with the rest: the process never heard so, and asks again.
+    pub(super) fn give_up_unheard(&mut self, client: ClientId, name: &Name) {
+        let Some((item, asker)) = self.find(name).zip(self.clients.get(&client)) else {
+            return;
+        };
+        let generation = item.generation;
+        let unheard = |id: &ClientId| {
+            let maker = &self.clients[id];
+            // Of one that is not seen another may have the number.
+            let known = maker.process.started != 0 && same(&maker.process, &asker.process);
+            item.state == State::Creating && !maker.connected && known
+        };
+        if let Some(maker) = item.made_by.filter(unheard) {
+            self.hide(generation);
+            self.drop_lease(maker, generation, u32::MAX);
+        }
     }
 
     /// What another connection of the same process exported is this one's, also
