@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use memcuda::share::client::Error;
-use memcuda::share::protocol::{Generation, Lease, Mode, Persist, Reply, Request};
+use memcuda::share::protocol::{Code, Generation, Lease, Mode, Persist, Reply, Request};
 
 use crate::support::*;
 use crate::worker;
@@ -161,15 +161,39 @@ fn a_maker_that_comes_back_says_its_commit_again() {
     commit(&mut client, generation, b"again").unwrap();
     let (_, memory) = attach(&mut keeper.client(), "a").unwrap();
     assert_eq!(content(memory, 4), b"made");
-    // And one that does not come back with it is known to have given up.
+    // And one that comes back without it has not heard that it is to make it: it asks
+    // again, and is told so at once.
     let mut client = keeper.client();
     client.call(open("b", Mode::Create, 4096), &[]).unwrap();
     keeper.kill(keeper.status().pid);
     let (mut client, _) = keeper.client_with(&[]);
-    let reply = wait_for("the name to be free", || {
-        client.call(open("b", Mode::Create, 4096), &[]).ok()
-    });
-    assert!(matches!(reply.0, Reply::Make { .. }));
+    let (reply, _) = client.call(open("b", Mode::Create, 4096), &[]).unwrap();
+    assert!(matches!(reply, Reply::Make { .. }));
+}
+
+/// A successor would take it for one that is there otherwise.
+#[test]
+fn a_name_that_was_deleted_while_it_was_made_does_not_come_back() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    let (reply, _) = client.call(open("a", Mode::Create, 4096), &[]).unwrap();
+    let Reply::Make { generation } = reply else {
+        panic!("{reply:?}");
+    };
+    let delete = Request::Delete {
+        name: name("a"),
+        generation: None,
+    };
+    client.call(delete, &[]).unwrap();
+    commit(&mut client, generation, b"deleted").unwrap();
+    assert!(list(&mut client, false).is_empty());
+    keeper.kill(keeper.status().pid);
+    let (mut client, lost) = keeper.client_with(&[lease(generation, 1)]);
+    assert!(lost.is_empty());
+    assert_eq!(code(attach(&mut client, "a")), Code::NotFound);
+    make(&mut client, "a", b"made").unwrap();
+    let (_, memory) = attach(&mut client, "a").unwrap();
+    assert_eq!(content(memory, 4), b"made");
 }
 
 #[test]

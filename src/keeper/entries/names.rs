@@ -41,10 +41,11 @@ impl Entries {
         fresh: Generation,
     ) -> Result<Opened, Refusal> {
         let Wish { name, mode, .. } = &wish;
+        self.give_up_unheard(client, name);
         match (self.find(name), mode) {
             (None, Mode::Attach) => Err(Refusal::not_found(name)),
             (None, _) => self.begin(client, wish, fresh).map(Opened::Make),
-            (Some(_), Mode::Create) => {
+            (Some(item), Mode::Create) if item.is_whole() => {
                 let message = format!("the name {name} is taken; delete it first, or attach to it");
                 Err(Refusal::new(Code::Exists, message))
             }
@@ -111,7 +112,8 @@ impl Entries {
             item.mapped = mapped;
             item.parts = parts;
             item.legacy = legacy;
-            if !item.hidden {
+            // One that was deleted meanwhile stays so.
+            if item.state == State::Creating && !item.hidden {
                 item.state = State::Ready;
             }
         }
@@ -120,7 +122,8 @@ impl Entries {
 
     /// The client cannot make it after all.
     pub fn abort(&mut self, client: ClientId, generation: Generation) -> Result<(), Refusal> {
-        if self.being_made(client, generation)?.state != State::Creating {
+        let state = self.being_made(client, generation)?.state;
+        if matches!(state, State::Ready | State::Sealed) {
             return Err(Refusal::invalid("it is made already; delete it".to_owned()));
         }
         self.hide(generation);

@@ -53,6 +53,58 @@ fn what_is_being_made_is_nobody_elses_and_ends_with_its_maker() {
     assert!(entries.is_empty());
 }
 
+/// Which it will be is not known before the maker is done.
+#[test]
+fn a_name_that_is_being_made_may_still_be_anybodys_to_create() {
+    let mut entries = entries();
+    let wanted = wish("a", Mode::Create);
+    entries.open(MAKER, wanted, generation(1)).unwrap();
+    let create =
+        |entries: &mut Entries| entries.open(OTHER, wish("a", Mode::Create), generation(2));
+    assert_eq!(code(create(&mut entries)), Code::InProgress);
+    entries.abort(MAKER, generation(1)).unwrap();
+    assert_eq!(create(&mut entries), Ok(Opened::Make(generation(2))));
+    let hidden = Wish {
+        hidden: true,
+        ..wish("b", Mode::Create)
+    };
+    entries.open(MAKER, hidden, generation(3)).unwrap();
+    entries
+        .commit(MAKER, generation(3), vec![100], vec![])
+        .unwrap();
+    let other = entries.open(OTHER, wish("b", Mode::Create), generation(4));
+    assert_eq!(code(other), Code::Exists);
+}
+
+#[test]
+fn a_name_that_is_deleted_while_it_is_made_stays_deleted() {
+    let mut entries = entries();
+    for (number, hidden) in [(1, false), (2, true)] {
+        let wanted = Wish {
+            hidden,
+            ..wish("a", Mode::Create)
+        };
+        entries.open(MAKER, wanted, generation(number)).unwrap();
+        entries.delete(&name("a"), None).unwrap();
+        let made = entries.commit(MAKER, generation(number), vec![4096], vec![]);
+        assert_eq!(made, Ok(()));
+        assert_eq!(
+            entries.item(generation(number)).unwrap().state,
+            State::Dying
+        );
+    }
+    let second = make(&mut entries, "a", 3);
+    assert_eq!((entries.totals().names, entries.totals().dying), (1, 2));
+    assert_eq!(entries.find(&name("a")).unwrap().generation, second);
+    // One that cannot be made is nobody's any more.
+    let wanted = wish("b", Mode::Create);
+    entries.open(MAKER, wanted, generation(4)).unwrap();
+    entries.delete(&name("b"), None).unwrap();
+    entries.abort(MAKER, generation(4)).unwrap();
+    assert!(entries.item(generation(4)).is_none());
+    assert!(!entries.holds(MAKER, generation(4)));
+}
+
 #[test]
 fn a_hidden_name_is_seen_once_it_is_sealed_and_is_read_only_then() {
     let mut entries = entries();

@@ -65,6 +65,32 @@ fn leases_survive_the_keeper_and_are_taken_up_by_their_process() {
 }
 
 #[test]
+fn who_never_heard_that_it_is_to_make_a_name_asks_again_and_makes_it() {
+    for claims in [false, true] {
+        let mut before = entries();
+        let wanted = wish("a", Mode::Create);
+        before.open(MAKER, wanted, generation(1)).unwrap();
+        let mut after = succeed(&before);
+        after.join(51, process(10));
+        after.join(52, process(20));
+        let mut open = |client| after.open(client, wish("a", Mode::Create), generation(2));
+        assert_eq!(code(open(52)), Code::InProgress);
+        let lease = Lease {
+            generation: generation(1),
+            count: 1,
+        };
+        if claims {
+            assert!(after.resume(51, lease));
+            let asked = after.open(51, wish("a", Mode::Create), generation(2));
+            assert_eq!(code(asked), Code::InProgress);
+            continue;
+        }
+        assert_eq!(open(51), Ok(Opened::Make(generation(2))));
+        assert_eq!(gone(&mut after), BTreeSet::from([generation(1)]));
+    }
+}
+
+#[test]
 fn what_was_not_handed_over_whole_is_left_out() {
     let mut before = entries();
     make(&mut before, "a", 1);
