@@ -1,5 +1,5 @@
 //! Pages of 4096 bytes that clients map: the epoch page, of which they see a
-//! word grow whenever a name is gone, and timelines, of which they write the
+//! word grow whenever a name is gone or sealed, and timelines, of which they write the
 //! first word themselves. Neither can be cut short under who maps it.
 
 use std::fs::File;

@@ -47,7 +47,7 @@ impl Keeper {
                     self.journal.add(&Record::Gone(item.generation));
                     gone.push(item);
                 }
-                Effect::Hidden(_) => self.epoch.grow(),
+                Effect::Hidden(_) | Effect::Sealed => self.epoch.grow(),
                 Effect::Joined(client) => {
                     if let Ok(process) = self.entries.process(client) {
                         self.journal.add(&Record::Joined(client, process));
@@ -110,7 +110,7 @@ impl Keeper {
                 .and_then(|item| item.name.clone()),
             Effect::Gone(item) => item.name.clone(),
             Effect::Hidden(name) => Some(name.clone()),
-            Effect::Joined(_) | Effect::Left(_) | Effect::LetGo(..) => None,
+            Effect::Sealed | Effect::Joined(_) | Effect::Left(_) | Effect::LetGo(..) => None,
         };
         changed.extend(name);
     }

@@ -79,7 +79,7 @@ pub struct Dialled {
 pub struct Welcome {
     /// The host and its boot, as in handles.
     pub node: u64,
-    /// 4096 bytes whose first 64-bit word grows whenever a name is deleted.
+    /// 4096 bytes whose first 64-bit word grows whenever a name is deleted or sealed.
     pub epoch: OwnedFd,
     /// Leases that could not be taken up: what they were on is gone.
     pub lost: Vec<Generation>,

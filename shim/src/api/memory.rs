@@ -194,9 +194,7 @@ pub extern "C" fn memcuda_seal(handle: u64) -> c_int {
             return Err(Failure::Refused(Code::Denied, denied));
         }
         let generation = mapped.entry.generation;
-        ask(engine, Request::Seal { generation })?;
-        table::sealed(generation);
-        Ok(())
+        ask(engine, Request::Seal { generation }).map(drop)
     })
 }
 

@@ -235,19 +235,6 @@ pub fn legacy_at(generation: Generation) -> Option<(Address, From)> {
     Some((found.address, found.from))
 }
 
-/// This memory was sealed: whoever opens it for writing again is to ask the
-/// keeper.
-pub fn sealed(generation: Generation) {
-    let mut table = lock();
-    let Some(table) = table.as_mut() else { return };
-    for opened in table.by.values_mut().flatten() {
-        let held = table.at.get(&opened.address);
-        if held.is_some_and(|held| held.mapped.entry.generation == generation) {
-            opened.epoch = UNCONFIRMED;
-        }
-    }
-}
-
 /// The memory of a handle.
 pub fn get(handle: u64) -> Option<Arc<Mapped>> {
     let table = lock();

@@ -217,6 +217,12 @@ fn a_hidden_one_is_found_once_it_is_sealed() {
     assert_eq!(other.code(&format!("seal {reader}")), DENIED);
     assert_eq!(other.code(&format!("publish {reader} 0")), DENIED);
     assert_eq!(field(&other.must("show w"), "state"), "2");
+    // So are those of one that is open for writing already.
+    let (handle, _) = one.opened("create u bytes=4096");
+    other.opened("open u");
+    other.opened("open u");
+    one.must(&format!("seal {handle}"));
+    assert_eq!((one.code("open u"), other.code("open u")), (SEALED, SEALED));
     // One that its maker never shows ends with it.
     let (_, _) = one.opened("create v bytes=4096 flags=4");
     one.end();

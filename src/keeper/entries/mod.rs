@@ -87,6 +87,8 @@ pub enum Effect {
     Gone(Box<Item>),
     /// A name can no longer be opened as this generation.
     Hidden(Name),
+    /// A name can no longer be opened for writing, also where that was done before.
+    Sealed,
     /// A client introduced itself.
     Joined(ClientId),
     /// A client is gone, and its leases with it.

@@ -1,6 +1,6 @@
 //! The life of a name: made, filled, sealed, kept, deleted.
 
-use super::{ClientId, Entries, Item, Refusal};
+use super::{ClientId, Effect, Entries, Item, Refusal};
 use crate::names::{Name, bytes_of};
 use crate::share::protocol::{Backend, Code, Generation, Mode, Persist, Process, Spec, State};
 
@@ -144,6 +144,7 @@ impl Entries {
                 if let Some(item) = self.change(generation) {
                     item.state = State::Sealed;
                 }
+                self.effects.push(Effect::Sealed);
                 Ok(())
             }
         }

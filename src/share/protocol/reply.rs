@@ -8,7 +8,7 @@ use super::*;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     /// To [`Request::Introduce`], with the epoch page beside it: 4096 bytes whose
-    /// first 64-bit word grows whenever a name is deleted or expires.
+    /// first 64-bit word grows whenever a name is deleted, expires or is sealed.
     Welcome {
         /// The host and its boot, as in handles.
         node: u64,
