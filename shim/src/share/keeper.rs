@@ -21,8 +21,8 @@ use crate::engine::Engine;
 static LINE: Mutex<Option<Line>> = Mutex::new(None);
 
 /// Asks the keeper, and waits for the answer; what that says of leases is
-/// counted. Where the connection was lost meanwhile the request is made once
-/// more over a new one, if it may be made twice.
+/// counted. Where the connection was lost meanwhile the request is made again
+/// over a new one, if it may be made twice.
 pub fn request(
     engine: &Engine,
     request: Request,

@@ -20,6 +20,9 @@ use crate::worker;
 
 /// How long a keeper that was just started may take until it answers.
 const START: Duration = Duration::from_secs(5);
+/// How often a request is made where each time the connection is lost: one that was
+/// begun long before may be, and the next one with a keeper that is about to go.
+const TRIES: u32 = 4;
 /// Pause between two tries to reach it.
 const PAUSE: Duration = Duration::from_millis(5);
 /// For how long nobody is asked after nobody answered for longer than a moment.
@@ -112,8 +115,9 @@ impl Line {
         let may_be_repeated =
             !matches!(request, Request::Export { .. } | Request::ExportMore { .. });
         let began = Instant::now();
+        let mut tries = 0;
         loop {
-            let connected = self.client.is_some();
+            tries += 1;
             self.connect(engine)?;
             let client = self.client.as_mut().expect("connected");
             match client.call(request.clone(), descriptors) {
@@ -127,7 +131,7 @@ impl Line {
             }
             // A keeper that went away answers at once; one that hangs does not,
             // and is not asked again.
-            if !connected || !may_be_repeated || began.elapsed() >= client::PATIENCE {
+            if tries == TRIES || !may_be_repeated || began.elapsed() >= client::PATIENCE {
                 self.rest_after(began);
                 return Err(Error::Gone("the keeper went away".to_owned()));
             }

@@ -1,7 +1,7 @@
 //! How long a name lives: deleted and made again, kept, left by who was killed.
 
 use crate::actor::Place;
-use crate::keeper::soon;
+use crate::keeper::{signal, soon};
 use crate::{MIB, NOT_FOUND, field, ruled};
 
 #[test]
@@ -106,4 +106,21 @@ fn a_free_waits_though_a_handle_holds_the_memory() {
     actor.must(&format!("free {at}"));
     assert_eq!(actor.code("query"), 0, "the work is over");
     actor.must(&format!("close {handle}"));
+}
+
+/// A program that refers to the interface is introduced before it asks anything.
+#[test]
+fn a_program_that_has_asked_nothing_yet_finds_the_next_keeper() {
+    let place = Place::with_keeper();
+    let [keeper, _] = place.keeper.pids();
+    signal(keeper, libc::SIGSTOP);
+    // It does not wait for the keeper's word, nor hear it later.
+    let mut actor = place.actor();
+    signal(keeper, libc::SIGCONT);
+    let status = || place.keeper.verb(&["keeper", "status", "--json"]);
+    let is = |what: &str| status().is_some_and(|status| status.contains(what));
+    soon("it is known", || is("\"clients\":1,"));
+    place.keeper.kill();
+    soon("there is another keeper", || is("\"restarts\":1,"));
+    assert_eq!(actor.code("delete w"), NOT_FOUND, "{}", actor.message());
 }
