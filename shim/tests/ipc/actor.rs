@@ -96,7 +96,17 @@ impl Actor {
 
     /// Says a line and hears the answer.
     pub fn say(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.heard()
+    }
+
+    /// Says a line, of which the answer is heard later.
+    pub fn tell(&mut self, line: &str) {
         writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// The answer to a line.
+    pub fn heard(&mut self) -> String {
         self.line()
     }
 

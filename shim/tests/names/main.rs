@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "shared with the tests of CUDA IPC")]
 mod actor;
 mod api;
+mod books;
 #[path = "../support/keeper.rs"]
 #[allow(dead_code, reason = "shared with the tests of CUDA IPC")]
 mod keeper;
@@ -12,6 +13,7 @@ mod legacy;
 mod lives;
 mod many;
 mod rules;
+mod storm;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
