@@ -129,7 +129,7 @@ impl Keeper {
                 parts,
                 total,
             } => {
-                let new = self.arrived(generation, 0, &parts, descriptors)?;
+                let new = self.arrived(&peer, generation, 0, &parts, descriptors)?;
                 self.entries
                     .export(client, generation, spec, offset, parts, total)?;
                 self.keep_new(new);
@@ -137,7 +137,8 @@ impl Keeper {
             }
             Request::ExportMore { generation, parts } => {
                 let item = self.entries.held(client, generation)?;
-                let new = self.arrived(generation, item.parts.len(), &parts, descriptors)?;
+                let before = item.parts.len();
+                let new = self.arrived(&peer, generation, before, &parts, descriptors)?;
                 self.entries.export_more(client, generation, parts)?;
                 self.keep_new(new);
                 DONE

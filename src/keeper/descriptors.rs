@@ -20,7 +20,8 @@ pub struct Descriptors {
     pub vault: Vault,
     /// How many this process may have open.
     pub limit: usize,
-    most: usize,
+    /// How many of them may be here.
+    pub most: usize,
 }
 
 /// Descriptors that are neither memory nor a client's.

@@ -11,13 +11,12 @@ use tracing::warn;
 
 use super::Refusal;
 use super::client::{Connection, Said, Stage, weight};
-use super::descriptors::most_clients;
 use super::entries::ClientId;
 use super::key::Key;
 use super::process::{self, Peer};
 use super::serve::{Ghost, Keeper, Outgoing};
 use super::token::Token;
-use crate::share::protocol::{Code, MOST_PARTS, Packet, Reply};
+use crate::share::protocol::{MOST_PARTS, Packet, Reply};
 use crate::share::wire::{self, Broken};
 use rustix::event::epoll::{self, EventFlags};
 
@@ -42,7 +41,7 @@ impl Keeper {
             let Ok(peer) = Peer::of(&socket) else {
                 continue;
             };
-            if let Err(refusal) = self.room_for(&peer) {
+            if let Err(refusal) = self.room_for_client(&peer) {
                 let packet: Packet<Reply> = Packet {
                     number: 1,
                     body: refusal.into(),
@@ -61,30 +60,6 @@ impl Keeper {
                 self.hear_client(client);
             }
         }
-    }
-
-    /// Is there room for a connection of this peer? One user among several does
-    /// not take all of it. A former one whose process holds something takes room, too:
-    /// one descriptor, where a connection has two.
-    fn room_for(&self, peer: &Peer) -> Result<(), Refusal> {
-        let most = most_clients(self.descriptors.limit);
-        let mine = || {
-            let users = self.connections.values().map(|one| one.peer.uid);
-            let former = self.ghosts.keys().flat_map(|id| self.entries.user(*id));
-            users.chain(former).filter(|uid| *uid == peer.uid).count()
-        };
-        let own = self.access.is_own(peer.uid);
-        let all = self.connections.len() + self.ghosts.len().div_ceil(2);
-        let (clients, most) = match all {
-            all if all >= most || own => (all, most),
-            all if all < most / 4 => (all, most),
-            _ => (mine(), most / 4),
-        };
-        if clients < most {
-            return Ok(());
-        }
-        let message = format!("the keeper has {clients} clients, which is its most");
-        Err(Refusal::new(Code::Unavailable, message))
     }
 
     /// One connection's share of a turn. What is left is told of again.

@@ -34,7 +34,7 @@ impl Keeper {
         if !there {
             self.access
                 .check_quota(peer.uid, peer.gid, name, wish.spec.bytes)?;
-            self.descriptors.room_for(1)?;
+            self.room_for_memory(&peer, 1)?;
         }
         match self.entries.open(client, wish, fresh()?)? {
             Opened::Make(generation) => Ok(Reply::Make { generation }.into()),
@@ -57,7 +57,7 @@ impl Keeper {
         let parts = vec![mapped; descriptors.len().min(2)];
         let new = match again || descriptors.is_empty() {
             true => Vec::new(),
-            false => self.arrived(generation, 0, &parts, descriptors)?,
+            false => self.arrived(&peer, generation, 0, &parts, descriptors)?,
         };
         if let Some(name) = name.as_ref().filter(|_| !again) {
             self.access
@@ -77,6 +77,7 @@ impl Keeper {
     /// never end then.
     pub(super) fn arrived(
         &self,
+        peer: &Peer,
         generation: Generation,
         before: usize,
         parts: &[u64],
@@ -92,7 +93,7 @@ impl Keeper {
         if descriptors.iter().any(is_socket) {
             return Err(Refusal::invalid("a socket holds no memory".to_owned()));
         }
-        self.descriptors.room_for(parts.len())?;
+        self.room_for_memory(peer, parts.len())?;
         let keys = (before..).map(|place| Key::Part(generation, place as u32));
         Ok(keys.zip(descriptors).collect())
     }

@@ -23,6 +23,7 @@ mod process;
 pub mod redis;
 mod refusal;
 pub mod registry;
+mod room;
 mod rules;
 mod serve;
 mod standby;

@@ -6,9 +6,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use memcuda::share::client::{Client, Error};
-use memcuda::share::protocol::{Code, Generation, Lease, Mode, Packet, Persist, Reply, Request};
+use memcuda::share::protocol::{
+    Code, Generation, Lease, MOST_PARTS, Mode, Packet, Persist, Reply, Request,
+};
 use memcuda::share::wire;
-use rustix::process::{Gid, Signal, Uid};
+use rustix::process::{Gid, Resource, Rlimit, Signal, Uid, getrlimit, setrlimit};
 
 use crate::faults::introduced_with;
 use crate::support::*;
@@ -55,6 +57,18 @@ fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
     if !is_possible_or_left_out(is_root, "to be several users") {
         return None;
     }
+    // Its own is the keeper's, which a test is to reach.
+    let limit = getrlimit(Resource::Nofile);
+    let few = limit.maximum.map_or(20_000, |most| most.min(20_000));
+    let maximum = Some(few);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            maximum,
+            current: maximum,
+        },
+    )
+    .unwrap();
     let keeper = Keeper::prepare(|directory| {
         std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(directory.join("rules.toml"), rules).unwrap();
@@ -343,6 +357,36 @@ fn former_connections_of_a_user_do_not_take_all_descriptors() {
     assert_eq!(refused, Some(Code::Unavailable));
     // Others are served all the same.
     make(&mut keeper.client(), "a", b"").unwrap();
+}
+
+#[test]
+fn one_user_of_several_does_not_make_all_that_there_is_room_for() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let mut maker = as_user(MAKER, MAKER, || client(&socket));
+    let page = memory(b"", 4096);
+    let many = vec![page.as_fd(); MOST_PARTS];
+    let mut export = |number: u64| {
+        let mut generation = [0; 16];
+        generation[..8].copy_from_slice(&number.to_ne_bytes());
+        let export = Request::Export {
+            generation: Generation(generation),
+            spec: spec(4096),
+            offset: 0,
+            parts: vec![4096; MOST_PARTS],
+            total: MOST_PARTS as u32,
+        };
+        maker.call(export, &many)
+    };
+    let refused = (0..1000).find_map(|number| export(number).err());
+    assert_eq!(code(Err::<(), _>(refused.unwrap())), Code::Unavailable);
+    // The others have room.
+    let mut own = keeper.client();
+    for number in 0..100 {
+        make(&mut own, &format!("n{number}"), b"").unwrap();
+    }
 }
 
 fn commit_page(client: &mut Client, generation: Generation) {

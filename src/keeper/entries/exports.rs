@@ -72,7 +72,9 @@ impl Entries {
             return Err(Refusal::not_found(generation));
         }
         let mut item = item.clone();
+        let more = parts.len();
         add(&mut item, parts)?;
+        self.note_made(item.maker.uid, 0, more);
         if let Some(there) = self.change(generation) {
             *there = item;
         }

@@ -6,6 +6,7 @@
 mod exports;
 mod leases;
 mod list;
+mod made;
 mod names;
 mod restore;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+pub use made::Made;
 pub use names::{Opened, Wish};
 
 use super::Refusal;
@@ -117,6 +119,8 @@ pub struct Entries {
     /// Every named item, deleted ones too, in the order of lists.
     named: BTreeSet<(Name, Generation)>,
     clients: HashMap<ClientId, Client>,
+    /// Of each user.
+    made: HashMap<u32, Made>,
     /// Seconds of the epoch at which a `Persist::Until` ends.
     deadlines: BTreeSet<(u64, Generation)>,
     effects: Vec<Effect>,
@@ -189,6 +193,7 @@ impl Entries {
             self.named.insert((name.clone(), item.generation));
         }
         self.effects.push(Effect::Changed(item.generation));
+        self.note_made(item.maker.uid, 1, item.parts.len());
         let (generation, maker) = (item.generation, item.made_by);
         self.items.insert(generation, item);
         self.set_maker(generation, maker);
@@ -254,6 +259,7 @@ impl Entries {
         let Some(item) = self.items.remove(&generation) else {
             return;
         };
+        self.note_gone(item.maker.uid, item.parts.len());
         if let Some(maker) = item.made_by.and_then(|id| self.clients.get_mut(&id)) {
             maker.made.remove(&generation);
         }

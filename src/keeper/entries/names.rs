@@ -107,6 +107,7 @@ impl Entries {
         if item.is_whole() {
             return Ok(());
         }
+        self.note_made(item.maker.uid, 0, parts.len());
         if let Some(item) = self.change(generation) {
             item.total = parts.len() as u32;
             item.mapped = mapped;

@@ -37,6 +37,7 @@ impl Entries {
                     entries.live.insert(name.clone(), generation);
                 }
             }
+            entries.note_made(item.maker.uid, 1, item.parts.len());
             entries.items.insert(generation, item);
             entries.set_maker(generation, maker);
         }

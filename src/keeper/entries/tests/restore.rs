@@ -36,6 +36,7 @@ fn leases_survive_the_keeper_and_are_taken_up_by_their_process() {
         .unwrap();
     let mut after = succeed(&before);
     assert_eq!(after.totals(), before.totals());
+    assert_eq!(after.made(), Made { items: 2, parts: 2 });
     after.set_time(0);
     // Another process of the same number takes nothing from it.
     after.join(
@@ -62,6 +63,7 @@ fn leases_survive_the_keeper_and_are_taken_up_by_their_process() {
     after.leave(MAKER);
     after.leave(52);
     assert!(after.is_empty());
+    assert_eq!(after.made(), Made::default());
 }
 
 #[test]

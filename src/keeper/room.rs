@@ -1,0 +1,56 @@
+//! How much of the keeper one user of several may have: a quarter of the connections,
+//! of the names and exports and of the descriptors of memory, once others have as much.
+//! The keeper's own user may have all. Closes nothing and takes nothing away.
+
+use super::Refusal;
+use super::descriptors::most_clients;
+use super::entries::{MOST_ITEMS, Made};
+use super::process::Peer;
+use super::serve::Keeper;
+use crate::share::protocol::Code;
+
+impl Keeper {
+    /// Is there room for a connection of this peer? One user among several does
+    /// not take all of it. A former one whose process holds something takes room, too:
+    /// one descriptor, where a connection has two.
+    pub(super) fn room_for_client(&self, peer: &Peer) -> Result<(), Refusal> {
+        let most = most_clients(self.descriptors.limit);
+        let mine = || {
+            let users = self.connections.values().map(|one| one.peer.uid);
+            let former = self.ghosts.keys().flat_map(|id| self.entries.user(*id));
+            users.chain(former).filter(|uid| *uid == peer.uid).count()
+        };
+        let own = self.access.is_own(peer.uid);
+        let all = self.connections.len() + self.ghosts.len().div_ceil(2);
+        let (clients, most) = match all {
+            all if all >= most || own => (all, most),
+            all if all < most / 4 => (all, most),
+            _ => (mine(), most / 4),
+        };
+        if clients < most {
+            return Ok(());
+        }
+        let message = format!("the keeper has {clients} clients, which is its most");
+        Err(Refusal::new(Code::Unavailable, message))
+    }
+
+    /// Is there room for so many more descriptors of memory that this peer makes, and for
+    /// what they are of?
+    pub(super) fn room_for_memory(&self, peer: &Peer, more: usize) -> Result<(), Refusal> {
+        self.descriptors.room_for(more)?;
+        let most = Made {
+            items: MOST_ITEMS / 4,
+            parts: self.descriptors.most / 4,
+        };
+        let fits = |made: Made| made.items <= most.items && made.parts + more <= most.parts;
+        let made = self.entries.made_by(peer.uid);
+        if self.access.is_own(peer.uid) || fits(self.entries.made()) || fits(made) {
+            return Ok(());
+        }
+        let message = format!(
+            "user {} has made {} names and exports of {} handles, and others are to have room, too",
+            peer.uid, made.items, made.parts
+        );
+        Err(Refusal::new(Code::Unavailable, message))
+    }
+}
