@@ -136,6 +136,23 @@ fn a_server_that_stands_still() {
     );
 }
 
+/// Which is not the same as that there is none.
+#[test]
+fn a_server_that_has_not_answered_yet() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("silent.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let keeper = Keeper::start(&Place {
+        address: address(socket),
+        namespace: "",
+        node: 1,
+        directory: directory.path(),
+    });
+    let state = keeper.state();
+    assert!(state.contains("silent.sock: connecting"), "{state}");
+    keeper.stop();
+}
+
 #[test]
 fn a_server_that_comes_later() {
     let mut server = Redis::start();

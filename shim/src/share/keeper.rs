@@ -124,6 +124,14 @@ pub fn settle() {
 /// Tells what the keeper has said unasked.
 fn tell(engine: &Engine, resumed: Option<Resumed>, events: Vec<Event>) {
     if let Some(resumed) = resumed {
+        if !resumed.lost.is_empty() {
+            crate::log!(
+                Warn,
+                "the keeper knows nothing more of {} of what this process shares: it stays mapped here, \
+                 and other processes do not find it",
+                resumed.lost.len()
+            );
+        }
         exports::resumed(engine, &resumed);
     }
     for event in events {

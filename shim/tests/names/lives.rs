@@ -124,3 +124,19 @@ fn a_program_that_has_asked_nothing_yet_finds_the_next_keeper() {
     soon("there is another keeper", || is("\"restarts\":1,"));
     assert_eq!(actor.code("delete w"), NOT_FOUND, "{}", actor.message());
 }
+
+#[test]
+fn who_holds_what_a_new_keeper_does_not_know_is_told_so() {
+    let mut place = Place::with_keeper();
+    let mut actor = place.actor();
+    let (_, here) = actor.opened("create w bytes=4096");
+    actor.set(&here, 7, 4096);
+    place.keeper.end();
+    place.keeper.start();
+    soon("the new keeper is found", || {
+        actor.code("show w") == NOT_FOUND
+    });
+    assert_eq!(actor.get(&here), 7);
+    let log = actor.end();
+    assert!(log.contains("knows nothing more of 1 of what"), "{log}");
+}

@@ -72,6 +72,7 @@ pub fn start(server: Server, registry: Registry, settings: Settings) -> Result<T
         keeper_pid: std::process::id(),
         socket: socket.clone(),
     };
+    registry.report(format!("{server}: connecting"));
     let keys = Keys::new(&settings.namespace);
     let shared = Arc::new(Shared::new(server, keys, place, registry));
     let desk = Arc::new(Desk::new(Allocator {
