@@ -22,6 +22,8 @@ use rustix::event::epoll::{self, EventFlags};
 
 /// What a connection may have answered in a turn, by [`weight`].
 const SHARE: u32 = 16;
+/// The same of all connections of a user who is not the keeper's own.
+const USERS_SHARE: u32 = 4 * SHARE;
 /// Connections that are accepted in a turn.
 const MOST_ACCEPTED: usize = 64;
 
@@ -62,17 +64,32 @@ impl Keeper {
         }
     }
 
-    /// One connection's share of a turn. What is left is told of again.
+    /// One connection's share of a turn, and of its user's. What is left is told of again.
     pub(super) fn hear_client(&mut self, client: ClientId) {
-        let mut left = SHARE;
+        let Some(connection) = self.connections.get(&client) else {
+            return;
+        };
+        let user = connection.peer.uid;
+        let share = match self.access.is_own(user) {
+            true => SHARE,
+            false => *self.shares.entry(user).or_insert(USERS_SHARE),
+        };
+        let left = self.hear_for(client, share.min(SHARE));
+        if let Some(share) = self.shares.get_mut(&user) {
+            *share -= (*share).min(SHARE) - left;
+        }
+    }
+
+    /// Hears a connection for so long, by [`weight`]; what is left of it.
+    fn hear_for(&mut self, client: ClientId, mut left: u32) -> u32 {
         while left > 0 {
             let Some(connection) = self.connections.get_mut(&client) else {
-                return;
+                return left;
             };
             let received = wire::receive_bytes(&connection.socket, &mut self.room, true);
             let (bytes, descriptors) = match received {
                 Ok(received) => received,
-                Err(Broken::Later) => return,
+                Err(Broken::Later) => return left,
                 Err(Broken::Garbled | Broken::NoRoom) => {
                     let message = format!(
                         "a packet of more than {} bytes or {} descriptors",
@@ -86,11 +103,11 @@ impl Keeper {
                         Vec::new(),
                         true,
                     );
-                    return;
+                    return left;
                 }
                 Err(Broken::Closed | Broken::System(_)) => {
                     self.hang_up(client);
-                    return;
+                    return left;
                 }
             };
             let peer = connection.peer;
@@ -117,11 +134,12 @@ impl Keeper {
                     left -= 1;
                     self.reply(client, number, refusal.into(), Vec::new(), close);
                     if close {
-                        return;
+                        return left;
                     }
                 }
             }
         }
+        left
     }
 
     pub(super) fn reply(

@@ -61,6 +61,8 @@ pub struct Keeper {
     pub(super) epoch: Epoch,
     pub(super) journal: Journal,
     pub(super) connections: HashMap<ClientId, Connection>,
+    /// What is left of this turn for users who are not the keeper's own.
+    pub(super) shares: HashMap<u32, u32>,
     pub(super) ghosts: HashMap<ClientId, Ghost>,
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) desk: Option<Desk>,
@@ -117,6 +119,7 @@ impl Keeper {
             epoch: Epoch::of(epoch).context("the epoch page cannot be used")?,
             journal: Journal::create().context("cannot make a journal")?,
             connections: HashMap::new(),
+            shares: HashMap::new(),
             ghosts: HashMap::new(),
             outgoing: Vec::new(),
             desk: options.desk.take(),
@@ -198,6 +201,7 @@ impl Keeper {
                     Err(error) => bail!("cannot wait for clients: {error}"),
                 }
                 self.entries.set_time(now_us());
+                self.shares.clear();
                 for event in events.drain(..) {
                     self.hear(Token::of(event.data));
                 }

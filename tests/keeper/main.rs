@@ -8,6 +8,7 @@ mod faults;
 mod fuzz;
 mod names;
 mod rights;
+mod shares;
 mod start;
 mod storm;
 mod support;

@@ -6,22 +6,20 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use memcuda::share::client::{Client, Error};
-use memcuda::share::protocol::{
-    Code, Generation, Lease, MOST_PARTS, Mode, Packet, Persist, Reply, Request,
-};
+use memcuda::share::protocol::{Code, Generation, Lease, Mode, Packet, Persist, Reply, Request};
 use memcuda::share::wire;
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid, getrlimit, setrlimit};
 
 use crate::faults::introduced_with;
 use crate::support::*;
 
-const READER: u32 = 42001;
-const MAKER: u32 = 42002;
+pub const READER: u32 = 42001;
+pub const MAKER: u32 = 42002;
 const STRANGER: u32 = 42003;
 const GROUP: u32 = 42100;
 const OTHER_GROUP: u32 = 42101;
 
-const RULES: &str = r#"
+pub const RULES: &str = r#"
 [[access]]
 names = "weights/*"
 users = [42001]
@@ -37,7 +35,7 @@ quota = "8KiB"
 
 /// Does this as another user, in a thread that ends with it. All of them are in
 /// the socket's group.
-fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
+pub fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let (uid, gid, group) = (Uid::from_raw(uid), Gid::from_raw(gid), Gid::from_raw(GROUP));
@@ -52,7 +50,7 @@ fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
 
 /// A keeper that the group comes to; `None`, said aloud, where a person wants
 /// these tests left out.
-fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
+pub fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
     let is_root = rustix::process::geteuid().is_root();
     if !is_possible_or_left_out(is_root, "to be several users") {
         return None;
@@ -83,7 +81,7 @@ fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
     Some((keeper, rules))
 }
 
-fn client(socket: &Path) -> Client {
+pub fn client(socket: &Path) -> Client {
     connect(socket, &[]).expect("to be served").0
 }
 
@@ -331,62 +329,6 @@ fn what_goes_while_the_rules_are_read_again_is_not_taken_off_twice() {
     keeper.settle("it is not released", |status| status.references == 1);
     make(&mut maker, "tmp/c", b"").unwrap();
     assert_eq!(code(make(&mut maker, "tmp/d", b"")), Code::Quota);
-}
-
-#[test]
-fn former_connections_of_a_user_do_not_take_all_descriptors() {
-    let Some((keeper, _)) = keeper(RULES) else {
-        return;
-    };
-    let socket = keeper.socket();
-    let generation = Generation([8; 16]);
-    let mut exporter = as_user(MAKER, MAKER, || client(&socket));
-    export(&mut exporter, generation);
-    let refused = as_user(MAKER, MAKER, || {
-        (0..10_000).find_map(|_| {
-            let connected = Client::connect(&socket, 1, "test", &[]);
-            match connected {
-                Ok((mut importer, _)) => {
-                    importer.call(Request::Import { generation }, &[]).unwrap();
-                    None
-                }
-                Err(error) => Some(code(Err::<(), _>(error))),
-            }
-        })
-    });
-    assert_eq!(refused, Some(Code::Unavailable));
-    // Others are served all the same.
-    make(&mut keeper.client(), "a", b"").unwrap();
-}
-
-#[test]
-fn one_user_of_several_does_not_make_all_that_there_is_room_for() {
-    let Some((keeper, _)) = keeper(RULES) else {
-        return;
-    };
-    let socket = keeper.socket();
-    let mut maker = as_user(MAKER, MAKER, || client(&socket));
-    let page = memory(b"", 4096);
-    let many = vec![page.as_fd(); MOST_PARTS];
-    let mut export = |number: u64| {
-        let mut generation = [0; 16];
-        generation[..8].copy_from_slice(&number.to_ne_bytes());
-        let export = Request::Export {
-            generation: Generation(generation),
-            spec: spec(4096),
-            offset: 0,
-            parts: vec![4096; MOST_PARTS],
-            total: MOST_PARTS as u32,
-        };
-        maker.call(export, &many)
-    };
-    let refused = (0..1000).find_map(|number| export(number).err());
-    assert_eq!(code(Err::<(), _>(refused.unwrap())), Code::Unavailable);
-    // The others have room.
-    let mut own = keeper.client();
-    for number in 0..100 {
-        make(&mut own, &format!("n{number}"), b"").unwrap();
-    }
 }
 
 fn commit_page(client: &mut Client, generation: Generation) {

@@ -1,0 +1,99 @@
+//! One user of several, who takes what there is: the others are served all the same.
+
+use std::os::fd::AsFd;
+
+use memcuda::share::client::Client;
+use memcuda::share::protocol::{Code, Generation, MOST_PARTS, Packet, Request};
+use memcuda::share::wire;
+use rustix::process::Signal;
+
+use crate::faults::introduced_with;
+use crate::rights::{MAKER, READER, RULES, as_user, client, keeper};
+use crate::support::*;
+
+#[test]
+fn former_connections_of_a_user_do_not_take_all_descriptors() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let generation = Generation([8; 16]);
+    let mut exporter = as_user(MAKER, MAKER, || client(&socket));
+    export(&mut exporter, generation);
+    let refused = as_user(MAKER, MAKER, || {
+        (0..10_000).find_map(|_| {
+            let connected = Client::connect(&socket, 1, "test", &[]);
+            match connected {
+                Ok((mut importer, _)) => {
+                    importer.call(Request::Import { generation }, &[]).unwrap();
+                    None
+                }
+                Err(error) => Some(code(Err::<(), _>(error))),
+            }
+        })
+    });
+    assert_eq!(refused, Some(Code::Unavailable));
+    // Others are served all the same.
+    make(&mut keeper.client(), "a", b"").unwrap();
+}
+
+#[test]
+fn one_user_of_several_does_not_make_all_that_there_is_room_for() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let mut maker = as_user(MAKER, MAKER, || client(&socket));
+    let page = memory(b"", 4096);
+    let many = vec![page.as_fd(); MOST_PARTS];
+    let mut export = |number: u64| {
+        let mut generation = [0; 16];
+        generation[..8].copy_from_slice(&number.to_ne_bytes());
+        let export = Request::Export {
+            generation: Generation(generation),
+            spec: spec(4096),
+            offset: 0,
+            parts: vec![4096; MOST_PARTS],
+            total: MOST_PARTS as u32,
+        };
+        maker.call(export, &many)
+    };
+    let refused = (0..1000).find_map(|number| export(number).err());
+    assert_eq!(code(Err::<(), _>(refused.unwrap())), Code::Unavailable);
+    // The others have room.
+    let mut own = keeper.client();
+    for number in 0..100 {
+        make(&mut own, &format!("n{number}"), b"").unwrap();
+    }
+}
+
+#[test]
+fn many_connections_of_a_user_are_in_nobodys_way() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let pid = rustix::process::Pid::from_raw(keeper.status().pid as i32).unwrap();
+    let signal = |signal| rustix::process::kill_process(pid, signal).unwrap();
+    let many = as_user(READER, READER, || {
+        let many = (0..200).map(|_| introduced_with(&keeper, &[]));
+        many.collect::<Vec<_>>()
+    });
+    let own = introduced_with(&keeper, &[]);
+    // All ask before the keeper hears anybody.
+    signal(Signal::STOP);
+    let (number, after, all) = (2, None, true);
+    let list = Request::List { after, all };
+    let list = Packet { number, body: list };
+    for other in &many {
+        (0..4).for_each(|_| wire::send(other, &list, &[]).unwrap());
+    }
+    let body = Request::Status;
+    wire::send(&own, &Packet { number, body }, &[]).unwrap();
+    signal(Signal::CONT);
+    assert!(wire::length_of_next(&own, false).unwrap() > 0);
+    signal(Signal::STOP);
+    let answered = |other: &&_| wire::length_of_next(other, true).is_ok();
+    let before = many.iter().filter(answered).count();
+    signal(Signal::CONT);
+    assert!(before < 100, "{before} of 200 came before");
+}
