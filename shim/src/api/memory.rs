@@ -10,7 +10,7 @@ use super::info::Info;
 use super::options::{self, Options};
 use super::outcome::{ask, call};
 use super::place;
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::names::lifetime;
 use crate::names::make;
 use crate::names::open::{self, Found};
@@ -168,7 +168,9 @@ pub extern "C" fn memcuda_close(handle: u64) -> c_int {
 /// `memcuda_address`.
 #[unsafe(no_mangle)]
 pub extern "C" fn memcuda_address(handle: u64) -> *mut c_void {
-    let address = crate::boundary::or_else("memcuda_address", || table::get(handle), || None);
+    // In a forked child nobody lets go of what other threads had locked.
+    let get = || engine::running().and_then(|_| table::get(handle));
+    let address = crate::boundary::or_else("memcuda_address", get, || None);
     address.map_or(ptr::null_mut(), |mapped| mapped.address as *mut c_void)
 }
 

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -169,6 +170,12 @@ static void obey(const char *what) {
         for (int i = 0; i < 8; i++) { CHECK(!pthread_join(threads[i], NULL)); distinct += i == 0 || memcuda_address(handles[i]) != memcuda_address(handles[0]); }
         for (int i = 0; i < 8; i++) CHECK(memcuda_close(handles[i]) == MEMCUDA_OK);
         printf("0 %d\n", distinct);
+    }
+    else if (!strcmp(what, "fork")) { /* what a child has at a handle's address */
+        int status = -1; a = number();
+        pid_t child = fork();
+        if (child == 0) _exit(memcuda_address(a) != NULL);
+        CHECK(waitpid(child, &status, 0) == child); printf("0 %d\n", status);
     }
     else if (!strcmp(what, "again")) { /* opens an open name N times more in a thread that may make no system call */
         pthread_t thread; strict.name = word(); strict.count = (int)number(); strict.opened = -1; strict.ended = 0;

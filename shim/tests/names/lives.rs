@@ -140,3 +140,14 @@ fn who_holds_what_a_new_keeper_does_not_know_is_told_so() {
     let log = actor.end();
     assert!(log.contains("knows nothing more of 1 of what"), "{log}");
 }
+
+/// It asks no table: another thread of its parent may have locked it.
+#[test]
+fn in_a_forked_child_a_handle_is_none() {
+    let place = Place::with_keeper();
+    let mut actor = place.actor();
+    let (handle, _) = actor.opened("create w bytes=4096");
+    assert_eq!(actor.must(&format!("fork {handle}")), "0");
+    actor.must(&format!("close {handle}"));
+    actor.end();
+}
