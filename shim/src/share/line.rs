@@ -22,7 +22,7 @@ use crate::worker;
 const START: Duration = Duration::from_secs(5);
 /// How often a request is made where each time the connection is lost: one that was
 /// begun long before may be, and the next one with a keeper that is about to go.
-const TRIES: u32 = 4;
+pub const TRIES: u32 = 4;
 /// Pause between two tries to reach it.
 const PAUSE: Duration = Duration::from_millis(5);
 /// For how long nobody is asked after nobody answered for longer than a moment.

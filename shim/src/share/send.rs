@@ -9,6 +9,7 @@ use memcuda_core::pool::Export;
 use memcuda_core::share::handle::Handle;
 use memcuda_core::share::protocol::{Backend, DeviceId, Generation, MOST_PARTS, Request, Spec};
 
+use super::line::TRIES;
 use super::{Error, keeper};
 use crate::device::Device;
 use crate::engine::Engine;
@@ -50,12 +51,17 @@ pub fn to_keeper(
         "device memory is exported by CUDA IPC: a process that opens it must be preloaded, too; \
          to others the driver answers INVALID_VALUE"
     );
-    let sent = send(engine, device, id, export);
-    // Where the keeper that had half of it is gone: once more, as another one.
-    let generation = sent.or_else(|failure| match failure {
-        Failure::Keeper(Error::Gone(_)) => send(engine, device, id, export).map_err(|_| failure),
-        failure => Err(failure),
-    })?;
+    let mut sent = send(engine, device, id, export);
+    for _ in 1..TRIES {
+        // Where the keeper that had half of it is gone: again, as another one.
+        sent = sent.or_else(|failure| match failure {
+            Failure::Keeper(Error::Gone(_)) => {
+                send(engine, device, id, export).map_err(|_| failure)
+            }
+            failure => Err(failure),
+        });
+    }
+    let generation = sent?;
     let handle = Handle {
         node: keeper::node(engine).map_err(Failure::Keeper)?,
         generation,

@@ -4,6 +4,7 @@
 mod actor;
 mod deaths;
 mod elsewhere;
+mod fickle;
 #[path = "../support/keeper.rs"]
 mod keeper;
 mod start;

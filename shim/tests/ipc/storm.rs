@@ -5,7 +5,7 @@ use crate::MIB;
 use crate::actor::{Actor, Place};
 use crate::keeper::soon;
 
-/// Operations of a run; `MEMCUDA_IPC_OPS` asks for more.
+/// Operations of a run; `MEMCUDA_IPC_OPS` asks for more, `MEMCUDA_IPC_SEED` for others.
 const OPERATIONS: u64 = 250;
 const PROCESSES: usize = 3;
 
@@ -61,11 +61,62 @@ impl Dice {
     }
 }
 
+/// The keeper is killed, or started anew, while all of them ask it for something.
+fn in_the_midst(place: &Place, all: &mut [Process], dice: &mut Dice, number: u64) {
+    let handles: Vec<_> = all
+        .iter()
+        .map(|process| process.made.last())
+        .map(|made| made.map(|made| (made.handle.clone(), made.bytes, made.number)))
+        .collect();
+    let mut asked = Vec::new();
+    for (who, process) in all.iter_mut().enumerate() {
+        let other = handles[(who + 1) % PROCESSES].clone();
+        match (dice.below(3), other) {
+            (0, Some((handle, bytes, number))) => {
+                process.actor.tell(&format!("open {handle}"));
+                asked.push(Some((handle, bytes, number, true)));
+            }
+            (1, _) => {
+                let bytes = 2 * MIB;
+                let at = process.actor.filled(bytes, number);
+                process.actor.tell(&format!("get {at}"));
+                asked.push(Some((at, bytes, number, false)));
+            }
+            _ => asked.push(None),
+        }
+    }
+    match dice.below(2) {
+        0 => place.keeper.kill(),
+        _ => drop(place.keeper.verb(&["keeper", "restart"])),
+    }
+    for (process, asked) in all.iter_mut().zip(asked) {
+        let Some((what, bytes, number, opens)) = asked else {
+            continue;
+        };
+        let answer = process.actor.heard();
+        let given = answer.strip_prefix("0 ").expect(&answer).to_owned();
+        match opens {
+            true => process.open.push(Open {
+                at: given,
+                bytes,
+                number,
+            }),
+            false => process.made.push(Made {
+                at: what,
+                bytes,
+                number,
+                handle: given,
+            }),
+        }
+    }
+}
+
 #[test]
 fn nothing_changes_under_anybody_and_nothing_is_left() {
     let operations = std::env::var("MEMCUDA_IPC_OPS").map_or(OPERATIONS, |n| n.parse().unwrap());
     let place = Place::with_keeper();
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    let seed = std::env::var("MEMCUDA_IPC_SEED").map_or(1, |n| n.parse().unwrap());
+    let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
     let mut all: Vec<Process> = (0..PROCESSES).map(|_| Process::new(&place)).collect();
     let (mut opened, mut killed, mut keepers) = (0, 0, 0);
     for number in 0..operations {
@@ -116,7 +167,7 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
                 killed += 1;
             }
             _ => {
-                place.keeper.kill();
+                in_the_midst(&place, &mut all, &mut dice, number);
                 keepers += 1;
             }
         }
