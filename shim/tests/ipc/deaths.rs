@@ -1,6 +1,10 @@
 //! Exporter, importer and keeper killed, and processes that fork or close what
 //! they do not know.
 
+use memcuda_core::share::protocol::{Reply, Request};
+
+use crate::actor::Place;
+use crate::fickle;
 use crate::keeper::{signal, soon};
 use crate::{INVALID_VALUE, MIB, Shared, shared};
 
@@ -147,4 +151,17 @@ fn a_program_that_closes_all_descriptors_finds_the_keeper_again() {
     assert!(importer.has(&other, 6 * MIB, 2) && importer.has(&here, 6 * MIB, 1));
     importer.must(&format!("close {here}"));
     importer.end();
+}
+
+#[test]
+fn an_export_survives_keepers_that_go_away() {
+    let place = Place::empty();
+    let mut gone = 0;
+    let mut actor = fickle::start(&place, move |request| {
+        let goes = gone < 3 && matches!(request, Request::Export { .. });
+        gone += u32::from(goes);
+        (!goes).then_some(Reply::Done)
+    });
+    let at = actor.filled(2 * MIB, 1);
+    assert_ne!(actor.must(&format!("get {at}")), "0".repeat(128));
 }
