@@ -93,7 +93,7 @@ impl Device {
     }
 
     /// The pool if it was made already.
-    pub fn made(&self) -> Option<&Pool<Real>> {
+    pub fn pool(&self) -> Option<&Pool<Real>> {
         self.pool.get()?.as_ref()
     }
 
@@ -146,7 +146,7 @@ impl Device {
 
     /// What our pool has lent in the place of the driver's memory pool.
     fn lent(&self) -> Lent {
-        let (now, peak) = self.made().map_or((0, 0), Pool::pooled);
+        let (now, peak) = self.pool().map_or((0, 0), Pool::pooled);
         Lent { now, peak }
     }
 
@@ -163,13 +163,13 @@ impl Device {
     }
 
     fn idle(&self) -> u64 {
-        self.made().map_or(0, Pool::idle)
+        self.pool().map_or(0, Pool::idle)
     }
 
     /// Starts a peak anew from what is held now; for the other sums, nothing.
     pub fn restart_peak(&self, sum: Sum) {
         if matches!(sum, Sum::ReservedPeak | Sum::UsedPeak)
-            && let Some(pool) = self.made()
+            && let Some(pool) = self.pool()
         {
             let now = self.lent().now;
             let peak = pool.restart_pooled().max(now);

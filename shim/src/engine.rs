@@ -10,7 +10,7 @@ use memcuda_core::config::{Config, Policy};
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::names::rules::Rules;
-use memcuda_core::pages::Contexts;
+use memcuda_core::pages::{Contexts, Pages};
 use memcuda_core::pool::{Owner, Pool, Request, StreamKey};
 
 use crate::calls::Calls;
@@ -144,11 +144,31 @@ impl Engine {
         self.devices.iter().find(|device| device.handle == handle)
     }
 
-    /// The device in whose pool an address lies.
-    pub fn owner(&self, address: Address) -> Option<&Device> {
-        self.devices
-            .iter()
-            .find(|device| device.made().is_some_and(|pool| pool.contains(address)))
+    /// The device with this ordinal.
+    pub fn by_ordinal(&self, ordinal: u32) -> Option<&Device> {
+        self.devices.get(ordinal as usize)
+    }
+
+    /// The pool of the device with this ordinal, if it was made already.
+    pub fn pool_of(&self, ordinal: u32) -> Option<&Pool<Real>> {
+        self.by_ordinal(ordinal)?.pool()
+    }
+
+    /// The pools that there are, device by device.
+    pub fn pools(&self) -> impl Iterator<Item = &Pool<Real>> {
+        self.devices.iter().filter_map(Device::pool)
+    }
+
+    /// The pages below torch's expandable segments, device by device.
+    pub fn pages(&self) -> impl Iterator<Item = &Pages<Real>> {
+        self.devices.iter().filter_map(Device::pages)
+    }
+
+    /// The device in whose pool an address lies, and that pool.
+    pub fn owner(&self, address: Address) -> Option<(&Device, &Pool<Real>)> {
+        let pools = self.devices.iter();
+        let mut pools = pools.filter_map(|device| Some((device, device.pool()?)));
+        pools.find(|(_, pool)| pool.contains(address))
     }
 
     /// A stream's identity for the pool, on the calling thread.

@@ -143,7 +143,7 @@ fn name(number: usize) -> PathBuf {
 /// Free memory as the driver counts it; not during a capture, which may not
 /// see the question.
 fn driver_free(engine: &Engine, device: &Device) -> Option<u64> {
-    let pool = device.made().filter(|_| !engine.captures.any())?;
+    let pool = device.pool().filter(|_| !engine.captures.any())?;
     let ask = || pool.driver().memory_info(device.ordinal).ok();
     let (free, _) = engine.within(pool, ask)??;
     Some(free)

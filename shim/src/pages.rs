@@ -40,7 +40,7 @@ pub fn reserved(at: Address, bytes: u64) {
 /// It gives them up; how many bytes there were.
 pub fn given_up(engine: &Engine, at: Address) -> Option<u64> {
     let bytes = reservations().remove(&at)?;
-    all(engine).for_each(|pages| pages.unreserved(at, bytes));
+    engine.pages().for_each(|pages| pages.unreserved(at, bytes));
     Some(bytes)
 }
 
@@ -105,7 +105,7 @@ pub fn of_handle(engine: &Engine, handle: Handle) -> Option<(&Device, &Pages<Rea
         return None;
     }
     let ordinal = (handle.0 >> LEASE_BITS & 0xff) as u32;
-    let device = engine.devices.iter().find(|d| d.ordinal == ordinal)?;
+    let device = engine.by_ordinal(ordinal)?;
     let lease = Lease(handle.0 & ((1 << LEASE_BITS) - 1));
     Some((device, device.pages()?, lease))
 }
@@ -180,7 +180,7 @@ pub fn make_up_for_the_wait(engine: &Engine) {
     let Some((ordinal, mark)) = PUT_OFF.take() else {
         return;
     };
-    let device = engine.devices.iter().find(|d| d.ordinal == ordinal);
+    let device = engine.by_ordinal(ordinal);
     if let Some(pages) = device.and_then(Device::pages) {
         pages.wait(mark);
     }
@@ -191,14 +191,9 @@ pub fn none_put_off() {
     PUT_OFF.set(None);
 }
 
-/// All pages that there are, device by device.
-pub fn all(engine: &Engine) -> impl Iterator<Item = &Pages<Real>> {
-    engine.devices.iter().filter_map(Device::pages)
-}
-
 /// No page is left mapped in this range that nobody uses.
 pub fn leave(engine: &Engine, at: Address, bytes: u64) -> Code {
-    let left = all(engine).map(|pages| pages.leave(at, bytes));
+    let left = engine.pages().map(|pages| pages.leave(at, bytes));
     left.fold(Ok(()), std::result::Result::and)
         .err()
         .unwrap_or(Code::SUCCESS)
@@ -206,5 +201,7 @@ pub fn leave(engine: &Engine, at: Address, bytes: u64) -> Code {
 
 /// The pages in this range may be opened by others from now on.
 pub fn share(engine: &Engine, at: Address, bytes: u64) {
-    all(engine).for_each(|pages| pages.share_range(at, bytes));
+    engine
+        .pages()
+        .for_each(|pages| pages.share_range(at, bytes));
 }

@@ -57,7 +57,7 @@ fn device(engine: &Engine, device: &Device) -> Option<picture::Device> {
 
 /// A device's pool, and the pages below torch's expandable segments beside it.
 fn pool(device: &Device) -> Option<picture::Pool> {
-    let mut pool = device.made()?.picture();
+    let mut pool = device.pool()?.picture();
     if let Some(pages) = device.pages() {
         pool.add(pages.picture());
         let peak = pool

@@ -89,8 +89,7 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
         debug: engine.config.debug,
         timeline: engine.config.oom_report.is_some(),
         starving: Some(Box::new(move |bytes, failed| {
-            let devices = engine::running().map(|engine| &engine.devices);
-            let device = devices.and_then(|all| all.iter().find(|d| d.ordinal == ordinal));
+            let device = engine::running().and_then(|engine| engine.by_ordinal(ordinal));
             let device = device.filter(|device| device.could_hold(bytes));
             let pages = device.and_then(Device::pages);
             if pages.is_some_and(|pages| pages.give_back(bytes, PATIENCE) > 0) {

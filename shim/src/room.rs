@@ -53,7 +53,7 @@ pub fn is_beyond_the_limit(
     let Some(limit) = engine.config.limit_of(device.ordinal) else {
         return false;
     };
-    let (pool, pages) = (device.made(), device.pages());
+    let (pool, pages) = (device.pool(), device.pages());
     let over = || {
         let held = pool.map_or(0, Pool::physical) + pages.map_or(0, Pages::physical);
         held.saturating_add(bytes).saturating_sub(limit)
@@ -78,7 +78,7 @@ fn again(engine: &Engine, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
     let mut part = FIRST;
     loop {
         let patience = PATIENCE.saturating_sub(began.elapsed());
-        let pools = devices.iter().filter_map(|device| device.made());
+        let pools = devices.iter().filter_map(|device| device.pool());
         let pages = devices.iter().filter_map(|device| device.pages());
         // Most of their pages need no wait.
         let released: u64 = pages.map(|pages| pages.give_back(part, patience)).sum();

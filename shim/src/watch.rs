@@ -53,14 +53,13 @@ pub fn run(engine: &Engine) {
         if let Some(recorder) = &engine.recorder {
             recorder.file().look();
         }
-        let pools = || engine.devices.iter().filter_map(Device::made);
-        let idle = pools().any(|pool| pool.idle() > 0)
+        let idle = engine.pools().any(|pool| pool.idle() > 0)
             || engine.devices.iter().any(|device| device.idle_pages() > 0);
         if deaf {
             // Whoever stands at the door would be told of again at once.
             std::thread::sleep(LOOK);
         } else {
-            let timed = engine.config.oom_report.is_some() && pools().next().is_some();
+            let timed = engine.config.oom_report.is_some() && engine.pools().next().is_some();
             let soon = idle || timed || keeper::is_missing();
             wait(engine, if soon { LOOK } else { REST });
         }
@@ -68,7 +67,7 @@ pub fn run(engine: &Engine) {
         deaf = !keeper::look(engine);
         let ended = threads::ended();
         if !ended.is_empty() {
-            pools().for_each(|pool| pool.threads_end(&ended));
+            engine.pools().for_each(|pool| pool.threads_end(&ended));
         }
         for watched in &mut watched {
             deaf |= watched.look(engine).is_err();
@@ -125,7 +124,7 @@ impl<'a> Watched<'a> {
 
     /// Fails where somebody asks and cannot be let in.
     fn look(&mut self, engine: &Engine) -> std::io::Result<()> {
-        let Some(pool) = self.device.made() else {
+        let Some(pool) = self.device.pool() else {
             return Ok(());
         };
         self.note(pool);

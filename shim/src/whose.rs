@@ -48,11 +48,9 @@ const RUN_BITS: u32 = 48;
 
 /// Whose memory this is. Of an address that is nobody's it takes no lock.
 pub fn of(engine: &Engine, address: Address) -> Whose<'_> {
-    if let Some(device) = engine.owner(address) {
-        let pool = device.made();
-        let block = pool.and_then(|pool| Some((pool, pool.find(address)?)));
-        return match block {
-            Some((pool, block)) => Whose::Live(Memory {
+    if let Some((device, pool)) = engine.owner(address) {
+        return match pool.find(address) {
+            Some(block) => Whose::Live(Memory {
                 device,
                 block,
                 below: Below::Pool(pool),

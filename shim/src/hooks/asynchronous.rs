@@ -228,7 +228,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
     if let Some(code) = memory::free_named(engine, address) {
         return code;
     }
-    let Some(device) = engine.owner(address) else {
+    let Some((device, pool)) = engine.owner(address) else {
         let freeing = engine.freeing(0, address, Caller::UNKNOWN);
         let code = real();
         if code == Code::SUCCESS {
@@ -247,7 +247,6 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
     if let Some(code) = engine.captures.refusal(&engine.calls) {
         return code;
     }
-    let pool = device.made().expect("the owner of an address has a pool");
     planted_panic("cuMemFreeAsync: found");
     let context = match engine.of_stream(stream) {
         Ok((context, _)) => context,

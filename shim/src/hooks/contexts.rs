@@ -8,12 +8,11 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Code, Context};
 use memcuda_core::pages::Pages;
 
-use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::lifetime;
 use crate::room::with_room;
 use crate::share::{early, exports, held};
-use crate::{pages, places, worker};
+use crate::{places, worker};
 
 use super::foreign::on;
 
@@ -123,31 +122,27 @@ crate::hooks! {
             Ok(device) => device.handle,
             Err(code) => return code,
         };
-        made(engine).for_each(|pool| pool.view_leaves(view));
-        pages::all(engine).for_each(|pages| pages.view_leaves(view));
+        engine.pools().for_each(|pool| pool.view_leaves(view));
+        engine.pages().for_each(|pages| pages.view_leaves(view));
         let destroy = || {
             let code = real();
             if code == Code::SUCCESS {
                 places::forget();
                 engine.captures.context_ended(view);
-                made(engine).for_each(|pool| pool.view_ends(view));
+                engine.pools().for_each(|pool| pool.view_ends(view));
             }
             code
         };
         let code = released(engine, device, destroy);
         match code {
-            Code::SUCCESS => pages::all(engine).for_each(|pages| pages.context_ends(view)),
+            Code::SUCCESS => engine.pages().for_each(|pages| pages.context_ends(view)),
             _ => {
-                made(engine).for_each(|pool| pool.context_stays(view));
-                pages::all(engine).for_each(|pages| pages.context_stays(view));
+                engine.pools().for_each(|pool| pool.context_stays(view));
+                engine.pages().for_each(|pages| pages.context_stays(view));
             }
         }
         code
     }
-}
-
-fn made(engine: &Engine) -> impl Iterator<Item = &Pool> {
-    engine.devices.iter().filter_map(Device::made)
 }
 
 /// Runs a call that makes a context or another use of one.
@@ -157,7 +152,7 @@ fn begins(engine: &Engine, context: *mut Context, device: i32, real: impl Fn() -
         // SAFETY: the driver has just written there.
         let context = unsafe { *context };
         if engine.contexts.begins(context) {
-            pages::all(engine).for_each(Pages::others_come);
+            engine.pages().for_each(Pages::others_come);
         }
         if let Some(device) = engine.by_handle(device) {
             early::context_made(engine, context, device);
@@ -166,8 +161,6 @@ fn begins(engine: &Engine, context: *mut Context, device: i32, real: impl Fn() -
     code
 }
 
-type Pool = memcuda_core::pool::Pool<memcuda_core::driver::real::Real>;
-
 /// Runs a call that ends a context, if `is_over` says so after it succeeded.
 fn ends(
     engine: &Engine,
@@ -175,8 +168,10 @@ fn ends(
     real: impl FnOnce() -> Code,
     is_over: impl FnOnce() -> bool,
 ) -> Code {
-    made(engine).for_each(|pool| pool.context_leaves(context));
-    pages::all(engine).for_each(|pages| pages.context_leaves(context));
+    engine.pools().for_each(|pool| pool.context_leaves(context));
+    engine
+        .pages()
+        .for_each(|pages| pages.context_leaves(context));
     let probes: Vec<_> = engine
         .devices
         .iter()
@@ -186,8 +181,10 @@ fn ends(
     if code == Code::SUCCESS && is_over() {
         ended(engine, context);
     } else {
-        made(engine).for_each(|pool| pool.context_stays(context));
-        pages::all(engine).for_each(|pages| pages.context_stays(context));
+        engine.pools().for_each(|pool| pool.context_stays(context));
+        engine
+            .pages()
+            .for_each(|pages| pages.context_stays(context));
         let devices = engine.devices.iter().zip(probes);
         devices.for_each(|(device, probe)| device.pitch.keep_probe(probe));
     }
@@ -200,8 +197,8 @@ fn ended(engine: &Engine, context: Context) {
     held::context_ended(engine, context);
     lifetime::context_ended(engine, context);
     // Each: another device may have reached its memory, or it another's.
-    made(engine).for_each(|pool| pool.context_ends(context));
-    pages::all(engine).for_each(|pages| pages.context_ends(context));
+    engine.pools().for_each(|pool| pool.context_ends(context));
+    engine.pages().for_each(|pages| pages.context_ends(context));
     exports::withdraw_freed(engine);
     engine
         .devices

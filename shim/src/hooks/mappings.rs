@@ -192,7 +192,7 @@ fn freeing(engine: &Engine, at: Address, bytes: u64) -> Vec<(Freeing<'_>, u64)> 
         kept.used_in(at, bytes)?.into_iter().map(begin).collect()
     };
     let recorded = engine.recorder.as_ref();
-    let pages = recorded.and_then(|_| pages::all(engine).find_map(of));
+    let pages = recorded.and_then(|_| engine.pages().find_map(of));
     pages.unwrap_or_default()
 }
 
@@ -233,7 +233,7 @@ fn open(engine: &Engine, at: Address, bytes: u64, wanted: &[MemAccessDesc]) -> O
         if wanted.contains(&(device.ordinal, Access::Write)) {
             // Torch opens new pages to its own device; cudaMalloc's memory would be
             // open to all that have access.
-            for reader in device.made().map(Pool::readers).unwrap_or_default() {
+            for reader in device.pool().map(Pool::readers).unwrap_or_default() {
                 if let Err(code) = pages.open_to(at, bytes, reader)? {
                     return Some(code);
                 }

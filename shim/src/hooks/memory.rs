@@ -5,8 +5,11 @@
 use std::ffi::c_void;
 
 use memcuda_core::config::Free;
+use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context};
-use memcuda_core::pool::{BlockInfo, Effort, Order, Owner, Refusal, Release, Request, StreamKey};
+use memcuda_core::pool::{
+    BlockInfo, Effort, Order, Owner, Pool, Refusal, Release, Request, StreamKey,
+};
 use memcuda_core::units::MIB;
 
 use super::foreign;
@@ -220,7 +223,7 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
             if let Some(code) = free_named(engine, address) {
                 return code;
             }
-            let Some(device) = engine.owner(address) else {
+            let Some(owner) = engine.owner(address) else {
                 let freeing = engine.freeing(0, address, Caller::of(&tag, module));
                 let code = torch::plain_free(&tag, module, address, real);
                 if code == Code::SUCCESS {
@@ -228,7 +231,7 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
                 }
                 return code;
             };
-            take_back(engine, device, address, &tag, module, real)
+            take_back(engine, owner, address, &tag, module, real)
         },
         || give_up(address, || torch::plain_free(&tag, module, address, real)),
         || torch::plain_free(&tag, module, address, real),
@@ -258,13 +261,13 @@ pub fn give_up(address: Address, real: impl FnOnce() -> Code) -> Code {
 
 fn take_back(
     engine: &Engine,
-    device: &Device,
+    owner: (&Device, &Pool<Real>),
     address: Address,
     tag: &tags::Tag,
     module: Module,
     real: impl Fn() -> Code,
 ) -> Code {
-    let pool = device.made().expect("the owner of an address has a pool");
+    let (device, pool) = owner;
     // The driver's free needs no context, but tells of a broken one.
     let current = match engine.calls.current() {
         Ok(current) => Some(current),
@@ -294,11 +297,11 @@ fn take_back(
         (Free::Ordered, _) => Release::Unknown,
         // The driver's free does not wait for memory of a memory pool.
         _ if block.owner == Owner::MemoryPool => Release::Unknown,
-        _ => match finish(engine, device, &block) {
+        _ => match finish(engine, owner, &block) {
             Ok(release) => release,
             Err(code) => {
                 device.memops.clear(&engine.calls, Which::Block(block.id));
-                return failed_free(engine, device, &block, code);
+                return failed_free(engine, owner, &block, code);
             }
         },
     };
@@ -343,8 +346,11 @@ pub fn taken_back(engine: &Engine, device: &Device, freed: &BlockInfo) {
 /// Waits for the work of the device, as the driver's free does. Where that could
 /// not be done, which is no failure of the program's, the pool finds out later
 /// that the work is over.
-fn finish(engine: &Engine, device: &Device, block: &BlockInfo) -> Result<Release, Code> {
-    let pool = device.made().expect("the owner of an address has a pool");
+fn finish(
+    engine: &Engine,
+    (device, pool): (&Device, &Pool<Real>),
+    block: &BlockInfo,
+) -> Result<Release, Code> {
     match pool.synchronize_device(block.context) {
         Ok(true) => {
             device.pitch.free_probe(&engine.calls);
@@ -358,8 +364,12 @@ fn finish(engine: &Engine, device: &Device, block: &BlockInfo) -> Result<Release
 /// The wait failed: the error is the context's, and the driver's own free
 /// would answer it. The block is given up all the same, never to be lent while
 /// the context is broken.
-fn failed_free(engine: &Engine, device: &Device, block: &BlockInfo, code: Code) -> Code {
-    let pool = device.made().expect("the owner of an address has a pool");
+fn failed_free(
+    engine: &Engine,
+    (device, pool): (&Device, &Pool<Real>),
+    block: &BlockInfo,
+    code: Code,
+) -> Code {
     pool.freeze(block.context, code);
     let freeing = engine.freeing(device.ordinal, block.base, Caller::UNKNOWN);
     if let Ok(freed) = pool.free(block.base, Release::Unknown) {

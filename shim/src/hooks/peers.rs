@@ -5,6 +5,7 @@ use memcuda_core::driver::sys::{ACCESS_NONE, LOCATION_DEVICE, MemAccessDesc};
 use memcuda_core::driver::{Code, Context};
 use memcuda_core::pool::Grantee;
 
+use super::pools::defaulting;
 use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
@@ -26,7 +27,7 @@ crate::hooks! {
             let to = Grantee::Contexts { reader, owner: peer };
             pool::grant(engine, owner, device.ordinal, to)?;
             let opened = owner.pages().map_or(Ok(()), |pages| pages.open_all(device.ordinal));
-            if let (Err(_), Some(pool)) = (opened, owner.made()) {
+            if let (Err(_), Some(pool)) = (opened, owner.pool()) {
                 pool.revoke(device.ordinal, to);
             }
             opened
@@ -51,7 +52,7 @@ crate::hooks! {
         let code = unsafe { real(peer) };
         if code == Code::SUCCESS
             && let Ok((reader, device, owner)) = ends(engine, peer)
-            && let Some(pool) = owner.made()
+            && let Some(pool) = owner.pool()
         {
             pool.revoke(device.ordinal, Grantee::Contexts { reader, owner: peer });
         }
@@ -65,8 +66,7 @@ crate::hooks! {
     ) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(pool, access, count) };
-        let mut devices = engine.devices.iter();
-        let owner = devices.find(|device| device.default_mem_pool(&engine.calls) == Some(pool));
+        let owner = defaulting(engine, pool);
         let (Code::SUCCESS, Some(owner), false) = (code, owner, access.is_null()) else {
             return code;
         };
@@ -98,7 +98,7 @@ fn ends(engine: &Engine, peer: Context) -> Result<(Context, &Device, &Device), C
 }
 
 fn close(owner: &Device, device: u32) {
-    if let Some(pool) = owner.made() {
+    if let Some(pool) = owner.pool() {
         pool.revoke(device, Grantee::MemoryPool);
     }
 }

@@ -61,11 +61,11 @@ crate::hooks! {
         pool: MemPool, keep: usize,
     ) |real, engine| {
         if let Some(device) = standing_in(engine, pool)
-            && let Some(made) = device.made()
+            && let Some(ours) = device.pool()
         {
             device.pitch.free_probe(&engine.calls);
-            let used = made.physical().saturating_sub(made.idle());
-            made.trim((keep as u64).saturating_sub(used));
+            let used = ours.physical().saturating_sub(ours.idle());
+            ours.trim((keep as u64).saturating_sub(used));
         }
         // SAFETY: the program's own call, passed on.
         unsafe { real(pool, keep) }
@@ -108,12 +108,12 @@ fn sum_of(attribute: u32) -> Option<Sum> {
 }
 
 /// The device whose default pool this is.
-fn defaulting(engine: &Engine, pool: MemPool) -> Option<&Device> {
+pub fn defaulting(engine: &Engine, pool: MemPool) -> Option<&Device> {
     let mut devices = engine.devices.iter();
     devices.find(|device| device.default_mem_pool(&engine.calls) == Some(pool))
 }
 
 /// As [`defaulting`], if our pool serves in its place.
 fn standing_in(engine: &Engine, pool: MemPool) -> Option<&Device> {
-    defaulting(engine, pool).filter(|device| device.made().is_some())
+    defaulting(engine, pool).filter(|device| device.pool().is_some())
 }

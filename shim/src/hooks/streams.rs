@@ -9,9 +9,8 @@ use memcuda_core::pool::StreamKey;
 
 use super::asynchronous::{legacy, per_thread};
 use crate::captures::Origin;
-use crate::device::Device;
 use crate::engine::Engine;
-use crate::{pages, places};
+use crate::places;
 
 crate::hooks! {
     /// `cuStreamDestroy_v2`: the pool records what it must while the stream
@@ -113,10 +112,11 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
     match engine.of_stream(stream) {
         Ok((context, _)) => {
             // Memory of any device may have been freed in this stream's order.
-            let made = engine.devices.iter().filter_map(Device::made);
-            made.for_each(|pool| pool.stream_ends(context, stream));
+            engine
+                .pools()
+                .for_each(|pool| pool.stream_ends(context, stream));
             let stream = StreamKey::new(context, stream, 0);
-            pages::all(engine).for_each(|pages| pages.stream_ends(stream));
+            engine.pages().for_each(|pages| pages.stream_ends(stream));
         }
         // Nothing ends in a broken context, so there is nothing to record.
         Err(code) if code.is_sticky() => {}
@@ -137,8 +137,9 @@ fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
         Ok((context, _)) => context,
         Err(code) => return code,
     };
-    let made = engine.devices.iter().filter_map(Device::made);
-    made.for_each(|pool| pool.capture_begins(context, stream));
+    engine
+        .pools()
+        .for_each(|pool| pool.capture_begins(context, stream));
     engine.captures.begin(Origin::of(stream), context, real)
 }
 

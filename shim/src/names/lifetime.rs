@@ -68,8 +68,7 @@ pub fn context_ended(engine: &Engine, context: Context) {
 
 /// Waits for whatever may use a mapping.
 fn wait(engine: &Engine, mapped: &Mapped) -> Result<(), Code> {
-    let device = engine.devices.get(mapped.device as usize);
-    let pool = device.and_then(Device::made);
+    let pool = engine.pool_of(mapped.device);
     pool.map_or(Ok(()), |pool| held::wait(engine, pool, mapped.context))
 }
 
@@ -79,8 +78,8 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code
         true => wait(engine, mapped),
         false => Ok(()),
     };
-    let device = engine.devices.get(mapped.device as usize);
-    let pool = device.and_then(Device::made);
+    let device = engine.by_ordinal(mapped.device);
+    let pool = device.and_then(Device::pool);
     // Not locked during the driver's and the keeper's part.
     let page = {
         let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);

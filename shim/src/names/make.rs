@@ -12,7 +12,6 @@ use memcuda_core::share::protocol::{Backend, Entry, Generation, Persist, Process
 use super::place::Place;
 use super::table::{From, Mapped};
 use super::{Failure, Wanted, legacy, lifetime};
-use crate::device::Device;
 use crate::engine::Engine;
 use crate::share::{held, keeper, make};
 
@@ -176,8 +175,7 @@ fn attach(
 fn unmap(engine: &Engine, memory: &Mapped) {
     match memory.from {
         From::Pool => {
-            let device = engine.devices.get(memory.device as usize);
-            if let Some(pool) = device.and_then(Device::made) {
+            if let Some(pool) = engine.pool_of(memory.device) {
                 let _ = pool.detach(memory.address);
             }
         }

@@ -50,7 +50,7 @@ pub fn context_made(engine: &Engine, context: Context, device: &Device) {
     if WANTED.load(Ordering::Relaxed) {
         dial(engine);
     }
-    if BEGUN.load(Ordering::Relaxed) && device.made().is_none() {
+    if BEGUN.load(Ordering::Relaxed) && device.pool().is_none() {
         // What fails here fails again where it is needed, and is told there.
         let _ = engine.calls.within(context, || {
             if let Some(pool) = pool::of(engine, device) {

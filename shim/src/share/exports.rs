@@ -188,7 +188,7 @@ pub fn withdraw_freed(engine: &Engine) {
         None => return,
     };
     for which in live {
-        let pool = engine.devices.get(which.0 as usize).and_then(Device::made);
+        let pool = engine.pool_of(which.0);
         if pool.is_some_and(|pool| pool.is_parked(which.1)) {
             withdraw(engine, which);
         }
@@ -249,8 +249,7 @@ fn end(engine: &Engine, which: Which, generation: Generation) {
 }
 
 fn end_of_block(engine: &Engine, (device, id): Which) {
-    let device = engine.devices.get(device as usize);
-    if let Some(pool) = device.and_then(Device::made) {
+    if let Some(pool) = engine.pool_of(device) {
         pool.export_ends(id);
     }
 }

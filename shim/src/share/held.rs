@@ -191,7 +191,7 @@ pub fn close(engine: &Engine, address: Address) -> Option<Result<(), Code>> {
         table.by.remove(&(held.generation, held.context));
         table.at.remove(&address)?
     };
-    let pool = pool_of(engine, &held)?;
+    let pool = engine.pool_of(held.device)?;
     let waited = wait(engine, pool, held.context);
     let _ = pool.detach(address);
     release(engine, held.generation);
@@ -211,15 +211,11 @@ pub fn context_ended(engine: &Engine, context: Context) {
             .collect()
     };
     for (address, held) in ended {
-        if let Some(pool) = pool_of(engine, &held) {
+        if let Some(pool) = engine.pool_of(held.device) {
             let _ = pool.detach(address);
         }
         release(engine, held.generation);
     }
-}
-
-fn pool_of<'a>(engine: &'a Engine, held: &Held) -> Option<&'a Pool<Real>> {
-    engine.devices.get(held.device as usize)?.made()
 }
 
 /// Gives one count of a lease back. A keeper that does not hear it learns of it
