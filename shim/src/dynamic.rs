@@ -4,77 +4,31 @@
 //! them from libdl into libc, and the loader of a glibc before 2.30 refuses a
 //! library that asks for them in the other one.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr;
+
+use crate::loader::{self, File};
 
 /// The function of this name in the first loaded library that has one of these
 /// file names and exports it; null where none does. Of a function with several
 /// symbol versions it is any one.
 pub fn find(files: &[&CStr], name: &CStr) -> *mut c_void {
-    let mut search = Search {
-        files,
-        name,
-        found: ptr::null_mut(),
-    };
-    // SAFETY: the callback gets the variable's address and keeps to its type.
-    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut search).cast()) };
-    search.found
+    let found = loader::find(|file| {
+        let wanted = files.iter().any(|known| known.to_bytes() == file.file());
+        let dynamic = Dynamic::of(file).filter(|_| wanted)?;
+        // SAFETY: the library stays loaded while it is looked at.
+        let found = unsafe { look_up(dynamic, name) };
+        (!found.is_null()).then_some(found)
+    });
+    found.unwrap_or(ptr::null_mut())
 }
 
 /// Does the program itself, not a library, refer to anything whose name begins
 /// so? By its relocations, as its symbol table does not tell its own length.
 pub fn program_uses(prefix: &[u8]) -> bool {
-    let mut search = (prefix, false);
-    // SAFETY: as above.
-    unsafe { libc::dl_iterate_phdr(Some(visit_program), ptr::from_mut(&mut search).cast()) };
-    search.1
-}
-
-/// Sees the first record, which is the program's.
-unsafe extern "C" fn visit_program(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    search: *mut c_void,
-) -> c_int {
-    // SAFETY: the loader passes a valid record; `search` is the variable above.
-    let (info, search) = unsafe { (&*info, &mut *search.cast::<(&[u8], bool)>()) };
     // SAFETY: the program stays loaded.
-    search.1 = unsafe { dynamic_of(info).is_some_and(|dynamic| refers(dynamic, search.0)) };
-    1
-}
-
-struct Search<'a> {
-    files: &'a [&'a CStr],
-    name: &'a CStr,
-    found: *mut c_void,
-}
-
-unsafe extern "C" fn visit(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    search: *mut c_void,
-) -> c_int {
-    // SAFETY: the loader passes a valid record; `search` is the variable above.
-    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-    if info.dlpi_name.is_null() {
-        return 0;
-    }
-    // SAFETY: the loader's name of the module, a string.
-    let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
-    let file = path.rsplit(|&byte| byte == b'/').next();
-    if !search
-        .files
-        .iter()
-        .any(|known| file == Some(known.to_bytes()))
-    {
-        return 0;
-    }
-    // SAFETY: the library stays loaded during the callback.
-    if let Some(dynamic) = unsafe { dynamic_of(info) } {
-        // SAFETY: as above.
-        search.found = unsafe { look_up(dynamic, search.name) };
-    }
-    c_int::from(!search.found.is_null())
+    let uses = |program: Dynamic| unsafe { refers(program, prefix) };
+    loader::find(|program| Some(Dynamic::of(program).is_some_and(uses))).unwrap_or(false)
 }
 
 /// The dynamic section of a loaded file, and where the file is loaded.
@@ -84,18 +38,15 @@ struct Dynamic {
     at: usize,
 }
 
-/// # Safety
-/// The record is the loader's, of what stays loaded.
-unsafe fn dynamic_of(info: &libc::dl_phdr_info) -> Option<Dynamic> {
-    // SAFETY: the record's program headers, counted by itself.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
-    let base = info.dlpi_addr as usize;
-    let header = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC)?;
-    let at = base + header.p_vaddr as usize;
-    Some(Dynamic { base, at })
-}
-
 impl Dynamic {
+    fn of(file: &File<'_>) -> Option<Self> {
+        let mut headers = file.headers().iter();
+        let header = headers.find(|h| h.p_type == libc::PT_DYNAMIC)?;
+        let base = file.base();
+        let at = base + header.p_vaddr as usize;
+        Some(Self { base, at })
+    }
+
     /// # Safety
     /// It is still loaded.
     unsafe fn value(self, tag: usize) -> Option<usize> {

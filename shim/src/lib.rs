@@ -29,6 +29,7 @@ mod getenv;
 #[macro_use]
 mod hook;
 mod hooks;
+mod loader;
 mod log;
 mod lookup;
 mod memops;

@@ -2,9 +2,11 @@
 //! modules small numbers. Takes no lock of ours: callers may be inside a lookup.
 //! Modules come and go, and another may come to lie where one was.
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::CString;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use crate::loader;
 
 /// Modules with a number of their own.
 pub const NUMBERED: usize = 32;
@@ -128,19 +130,7 @@ fn enter(about: About) -> Module {
 /// How many modules were unloaded so far: where this is what it was, every
 /// address means what it meant.
 pub fn unloads() -> u64 {
-    unsafe extern "C" fn visit(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        unloads: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader passes a valid record; `unloads` is the variable below.
-        unsafe { *unloads.cast::<u64>() = (*info).dlpi_subs };
-        1
-    }
-    let mut unloads = 0u64;
-    // SAFETY: the callback gets the variable's address and keeps to its type.
-    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut unloads).cast()) };
-    unloads
+    loader::find(|file| Some(file.unloads())).unwrap_or(0)
 }
 
 /// The module that holds this address, from the table where it has a number.
@@ -150,53 +140,14 @@ pub fn at(address: usize) -> Option<&'static About> {
 
 /// Asks the loader. `unloads` is how many modules had been unloaded by then.
 fn find(address: usize, unloads: u64) -> Option<About> {
-    struct Search {
-        address: usize,
-        unloads: u64,
-        found: Option<About>,
-    }
-    unsafe extern "C" fn visit(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        search: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader passes a valid record; `search` is the variable below.
-        let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-        let base = info.dlpi_addr as usize;
-        // SAFETY: the record's program headers, counted by itself.
-        let headers =
-            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
-        let loads = || headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
-        let start = loads().map(|h| base + h.p_vaddr as usize).min();
-        let end = loads()
-            .map(|h| base + (h.p_vaddr + h.p_memsz) as usize)
-            .max();
-        let (Some(start), Some(end)) = (start, end) else {
-            return 0;
-        };
-        if !(start..end).contains(&search.address) {
-            return 0;
-        }
-        let path = match info.dlpi_name.is_null() {
-            true => CString::default(),
-            // SAFETY: the loader's name of the module, a string.
-            false => unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned(),
-        };
-        search.found = Some(About {
-            path,
-            start,
-            end,
-            seen: AtomicU64::new(search.unloads),
+    loader::find(|file| {
+        let range = file.range().filter(|range| range.contains(&address))?;
+        Some(About {
+            path: file.path().to_owned(),
+            start: range.start,
+            end: range.end,
+            seen: AtomicU64::new(unloads),
             gone: AtomicBool::new(false),
-        });
-        1
-    }
-    let mut search = Search {
-        address,
-        unloads,
-        found: None,
-    };
-    // SAFETY: the callback gets the variable's address and keeps to its type.
-    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut search).cast()) };
-    search.found
+        })
+    })
 }

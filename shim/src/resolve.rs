@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{dynamic, modules};
+use crate::{dynamic, loader, modules};
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -192,28 +192,9 @@ pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
 }
 
 fn any_cudart() -> *mut c_void {
-    unsafe extern "C" fn visit(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        found: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader passes a valid record, whose name is null or a string.
-        let name = unsafe { (*info).dlpi_name };
-        if name.is_null() {
-            return 0;
-        }
-        // SAFETY: see above; `found` is the caller's variable below.
-        let path = unsafe { CStr::from_ptr(name) };
-        let file = path.to_bytes().rsplit(|&b| b == b'/').next();
-        if !file.is_some_and(|file| file.starts_with(b"libcudart")) {
-            return 0;
-        }
-        // SAFETY: see above.
-        unsafe { *found.cast::<Option<std::ffi::CString>>() = Some(path.to_owned()) };
-        1
-    }
-    let mut found: Option<std::ffi::CString> = None;
-    // SAFETY: the callback gets the variable's address and keeps to its type.
-    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut found).cast()) };
-    found.map_or(ptr::null_mut(), |path| loaded(&path))
+    let path = loader::find(|library| {
+        let is_cudart = library.file().starts_with(b"libcudart");
+        is_cudart.then(|| library.path().to_owned())
+    });
+    path.map_or(ptr::null_mut(), |path| loaded(&path))
 }

@@ -1,9 +1,11 @@
 //! Torch's libraries as the dynamic loader mapped them: where, and from which
 //! file. Loads nothing and keeps no library alive.
 
-use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+
+use crate::loader;
 
 /// A library as the loader mapped it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,58 +41,17 @@ pub fn named(file_name: &str) -> Option<Library> {
 }
 
 /// The first loaded library that satisfies `wanted`, in load order.
-pub fn find(wanted: impl FnMut(&Library) -> bool) -> Option<Library> {
-    let mut search = Search {
-        wanted,
-        found: None,
-    };
-    // SAFETY: the callback gets a pointer to `search`, which outlives the call,
-    // and the loader's entries, which are valid during each callback.
-    unsafe { libc::dl_iterate_phdr(Some(visit_of(&search)), (&raw mut search).cast()) };
-    search.found
-}
-
-struct Search<F> {
-    wanted: F,
-    found: Option<Library>,
-}
-
-type Visit = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
-
-fn visit_of<F: FnMut(&Library) -> bool>(_: &Search<F>) -> Visit {
-    visit::<F>
-}
-
-unsafe extern "C" fn visit<F: FnMut(&Library) -> bool>(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    data: *mut c_void,
-) -> c_int {
-    // SAFETY: `data` is the `Search<F>` that `find` passed, used by nobody else
-    // during the walk; `info` is the loader's entry for this callback.
-    let (search, info) = unsafe { (&mut *data.cast::<Search<F>>(), &*info) };
-    if info.dlpi_name.is_null() || info.dlpi_phnum == 0 {
-        return 0;
-    }
-    // SAFETY: the loader's table of `dlpi_phnum` program headers.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
-    let loads = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
-    let base = info.dlpi_addr as usize;
-    let start = loads.clone().map(|h| base + h.p_vaddr as usize).min();
-    let end = loads.map(|h| base + (h.p_vaddr + h.p_memsz) as usize).max();
-    // SAFETY: the loader's name is a terminated string.
-    let name = unsafe { CStr::from_ptr(info.dlpi_name) };
-    let library = Library {
-        base,
-        start: start.unwrap_or(0),
-        end: end.unwrap_or(0),
-        path: PathBuf::from(OsStr::from_bytes(name.to_bytes())),
-    };
-    if (search.wanted)(&library) {
-        search.found = Some(library);
-        return 1;
-    }
-    0
+pub fn find(mut wanted: impl FnMut(&Library) -> bool) -> Option<Library> {
+    loader::find(|file| {
+        let range = file.range()?;
+        let library = Library {
+            base: file.base(),
+            start: range.start,
+            end: range.end,
+            path: PathBuf::from(OsStr::from_bytes(file.path().to_bytes())),
+        };
+        wanted(&library).then_some(library)
+    })
 }
 
 #[cfg(test)]
