@@ -18,6 +18,7 @@ use super::pages::once_more;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::memops::Which;
+use crate::pages::{put_off, reservations};
 use crate::record::Freeing;
 use crate::room::{Place, with_room};
 use crate::share::exports;
@@ -32,7 +33,7 @@ crate::hooks! {
         let code = unsafe { real(at, bytes, align, wanted, flags) };
         if code == Code::SUCCESS {
             // SAFETY: the driver has just written there.
-            pages::reserved(unsafe { *at }, bytes as u64);
+            reservations::add(unsafe { *at }, bytes as u64);
         }
         code
     }
@@ -102,10 +103,10 @@ fn give_up(engine: &Engine, (at, bytes): (Address, u64), real: impl FnOnce() -> 
     match pages::leave(engine, at, bytes) {
         Code::SUCCESS => {
             // Before the addresses may be somebody else's.
-            let known = pages::given_up(engine, at);
+            let known = reservations::remove(engine, at);
             let code = real();
             if let (true, Some(bytes)) = (code != Code::SUCCESS, known) {
-                pages::reserved(at, bytes);
+                reservations::add(at, bytes);
             }
             code
         }
@@ -129,7 +130,7 @@ fn map(
         return Some(Code::INVALID_VALUE);
     }
     let place = || Place::Device(device);
-    let home = pages::home(engine, at);
+    let home = reservations::home(engine, at);
     let code = with_room(engine, place, || code_of(pages.map(at, bytes, lease, home)));
     if code == Code::SUCCESS {
         if engine.captures.any() || torch::maps_for_graphs(device.ordinal) {
@@ -153,8 +154,8 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     let recorded = freeing(engine, at, bytes);
     let unmap = |device: &'a Device| {
         let kept = device.pages().filter(|kept| kept.is_used_in(at, bytes))?;
-        pages::wait_at_home(engine, kept, at);
-        let unmapped = kept.unmap(at, bytes, pages::last_use(engine, device))?;
+        put_off::wait_at_home(engine, kept, at);
+        let unmapped = kept.unmap(at, bytes, put_off::last_use(engine, device))?;
         Some((device, unmapped))
     };
     match engine.devices.iter().find_map(unmap) {
@@ -176,7 +177,7 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
         }
         None => {
             // It is unmapped in truth.
-            pages::make_up_for_the_wait(engine);
+            put_off::make_up(engine);
             failed(pages::leave(engine, at, bytes))
         }
     }

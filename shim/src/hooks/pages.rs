@@ -7,14 +7,16 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
+use memcuda_core::driver::real::Real;
 use memcuda_core::driver::sys::{HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp};
 use memcuda_core::driver::{Code, Driver, Handle, Result};
-use memcuda_core::pages::{Kind, Lease};
+use memcuda_core::pages::{Kind, Lease, Pages};
 
 use crate::boundary;
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
+use crate::pages::put_off;
 use crate::pool::PATIENCE;
 use crate::room::{Place, is_beyond_the_limit, with_room};
 use crate::{oom, pages, torch, yama};
@@ -76,44 +78,64 @@ unsafe extern "C" fn create(
 
 /// A page for torch; `None` where it is to be the driver's.
 fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result<Handle>> {
-    pages::none_put_off();
+    put_off::end();
     let (context, device) = engine.current().ok()?;
     let here = about.location.kind == LOCATION_DEVICE
         && i64::from(about.location.id) == i64::from(device.ordinal);
     if !here || bytes == 0 {
         return None;
     }
-    let pages = match device.pages() {
-        Some(pages) if !pages.is_sound() => {
-            // The plain driver serves from now on, and needs the memory.
-            pages.give_back(u64::MAX, PATIENCE);
-            return None;
-        }
-        // Though the pool may have stopped: who was told to use pages is asked for them.
-        Some(pages) => pages,
-        None if engine.lends() => pages::of(engine, device)?,
-        None => return None,
-    };
+    let pages = pages_of(engine, device)?;
     // As cudaMalloc, whether a page is there or not.
     if let Err(code) = engine.driver.check(context)
         && code.is_sticky()
     {
         return Some(Err(code));
     }
+    let lease = match pages.lend(kind(bytes, about)) {
+        Some(lease) => Ok(lease),
+        None => make(engine, device, pages, bytes, about),
+    };
+    Some(lease.map(|lease| pages::handle(device, lease)))
+}
+
+/// The pages of a device; `None` where the driver serves.
+fn pages_of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pages<Real>> {
+    match device.pages() {
+        Some(pages) if !pages.is_sound() => {
+            // The plain driver serves from now on, and needs the memory.
+            pages.give_back(u64::MAX, PATIENCE);
+            None
+        }
+        // Though the pool may have stopped: who was told to use pages is asked for them.
+        Some(pages) => Some(pages),
+        None if engine.lends() => pages::of(engine, device),
+        None => None,
+    }
+}
+
+fn kind(bytes: u64, about: &MemAllocationProp) -> Kind {
     let flags = about.alloc_flags;
-    let kind = Kind {
+    Kind {
         bytes,
         properties: u64::from(about.requested_handle_types) << 32
             | u64::from(flags.usage) << 16
             | u64::from(flags.compression_type) << 8
             | u64::from(flags.gpu_direct_rdma_capable),
-    };
-    if let Some(lease) = pages.lend(kind) {
-        return Some(Ok(pages::handle(device, lease)));
     }
+}
+
+/// A page that has to be made: where that would be more than ever, or there is no memory,
+/// torch is told once that there is none, so that it gives idle ones up.
+fn make(
+    engine: &Engine,
+    device: &Device,
+    pages: &Pages<Real>,
+    bytes: u64,
+    about: &MemAllocationProp,
+) -> Result<Lease> {
     // With nothing mapped torch has nothing to bring, and its first pages are probes.
     let may_fail = pages.is_any_used() && !engine.captures.any();
-    let asked = Some(Err(Code::OUT_OF_MEMORY));
     let ask = || {
         let ask = may_fail && torch::ask_for_pages(device.ordinal, bytes);
         if ask {
@@ -123,7 +145,7 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
         ask
     };
     if pages.is_above_peak(bytes) && ask() {
-        return asked;
+        return Err(Code::OUT_OF_MEMORY);
     }
     // Like cudaMalloc's memory: what it is exported as, who reaches it.
     let made = || engine.driver.create_as(bytes, about);
@@ -132,11 +154,11 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
     let is_beyond_the_limit = || is_beyond_the_limit(engine, device, bytes, patience);
     let add = || match is_beyond_the_limit() {
         true => Err(Code::OUT_OF_MEMORY),
-        false => pages.add(kind, made),
+        false => pages.add(kind(bytes, about), made),
     };
     let page = match add() {
         // What torch has idle goes before what others have.
-        Err(Code::OUT_OF_MEMORY) if ask() => return asked,
+        Err(Code::OUT_OF_MEMORY) if ask() => return Err(Code::OUT_OF_MEMORY),
         // Nobody can make room beyond the limit.
         Err(Code::OUT_OF_MEMORY) if !is_beyond_the_limit() => in_room(engine, device, add),
         added => added,
@@ -149,7 +171,7 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
         torch::page_refused();
         oom::report(engine, device, bytes, None);
     }
-    Some(page.map(|lease| pages::handle(device, lease)))
+    page
 }
 
 /// Records that torch is told that there is no memory: to give some back, or for good.

@@ -5,21 +5,22 @@
 use memcuda_core::driver::{Code, Stream};
 
 use super::asynchronous::legacy;
+use crate::pages::put_off;
 use crate::share::exports;
 use crate::tags::{self, Tag};
-use crate::{pages, torch};
+use crate::torch;
 
 crate::hooks! {
     /// `cuStreamSynchronize`.
     cuStreamSynchronize ["cuStreamSynchronize" since 2000] (stream: Stream) |real, engine| {
-        pages::waits_for(engine, legacy(stream));
+        put_off::note(engine, legacy(stream));
         let site = torch::waits_on_ladder(&tags::take(), stream);
         // Of what is exported none is kept: it would be waited for behind a lock.
         let unmaps = site.is_some_and(torch::unmaps_behind) && !exports::has_runs();
-        if unmaps && pages::put_off(engine, legacy(stream)) {
+        if unmaps && put_off::begin(engine, legacy(stream)) {
             return Code::SUCCESS;
         }
-        pages::none_put_off();
+        put_off::end();
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(stream) };
         tags::set(Tag {
