@@ -11,7 +11,7 @@ use crate::shapes::Block;
 /// A memory pool of the driver (`CUmemoryPool`).
 pub type MemPool = u64;
 
-/// A legacy handle (`CUipcMemHandle`), passed by value.
+/// The driver's handle of CUDA IPC (`CUipcMemHandle`), passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IpcBytes(pub [u8; 64]);

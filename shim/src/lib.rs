@@ -36,6 +36,7 @@ mod memops;
 mod modules;
 mod names;
 mod neighbours;
+mod nvml;
 mod old_libc;
 mod oom;
 mod others;

@@ -8,8 +8,6 @@
 //! list has the processes of that container only, and a list without this
 //! process says nothing about it.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::Driver;
@@ -19,7 +17,7 @@ use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::{resolve, worker};
+use crate::nvml::Listed;
 
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_millis(500);
@@ -65,161 +63,4 @@ fn is_crowded(engine: &Engine, device: &Device, pool: &Pool<Real>) -> bool {
     let foreign = (total - free).saturating_sub(own);
     let before = *device.foreign_before.get_or_init(|| foreign);
     free < total / 16 && foreign > before + MUCH
-}
-
-type Init = unsafe extern "C" fn() -> c_int;
-type ByUuid = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
-type Processes = unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut Process) -> c_int;
-
-/// `nvmlProcessInfo_t`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Process {
-    id: c_uint,
-    used_bytes: u64,
-    gpu_instance: c_uint,
-    compute_instance: c_uint,
-}
-
-const _: () = assert!(size_of::<Process>() == 24);
-
-const SUCCESS: c_int = 0;
-const INSUFFICIENT_SIZE: c_int = 7;
-
-/// The functions of NVML.
-struct Library {
-    init: Init,
-    by_uuid: ByUuid,
-    processes: Processes,
-}
-
-impl Library {
-    fn load() -> Option<Self> {
-        let library = resolve::open(c"libnvidia-ml.so.1");
-        if library.is_null() {
-            return None;
-        }
-        let processes = c"nvmlDeviceGetComputeRunningProcesses_v3";
-        let before = c"nvmlDeviceGetComputeRunningProcesses_v2";
-        // SAFETY: the types above are those of nvml.h for these names.
-        unsafe {
-            Some(Self {
-                init: function(library, c"nvmlInit_v2")?,
-                by_uuid: function(library, c"nvmlDeviceGetHandleByUUID")?,
-                processes: function(library, processes).or_else(|| function(library, before))?,
-            })
-        }
-    }
-}
-
-/// Loads what tells of others, once. It takes the loader's lock, under which a
-/// program's destructors may end a context: not to be called with anything held
-/// that the end of a context waits for.
-pub fn prepare() {
-    library();
-}
-
-fn library() -> Option<&'static Library> {
-    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    LIBRARY.get_or_init(Library::load).as_ref()
-}
-
-/// A device as NVML knows it.
-struct Listed {
-    device: *mut c_void,
-    processes: Processes,
-}
-
-impl Listed {
-    fn find(uuid: [u8; 16]) -> Option<Self> {
-        let library = nvml()?;
-        // A part of a GPU has a name of its own kind.
-        ["GPU", "MIG"].into_iter().find_map(|kind| {
-            let name = CString::new(written(kind, uuid)).ok()?;
-            let mut device = std::ptr::null_mut();
-            // SAFETY: a string, and a pointer that is valid for the call.
-            let code = unsafe { (library.by_uuid)(name.as_ptr(), &mut device) };
-            let processes = library.processes;
-            (code == SUCCESS).then_some(Self { device, processes })
-        })
-    }
-
-    /// Are there other processes with a context than this one?
-    fn are_several(&self) -> bool {
-        let mut processes = [Process::default(); 64];
-        let mut count = processes.len() as c_uint;
-        // SAFETY: the array is as long as said; the device came from NVML.
-        let code = unsafe { (self.processes)(self.device, &mut count, processes.as_mut_ptr()) };
-        match code {
-            SUCCESS => company(&processes[..processes.len().min(count as usize)]),
-            code => code == INSUFFICIENT_SIZE,
-        }
-    }
-}
-
-/// This process is on the list, maybe under the number that it has elsewhere.
-fn company(processes: &[Process]) -> bool {
-    let mut ids: Vec<u32> = processes.iter().map(|process| process.id).collect();
-    // A process of several contexts may be listed more than once.
-    ids.sort_unstable();
-    ids.dedup();
-    ids.len() > 1
-}
-
-/// The library, initialised once; `None` where it cannot be had.
-fn nvml() -> Option<&'static Library> {
-    static STARTED: OnceLock<bool> = OnceLock::new();
-    let library = library();
-    let started = *STARTED.get_or_init(|| {
-        // SAFETY: it takes no argument.
-        let started = library.is_some_and(|library| unsafe { (library.init)() } == SUCCESS);
-        crate::log!(Debug, "the management library answers: {started}");
-        worker::rest_at_exit();
-        started
-    });
-    library.filter(|_| started)
-}
-
-/// # Safety
-/// `F` is the type of the function of this name, a pointer.
-unsafe fn function<F>(library: *mut c_void, name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    let found = resolve::symbol(library, name);
-    // SAFETY: not null, and of this type by the caller's promise.
-    (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
-}
-
-/// `GPU-00112233-4455-6677-8899-aabbccddeeff`.
-fn written(kind: &str, uuid: [u8; 16]) -> String {
-    let digits = format!("{:032x}", u128::from_be_bytes(uuid));
-    let [a, b, c, d, e] = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
-    format!("{kind}-{a}-{b}-{c}-{d}-{e}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_device_is_named_as_nvml_names_it() {
-        let uuid = 0x00112233_44556677_8899aabb_ccddeeff_u128.to_be_bytes();
-        assert_eq!(
-            written("GPU", uuid),
-            "GPU-00112233-4455-6677-8899-aabbccddeeff"
-        );
-    }
-
-    #[test]
-    fn one_process_is_alone_whatever_its_number() {
-        let process = |id| Process {
-            id,
-            ..Process::default()
-        };
-        let own = std::process::id();
-        assert!(!company(&[]));
-        assert!(!company(&[process(own)]));
-        assert!(!company(&[process(own), process(own)]));
-        assert!(!company(&[process(own + 1)]), "its number on the host");
-        assert!(company(&[process(own), process(own + 1)]));
-    }
 }

@@ -20,10 +20,10 @@ use memcuda_core::units::GIB;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::neighbours::{Answer, Door};
-use crate::others::{self, Others};
+use crate::others::Others;
 use crate::picture;
 use crate::share::keeper;
-use crate::{threads, worker};
+use crate::{nvml, threads, worker};
 
 /// How often the thread looks while anything is idle, and while nothing is.
 const LOOK: Duration = Duration::from_millis(250);
@@ -164,7 +164,7 @@ impl<'a> Watched<'a> {
     }
 
     fn has_company(&mut self, engine: &Engine, pool: &Pool<Real>) -> bool {
-        others::prepare();
+        nvml::prepare();
         let _turn = worker::hold();
         !worker::is_stopped() && self.others.are_on(engine, self.device, pool)
     }

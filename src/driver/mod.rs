@@ -54,6 +54,16 @@ impl Stream {
     pub fn is_default(self) -> bool {
         self.0 <= Self::PER_THREAD.0
     }
+
+    /// The stream that an argument of a call means, where 0 is the legacy default stream.
+    pub fn or_legacy(self) -> Self {
+        if self.0 == 0 { Self::LEGACY } else { self }
+    }
+
+    /// The same of a call's spelling for threads (`_ptsz`), where 0 is the thread's own.
+    pub fn or_per_thread(self) -> Self {
+        if self.0 == 0 { Self::PER_THREAD } else { self }
+    }
 }
 
 /// An event (`CUevent`), created without timing.

@@ -1,5 +1,6 @@
 //! What callers say to the pool and what it answers. Plain values, no policy.
 
+use super::slab::GRANULE;
 use crate::driver::{Address, Code, Context, Stream};
 use crate::units::MIB;
 
@@ -19,11 +20,7 @@ pub struct StreamKey {
 impl StreamKey {
     /// The key of `stream`, where 0 stands for the legacy default stream.
     pub fn new(context: Context, stream: Stream, thread: u64) -> Self {
-        let stream = if stream.0 == 0 {
-            Stream::LEGACY
-        } else {
-            stream
-        };
+        let stream = stream.or_legacy();
         let thread = if stream == Stream::PER_THREAD {
             thread
         } else {
@@ -85,7 +82,6 @@ impl Owner {
     /// whole number of 2 MiB pages to whatever would leave less than 1 KiB of the
     /// last one, or is larger (docs/measurements/driver-h200.md).
     pub fn alignment(self, bytes: u64) -> u64 {
-        const GRANULE: u64 = 512;
         match self {
             Owner::Context if bytes >= 2 * MIB - GRANULE => 2 * MIB,
             _ => GRANULE,

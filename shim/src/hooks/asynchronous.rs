@@ -25,7 +25,7 @@ crate::hooks! {
             // SAFETY: the program's own call, passed on.
             unsafe { real(out, bytes, stream) }
         };
-        allocate(engine, out, bytes, legacy(stream), None, plain)
+        allocate(engine, out, bytes, stream.or_legacy(), None, plain)
     }
 
     /// `cuMemAllocAsync` whose default stream is the thread's own.
@@ -36,7 +36,7 @@ crate::hooks! {
             // SAFETY: the program's own call, passed on.
             unsafe { real(out, bytes, stream) }
         };
-        allocate(engine, out, bytes, per_thread(stream), None, plain)
+        allocate(engine, out, bytes, stream.or_per_thread(), None, plain)
     }
 
     /// `cuMemAllocFromPoolAsync`; served here for a device's default pool.
@@ -47,7 +47,7 @@ crate::hooks! {
             // SAFETY: the program's own call, passed on.
             unsafe { real(out, bytes, pool, stream) }
         };
-        allocate(engine, out, bytes, legacy(stream), Some(pool), plain)
+        allocate(engine, out, bytes, stream.or_legacy(), Some(pool), plain)
     }
 
     /// `cuMemAllocFromPoolAsync` whose default stream is the thread's own.
@@ -58,7 +58,7 @@ crate::hooks! {
             // SAFETY: the program's own call, passed on.
             unsafe { real(out, bytes, pool, stream) }
         };
-        allocate(engine, out, bytes, per_thread(stream), Some(pool), plain)
+        allocate(engine, out, bytes, stream.or_per_thread(), Some(pool), plain)
     }
 
     /// `cuMemFreeAsync`.
@@ -69,7 +69,7 @@ crate::hooks! {
             // SAFETY: the program's own call, passed on.
             unsafe { real(address, stream) }
         };
-        free(engine, address, legacy(stream), plain)
+        free(engine, address, stream.or_legacy(), plain)
     }, panicked {
         memory::give_up(address, || {
             // SAFETY: the program's own call, passed on.
@@ -85,30 +85,12 @@ crate::hooks! {
             // SAFETY: the program's own call, passed on.
             unsafe { real(address, stream) }
         };
-        free(engine, address, per_thread(stream), plain)
+        free(engine, address, stream.or_per_thread(), plain)
     }, panicked {
         memory::give_up(address, || {
             // SAFETY: the program's own call, passed on.
             unsafe { real(address, stream) }
         })
-    }
-}
-
-/// A stream argument of the plain spelling: 0 is the legacy default stream.
-pub fn legacy(stream: Stream) -> Stream {
-    if stream.0 == 0 {
-        Stream::LEGACY
-    } else {
-        stream
-    }
-}
-
-/// A stream argument of the `_ptsz` spelling: 0 is the thread's own default.
-pub fn per_thread(stream: Stream) -> Stream {
-    if stream.0 == 0 {
-        Stream::PER_THREAD
-    } else {
-        stream
     }
 }
 

@@ -11,7 +11,6 @@ use std::ffi::c_void;
 
 use memcuda_core::driver::{Address, Code, Stream};
 
-use super::asynchronous::{legacy, per_thread};
 use crate::carry::{self, When};
 use crate::hook::{ABSENT, Hook};
 use crate::shapes::{Block, DEVICE, HOST, Rows, UNIFIED};
@@ -78,10 +77,10 @@ copies! {
         line((UNIFIED, to), (UNIFIED, from), bytes), When::CallOfThread;
     cuMemcpyAsync ["cuMemcpyAsync" since 4000]
         (to: Address, from: Address, bytes: usize, stream: Stream)
-        line((UNIFIED, to), (UNIFIED, from), bytes), When::Queued(legacy(stream));
+        line((UNIFIED, to), (UNIFIED, from), bytes), When::Queued(stream.or_legacy());
     cuMemcpyAsync_ptsz ["cuMemcpyAsync" since 7000 per_thread]
         (to: Address, from: Address, bytes: usize, stream: Stream)
-        line((UNIFIED, to), (UNIFIED, from), bytes), When::Queued(per_thread(stream));
+        line((UNIFIED, to), (UNIFIED, from), bytes), When::Queued(stream.or_per_thread());
 
     cuMemcpyDtoD_v2 ["cuMemcpyDtoD" since 3020] (to: Address, from: Address, bytes: usize)
         line((DEVICE, to), (DEVICE, from), bytes), When::Call;
@@ -90,10 +89,10 @@ copies! {
         line((DEVICE, to), (DEVICE, from), bytes), When::CallOfThread;
     cuMemcpyDtoDAsync_v2 ["cuMemcpyDtoDAsync" since 3020]
         (to: Address, from: Address, bytes: usize, stream: Stream)
-        line((DEVICE, to), (DEVICE, from), bytes), When::Queued(legacy(stream));
+        line((DEVICE, to), (DEVICE, from), bytes), When::Queued(stream.or_legacy());
     cuMemcpyDtoDAsync_v2_ptsz ["cuMemcpyDtoDAsync" since 7000 per_thread]
         (to: Address, from: Address, bytes: usize, stream: Stream)
-        line((DEVICE, to), (DEVICE, from), bytes), When::Queued(per_thread(stream));
+        line((DEVICE, to), (DEVICE, from), bytes), When::Queued(stream.or_per_thread());
 
     cuMemcpyHtoD_v2 ["cuMemcpyHtoD" since 3020] (to: Address, from: Address, bytes: usize)
         line((DEVICE, to), (HOST, from), bytes), When::Call;
@@ -102,10 +101,10 @@ copies! {
         line((DEVICE, to), (HOST, from), bytes), When::CallOfThread;
     cuMemcpyHtoDAsync_v2 ["cuMemcpyHtoDAsync" since 3020]
         (to: Address, from: Address, bytes: usize, stream: Stream)
-        line((DEVICE, to), (HOST, from), bytes), When::Queued(legacy(stream));
+        line((DEVICE, to), (HOST, from), bytes), When::Queued(stream.or_legacy());
     cuMemcpyHtoDAsync_v2_ptsz ["cuMemcpyHtoDAsync" since 7000 per_thread]
         (to: Address, from: Address, bytes: usize, stream: Stream)
-        line((DEVICE, to), (HOST, from), bytes), When::Queued(per_thread(stream));
+        line((DEVICE, to), (HOST, from), bytes), When::Queued(stream.or_per_thread());
 
     cuMemcpyDtoH_v2 ["cuMemcpyDtoH" since 3020] (to: Address, from: Address, bytes: usize)
         line((HOST, to), (DEVICE, from), bytes), When::Call;
@@ -114,10 +113,10 @@ copies! {
         line((HOST, to), (DEVICE, from), bytes), When::CallOfThread;
     cuMemcpyDtoHAsync_v2 ["cuMemcpyDtoHAsync" since 3020]
         (to: Address, from: Address, bytes: usize, stream: Stream)
-        line((HOST, to), (DEVICE, from), bytes), When::Queued(legacy(stream));
+        line((HOST, to), (DEVICE, from), bytes), When::Queued(stream.or_legacy());
     cuMemcpyDtoHAsync_v2_ptsz ["cuMemcpyDtoHAsync" since 7000 per_thread]
         (to: Address, from: Address, bytes: usize, stream: Stream)
-        line((HOST, to), (DEVICE, from), bytes), When::Queued(per_thread(stream));
+        line((HOST, to), (DEVICE, from), bytes), When::Queued(stream.or_per_thread());
 
     cuMemcpy2D_v2 ["cuMemcpy2D" since 3020] (rows: *const Rows) told(rows), When::Call;
     cuMemcpy2D_v2_ptds ["cuMemcpy2D" since 7000 per_thread] (rows: *const Rows)
@@ -127,17 +126,17 @@ copies! {
     cuMemcpy2DUnaligned_v2_ptds ["cuMemcpy2DUnaligned" since 7000 per_thread] (rows: *const Rows)
         told(rows), When::CallOfThread;
     cuMemcpy2DAsync_v2 ["cuMemcpy2DAsync" since 3020] (rows: *const Rows, stream: Stream)
-        told(rows), When::Queued(legacy(stream));
+        told(rows), When::Queued(stream.or_legacy());
     cuMemcpy2DAsync_v2_ptsz ["cuMemcpy2DAsync" since 7000 per_thread]
         (rows: *const Rows, stream: Stream)
-        told(rows), When::Queued(per_thread(stream));
+        told(rows), When::Queued(stream.or_per_thread());
 
     cuMemcpy3D_v2 ["cuMemcpy3D" since 3020] (block: *const Block) told(block), When::Call;
     cuMemcpy3D_v2_ptds ["cuMemcpy3D" since 7000 per_thread] (block: *const Block)
         told(block), When::CallOfThread;
     cuMemcpy3DAsync_v2 ["cuMemcpy3DAsync" since 3020] (block: *const Block, stream: Stream)
-        told(block), When::Queued(legacy(stream));
+        told(block), When::Queued(stream.or_legacy());
     cuMemcpy3DAsync_v2_ptsz ["cuMemcpy3DAsync" since 7000 per_thread]
         (block: *const Block, stream: Stream)
-        told(block), When::Queued(per_thread(stream));
+        told(block), When::Queued(stream.or_per_thread());
 }

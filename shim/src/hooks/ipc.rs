@@ -13,6 +13,7 @@ use memcuda_core::pool::{Attachment, BlockInfo, Owner};
 use memcuda_core::share::handle::{Handle, Unreadable};
 use memcuda_core::share::protocol::{self, Reply, Request, State};
 
+use crate::calls::IpcBytes;
 use crate::engine::Engine;
 use crate::names::lifetime;
 use crate::share::{self, exports, held};
@@ -21,11 +22,6 @@ use crate::whose;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the driver takes no other flags.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
-
-/// `CUipcMemHandle`, passed by value.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct IpcHandle([u8; 64]);
 
 crate::hooks! {
     /// `cuIpcGetMemHandle`.
@@ -55,7 +51,7 @@ crate::hooks! {
 
     /// `cuIpcOpenMemHandle`, before CUDA 11.
     cuIpcOpenMemHandle ["cuIpcOpenMemHandle" since 4010] (
-        out: *mut Address, handle: IpcHandle, flags: u32,
+        out: *mut Address, handle: IpcBytes, flags: u32,
     ) |real, engine| {
         // SAFETY: the program's own call, passed on.
         open(engine, out, &handle, flags, || unsafe { real(out, handle, flags) })
@@ -63,7 +59,7 @@ crate::hooks! {
 
     /// `cuIpcOpenMemHandle_v2`.
     cuIpcOpenMemHandle_v2 ["cuIpcOpenMemHandle" since 11000] (
-        out: *mut Address, handle: IpcHandle, flags: u32,
+        out: *mut Address, handle: IpcBytes, flags: u32,
     ) |real, engine| {
         // SAFETY: the program's own call, passed on.
         open(engine, out, &handle, flags, || unsafe { real(out, handle, flags) })
@@ -102,7 +98,7 @@ fn export(engine: &Engine, block: &BlockInfo, address: Address) -> Option<[u8; 6
 fn open(
     engine: &Engine,
     out: *mut Address,
-    handle: &IpcHandle,
+    handle: &IpcBytes,
     flags: u32,
     real: impl FnOnce() -> Code,
 ) -> Code {

@@ -7,7 +7,6 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Code, Stream};
 use memcuda_core::pool::StreamKey;
 
-use super::asynchronous::{legacy, per_thread};
 use crate::captures::Origin;
 use crate::engine::Engine;
 use crate::places;
@@ -29,32 +28,32 @@ crate::hooks! {
     /// `cuStreamBeginCapture` of CUDA 10.0.
     cuStreamBeginCapture ["cuStreamBeginCapture" since 10000] (stream: Stream) |real, engine| {
         // SAFETY: the program's own call, passed on.
-        begin(engine, legacy(stream), || unsafe { real(stream) })
+        begin(engine, stream.or_legacy(), || unsafe { real(stream) })
     }
 
     /// `cuStreamBeginCapture` of CUDA 10.0, thread's own default stream.
     cuStreamBeginCapture_ptsz ["cuStreamBeginCapture" since 10000 per_thread] (stream: Stream) |real, engine| {
         // SAFETY: the program's own call, passed on.
-        begin(engine, per_thread(stream), || unsafe { real(stream) })
+        begin(engine, stream.or_per_thread(), || unsafe { real(stream) })
     }
 
     /// `cuStreamBeginCapture_v2`.
     cuStreamBeginCapture_v2 ["cuStreamBeginCapture" since 10010] (stream: Stream, mode: u32) |real, engine| {
         // SAFETY: the program's own call, passed on.
-        begin(engine, legacy(stream), || unsafe { real(stream, mode) })
+        begin(engine, stream.or_legacy(), || unsafe { real(stream, mode) })
     }
 
     /// `cuStreamBeginCapture_v2`, thread's own default stream.
     cuStreamBeginCapture_v2_ptsz ["cuStreamBeginCapture" since 10010 per_thread] (stream: Stream, mode: u32) |real, engine| {
         // SAFETY: the program's own call, passed on.
-        begin(engine, per_thread(stream), || unsafe { real(stream, mode) })
+        begin(engine, stream.or_per_thread(), || unsafe { real(stream, mode) })
     }
 
     /// `cuStreamBeginCaptureToGraph`.
     cuStreamBeginCaptureToGraph ["cuStreamBeginCaptureToGraph" since 12030] (
         stream: Stream, graph: u64, nodes: *const u64, data: *const c_void, count: usize, mode: u32,
     ) |real, engine| {
-        begin(engine, legacy(stream), || {
+        begin(engine, stream.or_legacy(), || {
             // SAFETY: the program's own call, passed on.
             unsafe { real(stream, graph, nodes, data, count, mode) }
         })
@@ -64,7 +63,7 @@ crate::hooks! {
     cuStreamBeginCaptureToGraph_ptsz ["cuStreamBeginCaptureToGraph" since 12030 per_thread] (
         stream: Stream, graph: u64, nodes: *const u64, data: *const c_void, count: usize, mode: u32,
     ) |real, engine| {
-        begin(engine, per_thread(stream), || {
+        begin(engine, stream.or_per_thread(), || {
             // SAFETY: the program's own call, passed on.
             unsafe { real(stream, graph, nodes, data, count, mode) }
         })
@@ -74,7 +73,7 @@ crate::hooks! {
     cuStreamBeginRecaptureToGraph ["cuStreamBeginRecaptureToGraph" since 13030] (
         stream: Stream, mode: u32, graph: u64, mismatch: *const c_void, data: *mut c_void,
     ) |real, engine| {
-        begin(engine, legacy(stream), || {
+        begin(engine, stream.or_legacy(), || {
             // SAFETY: the program's own call, passed on.
             unsafe { real(stream, mode, graph, mismatch, data) }
         })
@@ -84,7 +83,7 @@ crate::hooks! {
     cuStreamBeginRecaptureToGraph_ptsz ["cuStreamBeginRecaptureToGraph" since 13030 per_thread] (
         stream: Stream, mode: u32, graph: u64, mismatch: *const c_void, data: *mut c_void,
     ) |real, engine| {
-        begin(engine, per_thread(stream), || {
+        begin(engine, stream.or_per_thread(), || {
             // SAFETY: the program's own call, passed on.
             unsafe { real(stream, mode, graph, mismatch, data) }
         })
@@ -93,13 +92,13 @@ crate::hooks! {
     /// `cuStreamEndCapture`.
     cuStreamEndCapture ["cuStreamEndCapture" since 10000] (stream: Stream, graph: *mut u64) |real, engine| {
         // SAFETY: the program's own call, passed on.
-        end(engine, legacy(stream), unsafe { real(stream, graph) })
+        end(engine, stream.or_legacy(), unsafe { real(stream, graph) })
     }
 
     /// `cuStreamEndCapture`, thread's own default stream.
     cuStreamEndCapture_ptsz ["cuStreamEndCapture" since 10000 per_thread] (stream: Stream, graph: *mut u64) |real, engine| {
         // SAFETY: the program's own call, passed on.
-        end(engine, per_thread(stream), unsafe { real(stream, graph) })
+        end(engine, stream.or_per_thread(), unsafe { real(stream, graph) })
     }
 }
 

@@ -4,7 +4,6 @@
 
 use memcuda_core::driver::{Code, Stream};
 
-use super::asynchronous::legacy;
 use crate::pages::put_off;
 use crate::share::exports;
 use crate::tags::{self, Tag};
@@ -13,11 +12,11 @@ use crate::torch;
 crate::hooks! {
     /// `cuStreamSynchronize`.
     cuStreamSynchronize ["cuStreamSynchronize" since 2000] (stream: Stream) |real, engine| {
-        put_off::note(engine, legacy(stream));
+        put_off::note(engine, stream.or_legacy());
         let site = torch::waits_on_ladder(&tags::take(), stream);
         // Of what is exported none is kept: it would be waited for behind a lock.
         let unmaps = site.is_some_and(torch::unmaps_behind) && !exports::has_runs();
-        if unmaps && put_off::begin(engine, legacy(stream)) {
+        if unmaps && put_off::begin(engine, stream.or_legacy()) {
             return Code::SUCCESS;
         }
         put_off::end();

@@ -37,19 +37,39 @@ impl std::fmt::Debug for Generation {
     }
 }
 
-impl std::fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl DeviceId {
+    /// As NVIDIA's tools write it behind a kind of device: `GPU`, or `MIG` for a part of one.
+    pub fn named(self, kind: &str) -> String {
         let group = |from: usize, to: usize| {
             let bytes = self.0[from..to].iter();
             bytes.map(|byte| format!("{byte:02x}")).collect::<String>()
         };
         let groups = [(0, 4), (4, 6), (6, 8), (8, 10), (10, 16)].map(|(from, to)| group(from, to));
-        write!(f, "GPU-{}", groups.join("-"))
+        format!("{kind}-{}", groups.join("-"))
+    }
+}
+
+impl std::fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.named("GPU"))
     }
 }
 
 impl std::fmt::Debug for DeviceId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_written_as_tools_write_it() {
+        let device = DeviceId(0x00112233_44556677_8899aabb_ccddeeff_u128.to_be_bytes());
+        let digits = "00112233-4455-6677-8899-aabbccddeeff";
+        assert_eq!(device.to_string(), format!("GPU-{digits}"));
+        assert_eq!(device.named("MIG"), format!("MIG-{digits}"));
     }
 }
