@@ -249,87 +249,69 @@ fn count_of(device: usize) -> &'static AtomicI32 {
     &OPEN[device & (DEVICES - 1)]
 }
 
-/// Counted before the scope opens: another thread sees it open too early
-/// rather than too late. If opening throws it counts as open for good.
-unsafe extern "C-unwind" fn begin(
-    a: usize,
-    device: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> usize {
-    count_of(device).fetch_add(1, Ordering::AcqRel);
-    // SAFETY: this is the wrapper of `BEGIN`.
-    unsafe { real(BEGIN, [a, device, c, d, e, f]) }
-}
-
-/// Counted after the scope has closed, for the same reason.
-unsafe extern "C-unwind" fn end(
-    a: usize,
-    device: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> usize {
-    // SAFETY: this is the wrapper of `END`.
-    let value = unsafe { real(END, [a, device, c, d, e, f]) };
-    count_of(device).fetch_sub(1, Ordering::AcqRel);
-    value
-}
-
-/// Torch asks for the capture status of the *current* stream here, but the
-/// memory is for another.
-unsafe extern "C-unwind" fn allocate_for_stream(
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> usize {
-    struct Inside;
-    impl Drop for Inside {
-        fn drop(&mut self) {
-            OTHER_STREAM.set(OTHER_STREAM.get() - 1);
+/// Declares what takes the place of methods: the second of their arguments, of six
+/// registers that are passed on as they came, and a call of the real one.
+macro_rules! wrappers {
+    ($($(#[$meta:meta])* $name:ident of $method:ident |$second:ident, $real:ident| $body:block)*) => {$(
+        $(#[$meta])*
+        unsafe extern "C-unwind" fn $name(
+            a: usize,
+            $second: usize,
+            c: usize,
+            d: usize,
+            e: usize,
+            f: usize,
+        ) -> usize {
+            // SAFETY: this is the wrapper of that method.
+            let $real = || unsafe { real($method, [a, $second, c, d, e, f]) };
+            $body
         }
+    )*};
+}
+
+wrappers! {
+    /// Counted before the scope opens: another thread sees it open too early
+    /// rather than too late. If opening throws it counts as open for good.
+    begin of BEGIN |device, real| {
+        count_of(device).fetch_add(1, Ordering::AcqRel);
+        real()
     }
-    OTHER_STREAM.set(OTHER_STREAM.get() + 1);
-    let _inside = Inside;
-    // SAFETY: this is the wrapper of `FOR_STREAM`.
-    unsafe { real(FOR_STREAM, [a, b, c, d, e, f]) }
-}
 
-/// A pool that stands in on out-of-memory would be used up by soft failures.
-unsafe extern "C-unwind" fn use_on_oom(
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> usize {
-    give_up();
-    // SAFETY: this is the wrapper of `USE_ON_OOM`.
-    unsafe { real(USE_ON_OOM, [a, b, c, d, e, f]) }
-}
+    /// Counted after the scope has closed, for the same reason.
+    end of END |device, real| {
+        let value = real();
+        count_of(device).fetch_sub(1, Ordering::AcqRel);
+        value
+    }
 
-/// Without caching torch frees memory that kernels still use and relies on
-/// `cudaFree` to wait.
-unsafe extern "C-unwind" fn enable(
-    a: usize,
-    value: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> usize {
-    if value & 1 == 0 {
+    /// Torch asks for the capture status of the *current* stream here, but the
+    /// memory is for another.
+    allocate_for_stream of FOR_STREAM |bytes, real| {
+        struct Inside;
+        impl Drop for Inside {
+            fn drop(&mut self) {
+                OTHER_STREAM.set(OTHER_STREAM.get() - 1);
+            }
+        }
+        OTHER_STREAM.set(OTHER_STREAM.get() + 1);
+        let _inside = Inside;
+        real()
+    }
+
+    /// A pool that stands in on out-of-memory would be used up by soft failures.
+    use_on_oom of USE_ON_OOM |device, real| {
         give_up();
+        real()
     }
-    // SAFETY: this is the wrapper of `ENABLE`.
-    unsafe { real(ENABLE, [a, value, c, d, e, f]) }
+
+    /// Without caching torch frees memory that kernels still use and relies on
+    /// `cudaFree` to wait.
+    enable of ENABLE |value, real| {
+        if value & 1 == 0 {
+            give_up();
+        }
+        real()
+    }
 }
 
 #[cfg(test)]
