@@ -6,32 +6,38 @@
 //! `backend` that contradicts an explicit profile is replaced, and whoever lets go
 //! of torch's lock during `cudaMalloc` gets no cooperative reclaim.
 
-/// The setting that torch gets.
+/// How torch gets its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// By cudaMalloc, in segments that it gives back one by one.
+    Segments,
+    /// In expandable segments over pages that are kept; it is asked at the peak.
+    Expandable,
+    /// By `backend:cudaMallocAsync`.
+    Async,
+}
+
+/// The setting that torch gets in the place of the user's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Merged {
-    /// The user's own setting, untouched, with the reason.
-    Untouched(&'static str),
-    /// Torch's segments by cudaMalloc, given back one by one.
-    Segments {
-        /// The whole setting.
-        text: String,
-        /// What was done to the user's own entries.
-        changed: Vec<String>,
-    },
-    /// Torch's expandable segments, asked to give pages back at the peak.
-    Expandable {
-        /// The whole setting.
-        text: String,
-        /// What was done to the user's own entries.
-        changed: Vec<String>,
-    },
-    /// `backend:cudaMallocAsync`.
-    Async {
-        /// The whole setting.
-        text: String,
-        /// What was done to the user's own entries.
-        changed: Vec<String>,
-    },
+pub struct Setting {
+    /// What torch does by it.
+    pub profile: Profile,
+    /// The whole of it.
+    pub text: String,
+    /// What was done to the user's own entries.
+    pub changed: Vec<String>,
+}
+
+/// A setting, or why the user's own stays untouched.
+pub type Merged = Result<Setting, &'static str>;
+
+/// What a profile makes of the user's setting.
+pub fn merged(profile: Profile, user: &str) -> Merged {
+    match profile {
+        Profile::Segments => segments(user),
+        Profile::Expandable => expandable(user),
+        Profile::Async => Ok(stream_ordered(user)),
+    }
 }
 
 /// Below this torch splits segments, so that tensors share them; from it on each
@@ -50,11 +56,9 @@ const PAGES_SPLIT_MB: u64 = 512;
 
 /// Torch's expandable segments over pages that are kept, for a torch that knows
 /// all three keys together; [`segments`] where the user turned them off.
-pub fn expandable(user: &str) -> Merged {
+fn expandable(user: &str) -> Merged {
     let mut entries = split_entries(user);
-    if let Some(untouched) = untouched(&entries) {
-        return untouched;
-    }
+    bears_reclaim(&entries)?;
     if value_of(&entries, "expandable_segments").is_some_and(|value| !is_true(value)) {
         return segments(user);
     }
@@ -62,9 +66,7 @@ pub fn expandable(user: &str) -> Merged {
     let mut text: Vec<String> = entries.iter().map(|e| (*e).to_owned()).collect();
     text.push("expandable_segments:True".to_owned());
     let page = value_of(&entries, "large_segment_size_mb").map(str::parse::<u64>);
-    let Ok(page) = page.transpose() else {
-        return Merged::Untouched(NO_NUMBER);
-    };
+    let page = page.transpose().map_err(|_| NO_NUMBER)?;
     if page.is_none() {
         text.push(format!("large_segment_size_mb:{PAGE_MB}"));
     }
@@ -72,49 +74,49 @@ pub fn expandable(user: &str) -> Merged {
         let split = PAGES_SPLIT_MB.max(page.unwrap_or(PAGE_MB));
         text.push(format!("max_split_size_mb:{split}"));
     }
-    Merged::Expandable {
+    Ok(Setting {
+        profile: Profile::Expandable,
         text: text.join(","),
         changed: Vec::new(),
-    }
+    })
 }
 
 const NO_NUMBER: &str = "a size in the user's own setting is not a number";
 
-/// What reclaim cannot live with.
-fn untouched(entries: &[&str]) -> Option<Merged> {
+/// Fails with what reclaim cannot live with.
+fn bears_reclaim(entries: &[&str]) -> Result<(), &'static str> {
     if value_of(entries, "backend") == Some("cudaMallocAsync") {
-        return Some(Merged::Untouched("the user chose backend:cudaMallocAsync"));
+        return Err("the user chose backend:cudaMallocAsync");
     }
     let unlocks = |e: &&str| key(e).starts_with("release_lock_on_") && is_true(value(e));
-    let unlocks = entries.iter().any(unlocks);
-    unlocks.then_some(Merged::Untouched("the user set release_lock_on_cudamalloc"))
+    match entries.iter().any(unlocks) {
+        true => Err("the user set release_lock_on_cudamalloc"),
+        false => Ok(()),
+    }
 }
 
 /// Torch's segments by cudaMalloc, set up for cooperative reclaim.
-pub fn segments(user: &str) -> Merged {
+fn segments(user: &str) -> Merged {
     let mut entries = split_entries(user);
-    if let Some(untouched) = untouched(&entries) {
-        return untouched;
-    }
+    bears_reclaim(&entries)?;
     let changed = drop_expandable(&mut entries);
     let mut text: Vec<String> = entries.iter().map(|e| (*e).to_owned()).collect();
     if value_of(&entries, "max_split_size_mb").is_none() {
         // Torch wants it to be at least the segment's size.
         let segment = value_of(&entries, "large_segment_size_mb").map(str::parse::<u64>);
-        let Ok(segment) = segment.transpose() else {
-            return Merged::Untouched(NO_NUMBER);
-        };
+        let segment = segment.transpose().map_err(|_| NO_NUMBER)?;
         let split = segment.map_or(SPLIT_MB, |segment| SPLIT_MB.max(segment));
         text.push(format!("max_split_size_mb:{split}"));
     }
-    Merged::Segments {
+    Ok(Setting {
+        profile: Profile::Segments,
         text: text.join(","),
         changed,
-    }
+    })
 }
 
 /// Torch over `cudaMallocAsync`.
-pub fn stream_ordered(user: &str) -> Merged {
+fn stream_ordered(user: &str) -> Setting {
     let mut entries = split_entries(user);
     let mut changed = drop_expandable(&mut entries);
     let before = value_of(&entries, "backend").map(str::to_owned);
@@ -125,7 +127,8 @@ pub fn stream_ordered(user: &str) -> Merged {
     }
     entries.retain(|e| key(e) != "backend");
     entries.push("backend:cudaMallocAsync");
-    Merged::Async {
+    Setting {
+        profile: Profile::Async,
         text: entries.join(","),
         changed,
     }
@@ -178,10 +181,9 @@ mod tests {
     use super::*;
 
     fn segments_text(user: &str) -> (String, usize) {
-        match segments(user) {
-            Merged::Segments { text, changed } => (text, changed.len()),
-            other => panic!("{user}: {other:?}"),
-        }
+        let setting = segments(user).unwrap();
+        assert_eq!(setting.profile, Profile::Segments);
+        (setting.text, setting.changed.len())
     }
 
     #[test]
@@ -214,10 +216,10 @@ mod tests {
     }
 
     fn expandable_text(user: &str) -> String {
-        match expandable(user) {
-            Merged::Expandable { text, changed } if changed.is_empty() => text,
-            other => panic!("{user}: {other:?}"),
-        }
+        let setting = expandable(user).unwrap();
+        assert_eq!(setting.profile, Profile::Expandable);
+        assert!(setting.changed.is_empty(), "{setting:?}");
+        setting.text
     }
 
     #[test]
@@ -235,13 +237,12 @@ mod tests {
 
     #[test]
     fn expandable_segments_that_the_user_has_off_stay_off() {
-        let Merged::Segments { text, changed } = expandable("expandable_segments:False") else {
-            panic!()
-        };
-        assert_eq!(text, "expandable_segments:False,max_split_size_mb:32");
-        assert_eq!(changed.len(), 0);
+        let off = expandable("expandable_segments:False");
+        assert_eq!(off, segments("expandable_segments:False"));
+        let text = "expandable_segments:False,max_split_size_mb:32";
+        assert_eq!(segments_text("expandable_segments:False"), (text.into(), 0));
         for user in ["backend:cudaMallocAsync", "release_lock_on_cudamalloc:True"] {
-            assert!(matches!(expandable(user), Merged::Untouched(_)), "{user}");
+            assert!(expandable(user).is_err(), "{user}");
         }
     }
 
@@ -252,23 +253,17 @@ mod tests {
             "release_lock_on_cudamalloc:True",
             "large_segment_size_mb:lots",
         ] {
-            assert!(matches!(segments(user), Merged::Untouched(_)), "{user}");
+            assert!(segments(user).is_err(), "{user}");
         }
     }
 
     #[test]
     fn async_replaces_the_backend_and_says_so() {
-        let Merged::Async { text, changed } = stream_ordered("backend:native,a:1") else {
-            panic!()
-        };
-        assert_eq!(text, "a:1,backend:cudaMallocAsync");
-        assert_eq!(changed.len(), 1);
-        let Merged::Async { text, changed } = stream_ordered("backend:cudaMallocAsync") else {
-            panic!()
-        };
-        assert_eq!(
-            (text.as_str(), changed.len()),
-            ("backend:cudaMallocAsync", 0)
-        );
+        let replaced = stream_ordered("backend:native,a:1");
+        assert_eq!(replaced.text, "a:1,backend:cudaMallocAsync");
+        assert_eq!(replaced.changed.len(), 1);
+        let same = stream_ordered("backend:cudaMallocAsync");
+        assert_eq!(same.text, "backend:cudaMallocAsync");
+        assert_eq!(same.changed.len(), 0);
     }
 }

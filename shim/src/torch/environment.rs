@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock};
 
 use memcuda_core::config::{Config, Debug, Policy, Torch};
 
-use super::conf::{self, Merged};
+use super::conf::{self, Profile, Setting};
 use super::library::{self, Library};
 use super::{notice, sharing, watched_layout};
 use crate::{environment, modules, resolve};
@@ -48,20 +48,8 @@ static COOPERATES: AtomicBool = AtomicBool::new(false);
 /// Was torch told to use expandable segments, over pages of ours?
 static MAPS_PAGES: AtomicBool = AtomicBool::new(false);
 static CACHING_OFF: AtomicBool = AtomicBool::new(false);
-static PLAN: OnceLock<Plan> = OnceLock::new();
-
-/// The profile that this process gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
-    /// Torch's settings stay as they are, with the reason.
-    Keep(&'static str),
-    /// Torch's expandable segments over pages that are kept.
-    Expandable,
-    /// Torch's segments by cudaMalloc, given back one by one.
-    Segments,
-    /// `backend:cudaMallocAsync`.
-    Async,
-}
+/// The profile that this process gets, or why torch keeps its own settings.
+static PROFILE: OnceLock<Result<Profile, &str>> = OnceLock::new();
 
 /// Does torch have the setting with which it gives segments back one by one?
 pub fn cooperates() -> bool {
@@ -92,16 +80,12 @@ pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const
         return None;
     }
     let allocator = library::named("libc10_cuda.so")?;
-    let plan = *PLAN.get_or_init(|| {
-        let plan = decide(&allocator);
-        if let Plan::Keep(reason) = plan {
+    let profile = *PROFILE.get_or_init(|| {
+        decide(&allocator).inspect_err(|reason| {
             notice::info(|| format!("torch keeps its own settings: {reason}"));
-        }
-        plan
+        })
     });
-    if let Plan::Keep(_) = plan {
-        return None;
-    }
+    let profile = profile.ok()?;
     let own = if value.is_null() {
         if name != SETTINGS[0] || another_is_set(&allocator) {
             return None;
@@ -111,7 +95,7 @@ pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const
         // SAFETY: the value of a variable, a string.
         unsafe { CStr::from_ptr(value) }.to_str().ok()?.to_owned()
     };
-    answer(plan, name, own)
+    answer(profile, name, own)
 }
 
 /// Torch takes only "1" for yes, and asks once.
@@ -129,41 +113,41 @@ fn is_configuration(caller: usize) -> bool {
         .is_some_and(|about| about.file().starts_with(b"libc10") && about.file().ends_with(b".so"))
 }
 
-fn decide(allocator: &Library) -> Plan {
+fn decide(allocator: &Library) -> Result<Profile, &'static str> {
     let Ok(config) = Config::read(environment::variable) else {
-        return Plan::Keep("the configuration of memcuda is not valid");
+        return Err("the configuration of memcuda is not valid");
     };
     if config.disable || config.policy == Policy::Track {
-        return Plan::Keep("memcuda serves no memory");
+        return Err("memcuda serves no memory");
     }
     if config.torch == Torch::Keep {
-        return Plan::Keep("MEMCUDA_TORCH=keep");
+        return Err("MEMCUDA_TORCH=keep");
     }
     if !driver_has_the_calls() {
-        return Plan::Keep("there is no driver with the calls of the pool");
+        return Err("there is no driver with the calls of the pool");
     }
     if config.torch == Torch::Async {
-        return Plan::Async;
+        return Ok(Profile::Async);
     }
     if environment::raw(NO_CACHING).is_some_and(|v| v == c"1") {
-        return Plan::Keep("PYTORCH_NO_CUDA_MEMORY_CACHING is set");
+        return Err("PYTORCH_NO_CUDA_MEMORY_CACHING is set");
     }
     if let Err(reason) = watched_layout(allocator) {
         let asked = match config.torch {
             Torch::Native => "native",
             Torch::Expandable => "expandable",
             Torch::Segments => "segments",
-            _ => return Plan::Keep(reason),
+            _ => return Err(reason),
         };
         notice::warn(|| {
             format!(
                 "MEMCUDA_TORCH={asked}: torch keeps its own settings, for its allocator cannot be watched ({reason})"
             )
         });
-        return Plan::Keep(reason);
+        return Err(reason);
     }
     if config.torch == Torch::Segments {
-        return Plan::Segments;
+        return Ok(Profile::Segments);
     }
     match unfit(allocator, &config) {
         None => {
@@ -174,7 +158,7 @@ fn decide(allocator: &Library) -> Plan {
                         .to_owned()
                 });
             }
-            Plan::Expandable
+            Ok(Profile::Expandable)
         }
         Some(reason) => {
             let text = || format!("torch keeps segments by cudaMalloc: {reason}");
@@ -182,7 +166,7 @@ fn decide(allocator: &Library) -> Plan {
                 true => notice::warn(|| format!("MEMCUDA_TORCH=expandable: {}", text())),
                 false => notice::info(text),
             }
-            Plan::Segments
+            Ok(Profile::Segments)
         }
     }
 }
@@ -236,43 +220,35 @@ fn holds(allocator: &Library, text: &CStr) -> bool {
 
 /// One answer for each variable and value, made once and never freed: torch
 /// may keep the pointer.
-fn answer(plan: Plan, name: &CStr, own: String) -> Option<*const c_char> {
+fn answer(profile: Profile, name: &CStr, own: String) -> Option<*const c_char> {
     type Answers = Vec<(CString, String, Option<&'static CStr>)>;
     static ANSWERS: Mutex<Answers> = Mutex::new(Vec::new());
     let mut answers = ANSWERS.lock().ok()?;
     if let Some(known) = answers.iter().find(|a| *a.0 == *name && a.1 == own) {
         return known.2.map(CStr::as_ptr);
     }
-    let text = apply(plan, name, &own);
+    let text = apply(profile, name, &own);
     let text = text.and_then(|t| CString::new(t).ok());
     let text: Option<&'static CStr> = text.map(|t| &*Box::leak(t.into_boxed_c_str()));
     answers.push((name.to_owned(), own, text));
     text.map(CStr::as_ptr)
 }
 
-fn apply(plan: Plan, name: &CStr, own: &str) -> Option<String> {
+fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
     let name = name.to_string_lossy();
-    let merged = match plan {
-        Plan::Keep(_) => return None,
-        Plan::Expandable => conf::expandable(own),
-        Plan::Segments => conf::segments(own),
-        Plan::Async => conf::stream_ordered(own),
-    };
-    let (text, changed) = match merged {
-        Merged::Untouched(reason) => {
-            notice::info(|| format!("torch keeps {name}={own}: {reason}"));
-            return None;
-        }
-        Merged::Segments { text, changed } => {
-            COOPERATES.store(true, Ordering::Relaxed);
-            (text, changed)
-        }
-        Merged::Expandable { text, changed } => {
-            MAPS_PAGES.store(true, Ordering::Relaxed);
-            (text, changed)
-        }
-        Merged::Async { text, changed } => (text, changed),
-    };
+    let setting = conf::merged(profile, own).inspect_err(|reason| {
+        notice::info(|| format!("torch keeps {name}={own}: {reason}"));
+    });
+    let Setting {
+        profile,
+        text,
+        changed,
+    } = setting.ok()?;
+    match profile {
+        Profile::Segments => COOPERATES.store(true, Ordering::Relaxed),
+        Profile::Expandable => MAPS_PAGES.store(true, Ordering::Relaxed),
+        Profile::Async => {}
+    }
     if changed.is_empty() {
         notice::info(|| format!("torch is told {name}={text}"));
     } else {
