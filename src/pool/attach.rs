@@ -6,6 +6,7 @@
 use super::Pool;
 use super::arena;
 use super::block::{Block, Holder, Window};
+use super::build::Failed;
 use super::chunk::Chunk;
 use super::front::{COMMON, Lent};
 use super::request::{BlockInfo, NotOurs, Order};
@@ -59,14 +60,14 @@ impl<D: Driver> Pool<D> {
         );
         let mapped = range.and_then(|(at, bytes)| {
             let mapped = self.map_attached(&what, at, total, &peers);
-            mapped.map_err(|(code, undone)| {
+            mapped.map_err(|failed| {
                 // Where something is still mapped the range stays out of use.
-                let from = if undone { at } else { at + total };
+                let from = if failed.undone { at } else { at + total };
                 let mut state = self.lock();
                 if at + bytes > from {
                     state.arena.give(from, at + bytes - from);
                 }
-                code
+                failed.code
             })?;
             Ok((at, bytes))
         });
@@ -156,23 +157,15 @@ impl<D: Driver> Pool<D> {
         Ok(info)
     }
 
-    /// Maps everything, or nothing; the error says whether the undoing worked.
+    /// Maps everything and opens it, or nothing.
     fn map_attached(
         &self,
         what: &Attachment,
         at: Address,
         total: u64,
         peers: &[u32],
-    ) -> std::result::Result<(), (Code, bool)> {
-        let mut done = Ok(());
-        let mut reached = at;
-        for &(handle, bytes) in &what.handles {
-            done = self.driver.map(reached, bytes, handle);
-            if done.is_err() {
-                break;
-            }
-            reached += bytes;
-        }
+    ) -> std::result::Result<(), Failed> {
+        let (mapped, mut done) = self.map_in_order(&what.handles, at);
         let open = |device| self.driver.set_access(at, total, device, what.access);
         done = done.and_then(|()| match what.also {
             Some(also) if also != self.device => {
@@ -187,16 +180,10 @@ impl<D: Driver> Pool<D> {
             done = done.and_then(|()| open(peer));
         }
         done.map_err(|code| {
-            let undone = reached == at || self.driver.unmap(at, reached - at).is_ok();
-            (code, undone)
+            let bytes = what.handles[..mapped].iter().map(|(_, bytes)| bytes).sum();
+            let undone = mapped == 0 || self.driver.unmap(at, bytes).is_ok();
+            Failed { code, undone }
         })
-    }
-
-    fn release(&self, handles: &[(Handle, u64)]) {
-        for &(handle, _) in handles {
-            // A failure cannot be retried: the memory is lost, to nobody's harm.
-            let _ = self.driver.release(handle);
-        }
     }
 }
 

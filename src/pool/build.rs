@@ -1,7 +1,7 @@
 //! Carries a plan out: new handles, address space, mappings, behind an old stitch
-//! or as a new one. The state lock
-//! is free during the driver's calls; the growth lock keeps builders apart.
-//! A failure leaves the pool as it was.
+//! or as a new one. The state lock is free during the driver's calls; the growth lock
+//! keeps builders apart. A failure leaves the pool as it was. Decides nothing: what a
+//! stitch is made of is the plan's.
 
 use super::Pool;
 use super::arena;
@@ -20,13 +20,25 @@ struct Held {
     parts: Vec<(ChunkId, u64, u64)>,
     /// What the bytes' last use is if they go back.
     last: Use,
+    /// The chunks that are mapped, in order, new ones left out.
+    chunks: Vec<(ChunkId, u64, Handle)>,
 }
 
-/// A mapping to be made.
-struct Mapping {
+/// Addresses for a plan.
+#[derive(Clone, Copy)]
+struct Place {
     at: Address,
-    bytes: u64,
-    handle: Handle,
+    /// Their bytes.
+    room: u64,
+    /// Bytes that were reserved with them, behind them.
+    more: u64,
+}
+
+/// Why nothing was mapped.
+pub(super) struct Failed {
+    pub(super) code: Code,
+    /// Is nothing mapped that was not before?
+    pub(super) undone: bool,
 }
 
 impl<D: Driver> Pool<D> {
@@ -42,16 +54,11 @@ impl<D: Driver> Pool<D> {
         if let Some(code) = self.over_limit(&state, plan.growth()) {
             return (state, Err(code));
         }
-        let offset = match plan.behind {
-            Some(end) => end.offset,
-            None => plan.head.map_or(0, |(_, start)| start),
-        };
         let held = match self.hold(&mut state, plan, need) {
             Ok(held) => held,
             Err(code) => return (state, Err(code)),
         };
-        let known: Vec<(ChunkId, u64, Handle)> = chunks_of(&state, plan);
-        let total = known.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.fresh_bytes();
+        let total = held.chunks.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.fresh_bytes();
         let (room, at) = match plan.behind {
             Some(end) => (total, Some(state.stitch(end.stitch).end())),
             None => {
@@ -65,10 +72,13 @@ impl<D: Driver> Pool<D> {
 
         let began = Instant::now();
         let stuck = self.give_away(leaving.as_slice());
-        let placed = self.place(at, room);
-        let made = match placed {
-            Ok((at, _)) => self.execute(plan, &known, at, total, &peers),
-            Err(code) => Err((code, true)),
+        let place = self.place(at, room);
+        let made = match place {
+            Ok(place) => {
+                let made = self.execute(plan, &held.chunks, place.at, &peers);
+                made.map(|fresh| (place, fresh))
+            }
+            Err(code) => Err(Failed { code, undone: true }),
         };
         let spent = began.elapsed().as_nanos() as u64;
 
@@ -77,73 +87,16 @@ impl<D: Driver> Pool<D> {
         if leaving.is_some() {
             state.end_empty_stitches(&stuck);
         }
-        if let Ok((at, more @ 1..)) = placed {
+        if let Ok(Place { at, room, more }) = place
+            && more > 0
+        {
             state.arena.give(at + room, more);
         }
-        let fresh = match made {
-            Ok(fresh) => fresh,
-            Err((code, undone)) => {
-                state.arena.is_short = placed.is_err();
-                state.was_full |= placed.is_ok() && code == Code::OUT_OF_MEMORY;
-                match (plan.behind, placed) {
-                    (None, Ok((at, _))) if undone => state.arena.give(at, room),
-                    (Some(end), _) if !undone => state.stitch_mut(end.stitch).stuck = true,
-                    // Something is still mapped there: the range stays out of use.
-                    _ => {}
-                }
-                for (id, start, bytes) in held.parts {
-                    let State {
-                        chunks, streams, ..
-                    } = &mut *state;
-                    chunks.give(id, start, bytes, held.last, streams);
-                }
-                return (state, Err(code));
-            }
+        let window = match made {
+            Ok((place, fresh)) => Ok(state.enter_built(plan, need, place, held, fresh)),
+            Err(failed) => Err(state.give_up(plan, place.ok(), held, failed)),
         };
-        let tail = plan.tail.map(|id| (id, state.chunk(id).bytes));
-        let known = known.into_iter().map(|(id, bytes, _)| (id, bytes));
-        let mut pieces: Vec<_> = known.filter(|(id, _)| Some(*id) != plan.tail).collect();
-        let mut left = need.bytes
-            - held
-                .parts
-                .iter()
-                .filter(|(id, ..)| Some(*id) != plan.tail)
-                .map(|(.., bytes)| bytes)
-                .sum::<u64>();
-        for (handle, bytes) in fresh {
-            let id = state.add_chunk(Chunk::new(handle, bytes));
-            let used = left.min(bytes);
-            left -= used;
-            if used > 0 {
-                state.chunks.take(id, 0, used);
-            }
-            pieces.push((id, bytes));
-        }
-        pieces.extend(tail);
-        state.stats.handles_mapped += pieces.len() as u64;
-        if plan.growth() > 0 {
-            state.stats.growths += 1;
-            state.growing.grew(pieces.len());
-        }
-        let stitch = match (plan.behind, placed) {
-            (Some(end), _) => {
-                state.lengthen(end.stitch, &pieces);
-                end.stitch
-            }
-            (None, placed) => {
-                state.stats.stitches += 1;
-                let (at, _) = placed.expect("something was mapped");
-                let mut stitch = Stitch::new(at, pieces);
-                stitch.room = room;
-                state.add_stitch(stitch)
-            }
-        };
-        let window = Window {
-            stitch,
-            offset,
-            bytes: need.bytes,
-        };
-        (state, Ok(window))
+        (state, window)
     }
 
     fn over_limit(&self, state: &State, growth: u64) -> Option<Code> {
@@ -191,56 +144,48 @@ impl<D: Driver> Pool<D> {
         for &(id, start, bytes) in &parts {
             state.chunks.take(id, start, bytes);
         }
-        Ok(Held { parts, last })
+        let chunks = chunks_of(state, plan);
+        Ok(Held {
+            parts,
+            last,
+            chunks,
+        })
     }
 
-    /// So many bytes of addresses: those that are known, or newly reserved ones, behind
-    /// which so many more were reserved.
-    fn place(&self, known: Option<Address>, room: u64) -> Result<(Address, u64)> {
+    /// So many bytes of addresses: those that are known, or newly reserved ones.
+    fn place(&self, known: Option<Address>, room: u64) -> Result<Place> {
         if let Some(at) = known {
-            return Ok((at, 0));
+            return Ok(Place { at, room, more: 0 });
         }
         let (at, bytes) = arena::reserve(&self.driver, &self.bounds, room)?;
-        Ok((at, bytes - room))
+        let more = bytes - room;
+        Ok(Place { at, room, more })
     }
 
     /// The driver's part: returns the new handles; on failure everything is undone,
-    /// and the error says whether that worked.
+    /// as far as that works.
     fn execute(
         &self,
         plan: &Plan,
         known: &[(ChunkId, u64, Handle)],
         at: Address,
-        total: u64,
         peers: &[u32],
-    ) -> std::result::Result<Vec<(Handle, u64)>, (Code, bool)> {
-        let fresh = self.create(&plan.fresh).map_err(|code| (code, true))?;
+    ) -> std::result::Result<Vec<(Handle, u64)>, Failed> {
+        let undone = true;
+        let fresh = self.create(&plan.fresh);
+        let fresh = fresh.map_err(|code| Failed { code, undone })?;
         let tail = known.len() - usize::from(plan.tail.is_some());
         let (before, behind) = known.split_at(tail);
         let old = |&(_, bytes, handle): &(ChunkId, u64, Handle)| (handle, bytes);
-        let pieces = before.iter().map(old);
-        let pieces = pieces.chain(fresh.iter().copied());
-        let pieces = pieces.chain(behind.iter().map(old));
-        let mut next = at;
-        let mappings: Vec<Mapping> = pieces
-            .map(|(handle, bytes)| {
-                let mapping = Mapping {
-                    at: next,
-                    bytes,
-                    handle,
-                };
-                next += bytes;
-                mapping
-            })
-            .collect();
-        match self.map_all(&mappings, at, total, peers) {
+        let pieces = before.iter().map(old).chain(fresh.iter().copied());
+        let pieces: Vec<_> = pieces.chain(behind.iter().map(old)).collect();
+        match self.map_all(&pieces, at, peers) {
             Ok(()) => Ok(fresh),
-            Err((code, undone)) => {
-                for (handle, _) in fresh.into_iter().filter(|_| undone) {
-                    // A failure cannot be retried: the memory is lost, to nobody's harm.
-                    let _ = self.driver.release(handle);
+            Err(failed) => {
+                if failed.undone {
+                    self.release(&fresh);
                 }
-                Err((code, undone))
+                Err(failed)
             }
         }
     }
@@ -251,10 +196,7 @@ impl<D: Driver> Pool<D> {
             match self.driver.create(self.device, bytes) {
                 Ok(handle) => made.push((handle, bytes)),
                 Err(code) => {
-                    for (handle, _) in made {
-                        // A failure cannot be retried: the memory is lost, to nobody's harm.
-                        let _ = self.driver.release(handle);
-                    }
+                    self.release(&made);
                     return Err(code);
                 }
             }
@@ -262,33 +204,120 @@ impl<D: Driver> Pool<D> {
         Ok(made)
     }
 
-    /// Maps everything, or nothing; the error says whether the undoing worked.
+    /// Maps everything and opens it, or nothing.
     fn map_all(
         &self,
-        mappings: &[Mapping],
+        pieces: &[(Handle, u64)],
         at: Address,
-        total: u64,
         peers: &[u32],
-    ) -> std::result::Result<(), (Code, bool)> {
-        let mut done = Ok(());
-        let mut mapped = 0;
-        for mapping in mappings {
-            done = self.driver.map(mapping.at, mapping.bytes, mapping.handle);
-            if done.is_err() {
-                break;
-            }
-            mapped += 1;
-        }
+    ) -> std::result::Result<(), Failed> {
+        let (mapped, mut done) = self.map_in_order(pieces, at);
+        let total = pieces.iter().map(|(_, bytes)| bytes).sum();
         for &device in [self.device].iter().chain(peers) {
             done = done.and_then(|()| self.driver.set_access(at, total, device, Access::Write));
         }
         done.map_err(|code| {
-            let mut undone = true;
-            for mapping in &mappings[..mapped] {
-                undone &= self.driver.unmap(mapping.at, mapping.bytes).is_ok();
+            let (mut undone, mut next) = (true, at);
+            for (_, bytes) in &pieces[..mapped] {
+                undone &= self.driver.unmap(next, *bytes).is_ok();
+                next += bytes;
             }
-            (code, undone)
+            Failed { code, undone }
         })
+    }
+
+    /// Maps handles whole, one behind the other, until one fails: how many were mapped.
+    pub(super) fn map_in_order(
+        &self,
+        pieces: &[(Handle, u64)],
+        mut at: Address,
+    ) -> (usize, Result<()>) {
+        for (mapped, &(handle, bytes)) in pieces.iter().enumerate() {
+            let done = self.driver.map(at, bytes, handle);
+            if done.is_err() {
+                return (mapped, done);
+            }
+            at += bytes;
+        }
+        (pieces.len(), Ok(()))
+    }
+
+    /// Gives handles up that are mapped nowhere.
+    pub(super) fn release(&self, handles: &[(Handle, u64)]) {
+        for &(handle, _) in handles {
+            // A failure cannot be retried: the memory is lost, to nobody's harm.
+            let _ = self.driver.release(handle);
+        }
+    }
+}
+
+impl State {
+    /// Enters what was mapped for a plan: the new chunks, and the stitch that is made or
+    /// made longer of all. Returns the window.
+    fn enter_built(
+        &mut self,
+        plan: &Plan,
+        need: Need,
+        place: Place,
+        held: Held,
+        fresh: Vec<(Handle, u64)>,
+    ) -> Window {
+        let tail = plan.tail.map(|id| (id, self.chunk(id).bytes));
+        let is_tail = |id: ChunkId| Some(id) == plan.tail;
+        let known = held.chunks.iter().map(|(id, bytes, _)| (*id, *bytes));
+        let mut pieces: Vec<_> = known.filter(|(id, _)| !is_tail(*id)).collect();
+        let before = held.parts.iter().filter(|(id, ..)| !is_tail(*id));
+        let mut left = need.bytes - before.map(|(.., bytes)| bytes).sum::<u64>();
+        for (handle, bytes) in fresh {
+            let id = self.add_chunk(Chunk::new(handle, bytes));
+            let used = left.min(bytes);
+            left -= used;
+            if used > 0 {
+                self.chunks.take(id, 0, used);
+            }
+            pieces.push((id, bytes));
+        }
+        pieces.extend(tail);
+        self.stats.handles_mapped += pieces.len() as u64;
+        if plan.growth() > 0 {
+            self.stats.growths += 1;
+            self.growing.grew(pieces.len());
+        }
+        let (stitch, offset) = match plan.behind {
+            Some(end) => {
+                self.lengthen(end.stitch, &pieces);
+                (end.stitch, end.offset)
+            }
+            None => {
+                self.stats.stitches += 1;
+                let mut stitch = Stitch::new(place.at, pieces);
+                stitch.room = place.room;
+                let offset = plan.head.map_or(0, |(_, start)| start);
+                (self.add_stitch(stitch), offset)
+            }
+        };
+        Window {
+            stitch,
+            offset,
+            bytes: need.bytes,
+        }
+    }
+
+    /// Gives back what a plan held that could not be carried out; `place` is where.
+    fn give_up(&mut self, plan: &Plan, place: Option<Place>, held: Held, failed: Failed) -> Code {
+        let Failed { code, undone } = failed;
+        self.arena.is_short = place.is_none();
+        self.was_full |= place.is_some() && code == Code::OUT_OF_MEMORY;
+        match (plan.behind, place) {
+            (None, Some(place)) if undone => self.arena.give(place.at, place.room),
+            (Some(end), _) if !undone => self.stitch_mut(end.stitch).stuck = true,
+            // Something is still mapped there: the range stays out of use.
+            _ => {}
+        }
+        for (id, start, bytes) in held.parts {
+            self.chunks.give(id, start, bytes, held.last, &self.streams);
+        }
+        code
     }
 }
 

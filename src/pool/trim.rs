@@ -119,8 +119,7 @@ impl<D: Driver> Pool<D> {
                 }
             }
             if stuck.len() == before {
-                // A failure cannot be retried: the memory is lost, to nobody's harm.
-                let _ = self.driver.release(leaving.chunk.handle);
+                self.release(&[(leaving.chunk.handle, leaving.chunk.bytes)]);
             }
         }
         stuck
