@@ -16,6 +16,9 @@ pub type MemPool = u64;
 #[derive(Clone, Copy)]
 pub struct IpcBytes(pub [u8; 64]);
 
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: to open such a handle the driver takes no other flags.
+pub const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
+
 memcuda_core::entry_points! {
     /// The entry points.
     pub struct Calls;

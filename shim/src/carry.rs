@@ -7,6 +7,7 @@
 //! torch's pages, is opened to the device for good, and the program's own call made
 //! again.
 
+use memcuda_core::driver::sys::pointer;
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Grantee, Owner};
 
@@ -19,11 +20,6 @@ use crate::whose::{self, Below, Memory, Whose};
 
 /// What the driver answers a copy that it does not make.
 pub const REFUSED: Code = Code::INVALID_VALUE;
-
-/// `CUpointer_attribute`.
-const CONTEXT: u32 = 1;
-const MEMORY_TYPE: u32 = 2;
-const DEVICE_ORDINAL: u32 = 9;
 
 /// A line of more bytes is carried to or from the host in parts: a row of a block
 /// may be no longer than the driver's longest pitch.
@@ -127,7 +123,7 @@ fn foreign(engine: &Engine, said: u32, at: Address) -> Result<Place<'static>, Co
     let ask = engine.calls.pointer_attribute.ok_or(REFUSED)?;
     // SAFETY: each pointer is valid for its attribute's type.
     unsafe {
-        match ask((&raw mut kind).cast(), MEMORY_TYPE, at) {
+        match ask((&raw mut kind).cast(), pointer::MEMORY_TYPE, at) {
             // Pageable memory of the host.
             Code::INVALID_VALUE => kind = HOST,
             code => code.ok()?,
@@ -137,8 +133,8 @@ fn foreign(engine: &Engine, said: u32, at: Address) -> Result<Place<'static>, Co
             (UNIFIED, HOST) => return Ok(Place::Host),
             _ => return Err(REFUSED),
         }
-        ask((&raw mut context).cast(), CONTEXT, at).ok()?;
-        ask((&raw mut ordinal).cast(), DEVICE_ORDINAL, at).ok()?;
+        ask((&raw mut context).cast(), pointer::CONTEXT, at).ok()?;
+        ask((&raw mut ordinal).cast(), pointer::DEVICE_ORDINAL, at).ok()?;
     }
     Ok(Place::Device {
         ordinal,

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use super::code::Code;
 use super::library::Library;
+use super::sys;
 
 /// Name of the simulated GPU's devices.
 pub const SIMULATED_GPU: &str = "memcuda simulated GPU";
@@ -35,9 +36,6 @@ pub struct Device {
     /// (`CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`)?
     pub fd_export: bool,
 }
-
-const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: c_int = 102;
-const POSIX_FILE_DESCRIPTOR_SUPPORTED: c_int = 103;
 
 const NEEDED: [&CStr; 8] = [
     c"cuMemAddressReserve",
@@ -117,8 +115,8 @@ fn device(calls: &Calls, ordinal: c_int) -> Result<Device, String> {
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default(),
         total_bytes: bytes as u64,
-        virtual_memory: supports(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
-        fd_export: supports(POSIX_FILE_DESCRIPTOR_SUPPORTED),
+        virtual_memory: supports(sys::ATTRIBUTE_VMM),
+        fd_export: supports(sys::ATTRIBUTE_POSIX_FD),
     })
 }
 

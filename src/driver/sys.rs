@@ -89,3 +89,30 @@ pub const ATTRIBUTE_POSIX_FD: i32 = 103;
 pub const ATTRIBUTE_RDMA_VMM: i32 = 110;
 /// `CUdevice_attribute`: hardware decompression engine, algorithm mask.
 pub const ATTRIBUTE_DECOMPRESS: i32 = 136;
+
+/// `CUpointer_attribute`.
+#[expect(
+    missing_docs,
+    reason = "named as in cuda.h, behind `CU_POINTER_ATTRIBUTE_`"
+)]
+pub mod pointer {
+    pub const CONTEXT: u32 = 1;
+    pub const MEMORY_TYPE: u32 = 2;
+    pub const HOST_POINTER: u32 = 4;
+    pub const P2P_TOKENS: u32 = 5;
+    pub const SYNC_MEMOPS: u32 = 6;
+    pub const BUFFER_ID: u32 = 7;
+    pub const DEVICE_ORDINAL: u32 = 9;
+    pub const IS_LEGACY_CUDA_IPC_CAPABLE: u32 = 10;
+    pub const RANGE_START_ADDR: u32 = 11;
+    pub const RANGE_SIZE: u32 = 12;
+    pub const MAPPED: u32 = 13;
+    pub const ALLOWED_HANDLE_TYPES: u32 = 14;
+    pub const IS_GPU_DIRECT_RDMA_CAPABLE: u32 = 15;
+    pub const ACCESS_FLAGS: u32 = 16;
+    pub const MEMPOOL_HANDLE: u32 = 17;
+    pub const MAPPING_SIZE: u32 = 18;
+    pub const MAPPING_BASE_ADDR: u32 = 19;
+    pub const MEMORY_BLOCK_ID: u32 = 20;
+    pub const IS_HW_DECOMPRESS_CAPABLE: u32 = 21;
+}

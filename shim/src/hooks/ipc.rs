@@ -13,15 +13,12 @@ use memcuda_core::pool::{Attachment, BlockInfo, Owner};
 use memcuda_core::share::handle::{Handle, Unreadable};
 use memcuda_core::share::protocol::{self, Reply, Request, State};
 
-use crate::calls::IpcBytes;
+use crate::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
 use crate::engine::Engine;
 use crate::names::lifetime;
 use crate::share::{self, exports, held};
 use crate::share::{Error, keeper};
 use crate::whose;
-
-/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the driver takes no other flags.
-const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
 crate::hooks! {
     /// `cuIpcGetMemHandle`.

@@ -4,6 +4,7 @@
 
 use std::ffi::c_void;
 
+use memcuda_core::driver::sys::{self, pointer};
 use memcuda_core::driver::{Address, Code};
 use memcuda_core::pool::{BlockInfo, Owner};
 use memcuda_core::units::MIB;
@@ -11,27 +12,6 @@ use memcuda_core::units::MIB;
 use crate::engine::Engine;
 use crate::share::held;
 use crate::whose::{self, Memory, Whose};
-
-/// `CUpointer_attribute`.
-mod attribute {
-    pub const CONTEXT: u32 = 1;
-    pub const HOST_POINTER: u32 = 4;
-    pub const P2P_TOKENS: u32 = 5;
-    pub const SYNC_MEMOPS: u32 = 6;
-    pub const BUFFER_ID: u32 = 7;
-    pub const IS_LEGACY_CUDA_IPC_CAPABLE: u32 = 10;
-    pub const RANGE_START_ADDR: u32 = 11;
-    pub const RANGE_SIZE: u32 = 12;
-    pub const MAPPED: u32 = 13;
-    pub const ALLOWED_HANDLE_TYPES: u32 = 14;
-    pub const IS_GPU_DIRECT_RDMA_CAPABLE: u32 = 15;
-    pub const ACCESS_FLAGS: u32 = 16;
-    pub const MEMPOOL_HANDLE: u32 = 17;
-    pub const MAPPING_SIZE: u32 = 18;
-    pub const MAPPING_BASE_ADDR: u32 = 19;
-    pub const MEMORY_BLOCK_ID: u32 = 20;
-    pub const IS_HW_DECOMPRESS_CAPABLE: u32 = 21;
-}
 
 /// Our buffer ids lie apart from the driver's, which count from 1.
 const OUR_IDS: u64 = 1 << 62;
@@ -44,9 +24,6 @@ const PAGE: u64 = 2 * MIB;
 
 /// Most bytes of an allocation that shares its page with others.
 const MOST_SHARED: u64 = MIB;
-
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-const READ_AND_WRITE: u32 = 3;
 
 crate::hooks! {
     /// `cuPointerGetAttribute`.
@@ -95,7 +72,7 @@ crate::hooks! {
                 match &asked {
                     _ if value.is_null() => {}
                     Whose::Live(asked) => answer(engine, asked, attribute, value),
-                    _ if attribute == attribute::HOST_POINTER => {
+                    _ if attribute == pointer::HOST_POINTER => {
                         value.cast::<Address>().write_unaligned(address);
                     }
                     _ => {}
@@ -112,7 +89,7 @@ crate::hooks! {
     ) |real, engine| {
         match whose::of(engine, address) {
             Whose::Freed => Code::INVALID_VALUE,
-            Whose::Live(asked) if attribute == attribute::SYNC_MEMOPS && !value.is_null() => {
+            Whose::Live(asked) if attribute == pointer::SYNC_MEMOPS && !value.is_null() => {
                 // SAFETY: this attribute is an unsigned int, by the driver's contract.
                 if unsafe { value.cast::<u32>().read() } == 0 {
                     asked.device.memops.clear(&engine.calls, asked.which());
@@ -120,7 +97,7 @@ crate::hooks! {
                 }
                 mark(engine, &asked).err().unwrap_or(Code::SUCCESS)
             }
-            Whose::Live(_) if attribute != attribute::SYNC_MEMOPS => Code::INVALID_VALUE,
+            Whose::Live(_) if attribute != pointer::SYNC_MEMOPS => Code::INVALID_VALUE,
             // SAFETY: the program's own call, passed on.
             _ => unsafe { real(value, attribute, address) },
         }
@@ -150,45 +127,45 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
     let plain = block.owner == Owner::Context;
     let end = block.base + block.bytes;
     let pages = block.base / PAGE * PAGE..end.next_multiple_of(PAGE);
-    if attribute == attribute::P2P_TOKENS {
+    if attribute == pointer::P2P_TOKENS {
         // Who asks for them lets another device reach the memory: the driver
         // makes its copies synchronous, ours where it can.
         let _ = mark(engine, memory);
     }
     let wide = match attribute {
-        attribute::CONTEXT => Some(if plain { block.context.0 } else { 0 }),
-        attribute::MEMORY_BLOCK_ID if plain && block.bytes <= MOST_SHARED => {
+        pointer::CONTEXT => Some(if plain { block.context.0 } else { 0 }),
+        pointer::MEMORY_BLOCK_ID if plain && block.bytes <= MOST_SHARED => {
             Some(OUR_PAGES | (block.base / PAGE))
         }
-        attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => Some(OUR_IDS | block.id),
-        attribute::RANGE_START_ADDR => Some(block.base),
-        attribute::RANGE_SIZE => Some(block.bytes),
-        attribute::ALLOWED_HANDLE_TYPES => Some(0),
-        attribute::MEMPOOL_HANDLE if plain => Some(0),
-        attribute::MEMPOOL_HANDLE => device.default_mem_pool(&engine.calls),
+        pointer::BUFFER_ID | pointer::MEMORY_BLOCK_ID => Some(OUR_IDS | block.id),
+        pointer::RANGE_START_ADDR => Some(block.base),
+        pointer::RANGE_SIZE => Some(block.bytes),
+        pointer::ALLOWED_HANDLE_TYPES => Some(0),
+        pointer::MEMPOOL_HANDLE if plain => Some(0),
+        pointer::MEMPOOL_HANDLE => device.default_mem_pool(&engine.calls),
         // A memory pool is mapped in pieces, ours as the driver's own.
-        attribute::MAPPING_BASE_ADDR if plain => Some(pages.start),
-        attribute::MAPPING_SIZE if plain => Some(pages.end - pages.start),
+        pointer::MAPPING_BASE_ADDR if plain => Some(pages.start),
+        pointer::MAPPING_SIZE if plain => Some(pages.end - pages.start),
         _ => None,
     };
     let flag = match attribute {
-        attribute::IS_LEGACY_CUDA_IPC_CAPABLE => Some(plain && !is_imported(block)),
-        attribute::MAPPED => Some(true),
-        attribute::SYNC_MEMOPS => Some(device.memops.is_set(memory.which())),
-        attribute::IS_GPU_DIRECT_RDMA_CAPABLE if !plain => Some(false),
+        pointer::IS_LEGACY_CUDA_IPC_CAPABLE => Some(plain && !is_imported(block)),
+        pointer::MAPPED => Some(true),
+        pointer::SYNC_MEMOPS => Some(device.memops.is_set(memory.which())),
+        pointer::IS_GPU_DIRECT_RDMA_CAPABLE if !plain => Some(false),
         // Where the device has such an engine, memory for it was asked for,
         // and the driver knows whether it was granted.
-        attribute::IS_HW_DECOMPRESS_CAPABLE if !plain => Some(false),
-        attribute::IS_HW_DECOMPRESS_CAPABLE if !device.decompresses(&engine.calls) => Some(true),
+        pointer::IS_HW_DECOMPRESS_CAPABLE if !plain => Some(false),
+        pointer::IS_HW_DECOMPRESS_CAPABLE if !device.decompresses(&engine.calls) => Some(true),
         _ => None,
     };
     // Without a current context the driver finds no access to mapped memory.
-    let access = attribute == attribute::ACCESS_FLAGS && engine.calls.current().is_err();
+    let access = attribute == pointer::ACCESS_FLAGS && engine.calls.current().is_err();
     // SAFETY: pointers, sizes, ids and handle types are 64 bits; flags are
     // one byte, of access 32 bits, as the driver writes them.
     unsafe {
         if access {
-            value.cast::<u32>().write_unaligned(READ_AND_WRITE);
+            value.cast::<u32>().write_unaligned(sys::ACCESS_READ_WRITE);
         }
         if let Some(wide) = wide {
             value.cast::<u64>().write_unaligned(wide);

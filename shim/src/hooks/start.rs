@@ -75,51 +75,16 @@ fn make() -> Option<Engine> {
     if environment::disabled() {
         return None;
     }
-    let config = match Config::read(environment::variable) {
-        Ok(config) if config.disable => return None,
-        Ok(config) => config,
-        Err(error) => {
-            log::configure(&Config::default());
-            crate::log!(Error, "{error}; running on the plain driver");
-            return None;
-        }
-    };
-    log::configure(&config);
-    for name in environment::names().filter(|name| Config::is_unknown(name)) {
-        crate::log!(Warn, "{name} is no setting, and changes nothing");
-    }
+    let config = settings()?;
     boundary::planted_panic("start");
-    if !unwind::prepare() {
+    let (calls, driver) = tables()?;
+    let devices = Device::all(&calls).inspect_err(|code| {
         crate::log!(
-            Error,
-            "libgcc_s.so.1 cannot be loaded; running on the plain driver"
+            Warn,
+            "the devices cannot be listed ({code:?}); running on the plain driver"
         );
-        return None;
-    }
-    let handle = resolve::driver();
-    let lookup = |name: &std::ffi::CStr| resolve::symbol(handle, name);
-    // SAFETY: the handle is the driver's and is never closed.
-    let tables = unsafe { Calls::resolve(&lookup).and_then(|c| Ok((c, Real::resolve(&lookup)?))) };
-    let (calls, driver) = match tables {
-        Ok(tables) => tables,
-        Err(symbol) => {
-            crate::log!(
-                Warn,
-                "this driver has no {symbol}; running on the plain driver"
-            );
-            return None;
-        }
-    };
-    let devices = match Device::all(&calls) {
-        Ok(devices) => devices,
-        Err(code) => {
-            crate::log!(
-                Warn,
-                "the devices cannot be listed ({code:?}); running on the plain driver"
-            );
-            return None;
-        }
-    };
+    });
+    let devices = devices.ok()?;
     let how = match substitute::probe() {
         Some(Probe::Identical) => "recognised by their pointers",
         Some(Probe::Different) => "told by name and version: cuGetProcAddress and dlsym differ",
@@ -145,4 +110,42 @@ fn make() -> Option<Engine> {
         driver,
         calls,
     })
+}
+
+/// The settings, and the log as they say; `None` where they turn the library off, or are
+/// wrong.
+fn settings() -> Option<Config> {
+    let config = Config::read(environment::variable).inspect_err(|error| {
+        log::configure(&Config::default());
+        crate::log!(Error, "{error}; running on the plain driver");
+    });
+    let config = config.ok().filter(|config| !config.disable)?;
+    log::configure(&config);
+    for name in environment::names().filter(|name| Config::is_unknown(name)) {
+        crate::log!(Warn, "{name} is no setting, and changes nothing");
+    }
+    Some(config)
+}
+
+/// What hooks and pool call in the driver; `None` where it lacks any of it, or the process
+/// what a panic needs.
+fn tables() -> Option<(Calls, Real)> {
+    if !unwind::prepare() {
+        crate::log!(
+            Error,
+            "libgcc_s.so.1 cannot be loaded; running on the plain driver"
+        );
+        return None;
+    }
+    let handle = resolve::driver();
+    let lookup = |name: &std::ffi::CStr| resolve::symbol(handle, name);
+    // SAFETY: the handle is the driver's and is never closed.
+    let tables = unsafe { Calls::resolve(&lookup).and_then(|c| Ok((c, Real::resolve(&lookup)?))) };
+    let tables = tables.inspect_err(|symbol| {
+        crate::log!(
+            Warn,
+            "this driver has no {symbol}; running on the plain driver"
+        );
+    });
+    tables.ok()
 }

@@ -12,7 +12,7 @@ use memcuda_core::units::{MIB, align_up};
 use super::Failure;
 use super::place::Place;
 use super::table::{From, Mapped};
-use crate::calls::IpcBytes;
+use crate::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
 use crate::engine::Engine;
 use crate::room;
 
@@ -56,7 +56,6 @@ pub fn make(
 
 /// Opens the handle of an entry, in the driver's own way.
 pub fn open(engine: &Engine, place: Place<'_>, entry: &Entry) -> Result<Address, Failure> {
-    const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
     let calls = &engine.calls;
     let open = calls.ipc_open;
     let open = open.ok_or_else(unsupported("cuIpcOpenMemHandle"))?;
