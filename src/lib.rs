@@ -20,3 +20,7 @@ pub mod share;
 pub mod stats_page;
 pub mod trace;
 pub mod units;
+
+#[cfg(test)]
+#[path = "../tests/support/random.rs"]
+mod random;

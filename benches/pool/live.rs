@@ -1,7 +1,7 @@
 //! Does a pair cost more where many blocks live?
 
 use crate::report::{Case, Report};
-use crate::work::{MEAN, PAIRS, Random, alloc, fill, free, pool, timed_hits};
+use crate::work::{MEAN, PAIRS, alloc, fill, free, pool, random, timed_hits};
 
 /// The same pair, and a pair on any of the blocks, beside 1,000 to 1,000,000.
 pub fn live(report: &mut Report) {
@@ -24,7 +24,7 @@ pub fn live(report: &mut Report) {
         }
         // What a busy program's caches see: a block anywhere is freed and made
         // again.
-        let mut random = Random::new();
+        let mut random = random();
         let case = Case {
             what: "any block, live",
             size: MEAN,

@@ -10,6 +10,8 @@
 mod hits;
 mod live;
 mod misses;
+#[path = "../../tests/support/random.rs"]
+mod random;
 mod report;
 mod threads;
 mod work;

@@ -1,8 +1,9 @@
 //! Requests that need more: a search, a stitch, new memory. The driver's time
 //! is not in it; the model's own books are.
 
+use crate::random::Random;
 use crate::report::{Case, Report, Run, Served};
-use crate::work::{Clock, ModelPool, Random, alloc, free, pool, timed};
+use crate::work::{Clock, ModelPool, alloc, free, pool, random, timed};
 
 /// Live blocks of the churn, and how often one of them is replaced in a run.
 const LIVE: u64 = 1_000;
@@ -25,7 +26,7 @@ const WAYS: [&str; 4] = [
 /// rare to have a middle is left out.
 pub fn churn(report: &mut Report) {
     let pool = pool();
-    let mut random = Random::new();
+    let mut random = random();
     let size = |random: &mut Random| (1 << 20) + random.below(31 << 20);
     let mut blocks: Vec<u64> = (0..LIVE)
         .map(|_| alloc(&pool, 10, size(&mut random)))

@@ -1,5 +1,6 @@
 //! What the cases have in common: a pool, requests, timed loops.
 
+use crate::random::Random;
 use crate::report::{Run, Served};
 use memcuda::driver::model::Model;
 use memcuda::driver::{Address, Context, Stream};
@@ -75,21 +76,8 @@ pub fn timed_hits(pool: &ModelPool, count: u64, call: impl FnMut(u64)) -> Run {
 }
 
 /// Numbers that look random and are the same in each run.
-pub struct Random(u64);
-
-impl Random {
-    /// Always the same beginning.
-    pub fn new() -> Self {
-        Self(88_172_645_463_325_252)
-    }
-
-    /// The next number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
+pub fn random() -> Random {
+    Random(88_172_645_463_325_252)
 }
 
 /// About the mean of [`fill`]'s sizes, in bytes.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::super::{Found, Home, Kind, Lease, Pages, Run};
 use crate::driver::model::Model;
 use crate::driver::{Access, Address, Context, Driver};
+use crate::random::Random;
 use crate::units::{GIB, MIB};
 use std::collections::BTreeMap;
 
@@ -159,13 +160,8 @@ fn everything_in_use_is_opened_to_a_device_that_comes_later() {
 
 #[test]
 fn runs_are_what_one_would_count() {
-    let mut random = 11_u64;
-    let mut next = |below: u64| {
-        random = random
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (random >> 33) % below
-    };
+    let mut random = Random::new(11);
+    let mut next = |below| random.below(below);
     let device = Device::new();
     let mut used = BTreeMap::new();
     for _ in 0..4000 {

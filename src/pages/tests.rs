@@ -4,6 +4,7 @@
 use super::*;
 use crate::driver::Context;
 use crate::driver::model::Model;
+use crate::random::Random;
 use crate::units::{GIB, MIB};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -328,13 +329,8 @@ type Believed = BTreeMap<Address, (Kind, u64, Lease)>;
 #[test]
 fn a_storm_leaves_every_address_with_memory_of_its_own() {
     for seed in 1..=40_u64 {
-        let mut random = seed;
-        let mut next = |below: u64| {
-            random = random
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (random >> 33) % below
-        };
+        let mut random = Random::new(seed);
+        let mut next = |below| random.below(below);
         let device = Device::new(160 * MIB);
         let mut believed = Believed::new();
         for step in 0..600 {

@@ -53,7 +53,8 @@ pub fn decode(bytes: &[u8]) -> Result<Picture> {
 mod tests {
     use super::*;
     use crate::picture::layout::Layout;
-    use crate::picture::tests::{Random, example, random_picture};
+    use crate::picture::tests::{example, random_picture};
+    use crate::random::Random;
 
     #[test]
     fn what_is_written_is_read() {

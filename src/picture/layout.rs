@@ -276,7 +276,8 @@ fn segments(pool: &Pool, chunks: &[Vec<Part>], places: &Places) -> Vec<Segment> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::tests::{Random, example, random_picture};
+    use crate::picture::tests::{example, random_picture};
+    use crate::random::Random;
 
     #[test]
     fn every_physical_byte_stands_once() {

@@ -1,6 +1,7 @@
 //! Pictures for the tests: one that is right, and any number that need not be.
 
 use super::*;
+use crate::random::Random;
 
 /// Three chunks of 100 bytes. The first stitch shows the first two, the second
 /// one shows the second and the third; a block each begins in the first, ends
@@ -109,21 +110,7 @@ pub fn example() -> Picture {
     }
 }
 
-/// A small generator, so that a failure can be run again by its seed.
-pub struct Random(pub u64);
-
 impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
     fn few<T>(&mut self, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
         (0..self.below(5)).map(|_| make(self)).collect()
     }

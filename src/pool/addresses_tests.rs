@@ -5,6 +5,7 @@ use crate::driver::{Address, Code, Stream};
 use crate::pool::plan::STEP;
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
 use crate::pool::{Order, Pool, Refusal, Release, Settings};
+use crate::random::Random;
 use crate::units::MIB;
 
 /// With so many bytes of addresses and no more.
@@ -30,12 +31,10 @@ fn free(pool: &Pool<Model>, at: Address) {
 #[test]
 fn lengths_that_never_come_again_leave_addresses_for_others() {
     let pool = with_addresses(24 << 30);
-    let mut seed = 7_u64;
+    let mut random = Random::new(7);
     let mut live: Vec<(Address, u64)> = Vec::new();
     for step in 0..4000 {
-        seed = seed
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        let seed = random.next();
         let bytes = (1 + (seed >> 40) % (1 << (1 + (seed >> 33) % 9))) * MIB + (seed >> 44);
         let at = pool.alloc(&on(10 + step % 2, bytes)).unwrap();
         let apart = |&(other, length): &(u64, u64)| at + bytes <= other || other + length <= at;

@@ -159,7 +159,7 @@ fn guard_words_are_not_the_program_s() {
 /// Random requests and frees on several streams, some of which are held up.
 #[test]
 fn a_picture_of_a_busy_pool_adds_up() {
-    let mut random = crate::picture::tests::Random(0x9E37_79B9);
+    let mut random = crate::random::Random(0x9E37_79B9);
     let pool = pool(Settings::default());
     let mut live = Vec::new();
     for turn in 0..2000 {

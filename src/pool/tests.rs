@@ -3,6 +3,7 @@
 use super::*;
 use crate::driver::Context;
 use crate::driver::model::Model;
+use crate::random::Random;
 use crate::units::MIB;
 
 pub(super) const CONTEXT: Context = Context(1);
@@ -314,11 +315,9 @@ fn run_program(failing: Option<u64>) -> u64 {
         pool.driver().fail_at(call, Code::OUT_OF_MEMORY);
     }
     let mut live: Vec<(Address, u64)> = Vec::new();
-    let mut seed = 7_u64;
+    let mut random = Random::new(7);
     for _ in 0..400 {
-        seed = seed
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        let seed = random.next();
         if seed >> 62 == 0 && !live.is_empty() {
             let (at, _) = live.swap_remove((seed >> 40) as usize % live.len());
             let stream = 10 + (seed >> 33) % 2;
@@ -362,12 +361,10 @@ fn addresses_are_used_again_whatever_the_lengths() {
         policy: Policy::Direct,
         ..Settings::default()
     });
-    let mut seed = 7_u64;
+    let mut random = Random::new(7);
     let mut live = Vec::new();
     for _ in 0..12_000 {
-        seed = seed
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        let seed = random.next();
         let bytes = (1 + (seed >> 40) % (1 << (1 + (seed >> 33) % 10))) * MIB;
         live.push(pool.alloc(&on(10, bytes)).unwrap());
         if live.len() > 20 {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::driver::Code;
+use crate::random::Random;
 
 /// Never the same address twice; refuses as many calls as it is told.
 #[derive(Default)]
@@ -143,21 +144,20 @@ fn the_last_rung_releases_all_that_is_whole() {
 #[test]
 fn nothing_is_lost_in_a_long_random_program() {
     let (mut torch, mut log) = <(Allocator, Log)>::default();
-    let mut seed = 1u64;
+    let mut random = Random::new(1);
     let mut live: Vec<(Address, u64)> = Vec::new();
     for step in 0..20_000u32 {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
-        let random = seed >> 33;
-        if live.len() > 60 || (!live.is_empty() && random.is_multiple_of(2)) {
-            let (at, _) = live.swap_remove(random as usize % live.len());
+        let number = random.next() >> 33;
+        if live.len() > 60 || (!live.is_empty() && number.is_multiple_of(2)) {
+            let (at, _) = live.swap_remove(number as usize % live.len());
             torch.free(at);
             continue;
         }
         if step.is_multiple_of(7) {
             log.refuse = 1;
         }
-        let bytes = 1 + (random >> 3) % (1 << (10 + random % 17));
-        let at = torch.malloc(&mut log, bytes, random >> 1 & 1).unwrap();
+        let bytes = 1 + (number >> 3) % (1 << (10 + number % 17));
+        let at = torch.malloc(&mut log, bytes, number >> 1 & 1).unwrap();
         for (other, size) in &live {
             assert!(at + bytes <= *other || other + size <= at, "overlap");
         }

@@ -8,8 +8,8 @@ use memcuda::share::protocol::{Generation, Lease, Mode, Packet, Persist, Request
 use memcuda::share::wire;
 
 use crate::faults::{introduced, raw};
+use crate::random::Random;
 use crate::support::*;
-use crate::worker::Dice;
 
 /// One request of each kind.
 fn requests(generation: Generation) -> Vec<Request> {
@@ -99,15 +99,15 @@ fn drain(socket: &OwnedFd, room: &mut [u8]) -> bool {
     }
 }
 
-fn mutate(bytes: &mut Vec<u8>, dice: &mut Dice) {
-    for _ in 0..=dice.throw(4) {
-        let at = dice.throw(bytes.len().max(1));
-        match dice.throw(6) {
-            0 if !bytes.is_empty() => bytes[at] ^= 1 << dice.throw(8),
-            1 if !bytes.is_empty() => bytes[at] = [0, 1, 127, 128, 255][dice.throw(5)],
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    for _ in 0..=random.index(4) {
+        let at = random.index(bytes.len().max(1));
+        match random.index(6) {
+            0 if !bytes.is_empty() => bytes[at] ^= 1 << random.index(8),
+            1 if !bytes.is_empty() => bytes[at] = [0, 1, 127, 128, 255][random.index(5)],
             2 => bytes.truncate(at.max(1)),
-            3 => bytes.insert(at.min(bytes.len()), dice.throw(256) as u8),
-            4 => bytes.extend((0..dice.throw(300)).map(|n| n as u8)),
+            3 => bytes.insert(at.min(bytes.len()), random.index(256) as u8),
+            4 => bytes.extend((0..random.index(300)).map(|n| n as u8)),
             _ => {
                 let tail = bytes.split_off(at.min(bytes.len()));
                 bytes.splice(0..0, tail);
@@ -136,38 +136,38 @@ fn no_packet_harms_the_keeper() {
     let before = keeper.status();
     let mut honest = keeper.client();
     let kept = make(&mut honest, "kept", b"kept").unwrap();
-    let mut dice = Dice::new(std::process::id().into());
+    let mut random = Random::new(std::process::id().into());
     let file = memory(b"", 4096);
     let mut room = vec![0; wire::MOST_BYTES];
     let mut socket = introduced(&keeper);
     let mut closed = 0;
     for packet in 0..packets {
-        let mut generation = Generation([dice.throw(4) as u8; 16]);
-        if dice.throw(10) == 0 {
+        let mut generation = Generation([random.index(4) as u8; 16]);
+        if random.index(10) == 0 {
             generation = kept;
         }
         let requests = requests(generation);
-        let number = [1, 1, 0, u32::MAX][dice.throw(4)].max(u32::from(dice.throw(8) > 0));
-        let body = requests[dice.throw(requests.len())].clone();
+        let number = [1, 1, 0, u32::MAX][random.index(4)].max(u32::from(random.index(8) > 0));
+        let body = requests[random.index(requests.len())].clone();
         let mut bytes = postcard::to_allocvec(&Packet { number, body }).unwrap();
-        match dice.throw(4) {
+        match random.index(4) {
             0 => {}
             1 => {
-                bytes = (0..dice.throw(200) + 1)
-                    .map(|_| dice.throw(256) as u8)
+                bytes = (0..random.index(200) + 1)
+                    .map(|_| random.index(256) as u8)
                     .collect()
             }
-            _ => mutate(&mut bytes, &mut dice),
+            _ => mutate(&mut bytes, &mut random),
         }
         if ends_it(&bytes) {
             continue;
         }
-        let beside = vec![file.as_fd(); [0, 0, 1, 2, 3, 60][dice.throw(6)]];
+        let beside = vec![file.as_fd(); [0, 0, 1, 2, 3, 60][random.index(6)]];
         let sent = wire::send_bytes(&socket, &bytes, &beside);
         if sent.is_err() || !drain(&socket, &mut room) {
             closed += 1;
             // Some begin with nonsense.
-            socket = if dice.throw(3) == 0 {
+            socket = if random.index(3) == 0 {
                 raw(&keeper)
             } else {
                 introduced(&keeper)

@@ -7,6 +7,8 @@ mod crashes;
 mod faults;
 mod fuzz;
 mod names;
+#[path = "../support/random.rs"]
+mod random;
 mod rights;
 mod shares;
 mod start;

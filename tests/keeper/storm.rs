@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use memcuda::share::protocol::{Persist, Request};
 
+use crate::random::Random;
 use crate::support::*;
-use crate::worker::{self, Dice};
+use crate::worker;
 
 /// Kills of workers between two of the keeper or its standby.
 const WORKERS_PER_KEEPER: usize = 10;
@@ -53,19 +54,19 @@ fn whoever_is_killed_leaves_nothing_behind() {
     }
     drop(own);
     let mut crowd = Crowd((0..6).map(|_| worker::start(&keeper.socket())).collect());
-    let mut dice = Dice::new(std::process::id().into());
+    let mut random = Random::new(std::process::id().into());
     let (mut workers, mut keepers, mut standbys) = (0, 0, 0);
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(dice.throw(20) as u64));
-        crowd.replace(dice.throw(6), &keeper);
+        std::thread::sleep(Duration::from_millis(random.index(20) as u64));
+        crowd.replace(random.index(6), &keeper);
         workers += 1;
         if workers % WORKERS_PER_KEEPER != 0 {
             continue;
         }
         // One of the two has to live until the other one has all.
         let status = keeper.settle("no standby", |status| status.standby != 0);
-        if dice.throw(2) == 0 {
+        if random.index(2) == 0 {
             keeper.kill(status.pid);
             keepers += 1;
             keeper.settle("no new keeper", |now| now.pid != status.pid);

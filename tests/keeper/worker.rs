@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{Generation, Lease, Persist, Reply, Request};
 
+use crate::random::Random;
 use crate::support::*;
 
 const SOCKET: &str = "MEMCUDA_TEST_WORKER";
@@ -21,22 +22,6 @@ pub fn start(socket: &Path) -> Child {
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
-}
-
-/// Numbers without an order; no two processes have the same.
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn throw(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) as usize % sides
-    }
 }
 
 /// What the memory of a name begins with.
@@ -59,7 +44,7 @@ struct Worker {
     socket: PathBuf,
     client: Client,
     held: Vec<(String, Generation)>,
-    dice: Dice,
+    random: Random,
     made: u32,
 }
 
@@ -76,7 +61,7 @@ impl Worker {
     /// Makes, opens, releases or deletes one name.
     fn step(&mut self) -> Result<(), Error> {
         let pid = std::process::id();
-        match self.dice.throw(8) {
+        match self.random.index(8) {
             0 | 1 if self.held.len() < 12 => {
                 self.made += 1;
                 let name = format!("storm/{pid}/{}", self.made);
@@ -97,14 +82,14 @@ impl Worker {
                 if entries.is_empty() {
                     return Ok(());
                 }
-                let entry = &entries[self.dice.throw(entries.len())];
+                let entry = &entries[self.random.index(entries.len())];
                 let name = entry.name.clone().unwrap().as_str().to_owned();
                 let (entry, memory) = attach(&mut self.client, &name)?;
                 check(&name, memory);
                 self.held.push((name, entry.generation));
             }
             5 if !self.held.is_empty() => {
-                let (name, _) = &self.held[self.dice.throw(self.held.len())];
+                let (name, _) = &self.held[self.random.index(self.held.len())];
                 if name.starts_with("storm/") {
                     let delete = Request::Delete {
                         name: memcuda::names::Name::new(&name[..]).unwrap(),
@@ -117,7 +102,7 @@ impl Worker {
                 let name = format!("storm/{pid}/{}", self.made);
                 let persist = Request::Persist {
                     name: memcuda::names::Name::new(name).unwrap(),
-                    persist: if self.dice.throw(2) == 0 {
+                    persist: if self.random.index(2) == 0 {
                         Persist::Yes
                     } else {
                         Persist::No
@@ -126,7 +111,7 @@ impl Worker {
                 self.client.call(persist, &[])?;
             }
             _ if !self.held.is_empty() => {
-                let at = self.dice.throw(self.held.len());
+                let at = self.random.index(self.held.len());
                 // Where the answer is lost it may be released or not: it is not
                 // claimed again.
                 let (_, generation) = self.held.swap_remove(at);
@@ -147,7 +132,7 @@ fn worker() {
         socket,
         client,
         held: Vec::new(),
-        dice: Dice::new(u64::from(std::process::id())),
+        random: Random::new(u64::from(std::process::id())),
         made: 0,
     };
     loop {

@@ -7,6 +7,8 @@ mod elsewhere;
 mod fickle;
 #[path = "../support/keeper.rs"]
 mod keeper;
+#[path = "../../../tests/support/random.rs"]
+mod random;
 mod start;
 mod storm;
 #[path = "../support/mod.rs"]

@@ -4,6 +4,7 @@
 use crate::MIB;
 use crate::actor::{Actor, Place};
 use crate::keeper::soon;
+use crate::random::Random;
 
 /// Operations of a run; `MEMCUDA_IPC_OPS` asks for more, `MEMCUDA_IPC_SEED` for others.
 const OPERATIONS: u64 = 250;
@@ -49,20 +50,8 @@ impl Process {
     }
 }
 
-/// Numbers that a seed stands for (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
 /// The keeper is killed, or started anew, while all of them ask it for something.
-fn in_the_midst(place: &Place, all: &mut [Process], dice: &mut Dice, number: u64) {
+fn in_the_midst(place: &Place, all: &mut [Process], random: &mut Random, number: u64) {
     let handles: Vec<_> = all
         .iter()
         .map(|process| process.made.last())
@@ -71,7 +60,7 @@ fn in_the_midst(place: &Place, all: &mut [Process], dice: &mut Dice, number: u64
     let mut asked = Vec::new();
     for (who, process) in all.iter_mut().enumerate() {
         let other = handles[(who + 1) % PROCESSES].clone();
-        match (dice.below(3), other) {
+        match (random.below(3), other) {
             (0, Some((handle, bytes, number))) => {
                 process.actor.tell(&format!("open {handle}"));
                 asked.push(Some((handle, bytes, number, true)));
@@ -85,7 +74,7 @@ fn in_the_midst(place: &Place, all: &mut [Process], dice: &mut Dice, number: u64
             _ => asked.push(None),
         }
     }
-    match dice.below(2) {
+    match random.below(2) {
         0 => place.keeper.kill(),
         _ => drop(place.keeper.verb(&["keeper", "restart"])),
     }
@@ -116,15 +105,15 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
     let operations = std::env::var("MEMCUDA_IPC_OPS").map_or(OPERATIONS, |n| n.parse().unwrap());
     let place = Place::with_keeper();
     let seed = std::env::var("MEMCUDA_IPC_SEED").map_or(1, |n| n.parse().unwrap());
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+    let mut random = Random::new(seed);
     let mut all: Vec<Process> = (0..PROCESSES).map(|_| Process::new(&place)).collect();
     let (mut opened, mut killed, mut keepers) = (0, 0, 0);
     for number in 0..operations {
-        let who = dice.below(PROCESSES as u64) as usize;
+        let who = random.below(PROCESSES as u64) as usize;
         let process = &mut all[who];
-        match dice.below(100) {
+        match random.below(100) {
             0..30 => {
-                let bytes = [1000, 300 << 10, 2 * MIB, 5 * MIB][dice.below(4) as usize];
+                let bytes = [1000, 300 << 10, 2 * MIB, 5 * MIB][random.below(4) as usize];
                 let at = process.actor.filled(bytes, number);
                 let handle = process.actor.must(&format!("get {at}"));
                 process.made.push(Made {
@@ -135,7 +124,7 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
                 });
             }
             30..60 => {
-                let from = (who + 1 + dice.below(PROCESSES as u64 - 1) as usize) % PROCESSES;
+                let from = (who + 1 + random.below(PROCESSES as u64 - 1) as usize) % PROCESSES;
                 let Some(made) = all[from].made.last() else {
                     continue;
                 };
@@ -147,14 +136,14 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
             }
             60..75 => {
                 if !process.made.is_empty() {
-                    let which = dice.below(process.made.len() as u64) as usize;
+                    let which = random.below(process.made.len() as u64) as usize;
                     let made = process.made.swap_remove(which);
                     process.actor.must(&format!("free {}", made.at));
                 }
             }
             75..88 => {
                 if !process.open.is_empty() {
-                    let which = dice.below(process.open.len() as u64) as usize;
+                    let which = random.below(process.open.len() as u64) as usize;
                     let open = process.open.swap_remove(which);
                     process.actor.must(&format!("close {}", open.at));
                 }
@@ -167,7 +156,7 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
                 killed += 1;
             }
             _ => {
-                in_the_midst(&place, &mut all, &mut dice, number);
+                in_the_midst(&place, &mut all, &mut random, number);
                 keepers += 1;
             }
         }

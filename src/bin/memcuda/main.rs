@@ -24,6 +24,9 @@ mod output;
 mod picture;
 mod preload;
 mod process;
+#[cfg(test)]
+#[path = "../../../tests/support/random.rs"]
+mod random;
 mod reach;
 mod record;
 mod replay;

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::random::Random;
 
 fn read_text(text: &str) -> Result<Command, Box<Refused>> {
     read(text.as_bytes())
@@ -213,13 +214,8 @@ fn random_bytes_are_a_command_or_a_refusal() {
         b"9223372036854775807",
     ];
     let tries = std::env::var("MEMCUDA_FUZZ").map_or(100_000, |text| text.parse().unwrap());
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % below as u64) as usize
-    };
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = |below| random.index(below);
     let (mut accepted, mut body) = (0_u64, Vec::new());
     for round in 0..tries {
         // Every now and then from the start again, else further away.

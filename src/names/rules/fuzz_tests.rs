@@ -3,24 +3,11 @@
 //! `MEMCUDA_FUZZ` is the number of executions of each (a test run makes 20,000).
 
 use super::*;
-
-/// A small generator, so that a failure can be run again by its seed.
-struct Random(u64);
+use crate::random::Random;
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len())]
+        from[self.index(from.len())]
     }
 }
 
@@ -82,11 +69,11 @@ const WORDS: &[&str] = &[
 ];
 
 fn soup(random: &mut Random) -> String {
-    (0..random.below(24)).map(|_| random.pick(WORDS)).collect()
+    (0..random.index(24)).map(|_| random.pick(WORDS)).collect()
 }
 
 fn right(random: &mut Random, between: &str, quote: &str) -> String {
-    let mut rule = format!("name = {quote}w{{n}}/{}{quote}", random.below(9));
+    let mut rule = format!("name = {quote}w{{n}}/{}{quote}", random.index(9));
     for (key, value) in [
         ("size", "1MiB..4GiB"),
         ("nth", "2.."),
@@ -95,7 +82,7 @@ fn right(random: &mut Random, between: &str, quote: &str) -> String {
         ("mismatch", "unnamed"),
         ("dtype", "f32"),
     ] {
-        if random.below(2) == 0 {
+        if random.index(2) == 0 {
             rule += &format!("{between}{key} = {quote}{value}{quote}");
         }
     }
@@ -104,9 +91,9 @@ fn right(random: &mut Random, between: &str, quote: &str) -> String {
 
 fn changed(text: &str, random: &mut Random) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    for _ in 0..random.below(4) {
-        let at = random.below(bytes.len().max(1));
-        match random.below(3) {
+    for _ in 0..random.index(4) {
+        let at = random.index(bytes.len().max(1));
+        match random.index(3) {
             0 if at < bytes.len() => drop(bytes.remove(at)),
             1 => bytes.insert(at.min(bytes.len()), random.next() as u8),
             _ if at < bytes.len() => bytes[at] = random.next() as u8,
@@ -164,8 +151,8 @@ fn run(
     };
     let mut accepted = 0;
     for seed in 1..=executions() {
-        let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let text = match random.below(3) {
+        let random = &mut Random::new(seed);
+        let text = match random.index(3) {
             0 => soup(random),
             _ => {
                 let rule = format!("{begin}{}", right(random, between, quote));

@@ -4,21 +4,11 @@ use crate::driver::model::Model;
 use crate::driver::{Address, Context, Stream};
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
 use crate::pool::{NotOurs, Order, Owner, Pool, Release, Request, Settings};
+use crate::random::Random;
 use crate::units::MIB;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// The same numbers each time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005);
-        self.0 = self.0.wrapping_add(1442695040888963407);
-        (self.0 >> 33) % sides
-    }
-}
 
 /// Everything that is lent, by address: whoever lends checks that nothing of it
 /// is another's.
@@ -40,25 +30,25 @@ impl Claims {
     }
 }
 
-fn sizes(dice: &mut Dice) -> u64 {
-    match dice.roll(8) {
-        0..4 => 512 * (1 + dice.roll(6)),
+fn sizes(random: &mut Random) -> u64 {
+    match random.below(8) {
+        0..4 => 512 * (1 + random.below(6)),
         4 => 64 << 10,
         5 => MIB,
         6 => 3 * MIB,
-        _ => (1 + dice.roll(4)) * 20 * MIB,
+        _ => (1 + random.below(4)) * 20 * MIB,
     }
 }
 
 /// What a thread does: lends on its own stream or on none, and frees what it or
 /// another thread was lent, on a stream or with all work over.
 fn at_work(pool: &Pool<Model>, claims: &Claims, shared: &Mutex<Vec<Address>>, thread: u64) {
-    let mut dice = Dice(thread + 1);
+    let mut random = Random::new(thread);
     let mut own = Vec::new();
     for _ in 0..1000 {
-        if dice.roll(5) < 3 {
-            let bytes = sizes(&mut dice);
-            let asked = match dice.roll(8) {
+        if random.below(5) < 3 {
+            let bytes = sizes(&mut random);
+            let asked = match random.below(8) {
                 0 => request(bytes, Order::Unknown),
                 _ => on(10 + thread, bytes),
             };
@@ -68,22 +58,22 @@ fn at_work(pool: &Pool<Model>, claims: &Claims, shared: &Mutex<Vec<Address>>, th
             assert_eq!((info.base, info.bytes), (at, bytes));
             own.push(at);
         }
-        if dice.roll(4) == 0
+        if random.below(4) == 0
             && let Some(at) = own.pop()
         {
             shared.lock().unwrap().push(at);
         }
         let mut take = own.pop();
-        if dice.roll(3) == 0 {
+        if random.below(3) == 0 {
             own.extend(take);
             take = shared.lock().unwrap().pop();
         }
         let Some(at) = take else { continue };
         let bytes = claims.ends(at);
-        let release = match dice.roll(8) {
+        let release = match random.below(8) {
             0 => Release::Complete,
             1 => Release::Unknown,
-            2 => Release::Stream(key(10 + dice.roll(16))),
+            2 => Release::Stream(key(10 + random.below(16))),
             _ => Release::Stream(key(10 + thread)),
         };
         assert_eq!(pool.free(at, release).unwrap().bytes, bytes);
@@ -179,18 +169,18 @@ fn streams_and_contexts_end_beside_threads_at_work() {
 #[test]
 fn the_peak_is_exact_over_streams_in_turn() {
     let pool = pool(Settings::default());
-    let (mut live, mut peak, mut dice) = (0, 0, Dice(9));
+    let (mut live, mut peak, mut random) = (0, 0, Random::new(9));
     let mut lent: Vec<(Address, u64)> = Vec::new();
     for _ in 0..4000 {
-        let bytes = sizes(&mut dice);
-        if dice.roll(2) == 0 || lent.is_empty() {
-            let asked = on(10 + dice.roll(5), bytes);
+        let bytes = sizes(&mut random);
+        if random.below(2) == 0 || lent.is_empty() {
+            let asked = on(10 + random.below(5), bytes);
             lent.push((pool.alloc(&asked).unwrap(), bytes));
             live += bytes;
             peak = live.max(peak);
         } else {
-            let (at, bytes) = lent.swap_remove(dice.roll(lent.len() as u64) as usize);
-            let release = Release::Stream(key(10 + dice.roll(5)));
+            let (at, bytes) = lent.swap_remove(random.below(lent.len() as u64) as usize);
+            let release = Release::Stream(key(10 + random.below(5)));
             pool.free(at, release).unwrap();
             live -= bytes;
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::random::Random;
 
 /// Lends without a stream, to the front 0.
 fn lend(slabs: &mut Slabs, bytes: u64, streams: &Streams) -> Option<Address> {
@@ -38,11 +39,9 @@ fn blocks_lie_512_bytes_apart_and_an_empty_slab_goes_back_whole() {
 fn random_use_keeps_blocks_apart_and_loses_nothing() {
     let (streams, mut slabs) = (Streams::default(), Slabs::default());
     let mut live: Vec<(Address, u64)> = Vec::new();
-    let (mut seed, mut bases) = (12345_u64, 1);
+    let (mut random, mut bases) = (Random::new(12345), 1);
     for _ in 0..20_000 {
-        seed = seed
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        let seed = random.next();
         if seed >> 40 & 1 == 0 && !live.is_empty() {
             let (at, _) = live.swap_remove((seed >> 41) as usize % live.len());
             slabs.free(at, Use::DONE, &streams).unwrap();

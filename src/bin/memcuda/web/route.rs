@@ -241,6 +241,7 @@ mod tests {
     use super::super::access::Token;
     use super::super::http::read;
     use super::*;
+    use crate::random::Random;
 
     fn ask(text: &str, access: &Access, watch: &Watch) -> (Status, Vec<u8>) {
         let answer = answer(read(text.as_bytes()), access, watch);
@@ -279,17 +280,6 @@ mod tests {
         ] {
             let text = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
             assert_eq!(ask(&text, &access, &watch).0, status, "{path}");
-        }
-    }
-
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, limit: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 % limit as u64) as usize
         }
     }
 
@@ -339,17 +329,17 @@ mod tests {
         let mut random = Random(0x2545_F491_4F6C_DD1D);
         let (mut refused, mut served) = (0, 0);
         for _ in 0..count {
-            let mut bytes = match random.below(3) {
+            let mut bytes = match random.index(3) {
                 0 => Vec::new(),
                 _ => b"GET /api/events?changes=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
             };
-            for _ in 0..random.below(6) {
-                let at = random.below(bytes.len() + 1);
-                match random.below(4) {
+            for _ in 0..random.index(6) {
+                let at = random.index(bytes.len() + 1);
+                match random.index(4) {
                     0 => bytes.truncate(at),
-                    1 if at < bytes.len() => bytes[at] = random.below(256) as u8,
+                    1 if at < bytes.len() => bytes[at] = random.index(256) as u8,
                     _ => {
-                        let word = WORDS[random.below(WORDS.len())];
+                        let word = WORDS[random.index(WORDS.len())];
                         bytes.splice(at..at, word.bytes());
                     }
                 }
