@@ -14,9 +14,9 @@ use memcuda_core::pool::Pool;
 use crate::calls::{Calls, MemPool};
 use crate::memops::Memops;
 use crate::neighbours::Door;
-use crate::page::Page;
 use crate::pitch::Pitch;
 use crate::stand_in::{Lent, StandIn, Sum};
+use crate::stats_page::Page;
 use crate::sums::Sums;
 
 /// One device.

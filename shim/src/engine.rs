@@ -16,8 +16,8 @@ use memcuda_core::pool::{Owner, Pool, Request, StreamKey};
 use crate::calls::Calls;
 use crate::captures::Captures;
 use crate::device::Device;
-use crate::page::Page;
 use crate::record::{Caller, Freeing, Recorder};
+use crate::stats_page::Page;
 use crate::track::Track;
 use crate::{places, threads};
 

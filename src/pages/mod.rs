@@ -15,7 +15,7 @@ mod contexts;
 mod counts;
 #[cfg(test)]
 mod counts_tests;
-mod ends;
+mod endings;
 mod idle;
 mod leave;
 mod order;

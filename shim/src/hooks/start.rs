@@ -12,9 +12,9 @@ use crate::captures::Captures;
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::names::hints;
-use crate::page::Page;
 use crate::record::Recorder;
 use crate::share::early;
+use crate::stats_page::Page;
 use crate::substitute::Probe;
 use crate::track::Track;
 use crate::{
