@@ -11,8 +11,8 @@ use memcuda::picture::layout::Layout;
 use memcuda::picture::{Device, Refused};
 use memcuda::trace::{Event, Op};
 
+use super::frame::{frame, number};
 use super::pickle::Pickle;
-use super::viewer::{frame, number};
 use crate::history::History;
 use crate::picture::Reading;
 
@@ -48,16 +48,7 @@ pub fn write(p: &mut Pickle<'_>, reading: &Reading<'_>, history: Option<&History
             p.dict(|p| match (entry, history) {
                 (Entry::Refused(refused), _) => failed(p, refused, ended_us),
                 (Entry::Block(action, event), Some(history)) => {
-                    let at = (event.id, event.bytes);
-                    one(p, action, event, at, history)?;
-                    p.text("frames")?;
-                    let owner = event.owner.map_or(0, |owner| owner as u32 + 1);
-                    let op = event.op as u32 * 4 + owner;
-                    let who = [event.name, event.caller, event.thread, event.stack, op];
-                    p.shared(who, |p| {
-                        let frames = history.frames(event);
-                        p.list(frames, |p, (name, place)| frame(p, &name, &place))
-                    })
+                    write_block(p, action, event, history)
                 }
                 (Entry::Place(action, event, at), Some(history)) => {
                     one(p, action, event, at, history)?;
@@ -67,6 +58,18 @@ pub fn write(p: &mut Pickle<'_>, reading: &Reading<'_>, history: Option<&History
                 (_, None) => Ok(()),
             })
         })
+    })
+}
+
+fn write_block(p: &mut Pickle<'_>, action: &str, event: &Event, history: &History) -> Result<()> {
+    one(p, action, event, (event.id, event.bytes), history)?;
+    p.text("frames")?;
+    let owner = event.owner.map_or(0, |owner| owner as u32 + 1);
+    let op = event.op as u32 * 4 + owner;
+    let who = [event.name, event.caller, event.thread, event.stack, op];
+    p.shared(who, |p| {
+        let frames = history.frames(event);
+        p.list(frames, |p, (name, place)| frame(p, &name, &place))
     })
 }
 

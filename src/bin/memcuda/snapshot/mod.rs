@@ -2,6 +2,7 @@
 //! for people, or for programs.
 
 mod events;
+mod frame;
 mod page;
 mod pickle;
 mod viewer;

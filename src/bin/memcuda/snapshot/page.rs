@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use anyhow::{Result, anyhow};
-use memcuda::picture::layout::{Kind, Layout, Sums};
+use memcuda::picture::layout::{Kind, Layout, Range, Sums};
 use memcuda::picture::{Device, Process, Refused, State};
 use serde::Serialize;
 
@@ -86,24 +86,7 @@ fn show<'a>(reading: &Reading<'_>, device: &'a Device, layout: &Layout) -> Shown
         ranges: segment
             .ranges
             .iter()
-            .map(|range| match range.kind {
-                Kind::Pending => vec![range.bytes, 1],
-                Kind::Idle => vec![range.bytes, 2],
-                Kind::Held => vec![range.bytes, 3],
-                Kind::Block(index) => {
-                    let block = &pool.blocks[index];
-                    match block.state {
-                        State::Pending => return vec![range.bytes, 1],
-                        State::Idle => return vec![range.bytes, 2],
-                        State::Live | State::Attached | State::Parked => {}
-                    }
-                    let who = reading.who(device, block).unwrap_or_default();
-                    let stream = pool.stream(block);
-                    let stream = stream.map_or("any stream".to_owned(), |s| s.to_string());
-                    let (who, stream) = (words.index(who), words.index(stream));
-                    vec![range.bytes, 0, block.asked_bytes, block.id, who, stream]
-                }
-            })
+            .map(|range| numbers(reading, device, range, &mut words))
             .collect(),
     });
     let segments = segments.collect();
@@ -122,6 +105,30 @@ fn show<'a>(reading: &Reading<'_>, device: &'a Device, layout: &Layout) -> Shown
         words: words.all,
         segments,
     }
+}
+
+/// A range as [`ShownSegment::ranges`] has it.
+fn numbers(reading: &Reading<'_>, device: &Device, range: &Range, words: &mut Words) -> Vec<u64> {
+    const LIVE: u64 = 0;
+    const PENDING: u64 = 1;
+    const IDLE: u64 = 2;
+    const HELD: u64 = 3;
+    let block = match range.kind {
+        Kind::Pending => return vec![range.bytes, PENDING],
+        Kind::Idle => return vec![range.bytes, IDLE],
+        Kind::Held => return vec![range.bytes, HELD],
+        Kind::Block(index) => &device.pool.blocks[index],
+    };
+    match block.state {
+        State::Pending => return vec![range.bytes, PENDING],
+        State::Idle => return vec![range.bytes, IDLE],
+        State::Live | State::Attached | State::Parked => {}
+    }
+    let who = reading.who(device, block).unwrap_or_default();
+    let stream = device.pool.stream(block);
+    let stream = stream.map_or("any stream".to_owned(), |stream| stream.to_string());
+    let (who, stream) = (words.index(who), words.index(stream));
+    vec![range.bytes, LIVE, block.asked_bytes, block.id, who, stream]
 }
 
 #[derive(Default)]

@@ -10,6 +10,7 @@ use memcuda::picture::layout::{Kind, Range, Segment};
 use memcuda::picture::{Block, Device, State, Stitch};
 
 use super::events;
+use super::frame::{frame, number};
 use super::pickle::Pickle;
 use crate::history::History;
 use crate::picture::Reading;
@@ -104,22 +105,31 @@ fn write_segment(
         })?;
         p.text("blocks")?;
         p.list(&segment.ranges, |p, range| {
-            let (state, asked) = state(device, range);
-            p.dict(|p| {
-                p.numbers(&[
-                    ("address", range.address),
-                    ("size", range.bytes),
-                    ("requested_size", asked),
-                ])?;
-                p.texts(&[("state", state)])?;
-                p.text("frames")?;
-                let told = tell(reading, device, range);
-                let made = told.as_ref().and(history);
-                let made = made.and_then(|h| h.live(device.ordinal, range.address));
-                let frames = told.into_iter().chain(made.into_iter().flatten());
-                p.list(frames, |p, (name, place)| frame(p, &name, &place))
-            })
+            write_block(p, (reading, history), device, range)
         })
+    })
+}
+
+fn write_block(
+    p: &mut Pickle<'_>,
+    (reading, history): (&Reading<'_>, Option<&History>),
+    device: &Device,
+    range: &Range,
+) -> std::io::Result<()> {
+    let (state, asked) = state(device, range);
+    p.dict(|p| {
+        p.numbers(&[
+            ("address", range.address),
+            ("size", range.bytes),
+            ("requested_size", asked),
+        ])?;
+        p.texts(&[("state", state)])?;
+        p.text("frames")?;
+        let told = tell(reading, device, range);
+        let made = told.as_ref().and(history);
+        let made = made.and_then(|h| h.live(device.ordinal, range.address));
+        let frames = told.into_iter().chain(made.into_iter().flatten());
+        p.list(frames, |p, (name, place)| frame(p, &name, &place))
     })
 }
 
@@ -172,30 +182,6 @@ fn tell(reading: &Reading<'_>, device: &Device, range: &Range) -> Option<(String
     Some((name.to_owned(), "memcuda".to_owned()))
 }
 
-/// A frame: what was called, and where.
-pub fn frame(p: &mut Pickle<'_>, name: &str, place: &str) -> std::io::Result<()> {
-    let (file, line) = file_and_line(place);
-    p.dict(|p| {
-        p.texts(&[("filename", file), ("name", name)])?;
-        p.numbers(&[("line", line)])
-    })
-}
-
-/// `FILE:LINE`, as functions of Python have it; others have no line.
-fn file_and_line(place: &str) -> (&str, u64) {
-    let parts = place.rsplit_once(':');
-    let parts = parts.and_then(|(file, line)| Some((file, line.parse().ok()?)));
-    parts.unwrap_or((place, 0))
-}
-
-/// A stream as the viewer counts them: the default one is 0.
-pub fn number(stream: u64) -> u64 {
-    match stream {
-        1 => 0,
-        other => other,
-    }
-}
-
 fn write_settings(p: &mut Pickle<'_>) -> std::io::Result<()> {
     p.texts(&[("PYTORCH_CUDA_ALLOC_CONF", "")])?;
     p.text("max_split_size")?;
@@ -207,17 +193,4 @@ fn write_settings(p: &mut Pickle<'_>) -> std::io::Result<()> {
         p.boolean(false)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::file_and_line;
-
-    #[test]
-    fn functions_of_python_have_a_line() {
-        assert_eq!(file_and_line("/a/b.py:17"), ("/a/b.py", 17));
-        assert_eq!(file_and_line("<string>:1"), ("<string>", 1));
-        assert_eq!(file_and_line("libtorch.so"), ("libtorch.so", 0));
-        assert_eq!(file_and_line("a:b"), ("a:b", 0));
-    }
 }
