@@ -15,7 +15,7 @@ use super::process::Peer;
 use super::serve::{End, Keeper};
 use crate::names::Name;
 use crate::share::protocol::{
-    Code, Entry, Generation, Lease, MOST_ENTRIES, MOST_LEASES, Reply, Request, Status,
+    Code, Entry, Generation, Lease, MOST_ENTRIES, MOST_LEASES, Place, Reply, Request, Status,
 };
 
 /// What goes back.
@@ -81,16 +81,7 @@ impl Keeper {
                 self.entries.abort(client, generation)?;
                 DONE
             }
-            Request::Seal { generation } => {
-                let item = self.entries.held(client, generation)?;
-                let may_write = |name| self.access.rights(&peer, name).write;
-                let made = item.made_by == Some(client);
-                if !made && !item.name.as_ref().is_some_and(may_write) {
-                    return Err(denied("seal", generation));
-                }
-                self.entries.seal(client, generation)?;
-                DONE
-            }
+            Request::Seal { generation } => self.seal(client, peer, generation),
             Request::Release { generation } => {
                 self.entries.release(client, generation);
                 DONE
@@ -105,22 +96,8 @@ impl Keeper {
                 self.entries.delete(&name, generation)?;
                 DONE
             }
-            Request::Show { name } => {
-                self.allowed(peer, &name, "open", |rights| rights.open)?;
-                let item = self
-                    .entries
-                    .find(&name)
-                    .ok_or_else(|| Refusal::not_found(&name))?;
-                let entries = vec![self.entry(item)];
-                let next = None;
-                Ok(Reply::Entries { entries, next })
-            }
-            Request::List { after, all } => {
-                let shown = |item: &Item| self.may_see(peer, item);
-                let (page, next) = self.entries.list(after.as_ref(), all, MOST_ENTRIES, shown);
-                let entries = page.into_iter().map(|item| self.entry(item)).collect();
-                Ok(Reply::Entries { entries, next })
-            }
+            Request::Show { name } => self.show(peer, &name),
+            Request::List { after, all } => Ok(self.list(peer, after.as_ref(), all)),
             Request::Timeline { generation } => return self.timeline(client, generation),
             Request::Export {
                 generation,
@@ -143,14 +120,7 @@ impl Keeper {
                 self.keep_new(new);
                 DONE
             }
-            Request::Import { generation } => {
-                let item = self.entries.item(generation);
-                if !item.is_some_and(|item| self.may_see(peer, item)) {
-                    return Err(Refusal::not_found(generation));
-                }
-                self.entries.import(client, generation)?;
-                return self.memory(generation);
-            }
+            Request::Import { generation } => return self.import(client, peer, generation),
             Request::Parts { generation, from } => {
                 let item = self.entries.held(client, generation)?;
                 let (parts, beside) = self.parts(item, from as usize)?;
@@ -170,22 +140,7 @@ impl Keeper {
                 let (count, bytes) = self.entries.collect(dry, kept);
                 Ok(Reply::Collected { count, bytes })
             }
-            Request::Stop { force } => {
-                self.own(peer)?;
-                let totals = self.entries.totals();
-                let held = totals.names + totals.dying + totals.exports;
-                if held > 0 && !force {
-                    let message = format!(
-                        "the keeper holds {} names and {} exports, {} bytes; it ends with them only when forced",
-                        totals.names + totals.dying,
-                        totals.exports,
-                        totals.bytes
-                    );
-                    return Err(Refusal::new(Code::Denied, message));
-                }
-                self.end = Some(End::Stop);
-                DONE
-            }
+            Request::Stop { force } => self.end_by_request(peer, force),
             Request::Restart => {
                 self.own(peer)?;
                 self.end = Some(End::Restart);
@@ -193,6 +148,64 @@ impl Keeper {
             }
         };
         reply.map(Answer::from)
+    }
+
+    fn seal(
+        &mut self,
+        client: ClientId,
+        peer: Peer,
+        generation: Generation,
+    ) -> Result<Reply, Refusal> {
+        let item = self.entries.held(client, generation)?;
+        let may_write = |name| self.access.rights(&peer, name).write;
+        let made = item.made_by == Some(client);
+        if !made && !item.name.as_ref().is_some_and(may_write) {
+            return Err(denied("seal", generation));
+        }
+        self.entries.seal(client, generation)?;
+        DONE
+    }
+
+    fn show(&self, peer: Peer, name: &Name) -> Result<Reply, Refusal> {
+        self.allowed(peer, name, "open", |rights| rights.open)?;
+        let item = self.entries.find(name);
+        let item = item.ok_or_else(|| Refusal::not_found(name))?;
+        let entries = vec![self.entry(item)];
+        let next = None;
+        Ok(Reply::Entries { entries, next })
+    }
+
+    fn list(&self, peer: Peer, after: Option<&Place>, all: bool) -> Reply {
+        let shown = |item: &Item| self.may_see(peer, item);
+        let (page, next) = self.entries.list(after, all, MOST_ENTRIES, shown);
+        let entries = page.into_iter().map(|item| self.entry(item)).collect();
+        Reply::Entries { entries, next }
+    }
+
+    fn import(&mut self, client: ClientId, peer: Peer, generation: Generation) -> Answered {
+        let item = self.entries.item(generation);
+        if !item.is_some_and(|item| self.may_see(peer, item)) {
+            return Err(Refusal::not_found(generation));
+        }
+        self.entries.import(client, generation)?;
+        self.memory(generation)
+    }
+
+    fn end_by_request(&mut self, peer: Peer, force: bool) -> Result<Reply, Refusal> {
+        self.own(peer)?;
+        let totals = self.entries.totals();
+        let held = totals.names + totals.dying + totals.exports;
+        if held > 0 && !force {
+            let message = format!(
+                "the keeper holds {} names and {} exports, {} bytes; it ends with them only when forced",
+                totals.names + totals.dying,
+                totals.exports,
+                totals.bytes
+            );
+            return Err(Refusal::new(Code::Denied, message));
+        }
+        self.end = Some(End::Stop);
+        DONE
     }
 
     fn introduce(
