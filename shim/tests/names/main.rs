@@ -12,6 +12,8 @@ mod keeper;
 mod legacy;
 mod lives;
 mod many;
+#[path = "../../../tests/support/random.rs"]
+mod random;
 mod rules;
 mod storm;
 #[path = "../support/mod.rs"]

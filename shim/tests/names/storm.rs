@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actor::{Actor, Place};
 use crate::keeper::{signal, soon};
+use crate::random::Random;
 use crate::{EXISTS, MISMATCH, NOT_FOUND, SEALED, field};
 
 /// Steps of a run; `MEMCUDA_NAMES_STEPS` asks for more, `MEMCUDA_NAMES_SEED` for others.
@@ -48,7 +49,7 @@ pub struct Storm {
     pub made: Vec<Made>,
     /// Those of them that can be opened.
     pub live: BTreeMap<String, usize>,
-    pub dice: u64,
+    pub random: Random,
     pub said: Vec<String>,
 }
 
@@ -61,16 +62,13 @@ impl Storm {
             processes,
             made: Vec::new(),
             live: BTreeMap::new(),
-            dice: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            random: Random::new(seed),
             said: Vec::new(),
         }
     }
 
     fn below(&mut self, end: u64) -> u64 {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        (self.dice >> 11) % end
+        self.random.below(end)
     }
 
     /// A name, what it is now, and a size that mostly fits.
