@@ -6,7 +6,8 @@
 The reader is one file of torch's wheel that needs nothing else of it; the wheel
 is that of another system, a tenth as large. A program on the simulated GPU is
 looked at while it allocates and frees, and once it has run out of memory; it
-records itself, so that what happened is in the snapshots.
+records itself, so that what happened is in the snapshots; in that of a report as long
+as the recording is where the report says, or is named.
 """
 import os
 import random
@@ -86,8 +87,11 @@ def main():
         check(str(holder.process.pid), f"most {most} left {now}")
         reports = os.path.join(folder, "reports")
         report = os.path.join(reports, os.listdir(reports)[0])
+        check(report, f"most {most} left {now}")
+        moved = os.path.join(folder, "moved")
+        os.rename(os.path.join(folder, "trace"), moved)
         check(report, "events 1 ")
-        check(report, f"most {most} left {now}", "--trace", os.path.join(folder, "trace"))
+        check(report, f"most {most} left {now}", "--trace", moved)
         holder.process.stdin.close()
         if holder.process.wait() != 0:
             fail("the program ended badly")
