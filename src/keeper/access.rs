@@ -7,38 +7,11 @@ use std::path::Path;
 
 use super::Refusal;
 use super::process::Peer;
-use super::rules::{self, Rule};
+use super::rules::{self, Rights, Rule};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::share::protocol::Code;
 use crate::units::show_bytes;
-
-/// What may be done with a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rights {
-    /// Open it, and see it in lists.
-    pub open: bool,
-    /// Open it for writing, and seal it.
-    pub write: bool,
-    /// Make it, and persist it.
-    pub create: bool,
-    /// Delete it.
-    pub delete: bool,
-}
-
-impl Rights {
-    const ALL: Self = Self {
-        open: true,
-        write: true,
-        create: true,
-        delete: true,
-    };
-
-    /// Any at all?
-    pub fn any(self) -> bool {
-        self != Self::default()
-    }
-}
 
 /// The rules of a keeper.
 pub struct Access {

@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use super::Refusal;
-use super::access::Rights;
 use super::client::Stage;
 use super::entries::{ClientId, Item, Wish};
 use super::key::Key;
 use super::pages;
 use super::process::Peer;
+use super::rules::Rights;
 use super::serve::{End, Keeper};
 use crate::names::Name;
 use crate::share::protocol::{

@@ -1,15 +1,42 @@
-//! The file of access rules, and whom it speaks of: users and groups by the
-//! host's files, not by a directory service; numbers always do.
+//! The file of access rules: which rights, and whose. Users and groups go by the host's
+//! files, not by a directory service; numbers always do. Checks no request.
 
 use std::collections::HashSet;
 use std::fs;
 
 use serde::Deserialize;
 
-use super::access::Rights;
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::units::parse_size;
+
+/// What may be done with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rights {
+    /// Open it, and see it in lists.
+    pub open: bool,
+    /// Open it for writing, and seal it.
+    pub write: bool,
+    /// Make it, and persist it.
+    pub create: bool,
+    /// Delete it.
+    pub delete: bool,
+}
+
+impl Rights {
+    /// All of them.
+    pub const ALL: Self = Self {
+        open: true,
+        write: true,
+        create: true,
+        delete: true,
+    };
+
+    /// Any at all?
+    pub fn any(self) -> bool {
+        self != Self::default()
+    }
+}
 
 /// One of them.
 pub struct Rule {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::command::{Address, Fault};
+use super::command::{Address, Fault, Outcome};
 use super::keys::Keys;
 
 /// An answer on its way.
@@ -15,9 +15,6 @@ pub struct Answer {
     /// What is pushed.
     pub text: String,
 }
-
-/// How a command ended: with an entry where there is one to show.
-pub type Outcome = Result<Option<Map<String, Value>>, (Fault, String)>;
 
 /// The answer to a command; `None` where nobody said where it is to go.
 pub fn answer(address: &Address, keys: &Keys, outcome: &Outcome) -> Option<Answer> {

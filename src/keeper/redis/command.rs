@@ -179,6 +179,9 @@ impl Fault {
     }
 }
 
+/// How a command ended: with an entry where there is one to show.
+pub type Outcome = Result<Option<Map<String, Value>>, (Fault, String)>;
+
 /// A command that is not carried out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
@@ -192,7 +195,7 @@ pub struct Refused {
 
 impl Refused {
     /// As the end of a command.
-    pub fn outcome(&self) -> super::answer::Outcome {
+    pub fn outcome(&self) -> Outcome {
         Err((self.fault, self.message.clone()))
     }
 }

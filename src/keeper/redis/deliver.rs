@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::answer::{Outcome, answer};
-use super::command::{Address, Fault};
+use super::answer::answer;
+use super::command::{Address, Fault, Outcome};
 use super::link::{Link, Step, Trouble};
 use super::queue::Queue;
 use super::shared::{Shared, now_us};

@@ -8,8 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::allocator::Allocator;
-use super::answer::Outcome;
-use super::command::{Command, Create, Fault, Operation};
+use super::command::{Command, Create, Fault, Operation, Outcome};
 use super::deliver::{Taken, connected, deliver};
 use super::fields::object;
 use super::link::{Link, Step, Trouble};
