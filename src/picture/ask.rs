@@ -162,6 +162,8 @@ fn read(sealed: OwnedFd) -> Result<Picture, Unanswered> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -171,12 +173,18 @@ mod tests {
         let answer = std::thread::scope(|scope| {
             ask(|| {
                 entered += 1;
-                let (ours, theirs) = UnixStream::pair()?;
-                match entered {
+                let (ours, mut theirs) = UnixStream::pair()?;
+                if entered == 1 {
                     // Whoever is behind the door has had enough.
-                    1 => std::thread::sleep(QUESTION),
-                    _ => drop(scope.spawn(|| answer(theirs, seal(&picture)))),
+                    std::thread::sleep(QUESTION);
+                    return Ok(ours);
                 }
+                let picture = &picture;
+                scope.spawn(move || {
+                    // Who hangs up on what it has not read takes its answer along.
+                    theirs.read_exact(&mut [0; ANSWER]).unwrap();
+                    answer(theirs, seal(picture));
+                });
                 Ok(ours)
             })
         });
