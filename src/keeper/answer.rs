@@ -131,6 +131,13 @@ impl Keeper {
                 self.entries.adopt(client, generation);
                 Ok(self.entries.withdraw(client, generation).into())
             }
+            Request::GiveUp { parts } => {
+                for (generation, part) in parts.into_iter().take(MOST_LEASES) {
+                    self.entries.adopt(client, generation);
+                    self.entries.give_up(client, generation, part);
+                }
+                DONE
+            }
             Request::Status => {
                 self.own(peer)?;
                 Ok(Reply::Status(self.status()))

@@ -132,7 +132,7 @@ fn wrong(number: u32, refusal: Refusal, close: bool) -> Said {
 pub fn weight(request: &Request) -> u32 {
     match request {
         Request::List { .. } | Request::Status | Request::Collect { .. } => 8,
-        Request::Introduce { .. } | Request::Leases { .. } => 8,
+        Request::Introduce { .. } | Request::Leases { .. } | Request::GiveUp { .. } => 8,
         _ => 1,
     }
 }

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::entries::{ClientId, Item};
 use crate::share::protocol::{Generation, Process};
 
-/// The form of the records. A keeper reads its own and the one before.
-const FORMAT: u32 = 1;
+/// The form of the records: a keeper reads its own.
+const FORMAT: u32 = 2;
 /// The file grows to this before it is made anew for the first time.
 const SMALL: u64 = 4 << 20;
 
@@ -34,6 +34,8 @@ pub enum Record {
     },
     /// A generation, as it is now.
     Item(Box<Item>),
+    /// A part of a generation is gone.
+    GaveUp(Generation, u32),
     /// A generation is gone.
     Gone(Generation),
     /// A client introduced itself.
@@ -176,6 +178,11 @@ impl Known {
             Record::Item(item) => {
                 self.items.insert(item.generation, *item);
             }
+            Record::GaveUp(generation, part) => {
+                if let Some(item) = self.items.get_mut(&generation) {
+                    item.give_up(part);
+                }
+            }
             Record::Gone(generation) => {
                 self.items.remove(&generation);
             }
@@ -247,6 +254,25 @@ mod tests {
         journal.file.write_all_at(&[9; 40], whole).unwrap();
         let known = read(journal.descriptor().unwrap()).unwrap();
         assert_eq!(known.clients[&4].1[&generation], 2);
+    }
+
+    #[test]
+    fn what_was_given_up_is_known_once() {
+        let mut journal = Journal::create().unwrap();
+        journal.begin(0, 1);
+        let generation = Generation([3; 16]);
+        let mut item = crate::keeper::entries::tests::export(generation, vec![2, 2, 2]);
+        journal.add(&Record::Item(Box::new(item.clone())));
+        journal.add(&Record::GaveUp(generation, 1));
+        // An item is written as it is at the end of a turn.
+        item.give_up(1);
+        item.give_up(0);
+        journal.add(&Record::Item(Box::new(item.clone())));
+        journal.add(&Record::GaveUp(generation, 0));
+        journal.write().unwrap();
+        let known = read(journal.descriptor().unwrap()).unwrap();
+        assert_eq!(known.items[&generation], item);
+        assert_eq!(item.mapped, 2);
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Keeper {
         Ok(Answer { reply, beside })
     }
 
-    /// Parts of it, from one on.
+    /// Parts of it, from one on; another one for each that was given up.
     pub(super) fn parts(
         &self,
         item: &Item,
@@ -130,9 +130,8 @@ impl Keeper {
     ) -> Result<(Vec<u64>, Vec<Rc<OwnedFd>>), Refusal> {
         let places = (from..item.parts.len()).take(MOST_PARTS);
         let part = |place: usize| {
-            let descriptor = self
-                .descriptors
-                .get(Key::Part(item.generation, place as u32));
+            let held = item.instead_of(place as u32);
+            let descriptor = self.descriptors.get(Key::Part(item.generation, held));
             let descriptor = descriptor.ok_or_else(|| Refusal::not_found(item.generation))?;
             Ok((item.parts[place], descriptor.clone()))
         };

@@ -34,6 +34,7 @@ impl Keeper {
 
     fn settle(&mut self, effects: Vec<Effect>) {
         let mut gone = Vec::new();
+        let mut given_up = Vec::new();
         let mut changed = BTreeSet::new();
         for effect in effects {
             self.mark(&effect, &mut changed);
@@ -42,6 +43,10 @@ impl Keeper {
                     if let Some(item) = self.entries.item(generation) {
                         self.journal.add(&Record::Item(Box::new(item.clone())));
                     }
+                }
+                Effect::GaveUp(generation, part) => {
+                    self.journal.add(&Record::GaveUp(generation, part));
+                    given_up.push(Key::Part(generation, part));
                 }
                 Effect::Gone(item) => {
                     self.journal.add(&Record::Gone(item.generation));
@@ -75,7 +80,8 @@ impl Keeper {
         for item in &gone {
             self.let_go(item);
         }
-        if gone.iter().any(|item| !item.parts.is_empty()) {
+        self.descriptors.drop_all(&given_up);
+        if !given_up.is_empty() || gone.iter().any(|item| !item.parts.is_empty()) {
             // Who is told that it is done may ask the device for the same bytes.
             self.descriptors.vault.settle();
         }
@@ -110,7 +116,11 @@ impl Keeper {
                 .and_then(|item| item.name.clone()),
             Effect::Gone(item) => item.name.clone(),
             Effect::Hidden(name) => Some(name.clone()),
-            Effect::Sealed | Effect::Joined(_) | Effect::Left(_) | Effect::LetGo(..) => None,
+            Effect::GaveUp(..)
+            | Effect::Sealed
+            | Effect::Joined(_)
+            | Effect::Left(_)
+            | Effect::LetGo(..) => None,
         };
         changed.extend(name);
     }

@@ -80,6 +80,9 @@ fn requests(generation: Generation) -> Vec<Request> {
             from: 1,
         },
         Request::Withdraw { generation },
+        Request::GiveUp {
+            parts: vec![(generation, 0), (generation, u32::MAX)],
+        },
         Request::Status,
         Request::Collect {
             dry: true,

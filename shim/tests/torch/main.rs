@@ -8,6 +8,7 @@
 )]
 mod actor;
 mod expandable;
+mod handles;
 #[path = "../support/keeper.rs"]
 mod keeper;
 mod order;

@@ -3,14 +3,10 @@
 
 use crate::actor::{Actor, Place};
 use crate::keeper::soon;
-use crate::sharing::{Torch, actor, command, command_of, exports, moved, number, with_torch};
+use crate::sharing::{INVALID_VALUE, PAGE, RANGE_START, Torch};
+use crate::sharing::{actor, command, exports, moved, number};
 use crate::support::{self, shim};
 
-const MIB: u64 = 1 << 20;
-/// What torch maps at once under the profile.
-const PAGE: u64 = 12 * MIB;
-const INVALID_VALUE: i32 = 1;
-const INVALID_CONTEXT: i32 = 201;
 const NOT_FOUND: i32 = 500;
 
 /// Attributes of a pointer.
@@ -18,7 +14,6 @@ const CONTEXT: u32 = 1;
 const DEVICE_POINTER: u32 = 3;
 const SYNC_MEMOPS: u32 = 6;
 const BUFFER_ID: u32 = 7;
-const RANGE_START: u32 = 11;
 const MAPPING_BASE: u32 = 19;
 const MEMORY_BLOCK_ID: u32 = 20;
 
@@ -110,80 +105,6 @@ fn an_allocation_is_what_touches_and_another_one_when_that_changes() {
         closed,
         "torch still has it"
     );
-}
-
-/// As all-reduces do it: the start of the range, its handle, the offset.
-#[test]
-fn another_process_has_torchs_memory_by_handle_and_offset() {
-    let place = Place::with_keeper();
-    let (mut exporter, mut importer) = (actor(&place), actor(&place));
-    let _before = exporter.torch(2 * PAGE);
-    let tensor = exporter.torch(3 * PAGE);
-    exporter.must(&format!("fill {tensor} {} 7", 3 * PAGE));
-    let start = format!("{:x}", exporter.attribute(&tensor, RANGE_START));
-    let offset = number(&tensor) - number(&start);
-    assert_eq!(offset, 2 * PAGE);
-    let handle = exporter.handle(&start);
-    assert_eq!(exporter.handle(&tensor), handle, "the same from everywhere");
-    assert_eq!(exporter.code(&format!("open {handle}")), INVALID_CONTEXT);
-    let here = importer.must(&format!("open {handle}"));
-    let seen = moved(&here, offset);
-    assert!(importer.has(&seen, 3 * PAGE, 7));
-    assert_eq!(
-        importer.must(&format!("range {here}")),
-        format!("{here} {}", 5 * PAGE)
-    );
-    importer.must(&format!("fill {seen} {} 8", 3 * PAGE));
-    assert!(exporter.has(&tensor, 3 * PAGE, 8));
-    // Torch gives it up: it stays with who has it, and with nobody else.
-    exporter.give_up(&tensor);
-    assert!(importer.has(&seen, 3 * PAGE, 8));
-    let mut third = actor(&place);
-    assert_eq!(third.code(&format!("open {handle}")), INVALID_VALUE);
-    let other = exporter.torch(3 * PAGE);
-    assert_eq!(other, tensor, "the same addresses");
-    exporter.must(&format!("fill {other} {} 9", 3 * PAGE));
-    assert!(importer.has(&seen, 3 * PAGE, 8), "other memory");
-    importer.must(&format!("close {here}"));
-    for actor in [exporter, importer, third] {
-        actor.end();
-    }
-}
-
-#[test]
-fn a_handle_is_good_as_long_as_all_of_its_pages_are_there() {
-    let place = Place::with_keeper();
-    let (mut exporter, mut importer) = (actor(&place), actor(&place));
-    let first = exporter.torch(2 * PAGE);
-    exporter.must(&format!("fill {first} {} 1", 2 * PAGE));
-    let small = exporter.handle(&first);
-    // It grows: another one, and the one before is as good as it was.
-    let second = exporter.torch(2 * PAGE);
-    exporter.must(&format!("fill {second} {} 2", 2 * PAGE));
-    let large = exporter.handle(&first);
-    assert_ne!(large, small);
-    assert_eq!(exporter.handle(&second), large);
-    let (one, both) = (
-        importer.must(&format!("open {small}")),
-        importer.must(&format!("open {large}")),
-    );
-    assert!(importer.has(&one, 2 * PAGE, 1));
-    assert!(importer.has(&both, 2 * PAGE, 1));
-    assert!(importer.has(&moved(&both, 2 * PAGE), 2 * PAGE, 2));
-    // It loses pages: what had them is no handle any more.
-    exporter.give_up(&second);
-    let mut third = actor(&place);
-    assert_eq!(third.code(&format!("open {large}")), INVALID_VALUE);
-    let again = third.must(&format!("open {small}"));
-    assert!(third.has(&again, 2 * PAGE, 1));
-    let now = exporter.handle(&first);
-    assert!(now != large && now != small);
-    assert!(importer.has(&moved(&both, 2 * PAGE), 2 * PAGE, 2));
-    exporter.give_up(&first);
-    for handle in [small, now] {
-        let mut fourth = actor(&place);
-        assert_eq!(fourth.code(&format!("open {handle}")), INVALID_VALUE);
-    }
 }
 
 #[test]
@@ -362,20 +283,4 @@ fn who_gives_descriptors_away_lets_them_be_taken() {
         assert_eq!(log.matches("prctl: anybody").count(), said, "{log}");
         assert_eq!(log.matches("PR_SET_PTRACER").count(), said, "{log}");
     }
-}
-
-/// Whatever torch maps and unmaps meanwhile.
-#[test]
-fn a_handle_never_gives_other_memory_than_it_was_made_for() {
-    let place = Place::with_keeper();
-    let storm = with_torch("storm.c", "storm");
-    let mut command = command_of(&storm, &place, &[shim()]);
-    command.arg("100").env("MEMCUDA_SIM_MEMORY", "2GiB");
-    let (out, log) = support::said(&mut command);
-    let said: Vec<u64> = out
-        .split(|c: char| !c.is_ascii_digit())
-        .filter_map(|word| word.parse().ok())
-        .collect();
-    assert!(said[0] > 5 && said[0] < said[2], "{out}{log}");
-    soon("the keeper forgets all", || exports(&place) == 0);
 }

@@ -9,6 +9,13 @@ use crate::actor::{Actor, Place};
 use crate::support::{self, shim, simulator};
 use crate::torch;
 
+const MIB: u64 = 1 << 20;
+/// What torch maps at once under the profile.
+pub const PAGE: u64 = 12 * MIB;
+pub const INVALID_VALUE: i32 = 1;
+/// An attribute of a pointer.
+pub const RANGE_START: u32 = 11;
+
 /// The program that does what it is told, with the torch that has expandable segments.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

@@ -1,7 +1,7 @@
 //! Memory that is opened by handle: exported, imported, withdrawn.
 
 use super::names::{MOST_BYTES, begun, check};
-use super::{ClientId, Entries, Item, Refusal};
+use super::{ClientId, Effect, Entries, Item, Refusal};
 use crate::share::protocol::{Backend, Code, Generation, Reply, Spec, State};
 
 /// Most physical handles of one export.
@@ -91,6 +91,23 @@ impl Entries {
         }
     }
 
+    /// The exporter's program gave up a part of what it exported. Of one that is not
+    /// there, or not this client's, nothing is.
+    pub fn give_up(&mut self, client: ClientId, generation: Generation, part: u32) {
+        let item = self.items.get_mut(&generation);
+        let own = |item: &&mut Item| {
+            item.name.is_none() && item.made_by == Some(client) && item.state == State::Ready
+        };
+        let Some(item) = item.filter(own) else {
+            return;
+        };
+        if item.give_up(part) {
+            let uid = item.maker.uid;
+            self.note_given_up(uid);
+            self.effects.push(Effect::GaveUp(generation, part));
+        }
+    }
+
     /// The exporter's program freed the memory. One that is not there, or not
     /// this client's, is gone as far as it is concerned.
     pub fn withdraw(&mut self, client: ClientId, generation: Generation) -> Withdrawn {
@@ -101,7 +118,7 @@ impl Entries {
         self.hide(generation);
         self.drop_lease(client, generation, u32::MAX);
         // The answer says it now; nobody needs to be told.
-        let told = super::Effect::LetGo(client, generation);
+        let told = Effect::LetGo(client, generation);
         self.effects.retain(|effect| *effect != told);
         match self.items.get(&generation) {
             None => Withdrawn::Gone,

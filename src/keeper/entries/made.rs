@@ -34,6 +34,11 @@ impl Entries {
         made.parts += parts;
     }
 
+    /// There is one handle fewer.
+    pub(super) fn note_given_up(&mut self, uid: u32) {
+        self.made.entry(uid).or_default().parts -= 1;
+    }
+
     /// An item with so many handles is gone.
     pub(super) fn note_gone(&mut self, uid: u32, parts: usize) {
         let made = self.made.entry(uid).or_default();

@@ -10,7 +10,7 @@ mod made;
 mod names;
 mod restore;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -62,6 +62,8 @@ pub struct Item {
     pub parts: Vec<u64>,
     /// How many there are in all.
     pub total: u32,
+    /// Those that its exporter gave up, and that are not held any more.
+    pub given_up: BTreeSet<u32>,
     /// Microseconds of the Unix epoch.
     pub created_us: u64,
     /// Microseconds of the Unix epoch.
@@ -78,6 +80,40 @@ impl Item {
             Backend::CudaIpc => !self.legacy.is_empty(),
         }
     }
+
+    /// How many of its physical handles are held.
+    fn held_parts(&self) -> usize {
+        self.parts.len() - self.given_up.len()
+    }
+
+    /// The part that is handed out for this one: itself, or one of the same size
+    /// where it was given up.
+    pub fn instead_of(&self, part: u32) -> u32 {
+        let is_held = |part: &u32| !self.given_up.contains(part);
+        if is_held(&part) {
+            return part;
+        }
+        let bytes = self.parts[part as usize];
+        let mut alike = (0..).zip(&self.parts).filter(|(_, size)| **size == bytes);
+        let held = alike.find_map(|(other, _)| Some(other).filter(is_held));
+        held.unwrap_or(part)
+    }
+
+    /// Takes out what is not to be held any more. Where it is the last of its size it
+    /// stays, to stand for the others: `false`.
+    pub fn give_up(&mut self, part: u32) -> bool {
+        let Some(&bytes) = self.parts.get(part as usize) else {
+            return false;
+        };
+        let stands_in = |(other, size): (u32, &u64)| {
+            other != part && *size == bytes && !self.given_up.contains(&other)
+        };
+        let goes = (0..).zip(&self.parts).any(stands_in) && self.given_up.insert(part);
+        if goes {
+            self.mapped -= bytes;
+        }
+        goes
+    }
 }
 
 /// What changed, for the journal, the descriptors, the registry and the clients.
@@ -85,6 +121,8 @@ impl Item {
 pub enum Effect {
     /// This one is new or not as it was.
     Changed(Generation),
+    /// This part of an export is gone; its handle is to be let go.
+    GaveUp(Generation, u32),
     /// This one is gone; what it held is to be let go.
     Gone(Box<Item>),
     /// A name can no longer be opened as this generation.
@@ -193,7 +231,7 @@ impl Entries {
             self.named.insert((name.clone(), item.generation));
         }
         self.effects.push(Effect::Changed(item.generation));
-        self.note_made(item.maker.uid, 1, item.parts.len());
+        self.note_made(item.maker.uid, 1, item.held_parts());
         let (generation, maker) = (item.generation, item.made_by);
         self.items.insert(generation, item);
         self.set_maker(generation, maker);
@@ -259,7 +297,7 @@ impl Entries {
         let Some(item) = self.items.remove(&generation) else {
             return;
         };
-        self.note_gone(item.maker.uid, item.parts.len());
+        self.note_gone(item.maker.uid, item.held_parts());
         if let Some(maker) = item.made_by.and_then(|id| self.clients.get_mut(&id)) {
             maker.made.remove(&generation);
         }

@@ -1,5 +1,7 @@
 //! The life of a name: made, filled, sealed, kept, deleted.
 
+use std::collections::BTreeSet;
+
 use super::{ClientId, Effect, Entries, Item, Refusal};
 use crate::names::{Name, bytes_of};
 use crate::share::protocol::{Backend, Code, Generation, Mode, Persist, Process, Spec, State};
@@ -259,6 +261,7 @@ pub(super) fn begun(
         made_by: Some(client),
         parts: Vec::new(),
         total: 0,
+        given_up: BTreeSet::new(),
         created_us: now_us,
         changed_us: now_us,
         holders: Vec::new(),

@@ -22,7 +22,8 @@ impl Entries {
         let mut lost = Vec::new();
         for (_, mut item) in known.items {
             item.holders.clear();
-            if !(0..item.parts.len() as u32).all(|part| has(item.generation, part)) {
+            let is_there = |part| item.given_up.contains(&part) || has(item.generation, part);
+            if !(0..item.parts.len() as u32).all(is_there) {
                 lost.push(item);
                 continue;
             }
@@ -37,7 +38,7 @@ impl Entries {
                     entries.live.insert(name.clone(), generation);
                 }
             }
-            entries.note_made(item.maker.uid, 1, item.parts.len());
+            entries.note_made(item.maker.uid, 1, item.held_parts());
             entries.items.insert(generation, item);
             entries.set_maker(generation, maker);
         }

@@ -25,7 +25,8 @@ pub const NEWEST: u16 = 1;
 pub const OLDEST: u16 = 1;
 /// Most descriptors, and so parts, in one packet. (The kernel's limit is 253.)
 pub const MOST_PARTS: usize = 128;
-/// Most leases in one packet of [`Request::Introduce`] and [`Request::Leases`].
+/// Most leases in one packet of [`Request::Introduce`] and [`Request::Leases`], and most
+/// parts in one of [`Request::GiveUp`].
 pub const MOST_LEASES: usize = 1024;
 /// Most entries in one packet of [`Reply::Entries`].
 pub const MOST_ENTRIES: usize = 32;

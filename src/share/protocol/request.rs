@@ -165,6 +165,14 @@ pub enum Request {
     /// The program behind the keeper is started anew, with everything that it
     /// holds: after an upgrade. For its own user. -> [`Reply::Done`].
     Restart,
+    /// The exporter's program gave up these parts of exports, at most
+    /// [`MOST_LEASES`], and has others of them: they are let go, and whoever opens the
+    /// export from now on finds another part in their place. -> [`Reply::Done`], also
+    /// where there is nothing.
+    GiveUp {
+        /// Which, and how many parts are before it there.
+        parts: Vec<(Generation, u32)>,
+    },
 }
 
 /// One lease, as a process knows it.

@@ -80,3 +80,47 @@ fn an_exporter_that_comes_back_late_still_hears_that_others_hold_its_memory() {
     entries.leave(OTHER);
     assert!(entries.take_effects().contains(&Effect::LetGo(3, it)));
 }
+
+#[test]
+fn a_part_that_is_given_up_is_let_go_and_another_of_its_size_stands_for_it() {
+    let mut entries = entries();
+    let it = generation(1);
+    let parts = vec![20, 2, 20, 20, 2];
+    entries.export(MAKER, it, spec(64), 0, parts, 5).unwrap();
+    entries.import(OTHER, it).unwrap();
+    entries.take_effects();
+    let mut give_up = |client, part| {
+        entries.give_up(client, it, part);
+        let item = entries.item(it).unwrap();
+        let handed_out: Vec<u32> = (0..5).map(|part| item.instead_of(part)).collect();
+        let (mapped, made) = (item.mapped, entries.made().parts);
+        (handed_out, mapped, made, entries.take_effects())
+    };
+    let gone = |part| vec![Effect::GaveUp(it, part)];
+    assert_eq!(give_up(OTHER, 0), (vec![0, 1, 2, 3, 4], 64, 5, vec![]));
+    assert_eq!(give_up(MAKER, 5), (vec![0, 1, 2, 3, 4], 64, 5, vec![]));
+    assert_eq!(give_up(MAKER, 2), (vec![0, 1, 0, 3, 4], 44, 4, gone(2)));
+    assert_eq!(give_up(MAKER, 2), (vec![0, 1, 0, 3, 4], 44, 4, vec![]));
+    assert_eq!(give_up(MAKER, 0), (vec![3, 1, 3, 3, 4], 24, 3, gone(0)));
+    assert_eq!(give_up(MAKER, 3), (vec![3, 1, 3, 3, 4], 24, 3, vec![]));
+    assert_eq!(give_up(MAKER, 1), (vec![3, 4, 3, 3, 4], 22, 2, gone(1)));
+    // Whoever opens it still can, and its end is as ever.
+    entries.import(OTHER, it).unwrap();
+    assert_eq!(entries.withdraw(MAKER, it), Withdrawn::Held(2));
+    entries.leave(OTHER);
+    assert!(entries.is_empty());
+    assert_eq!(entries.made().parts, 0);
+}
+
+#[test]
+fn names_and_exports_that_are_not_whole_have_no_part_to_give_up() {
+    let mut entries = entries();
+    let named = make(&mut entries, "a", 1);
+    let it = generation(2);
+    let begun = entries.export(MAKER, it, spec(4), 0, vec![2, 2], 3);
+    assert_eq!(begun, Ok(()));
+    entries.take_effects();
+    entries.give_up(MAKER, named, 0);
+    entries.give_up(MAKER, it, 0);
+    assert!(entries.take_effects().is_empty());
+}

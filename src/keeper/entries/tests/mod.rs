@@ -70,6 +70,17 @@ fn make(entries: &mut Entries, text: &str, number: u8) -> Generation {
     generation(number)
 }
 
+/// An export that is whole.
+pub fn export(it: Generation, parts: Vec<u64>) -> Item {
+    let (bytes, total) = (parts.iter().sum(), parts.len() as u32);
+    let mut entries = entries();
+    let exported = entries.export(MAKER, it, spec(bytes), 0, parts, total);
+    assert_eq!(exported, Ok(()));
+    let mut item = entries.items[&it].clone();
+    item.holders.clear();
+    item
+}
+
 fn code<T: std::fmt::Debug>(result: Result<T, Refusal>) -> Code {
     result.unwrap_err().code
 }

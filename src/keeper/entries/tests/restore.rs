@@ -4,10 +4,10 @@ use super::*;
 use crate::keeper::journal::Known;
 use crate::share::protocol::Lease;
 
-/// What a successor knows, from what this one says.
-fn succeed(entries: &Entries) -> Entries {
+/// What the journal of this one says.
+fn known(entries: &Entries) -> Known {
     let clients = entries.known();
-    let known = Known {
+    Known {
         restarts: 0,
         next_client: 50,
         items: entries
@@ -17,8 +17,12 @@ fn succeed(entries: &Entries) -> Entries {
         clients: clients
             .map(|(id, process, leases)| (id, (process.clone(), leases.clone())))
             .collect(),
-    };
-    let (mut restored, lost) = Entries::restore(known, |_, _| true);
+    }
+}
+
+/// What a successor knows, from what this one says.
+fn succeed(entries: &Entries) -> Entries {
+    let (mut restored, lost) = Entries::restore(known(entries), |_, _| true);
     assert!(lost.is_empty());
     restored.take_effects();
     restored
@@ -64,6 +68,20 @@ fn leases_survive_the_keeper_and_are_taken_up_by_their_process() {
     after.leave(52);
     assert!(after.is_empty());
     assert_eq!(after.made(), Made::default());
+}
+
+#[test]
+fn what_was_given_up_is_not_missed_and_what_was_lost_is() {
+    let mut before = entries();
+    let it = generation(1);
+    let parts = vec![2, 2, 2];
+    before.export(MAKER, it, spec(6), 0, parts, 3).unwrap();
+    before.give_up(MAKER, it, 1);
+    let (after, lost) = Entries::restore(known(&before), |_, part| part != 1);
+    assert!(lost.is_empty());
+    assert_eq!(after.made(), Made { items: 1, parts: 2 });
+    let (_, lost) = Entries::restore(known(&before), |_, part| part == 0);
+    assert_eq!(lost.len(), 1);
 }
 
 #[test]

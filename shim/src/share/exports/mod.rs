@@ -1,9 +1,12 @@
 //! What this process exports: each allocation once, however often its handle is
 //! asked for. What the program frees of it is parked in the pool until nobody
-//! else has it open, which the keeper says.
+//! else has it open, which the keeper says. What is different of torch's pages is
+//! in `runs`.
+
+mod runs;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::Address;
@@ -18,6 +21,8 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::whose::{self, Below, Memory};
 
+pub use runs::{has_runs, hold, unmapped};
+
 /// An allocation: its device's ordinal and its number there.
 type Which = (u32, u64);
 
@@ -26,8 +31,8 @@ struct Exported {
     generation: Generation,
     /// Its handle, as programs pass it on.
     handle: [u8; 64],
-    /// The pages that it is, where it is some.
-    run: Option<Run>,
+    /// Where it is a run of pages: those that torch still has.
+    pages: Option<runs::Left>,
     /// The program has freed it, and others have it open or may have.
     freed: bool,
     /// A keeper that knew who has it open is gone for good: its memory stays
@@ -41,8 +46,6 @@ static TABLE: Mutex<Option<HashMap<Which, Exported>>> = Mutex::new(None);
 static MAKING: Mutex<()> = Mutex::new(());
 /// How many exports are freed and not gone.
 static PARKED: AtomicUsize = AtomicUsize::new(0);
-/// Was a run of pages ever exported?
-static HAS_RUNS: AtomicBool = AtomicBool::new(false);
 /// How often an export is made of pages that come and go meanwhile.
 const TRIES: usize = 4;
 
@@ -71,15 +74,27 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
         let memory = whose::live(engine, address)?;
         let (export, run) = marked(&memory, address)?;
         let which = (memory.device.ordinal, export.block.id);
-        let made = send::to_keeper(engine, memory.device, &export);
+        let send = || send::to_keeper(engine, memory.device, &export);
+        let made = send().or_else(|failure| match failure {
+            Failure::Keeper(Error::Refused(protocol::Code::Unavailable, _))
+                if runs::retire(engine, 0) =>
+            {
+                send()
+            }
+            failure => Err(failure),
+        });
         match &made {
-            Ok((generation, handle)) => insert(which, *generation, *handle, run),
+            Ok((generation, handle)) => {
+                let pages = run.map(|run| runs::pages_of(&run, &export.handles));
+                insert(which, *generation, *handle, pages);
+                runs::retire(engine, runs::MOST_OLDER);
+            }
             Err(_) if run.is_some() || with(|table| table.contains_key(&which)) => {}
             Err(_) => end_of_block(engine, which),
         }
         // Of pages that are gone it was nothing. Who unmapped them did not wait, since
         // nothing had been exported before.
-        if is_whole(&memory, run) {
+        if runs::is_whole(&memory, run) {
             return Some(made.map(|(_, handle)| handle));
         }
         withdraw(engine, which);
@@ -100,7 +115,7 @@ fn marked(memory: &Memory, address: Address) -> Option<(Export, Option<Run>)> {
         Below::Pool(pool) => Some((pool.export(address)?, None)),
         Below::Pages(pages) => {
             let (run, handles) = pages.export(address)?;
-            HAS_RUNS.store(true, Ordering::Relaxed);
+            runs::mark();
             let export = Export {
                 block: Memory::of_run(memory.device, pages, run).block,
                 handles,
@@ -111,20 +126,13 @@ fn marked(memory: &Memory, address: Address) -> Option<(Export, Option<Run>)> {
     }
 }
 
-fn is_whole(memory: &Memory, run: Option<Run>) -> bool {
-    match (memory.below, run) {
-        (Below::Pages(pages), Some(run)) => pages.has_all_of(&run),
-        _ => true,
-    }
-}
-
-fn insert(which: Which, generation: Generation, handle: [u8; 64], run: Option<Run>) {
+fn insert(which: Which, generation: Generation, handle: [u8; 64], pages: Option<runs::Left>) {
     with(|table| {
         let forgotten = table.get(&which).is_some_and(|before| before.forgotten);
         let export = Exported {
             generation,
             handle,
-            run,
+            pages,
             freed: false,
             forgotten,
         };
@@ -146,35 +154,6 @@ pub fn is_own(generation: Generation) -> bool {
 pub fn freed(engine: &Engine, device: &Device, block: &BlockInfo) {
     if block.parked {
         withdraw(engine, (device.ordinal, block.id));
-    }
-}
-
-/// Were runs of pages ever exported?
-pub fn has_runs() -> bool {
-    HAS_RUNS.load(Ordering::Relaxed)
-}
-
-/// As long as this is held no run is exported: none loses pages while it is.
-pub fn hold() -> Option<MutexGuard<'static, ()>> {
-    let hold = || MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    has_runs().then(hold)
-}
-
-/// Pages in this range are gone. What was exported of them is withdrawn: nobody opens
-/// it any more, and who has it open keeps it.
-pub fn unmapped(engine: &Engine, device: &Device, at: Address, bytes: u64) {
-    if !has_runs() {
-        return;
-    }
-    let touched = |run: &Run| run.base < at + bytes && at < run.base + run.bytes;
-    let mut gone: Vec<(Which, Run)> = with(|table| {
-        let runs = table.iter().filter(|(which, _)| which.0 == device.ordinal);
-        let runs = runs.filter_map(|(which, export)| Some((*which, export.run?)));
-        runs.filter(|(_, run)| touched(run)).collect()
-    });
-    gone.retain(|(_, run)| device.pages().is_none_or(|pages| !pages.has_all_of(run)));
-    for (which, _) in gone {
-        withdraw(engine, which);
     }
 }
 
@@ -201,7 +180,7 @@ fn withdraw(engine: &Engine, which: Which) {
         if !std::mem::replace(&mut export.freed, true) {
             PARKED.fetch_add(1, Ordering::Relaxed);
         }
-        Some((export.generation, export.forgotten, export.run.is_some()))
+        Some((export.generation, export.forgotten, export.pages.is_some()))
     });
     let Some((generation, forgotten, is_run)) = marked else {
         return;
@@ -242,7 +221,7 @@ fn end(engine: &Engine, which: Which, generation: Generation) {
     });
     if let Some(export) = ended {
         PARKED.fetch_sub(1, Ordering::Relaxed);
-        if export.run.is_none() {
+        if export.pages.is_none() {
             end_of_block(engine, which);
         }
     }
@@ -269,7 +248,7 @@ pub fn resumed(engine: &Engine, resumed: &Resumed) {
     let freed: Vec<Which> = with(|table| {
         let mut freed = Vec::new();
         // Of pages nothing has to be known.
-        for (_, export) in table.extract_if(|_, export| export.run.is_some() && forgets(export)) {
+        for (_, export) in table.extract_if(|_, export| export.pages.is_some() && forgets(export)) {
             PARKED.fetch_sub(usize::from(export.freed), Ordering::Relaxed);
         }
         for (which, export) in table {

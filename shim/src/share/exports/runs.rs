@@ -1,0 +1,120 @@
+//! Exports of torch's pages. Those that torch gives up are let go one by one; the rest can
+//! be opened as before, also once the run has become others. Nothing of a run is parked:
+//! the driver has what others have open.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{MutexGuard, PoisonError};
+
+use memcuda_core::driver::{Address, Handle};
+use memcuda_core::pages::Run;
+use memcuda_core::share::protocol::{MOST_LEASES, Request};
+
+use super::{MAKING, Which, keeper, with, withdraw};
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::whose::{self, Below, Memory};
+
+/// Pages that torch still has, by their addresses, and which part of the export each is.
+pub type Left = BTreeMap<Address, u32>;
+
+/// Was a run of pages ever exported?
+static HAS_RUNS: AtomicBool = AtomicBool::new(false);
+/// How many runs stay exported that have become others: each costs the keeper a
+/// descriptor a page.
+pub const MOST_OLDER: usize = 64;
+
+/// A run is exported.
+pub fn mark() {
+    HAS_RUNS.store(true, Ordering::Relaxed);
+}
+
+/// Were runs of pages ever exported?
+pub fn has_runs() -> bool {
+    HAS_RUNS.load(Ordering::Relaxed)
+}
+
+/// As long as this is held no run is exported: none loses pages while it is.
+pub fn hold() -> Option<MutexGuard<'static, ()>> {
+    let hold = || MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    has_runs().then(hold)
+}
+
+/// The pages of a run, by their addresses, as parts of its export.
+pub fn pages_of(run: &Run, handles: &[(Handle, u64)]) -> Left {
+    let starts = handles.iter().scan(run.base, |next, (_, bytes)| {
+        Some(std::mem::replace(next, *next + bytes))
+    });
+    starts.zip(0..).collect()
+}
+
+/// Is a run what it was when it was exported?
+pub fn is_whole(memory: &Memory, run: Option<Run>) -> bool {
+    match (memory.below, run) {
+        (Below::Pages(pages), Some(run)) => pages.has_all_of(&run),
+        _ => true,
+    }
+}
+
+/// Torch has given up the pages in this range. The keeper lets them go, and an export
+/// of which nothing is left is withdrawn; who has them open keeps them.
+pub fn unmapped(engine: &Engine, device: &Device, at: Address, bytes: u64) {
+    if !has_runs() {
+        return;
+    }
+    let (mut parts, mut over) = (Vec::new(), Vec::new());
+    with(|table| {
+        let here = table
+            .iter_mut()
+            .filter(|(which, _)| which.0 == device.ordinal);
+        for (which, export) in here {
+            let Some(pages) = export.pages.as_mut().filter(|_| !export.freed) else {
+                continue;
+            };
+            let gone: Vec<(Address, u32)> = pages
+                .range(at..at + bytes)
+                .map(|(&at, &part)| (at, part))
+                .collect();
+            for (at, _) in &gone {
+                pages.remove(at);
+            }
+            match pages.is_empty() {
+                true => over.push(*which),
+                false => parts.extend(gone.into_iter().map(|(_, part)| (export.generation, part))),
+            }
+        }
+    });
+    over.into_iter().for_each(|which| withdraw(engine, which));
+    for parts in parts.chunks(MOST_LEASES) {
+        let parts = parts.to_vec();
+        if let Err(error) = keeper::request(engine, Request::GiveUp { parts }, &[]) {
+            crate::log!(
+                Debug,
+                "pages that were given up stay with the keeper until the rest is: {error}"
+            );
+        }
+    }
+}
+
+/// Withdraws exports of runs that have become others, all but the newest so many. Was
+/// there one?
+pub fn retire(engine: &Engine, most: usize) -> bool {
+    let runs: Vec<(Which, Address)> = with(|table| {
+        let runs = table.iter().filter(|(_, export)| !export.freed);
+        let first = |pages: &Left| Some(*pages.first_key_value()?.0);
+        runs.filter_map(|(which, export)| Some((*which, first(export.pages.as_ref()?)?)))
+            .collect()
+    });
+    let now = |at| whose::live(engine, at).map(|memory| memory.block.id);
+    let older = runs
+        .into_iter()
+        .filter(|((_, id), at)| now(*at) != Some(*id));
+    let mut older: Vec<Which> = older.map(|(which, _)| which).collect();
+    // A run that changes becomes one with a higher number.
+    older.sort_by_key(|(_, id)| *id);
+    let many = older.len().saturating_sub(most);
+    older[..many]
+        .iter()
+        .for_each(|which| withdraw(engine, *which));
+    many > 0
+}
