@@ -30,7 +30,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import json_lines
 import shim_run
 from rows import MIB, PROFILES, ROWS, table
-from rows import torch_work, torch_memory, arrays, programs, nccl  # noqa: F401  each adds its rows to ROWS, in this order
+from rows import torch_work, torch_memory, torch_sleep, arrays, programs, nccl  # noqa: F401  each adds its rows to ROWS, in this order
 
 # Under `auto` torch splits its blocks at other sizes, so one may be larger or
 # smaller than it would be: at most by this share of what is allocated.

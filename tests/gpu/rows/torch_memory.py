@@ -64,14 +64,18 @@ def mem_pool(torch):
     return dict(contents=str(contents), use_count=uses, own_allocator=own_allocator(torch))
 
 
+def compiler():
+    found = shutil.which("cc") or shutil.which("gcc")
+    must(found, "no C compiler for the allocator of the user's own")
+    return found
+
+
 def own_allocator(torch):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    must(compiler, "no C compiler for the allocator of the user's own")
     with tempfile.TemporaryDirectory() as folder:
         source, library = os.path.join(folder, "own.c"), os.path.join(folder, "own.so")
         with open(source, "w") as f:
             f.write(ALLOCATOR)
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+        subprocess.run([compiler(), "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
         allocator = torch.cuda.memory.CUDAPluggableAllocator(library, "take", "give")
         pool = torch.cuda.MemPool(allocator.allocator())
         with torch.cuda.use_mem_pool(pool):
