@@ -161,8 +161,8 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
     };
     // Without a current context the driver finds no access to mapped memory.
     let access = attribute == pointer::ACCESS_FLAGS && engine.calls.current().is_err();
-    // SAFETY: pointers, sizes, ids and handle types are 64 bits; flags are
-    // one byte, of access 32 bits, as the driver writes them.
+    // SAFETY: as the driver has just written there: pointers, sizes, ids and handle
+    // types are 64 bits, flags and access 32. Of a flag the low byte tells.
     unsafe {
         if access {
             value.cast::<u32>().write_unaligned(sys::ACCESS_READ_WRITE);

@@ -186,7 +186,8 @@ runtime! { with_context |driver|
         if out.is_null() {
             return Err(INVALID_VALUE);
         }
-        let (mut kind, mut managed, mut ordinal) = (0u32, 0u8, 0i32);
+        // Each of the width that the driver writes: of a flag, four bytes.
+        let (mut kind, mut managed, mut ordinal) = (0u32, 0u32, 0i32);
         let (mut device_pointer, mut host_pointer) = (0u64, 0u64);
         let asked = [2u32, 8, 9, 3, 4];
         let answers: [*mut c_void; 5] = [
