@@ -69,7 +69,7 @@ impl Model {
         self.books().fail_at = Some((call, code));
     }
 
-    /// Lets the next so many records of an event, waits for a context and of one fail.
+    /// Lets the next so many records of an event, waits for it or a context, and of one, fail.
     pub fn fail_waits(&self, calls: u32, code: Code) {
         self.books().fail_waits = Some((calls, code));
     }
@@ -347,6 +347,7 @@ impl Driver for Model {
             std::thread::yield_now();
         }
         let mut books = self.books();
+        books.may_wait()?;
         if let Some((context, stream)) = books.events.get(&event).copied() {
             let whole = stream == WHOLE_CONTEXT;
             books

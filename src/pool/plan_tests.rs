@@ -336,6 +336,14 @@ fn it_stays_where_uses_run_where_few_bytes_are_asked_for_and_for_a_window() {
 }
 
 #[test]
+fn it_stays_once_there_was_no_memory() {
+    let mut state = state(&[128]);
+    state.was_full = true;
+    let plan = state.plan(need(20), Usable::All, None);
+    assert_eq!((plan.exchanged, plan.whole), (None, vec![0]));
+}
+
+#[test]
 fn a_failure_while_a_handle_is_exchanged_costs_no_more_than_that_handle() {
     let pool = with_one_large_handle();
     let before = pool.driver().calls();

@@ -133,3 +133,28 @@ fn a_segment_grows_where_a_wait_fails_and_waits_for_nothing_that_is_no_use() {
     assert_eq!(pool.alloc(&window), Err(Refusal::NoWindow));
     assert_eq!(pool.stats().host_waits, waits);
 }
+
+/// A free in a stream's order, which asks nobody, tells of it.
+#[test]
+fn a_context_that_breaks_during_a_wait_is_known_to_be_broken() {
+    const BROKEN: Code = Code::LAUNCH_FAILED;
+    let for_a_context = |pool: &Pool<Model>| {
+        assert_eq!(pool.synchronize(CONTEXT), Err(BROKEN));
+    };
+    let for_each_use = |pool: &Pool<Model>| {
+        assert_eq!(pool.trim(0), 0);
+    };
+    for wait in [&for_a_context as &dyn Fn(&Pool<Model>), &for_each_use] {
+        let pool = pool();
+        let of = |stream| request(CONTEXT, Order::Stream(key(stream)));
+        let [kept, freed] = [(); 2].map(|()| pool.alloc(&of(10)).unwrap());
+        pool.driver().hold(CONTEXT, Stream(10), true);
+        pool.free(freed, Release::Stream(key(10))).unwrap();
+        // An event covers that use: only waits are left to fail.
+        pool.capture_begins(CONTEXT, Stream(10));
+        pool.driver().fail_waits(1, BROKEN);
+        wait(&pool);
+        let told = pool.free(kept, Release::Stream(key(10))).unwrap().error;
+        assert_eq!(told, Some(BROKEN));
+    }
+}

@@ -134,3 +134,7 @@ impl State {
         found == window.bytes
     }
 }
+
+#[cfg(test)]
+#[path = "warm_tests.rs"]
+mod tests;

@@ -1,9 +1,10 @@
 //! Several threads on one pool: what they lend, free and end at once.
 
 use crate::driver::model::Model;
-use crate::driver::{Address, Context, Stream};
+use crate::driver::{Address, Code, Context, Stream};
+use crate::pool::front::Fronts;
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
-use crate::pool::{NotOurs, Order, Owner, Pool, Release, Request, Settings};
+use crate::pool::{NotOurs, Order, Owner, Pool, Refusal, Release, Request, Settings};
 use crate::random::Random;
 use crate::units::MIB;
 use std::collections::BTreeMap;
@@ -286,5 +287,38 @@ fn a_new_peak_is_no_reason_to_leave_a_shelf_alone() {
         pool.export_ends(id);
         assert_eq!(ask(), at, "{bytes}");
         assert_eq!(pool.stats().peak_live_bytes, 2 * bytes);
+    }
+}
+
+#[test]
+fn a_whole_context_says_nothing_of_another_one() {
+    let pool = pool(Settings::default());
+    let broken = Context(2);
+    let of = |context| Request {
+        context,
+        ..request(4 * MIB, Order::Unknown)
+    };
+    let at = pool.alloc(&of(broken)).unwrap();
+    pool.freeze(broken, Code::LAUNCH_FAILED);
+    pool.free(at, Release::Complete).unwrap();
+    // This one is asked about, and found whole.
+    let at = pool.alloc(&of(CONTEXT)).unwrap();
+    pool.free(at, Release::Complete).unwrap();
+    let refused = Refusal::Driver(Code::LAUNCH_FAILED);
+    assert_eq!(pool.alloc(&of(broken)), Err(refused));
+    assert_eq!(pool.alloc(&of(CONTEXT)), Ok(at));
+}
+
+#[test]
+fn a_shelf_takes_so_many_small_blocks_and_no_more() {
+    let pool = pool(Settings::default());
+    let all: Vec<_> = (0..3000)
+        .map(|_| pool.alloc(&on(10, 512)).unwrap())
+        .collect();
+    for at in all {
+        pool.free(at, Release::Stream(key(10))).unwrap();
+        let state = pool.lock();
+        let front = state.fronts().lock(Fronts::of_stream(&key(10)));
+        assert!(front.each_shelved().count() <= 1025);
     }
 }

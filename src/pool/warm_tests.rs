@@ -1,0 +1,42 @@
+//! Windows that are remembered: which of them serve a request, and how many are kept.
+
+use crate::pool::tests::{key, on, pool, request};
+use crate::pool::{Order, Owner, Release, Request, Settings};
+use crate::units::MIB;
+
+use super::HINT_SIZES;
+
+#[test]
+fn a_remembered_window_serves_only_what_may_begin_there() {
+    let pool = pool(Settings {
+        chunk: Some(64 * MIB),
+        ..Settings::default()
+    });
+    let at = |bytes| pool.alloc(&on(10, bytes)).unwrap();
+    let (_kept, odd) = (at(MIB), at(3 * MIB));
+    assert!(!odd.is_multiple_of(2 * MIB));
+    pool.free(odd, Release::Stream(key(10))).unwrap();
+    let aligned = Request {
+        align: 2 * MIB,
+        owner: Owner::Context,
+        ..request(3 * MIB, Order::Stream(key(10)))
+    };
+    pool.lock().settle_windows();
+    let found = pool.alloc(&aligned).unwrap();
+    assert!(found.is_multiple_of(2 * MIB), "{found:#x}, after {odd:#x}");
+}
+
+#[test]
+fn of_ever_new_lengths_not_all_are_remembered() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, 3 * MIB)).unwrap();
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    let mut state = pool.lock();
+    state.settle_windows();
+    let window = state.hints[&(3 * MIB)][0];
+    for bytes in 0..HINT_SIZES as u64 {
+        state.hints.insert(bytes, vec![window]);
+    }
+    state.settle_windows();
+    assert!(state.hints.is_empty());
+}
