@@ -189,12 +189,12 @@ MEMCUDA_API int memcuda_describe(memcuda_handle handle, memcuda_info *info);
  * caller has waited for its own work. */
 MEMCUDA_API int memcuda_seal(memcuda_handle handle);
 
-/* Publishes a version: a number above those published before, or 0 for the next
- * one. *published, where not null, is the number. The plain one takes effect at
- * once: the caller has waited for the work that it announces. The one on a
- * stream takes effect behind the work before it there (stream: CUstream or
- * cudaStream_t, null is the default one); those of a name that publish on
- * several streams order them. */
+/* Publishes a version: a number above those published before, 2^63 - 1 at most,
+ * or 0 for the next one. *published, where not null, is the number. The plain
+ * one takes effect at once: the caller has waited for the work that it
+ * announces. The one on a stream takes effect behind the work before it there
+ * (stream: CUstream or cudaStream_t, null is the default one); those of a name
+ * that publish on several streams order them. */
 MEMCUDA_API int memcuda_publish(memcuda_handle handle, uint64_t version, uint64_t *published);
 MEMCUDA_API int memcuda_publish_on(memcuda_handle handle, uint64_t version, void *stream,
                                    uint64_t *published);

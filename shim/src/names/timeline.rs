@@ -14,6 +14,10 @@ use crate::engine::Engine;
 
 const BYTES: usize = 4096;
 
+/// The largest version: a stream that waits for a value looks whether the difference to it is
+/// negative, as a number with a sign.
+pub const MOST: u64 = i64::MAX as u64;
+
 /// A number that was taken, and the largest that was before.
 pub struct Taken {
     /// The number.
@@ -65,12 +69,14 @@ impl Page {
         self.word(0).fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Takes the next number.
-    pub fn take_next(&self) -> Taken {
+    /// Takes the next number; `None` behind the largest.
+    pub fn take_next(&self) -> Option<Taken> {
         self.word(1).fetch_max(self.newest(), Ordering::AcqRel);
-        let before = self.word(1).fetch_add(1, Ordering::AcqRel);
+        let next = |last| (last < MOST).then(|| last + 1);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let before = self.word(1).fetch_update(success, failure, next).ok()?;
         let number = before + 1;
-        Taken { number, before }
+        Some(Taken { number, before })
     }
 
     /// Takes this number; the largest before it is the error where that is not

@@ -9,7 +9,7 @@ use memcuda_core::share::protocol::{self, Reply, Request};
 
 use super::Failure;
 use super::table::Mapped;
-use super::timeline::{Page, Taken};
+use super::timeline::{MOST, Page, Taken};
 use crate::engine::Engine;
 use crate::share::{self, keeper};
 
@@ -48,7 +48,10 @@ fn take(mapped: &Mapped, page: &Page, version: u64) -> Result<Taken, Failure> {
         return Err(Failure::Refused(protocol::Code::Denied, denied));
     }
     if version == 0 {
-        return Ok(page.take_next());
+        return page.take_next().ok_or_else(|| too_large(mapped));
+    }
+    if version > MOST {
+        return Err(too_large(mapped));
     }
     page.take(version).map_err(|before| {
         Failure::Invalid(format!(
@@ -56,6 +59,13 @@ fn take(mapped: &Mapped, page: &Page, version: u64) -> Result<Taken, Failure> {
             mapped.name()
         ))
     })
+}
+
+fn too_large(mapped: &Mapped) -> Failure {
+    let name = mapped.name();
+    Failure::Invalid(format!(
+        "versions of {name} end with {MOST}: streams compare no larger ones"
+    ))
 }
 
 /// Publishes a version at once: this number, or the next one for 0.
@@ -98,6 +108,9 @@ pub fn wait_on(
     stream: Stream,
 ) -> Result<(), Failure> {
     const AT_LEAST: u32 = 0;
+    if version > MOST {
+        return Err(too_large(mapped));
+    }
     let page = page(engine, mapped)?;
     let at = page.for_streams(engine, mapped.context)?;
     let wait = engine.calls.wait_value;

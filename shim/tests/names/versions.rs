@@ -125,6 +125,35 @@ fn the_work_of_a_stream_waits_for_a_version_of_another_process() {
     reader.end();
 }
 
+/// A stream takes any larger number for one that came before.
+#[test]
+fn versions_end_where_streams_cannot_compare_them() {
+    const MOST: u64 = i64::MAX as u64;
+    let Two {
+        mut writer,
+        mut reader,
+        w,
+        r,
+        _place,
+        ..
+    } = two();
+    for call in ["publish", "publishon"] {
+        let beyond = format!("{call} {w} {}", MOST + 1);
+        assert_eq!(writer.code(&beyond), INVALID);
+        assert!(writer.message().contains("versions of w end with"));
+    }
+    assert_eq!(reader.code(&format!("waiton {r} {}", MOST + 1)), INVALID);
+    reader.must(&format!("waiton {r} {MOST}"));
+    assert_ne!(reader.code("query"), 0, "it waits");
+    writer.must(&format!("publishon {w} {MOST}"));
+    writer.must("sync");
+    reader.must("sync");
+    for call in ["publish", "publishon"] {
+        assert_eq!(writer.code(&format!("{call} {w} 0")), INVALID, "the next");
+    }
+    assert_eq!(reader.must(&format!("wait {r} {MOST} 0")), MOST.to_string());
+}
+
 #[test]
 fn who_waits_for_a_deleted_name_is_told() {
     let Two {
