@@ -27,7 +27,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp};
+use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp, MemLocation};
 use memcuda_core::driver::{Address, Stream};
 
 use crate::engine::Engine;
@@ -60,15 +60,19 @@ fn of(engine: &Engine, stream: Stream) -> Place<'_> {
 /// Where a handle of these properties would lie.
 pub fn located(engine: &Engine, properties: *const MemAllocationProp) -> Place<'_> {
     // SAFETY: null or, by the program's call, a whole structure.
-    let Some(properties) = (unsafe { properties.as_ref() }) else {
-        return Place::Somewhere;
-    };
-    let at = properties.location;
-    if at.kind != LOCATION_DEVICE {
+    match unsafe { properties.as_ref() } {
+        Some(properties) => at(engine, properties.location),
+        None => Place::Somewhere,
+    }
+}
+
+/// A location of the driver's.
+pub fn at(engine: &Engine, location: MemLocation) -> Place<'_> {
+    if location.kind != LOCATION_DEVICE {
         return Place::Host;
     }
-    let mut devices = engine.devices.iter();
-    match devices.find(|device| i64::from(device.ordinal) == i64::from(at.id)) {
+    let ordinal = u32::try_from(location.id).ok();
+    match ordinal.and_then(|ordinal| engine.by_ordinal(ordinal)) {
         Some(device) => Place::Device(device),
         None => Place::Somewhere,
     }

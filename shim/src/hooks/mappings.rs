@@ -13,7 +13,7 @@ use memcuda_core::driver::{Access, Address, Code, Handle};
 use memcuda_core::pages::Pages;
 use memcuda_core::pool::Pool;
 
-use super::foreign::current;
+use super::foreign;
 use super::pages::once_more;
 use crate::device::Device;
 use crate::engine::Engine;
@@ -72,7 +72,7 @@ crate::hooks! {
         once_more(|engine| Some(give_up(engine, (at, bytes as u64), real)), real)
     }
 
-    /// `cuMemSetAccess`: with room made if need be, for it takes page tables.
+    /// `cuMemSetAccess`: with room made if need be, for it takes page tables of who is let in.
     cuMemSetAccess ["cuMemSetAccess" since 10020] (
         at: Address, bytes: usize, access: *const c_void, count: usize,
     ) |real, engine| {
@@ -83,7 +83,7 @@ crate::hooks! {
         let real = || unsafe { real(at, bytes, access, count) };
         // SAFETY: by the program's call so many descriptors.
         let wanted = unsafe { descriptors(access, count) };
-        with_room(engine, || current(engine), || {
+        with_room(engine, || let_in(engine, wanted), || {
             open(engine, at, bytes as u64, wanted).unwrap_or_else(real)
         })
     }, panicked {
@@ -224,6 +224,14 @@ unsafe fn descriptors<'a>(access: *const c_void, count: usize) -> &'a [MemAccess
 
 /// More devices than a process can have.
 const MOST_DEVICES: usize = 128;
+
+/// The device that is let in; of several nobody knows which has no room.
+fn let_in<'a>(engine: &'a Engine, wanted: &[MemAccessDesc]) -> Place<'a> {
+    match wanted {
+        [one] => foreign::at(engine, one.location),
+        _ => Place::Somewhere,
+    }
+}
 
 /// Opens pages to devices; `None` where the driver is to be asked as it is.
 fn open(engine: &Engine, at: Address, bytes: u64, wanted: &[MemAccessDesc]) -> Option<Code> {

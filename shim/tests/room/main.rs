@@ -68,17 +68,18 @@ fn a_call_that_is_out_of_memory_is_made_again() {
 }
 
 #[test]
-fn room_is_made_on_the_device_of_the_stream_whichever_is_current() {
-    for call in [
-        "cuGraphUpload",
-        "cuGraphUpload_ptsz",
-        "cuGraphLaunch",
-        "cuGraphLaunch_ptsz",
+fn room_is_made_where_it_lacks_whichever_device_is_current() {
+    for (call, number) in [
+        ("cuMemSetAccess", 2),
+        ("cuGraphUpload", 1),
+        ("cuGraphUpload_ptsz", 1),
+        ("cuGraphLaunch", 1),
+        ("cuGraphLaunch_ptsz", 1),
     ] {
         let mut command = room(call);
         command.env("MEMCUDA_SIM_DEVICES", "2");
         command.env("ROOM_ELSEWHERE", "1");
-        support::said(command.env("MEMCUDA_SIM_FAIL", format!("{call}@1=2")));
+        support::said(command.env("MEMCUDA_SIM_FAIL", format!("{call}@{number}=2")));
     }
 }
 

@@ -134,6 +134,14 @@ static void full(const char *file) {
     OK(cuMemCreate(&handle, 600 * MiB, &on_device, 0));
 }
 
+/* What is made then lies on the first device, which is not current. */
+static void go_elsewhere(void) {
+    CUcontext context;
+    if (getenv("ROOM_ELSEWHERE") == NULL) return;
+    OK(cuDevicePrimaryCtxRetain(&context, 1));
+    OK(cuCtxSetCurrent(context));
+}
+
 /* The one call that was told to fail once. */
 static int once(const char *call) {
     void *made = NULL, *kernel;
@@ -157,6 +165,7 @@ static int once(const char *call) {
         OK(cuMemCreate(&handle, 2 * MiB, &on_device, 0));
         OK(cuMemAddressReserve(&at, 2 * MiB, 0, 0, 0));
         OK(cuMemMap(at, 2 * MiB, 0, handle, 0));
+        go_elsewhere();
         return cuMemSetAccess(at, 2 * MiB, &access, 1);
     }
     OK(cuModuleLoadData(&made, image));
@@ -174,10 +183,7 @@ static int once(const char *call) {
     int code = cuGraphInstantiateWithFlags(&made, graph, 0);
     if (strcmp(call, "cuGraphInstantiateWithFlags") == 0) return code;
     OK(code);
-    if (getenv("ROOM_ELSEWHERE")) {
-        OK(cuDevicePrimaryCtxRetain(&context, 1));
-        OK(cuCtxSetCurrent(context));
-    }
+    go_elsewhere();
     if (strcmp(call, "cuGraphUpload") == 0) return cuGraphUpload(made, stream);
     if (strcmp(call, "cuGraphUpload_ptsz") == 0) return cuGraphUpload_ptsz(made, stream);
     if (strcmp(call, "cuGraphLaunch") == 0) return cuGraphLaunch(made, stream);
