@@ -1,7 +1,8 @@
 //! SYNC_MEMOPS of pooled memory: who asked that copies from and to an
 //! allocation be over when their call returns. The driver grants that for
 //! mapped memory to whole contexts only, so a context has the flag for as long
-//! as any allocation of it was marked; what is answered is the allocation's own.
+//! as any allocation of it is marked, whatever flags the program sets meanwhile; what is
+//! answered is the allocation's own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -123,6 +124,27 @@ impl Memops {
                 let _ = change(calls, mark.context, |flags| flags & !CTX_SYNC_MEMOPS);
             }
         }
+    }
+
+    /// The program sets the flags of a context, by `real`: where memory of it is marked the
+    /// context keeps the flag, and has after that what the program wants.
+    pub fn set_flags(
+        &self,
+        flags: u32,
+        context: impl FnOnce() -> Option<Context>,
+        real: impl FnOnce(u32) -> Code,
+    ) -> Code {
+        let mut marks = self.lock();
+        let context = (!marks.is_empty()).then(context).flatten();
+        let is_its = |mark: &&mut Mark| Some(mark.context) == context;
+        let mut its: Vec<_> = marks.iter_mut().filter(is_its).collect();
+        let kept = if its.is_empty() { 0 } else { CTX_SYNC_MEMOPS };
+        let code = real(flags | kept);
+        if code == Code::SUCCESS {
+            let programs = flags & CTX_SYNC_MEMOPS != 0;
+            its.iter_mut().for_each(|mark| mark.programs = programs);
+        }
+        code
     }
 
     /// A context is gone, and its flag with it.

@@ -1,5 +1,6 @@
 //! Contexts that begin: room is made for them, and where names are expected the
-//! pool of the device. Contexts that end: mappings of the pool outlive them (cuMemAlloc's memory
+//! pool of the device. Contexts that get other flags: they keep the one that marked
+//! memory needs. Contexts that end: mappings of the pool outlive them (cuMemAlloc's memory
 //! does not), so the pools are told, after the driver has done its part. The
 //! thread that gives memory back makes no call meanwhile.
 
@@ -8,6 +9,7 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Code, Context};
 use memcuda_core::pages::Pages;
 
+use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::lifetime;
 use crate::room::with_room;
@@ -107,6 +109,22 @@ crate::hooks! {
         released(engine, device, || unsafe { real(device) })
     }
 
+    /// `cuCtxSetFlags`.
+    cuCtxSetFlags ["cuCtxSetFlags" since 12010] (flags: u32) |real, engine| {
+        let place = engine.current().ok();
+        let context = || place.map(|(context, _)| context);
+        // SAFETY: the program's own call, passed on.
+        flagged(place.map(|(_, device)| device), flags, context, |flags| unsafe { real(flags) })
+    }
+
+    /// `cuDevicePrimaryCtxSetFlags_v2`: cudaSetDeviceFlags, of a context that may be there.
+    cuDevicePrimaryCtxSetFlags_v2 ["cuDevicePrimaryCtxSetFlags" since 11000]
+        (device: i32, flags: u32) |real, engine| {
+        let context = || engine.calls.primary(device).ok().flatten();
+        // SAFETY: the program's own call, passed on.
+        flagged(engine.by_handle(device), flags, context, |flags| unsafe { real(device, flags) })
+    }
+
     /// `cuGreenCtxDestroy`: a view of the primary context ends, which it may
     /// have been the last to use. Its streams answer nothing after it, so what
     /// runs on them is waited for before.
@@ -159,6 +177,19 @@ fn begins(engine: &Engine, context: *mut Context, device: i32, real: impl Fn() -
         }
     }
     code
+}
+
+/// Runs a call that sets the flags of a context: memory that is marked needs one of them.
+fn flagged(
+    device: Option<&Device>,
+    flags: u32,
+    context: impl FnOnce() -> Option<Context>,
+    real: impl FnOnce(u32) -> Code,
+) -> Code {
+    match device {
+        Some(device) => device.memops.set_flags(flags, context, real),
+        None => real(flags),
+    }
 }
 
 /// Runs a call that ends a context, if `is_over` says so after it succeeded.

@@ -11,6 +11,8 @@ struct range { uint64_t base; size_t bytes; uint32_t write; };
 CUresult cuMemExportToShareableHandle(void *, unsigned long long, int, unsigned long long);
 CUresult cuMemRelease(unsigned long long);
 CUresult cuCtxGetFlags(unsigned *);
+CUresult cuCtxSetFlags(unsigned);
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned);
 int cudaIpcGetMemHandle(struct handle *, void *);
 int cudaIpcOpenMemHandle(void **, struct handle, unsigned);
 int cudaIpcCloseMemHandle(void *);
@@ -125,6 +127,14 @@ static void answer(char *line) {
         unsigned flags = 0;
         int code = cuCtxGetFlags(&flags);
         printf("%d %x\n", code, flags);
+    }
+    COMMAND("set-flags") {
+        sscanf(rest, "%llx", &a);
+        printf("%d\n", cuCtxSetFlags((unsigned)a));
+    }
+    COMMAND("set-primary-flags") {
+        sscanf(rest, "%llx", &a);
+        printf("%d\n", cuDevicePrimaryCtxSetFlags_v2(0, (unsigned)a));
     }
     COMMAND("free") {
         sscanf(rest, "%llx", &a);

@@ -274,6 +274,7 @@ static void contexts(CUcontext primary, CUcontext second) {
         if (way == 2) CALL(cuCtxCreate_v4, CUresult(CUcontext *, void *, unsigned, CUdevice), &other, NULL, 0, 0);
         if (way == 3) CALL(cuCtxCreate, makes_context, &other, 0, 0);
         CALL(cuCtxSetLimit, CUresult(int, size_t), 0, 4096);
+        CALL(cuCtxSetFlags, CUresult(unsigned), 0);
         CALL(cuMemAlloc_v2, allocates, &gone, 3 * MiB);
         CALL(cuStreamCreate, CUresult(CUstream *, unsigned), &stream, 1);
         CALL(cuStreamSynchronize, takes_stream, stream);
@@ -286,6 +287,7 @@ static void contexts(CUcontext primary, CUcontext second) {
         CALL(cuCtxSetCurrent, takes_context, primary);
         CALL(cuMemFree_v2, takes_address, gone);
     }
+    CALL(cuDevicePrimaryCtxSetFlags_v2, CUresult(CUdevice, unsigned), 0, 0);
     CALL(cuGreenCtxCreate, CUresult(void **, void *, CUdevice, unsigned), (void **)&none, NULL, 0, 0);
     CALL(cuGreenCtxDestroy, takes_context, none);
     CALL(cuMemFree_v2, takes_address, kept);

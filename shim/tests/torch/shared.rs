@@ -18,7 +18,7 @@ const MAPPING_BASE: u32 = 19;
 const MEMORY_BLOCK_ID: u32 = 20;
 
 /// `CU_CTX_SYNC_MEMOPS`.
-const CTX_SYNC_MEMOPS: u32 = 0x80;
+const CTX_SYNC_MEMOPS: u64 = 0x80;
 
 /// Everything that is asked of an address, as far as it is the same in every process.
 fn answers(actor: &mut Actor, base: &str, offset: u64) -> Vec<String> {
@@ -201,14 +201,14 @@ fn without_a_keeper_a_line_says_why_there_is_no_handle() {
     );
 }
 
+fn is_synchronous(actor: &mut Actor) -> bool {
+    number(&actor.must("flags")) & CTX_SYNC_MEMOPS != 0
+}
+
 #[test]
 fn copies_are_synchronous_as_long_as_a_marked_page_is_there() {
     let place = Place::empty();
     let mut actor = actor(&place);
-    let is_synchronous = |actor: &mut Actor| {
-        let flags = number(&actor.must("flags")) as u32;
-        flags & CTX_SYNC_MEMOPS != 0
-    };
     let (first, second) = (actor.torch(PAGE), actor.torch(PAGE));
     actor.must(&format!("mark {first} 1"));
     assert_eq!(actor.attribute(&second, SYNC_MEMOPS), 1);
@@ -223,6 +223,23 @@ fn copies_are_synchronous_as_long_as_a_marked_page_is_there() {
     actor.must(&format!("mark {third} 1"));
     actor.must(&format!("mark {third} 0"));
     assert!(!is_synchronous(&mut actor));
+}
+
+#[test]
+fn flags_that_the_program_sets_take_nothing_from_what_is_marked() {
+    let place = Place::empty();
+    let mut actor = actor(&place);
+    let tensor = actor.torch(PAGE);
+    for set in ["set-flags", "set-primary-flags"] {
+        actor.must(&format!("mark {tensor} 1"));
+        actor.must(&format!("{set} 0"));
+        assert!(is_synchronous(&mut actor), "{set}");
+        actor.must(&format!("{set} {CTX_SYNC_MEMOPS:x}"));
+        actor.must(&format!("mark {tensor} 0"));
+        assert!(is_synchronous(&mut actor), "{set}: the program's own");
+        actor.must(&format!("{set} 0"));
+        assert!(!is_synchronous(&mut actor), "{set}");
+    }
 }
 
 /// The driver carries cudaMalloc's memory where there is no access, and opens it where

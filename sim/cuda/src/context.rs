@@ -297,8 +297,12 @@ api! { plain EXPORTS |sim|
     fn cuDevicePrimaryCtxSetFlags(device: i32, _flags: u32) {
         sim.device(device).map(|_| ())
     }
-    fn cuDevicePrimaryCtxSetFlags_v2(device: i32, _flags: u32) {
-        sim.device(device).map(|_| ())
+    fn cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) {
+        let primary = sim.devices[sim.device(device)?].primary;
+        if let Some(context) = sim.contexts.get_mut(&primary) {
+            context.flags = flags;
+        }
+        Ok(())
     }
     fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) {
         let primary = sim.devices[sim.device(device)?].primary;
