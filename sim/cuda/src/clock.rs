@@ -161,6 +161,8 @@ pub mod cost {
         row([400, 600, 2_500, 2_500, 10_000], bytes)
     }
 
+    /// To open a handle, or to allocate, while the host is copied to.
+    pub const BESIDE_COPIES_TO_HOST: u64 = 1_057_000;
     /// Any call that is not named here.
     pub const CALL: u64 = 50;
     pub const POOL_ALLOC: u64 = 330;

@@ -266,7 +266,7 @@ api! { plain EXPORTS |sim|
                 let piece = sim.piece_at(at);
                 sim.check_unused(&piece, None, true, "takes access from");
             }
-            let cost = cost::set_access(sim.mappings[&at].bytes);
+            let cost = sim.opening(cost::set_access(sim.mappings[&at].bytes));
             sim.clock.charge(cost);
             if let Some(mapping) = sim.mappings.get_mut(&at) {
                 mapping.access = access;

@@ -241,7 +241,8 @@ api! { plain EXPORTS |sim|
         if out.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        sim.clock.charge(cost::alloc(bytes as u64));
+        let cost = sim.opening(cost::alloc(bytes as u64));
+        sim.clock.charge(cost);
         let base = sim.allocate(device, bytes as u64, Source::Plain, context)?;
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, base) }

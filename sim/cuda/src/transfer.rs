@@ -6,7 +6,7 @@ use crate::clock::cost;
 use crate::entry::api;
 use crate::memory::holding;
 use crate::state::{Sim, current_context};
-use crate::stream::{Effect, Row};
+use crate::stream::{Effect, Pending, Row};
 
 /// When the call returns.
 #[derive(PartialEq)]
@@ -154,6 +154,25 @@ impl Sim {
             self.healthy(context)?;
         }
         Ok(())
+    }
+
+    /// What a call costs that opens memory to the device, and `ns` by itself: more while a
+    /// copy to page-locked memory of the host runs.
+    pub fn opening(&mut self, ns: u64) -> u64 {
+        let now = self.clock.now();
+        let mut queued = self.pending.range((now + 1, 0)..);
+        let runs = |((end, _), work): (&(u64, u64), &Pending)| match &work.effect {
+            Effect::Copy(rows) => {
+                let pinned = |row: &Row| holding(&self.pinned, row.to, |bytes| *bytes).is_some();
+                let bytes = rows.iter().map(|row| row.bytes).sum();
+                rows.iter().all(pinned) && *end <= now + cost::host_copy(bytes, true)
+            }
+            _ => false,
+        };
+        match queued.any(runs) {
+            true => ns.max(cost::BESIDE_COPIES_TO_HOST),
+            false => ns,
+        }
     }
 
     /// Fills `rows` rows of `width` elements.

@@ -152,6 +152,14 @@ static void clock_runs(void) {
     float ms; P a, b; OK(cuEventCreate(&a, 0)); OK(cuEventCreate(&b, 0)); OK(cuEventRecord(a, s)); OK(cuSimLaunch(s, 0, 0, 2000.0)); OK(cuEventRecord(b, s));
     OK(cuEventSynchronize(b)); OK(cuEventElapsedTime(&ms, a, b)); TRUE(ms > 1.99 && ms < 2.01);
 }
+static void opening_beside_copies(void) {
+    start(); S s = stream(); P p = alloc(64 * MIB), h = handle(PIECE), more, t; char *pinned; OK(cuMemHostAlloc((void **)&pinned, 64 * MIB, 0));
+    OK(cuMemcpyAsync((P)pinned, p, 64 * MIB, s)); t = cuSimClock(); mapped(PIECE, h); TRUE(cuSimClock() - t > 1057000); OK(cuStreamSynchronize(s));
+    OK(cuMemcpyAsync((P)pinned, p, 64 * MIB, s)); t = cuSimClock(); more = alloc(PIECE); TRUE(cuSimClock() - t > 1057000); OK(cuStreamSynchronize(s));
+    OK(cuSimLaunch(s, 0, 0, 5000.0)); OK(cuMemcpyAsync((P)pinned, p, 64 * MIB, s)); t = cuSimClock(); mapped(PIECE, h); TRUE(cuSimClock() - t < 100000); OK(cuStreamSynchronize(s));
+    OK(cuMemcpyAsync(p, (P)pinned, 64 * MIB, s)); t = cuSimClock(); mapped(PIECE, h); TRUE(cuSimClock() - t < 100000); OK(cuStreamSynchronize(s));
+    t = cuSimClock(); mapped(PIECE, h); OK(cuMemFree_v2(more)); TRUE(cuSimClock() - t < 200000);
+}
 static void many_allocations(void) {
     start(); static P p[100000]; S s = stream();
     for (int i = 0; i < 100000; i++) { OK(cuMemAlloc_v2(&p[i], 1 + i % 9000)); writes(s, p[i], 1); }
@@ -205,6 +213,6 @@ static const Case cases[] = {
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
     CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),
-    CASE(rows_and_slices), CASE(everything_given_back), CASE(clock_runs), CASE(many_allocations),
+    CASE(rows_and_slices), CASE(everything_given_back), CASE(clock_runs), CASE(opening_beside_copies), CASE(many_allocations),
 };
 MAIN(cases)
