@@ -117,8 +117,9 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
             let stream = StreamKey::new(context, stream, 0);
             engine.pages().for_each(|pages| pages.stream_ends(stream));
         }
-        // Nothing ends in a broken context, so there is nothing to record.
-        Err(code) if code.is_sticky() => {}
+        // Nothing ends in a broken context, so there is nothing to record; nor is there where
+        // the stream's green context is gone.
+        Err(code) if code.is_sticky() || code == Code::STREAM_DETACHED => {}
         Err(code) => return code,
     }
     // Before the handle can come back as another thread's stream; and once

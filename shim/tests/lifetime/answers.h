@@ -20,6 +20,11 @@ CUresult cuMemsetD32_v2(CUdeviceptr, unsigned, size_t);
 CUresult cuMemcpyDtoH_v2(void *, CUdeviceptr, size_t);
 CUresult cuMemcpyPeer(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
 
+/* CUdevResource; one of the streaming multiprocessors. */
+struct resource { int type; char padding[92]; unsigned count; char rest[52]; };
+CUresult cuDeviceGetDevResource(CUdevice, struct resource *, int);
+CUresult cuDevResourceGenerateDesc(void **, const struct resource *, unsigned);
+
 #define SAY(call) printf("%s: %d\n", #call, (call))
 
 static inline void fill(CUdeviceptr at, size_t bytes, unsigned value) { OK(cuMemsetD32_v2(at, value, bytes / 4)); }

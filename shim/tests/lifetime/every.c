@@ -257,7 +257,9 @@ static void foreign(void) {
 }
 
 static void contexts(CUcontext primary, CUcontext second) {
-    CUcontext other = NULL, none = NULL;
+    CUcontext other = NULL, green = NULL;
+    struct { int type; char padding[92]; unsigned count; char rest[52]; } resource;
+    void *description = NULL;
     CUdeviceptr kept = 0;
     CUstream stream = NULL;
     CALL(cuCtxSetCurrent, takes_context, second);
@@ -288,8 +290,14 @@ static void contexts(CUcontext primary, CUcontext second) {
         CALL(cuMemFree_v2, takes_address, gone);
     }
     CALL(cuDevicePrimaryCtxSetFlags_v2, CUresult(CUdevice, unsigned), 0, 0);
-    CALL(cuGreenCtxCreate, CUresult(void **, void *, CUdevice, unsigned), (void **)&none, NULL, 0, 0);
-    CALL(cuGreenCtxDestroy, takes_context, none);
+    CALL(cuDeviceGetDevResource, CUresult(CUdevice, void *, int), 0, &resource, 1);
+    CALL(cuDevResourceGenerateDesc, CUresult(void **, const void *, unsigned), &description, &resource, 1);
+    CALL(cuGreenCtxCreate, CUresult(CUcontext *, void *, CUdevice, unsigned), &green, description, 0, 1);
+    CALL(cuGreenCtxStreamCreate, CUresult(CUstream *, CUcontext, unsigned, int), &stream, green, 1, 0);
+    CALL(cuStreamSynchronize, takes_stream, stream);
+    CALL(cuGreenCtxDestroy, takes_context, green);
+    CALL(cuStreamDestroy_v2, takes_stream, stream);
+    CALL(cuGreenCtxDestroy, takes_context, green);
     CALL(cuMemFree_v2, takes_address, kept);
     CALL(cuMemAlloc_v2, allocates, &kept, 3 * MiB);
     CALL(cuDevicePrimaryCtxReset_v2, takes_device, 0);

@@ -43,6 +43,11 @@ fn a_context_takes_its_own_memory_with_it_and_nobody_elses() {
 }
 
 #[test]
+fn what_was_in_a_view_of_a_context_is_the_contexts_when_it_is_gone() {
+    same(&program("views.c", &[]), "1");
+}
+
+#[test]
 fn access_between_devices_comes_and_goes() {
     let program = program("access.c", &[]);
     same(&program, "2");

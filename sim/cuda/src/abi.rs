@@ -49,6 +49,8 @@ codes! {
     STREAM_CAPTURE_IMPLICIT = 906, "operation would make the legacy stream depend on a capturing blocking stream";
     CAPTURED_EVENT = 907, "operation not permitted on an event last recorded in a capturing stream";
     STREAM_CAPTURE_WRONG_THREAD = 908, "attempt to terminate a thread-local capture sequence from another thread";
+    INVALID_RESOURCE_TYPE = 914, "invalid resource type";
+    STREAM_DETACHED = 917, "the stream is detached from its green context";
     UNKNOWN = 999, "unknown error";
 }
 

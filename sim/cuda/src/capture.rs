@@ -141,7 +141,8 @@ impl Sim {
 
     /// A call over a whole context: no capture in it survives, in any mode.
     pub fn refuse_context_capture(&mut self, context: u64) -> Answer {
-        self.refuse(|capture| capture.context == context)
+        let streams = self.streams_of(context);
+        self.refuse(|capture| streams.contains(&capture.origin))
     }
 
     /// Ends the captures that a call hits; it fails if there is one.

@@ -10,6 +10,8 @@ use crate::state::{Sim, current_context, with_contexts};
 pub struct Context {
     pub device: usize,
     pub primary: bool,
+    /// The one that it is a view of (a green one).
+    pub whole: Option<u64>,
     pub flags: u32,
     /// Retains of a primary context.
     references: u32,
@@ -25,10 +27,11 @@ pub struct Context {
 }
 
 impl Sim {
-    fn add_context(&mut self, id: u64, device: usize, flags: u32, primary: bool) {
+    pub fn add_context(&mut self, id: u64, device: usize, flags: u32, whole: Option<u64>) {
         let context = Context {
             device,
-            primary,
+            primary: id == self.devices[device].primary,
+            whole,
             flags,
             references: 1,
             streams: Vec::new(),
@@ -56,16 +59,32 @@ impl Sim {
             self.drop_claims(base, self.allocations[&base].bytes);
             self.discard(base);
         }
-        self.events.retain(|_, event| event.context != id);
-        self.captures.retain(|_, capture| capture.context != id);
-        self.streams.retain(|_, stream| stream.context != id);
-        self.contexts.remove(&id);
+        // Its views go with it.
+        let is_it = |context: u64| {
+            self.contexts
+                .get(&context)
+                .is_some_and(|c| c.whole == Some(id))
+        };
+        let gone: Vec<u64> = self
+            .contexts
+            .keys()
+            .copied()
+            .filter(|c| *c == id || is_it(*c))
+            .collect();
+        self.events
+            .retain(|_, event| !gone.contains(&event.context));
+        self.captures
+            .retain(|_, capture| !gone.contains(&capture.context));
+        self.streams
+            .retain(|_, stream| !gone.contains(&stream.context));
+        self.contexts.retain(|context, _| !gone.contains(context));
+        self.greens.retain(|_, view| !gone.contains(view));
     }
 
     fn push_new(&mut self, out: *mut u64, flags: u32, device: i32) -> Answer {
         let device = self.device(device)?;
         let id = self.number(0x6300_0000_0000);
-        self.add_context(id, device, flags, false);
+        self.add_context(id, device, flags, None);
         with_contexts(|stack| stack.push(id));
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, id) }
@@ -75,7 +94,7 @@ impl Sim {
     fn end_context(&mut self, context: u64) -> Answer {
         match self.contexts.get(&context) {
             None => return Err(Code::INVALID_CONTEXT),
-            Some(context) if context.primary => return Err(Code::INVALID_CONTEXT),
+            Some(c) if c.primary || c.whole.is_some() => return Err(Code::INVALID_CONTEXT),
             Some(_) => {}
         }
         self.destroy_context(context);
@@ -87,7 +106,17 @@ impl Sim {
         Ok(())
     }
 
-    fn primary_release(&mut self, device: i32) -> Answer {
+    /// Another use of the primary context of a device.
+    pub fn retain_primary(&mut self, device: usize) -> u64 {
+        let id = self.devices[device].primary;
+        match self.contexts.get_mut(&id) {
+            Some(context) => context.references += 1,
+            None => self.add_context(id, device, 0, None),
+        }
+        id
+    }
+
+    pub fn primary_release(&mut self, device: i32) -> Answer {
         let primary = self.devices[self.device(device)?].primary;
         let context = self
             .contexts
@@ -274,13 +303,9 @@ api! { plain EXPORTS |sim|
     }
     fn cuDevicePrimaryCtxRetain(out: *mut u64, device: i32) {
         let device = sim.device(device)?;
-        let id = sim.devices[device].primary;
-        match sim.contexts.get_mut(&id) {
-            Some(context) => context.references += 1,
-            None => sim.add_context(id, device, 0, true),
-        }
+        let primary = sim.retain_primary(device);
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, id) }
+        unsafe { must_put(out, primary) }
     }
     fn cuDevicePrimaryCtxRelease(device: i32) {
         sim.primary_release(device)

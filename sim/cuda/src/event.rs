@@ -155,7 +155,7 @@ api! { plain EXPORTS |sim|
         sim.clock.charge(cost::EVENT_RECORD);
         let mut order = Order::new();
         let mut ready = 0;
-        for id in sim.contexts[&context].streams.clone() {
+        for id in sim.streams_of(context) {
             let (before, end) = sim.position(id);
             ready = ready.max(end);
             merge(&mut order, &before);

@@ -28,6 +28,7 @@ mod entry;
 mod event;
 mod fault;
 mod graph;
+mod green;
 mod handle;
 mod host;
 mod ipc;

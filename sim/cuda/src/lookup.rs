@@ -71,6 +71,7 @@ fn tables() -> impl Iterator<Item = &'static (&'static str, Export)> {
         crate::event::STREAM_EXPORTS,
         crate::graph::EXPORTS,
         crate::graph::STREAM_EXPORTS,
+        crate::green::EXPORTS,
         crate::handle::EXPORTS,
         crate::host::EXPORTS,
         crate::ipc::EXPORTS,

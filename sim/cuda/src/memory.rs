@@ -164,7 +164,7 @@ impl Sim {
                 self.devices[device].arena.take(held, &mut self.ledger)?
             }
         };
-        self.enter_allocation(bytes, offset, device, source, context)
+        self.enter_allocation(bytes, offset, device, source, self.whole(context))
     }
 
     /// Bytes of the arena that a request takes.

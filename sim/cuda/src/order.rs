@@ -60,7 +60,7 @@ impl Sim {
 
     /// Later work of a context comes after `order`, on streams to come as well.
     pub fn context_behind(&mut self, context: u64, order: &Order, ready: u64) {
-        for id in self.contexts[&context].streams.clone() {
+        for id in self.streams_of(context) {
             self.order_behind(id, order, ready);
         }
         let mut waits = self.contexts[&context].waits.clone();
@@ -123,12 +123,7 @@ impl Sim {
 
     /// The host waits for every stream of a context.
     pub fn wait_for_context(&mut self, context: u64) {
-        for id in self
-            .contexts
-            .get(&context)
-            .map(|c| c.streams.clone())
-            .unwrap_or_default()
-        {
+        for id in self.streams_of(context) {
             if self.streams.contains_key(&id) {
                 self.wait_for(id);
             }
@@ -148,11 +143,7 @@ impl Sim {
 
     /// Ends a context's work without an effect (it crashed, or goes away).
     pub fn abandon(&mut self, context: u64) {
-        let streams = self
-            .contexts
-            .get(&context)
-            .map(|c| c.streams.clone())
-            .unwrap_or_default();
+        let streams = self.streams_of(context);
         self.pending.retain(|_, work| {
             !streams.contains(&work.stream) || matches!(work.effect, Effect::Free(_))
         });

@@ -40,6 +40,8 @@ pub struct Sim {
     pub ledger: Ledger,
     pub devices: Vec<Device>,
     pub contexts: BTreeMap<u64, Context>,
+    /// Green contexts: the contexts that stand for them.
+    pub greens: HashMap<u64, u64>,
     pub streams: HashMap<u32, Stream>,
     pub stream_handles: StreamHandles,
     pub events: HashMap<u64, Event>,
@@ -99,6 +101,7 @@ impl Sim {
             ledger: Ledger::new(settings.memory, settings.shared.as_deref())?,
             devices: Vec::new(),
             contexts: BTreeMap::new(),
+            greens: HashMap::new(),
             streams: HashMap::new(),
             stream_handles: StreamHandles::default(),
             events: HashMap::new(),
@@ -168,7 +171,7 @@ impl Sim {
     }
 
     pub fn healthy(&self, context: u64) -> Answer {
-        match self.contexts.get(&context) {
+        match self.contexts.get(&self.whole(context)) {
             None => Err(Code::CONTEXT_IS_DESTROYED),
             Some(context) => context.error.map_or(Ok(()), Err),
         }

@@ -11,7 +11,7 @@ use crate::values::Until;
 
 pub const LEGACY: u64 = 1;
 pub const PER_THREAD: u64 = 2;
-const NON_BLOCKING: u32 = 1;
+pub const NON_BLOCKING: u32 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -97,6 +97,7 @@ impl Sim {
         let kind = match handle {
             0 | LEGACY => Kind::Legacy,
             PER_THREAD => Kind::PerThread(thread()),
+            _ if self.stream_handles.is_detached(handle) => return Err(Code::STREAM_DETACHED),
             _ => {
                 let id = self.stream_handles.stream(handle);
                 let id = id.ok_or(Code::INVALID_HANDLE)?;
@@ -134,7 +135,9 @@ impl Sim {
         self.streams.insert(id, stream);
         if let Some(context) = self.contexts.get_mut(&context) {
             context.streams.push(id);
-            let (order, ready) = context.waits.clone();
+        }
+        for context in [context, self.whole(context)] {
+            let (order, ready) = self.contexts[&context].waits.clone();
             self.order_behind(id, &order, ready);
         }
         id
@@ -156,6 +159,10 @@ impl Sim {
     fn destroy_stream(&mut self, stream: u64) -> Answer {
         if stream <= PER_THREAD {
             return Err(Code::INVALID_HANDLE);
+        }
+        if self.stream_handles.is_detached(stream) {
+            self.stream_handles.end(stream);
+            return Ok(());
         }
         let id = self.stream(stream)?;
         if let Some(capture) = self.streams[&id].capture {
@@ -235,11 +242,11 @@ impl Sim {
 api! { plain EXPORTS |sim|
     fn cuStreamCreate(out: *mut u64, flags: u32) {
         // SAFETY: the caller's pointer.
-        unsafe { create(sim, out, flags, 0) }
+        unsafe { create(sim, sim.current()?, out, flags, 0) }
     }
     fn cuStreamCreateWithPriority(out: *mut u64, flags: u32, priority: i32) {
         // SAFETY: the caller's pointer.
-        unsafe { create(sim, out, flags, priority) }
+        unsafe { create(sim, sim.current()?, out, flags, priority) }
     }
     fn cuStreamDestroy_v2(stream: u64) {
         sim.destroy_stream(stream)
@@ -249,12 +256,17 @@ api! { plain EXPORTS |sim|
     }
 }
 
-/// `cuStreamCreate` in both forms.
+/// `cuStreamCreate` in both forms, and `cuGreenCtxStreamCreate`.
 ///
 /// # Safety
 /// `out` is null or valid for a write.
-unsafe fn create(sim: &mut Sim, out: *mut u64, flags: u32, priority: i32) -> Answer {
-    let context = sim.current()?;
+pub unsafe fn create(
+    sim: &mut Sim,
+    context: u64,
+    out: *mut u64,
+    flags: u32,
+    priority: i32,
+) -> Answer {
     if flags > NON_BLOCKING || out.is_null() {
         return Err(Code::INVALID_VALUE);
     }

@@ -1,7 +1,7 @@
 //! The handles of streams that the program made. That of a destroyed one is given to the
 //! next, as drivers do: who still keeps it means another stream by it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const BASE: u64 = 0x7300_0000_0000;
 
@@ -9,6 +9,8 @@ const BASE: u64 = 0x7300_0000_0000;
 pub struct StreamHandles {
     streams: HashMap<u64, u32>,
     spare: Vec<u64>,
+    /// Of streams whose green context is gone.
+    detached: HashSet<u64>,
 }
 
 impl StreamHandles {
@@ -32,9 +34,22 @@ impl StreamHandles {
             .map(|(handle, _)| *handle)
     }
 
+    /// The green context of the stream is gone: nothing but its end can be asked for.
+    pub fn detach(&mut self, stream: u32) {
+        if let Some(handle) = self.of(stream) {
+            self.streams.remove(&handle);
+            self.detached.insert(handle);
+        }
+    }
+
+    /// Was the stream of this handle detached, and not destroyed since?
+    pub fn is_detached(&self, handle: u64) -> bool {
+        self.detached.contains(&handle)
+    }
+
     /// The stream is destroyed.
     pub fn end(&mut self, handle: u64) {
-        if self.streams.remove(&handle).is_some() {
+        if self.streams.remove(&handle).is_some() || self.detached.remove(&handle) {
             self.spare.push(handle);
         }
     }

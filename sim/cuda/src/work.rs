@@ -138,6 +138,7 @@ impl Sim {
 
     /// A kernel faulted: the context is lost.
     pub fn crash(&mut self, context: u64, code: Code) {
+        let context = self.whole(context);
         self.abandon(context);
         if let Some(context) = self.contexts.get_mut(&context) {
             context.error.get_or_insert(code);

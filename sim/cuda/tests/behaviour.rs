@@ -23,7 +23,7 @@ macro_rules! passes {
 }
 
 passes! { "legal", "libcuda.so.1", &[],
-    order_by_event order_by_chain order_by_synchronise order_by_query order_by_context_event order_by_context_wait
+    order_by_event order_by_chain order_by_synchronise order_by_query order_by_context_event order_by_context_wait order_by_whole_context
     order_by_destroyed_stream order_by_value held_by_a_value captured_values
     order_by_legacy_stream order_by_free readers_side_by_side same_address_again
     alias_behind_edge alias_behind_reader claims_in_order aliases_see_the_same_bytes

@@ -79,6 +79,8 @@ caught! { "misuse":
     race_event_too_early => "data race: cuSimLaunch";
     race_with_work_before_context_wait => "data race: cuSimLaunch";
     race_in_context_that_waits_not => "data race: cuSimLaunch";
+    race_behind_green_context => "data race: cuSimLaunch";
+    race_after_green_context => "data race: cuSimLaunch";
     race_after_query_not_ready => "data race: cuSimLaunch";
     race_after_destroyed_stream => "data race: cuSimLaunch";
     race_of_threads => "the default stream of thread";

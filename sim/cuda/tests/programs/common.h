@@ -15,6 +15,9 @@ typedef struct { char bytes[64]; } Ipc;
 int cuInit(unsigned); int cuDriverGetVersion(int *); int cuDeviceGetCount(int *); int cuDeviceGetName(char *, int, int);
 int cuDevicePrimaryCtxRetain(P *, int); int cuDevicePrimaryCtxRelease_v2(int); int cuDevicePrimaryCtxReset_v2(int);
 int cuCtxSetCurrent(P); int cuCtxGetCurrent(P *); int cuCtxSynchronize(void); int cuCtxRecordEvent(P, P); int cuCtxWaitEvent(P, P); int cuCtxCreate_v2(P *, unsigned, int);
+typedef struct { int type; char padding[92]; unsigned count; char rest[52]; } Resource;
+int cuDeviceGetDevResource(int, Resource *, int); int cuDevResourceGenerateDesc(P *, const Resource *, unsigned);
+int cuGreenCtxCreate(P *, P, int, unsigned); int cuGreenCtxDestroy(P); int cuCtxFromGreenCtx(P *, P); int cuGreenCtxStreamCreate(S *, P, unsigned, int);
 int cuCtxDestroy_v2(P); int cuCtxEnablePeerAccess(P, unsigned); int cuCtxDisablePeerAccess(P);
 int cuMemAlloc_v2(P *, size_t); int cuMemFree_v2(P); int cuMemAllocPitch_v2(P *, size_t *, size_t, size_t, unsigned);
 int cuMemGetInfo_v2(size_t *, size_t *); int cuMemGetAddressRange_v2(P *, size_t *, P);
@@ -71,6 +74,8 @@ static inline void start(void) {
     OK(cuCtxSetCurrent(context));
 }
 static inline S stream(void) { S s; OK(cuStreamCreate(&s, NON_BLOCKING)); return s; }
+static inline P green(void) { Resource r; P d, g; OK(cuDeviceGetDevResource(0, &r, 1)); OK(cuDevResourceGenerateDesc(&d, &r, 1)); OK(cuGreenCtxCreate(&g, d, 0, 1)); return g; }
+static inline S green_stream(P g) { S s; OK(cuGreenCtxStreamCreate(&s, g, NON_BLOCKING, 0)); return s; }
 static inline P event(void) { P e; OK(cuEventCreate(&e, 2)); return e; }
 static inline P alloc(size_t bytes) { P p; OK(cuMemAlloc_v2(&p, bytes)); return p; }
 static inline Properties properties(void) { Properties p = {1, 1, {1, 0}, 0, {0}}; return p; }

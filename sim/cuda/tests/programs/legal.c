@@ -29,6 +29,15 @@ static void order_by_context_wait(void) {
     OK(cuDevicePrimaryCtxRetain(&other, 1)); OK(cuCtxSetCurrent(other)); P q = alloc(64), f = event(); S c = stream(); writes(c, q, 64); OK(cuEventRecord(f, c));
     OK(cuCtxSetCurrent(context)); OK(cuCtxEnablePeerAccess(other, 0)); OK(cuCtxWaitEvent(context, f)); writes(PER_THREAD, q, 64); writes(LEGACY, p, 64);
 }
+/* A green context's streams are the primary one's, too; those of one that is gone answer nothing. */
+static void order_by_whole_context(void) {
+    start(); P g = green(), view, p = alloc(4096), e = event(); S a = stream(), b = green_stream(g); OK(cuCtxFromGreenCtx(&view, g));
+    writes(a, p, 64); OK(cuEventRecord(e, a)); OK(cuCtxWaitEvent(context, e)); writes(b, p, 64); OK(cuCtxSynchronize());
+    writes(a, p, 64); OK(cuEventRecord(e, a)); OK(cuCtxWaitEvent(context, e)); writes(green_stream(g), p, 64); OK(cuCtxRecordEvent(context, e)); OK(cuStreamWaitEvent(a, e, 0)); writes(a, p, 64);
+    writes(b, p + 64, 64); OK(cuCtxSetCurrent(view)); OK(cuCtxSynchronize()); P own = alloc(64); OK(cuCtxSetCurrent(context)); writes(a, p + 64, 64);
+    writes(b, p + 128, 64); OK(cuGreenCtxDestroy(g)); IS(917, cuStreamSynchronize(b)); IS(917, cuStreamQuery(b)); OK(cuStreamDestroy_v2(b)); IS(201, cuCtxSetCurrent(view));
+    OK(cuCtxSynchronize()); writes(a, p + 128, 64); writes(a, own, 64);
+}
 /* What a stream waits for is behind its end, too, and before the context-wide event. */
 static void order_by_destroyed_stream(void) {
     start(); P other, p = alloc(4096), e = event(); S a = stream(); OK(cuDevicePrimaryCtxRetain(&other, 1));
@@ -209,7 +218,7 @@ static void rows_and_slices(void) {
 static const Case cases[] = {
     CASE(more_mappings_than_the_kernel_grants),
     CASE(many_threads), CASE(claim_behind_legacy_stream),
-    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_context_wait), CASE(order_by_value), CASE(held_by_a_value), CASE(captured_values), CASE(order_by_destroyed_stream),
+    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_context_wait), CASE(order_by_whole_context), CASE(order_by_value), CASE(held_by_a_value), CASE(captured_values), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
     CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),

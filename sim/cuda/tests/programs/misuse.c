@@ -69,6 +69,10 @@ static void race_in_context_that_waits_not(void) {
     start(); P other, p = alloc(4096), e = event(); S a = stream(); OK(cuDevicePrimaryCtxRetain(&other, 1)); writes(a, p, 16); OK(cuEventRecord(e, a));
     OK(cuCtxWaitEvent(context, e)); OK(cuCtxSetCurrent(other)); OK(cuCtxEnablePeerAccess(context, 0)); writes(stream(), p, 16);
 }
+static void race_behind_green_context(void) {
+    start(); P g = green(), view, p = alloc(4096); S a = stream(); OK(cuCtxFromGreenCtx(&view, g)); writes(a, p, 16); OK(cuCtxSetCurrent(view)); OK(cuCtxSynchronize()); writes(green_stream(g), p, 16);
+}
+static void race_after_green_context(void) { start(); P g = green(), p = alloc(4096); writes(green_stream(g), p, 16); OK(cuGreenCtxDestroy(g)); writes(stream(), p, 16); }
 static void race_after_query_not_ready(void) {
     start(); S a = stream(); P p = alloc(4096), e = event(); writes(a, p, 16); OK(cuEventRecord(e, a)); IS(600, cuEventQuery(e)); writes(stream(), p, 16);
 }
@@ -126,7 +130,7 @@ static const Case cases[] = {
     CASE(touch_freed_plain_in_order), CASE(free_in_order_under_other_stream), CASE(free_pool_memory_in_use), CASE(unmap_in_use),
     CASE(unmap_late_by_the_clock_only), CASE(take_access_in_use), CASE(free_address_of_mapping), CASE(race_write_write), CASE(race_write_read),
     CASE(race_read_write), CASE(race_second_reader), CASE(race_memset), CASE(race_copy_source), CASE(race_copy_of_rows), CASE(race_through_alias),
-    CASE(race_legacy_and_non_blocking), CASE(race_event_too_early), CASE(race_with_work_before_context_wait), CASE(race_in_context_that_waits_not), CASE(race_after_query_not_ready), CASE(race_after_destroyed_stream),
+    CASE(race_legacy_and_non_blocking), CASE(race_event_too_early), CASE(race_with_work_before_context_wait), CASE(race_in_context_that_waits_not), CASE(race_behind_green_context), CASE(race_after_green_context), CASE(race_after_query_not_ready), CASE(race_after_destroyed_stream),
     CASE(race_of_threads), CASE(race_of_graph), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
     CASE(stale_alias_early_edge), CASE(peer_without_access), CASE(mapping_of_other_device), CASE(claim_twice), CASE(claim_through_alias),
     CASE(claim_in_use), CASE(claim_for_unordered_stream), CASE(claim_of_nothing), CASE(touch_claim_through_alias), CASE(touch_second_claim_through_alias), CASE(unmap_claim),
