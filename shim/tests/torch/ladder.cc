@@ -28,8 +28,12 @@ int cuStreamSynchronize(cudaStream_t);
 int cuCtxCreate_v2(void**, unsigned, int);
 int cuDevicePrimaryCtxRetain(void**, int);
 int cuDevicePrimaryCtxRelease_v2(int);
-int cuCtxCreate_v2(void**, unsigned, int);
-int cuCtxPopCurrent_v2(void**);
+int cuCtxSetCurrent(void*);
+int cuDeviceGetDevResource(int, void*, int);
+int cuDevResourceGenerateDesc(void**, const void*, unsigned);
+int cuGreenCtxCreate(void**, void*, int, unsigned);
+int cuGreenCtxDestroy(void*);
+int cuCtxFromGreenCtx(void**, void*);
 int cuMemExportToShareableHandle(void*, unsigned long long, int, unsigned long long);
 int cudaStreamBeginCapture(cudaStream_t, int);
 int cudaStreamEndCapture(cudaStream_t, void**);
@@ -79,6 +83,25 @@ static cudaStream_t another_context() {
     OK(cudaSetDevice(0));
     return stream;
 }
+
+// A green context: current until it goes.
+struct View {
+    void *green = nullptr, *context = nullptr;
+    View() {
+        char resource[152];
+        void* description = nullptr;
+        OK(cuDeviceGetDevResource(0, resource, 1));
+        OK(cuDevResourceGenerateDesc(&description, resource, 1));
+        OK(cuGreenCtxCreate(&green, description, 0, 1));
+        OK(cuCtxFromGreenCtx(&context, green));
+        OK(cuCtxSetCurrent(context));
+    }
+    void leave() { OK(cudaSetDevice(0)); }
+    void end() {
+        leave();
+        OK(cuGreenCtxDestroy(green));
+    }
+};
 
 // Three streams, tensors that keep their reservations, and ladders by which it is known
 // on which stream each is used.
@@ -142,11 +165,11 @@ struct Job {
 // A graph that nobody keeps is still replayed, on another stream than it was captured
 // on. Torch waits for that one alone; whoever uses the memory comes after both.
 // While another stream captures, no context can be waited for: the device is. What was
-// mapped in another context, as it is in a green one, has replays in the primary one.
+// mapped in a green context has replays in the primary one.
 static void replayed(Job& job, bool captures, bool elsewhere) {
     const MempoolId_t pool(0, 1);
-    void *graph = nullptr, *ready = nullptr, *context = nullptr;
-    if (elsewhere) OK(cuCtxCreate_v2(&context, 0, 0));
+    void *graph = nullptr, *ready = nullptr;
+    View* view = elsewhere ? new View : nullptr;
     cudaStream_t stream = new_stream();
     allocator.load()->beginAllocateToPool(0, pool, [=](cudaStream_t asked) { return asked == stream; });
     OK(cudaStreamBeginCapture(stream, 2));
@@ -154,7 +177,7 @@ static void replayed(Job& job, bool captures, bool elsewhere) {
     use(own, Job::HOLE, stream);
     OK(cudaStreamEndCapture(stream, &graph));
     allocator.load()->endAllocateToPool(0, pool);
-    if (elsewhere) OK(cuCtxPopCurrent_v2(&context));
+    if (elsewhere) view->leave();
     OK(cudaGraphInstantiate(&ready, graph, 0));
     OK(cudaGraphLaunch(ready, job.other));
     drop(own);
@@ -223,6 +246,19 @@ static void run(const std::string& what) {
         void* back = tensor(72, job.one);
         CHECK(back == job.hole);
         use(back, 72, job.one);
+    } else if (what == "viewed") {
+        // To a green context, and from one that is gone before its work is over.
+        View view;
+        cudaStream_t there = new_stream();
+        tensor(12, there);
+        void* next = tensor(48, there);
+        use(next, 48, there);
+        view.leave();
+        job.prepare();
+        drop(next);
+        CHECK(at_once([&] { job.ask(); }));
+        CHECK(!at_once([&] { view.end(); }));
+        use(tensor(48, job.one), 48, job.one);
     } else if (what == "released") {
         // Another user of the primary context comes and goes, and it stays.
         void* context = nullptr;

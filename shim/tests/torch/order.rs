@@ -82,6 +82,11 @@ fn a_context_that_is_released_and_stays_has_its_order() {
     ladder("released", &[]);
 }
 
+#[test]
+fn a_green_context_has_its_order_until_it_goes() {
+    ladder("viewed", &[]);
+}
+
 /// All streams of the first one wait for work that the one to come does not wait for.
 #[test]
 fn a_context_that_comes_waits_for_work_that_others_wait_for() {
