@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use super::Refusal;
-use super::client::Stage;
+use super::client::{Connection, Stage};
 use super::entries::{ClientId, Item, Wish};
 use super::key::Key;
 use super::pages;
@@ -226,6 +226,16 @@ impl Keeper {
         if !self.access.serves(&peer) {
             let message = format!("user {} is not served here", peer.uid);
             return Err(Refusal::new(Code::Denied, message));
+        }
+        // Who waited no longer comes back over another connection. What this one took up
+        // would end with it.
+        if self
+            .connections
+            .get(&client)
+            .is_some_and(Connection::is_left)
+        {
+            let message = "the client has hung up".to_owned();
+            return Err(Refusal::new(Code::Unavailable, message));
         }
         self.entries.join(client, peer.process(pid, command));
         let reply = Reply::Welcome {

@@ -4,6 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::Refusal;
 use super::process::Peer;
 use crate::share::protocol::{Code, Hello, NEWEST, OLDEST, Packet, Request};
@@ -68,6 +70,13 @@ impl Connection {
             stage: Stage::Hello,
             garbled: 0,
         }
+    }
+
+    /// Has the other side closed it? What it sent before can be read still.
+    pub fn is_left(&self) -> bool {
+        let mut looked = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let now = Timespec::default();
+        poll(&mut looked, Some(&now)) == Ok(1)
     }
 
     /// What this packet is, at this point.

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use memcuda::share::client::Error;
+use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{Code, Generation, Lease, Mode, Persist, Reply, Request};
 
 use crate::support::*;
@@ -101,6 +101,25 @@ fn nothing_is_lost_when_the_keeper_is_killed() {
     };
     keeper.client().call(collect, &[]).unwrap();
     keeper.settle_empty(fresh);
+}
+
+/// A keeper that is stopped answers nobody; who waited long enough comes back later.
+#[test]
+fn who_hung_up_before_a_new_keeper_heard_it_takes_nothing_along() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    let held = make(&mut client, "held", b"held").unwrap();
+    let pid = keeper.status().pid;
+    let process = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    let leases = [lease(held, 1)];
+    let unheard = Client::dial(&keeper.socket(), std::process::id(), "test", &leases);
+    drop((unheard.unwrap(), client));
+    keeper.kill(pid);
+    let (mut client, lost) = keeper.client_with(&leases);
+    assert_eq!(lost, []);
+    let (_, memory) = attach(&mut client, "held").unwrap();
+    assert_eq!(content(memory, 4), b"held");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Torch's memory over pages, by CUDA IPC: what a handle is good for while pages come and go.
 
 use crate::actor::Place;
-use crate::keeper::soon;
+use crate::keeper::{signal, soon};
 use crate::sharing::{INVALID_VALUE, PAGE, RANGE_START, Torch};
 use crate::sharing::{actor, command_of, exports, moved, number, with_torch};
 use crate::support::{self, shim};
@@ -130,6 +130,27 @@ fn pages_that_are_given_up_beside_an_exported_tensor_are_free_and_its_handle_is_
     exporter.give_up(&tensors[2]);
     assert_eq!(exports(&place), 0);
     assert_eq!(exporter.physical(), before - 5 * PAGE);
+}
+
+#[test]
+fn what_was_given_up_while_no_keeper_answered_is_let_go_when_one_does() {
+    let place = Place::with_keeper();
+    let mut exporter = actor(&place);
+    let tensors = [exporter.torch(PAGE), exporter.torch(PAGE)];
+    let handle = exporter.handle(&tensors[0]);
+    let keeps = |bytes: u64| {
+        let all = place.keeper.verb(&["ls", "--all", "--json"]);
+        let mapped = format!("\"mapped_bytes\":{bytes},");
+        all.is_some_and(|all| all.contains(&mapped))
+    };
+    assert!(keeps(2 * PAGE));
+    let [keeper, _] = place.keeper.pids();
+    signal(keeper, libc::SIGSTOP);
+    exporter.give_up(&tensors[1]);
+    signal(keeper, libc::SIGKILL);
+    soon("it is let go", || keeps(PAGE));
+    let mut importer = actor(&place);
+    importer.must(&format!("open {handle}"));
 }
 
 #[test]

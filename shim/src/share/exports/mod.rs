@@ -270,4 +270,5 @@ pub fn resumed(engine: &Engine, resumed: &Resumed) {
     for which in freed {
         withdraw(engine, which);
     }
+    runs::resumed(engine);
 }

@@ -2,21 +2,44 @@
 //! be opened as before, also once the run has become others. Nothing of a run is parked:
 //! the driver has what others have open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 
 use memcuda_core::driver::{Address, Handle};
 use memcuda_core::pages::Run;
-use memcuda_core::share::protocol::{MOST_LEASES, Request};
+use memcuda_core::share::protocol::{Generation, MOST_LEASES, Request};
 
-use super::{MAKING, Which, keeper, with, withdraw};
+use super::{Exported, MAKING, Which, keeper, with, withdraw};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::whose::{self, Below, Memory};
 
-/// Pages that torch still has, by their addresses, and which part of the export each is.
-pub type Left = BTreeMap<Address, u32>;
+/// What torch has of an exported run.
+pub struct Left {
+    /// The pages, by their addresses, and which part of the export each is.
+    pages: BTreeMap<Address, u32>,
+    /// How many parts there were.
+    parts: u32,
+}
+
+impl Left {
+    /// Takes out the pages in a range: the parts that they were.
+    fn remove(&mut self, at: Address, bytes: u64) -> Vec<u32> {
+        let gone = self.pages.range(at..at + bytes);
+        let gone: Vec<(Address, u32)> = gone.map(|(&at, &part)| (at, part)).collect();
+        for (at, _) in &gone {
+            self.pages.remove(at);
+        }
+        gone.into_iter().map(|(_, part)| part).collect()
+    }
+
+    /// The parts that were taken out.
+    fn removed(&self) -> impl Iterator<Item = u32> {
+        let left: BTreeSet<u32> = self.pages.values().copied().collect();
+        (0..self.parts).filter(move |part| !left.contains(part))
+    }
+}
 
 /// Was a run of pages ever exported?
 static HAS_RUNS: AtomicBool = AtomicBool::new(false);
@@ -45,7 +68,10 @@ pub fn pages_of(run: &Run, handles: &[(Handle, u64)]) -> Left {
     let starts = handles.iter().scan(run.base, |next, (_, bytes)| {
         Some(std::mem::replace(next, *next + bytes))
     });
-    starts.zip(0..).collect()
+    Left {
+        pages: starts.zip(0..).collect(),
+        parts: handles.len() as u32,
+    }
 }
 
 /// Is a run what it was when it was exported?
@@ -68,29 +94,45 @@ pub fn unmapped(engine: &Engine, device: &Device, at: Address, bytes: u64) {
             .iter_mut()
             .filter(|(which, _)| which.0 == device.ordinal);
         for (which, export) in here {
-            let Some(pages) = export.pages.as_mut().filter(|_| !export.freed) else {
+            let Some(left) = export.pages.as_mut().filter(|_| !export.freed) else {
                 continue;
             };
-            let gone: Vec<(Address, u32)> = pages
-                .range(at..at + bytes)
-                .map(|(&at, &part)| (at, part))
-                .collect();
-            for (at, _) in &gone {
-                pages.remove(at);
-            }
-            match pages.is_empty() {
+            let gone = left.remove(at, bytes).into_iter();
+            match left.pages.is_empty() {
                 true => over.push(*which),
-                false => parts.extend(gone.into_iter().map(|(_, part)| (export.generation, part))),
+                false => parts.extend(gone.map(|part| (export.generation, part))),
             }
         }
     });
     over.into_iter().for_each(|which| withdraw(engine, which));
+    give_up(engine, &parts);
+}
+
+/// Another connection to the keeper was made: it may not have heard all of that.
+pub fn resumed(engine: &Engine) {
+    let parts: Vec<_> = with(|table| {
+        let exports = table.values().filter(|export| !export.freed);
+        let gone = |export: &Exported| {
+            let left = export.pages.as_ref()?;
+            Some(
+                left.removed()
+                    .map(|part| (export.generation, part))
+                    .collect(),
+            )
+        };
+        let gone: Vec<Vec<_>> = exports.filter_map(gone).collect();
+        gone.concat()
+    });
+    give_up(engine, &parts);
+}
+
+fn give_up(engine: &Engine, parts: &[(Generation, u32)]) {
     for parts in parts.chunks(MOST_LEASES) {
         let parts = parts.to_vec();
         if let Err(error) = keeper::request(engine, Request::GiveUp { parts }, &[]) {
             crate::log!(
                 Debug,
-                "pages that were given up stay with the keeper until the rest is: {error}"
+                "pages that were given up stay until the keeper is back: {error}"
             );
         }
     }
@@ -101,7 +143,7 @@ pub fn unmapped(engine: &Engine, device: &Device, at: Address, bytes: u64) {
 pub fn retire(engine: &Engine, most: usize) -> bool {
     let runs: Vec<(Which, Address)> = with(|table| {
         let runs = table.iter().filter(|(_, export)| !export.freed);
-        let first = |pages: &Left| Some(*pages.first_key_value()?.0);
+        let first = |left: &Left| Some(*left.pages.first_key_value()?.0);
         runs.filter_map(|(which, export)| Some((*which, first(export.pages.as_ref()?)?)))
             .collect()
     });
