@@ -21,6 +21,7 @@ mod traces;
 mod web;
 mod web_access;
 mod whole;
+mod written;
 
 #[path = "../support/chromium.rs"]
 mod chromium;

@@ -270,13 +270,13 @@ fn a_file_that_cannot_be_written_is_one_line_and_leaves_nothing() {
     let inside = before.join("snapshot");
     for file in [inside.to_str().unwrap(), "/nonexistent/file", "/dev/full"] {
         let output = run(&["snapshot", &holder.pid(), "-o", file]);
-        failed(&output, 1, "cannot be written");
+        failed(&output, 1, "cannot write");
     }
     let here = folder.path().to_str().unwrap();
     failed(
         &run(&["snapshot", &holder.pid(), "-o", here]),
         1,
-        "cannot be written",
+        "cannot write",
     );
     assert_eq!(fs::read_to_string(&before).unwrap(), "as it was");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

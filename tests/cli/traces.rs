@@ -13,7 +13,7 @@ fn bundled() -> PathBuf {
 }
 
 /// A small trace, in this folder.
-fn small(folder: &Path) -> PathBuf {
+pub fn small(folder: &Path) -> PathBuf {
     let path = folder.join("small.csv");
     let text = "# memcuda-trace 1\n\
          t_us,op,id,bytes,stream,caller\n\

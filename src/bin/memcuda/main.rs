@@ -39,6 +39,7 @@ mod survey;
 mod top;
 mod trace;
 mod web;
+mod whole;
 
 use std::process::ExitCode;
 

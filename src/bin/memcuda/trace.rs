@@ -7,10 +7,11 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use memcuda::error::Error;
 use memcuda::trace::{Reader, Shortfall, write};
-use tempfile::NamedTempFile;
+
+use crate::whole;
 
 /// Bytes of text that are written at once.
 const PART: usize = 1 << 16;
@@ -67,25 +68,16 @@ pub fn begin(path: &Path, file: File) -> memcuda::error::Result<Reader<'static>>
 /// How many events there were, and what is missing.
 pub fn convert(from: &Path, to: &Path) -> Result<(u64, Shortfall)> {
     let mut reader = open(from)?;
-    let folder = match to.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let cannot = || format!("cannot write {}", to.display());
-    let mut fresh = NamedTempFile::new_in(folder).with_context(cannot)?;
-    let mut encoder = zstd::Encoder::new(fresh.as_file_mut(), LEVEL)?;
-    encoder.include_checksum(true)?;
-    let mut out = BufWriter::with_capacity(PART, encoder);
-    let events = copy(from, &mut reader, &mut out)?;
-    let encoder = out
-        .into_inner()
-        .map_err(std::io::IntoInnerError::into_error);
-    encoder
-        .and_then(zstd::Encoder::finish)
-        .with_context(cannot)?;
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    fresh.as_file().set_permissions(readable)?;
-    fresh.persist(to).with_context(cannot)?;
+    let mut events = 0;
+    whole::write(to, |file| {
+        let mut encoder = zstd::Encoder::new(file, LEVEL)?;
+        encoder.include_checksum(true)?;
+        let mut out = BufWriter::with_capacity(PART, encoder);
+        events = copy(from, &mut reader, &mut out)?;
+        let encoder = out.into_inner().map_err(|error| error.into_error())?;
+        encoder.finish()?;
+        Ok(())
+    })?;
     Ok((events, reader.shortfall()))
 }
 

@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use memcuda::error::Error;
 use memcuda::picture::bytes;
 
@@ -24,6 +24,7 @@ use crate::output::plain;
 use crate::picture::{find, process_of};
 use crate::process;
 use crate::replay::{Profile, chunk, size};
+use crate::whole;
 
 /// Most events of a recording that are looked at for a report.
 const EVENTS: usize = 1 << 20;
@@ -97,7 +98,7 @@ fn of_picture(arguments: &Arguments) -> Result<String> {
             return Err(Error::new(format!("{}: {why}", arguments.source.display())).into());
         }
         let drawn = svg::page(&picture.process.command, &charts);
-        fs::write(to, drawn).with_context(|| format!("cannot write {}", to.display()))?;
+        whole::write(to, |out| Ok(out.write_all(drawn.as_bytes())?))?;
     }
     picture::explain(&picture, history.as_ref())
 }

@@ -3,10 +3,9 @@
 //! a replay says is called an estimate.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use memcuda::error::Error;
 use memcuda::trace::account::{Account, Device, Part, Peak, account};
 use memcuda::units::show_bytes;
@@ -16,6 +15,7 @@ use super::json::Report;
 use super::{Arguments, svg};
 use crate::output::{self, Table};
 use crate::trace::{lacks, open};
+use crate::whole;
 
 /// Rows of a table.
 const ROWS: usize = 8;
@@ -37,7 +37,7 @@ pub fn explain(path: &Path, arguments: &Arguments) -> Result<String> {
     let estimates = Estimates::of(path, arguments)?;
     if let Some(to) = &arguments.svg {
         let drawn = svg::draw(&name.to_string(), &account);
-        fs::write(to, drawn).with_context(|| format!("cannot write {}", to.display()))?;
+        whole::write(to, |out| Ok(out.write_all(drawn.as_bytes())?))?;
     }
     if arguments.json {
         output::json("explain", &Report::of(path, &account, &estimates))?;

@@ -7,19 +7,18 @@ mod page;
 mod pickle;
 mod viewer;
 
-use std::fs::{File, Permissions};
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use memcuda::picture::Picture;
 use serde::Serialize;
 
 use crate::history::History;
 use crate::picture::{Reading, find, process_of};
-use crate::{output, process};
+use crate::{output, process, whole};
 
 /// Write down what a process holds at this moment.
 ///
@@ -74,9 +73,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         _ => viewer::write(&Reading::of(&picture), history.as_ref(), into),
     };
     match &arguments.output {
-        Some(path) => {
-            whole(path, write).with_context(|| format!("{} cannot be written", path.display()))?;
-        }
+        Some(path) => whole::write(path, write)?,
         None => output::json("snapshot", &picture)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -101,28 +98,4 @@ fn json(picture: &Picture, into: &mut dyn Write) -> Result<()> {
     let schema = "memcuda.snapshot/1";
     serde_json::to_writer(&mut *into, &Line { schema, picture })?;
     Ok(into.write_all(b"\n")?)
-}
-
-/// Writes a file that is there whole or not at all. What is no file (a pipe, a
-/// terminal) is written as it is.
-fn whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    if path.exists() && !path.is_file() {
-        let mut out = BufWriter::new(File::options().write(true).open(path)?);
-        write(&mut out)?;
-        return Ok(out.flush()?);
-    }
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let mut half = tempfile::Builder::new();
-    // As any file that a command makes; the umask takes its part.
-    half.permissions(Permissions::from_mode(0o666));
-    let half = half.prefix(".memcuda-").tempfile_in(folder);
-    let half = half.map_err(|error| anyhow!(std::io::Error::from(error.kind())))?;
-    let mut out = BufWriter::new(half);
-    write(&mut out)?;
-    let half = out.into_inner().map_err(|error| error.into_error())?;
-    half.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }

@@ -1,0 +1,96 @@
+//! Files that a user named: there whole or not at all, however the command ends. A
+//! file has no name until it is whole, so that nothing of it stays, either; where a
+//! file system has no such files it is copied at the end. What is no file (a pipe, a
+//! terminal) is written as it is.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use memcuda::error::Error;
+use rustix::fs::{AtFlags, CWD, linkat};
+
+/// Writes a file, in the place of one that is there. Errors name it, but for those of
+/// input.
+pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let written = match place(path) {
+        Some(path) => at(&path, write),
+        None => as_it_is(path, write),
+    };
+    written.map_err(|error| match error.is::<Error>() {
+        true => error,
+        false => error.context(format!("cannot write {}", path.display())),
+    })
+}
+
+/// Where the file stands or will stand, behind all links; `None` for what is no file.
+fn place(path: &Path) -> Option<PathBuf> {
+    match path.canonicalize() {
+        Ok(behind) => behind.is_file().then_some(behind),
+        Err(_) => (!path.exists()).then(|| path.to_owned()),
+    }
+}
+
+fn as_it_is(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(File::options().write(true).open(path)?);
+    write(&mut out)?;
+    Ok(out.flush()?)
+}
+
+fn at(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    // The errors of `tempfile` name files that nobody knows.
+    let alone = |error: io::Error| io::Error::from(error.kind());
+    // As any file that a command makes; the umask takes its part.
+    let fresh = tempfile::tempfile_in(folder).map_err(alone)?;
+    let mut out = BufWriter::new(&fresh);
+    write(&mut out)?;
+    out.flush()?;
+    // A name that is taken is another file's until it is put in its place.
+    let beside = |name: &Path| link(&fresh, name).or_else(|_| copy(&fresh, name));
+    let named = tempfile::Builder::new()
+        .prefix(".memcuda-")
+        .make_in(folder, beside)
+        .map_err(alone)?;
+    named.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn link(file: &File, name: &Path) -> io::Result<()> {
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, open, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+fn copy(mut file: &File, name: &Path) -> io::Result<()> {
+    let mut to = File::create_new(name)?;
+    let copied = file.rewind().and_then(|()| io::copy(&mut file, &mut to));
+    copied
+        .map(drop)
+        .inspect_err(|_| drop(fs::remove_file(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_the_file_or_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = tempfile::tempfile_in(&folder).unwrap();
+        file.write_all(b"text").unwrap();
+        let name = folder.path().join("name");
+        copy(&file, &name).unwrap();
+        assert_eq!(fs::read(&name).unwrap(), b"text");
+        let taken = copy(&file, &name).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        let unreadable = File::options().write(true).open(&name).unwrap();
+        let other = folder.path().join("other");
+        copy(&unreadable, &other).unwrap_err();
+        assert!(!other.exists());
+    }
+}
