@@ -301,6 +301,29 @@ fn a_keeper_killed_under_load_answers_every_command_once() {
     assert!(pushed > 3 * kills as u64, "hardly any load: {pushed}");
 }
 
+/// Whoever takes it up after that death sees no name, and could not say who deleted it.
+#[test]
+fn nothing_is_deleted_before_it_is_noted_for_a_keeper_after_this_one() {
+    let keeper = Keeper::start();
+    let mut redis = connect(keeper.server.socket());
+    let command = |op: &str| json!({"op": op, "name": "w", "bytes": 24, "reply": op}).to_string();
+    push(&mut redis, "tensor:cmd", command("create").as_bytes());
+    assert_eq!(answer(&mut redis, "create")["status"], "ok");
+    // It can neither note nor answer anything, as where Redis is full.
+    keeper.server.ask("ACL SETUSER default -hsetnx -rpush");
+    push(&mut redis, "tensor:cmd", command("delete").as_bytes());
+    let taken = || keeper.server.ask("LLEN memcuda:taken:tensor:cmd") == ":1";
+    until("taken", taken);
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = keeper.status().pid;
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+    until("started anew", || keeper.status().pid != pid);
+    keeper.server.ask("ACL SETUSER default +hsetnx +rpush");
+    let answer = answer(&mut redis, "delete");
+    assert_eq!(answer["status"], "ok", "{answer}");
+    assert_eq!(keeper.names(), BTreeSet::new());
+}
+
 /// Publishing one tells nobody but who looks at the page.
 #[test]
 fn a_published_version_reaches_redis() {

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::allocator::Allocator;
 use super::command::{Command, Create, Fault, Operation, Outcome};
@@ -21,8 +21,6 @@ use crate::share::protocol::{Code, Entry, Generation, State};
 const MOST_MAKERS: usize = 4;
 /// Most commands that wait for one: each may be as long as a command may be.
 const MOST_WAITING: usize = 64;
-/// How long a command waits for a name that somebody is making.
-const MAKING: Duration = Duration::from_secs(5);
 
 /// A command on its way.
 pub struct Job {
@@ -85,7 +83,7 @@ impl Desk {
             }
             return;
         }
-        if !put_off(shared, link, &mut job.taken) {
+        if put_off(shared, link, &mut job.taken).is_err() {
             return;
         }
         let mut state = self.state();
@@ -194,7 +192,7 @@ impl Desk {
             Some(there) if is_there(&there) => return Ok(Err(exists())),
             _ => {}
         }
-        note(shared, link, job, NOTE_MAKING);
+        note(shared, link, job, NOTE_MAKING)?;
         let allocated = allocate(&self.allocator);
         let there = shared.entry(name)?.filter(is_there);
         Ok(match (allocated, there) {
@@ -228,7 +226,7 @@ fn delete(
             let Some(entry) = shared.entry(name)?.filter(is_there) else {
                 return Ok(missing(name));
             };
-            note(shared, link, job, &entry.generation.to_string());
+            note(shared, link, job, &entry.generation.to_string())?;
             entry.generation
         }
     };
@@ -240,26 +238,47 @@ fn delete(
     })
 }
 
-/// Moves a command to where those are that take long; `false` where the keeper
-/// ends.
-fn put_off(shared: &Shared, link: &mut Option<Link>, taken: &mut Taken) -> bool {
+/// Moves a command to where those are that take long.
+fn put_off(shared: &Shared, link: &mut Option<Link>, taken: &mut Taken) -> Result<(), KeeperEnds> {
     let keys = &shared.keys;
     let making = keys.making(&taken.queue.name);
+    // No error where it is not there any more: a try before moved it, or Redis was
+    // emptied.
+    insist(shared, link, |term| {
+        Step::new("defer", [keys.owner(), taken.list.clone(), making.clone()])
+            .arg(term.to_string())
+            .arg(taken.body.as_slice())
+    })?;
+    taken.list = making;
+    Ok(())
+}
+
+/// Notes something of a command for a process after this one, which could not tell
+/// otherwise what was done: nothing is before it is noted.
+fn note(shared: &Shared, link: &mut Option<Link>, job: &Job, text: &str) -> Result<(), KeeperEnds> {
+    let keys = &shared.keys;
+    insist(shared, link, |term| {
+        Step::new("note", [keys.owner(), keys.notes()])
+            .arg(term.to_string())
+            .arg(job.taken.body.as_slice())
+            .arg(text)
+    })
+}
+
+/// Takes a step under the term that is, however often the server is away, or refuses,
+/// meanwhile.
+fn insist(
+    shared: &Shared,
+    link: &mut Option<Link>,
+    step: impl Fn(u64) -> Step,
+) -> Result<(), KeeperEnds> {
     while !shared.ending() {
         let Some(term) = shared.term(Duration::from_secs(1)) else {
             continue;
         };
-        let step = Step::new("defer", [keys.owner(), taken.list.clone(), making.clone()])
-            .arg(term.to_string())
-            .arg(taken.body.as_slice());
-        match connected(shared, link).and_then(|link| link.call(&step)) {
+        match connected(shared, link).and_then(|link| link.call(&step(term))) {
             Ok(redis::Value::BulkString(said)) if said == b"lost" => shared.ended(term),
-            // Also where it is not there any more: a try before moved it, or
-            // Redis was emptied.
-            Ok(_) => {
-                taken.list = making;
-                return true;
-            }
+            Ok(_) => return Ok(()),
             Err(trouble) => {
                 if let Trouble::Lost(_) = trouble {
                     *link = None;
@@ -268,28 +287,7 @@ fn put_off(shared: &Shared, link: &mut Option<Link>, taken: &mut Taken) -> bool 
             }
         }
     }
-    false
-}
-
-/// Notes something of a command for a process after this one. Without luck that
-/// one has to judge by what it finds.
-fn note(shared: &Shared, link: &mut Option<Link>, job: &Job, text: &str) {
-    let (keys, begun) = (&shared.keys, Instant::now());
-    while begun.elapsed() < MAKING {
-        let Some(term) = shared.term(MAKING) else {
-            return;
-        };
-        let step = Step::new("note", [keys.owner(), keys.notes()])
-            .arg(term.to_string())
-            .arg(job.taken.body.as_slice())
-            .arg(text);
-        match connected(shared, link).and_then(|link| link.call(&step)) {
-            Ok(redis::Value::BulkString(said)) if said == b"lost" => shared.ended(term),
-            Ok(_) => return,
-            Err(Trouble::Lost(_)) => *link = None,
-            Err(Trouble::Refused(_)) => return,
-        }
-    }
+    Err(KeeperEnds)
 }
 
 /// Ends the whole process where this panics: its standby takes over, and the
