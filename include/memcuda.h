@@ -46,7 +46,7 @@ enum {
     MEMCUDA_EXISTS = 3,      /* create: there is one already */
     MEMCUDA_MISMATCH = 4,    /* of another size, dtype, shape or device */
     MEMCUDA_IN_PROGRESS = 5, /* another process was still making it */
-    MEMCUDA_DENIED = 6,      /* known, but this is not allowed */
+    MEMCUDA_DENIED = 6,      /* this user may not do this */
     MEMCUDA_QUOTA = 7,       /* more than this user may have */
     MEMCUDA_SEALED = 8,      /* for reading only */
     MEMCUDA_PROTOCOL = 9,    /* library and keeper are too far apart in age */

@@ -44,7 +44,7 @@ class InProgress(Error):
 
 
 class Denied(Error, PermissionError):
-    """The name is known to this user, but this is not allowed."""
+    """This user may not do this."""
 
     code = 6
 

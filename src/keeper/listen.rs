@@ -14,6 +14,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use rustix::process::{geteuid, umask};
+use tracing::warn;
 
 use super::rules::group_id;
 
@@ -68,6 +69,18 @@ pub fn enter(socket: &Path, door: Door) -> Result<()> {
              that not everybody may write to",
             directory.display(),
             it.uid(),
+            mode & 0o7777
+        );
+    }
+    // One that was there stays as it is.
+    if let Door::Group(group) = door
+        && mode & (if it.gid() == group { 0o010 } else { 0o001 }) == 0
+    {
+        warn!(
+            "{} is group {}'s with mode {:o}: unless an access list lets them, members of group {group} \
+             do not reach the socket in it",
+            directory.display(),
+            it.gid(),
             mode & 0o7777
         );
     }

@@ -27,7 +27,11 @@ impl Keeper {
         };
         let name = &wish.name;
         match () {
-            () if !rights.any() => return Err(Refusal::not_found(name)),
+            // Neither answer says whether it is there.
+            () if !rights.any() && wish.mode == Mode::Attach => {
+                return Err(Refusal::not_found(name));
+            }
+            () if !rights.any() => return Err(denied("create", name)),
             () if !may => return Err(denied(what, name)),
             () => {}
         }

@@ -161,10 +161,10 @@ fn a_name_without_a_right_to_it_is_not_there() {
             }
         }
         for mode in [Mode::Create, Mode::CreateOrAttach] {
-            assert_eq!(
-                code(client.call(open("secret", mode, 4096), &[])),
-                Code::NotFound
-            );
+            let mut make = |name| message(client.call(open(name, mode, 4096), &[]).map(drop));
+            let (there, not) = (make("secret"), make("terces"));
+            assert_eq!(there.0, Code::Denied);
+            assert_eq!(there.1.replace("secret", "terces"), not.1);
         }
         for (request, refused) in [
             (

@@ -198,6 +198,25 @@ fn it_does_not_settle_in_an_unsafe_place_and_says_so_in_a_line() {
     }
 }
 
+/// It stays as it is: who made it has said whose it is.
+#[test]
+fn a_directory_that_the_group_does_not_enter_is_told_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("keeper.sock");
+    let group = rustix::process::getegid().as_raw().to_string();
+    for (mode, told) in [(0o700, true), (0o750, false)] {
+        let rights = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(directory.path(), rights).unwrap();
+        let arguments = ["--foreground", "--idle", "0", "--group", &group];
+        let output = run(&socket, &arguments);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains("do not reach the socket"), told, "{said}");
+        let it = std::fs::metadata(directory.path()).unwrap();
+        assert_eq!(it.permissions().mode() & 0o777, mode);
+    }
+}
+
 #[test]
 fn a_signal_ends_it_and_its_standby() {
     let mut keeper = Keeper::start(&[]);

@@ -118,7 +118,7 @@ pub enum Code {
     Mismatch,
     /// Another one is making it.
     InProgress,
-    /// The caller may know of it, but not do this.
+    /// The caller may not do this.
     Denied,
     /// More than the caller may have.
     Quota,
