@@ -120,19 +120,15 @@ unsafe fn open_as(
 
 /// Is what is there what is wanted? As the keeper would answer.
 fn fits(wanted: &Wanted, entry: &Entry) -> Result<(), Failure> {
-    let spec = &entry.spec;
-    let same = (wanted.bytes == 0 || wanted.bytes == spec.bytes)
-        && (wanted.dtype.is_none() || spec.dtype.is_none() || wanted.dtype == spec.dtype)
-        && (wanted.shape.is_empty() || spec.shape.is_empty() || wanted.shape == spec.shape);
-    match same {
-        true => Ok(()),
-        false => Err(Failure::Refused(
-            Code::Mismatch,
-            format!(
-                "{} is {} bytes of another dtype or shape, or another size",
-                wanted.name, spec.bytes
-            ),
-        )),
+    let differs = entry
+        .spec
+        .differs(wanted.bytes, wanted.dtype, &wanted.shape);
+    match differs {
+        None => Ok(()),
+        Some(differs) => {
+            let why = format!("{} {differs}", wanted.name);
+            Err(Failure::Refused(Code::Mismatch, why))
+        }
     }
 }
 

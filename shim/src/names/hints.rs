@@ -108,7 +108,16 @@ fn by_rule(engine: &Engine, place: Place<'_>, bytes: u64) -> Option<Wanted> {
         device,
         thread: &caller::thread,
         library: &caller::library,
-    })?;
+    });
+    let Some(found) = found else {
+        crate::log!(
+            Debug,
+            "no rule names these {bytes} bytes on device {device}, thread {}, library {}",
+            caller::thread(),
+            caller::library()
+        );
+        return None;
+    };
     let facts = Facts {
         device,
         n: found.n,

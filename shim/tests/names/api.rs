@@ -117,6 +117,28 @@ fn what_is_expected_is_checked() {
     }
 }
 
+/// By who has it open and answers by itself, and by who asks the keeper.
+#[test]
+fn what_is_not_as_expected_is_named() {
+    let place = Place::with_keeper();
+    let (mut one, mut other) = (place.actor(), place.actor());
+    one.opened("create w dtype=bf16 shape=64x64");
+    for actor in [&mut one, &mut other] {
+        for (options, said) in [
+            ("bytes=4096", "w has bytes 8192, not 4096"),
+            ("dtype=f16 shape=64x32", "w has dtype bf16, not f16"),
+            (
+                "dtype=bf16 shape=64x32",
+                "w has shape [64, 64], not [64, 32]",
+            ),
+        ] {
+            assert_eq!(actor.code(&format!("open w {options}")), MISMATCH);
+            let message = actor.message();
+            assert!(message.ends_with(said), "{message}");
+        }
+    }
+}
+
 #[test]
 fn wrong_arguments_are_named() {
     let place = Place::with_keeper();

@@ -244,6 +244,28 @@ fn wrong_rules_are_one_line_and_the_program_runs() {
 }
 
 #[test]
+fn what_no_rule_names_is_told_to_who_looks_for_it() {
+    let place = Place::with_keeper();
+    let mut command = place.command(program(), &[support::shim()]);
+    command
+        .env("MEMCUDA_NAMES", "size=4096,thread=loader,name=w")
+        .env("MEMCUDA_LOG", "debug");
+    let mut actor = Actor::start(&mut command);
+    actor.must("thread other");
+    actor.must("malloc 4096");
+    actor.must("thread loader");
+    actor.must("malloc 4096");
+    let log = actor.end();
+    let told: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("no rule"))
+        .collect();
+    let said = "no rule names these 4096 bytes on device 0, thread other, library actor";
+    assert_eq!(told.len(), 1, "{log}");
+    assert!(told[0].ends_with(said), "{}", told[0]);
+}
+
+#[test]
 fn without_a_keeper_an_allocation_has_no_name() {
     for (keeper, why) in [
         ("off", "MEMCUDA_KEEPER=off"),

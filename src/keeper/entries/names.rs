@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{ClientId, Effect, Entries, Item, Refusal};
 use crate::names::{Name, bytes_of};
-use crate::share::protocol::{Backend, Code, Generation, Mode, Persist, Process, Spec, State};
+use crate::share::protocol::{
+    Backend, Code, Generation, MOST_EXTENTS, Mode, Persist, Process, Spec, State,
+};
 
-/// Most extents of a shape.
-const MOST_EXTENTS: usize = 32;
 /// Most bytes of one name, so that sums of them are numbers still.
 pub(super) const MOST_BYTES: u64 = 1 << 48;
 
@@ -299,11 +299,7 @@ pub(super) fn check(spec: &Spec) -> Result<(), Refusal> {
 
 /// May what is there be had in this way?
 fn fits(item: &Item, wish: &Wish) -> Result<(), Refusal> {
-    let (name, there, wanted) = (&wish.name, &item.spec, &wish.spec);
-    let differs = |what: &str, there: String, wanted: String| {
-        let message = format!("{name} has {what} {there}, not {wanted}");
-        Err(Refusal::new(Code::Mismatch, message))
-    };
+    let (name, wanted) = (&wish.name, &wish.spec);
     if item.state == State::Creating {
         let message = format!(
             "{name} is being made by process {}; ask again",
@@ -311,17 +307,9 @@ fn fits(item: &Item, wish: &Wish) -> Result<(), Refusal> {
         );
         return Err(Refusal::new(Code::InProgress, message));
     }
-    if wanted.bytes != 0 && wanted.bytes != there.bytes {
-        return differs("bytes", there.bytes.to_string(), wanted.bytes.to_string());
-    }
-    if let (Some(there), Some(wanted)) = (there.dtype, wanted.dtype)
-        && there != wanted
-    {
-        return differs("dtype", there.to_string(), wanted.to_string());
-    }
-    if !wanted.shape.is_empty() && !there.shape.is_empty() && wanted.shape != there.shape {
-        let wanted: Vec<_> = wanted.shape.iter().take(MOST_EXTENTS).collect();
-        return differs("shape", format!("{:?}", there.shape), format!("{wanted:?}"));
+    let differs = item.spec.differs(wanted.bytes, wanted.dtype, &wanted.shape);
+    if let Some(differs) = differs {
+        return Err(Refusal::new(Code::Mismatch, format!("{name} {differs}")));
     }
     if wish.write && item.state == State::Sealed {
         let message = format!("{name} is sealed: it can only be opened for reading");

@@ -22,6 +22,28 @@ pub struct Spec {
     pub backend: Backend,
 }
 
+/// Most extents of a shape.
+pub const MOST_EXTENTS: usize = 32;
+
+impl Spec {
+    /// In what this is not what somebody counts on, as `has bytes 16, not 24`. 0 bytes,
+    /// no dtype and an empty shape are any.
+    pub fn differs(&self, bytes: u64, dtype: Option<Dtype>, shape: &[u64]) -> Option<String> {
+        // What people said is told before what follows from it.
+        if let (Some(there), Some(dtype)) = (self.dtype, dtype)
+            && there != dtype
+        {
+            return Some(format!("has dtype {there}, not {dtype}"));
+        }
+        if !shape.is_empty() && !self.shape.is_empty() && shape != self.shape {
+            let shape = &shape[..shape.len().min(MOST_EXTENTS)];
+            return Some(format!("has shape {:?}, not {shape:?}", self.shape));
+        }
+        let other = bytes != 0 && bytes != self.bytes;
+        other.then(|| format!("has bytes {}, not {bytes}", self.bytes))
+    }
+}
+
 /// How long a name lives when nobody holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Persist {
