@@ -301,6 +301,25 @@ fn a_keeper_killed_under_load_answers_every_command_once() {
     assert!(pushed > 3 * kills as u64, "hardly any load: {pushed}");
 }
 
+/// Also where one of that name has just gone.
+#[test]
+fn what_the_second_protocol_makes_has_its_text_at_its_path() {
+    let keeper = Keeper::start();
+    let mut redis = connect(keeper.server.socket());
+    let mut send = |command: Value| {
+        let words = ["RPUSH", "cmd:heap-cuda:0", &command.to_string()];
+        let _: u64 = ask(&mut redis, &words);
+        assert_eq!(answer(&mut redis, "done:7")["status"], "ok", "{command}");
+    };
+    let new = json!({"op": "newtensor", "key": "/w", "dtype": "f32", "shape": [2], "vtid": "7"});
+    for _ in 0..10 {
+        send(new.clone());
+        until("at its path", || keeper.server.ask("EXISTS /w") == ":1");
+        send(json!({"op": "deltensor", "key": "/w", "vtid": "7"}));
+    }
+    until("gone", || keeper.server.ask("EXISTS /w") == ":0");
+}
+
 /// Whoever takes it up after that death sees no name, and could not say who deleted it.
 #[test]
 fn nothing_is_deleted_before_it_is_noted_for_a_keeper_after_this_one() {

@@ -88,7 +88,7 @@ pub fn list(json: bool) -> Result<()> {
     }
     if nodes.is_empty() {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "no keeper publishes names there")?;
+        writeln!(out, "no names are published there")?;
     }
     for (at, node) in nodes.iter().enumerate() {
         print(node, at == 0)?;

@@ -185,7 +185,7 @@ impl Mirror<'_> {
         let paths = redis::cmd("SMEMBERS").arg(shared.keys.paths()).to_owned();
         let paths: Vec<String> = link.ask(&paths)?;
         for name in paths.into_iter().flat_map(Name::new) {
-            shared.add_path(&name);
+            shared.add_path(&name, true);
         }
         shared.own(self.term);
         Ok(())
@@ -277,7 +277,7 @@ impl Mirror<'_> {
     fn publication(&self, name: &Name, entry: &Entry) -> Step {
         let (keys, place) = (&self.shared.keys, &self.shared.place);
         let mut step = Step::new("publish", [keys.owner(), keys.hash(name), keys.index()]);
-        let path = keys.path(name).filter(|_| self.shared.has_path(name));
+        let path = keys.path(name).filter(|_| self.shared.publish_path(name));
         let path_text = match path {
             Some(path) => {
                 step = step.key(path).key(keys.paths());
@@ -298,7 +298,7 @@ impl Mirror<'_> {
 
     fn removal(&self, name: &Name) -> Step {
         let keys = &self.shared.keys;
-        self.shared.drop_path(name);
+        self.shared.retract_path(name);
         let path = keys.path(name).unwrap_or_else(|| keys.hash(name));
         Step::new(
             "remove",

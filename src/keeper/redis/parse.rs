@@ -244,9 +244,11 @@ fn wrong<T>(field: &str, value: &Value, accepted: &str) -> Checked<T> {
 
 /// A value in a message: short, and without control characters.
 fn shown(value: &Value) -> String {
+    const MOST: usize = 60;
+    let fit = |c: char| if c.is_control() { '?' } else { c };
     let text = value.to_string();
-    let mut shown: String = text.escape_debug().take(60).collect();
-    if shown.len() < text.len() {
+    let mut shown: String = text.chars().map(fit).take(MOST).collect();
+    if text.chars().nth(MOST).is_some() {
         shown.push_str("...");
     }
     shown

@@ -60,6 +60,16 @@ fn memory_without_a_shape_has_bytes() {
 }
 
 #[test]
+fn a_wrong_value_is_shown_as_it_was_written() {
+    let refused = read_text(r#"{"op":"dr\"op","name":"w"}"#).unwrap_err();
+    let said = refused.message;
+    assert!(
+        said.starts_with(r#"the operation "dr\"op" is not known;"#),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_is_wrong_is_said_in_one_line_to_who_asked() {
     for (fault, text) in [
         (Fault::Malformed, ""),

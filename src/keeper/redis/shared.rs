@@ -1,7 +1,7 @@
 //! What the threads of the registry share: whether the keys are ours, whether
 //! it is time to end, what to say of it all. Waits for no server.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -45,8 +45,8 @@ struct State {
     /// Under which term the keys are ours; 0 while they are not.
     term: u64,
     ending: bool,
-    /// Names that came through the second protocol.
-    paths: HashSet<Name>,
+    /// Names that came through the second protocol; is it published?
+    paths: HashMap<Name, bool>,
 }
 
 impl Shared {
@@ -138,17 +138,28 @@ impl Shared {
         let _ = self.turned.wait_timeout_while(self.state(), time, waiting);
     }
 
-    /// This name is to have a text at its own path, too.
-    pub fn add_path(&self, name: &Name) {
-        self.state().paths.insert(name.clone());
+    /// This name, which is published or is about to be made, has a text at its own
+    /// path, too.
+    pub fn add_path(&self, name: &Name, published: bool) {
+        self.state().paths.insert(name.clone(), published);
     }
 
-    /// Has it one?
-    pub fn has_path(&self, name: &Name) -> bool {
-        self.state().paths.contains(name)
+    /// It is published: with such a text?
+    pub fn publish_path(&self, name: &Name) -> bool {
+        let mut state = self.state();
+        let path = state.paths.get_mut(name);
+        path.map(|published| *published = true).is_some()
     }
 
-    /// It is gone.
+    /// It is published no longer; one that is about to be made keeps its path.
+    pub fn retract_path(&self, name: &Name) {
+        let mut state = self.state();
+        if state.paths.get(name) == Some(&true) {
+            state.paths.remove(name);
+        }
+    }
+
+    /// It was not made.
     pub fn drop_path(&self, name: &Name) {
         self.state().paths.remove(name);
     }

@@ -142,9 +142,6 @@ impl Desk {
             Operation::Get(name) => get(shared, name),
             Operation::Delete(name) => delete(shared, link, job, name),
             Operation::Create(create) => {
-                if job.taken.queue.paths {
-                    shared.add_path(&create.name);
-                }
                 let wanted = |there: &Entry| is_as_wanted(create, there);
                 self.make(shared, link, job, &create.name, &wanted, |allocator| {
                     allocator.create(create, job.taken.queue.device)
@@ -159,9 +156,6 @@ impl Desk {
                 let Some(of) = there else {
                     return Ok(missing(source));
                 };
-                if job.taken.queue.paths {
-                    shared.add_path(name);
-                }
                 let wanted = |there: &Entry| there.spec.bytes == of.spec.bytes;
                 self.make(shared, link, job, name, &wanted, |allocator| {
                     allocator.copy(&of, source, name, device.as_ref())
@@ -187,21 +181,30 @@ impl Desk {
             job.again && job.note == NOTE_MAKING && is_there(there) && is_wanted(there)
         };
         let there = shared.entry(name)?.filter(|e| e.state != State::Dying);
-        match there {
-            Some(there) if ours(&there) => return Ok(shown(shared, &there)),
-            Some(there) if is_there(&there) => return Ok(Err(exists())),
-            _ => {}
+        let is_taken = |there: &Entry| is_there(there) && !ours(there);
+        if there.as_ref().is_some_and(is_taken) {
+            return Ok(Err(exists()));
+        }
+        if job.taken.queue.paths {
+            shared.add_path(name, false);
+        }
+        if let Some(there) = there.filter(&ours) {
+            return Ok(shown(shared, &there));
         }
         note(shared, link, job, NOTE_MAKING)?;
         let allocated = allocate(&self.allocator);
         let there = shared.entry(name)?.filter(is_there);
-        Ok(match (allocated, there) {
+        let outcome = match (allocated, there) {
             (Ok(()), Some(there)) => shown(shared, &there),
             // Deleted by somebody in between.
             (Ok(()), None) => Ok(None),
             (Err((Fault::Exists, _)), Some(there)) if ours(&there) => shown(shared, &there),
             (Err(refused), _) => Err(refused),
-        })
+        };
+        if !matches!(outcome, Ok(Some(_))) {
+            shared.drop_path(name);
+        }
+        Ok(outcome)
     }
 }
 
