@@ -3,13 +3,13 @@
     import memcuda, torch
 
     # One process makes it, ...
-    weights = memcuda.create("model/weights", (4096, 4096), torch.bfloat16, persist=True)
+    weights = memcuda.create("model/weights", (4096, 4096), torch.bfloat16, hidden=True, persist=True)
     torch.from_dlpack(weights).copy_(loaded)
     torch.cuda.synchronize()
     weights.seal()
 
     # ... any other one has it, without a copy.
-    weights = torch.from_dlpack(memcuda.open("model/weights", read_only=True))
+    weights = torch.from_dlpack(memcuda.open("model/weights", read_only=True, wait=600))
 
 It is pure Python over the C API of libmemcuda.so (`memcuda.h`), which has to be in
 the process from its start: `memcuda run -- python ...`. Without it this package can
