@@ -29,6 +29,7 @@ thread_local! {
 pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
     device.pool_or(|| match make(engine, device) {
         Ok(pool) => {
+            mind_primary(engine, device, &pool);
             meet_others(engine, device, &pool);
             Some(pool)
         }
@@ -42,6 +43,15 @@ pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
             None
         }
     })
+}
+
+/// What is asked for in a green context may be used in all views of the primary one: the
+/// pool minds that one, if it is there.
+pub fn mind_primary(engine: &Engine, device: &Device, pool: &Pool<Real>) {
+    let calls = &engine.calls;
+    if let Ok(Some(primary)) = calls.relaxed(|| calls.primary(device.handle)) {
+        pool.context_joins(primary);
+    }
 }
 
 /// Lets a device reach what another one's pool has and will have; a line of the

@@ -12,6 +12,12 @@ use std::time::Duration;
 const NAP: Duration = Duration::from_micros(100);
 
 impl<D: Driver> Pool<D> {
+    /// Work of a context may use memory that was asked for in another one: who waits for the
+    /// device ([`Pool::synchronize_device`]) waits for it, too.
+    pub fn context_joins(&self, context: Context) {
+        self.lock().streams.health.joins(context);
+    }
+
     /// A context is about to be destroyed, by a call that may take its time:
     /// nothing of it is asked or waited for any more, once the waits that have
     /// begun are over. [`Pool::context_ends`] or [`Pool::context_stays`] follows.

@@ -93,6 +93,11 @@ impl Health {
         self.known.iter().map(|known| known.context).collect()
     }
 
+    /// Work of this context may use the pool's memory, though none was asked for in it.
+    pub fn joins(&mut self, context: Context) {
+        self.known(context);
+    }
+
     /// The context is about to end: nothing of it is touched from now on.
     pub fn leaves(&mut self, context: Context) {
         self.leaving.push(context);

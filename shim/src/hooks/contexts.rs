@@ -12,6 +12,7 @@ use memcuda_core::pages::Pages;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::lifetime;
+use crate::pool::mind_primary;
 use crate::room::with_room;
 use crate::share::{early, exports, held};
 use crate::{places, worker};
@@ -55,6 +56,21 @@ crate::hooks! {
         (context: *mut Context, device: i32) |real, engine| {
         // SAFETY: the program's own call, passed on.
         begins(engine, context, device, || unsafe { real(context, device) })
+    }
+
+    /// `cuGreenCtxCreate`: a view of the primary context, which it may be the first to use.
+    cuGreenCtxCreate ["cuGreenCtxCreate" since 12040]
+        (green: *mut GreenContext, resources: *mut c_void, device: i32, flags: u32) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        let real = || unsafe { real(green, resources, device, flags) };
+        let code = with_room(engine, || on(engine, device), real);
+        if code == Code::SUCCESS
+            && let Some(device) = engine.by_handle(device)
+            && let Some(pool) = device.pool()
+        {
+            mind_primary(engine, device, pool);
+        }
+        code
     }
 
     /// `cuCtxDestroy_v2`.

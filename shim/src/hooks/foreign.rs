@@ -5,8 +5,7 @@
 //!
 //! In the list is what takes memory of a device by itself: managed memory,
 //! arrays; code, when it is loaded and, as drivers load lazily, when a
-//! function or variable of it is first asked for; views of contexts and limits
-//! of theirs (stacks, heaps); streams, which bring queues; executable graphs and their
+//! function or variable of it is first asked for; limits of contexts (stacks, heaps); streams, which bring queues; executable graphs and their
 //! first upload or launch, which back the memory of their nodes.
 //!
 //! Elsewhere: handles (`pages`); contexts (`contexts`); access to the program's own mappings, which takes page tables
@@ -138,9 +137,6 @@ with_room! {
     cuKernelGetFunction ["cuKernelGetFunction" since 12000]
         (function: *mut u64, kernel: u64)
 
-    cuGreenCtxCreate ["cuGreenCtxCreate" since 12040]
-        (context: *mut u64, resources: *mut c_void, device: i32, flags: u32)
-        => on(device)
     cuCtxSetLimit ["cuCtxSetLimit" since 2000]
         (limit: u32, value: usize)
     cuStreamCreate ["cuStreamCreate" since 2000]

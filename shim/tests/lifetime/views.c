@@ -59,9 +59,9 @@ static void outlived(CUcontext primary) {
 }
 
 /* Freed while work runs: in the view's order, in the primary context for a use in the view, and the
- * other way round. */
+ * other way round, also of what was made in the view. */
 static void freed(CUcontext primary, CUstream stream) {
-    for (int way = 0; way < 3; way++) {
+    for (int way = 3; way >= 0; way--) {
         CUdeviceptr at = 0;
         struct view v = view();
         if (way == 0) {
@@ -74,6 +74,7 @@ static void freed(CUcontext primary, CUstream stream) {
             use_again(stream);
             continue;
         }
+        if (way == 3) OK(cuCtxSetCurrent(v.context));
         OK(cuMemAlloc_v2(&at, LARGE));
         writes(way == 1 ? v.stream : stream, at);
         OK(cuCtxSetCurrent(way == 1 ? primary : v.context));

@@ -50,7 +50,8 @@ fn a_call_that_is_out_of_memory_is_made_again() {
         ("cuCtxCreate_v2", 1),
         ("cuCtxCreate_v3", 1),
         ("cuCtxCreate_v4", 1),
-        ("cuDevicePrimaryCtxRetain", 2),
+        // The second is the pool's: it asks which context is the primary one.
+        ("cuDevicePrimaryCtxRetain", 3),
         ("cuCtxSetLimit", 1),
         ("cuStreamCreate", 1),
         ("cuStreamCreateWithPriority", 1),
