@@ -116,6 +116,13 @@ fn a_pool_that_starves_tries_again_while_others_make_room() {
     let limited = pool(1 << 30, settings(Some(64 * MIB)));
     assert_eq!(limited.alloc(&request(96 * MIB)), short);
     assert_eq!(tries.load(Ordering::Relaxed), 4);
+    // But what lies idle beside it may go.
+    let beside = Settings {
+        beside: Some(Box::new(|| (64 * MIB, 64 * MIB))),
+        ..settings(Some(128 * MIB))
+    };
+    assert_eq!(pool(1 << 30, beside).alloc(&request(96 * MIB)), short);
+    assert_eq!(tries.load(Ordering::Relaxed), 5);
 }
 
 #[test]

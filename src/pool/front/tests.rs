@@ -322,3 +322,16 @@ fn a_shelf_takes_so_many_small_blocks_and_no_more() {
         assert!(front.each_shelved().count() <= 1025);
     }
 }
+
+#[test]
+fn a_handle_that_comes_back_is_another_stream() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, 4 * MIB)).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    let before = pool.lock().streams.id(key(10));
+    pool.stream_ends(CONTEXT, Stream(10));
+    assert_ne!(pool.lock().streams.id(key(10)), before);
+    assert_eq!(pool.alloc(&on(10, 4 * MIB)), Ok(at));
+    assert_eq!(pool.driver().waits().len(), 1, "that one's work still runs");
+}
