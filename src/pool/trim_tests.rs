@@ -90,6 +90,11 @@ fn what_was_used_since_the_last_look_does_not_count_as_idle() {
     assert_eq!(pool.idle(), 128 * MIB);
     assert_eq!(pool.least_idle(), 32 * MIB);
     assert_eq!(pool.least_idle(), 128 * MIB);
+    // What comes with a growth, and is not lent at once, was not there before.
+    for at in [32, 32, 32, 32, 1].map(|mib| pool.alloc(&request(mib * MIB)).unwrap()) {
+        free(&pool, at);
+    }
+    assert_eq!(pool.least_idle(), 0);
 }
 
 #[test]
