@@ -14,7 +14,6 @@ use super::state::State;
 use super::stitch::Stitch;
 use crate::driver::{Access, Address, Code, Context, Driver, Handle, Result};
 use std::os::fd::AsFd;
-use std::sync::PoisonError;
 use std::time::Instant;
 
 /// Memory to be attached.
@@ -47,7 +46,7 @@ impl<D: Driver> Pool<D> {
             self.release(&what.handles);
             return Err(Code::INVALID_VALUE);
         }
-        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let _builder = self.builder();
         let mut state = self.lock();
         let range = state.arena.take(total);
         let peers = state.peers.devices();
@@ -92,7 +91,7 @@ impl<D: Driver> Pool<D> {
     /// Reserves addresses for what is attached or made first, where there are
     /// none yet; where that fails, nothing.
     pub fn reserve_ahead(&self) {
-        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let _builder = self.builder();
         if !self.lock().arena.is_empty() {
             return;
         }
@@ -105,7 +104,7 @@ impl<D: Driver> Pool<D> {
     /// twice as long for these calls the first time in a process, which is then not
     /// when the program attaches something. Where anything fails, nothing.
     pub fn rehearse(&self) {
-        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let _builder = self.builder();
         let Some(at) = self.lock().arena.take(arena::RANGE_ALIGN) else {
             return;
         };
@@ -134,7 +133,7 @@ impl<D: Driver> Pool<D> {
     /// Unmaps attached memory and releases its handles. The caller has waited
     /// for every use of it. Returns what it was.
     pub fn detach(&self, at: Address) -> std::result::Result<BlockInfo, NotOurs> {
-        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let _builder = self.builder();
         let mut state = self.lock();
         let info = match state.find(at) {
             Some(info) if info.attached && info.base == at => info,

@@ -330,6 +330,11 @@ impl<D: Driver> Pool<D> {
             .map_or((0, 0), |beside| beside())
     }
 
+    /// Nobody else builds meanwhile, nor takes anything away.
+    fn builder(&self) -> MutexGuard<'_, ()> {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> StateGuard<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

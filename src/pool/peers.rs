@@ -6,7 +6,6 @@
 use super::Pool;
 use super::state::State;
 use crate::driver::{Access, Address, Context, Driver, Result};
-use std::sync::{MutexGuard, PoisonError};
 
 /// On whose account another device has access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +56,7 @@ impl<D: Driver> Pool<D> {
     /// Lets another device read and write everything that the pool has and
     /// will have. Fails with the driver's code, and then nothing has changed.
     pub fn grant(&self, device: u32, to: Grantee) -> Result<()> {
-        let builder = self.no_builder();
+        let _builder = self.builder();
         let state = self.lock();
         if device == self.device || state.peers.0.contains(&(device, to)) {
             return Ok(());
@@ -75,7 +74,6 @@ impl<D: Driver> Pool<D> {
             }
         }
         self.lock().peers.0.push((device, to));
-        drop(builder);
         Ok(())
     }
 
@@ -91,7 +89,7 @@ impl<D: Driver> Pool<D> {
     /// the reader's context runs is over; where that cannot be waited for, it keeps
     /// what it can reach already.
     pub fn revoke(&self, device: u32, from: Grantee) {
-        let builder = self.no_builder();
+        let _builder = self.builder();
         let mut state = self.lock();
         let left = state.peers.remove(|entry| *entry == (device, from));
         let mapped = mapped(&state);
@@ -102,12 +100,11 @@ impl<D: Driver> Pool<D> {
         {
             self.close(&mapped, device);
         }
-        drop(builder);
     }
 
     /// A context is gone, and with it every grant from it and to it.
     pub(super) fn revoke_all_of(&self, context: Context) {
-        let builder = self.no_builder();
+        let _builder = self.builder();
         let mut state = self.lock();
         let left = state.peers.remove(|(_, grantee)| match grantee {
             Grantee::Contexts { reader, owner } => *reader == context || *owner == context,
@@ -119,7 +116,6 @@ impl<D: Driver> Pool<D> {
         for device in left {
             self.close(&mapped, device);
         }
-        drop(builder);
     }
 
     /// A failure leaves the device more access than it needs, which harms nobody.
@@ -128,11 +124,6 @@ impl<D: Driver> Pool<D> {
             let (at, bytes) = (mapping.at, mapping.bytes);
             let _ = self.driver.set_access(at, bytes, device, Access::None);
         }
-    }
-
-    /// No stitch is made meanwhile that would miss a change.
-    fn no_builder(&self) -> MutexGuard<'_, ()> {
-        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

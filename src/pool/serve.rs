@@ -14,7 +14,6 @@ use super::streams::{StreamId, Use};
 use super::{Pool, StateGuard};
 use crate::config::Policy;
 use crate::driver::{Address, Code, Driver, Result, Stream};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// What takes longer beyond the quick path is counted as a stall.
@@ -192,7 +191,7 @@ impl<D: Driver> Pool<D> {
     /// Everything else, one builder at a time: a search over all windows, a
     /// stitch of what is free, growth, and last a wait for what is pending.
     fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Refusal> {
-        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let _builder = self.builder();
         // For memory, and for bytes that others still use.
         let mut waited = [false; 2];
         let mut ready_only = false;

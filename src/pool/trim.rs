@@ -8,7 +8,7 @@ use super::chunk::{Chunk, ChunkId, Span};
 use super::front::Sum;
 use super::state::State;
 use crate::driver::{Address, Driver};
-use std::sync::{PoisonError, TryLockError};
+use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 
 /// Pause between two looks at uses that still run.
@@ -24,7 +24,7 @@ impl<D: Driver> Pool<D> {
     /// Gives idle chunks back until at most `keep` bytes are idle, waiting for
     /// their last uses. Returns the bytes given back.
     pub fn trim(&self, keep: u64) -> u64 {
-        let _builder = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let _builder = self.builder();
         if self.wait_for_pending().is_err() {
             return 0;
         }
