@@ -337,9 +337,13 @@ fn it_stays_where_uses_run_where_few_bytes_are_asked_for_and_for_a_window() {
 
 #[test]
 fn it_stays_once_there_was_no_memory() {
-    let mut state = state(&[128]);
-    state.was_full = true;
-    let plan = state.plan(need(20), Usable::All, None);
+    let pool = with_one_large_handle();
+    let next = pool.driver().calls();
+    pool.driver().fail_at(next, Code::OUT_OF_MEMORY);
+    pool.alloc(&on(10, 256 * MIB)).unwrap();
+    let mut full = state(&[128]);
+    full.was_full = pool.lock().was_full;
+    let plan = full.plan(need(20), Usable::All, None);
     assert_eq!((plan.exchanged, plan.whole), (None, vec![0]));
 }
 

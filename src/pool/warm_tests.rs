@@ -40,3 +40,20 @@ fn of_ever_new_lengths_not_all_are_remembered() {
     state.settle_windows();
     assert!(state.hints.is_empty());
 }
+
+#[test]
+fn a_window_of_a_stitch_that_is_another_by_now_is_none() {
+    let pool = pool(Settings {
+        chunk: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let free = |at| pool.free(at, Release::Stream(key(10))).unwrap();
+    free(pool.alloc(&on(10, 64 * MIB)).unwrap());
+    pool.trim(0);
+    assert_eq!(pool.physical(), 0);
+    // The next one has its number, and half of its length.
+    free(pool.alloc(&on(10, 32 * MIB)).unwrap());
+    assert_eq!(pool.lock().stitches.len(), 1);
+    pool.alloc(&on(10, 64 * MIB)).unwrap();
+    assert_eq!(pool.physical(), 64 * MIB);
+}
