@@ -84,6 +84,9 @@ int main(int count, char **arguments) {
     IS(600, cuStreamQuery(stream));
     OK(cuMemFree_v2(rows));
     OK(cuStreamQuery(stream));
+    /* What the pool keeps is told as free: all that could lack is the driver's. */
+    OK(cuMemGetInfo_v2(&free_after, &total));
+    CHECK(free_before == free_after);
     OK(cuDeviceGetDefaultMemPool(&pool, 0));
     OK(cuMemPoolTrimTo(pool, 0));
     OK(cuMemGetInfo_v2(&free_after, &total));
