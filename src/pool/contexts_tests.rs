@@ -249,3 +249,32 @@ fn what_runs_in_a_view_is_waited_for_before_it_ends() {
     pool.view_ends(view.context);
     assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 64 * MIB);
 }
+
+#[test]
+fn a_context_is_known_from_its_first_request_until_it_leaves() {
+    let pool = pool(Settings::default());
+    pool.alloc(&request(MIB, Order::Unknown)).unwrap();
+    assert_eq!(pool.context(), Some(CONTEXT));
+    pool.context_leaves(CONTEXT);
+    assert_eq!(pool.context(), None, "it is about to end");
+    pool.context_stays(CONTEXT);
+    assert_eq!(pool.context(), Some(CONTEXT));
+    pool.context_ends(CONTEXT);
+    assert_eq!(pool.context(), None);
+}
+
+#[test]
+fn a_handle_that_returns_is_a_context_to_be_asked_about() {
+    let pool = pool(Settings::default());
+    let of = |context| Request {
+        context,
+        ..request(32 * MIB, Order::Unknown)
+    };
+    let [others, _] = [Context(2), CONTEXT].map(|context| pool.alloc(&of(context)).unwrap());
+    pool.context_ends(CONTEXT);
+    pool.free(others, Release::Complete).unwrap();
+    assert_eq!(pool.alloc(&of(CONTEXT)), Ok(others), "from the shelf");
+    // Whoever waits for the device waits for it, too.
+    let known = pool.lock().streams.health.contexts();
+    assert_eq!(known, [Context(2), CONTEXT]);
+}
