@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::driver::model::Model;
 use crate::driver::{Code, Context, Stream};
+use crate::pool::front::Fronts;
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
 use crate::pool::{NotOurs, Order, Owner, Pool, Refusal, Release, Request, Settings, StreamKey};
 use crate::units::MIB;
@@ -277,4 +278,23 @@ fn a_handle_that_returns_is_a_context_to_be_asked_about() {
     // Whoever waits for the device waits for it, too.
     let known = pool.lock().streams.health.contexts();
     assert_eq!(known, [Context(2), CONTEXT]);
+}
+
+#[test]
+fn a_stream_in_the_place_of_one_that_ended_is_a_stream_of_its_own() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, 4 * MIB)).unwrap();
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    let before = pool.lock().streams.id(key(10));
+    pool.stream_ends(CONTEXT, Stream(10));
+    pool.trim(0);
+    let front = |stream: &u64| Fronts::of_stream(&key(*stream));
+    let next = (11..).find(|other| front(other) == front(&10)).unwrap();
+    let at = pool.alloc(&on(next, 4 * MIB)).unwrap();
+    assert_eq!(pool.lock().streams.id(key(next)), before);
+    pool.driver().hold(CONTEXT, Stream(next), true);
+    pool.free(at, Release::Stream(key(next))).unwrap();
+    assert_eq!(pool.alloc(&on(9, 4 * MIB)), Ok(at));
+    // Not for the whole context, as where the stream is gone.
+    assert_eq!(pool.driver().waits(), [(Stream(9), Stream(next))]);
 }

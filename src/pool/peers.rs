@@ -149,3 +149,7 @@ fn mapped(state: &State) -> Vec<Mapped> {
         })
         .collect()
 }
+
+#[cfg(test)]
+#[path = "peers_tests.rs"]
+mod tests;

@@ -250,43 +250,6 @@ fn trimming_returns_every_idle_byte_and_keeps_what_is_lent() {
 }
 
 #[test]
-fn access_of_another_device_lasts_as_long_as_somebody_wants_it() {
-    let pool = pool(Settings::default());
-    let readers = [2, 3].map(|reader| Grantee::Contexts {
-        reader: Context(reader),
-        owner: CONTEXT,
-    });
-    pool.alloc(&on(10, 40 * MIB)).unwrap();
-    let calls = pool.driver().calls();
-    pool.driver().fail_at(calls, Code::UNKNOWN);
-    assert_eq!(pool.grant(1, readers[0]), Err(Code::UNKNOWN));
-    assert!(pool.lock().peers.devices().is_empty());
-    for who in readers {
-        assert_eq!(pool.grant(1, who), Ok(()));
-    }
-    assert_eq!(pool.grant(2, Grantee::MemoryPool), Ok(()));
-    pool.revoke(1, readers[0]);
-    assert_eq!(pool.lock().peers.devices(), [1, 2]);
-    pool.context_ends(Context(3));
-    assert_eq!(pool.lock().peers.devices(), [2]);
-    pool.context_ends(CONTEXT);
-    assert_eq!(pool.lock().peers.devices(), [2]);
-
-    // Graphs keep it whoever takes access away, as long as their context lives.
-    let reader = Context(4);
-    assert_eq!(pool.grant(1, Grantee::Graphs { reader }), Ok(()));
-    let contexts = Grantee::Contexts {
-        reader,
-        owner: CONTEXT,
-    };
-    assert_eq!(pool.grant(1, contexts), Ok(()));
-    pool.revoke(1, contexts);
-    assert_eq!(pool.lock().peers.devices(), [1, 2]);
-    pool.context_ends(reader);
-    assert_eq!(pool.lock().peers.devices(), [2]);
-}
-
-#[test]
 fn the_direct_policy_holds_exactly_what_is_live() {
     let pool = pool(Settings {
         policy: Policy::Direct,
