@@ -142,3 +142,20 @@ fn a_rehearsal_leaves_nothing_whatever_call_fails() {
         assert!(pool.attach(attachment(imported, 0, 1)).is_ok());
     }
 }
+
+#[test]
+fn what_is_not_unmapped_keeps_its_addresses() {
+    let pool = pool(Settings::default());
+    let free = || pool.lock().arena.free_bytes();
+    for (fails, back) in [(false, 2 * MIB), (true, 0)] {
+        let handles = imported(&pool, &[2 * MIB]);
+        let at = pool.attach(attachment(handles, 0, 2 * MIB)).unwrap();
+        let before = free();
+        if fails {
+            let next = pool.driver().calls();
+            pool.driver().fail_at(next, Code::UNKNOWN);
+        }
+        assert!(pool.detach(at).is_ok());
+        assert_eq!(free(), before + back);
+    }
+}

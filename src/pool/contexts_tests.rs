@@ -298,3 +298,16 @@ fn a_stream_in_the_place_of_one_that_ended_is_a_stream_of_its_own() {
     // Not for the whole context, as where the stream is gone.
     assert_eq!(pool.driver().waits(), [(Stream(9), Stream(next))]);
 }
+
+#[test]
+fn events_end_with_their_context() {
+    let pool = pool(Settings::default());
+    for _ in 0..2 {
+        let at = pool.alloc(&on(10, 4 * MIB)).unwrap();
+        pool.free(at, Release::Stream(key(10))).unwrap();
+        // Asked whether that use is over, by an event that can be used again.
+        assert_eq!(pool.trim(0), 4 * MIB);
+        pool.driver().end_context(CONTEXT);
+        pool.context_ends(CONTEXT);
+    }
+}
