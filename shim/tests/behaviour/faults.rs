@@ -106,6 +106,13 @@ fn a_panic_is_one_line_and_the_program_runs_on() {
     }
 }
 
+#[cfg(debug_assertions)]
+#[test]
+fn after_a_panic_idle_memory_goes_back_to_the_driver() {
+    let mut command = preloaded(program("stopped.c", "stopped"), &[shim()]);
+    said(command.env("MEMCUDA_PANIC_IN", "cuMemAllocAsync"));
+}
+
 #[test]
 fn another_device_reaches_pooled_memory_once_it_was_given_access() {
     let run = |how: &str| {
