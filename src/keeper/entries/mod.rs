@@ -4,6 +4,7 @@
 //! list of [`Effect`]s, in order.
 
 mod exports;
+mod item;
 mod leases;
 mod list;
 mod made;
@@ -14,16 +15,13 @@ pub mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde::{Deserialize, Serialize};
-
+pub use item::Item;
 pub use made::Made;
 pub use names::{Opened, Wish};
 
 use super::Refusal;
 use crate::names::Name;
-use crate::share::protocol::{
-    Backend, Code, Entry, Generation, Holder, Persist, Process, Spec, State,
-};
+use crate::share::protocol::{Backend, Code, Entry, Generation, Holder, Persist, Process, State};
 
 /// A connection, while it lasts and beyond: never used twice.
 pub type ClientId = u64;
@@ -32,89 +30,6 @@ pub type ClientId = u64;
 pub const MOST_ITEMS: usize = 100_000;
 /// Most holders that an [`Entry`] tells.
 const MOST_HOLDERS: usize = 16;
-
-/// One generation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Item {
-    /// Its name; `None` for an export.
-    pub name: Option<Name>,
-    /// Which.
-    pub generation: Generation,
-    /// What it holds.
-    pub spec: Spec,
-    /// Bytes of its physical handles; 0 before there are any.
-    pub mapped: u64,
-    /// First byte in the first of them.
-    pub offset: u64,
-    /// Where in its life.
-    pub state: State,
-    /// What becomes of it when nobody holds it.
-    pub persist: Persist,
-    /// Stays hidden until it is sealed.
-    pub hidden: bool,
-    /// The driver's legacy handle.
-    pub legacy: Vec<u8>,
-    /// Who made it.
-    pub maker: Process,
-    /// The connection of the maker, while there is one.
-    pub made_by: Option<ClientId>,
-    /// Bytes of each physical handle that arrived.
-    pub parts: Vec<u64>,
-    /// How many there are in all.
-    pub total: u32,
-    /// Those that its exporter gave up, and that are not held any more.
-    pub given_up: BTreeSet<u32>,
-    /// Microseconds of the Unix epoch.
-    pub created_us: u64,
-    /// Microseconds of the Unix epoch.
-    pub changed_us: u64,
-    #[serde(skip)]
-    holders: Vec<(ClientId, u32)>,
-}
-
-impl Item {
-    /// Has all of its memory arrived?
-    pub fn is_whole(&self) -> bool {
-        match self.spec.backend {
-            Backend::Vmm => self.total > 0 && self.parts.len() == self.total as usize,
-            Backend::CudaIpc => !self.legacy.is_empty(),
-        }
-    }
-
-    /// How many of its physical handles are held.
-    fn held_parts(&self) -> usize {
-        self.parts.len() - self.given_up.len()
-    }
-
-    /// The part that is handed out for this one: itself, or one of the same size
-    /// where it was given up.
-    pub fn instead_of(&self, part: u32) -> u32 {
-        let is_held = |part: &u32| !self.given_up.contains(part);
-        if is_held(&part) {
-            return part;
-        }
-        let bytes = self.parts[part as usize];
-        let mut alike = (0..).zip(&self.parts).filter(|(_, size)| **size == bytes);
-        let held = alike.find_map(|(other, _)| Some(other).filter(is_held));
-        held.unwrap_or(part)
-    }
-
-    /// Takes out what is not to be held any more. Where it is the last of its size it
-    /// stays, to stand for the others: `false`.
-    pub fn give_up(&mut self, part: u32) -> bool {
-        let Some(&bytes) = self.parts.get(part as usize) else {
-            return false;
-        };
-        let stands_in = |(other, size): (u32, &u64)| {
-            other != part && *size == bytes && !self.given_up.contains(&other)
-        };
-        let goes = (0..).zip(&self.parts).any(stands_in) && self.given_up.insert(part);
-        if goes {
-            self.mapped -= bytes;
-        }
-        goes
-    }
-}
 
 /// What changed, for the journal, the descriptors, the registry and the clients.
 #[derive(Debug, Clone, PartialEq)]

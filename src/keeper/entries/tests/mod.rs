@@ -9,7 +9,7 @@ mod restore;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::share::protocol::{DeviceId, Mode};
+use crate::share::protocol::{DeviceId, Mode, Spec};
 
 const MAKER: ClientId = 1;
 const OTHER: ClientId = 2;
