@@ -331,8 +331,14 @@ fn nothing_is_deleted_before_it_is_noted_for_a_keeper_after_this_one() {
     // It can neither note nor answer anything, as where Redis is full.
     keeper.server.ask("ACL SETUSER default -hsetnx -rpush");
     push(&mut redis, "tensor:cmd", command("delete").as_bytes());
-    let taken = || keeper.server.ask("LLEN memcuda:taken:tensor:cmd") == ":1";
-    until("taken", taken);
+    // Into the second list where who made the name is not back for others yet.
+    let is_in = |list| {
+        keeper
+            .server
+            .ask(&format!("LLEN memcuda:{list}:tensor:cmd"))
+            == ":1"
+    };
+    until("taken", || ["taken", "making"].into_iter().any(is_in));
     std::thread::sleep(Duration::from_millis(300));
     let pid = keeper.status().pid;
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
