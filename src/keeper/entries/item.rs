@@ -1,6 +1,6 @@
 //! One generation, by itself: what it is, and which of its physical handles are held.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,8 @@ pub struct Item {
     pub total: u32,
     /// Those that its exporter gave up, and that are not held any more.
     pub given_up: BTreeSet<u32>,
+    /// The first that is held, by the size of those.
+    pub stand_ins: BTreeMap<u64, u32>,
     /// Microseconds of the Unix epoch.
     pub created_us: u64,
     /// Microseconds of the Unix epoch.
@@ -65,14 +67,10 @@ impl Item {
     /// The part that is handed out for this one: itself, or one of the same size
     /// where it was given up.
     pub fn instead_of(&self, part: u32) -> u32 {
-        let is_held = |part: &u32| !self.given_up.contains(part);
-        if is_held(&part) {
-            return part;
+        match self.given_up.contains(&part) {
+            true => self.stand_ins[&self.parts[part as usize]],
+            false => part,
         }
-        let bytes = self.parts[part as usize];
-        let mut alike = (0..).zip(&self.parts).filter(|(_, size)| **size == bytes);
-        let held = alike.find_map(|(other, _)| Some(other).filter(is_held));
-        held.unwrap_or(part)
     }
 
     /// Takes out what is not to be held any more. Where it is the last of its size it
@@ -81,13 +79,29 @@ impl Item {
         let Some(&bytes) = self.parts.get(part as usize) else {
             return false;
         };
-        let stands_in = |(other, size): (u32, &u64)| {
-            other != part && *size == bytes && !self.given_up.contains(&other)
-        };
-        let goes = (0..).zip(&self.parts).any(stands_in) && self.given_up.insert(part);
-        if goes {
-            self.mapped -= bytes;
+        if self.given_up.contains(&part) {
+            return false;
         }
-        goes
+        let before = self.stand_ins.get(&bytes).copied();
+        // It goes from one to the next only, so that looking for it costs little.
+        let stand_in = match before.or_else(|| self.held(bytes, 0)) {
+            Some(first) if first == part => self.held(bytes, part + 1),
+            first => first,
+        };
+        let Some(stand_in) = stand_in else {
+            return false;
+        };
+        self.stand_ins.insert(bytes, stand_in);
+        self.given_up.insert(part);
+        self.mapped -= bytes;
+        true
+    }
+
+    /// The first part of a size that is held, from one on.
+    fn held(&self, bytes: u64, from: u32) -> Option<u32> {
+        let parts = (from..).zip(&self.parts[from as usize..]);
+        let is_held = |part: &u32| !self.given_up.contains(part);
+        let mut alike = parts.filter(|(_, size)| **size == bytes);
+        alike.find_map(|(part, _)| Some(part).filter(is_held))
     }
 }

@@ -1,6 +1,6 @@
 //! The life of a name: made, filled, sealed, kept, deleted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ClientId, Effect, Entries, Item, Refusal};
 use crate::names::{Name, bytes_of};
@@ -262,6 +262,7 @@ pub(super) fn begun(
         parts: Vec::new(),
         total: 0,
         given_up: BTreeSet::new(),
+        stand_ins: BTreeMap::new(),
         created_us: now_us,
         changed_us: now_us,
         holders: Vec::new(),
