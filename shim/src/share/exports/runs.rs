@@ -10,7 +10,7 @@ use memcuda_core::driver::{Address, Handle};
 use memcuda_core::pages::Run;
 use memcuda_core::share::protocol::{Generation, MOST_LEASES, Request};
 
-use super::{Exported, MAKING, Which, keeper, with, withdraw};
+use super::{MAKING, Which, keeper, with, withdraw};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::whose::{self, Below, Memory};
@@ -110,18 +110,12 @@ pub fn unmapped(engine: &Engine, device: &Device, at: Address, bytes: u64) {
 
 /// Another connection to the keeper was made: it may not have heard all of that.
 pub fn resumed(engine: &Engine) {
-    let parts: Vec<_> = with(|table| {
-        let exports = table.values().filter(|export| !export.freed);
-        let gone = |export: &Exported| {
-            let left = export.pages.as_ref()?;
-            Some(
-                left.removed()
-                    .map(|part| (export.generation, part))
-                    .collect(),
-            )
-        };
-        let gone: Vec<Vec<_>> = exports.filter_map(gone).collect();
-        gone.concat()
+    let mut parts = Vec::new();
+    with(|table| {
+        for export in table.values().filter(|export| !export.freed) {
+            let gone = export.pages.iter().flat_map(Left::removed);
+            parts.extend(gone.map(|part| (export.generation, part)));
+        }
     });
     give_up(engine, &parts);
 }
