@@ -35,7 +35,7 @@ CHARTS = {
     "cost-live-blocks": live_blocks.cost,
 }
 # What has tables or pictures of the results, from the root of the repository.
-PAGES = ["README.md", "docs/measurements/benchmarks-h200.md"]
+PAGES = ["README.md", "docs/performance.md", "docs/measurements/benchmarks-h200.md"]
 
 
 def committed():
