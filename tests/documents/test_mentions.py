@@ -113,15 +113,18 @@ class Mentions(unittest.TestCase):
         self.assertGreater(count, 40)
 
     def test_figures(self):
-        """Tables under `<!-- figures of PAGE ... -->` say nothing that those pages do not."""
+        """A table, a list or a paragraph under `<!-- figures of PAGE ... -->` says nothing that those pages do not."""
         count = 0
         for page in pages.every():
-            for sources, table in re.findall(r"^<!-- figures of ([^>]*?) -->\n((?:\|.*\n)+)", page.text, re.MULTILINE):
-                texts = [(page.path.parent / name).read_text() for name in sources.split()]
-                there = set(re.findall(r"[\d.,]*\d", "\n".join(texts)))
-                # Digits that are a name or in a link are no figures.
-                table = re.sub(r"\]\([^)]*\)|[A-Za-z]\w*-?\d\w*", "", table)
-                for figure in re.findall(r"(?<![\w.])\d[\d.,]*\d(?!\w)", table):
+            for sources, text in re.findall(r"^<!-- figures of ([^>]*?) -->\n((?:.+\n)*)", page.text, re.MULTILINE):
+                there = set(re.findall(r"[\d.,]*\d", "\n".join((page.path.parent / name).read_text() for name in sources.split())))
+                # Digits that are a name, code or in a link are no figures.
+                text = re.sub(r"\]\([^)]*\)|`[^`]*`|[A-Za-z]\w*-?\d\w*", "", text)
+                # One digit alone says nothing.
+                said = re.findall(r"(?<![\w.])\d[\d.,]*\d(?!\w)", text)
+                with self.subTest(page=page.name, text=text):
+                    self.assertTrue(said, "no figure under the mark")
+                for figure in said:
                     with self.subTest(page=page.name, figure=figure):
                         count += 1
                         self.assertTrue(figure in there, f"not in {sources}")
