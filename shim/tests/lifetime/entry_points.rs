@@ -1,5 +1,6 @@
-//! docs/entry-points.md against the library: nothing is intercepted that it
-//! does not name, nothing named is missing, and each row's test names it.
+//! docs/entry-points.md against the library and the driver's header: nothing is
+//! intercepted that it does not name, each row's test names it, and every function
+//! of the driver stands somewhere.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,30 +20,14 @@ fn rows<'a>(document: &'a str, section: &str) -> Vec<Vec<&'a str>> {
         .collect()
 }
 
-/// Through these a program asks about, shares, frees or resets memory; each
-/// must stand somewhere.
-const MUST_STAND: &str = "
-    dlsym cuGetProcAddress cuGetProcAddress_v2 cuGetProcAddress_v2_ptsz cudaGetDriverEntryPoint
-    cudaGetDriverEntryPoint_ptsz cudaGetDriverEntryPointByVersion cudaGetDriverEntryPointByVersion_ptsz cuInit
-    cuMemAlloc_v2 cuMemAllocPitch_v2 cuMemFree_v2 cuMemFreeAsync cuMemFreeAsync_ptsz cuMemAllocAsync
-    cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz cuMemAllocManaged cuMemCreate
-    cuArrayCreate_v2 cuArray3DCreate_v2 cuMipmappedArrayCreate cuPointerGetAttribute cuPointerGetAttributes
-    cuPointerSetAttribute cuMemGetAddressRange_v2 cuMemRetainAllocationHandle cuMemGetHandleForAddressRange
-    cuMemGetInfo_v2 cuIpcGetMemHandle cuIpcOpenMemHandle cuIpcOpenMemHandle_v2 cuIpcCloseMemHandle
-    cuCtxEnablePeerAccess cuCtxDisablePeerAccess cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2
-    cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 cuCtxDestroy_v2 cuCtxDetach cuStreamBeginCapture
-    cuStreamBeginCapture_v2 cuStreamBeginCaptureToGraph cuStreamBeginRecaptureToGraph cuStreamEndCapture
-    cuStreamBeginCapture_ptsz cuStreamBeginCapture_v2_ptsz cuStreamBeginCaptureToGraph_ptsz
-    cuStreamBeginRecaptureToGraph_ptsz cuStreamEndCapture_ptsz cuStreamCreate cuStreamCreateWithPriority
-    cuStreamDestroy_v2 cuGreenCtxStreamCreate cuGreenCtxDestroy cuLaunchKernel cuMemcpyDtoH_v2
-    cuStreamSynchronize cuEventQuery cuGetExportTable";
+/// Every function that `cuda.h` of CUDA 13.5 declares:
+/// `grep -ozP 'CUresult\s+CUDAAPI\s+\Kcu\w+(?=\s*\()' cuda.h | tr '\0' '\n' | LC_ALL=C sort -u`
+const FUNCTIONS: &str = include_str!("cuda_functions.txt");
 
-#[test]
-fn the_table_is_what_the_library_exports() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let document = std::fs::read_to_string(root.join("docs/entry-points.md")).unwrap();
-    let intercepted = rows(&document, "\n## Intercepted\n");
-    let left = rows(&document, "\n## Left to the driver\n");
+/// The rows of what is intercepted, and of what is left.
+fn tables(document: &str) -> (Vec<Vec<&str>>, Vec<Vec<&str>>) {
+    let intercepted = rows(document, "\n## Intercepted\n");
+    let left = rows(document, "\n## Left to the driver\n");
     assert!(
         intercepted.iter().all(|row| row.len() == 3),
         "{intercepted:?}"
@@ -51,6 +36,44 @@ fn the_table_is_what_the_library_exports() {
         left.iter().all(|row| row.len() == 2 && row[1].len() > 10),
         "{left:?}"
     );
+    (intercepted, left)
+}
+
+fn document() -> String {
+    std::fs::read_to_string(root().join("docs/entry-points.md")).unwrap()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+#[test]
+fn every_function_of_the_driver_stands_somewhere() {
+    let document = document();
+    let (intercepted, left) = tables(&document);
+    let named = intercepted
+        .iter()
+        .chain(&left)
+        .flat_map(|row| names(row[0]));
+    let (families, alone): (Vec<_>, Vec<_>) = named.partition(|name| name.ends_with('*'));
+    let families: Vec<_> = families
+        .iter()
+        .map(|name| name.trim_end_matches('*'))
+        .collect();
+    for name in FUNCTIONS.lines() {
+        let family = families.iter().any(|family| name.starts_with(family));
+        assert!(family || alone.contains(&name), "{name} stands nowhere");
+    }
+    for family in families {
+        let there = FUNCTIONS.lines().any(|name| name.starts_with(family));
+        assert!(there, "there is no {family}*");
+    }
+}
+
+#[test]
+fn the_table_is_what_the_library_exports() {
+    let document = document();
+    let (intercepted, left) = tables(&document);
 
     let mut named = BTreeSet::new();
     for name in intercepted
@@ -71,7 +94,7 @@ fn the_table_is_what_the_library_exports() {
         let tests = names(row[2]);
         assert!(!tests.is_empty(), "no test: {row:?}");
         for test in tests {
-            let text = std::fs::read_to_string(root.join(test));
+            let text = std::fs::read_to_string(root().join(test));
             let text = text.unwrap_or_else(|error| panic!("{test}: {error}"));
             let words: BTreeSet<_> = text
                 .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
@@ -80,8 +103,5 @@ fn the_table_is_what_the_library_exports() {
                 assert!(words.contains(name), "{test} does not name {name}");
             }
         }
-    }
-    for name in MUST_STAND.split_whitespace() {
-        assert!(named.contains(name), "{name} stands nowhere");
     }
 }
