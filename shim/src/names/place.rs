@@ -1,6 +1,6 @@
 //! Where memory with a name is wanted: a context and its device.
 
-use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::driver::{Address, Code, Context, Driver};
 use memcuda_core::pool::Attachment;
 use memcuda_core::share::protocol::{DeviceId, Spec};
 
@@ -42,17 +42,27 @@ impl Place<'_> {
         within.map_err(Failure::of("cuCtxPushCurrent"))?
     }
 
-    /// Maps memory at addresses of the pool of the device `home`.
+    /// Maps memory at addresses of the pool of the device `home`; where that fails its
+    /// handles are released.
     pub fn attach(
         &self,
         engine: &Engine,
         home: &Device,
         memory: Attachment,
     ) -> Result<Address, Failure> {
-        self.within(engine, || {
+        let mut memory = Some(memory);
+        let mapped = self.within(engine, || {
             let none = Failure::Driver(Code::NOT_SUPPORTED, "virtual memory management");
             let pool = pool::of(engine, home).ok_or(none)?;
-            pool.attach(memory).map_err(Failure::of("cuMemMap"))
-        })
+            let mapped = memory.take().map(|memory| pool.attach(memory));
+            mapped
+                .unwrap_or(Err(Code::UNKNOWN))
+                .map_err(Failure::of("cuMemMap"))
+        });
+        // What no pool has taken.
+        for (handle, _) in memory.into_iter().flat_map(|memory| memory.handles) {
+            let _ = engine.driver.release(handle);
+        }
+        mapped
     }
 }

@@ -1,8 +1,8 @@
 //! How long a name lives: deleted and made again, kept, left by who was killed.
 
-use crate::actor::Place;
+use crate::actor::{Actor, Place, program};
 use crate::keeper::{signal, soon};
-use crate::{MIB, NOT_FOUND, field, ruled};
+use crate::{MIB, NOT_FOUND, field, ruled, support};
 
 #[test]
 fn a_name_that_is_made_again_is_another_one_and_openings_notice() {
@@ -150,4 +150,29 @@ fn in_a_forked_child_a_handle_is_none() {
     assert_eq!(actor.must(&format!("fork {handle}")), "0");
     actor.must(&format!("close {handle}"));
     actor.end();
+}
+
+#[test]
+fn nothing_is_left_of_a_name_whose_context_cannot_be_made_current() {
+    let place = Place::with_keeper();
+    let mut failed = 0;
+    for nth in 1..=6 {
+        let mut command = place.command(program(), &[support::shim()]);
+        let mut actor = Actor::start(
+            command
+                .env("MEMCUDA_SIM_DEVICES", "2")
+                .env("MEMCUDA_SIM_MEMORY", "48MiB")
+                .env("MEMCUDA_SIM_FAIL", format!("cuCtxPushCurrent_v2@{nth}=999")),
+        );
+        actor.must("device 1");
+        // There is room for one of them.
+        let create = "create w bytes=33554432 device=0";
+        // What fails ahead of the answer is made up for behind it.
+        if actor.code(create) != 0 {
+            failed += 1;
+            actor.must(create);
+        }
+        actor.end();
+    }
+    assert!(failed > 0, "no failure met the mapping");
 }
