@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use memcuda_core::driver::{Address, Code};
 
-use crate::hooks::memory;
+use crate::hooks::{frees, memory};
 use crate::modules::{Module, NUMBERED};
 
 type Allocate = unsafe extern "C" fn(*mut Address, usize) -> Code;
@@ -19,7 +19,7 @@ unsafe extern "C" fn allocate_from<const N: u8>(out: *mut Address, bytes: usize)
 
 unsafe extern "C" fn free_from<const N: u8>(address: Address) -> Code {
     // SAFETY: the program's own call, passed on with its module.
-    unsafe { memory::free(Module(N), address) }
+    unsafe { frees::free(Module(N), address) }
 }
 
 /// One function per number; the last is shared by all modules beyond them.

@@ -5,7 +5,7 @@
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Effort, Order, Owner, Release, Request, StreamKey};
 
-use super::memory;
+use super::{frees, memory};
 use crate::boundary::planted_panic;
 use crate::calls::MemPool;
 use crate::device::Device;
@@ -71,7 +71,7 @@ crate::hooks! {
         };
         free(engine, address, stream.or_legacy(), plain)
     }, panicked {
-        memory::give_up(address, || {
+        frees::give_up(address, || {
             // SAFETY: the program's own call, passed on.
             unsafe { real(address, stream) }
         })
@@ -87,7 +87,7 @@ crate::hooks! {
         };
         free(engine, address, stream.or_per_thread(), plain)
     }, panicked {
-        memory::give_up(address, || {
+        frees::give_up(address, || {
             // SAFETY: the program's own call, passed on.
             unsafe { real(address, stream) }
         })
@@ -207,7 +207,7 @@ fn taken_on(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Place<'_>
 
 fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Code) -> Code {
     // Its mapping cannot end in the order of a stream: the call waits.
-    if let Some(code) = memory::free_named(engine, address) {
+    if let Some(code) = frees::free_named(engine, address) {
         return code;
     }
     let Some((device, pool)) = engine.owner(address) else {
@@ -241,7 +241,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
             if let Some(freeing) = freeing {
                 freeing.of_pool(&freed, release);
             }
-            memory::taken_back(engine, device, &freed);
+            frees::taken_back(engine, device, &freed);
             freed.error.unwrap_or(Code::SUCCESS)
         }
         // The driver refuses mapped memory, or says what else is wrong.

@@ -1,40 +1,30 @@
-//! `cuMemAlloc` and `cuMemFree`, where every cudaMalloc and cudaFree arrives.
-//! Neither names a stream: memory is lent for use on any, and a free waits as
-//! the driver's does, except for a caller that is known not to rely on it.
+//! `cuMemAlloc`, where every cudaMalloc arrives. It names no stream: memory is lent for
+//! use on any, but to torch's own allocator, whose stream is known (`torch::identify`).
 
 use std::ffi::c_void;
 
-use memcuda_core::config::Free;
-use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context};
-use memcuda_core::pool::{
-    BlockInfo, Effort, Order, Owner, Pool, Refusal, Release, Request, StreamKey,
-};
-use memcuda_core::units::MIB;
+use memcuda_core::pool::{Effort, Order, Owner, Refusal, Request, StreamKey};
 
 use super::foreign;
-use crate::boundary::{self, planted_panic};
+use crate::boundary;
 use crate::device::Device;
-use crate::engine::{self, Engine};
+use crate::engine::Engine;
 use crate::hook::{ABSENT, Hook};
-use crate::memops::Which;
 use crate::modules::Module;
+use crate::names::hints;
 use crate::names::place::Place;
-use crate::names::{hints, lifetime, table};
 use crate::oom;
 use crate::record::Caller;
 use crate::room::with_room;
-use crate::share::exports;
 use crate::{pool, tags, torch};
 
 crate::slot! { cuMemAlloc_v2 ["cuMemAlloc" since 3020] Allocate }
-crate::slot! { cuMemFree_v2 ["cuMemFree" since 3020] Free }
 
-/// The hooks of this family.
-pub static HOOKS: &[&Hook] = &[&cuMemAlloc_v2::HOOK, &cuMemFree_v2::HOOK];
+/// The hook of this family.
+pub static HOOKS: &[&Hook] = &[&cuMemAlloc_v2::HOOK];
 
 type RealAllocate = unsafe extern "C" fn(*mut Address, usize) -> Code;
-type RealFree = unsafe extern "C" fn(Address) -> Code;
 
 /// `cuMemAlloc_v2`, for programs that link to it.
 ///
@@ -44,16 +34,6 @@ type RealFree = unsafe extern "C" fn(Address) -> Code;
 pub unsafe extern "C" fn cuMemAlloc_v2(out: *mut Address, bytes: usize) -> Code {
     // SAFETY: the program's own call.
     unsafe { allocate(Module::DIRECT, out, bytes) }
-}
-
-/// `cuMemFree_v2`, for programs that link to it.
-///
-/// # Safety
-/// As for the driver's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemFree_v2(address: Address) -> Code {
-    // SAFETY: the program's own call.
-    unsafe { free(Module::DIRECT, address) }
 }
 
 /// `cuMemAlloc_v2`, called through the table of a module.
@@ -198,185 +178,4 @@ pub fn refused(
             code
         }
     }
-}
-
-/// Idle bytes of a pool that has stopped which are worth a wait.
-const WORTH_GIVING_BACK: u64 = 64 * MIB;
-
-/// `cuMemFree_v2`, called through the table of a module.
-///
-/// # Safety
-/// As for the driver's function.
-pub unsafe fn free(module: Module, address: Address) -> Code {
-    let real = cuMemFree_v2::HOOK.real();
-    if real.is_null() {
-        return ABSENT;
-    }
-    // SAFETY: the driver's function of this name has this signature.
-    let real = unsafe { std::mem::transmute::<*mut c_void, RealFree>(real) };
-    // SAFETY: the program's own call, passed on.
-    let real = || boundary::answered(unsafe { real(address) });
-    let tag = tags::take();
-    boundary::enter(
-        "cuMemFree_v2",
-        |engine| {
-            if let Some(code) = free_named(engine, address) {
-                return code;
-            }
-            let Some(owner) = engine.owner(address) else {
-                let freeing = engine.freeing(0, address, Caller::of(&tag, module));
-                let code = torch::plain_free(&tag, module, address, real);
-                if code == Code::SUCCESS {
-                    engine.plain_freed(address, freeing);
-                }
-                return code;
-            };
-            take_back(engine, owner, address, &tag, module, real)
-        },
-        || give_up(address, || torch::plain_free(&tag, module, address, real)),
-        || torch::plain_free(&tag, module, address, real),
-    )
-}
-
-/// Frees memory that has a name, or refuses to where a capture forbids it;
-/// `None` where it has none.
-pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
-    if !table::any_allocated() || !table::is_allocated(address) {
-        return None;
-    }
-    match engine.captures.refusal(&engine.calls) {
-        Some(code) => Some(code),
-        None => lifetime::free(engine, address),
-    }
-}
-
-/// The answer to a free that panicked. The pool's memory may be half taken
-/// back: it stays lost, and is never the driver's.
-pub fn give_up(address: Address, real: impl FnOnce() -> Code) -> Code {
-    match engine::is_pooled(address) {
-        true => Code::SUCCESS,
-        false => real(),
-    }
-}
-
-fn take_back(
-    engine: &Engine,
-    owner: (&Device, &Pool<Real>),
-    address: Address,
-    tag: &tags::Tag,
-    module: Module,
-    real: impl Fn() -> Code,
-) -> Code {
-    let (device, pool) = owner;
-    // The driver's free needs no context, but tells of a broken one.
-    let current = match engine.calls.current() {
-        Ok(current) => Some(current),
-        Err(Code::INVALID_CONTEXT) => None,
-        Err(code) => return code,
-    };
-    if let Some(code) = engine.captures.refusal(&engine.calls) {
-        return code;
-    }
-    let lent = |block: &BlockInfo| block.base == address && !block.attached;
-    let Some(mut block) = pool.find(address).filter(lent) else {
-        // The driver refuses mapped memory, or says what else is wrong.
-        return real();
-    };
-    if block.context == Context::default() {
-        // Whose context ended: it needs another one to be ordered in.
-        let Some(current) = current else {
-            return Code::INVALID_CONTEXT;
-        };
-        pool.adopt(address, current);
-        block.context = current;
-    }
-    planted_panic("cuMemFree: found");
-    let of_torch = torch::identify_free(tag, module, address);
-    let release = match (engine.config.free, block.order) {
-        (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch => Release::Stream(key),
-        (Free::Ordered, _) => Release::Unknown,
-        // The driver's free does not wait for memory of a memory pool.
-        _ if block.owner == Owner::MemoryPool => Release::Unknown,
-        _ => match finish(engine, owner, &block) {
-            Ok(release) => release,
-            Err(code) => {
-                device.memops.clear(&engine.calls, Which::Block(block.id));
-                return failed_free(engine, owner, &block, code);
-            }
-        },
-    };
-    let freeing = engine.freeing(device.ordinal, address, Caller::of(tag, module));
-    match pool.free(address, release) {
-        Ok(freed) => {
-            if let Some(freeing) = freeing {
-                freeing.of_pool(&freed, release);
-            }
-            taken_back(engine, device, &freed);
-            if of_torch {
-                torch::on_free(block.bytes);
-            }
-            if !engine.lends() && pool.idle() >= WORTH_GIVING_BACK {
-                // Nothing will be lent from it any more: the plain driver
-                // serves from now on and needs the memory.
-                pool.trim(0);
-            }
-            Code::SUCCESS
-        }
-        Err(_) => real(),
-    }
-}
-
-/// What follows where the pool has taken a block back: its copies are as any
-/// others', who has it open hears of it, and where the program wrote behind it
-/// (`MEMCUDA_DEBUG=canary`) a line says so.
-#[inline]
-pub fn taken_back(engine: &Engine, device: &Device, freed: &BlockInfo) {
-    device.memops.clear(&engine.calls, Which::Block(freed.id));
-    exports::freed(engine, device, freed);
-    if freed.overrun {
-        crate::log!(
-            Error,
-            "{} bytes at {:#x}: the guard words behind them were overwritten before they were freed",
-            freed.bytes,
-            freed.base
-        );
-    }
-}
-
-/// Waits for the work of the device, as the driver's free does. Where that could
-/// not be done, which is no failure of the program's, the pool finds out later
-/// that the work is over.
-fn finish(
-    engine: &Engine,
-    (device, pool): (&Device, &Pool<Real>),
-    block: &BlockInfo,
-) -> Result<Release, Code> {
-    match pool.synchronize_device(block.context) {
-        Ok(true) => {
-            device.pitch.free_probe(&engine.calls);
-            Ok(Release::Complete)
-        }
-        Err(code) if code.is_sticky() => Err(code),
-        Ok(false) | Err(_) => Ok(Release::Unknown),
-    }
-}
-
-/// The wait failed: the error is the context's, and the driver's own free
-/// would answer it. The block is given up all the same, never to be lent while
-/// the context is broken.
-fn failed_free(
-    engine: &Engine,
-    (device, pool): (&Device, &Pool<Real>),
-    block: &BlockInfo,
-    code: Code,
-) -> Code {
-    pool.freeze(block.context, code);
-    let freeing = engine.freeing(device.ordinal, block.base, Caller::UNKNOWN);
-    if let Ok(freed) = pool.free(block.base, Release::Unknown) {
-        if let Some(freeing) = freeing {
-            freeing.of_pool(&freed, Release::Unknown);
-        }
-        exports::freed(engine, device, &freed);
-    }
-    code
 }

@@ -7,6 +7,7 @@ pub mod asynchronous;
 pub mod contexts;
 pub mod copies;
 pub mod foreign;
+pub mod frees;
 pub mod ipc;
 pub mod mappings;
 pub mod memory;
@@ -24,10 +25,11 @@ use crate::hook::Hook;
 
 /// Every hook.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    const FAMILIES: [&[&Hook]; 18] = [
+    const FAMILIES: [&[&Hook]; 19] = [
         crate::lookup::HOOKS,
         start::HOOKS,
         memory::HOOKS,
+        frees::HOOKS,
         pitch::HOOKS,
         asynchronous::HOOKS,
         pools::HOOKS,
