@@ -168,8 +168,8 @@ class Result:
         return f"status {self.status}: {lines[-1][:300] if lines else '(no message)'}"
 
 
-def run(command, preload=None, limit=300, descendants=False, **environment):
-    """Runs a command; `preload` is the library or None. A variable set to None
+def run(command, preload=None, limit=300, descendants=False, folder=ROOT, **environment):
+    """Runs a command in a folder; `preload` is the library or None. A variable set to None
     is removed. Whoever overruns the limit is killed with all its children and
     has status 124. With `descendants` the counters of the processes that the
     command starts are read too."""
@@ -186,7 +186,7 @@ def run(command, preload=None, limit=300, descendants=False, **environment):
         mark = env["GPU_LANE_RUN"] = f"{os.getpid()}-{time.monotonic_ns()}"
     begin = time.time()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        child = subprocess.Popen(command, env=env, stdout=out, stderr=err, cwd=ROOT, start_new_session=True)
+        child = subprocess.Popen(command, env=env, stdout=out, stderr=err, cwd=folder, start_new_session=True)
         pages = Pages(child.pid, mark)
         stop = threading.Event()
 
