@@ -5,15 +5,15 @@ as it does without the library.
     python3 tests/gpu/suites.py --sources DIR [SUITE...]
     python3 tests/gpu/suites.py --table FILE            # the table for docs/measurements
 
-DIR has the sources whose tests are to run, each in the version that is
-installed or near it: `pytorch/test`, `cupy/tests`, `jax/tests`, `rmm/tests`,
-`numba-cuda/testing` (numba's tests themselves come with the package). What
-differs is run again, twice, bare and preloaded; what then ends alike is counted
-as unsteady. What differs on purpose is listed with its reason (KNOWN). Prints a line a suite and profile
-and names each test that differs; appends each result to suites.jsonl in $OUT or
-here, and keeps the output of every run beside it. Needs an NVIDIA GPU that
-nobody else uses, pytest with pytest-xdist and pytest-timeout, and for PyTorch's
-tests expecttest.
+DIR has clones of what is to be tested, each in the version that is installed or
+near it: `pytorch`, `cupy`, `jax`, `numba-cuda` (numba's tests themselves come
+with the package) and, without the rest of its clone, `rmm/tests`. What differs
+is run again, twice, bare and preloaded; what then ends alike is counted as
+unsteady. What differs on purpose is listed with its reason (KNOWN). Prints a
+line a suite and profile and names each test that differs; appends each result
+to suites.jsonl in $OUT or here, and keeps the output of every run beside it.
+Needs an NVIDIA GPU that nobody else uses, pytest with pytest-xdist and
+pytest-timeout, for PyTorch's tests expecttest, for numba's filecheck and cffi.
 """
 import argparse
 import collections
@@ -26,12 +26,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import json_lines
 import shim_run
 
-TORCH = dict(
-    auto=dict(bare={}, also={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
-    keep=dict(bare={}, pooled={"MEMCUDA_TORCH": "keep"}),
-    asynchronous=dict(bare={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, pooled={"MEMCUDA_TORCH": "async"}),
-)
-ARRAYS = dict(auto=dict(bare={}))
+# Of each profile: the environment of the bare run, of another one whose end is as good, and of the run on the pool.
+TORCH = {
+    "auto": dict(bare={}, also={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+    "keep": dict(bare={}, pooled={"MEMCUDA_TORCH": "keep"}),
+    "async": dict(bare={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, pooled={"MEMCUDA_TORCH": "async"}),
+}
+ARRAYS = {"auto": dict(bare={})}
 
 # Where a suite lies below the sources, pytest's options, its tests, its profiles, how many processes run it.
 Suite = collections.namedtuple("Suite", "folder options tests profiles workers")
@@ -50,10 +51,10 @@ SUITES = {
                         "test_cuda_nvml_based_avail.py"),
     "cupy": Suite("cupy/tests", ["-m", "not multi_gpu"], ["cupy_tests/cuda_tests"], ARRAYS, 6),
     "cupy-core": Suite("cupy/tests", ["-m", "not multi_gpu and not slow"], ["cupy_tests/core_tests"], ARRAYS, 7),
-    "numba": Suite("numba-cuda/testing", ["--noconftest", "-p", "conftest", "-o", "consider_namespace_packages=true", "--dist", "loadscope", "--pyargs"],
-                   ["numba.cuda.tests"], ARRAYS, 7),
+    "numba": Suite("numba-cuda/testing", ["--noconftest", "-p", "conftest", "-o", "consider_namespace_packages=true", "--dist",
+                                             "loadscope", "--pyargs"], ["numba.cuda.tests"], ARRAYS, 7),
     "rmm": Suite("rmm", [], ["tests"], ARRAYS, 5),
-    "jax": Suite("jax", [], ["tests/array_test.py", "tests/array_interoperability_test.py", "tests/memories_test.py"], ARRAYS, 4),
+    "jax": Suite("jax/tests", [], ["array_test.py", "array_interoperability_test.py", "memories_test.py"], ARRAYS, 4),
 }
 # What differs on purpose, by the profile and the end of the test's name.
 KNOWN = {
@@ -184,7 +185,7 @@ def main():
     options.add_argument("suites", nargs="*", default=list(SUITES), metavar="SUITE")
     options.add_argument("--sources", type=os.path.abspath)
     options.add_argument("--table", metavar="FILE")
-    options.add_argument("--profiles", default="auto,keep,asynchronous")
+    options.add_argument("--profiles", default="auto,keep,async")
     options.add_argument("--limit", type=float, default=400, help="seconds for a run of a suite")
     options.add_argument("--again", type=int, default=1, help="0: do not run again what differs")
     options.add_argument("--library", default=shim_run.LIBRARY)
