@@ -71,17 +71,11 @@ crate::hooks! {
     cuMemRetainAllocationHandle ["cuMemRetainAllocationHandle" since 11000] (
         handle: *mut Handle, address: *mut c_void,
     ) |real, engine| {
-        match whose::is_ours(engine, address as Address) {
-            true => Code::INVALID_VALUE,
-            // SAFETY: the program's own call, passed on.
-            false => unsafe { real(handle, address) },
-        }
+        // SAFETY: the program's own call, passed on.
+        refuse(whose::is_ours(engine, address as Address), || unsafe { real(handle, address) })
     }, panicked {
-        match whose::is_ours_now(address as Address) {
-            true => Code::INVALID_VALUE,
-            // SAFETY: the program's own call, passed on.
-            false => unsafe { real(handle, address) },
-        }
+        // SAFETY: the program's own call, passed on.
+        refuse(whose::is_ours_now(address as Address), || unsafe { real(handle, address) })
     }
 
     /// `cuMemHostGetFlags`: no device memory is the host's; mapped memory would
@@ -89,34 +83,22 @@ crate::hooks! {
     cuMemHostGetFlags ["cuMemHostGetFlags" since 2030] (
         flags: *mut u32, address: *mut c_void,
     ) |real, engine| {
-        match whose::is_ours(engine, address as Address) {
-            true => Code::INVALID_VALUE,
-            // SAFETY: the program's own call, passed on.
-            false => unsafe { real(flags, address) },
-        }
+        // SAFETY: the program's own call, passed on.
+        refuse(whose::is_ours(engine, address as Address), || unsafe { real(flags, address) })
     }, panicked {
-        match whose::is_ours_now(address as Address) {
-            true => Code::INVALID_VALUE,
-            // SAFETY: the program's own call, passed on.
-            false => unsafe { real(flags, address) },
-        }
+        // SAFETY: the program's own call, passed on.
+        refuse(whose::is_ours_now(address as Address), || unsafe { real(flags, address) })
     }
 
     /// `cuMemHostGetDevicePointer_v2`: likewise.
     cuMemHostGetDevicePointer_v2 ["cuMemHostGetDevicePointer" since 3020] (
         out: *mut Address, address: *mut c_void, flags: u32,
     ) |real, engine| {
-        match whose::is_ours(engine, address as Address) {
-            true => Code::INVALID_VALUE,
-            // SAFETY: the program's own call, passed on.
-            false => unsafe { real(out, address, flags) },
-        }
+        // SAFETY: the program's own call, passed on.
+        refuse(whose::is_ours(engine, address as Address), || unsafe { real(out, address, flags) })
     }, panicked {
-        match whose::is_ours_now(address as Address) {
-            true => Code::INVALID_VALUE,
-            // SAFETY: the program's own call, passed on.
-            false => unsafe { real(out, address, flags) },
-        }
+        // SAFETY: the program's own call, passed on.
+        refuse(whose::is_ours_now(address as Address), || unsafe { real(out, address, flags) })
     }
 
     /// `cuMemGetHandleForAddressRange`: a descriptor over a range of one
@@ -137,5 +119,13 @@ crate::hooks! {
             }
             false => Code::INVALID_VALUE,
         }
+    }
+}
+
+/// The driver's answer, but of memory of ours: mapped memory it would know.
+fn refuse(is_ours: bool, real: impl FnOnce() -> Code) -> Code {
+    match is_ours {
+        true => Code::INVALID_VALUE,
+        false => real(),
     }
 }
