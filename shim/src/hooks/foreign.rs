@@ -3,13 +3,14 @@
 //! was out of memory was not refused for a capture, so it may be repeated in
 //! one.
 //!
-//! In the list is what takes memory of a device by itself: managed memory,
-//! arrays; code, when it is loaded and, as drivers load lazily, when a
-//! function or variable of it is first asked for; limits of contexts (stacks, heaps); streams, which bring queues; executable graphs and their
-//! first upload or launch, which back the memory of their nodes.
+//! In the list is what takes memory of a device by itself: managed memory, arrays; code,
+//! when it is loaded and, as drivers load lazily, when a function or variable of it is
+//! first asked for; limits of contexts (stacks, heaps); streams, which bring queues;
+//! executable graphs and their first upload or launch, which back the memory of their
+//! nodes.
 //!
-//! Elsewhere: handles (`pages`); contexts (`contexts`); access to the program's own mappings, which takes page tables
-//! (`mappings`). `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls
+//! Elsewhere: handles (`pages`); contexts (`contexts`); access to the program's own
+//! mappings, which takes page tables (`mappings`). `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls
 //! make room where they pass to the driver (`memory`, `pitch`, `asynchronous`),
 //! except on a stream that captures: there the call adds a node to the
 //! program's graph, and a second one would add another.
@@ -54,6 +55,11 @@ fn of(engine: &Engine, stream: Stream) -> Place<'_> {
         Ok((_, device)) => Place::Device(device),
         Err(_) => Place::Somewhere,
     }
+}
+
+/// Whichever device a green context is a part of.
+fn somewhere(_engine: &Engine, _green: u64) -> Place<'_> {
+    Place::Somewhere
 }
 
 /// Where a handle of these properties would lie.
@@ -143,6 +149,8 @@ with_room! {
         (stream: *mut Stream, flags: u32)
     cuStreamCreateWithPriority ["cuStreamCreateWithPriority" since 5050]
         (stream: *mut Stream, flags: u32, priority: i32)
+    cuGreenCtxStreamCreate ["cuGreenCtxStreamCreate" since 12040]
+        (stream: *mut Stream, green: u64, flags: u32, priority: i32) => somewhere(green)
 
     cuGraphInstantiate ["cuGraphInstantiate" since 10000]
         (executable: *mut u64, graph: u64, node: *mut u64, log: *mut c_char, length: usize)

@@ -55,6 +55,8 @@ fn a_call_that_is_out_of_memory_is_made_again() {
         ("cuCtxSetLimit", 1),
         ("cuStreamCreate", 1),
         ("cuStreamCreateWithPriority", 1),
+        ("cuGreenCtxCreate", 1),
+        ("cuGreenCtxStreamCreate", 1),
         ("cuGraphInstantiate_v2", 1),
         ("cuGraphInstantiateWithFlags", 1),
         ("cuGraphInstantiateWithParams", 1),

@@ -52,6 +52,10 @@ CUresult cuCtxCreate_v4(CUcontext *, void *, unsigned, CUdevice);
 CUresult cuCtxDestroy_v2(CUcontext);
 CUresult cuCtxSetLimit(int, size_t);
 CUresult cuStreamCreateWithPriority(CUstream *, unsigned, int);
+CUresult cuDeviceGetDevResource(CUdevice, void *, int);
+CUresult cuDevResourceGenerateDesc(void **, const void *, unsigned);
+CUresult cuGreenCtxCreate(void **, void *, CUdevice, unsigned);
+CUresult cuGreenCtxStreamCreate(CUstream *, void *, unsigned, int);
 CUresult cuGraphInstantiate_v2(void **, CUgraph, void *, char *, size_t);
 CUresult cuGraphInstantiateWithFlags(void **, CUgraph, unsigned long long);
 CUresult cuGraphInstantiateWithParams(void **, CUgraph, void *);
@@ -153,6 +157,16 @@ static int once(const char *call) {
     struct access access = {.location = 1, .device = 0, .flags = 3};
     if (strcmp(call, "cuStreamCreate") == 0) return cuStreamCreate(&stream, 0);
     if (strcmp(call, "cuStreamCreateWithPriority") == 0) return cuStreamCreateWithPriority(&stream, 1, 0);
+    if (strncmp(call, "cuGreenCtx", 10) == 0) {
+        unsigned char resource[4096] = {0};
+        void *description, *green;
+        OK(cuDeviceGetDevResource(0, resource, 1));
+        OK(cuDevResourceGenerateDesc(&description, resource, 1));
+        int code = cuGreenCtxCreate(&green, description, 0, 1);
+        if (strcmp(call, "cuGreenCtxCreate") == 0) return code;
+        OK(code);
+        return cuGreenCtxStreamCreate(&stream, green, 1, 0);
+    }
     if (strcmp(call, "cuDevicePrimaryCtxRetain") == 0) return cuDevicePrimaryCtxRetain(&context, 0);
     if (strcmp(call, "cuCtxCreate") == 0) return cuCtxCreate(&context, 0, 0);
     if (strcmp(call, "cuCtxCreate_v2") == 0) return cuCtxCreate_v2(&context, 0, 0);
