@@ -1,0 +1,68 @@
+//! What a test tells the model to do, and asks it afterwards: calls that fail, streams that
+//! are held back, contexts that end; what is ordered, mapped, left.
+
+use super::Model;
+use crate::driver::{Access, Address, Code, Context, Handle, Stream};
+
+impl Model {
+    /// Lets the virtual-memory call with this number (from 0) fail.
+    pub fn fail_at(&self, call: u64, code: Code) {
+        self.books().fail_at = Some((call, code));
+    }
+
+    /// Lets the next so many records of an event, waits for it or a context, and of one, fail.
+    pub fn fail_waits(&self, calls: u32, code: Code) {
+        self.books().fail_waits = Some((calls, code));
+    }
+
+    /// Holds a stream's work back, or lets it complete.
+    pub fn hold(&self, context: Context, stream: Stream, held: bool) {
+        let mut books = self.books();
+        if held {
+            books.blocked.insert((context, stream));
+        } else {
+            books.blocked.remove(&(context, stream));
+        }
+    }
+
+    /// Work that is held back goes on as long as it is, though the host waits for it.
+    /// Without this the wait lets it complete.
+    pub fn hold_truly(&self) {
+        self.books().is_endless = true;
+    }
+
+    /// Ends a context: nothing of it runs, and its events are none.
+    pub fn end_context(&self, context: Context) {
+        let books = &mut *self.books();
+        books.blocked.retain(|held| held.0 != context);
+        let its = books.events.extract_if(|_, of| of.0 == context);
+        books.gone.extend(its.map(|(event, _)| event));
+    }
+
+    /// The orderings made so far: (waiting stream, stream waited for).
+    pub fn waits(&self) -> Vec<(Stream, Stream)> {
+        self.books().waits.clone()
+    }
+
+    /// What a device may do with the mapping that begins at an address.
+    pub fn access(&self, at: Address, device: u32) -> Access {
+        let books = self.books();
+        let access = books.access.get(&(at, device)).copied();
+        access.unwrap_or(Access::None)
+    }
+
+    /// The handle of the mapping that begins at an address.
+    pub fn mapped(&self, at: Address) -> Option<Handle> {
+        self.books().mappings.get(&at).map(|(_, handle)| *handle)
+    }
+
+    /// Reservations, handles and mappings that exist.
+    pub fn leftovers(&self) -> (usize, usize, usize) {
+        let books = self.books();
+        (
+            books.reservations.len(),
+            books.handles.len(),
+            books.mappings.len(),
+        )
+    }
+}
