@@ -3,14 +3,13 @@
 //! keeps whatever becomes of the process. Room that is not there in time is
 //! events lost, and counted; no writer ever waits.
 
-use std::ffi::CString;
 use std::io::{Error, ErrorKind};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use memcuda_core::trace::frames::{FRAME_BYTES, HEADER_BYTES, MAGIC, VERSION, WORDS, header};
+
+use super::disk::{self, Refused};
 
 /// Bytes by which the file grows.
 const SEGMENT_BYTES: usize = 8 << 20;
@@ -21,8 +20,6 @@ const AHEAD: u64 = 2 * SEGMENT;
 const SEGMENTS: usize = 16 << 10;
 /// Frames at whose places threads may be about to write when the program exits.
 const IN_FLIGHT: u64 = 1024;
-/// `MADV_POPULATE_WRITE` (Linux 5.14).
-const POPULATE: libc::c_int = 23;
 
 /// The file.
 pub struct File {
@@ -38,23 +35,20 @@ pub struct File {
     left: AtomicUsize,
 }
 
-/// Why there is no file, in words.
-pub type Refused = String;
-
 impl File {
     /// Makes the file, or takes one over in which another process recorded
     /// itself before. Where another one does so now it is beside it, under the
     /// process id. The path is that of the file.
     pub fn make(path: &Path, started_us: u64) -> Result<(Self, PathBuf), Refused> {
         let pid = std::process::id();
-        let (descriptor, path) = match open(path)? {
+        let (descriptor, path) = match disk::open(path)? {
             Some(descriptor) => (descriptor, path.to_owned()),
             None => {
                 let mut beside = path.as_os_str().to_owned();
                 beside.push(format!(".{pid}"));
                 let beside = PathBuf::from(beside);
                 let taken = || "is being written by another process".to_owned();
-                (open(&beside)?.ok_or_else(taken)?, beside)
+                (disk::open(&beside)?.ok_or_else(taken)?, beside)
             }
         };
         let made = Self::lay_out(descriptor, started_us, pid);
@@ -66,8 +60,8 @@ impl File {
     }
 
     fn lay_out(descriptor: libc::c_int, started_us: u64, pid: u32) -> Result<Self, Error> {
-        provide(descriptor, 0, HEADER_BYTES)?;
-        let at = map(descriptor, 0, HEADER_BYTES)?;
+        disk::provide(descriptor, 0, HEADER_BYTES)?;
+        let at = disk::map(descriptor, 0, HEADER_BYTES)?;
         // SAFETY: a fresh shared mapping of that size, never unmapped.
         let header = unsafe { &*at.cast::<[AtomicU64; HEADER_BYTES / 8]>() };
         // SAFETY: takes no pointer.
@@ -216,9 +210,9 @@ impl File {
         let at = (room / SEGMENT) as usize;
         let slot = self.segments.get(at).ok_or(ErrorKind::FileTooLarge)?;
         let offset = HEADER_BYTES + at * SEGMENT_BYTES;
-        provide(self.descriptor, offset, SEGMENT_BYTES)?;
-        let segment = map(self.descriptor, offset, SEGMENT_BYTES)?;
-        if let Err(error) = populate(segment) {
+        disk::provide(self.descriptor, offset, SEGMENT_BYTES)?;
+        let segment = disk::map(self.descriptor, offset, SEGMENT_BYTES)?;
+        if let Err(error) = disk::populate(segment, SEGMENT_BYTES) {
             // SAFETY: mapped above, and nobody else's.
             unsafe { libc::munmap(segment, SEGMENT_BYTES) };
             return Err(error);
@@ -226,133 +220,5 @@ impl File {
         slot.store(segment.cast(), Ordering::Release);
         self.room.store(room + SEGMENT, Ordering::Release);
         Ok(())
-    }
-}
-
-/// Opens a file to record in, and locks it; `None` where another process has.
-fn open(path: &Path) -> Result<Option<libc::c_int>, Refused> {
-    let said = |_| Error::last_os_error().to_string();
-    let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    // SAFETY: the path is a string that ends in NUL.
-    let descriptor = check(unsafe { libc::open(name.as_ptr(), flags, 0o644) }).map_err(said)?;
-    let result = take_over(descriptor);
-    if !matches!(result, Ok(true)) {
-        // SAFETY: this function's own descriptor.
-        unsafe { libc::close(descriptor) };
-    }
-    Ok(result?.then_some(descriptor))
-}
-
-/// Locks an open file and empties it where it is a recording; false where
-/// another process has it.
-fn take_over(descriptor: libc::c_int) -> Result<bool, Refused> {
-    let said = |error: Error| error.to_string();
-    // SAFETY: zeros are a value of it.
-    let mut about: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is valid for the call.
-    check(unsafe { libc::fstat(descriptor, &mut about) }).map_err(said)?;
-    if about.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return Err("is no file".to_owned());
-    }
-    // SAFETY: takes no pointer.
-    let locked = check(unsafe { libc::flock(descriptor, libc::LOCK_EX | libc::LOCK_NB) });
-    if let Err(error) = &locked
-        && error.kind() == ErrorKind::WouldBlock
-    {
-        return Ok(false);
-    }
-    // SAFETY: the pointer is valid for the call.
-    check(unsafe { libc::fstat(descriptor, &mut about) }).map_err(said)?;
-    if about.st_size == 0 {
-        return Ok(true);
-    }
-    let mut first = 0_u64;
-    // SAFETY: reads into a word that is there.
-    let read = unsafe { libc::pread(descriptor, (&raw mut first).cast(), 8, 0) };
-    if read != 8 || first != MAGIC {
-        return Err("is there and is no recording: it stays as it is".to_owned());
-    }
-    locked.map_err(|error| format!("is there and cannot be locked ({error})"))?;
-    // SAFETY: takes no pointer. Nobody has it mapped who still records.
-    check(unsafe { libc::ftruncate(descriptor, 0) }).map_err(said)?;
-    Ok(true)
-}
-
-fn check(result: libc::c_int) -> Result<libc::c_int, Error> {
-    match result {
-        -1 => Err(Error::last_os_error()),
-        other => Ok(other),
-    }
-}
-
-/// Makes the file so long, with room on the disk behind every byte: a store into
-/// a mapping whose file has none would end the program.
-fn provide(descriptor: libc::c_int, offset: usize, bytes: usize) -> Result<(), Error> {
-    // Beyond this limit the system would send the program a signal.
-    // SAFETY: zeros are a value of it, and the pointer is valid for the call.
-    let most = unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        check(libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit)).map(|_| limit.rlim_cur)?
-    };
-    if (offset + bytes) as u64 > most {
-        return Err(ErrorKind::FileTooLarge.into());
-    }
-    let (start, length) = (offset as libc::off_t, bytes as libc::off_t);
-    // SAFETY: takes no pointer.
-    let given = check(unsafe { libc::fallocate(descriptor, 0, start, length) });
-    match given {
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            fill(descriptor, offset, bytes)
-        }
-        given => given.map(drop),
-    }
-}
-
-/// The same where the file system cannot promise: by writing.
-fn fill(descriptor: libc::c_int, offset: usize, bytes: usize) -> Result<(), Error> {
-    let zeros = [0_u8; 4096];
-    for at in (offset..offset + bytes).step_by(zeros.len()) {
-        // SAFETY: the buffer is as long as said.
-        let wrote = unsafe {
-            libc::pwrite(
-                descriptor,
-                zeros.as_ptr().cast(),
-                zeros.len(),
-                at as libc::off_t,
-            )
-        };
-        match wrote {
-            -1 => return Err(Error::last_os_error()),
-            wrote if wrote as usize != zeros.len() => return Err(ErrorKind::StorageFull.into()),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn map(
-    descriptor: libc::c_int,
-    offset: usize,
-    bytes: usize,
-) -> Result<*mut std::ffi::c_void, Error> {
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    let (null, offset) = (ptr::null_mut(), offset as libc::off_t);
-    // SAFETY: a fresh mapping, of a file that is so long.
-    let at = unsafe { libc::mmap(null, bytes, access, libc::MAP_SHARED, descriptor, offset) };
-    match at {
-        libc::MAP_FAILED => Err(Error::last_os_error()),
-        at => Ok(at),
-    }
-}
-
-/// Has the pages made now, so that no writer waits for them. Where that cannot
-/// be, it says so, and no store is tried.
-fn populate(segment: *mut std::ffi::c_void) -> Result<(), Error> {
-    // SAFETY: the segment was mapped just now.
-    match check(unsafe { libc::madvise(segment, SEGMENT_BYTES, POPULATE) }) {
-        // An older kernel: writers make them.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-        other => other.map(drop),
     }
 }

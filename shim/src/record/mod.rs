@@ -8,6 +8,7 @@
 //! again, it was given back in an earlier frame.
 
 mod asks;
+mod disk;
 mod file;
 mod freeing;
 mod python;
