@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use crate::abi::{Answer, Code, HANDLE_POSIX_FD, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
 use crate::arena::{GRANULE, LARGE};
 use crate::entry::{api, must_put};
-use crate::memory::{Source, holding};
+use crate::mapping::Mapping;
+use crate::memory::{Allocation, Source, holding};
 use crate::state::Sim;
 
 const MEMORY_TYPE: u32 = 2;
@@ -56,92 +57,112 @@ impl Value {
 impl Sim {
     fn attribute(&self, attribute: u32, address: u64) -> Result<Value, Code> {
         if let Some((base, allocation)) = self.allocation_at(address).filter(|(_, a)| !a.freed) {
-            let managed = allocation.source == Source::Managed;
-            let plain = managed || matches!(allocation.source, Source::Plain | Source::Ipc);
-            let pool = match allocation.source {
-                Source::Pool(pool) => pool,
-                _ => 0,
-            };
-            // Stream-ordered memory is mapped by the pieces of its pool.
-            let pieces = self.pools.get(&pool);
-            let mapped =
-                pieces.and_then(|pool| pool.mapping_at(allocation.offset + (address - base)));
-            let shift = base.wrapping_sub(allocation.offset);
-            let pages = base / GRANULE * GRANULE;
-            let (piece, piece_bytes) = match mapped {
-                Some((offset, bytes)) => (offset.wrapping_add(shift), bytes),
-                None => (
-                    pages,
-                    (base + allocation.held).next_multiple_of(GRANULE) - pages,
-                ),
-            };
-            let shared = plain && allocation.held < LARGE;
-            return Ok(match attribute {
-                1 => Long(if plain { allocation.context } else { 0 }),
-                2 => Word(MEMORYTYPE_DEVICE),
-                3 => Long(self.current().map(|_| address)?),
-                5 => Value::Tokens,
-                6 => Bool(allocation.sync_memops),
-                20 if shared => Long(pages),
-                7 | 20 => Long(allocation.id),
-                8 => Bool(managed),
-                9 => Word(allocation.device as u32),
-                10 | 15 | 21 => Bool(plain && !managed),
-                11 => Long(base),
-                12 => Long(allocation.bytes),
-                13 => Bool(true),
-                14 => Long(0),
-                16 => Word(3),
-                17 => Long(pool),
-                18 => Long(piece_bytes),
-                19 => Long(piece),
-                _ => return Err(Code::INVALID_VALUE),
-            });
+            self.of_allocation(attribute, address, (base, allocation))
+        } else if let Some((base, mapping)) = holding(&self.mappings, address, |m| m.bytes) {
+            self.of_mapping(attribute, address, (base, mapping))
+        } else if let Some((base, bytes)) = holding(&self.pinned, address, |bytes| *bytes) {
+            of_pinned(attribute, address, (base, *bytes))
+        } else {
+            Err(Code::INVALID_VALUE)
         }
-        if let Some((base, mapping)) = holding(&self.mappings, address, |m| m.bytes) {
-            let handle = &self.handles[&mapping.handle];
-            let reservation = holding(&self.reservations, address, |bytes| *bytes);
-            let (start, length) = reservation.map_or((base, mapping.bytes), |(at, b)| (at, *b));
-            let types = handle.properties.requested_handle_types & HANDLE_POSIX_FD;
-            return Ok(match attribute {
-                1 => Long(0),
-                2 => Word(MEMORYTYPE_DEVICE),
-                3 => Long(self.current().map(|_| address)?),
-                5 => Value::Tokens,
-                6 => Bool(handle.sync_memops),
-                7 | 20 => Long(handle.id),
-                8 => Bool(false),
-                9 => Word(handle.device as u32),
-                10 => Bool(false),
-                11 => Long(start),
-                12 => Long(length),
-                13 => Bool(true),
-                14 => Long(u64::from(types)),
-                15 => Bool(handle.properties.gpu_direct_rdma_capable != 0),
-                16 => Word(u32::from(mapping.access[handle.device])),
-                17 => Long(0),
-                18 => Long(mapping.bytes),
-                19 => Long(base),
-                21 => Bool(handle.properties.usage & 2 != 0),
-                _ => return Err(Code::INVALID_VALUE),
-            });
-        }
-        if let Some((base, bytes)) = holding(&self.pinned, address, |bytes| *bytes) {
-            return Ok(match attribute {
-                1 => Long(crate::state::current_context().unwrap_or(0)),
-                2 => Word(MEMORYTYPE_HOST),
-                3 | 4 => Long(address),
-                9 => Word(0),
-                11 => Long(base),
-                12 => Long(*bytes),
-                13 => Bool(true),
-                16 => Word(3),
-                known @ 5..=21 => Value::of_unknown(known),
-                _ => return Err(Code::INVALID_VALUE),
-            });
-        }
-        Err(Code::INVALID_VALUE)
     }
+
+    fn of_allocation(
+        &self,
+        attribute: u32,
+        address: u64,
+        (base, allocation): (u64, &Allocation),
+    ) -> Result<Value, Code> {
+        let managed = allocation.source == Source::Managed;
+        let plain = managed || matches!(allocation.source, Source::Plain | Source::Ipc);
+        let pool = match allocation.source {
+            Source::Pool(pool) => pool,
+            _ => 0,
+        };
+        // Stream-ordered memory is mapped by the pieces of its pool.
+        let pieces = self.pools.get(&pool);
+        let mapped = pieces.and_then(|pool| pool.mapping_at(allocation.offset + (address - base)));
+        let shift = base.wrapping_sub(allocation.offset);
+        let pages = base / GRANULE * GRANULE;
+        let (piece, piece_bytes) = match mapped {
+            Some((offset, bytes)) => (offset.wrapping_add(shift), bytes),
+            None => (
+                pages,
+                (base + allocation.held).next_multiple_of(GRANULE) - pages,
+            ),
+        };
+        let shared = plain && allocation.held < LARGE;
+        Ok(match attribute {
+            1 => Long(if plain { allocation.context } else { 0 }),
+            2 => Word(MEMORYTYPE_DEVICE),
+            3 => Long(self.current().map(|_| address)?),
+            5 => Value::Tokens,
+            6 => Bool(allocation.sync_memops),
+            20 if shared => Long(pages),
+            7 | 20 => Long(allocation.id),
+            8 => Bool(managed),
+            9 => Word(allocation.device as u32),
+            10 | 15 | 21 => Bool(plain && !managed),
+            11 => Long(base),
+            12 => Long(allocation.bytes),
+            13 => Bool(true),
+            14 => Long(0),
+            16 => Word(3),
+            17 => Long(pool),
+            18 => Long(piece_bytes),
+            19 => Long(piece),
+            _ => return Err(Code::INVALID_VALUE),
+        })
+    }
+
+    fn of_mapping(
+        &self,
+        attribute: u32,
+        address: u64,
+        (base, mapping): (u64, &Mapping),
+    ) -> Result<Value, Code> {
+        let handle = &self.handles[&mapping.handle];
+        let reservation = holding(&self.reservations, address, |bytes| *bytes);
+        let (start, length) = reservation.map_or((base, mapping.bytes), |(at, b)| (at, *b));
+        let types = handle.properties.requested_handle_types & HANDLE_POSIX_FD;
+        Ok(match attribute {
+            1 => Long(0),
+            2 => Word(MEMORYTYPE_DEVICE),
+            3 => Long(self.current().map(|_| address)?),
+            5 => Value::Tokens,
+            6 => Bool(handle.sync_memops),
+            7 | 20 => Long(handle.id),
+            8 | 10 => Bool(false),
+            9 => Word(handle.device as u32),
+            11 => Long(start),
+            12 => Long(length),
+            13 => Bool(true),
+            14 => Long(u64::from(types)),
+            15 => Bool(handle.properties.gpu_direct_rdma_capable != 0),
+            16 => Word(u32::from(mapping.access[handle.device])),
+            17 => Long(0),
+            18 => Long(mapping.bytes),
+            19 => Long(base),
+            21 => Bool(handle.properties.usage & 2 != 0),
+            _ => return Err(Code::INVALID_VALUE),
+        })
+    }
+}
+
+/// Page-locked memory of the host.
+fn of_pinned(attribute: u32, address: u64, (base, bytes): (u64, u64)) -> Result<Value, Code> {
+    Ok(match attribute {
+        1 => Long(crate::state::current_context().unwrap_or(0)),
+        2 => Word(MEMORYTYPE_HOST),
+        3 | 4 => Long(address),
+        9 => Word(0),
+        11 => Long(base),
+        12 => Long(bytes),
+        13 => Bool(true),
+        16 => Word(3),
+        known @ 5..=21 => Value::of_unknown(known),
+        _ => return Err(Code::INVALID_VALUE),
+    })
 }
 
 impl Sim {

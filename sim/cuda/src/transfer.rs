@@ -86,6 +86,15 @@ impl Sim {
         }
     }
 
+    /// May the devices at both ends make this row?
+    fn reaches(&self, [to, from]: [Option<usize>; 2], row: &Row) -> bool {
+        let reaches = |device: Option<usize>, at, write| match self.is_device_address(at) {
+            true => device.is_some_and(|d| self.copies_reach(d, at, row.bytes, write)),
+            false => true,
+        };
+        reaches(to, row.to, true) && reaches(from, row.from, false)
+    }
+
     /// Copies rows, all from one kind of memory to one other.
     pub fn copy_rows(&mut self, ends: Ends, rows: &[Row], stream: u64, mut when: Return) -> Answer {
         let id = self.stream(stream)?;
@@ -97,15 +106,7 @@ impl Sim {
             self.is_device_address(first.from),
         );
         let makers = self.makers(ends, id)?;
-        let reaches = |device: Option<usize>, at, bytes, write| match self.is_device_address(at) {
-            true => device.is_some_and(|d| self.copies_reach(d, at, bytes, write)),
-            false => true,
-        };
-        let reached = |row: &Row| {
-            reaches(makers[0], row.to, row.bytes, true)
-                && reaches(makers[1], row.from, row.bytes, false)
-        };
-        if !rows.iter().all(reached) {
+        if !rows.iter().all(|row| self.reaches(makers, row)) {
             return Err(Code::INVALID_VALUE);
         }
         if ends != Ends::Addresses {
@@ -121,18 +122,7 @@ impl Sim {
         };
         let mut effect = Effect::Copy(rows.into());
         if !out_of && !pinned && when == Return::Queued {
-            // The driver stages pageable memory before it returns.
-            let mut staged = Vec::with_capacity(bytes as usize);
-            for row in rows {
-                // SAFETY: the program says that these bytes may be read.
-                staged.extend_from_slice(unsafe {
-                    std::slice::from_raw_parts(row.from as *const u8, row.bytes as usize)
-                });
-            }
-            effect = Effect::Staged {
-                rows: rows.into(),
-                bytes: staged.into(),
-            };
+            effect = staged(rows, bytes);
         } else if !into && !pinned && self.streams[&id].capture.is_none() {
             // It returns from a copy into pageable memory when that is done.
             when = Return::Complete;
@@ -238,6 +228,21 @@ impl Sim {
             pitch,
         };
         self.submit(id, cost::fill(bytes * rows), &touches, effect)
+    }
+}
+
+/// A copy of pageable memory, which the driver stages before it returns.
+fn staged(rows: &[Row], bytes: u64) -> Effect {
+    let mut staged = Vec::with_capacity(bytes as usize);
+    for row in rows {
+        // SAFETY: the program says that these bytes may be read.
+        staged.extend_from_slice(unsafe {
+            std::slice::from_raw_parts(row.from as *const u8, row.bytes as usize)
+        });
+    }
+    Effect::Staged {
+        rows: rows.into(),
+        bytes: staged.into(),
     }
 }
 
