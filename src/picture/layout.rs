@@ -112,7 +112,7 @@ impl Layout {
         for (parts, chunk) in chunks.iter_mut().zip(&pool.chunks) {
             *parts = tiled(std::mem::take(parts), chunk.bytes);
         }
-        let segments = segments(pool, &chunks, &places);
+        let segments = segments(ranges(pool, &chunks, &places));
         Self { segments, chunks }
     }
 
@@ -215,7 +215,8 @@ impl Places {
     }
 }
 
-fn segments(pool: &Pool, chunks: &[Vec<Part>], places: &Places) -> Vec<Segment> {
+/// What stands where, each with its stitch, in the order of the addresses.
+fn ranges(pool: &Pool, chunks: &[Vec<Part>], places: &Places) -> Vec<(u32, Range)> {
     let mut ranges: Vec<(u32, Range)> = Vec::new();
     for (parts, home) in chunks.iter().zip(&places.home) {
         let Some((home, stitch)) = *home else {
@@ -250,6 +251,11 @@ fn segments(pool: &Pool, chunks: &[Vec<Part>], places: &Places) -> Vec<Segment> 
     }
     ranges.retain(|(_, range)| range.bytes > 0 && range.address.checked_add(range.bytes).is_some());
     ranges.sort_unstable_by_key(|(stitch, range)| (range.address, *stitch));
+    ranges
+}
+
+/// Ranges of one stitch that touch are a segment.
+fn segments(ranges: Vec<(u32, Range)>) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     for (stitch, range) in ranges {
         let reached = segments
