@@ -57,9 +57,16 @@ fn of(engine: &Engine, stream: Stream) -> Place<'_> {
     }
 }
 
-/// Whichever device a green context is a part of.
-fn somewhere(_engine: &Engine, _green: u64) -> Place<'_> {
-    Place::Somewhere
+/// The device of a green context.
+fn of_green(engine: &Engine, green: u64) -> Place<'_> {
+    match engine
+        .calls
+        .view_of(green)
+        .and_then(|view| engine.device_of(view))
+    {
+        Ok(device) => Place::Device(device),
+        Err(_) => Place::Somewhere,
+    }
 }
 
 /// Where a handle of these properties would lie.
@@ -150,7 +157,7 @@ with_room! {
     cuStreamCreateWithPriority ["cuStreamCreateWithPriority" since 5050]
         (stream: *mut Stream, flags: u32, priority: i32)
     cuGreenCtxStreamCreate ["cuGreenCtxStreamCreate" since 12040]
-        (stream: *mut Stream, green: u64, flags: u32, priority: i32) => somewhere(green)
+        (stream: *mut Stream, green: u64, flags: u32, priority: i32) => of_green(green)
 
     cuGraphInstantiate ["cuGraphInstantiate" since 10000]
         (executable: *mut u64, graph: u64, node: *mut u64, log: *mut c_char, length: usize)
