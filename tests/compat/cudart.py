@@ -10,8 +10,12 @@ enough. tests/compat/probe.c reads from the runtime's memory which functions it
 keeps. Proven where under the library none of those that are hooked is the
 driver's, and as many are the library's as were the driver's before. The last
 row goes past the library on purpose: there the probe must see it.
+
+The newest runtime comes with the driver's header, which must declare the functions that
+docs/entry-points.md is held against.
 """
 import os
+import re
 import sys
 
 from fetch import FOLDER, ROOT, fail, ready, run, wheel
@@ -74,6 +78,13 @@ def kept(command, library, driver, deepbind="strip"):
     return words["driver"], words["memcuda"]
 
 
+def declared(header):
+    """The driver's functions in cuda.h."""
+    with open(header) as f:
+        text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.DOTALL)
+    return sorted(set(re.findall(r"CUresult\s+CUDAAPI\s+(cu\w+)\s*\(", text)))
+
+
 def main():
     library, driver = ready()
     os.makedirs(FOLDER, exist_ok=True)
@@ -85,6 +96,10 @@ def main():
     linked = lambda offset: any(not name.startswith("cu") for name in library_names.get(offset, []))
 
     folders = {version: wheel(package, version, sha256) for package, version, sha256 in WHEELS}
+    with open(os.path.join(ROOT, "shim/tests/lifetime/cuda_functions.txt")) as listed:
+        other = set(listed.read().split()) ^ set(declared(file_of(folders["13.5.37"], "cuda.h")))
+    if other:
+        fail(f"cuda_functions.txt and cuda.h of 13.5.37 differ: {sorted(other)}")
     shared = {version: file_of(folder, "libcudart.so.") for version, folder in folders.items()}
     dynamic = probe("probe")
     rows = [(version, "shared", [dynamic, path]) for version, path in shared.items()]
