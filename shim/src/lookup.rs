@@ -13,6 +13,7 @@ use memcuda_core::driver::Code;
 
 use crate::asm::Next;
 use crate::hook::{ABSENT, Hook};
+use crate::modules::{self, About};
 use crate::routes::Door;
 use crate::{boundary, environment, hooks, log, resolve, substitute, tagged};
 
@@ -56,12 +57,19 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
         // The error that dlerror tells of is the real dlsym's.
         return Next::answer(behind);
     }
-    if environment::disabled() {
+    if environment::disabled() || modules::at(caller).is_some_and(patches) {
         found = behind;
     } else if let Some(entry) = substitute::entry_for(behind, Door::Dlsym, caller) {
         found = entry;
     }
     Next::answer(found)
+}
+
+/// Does this library write into the functions that it looks up? UCX's `libucm` learns so
+/// which memory comes and goes: the driver's own functions must be the ones, through which
+/// the pool's mappings go, too.
+fn patches(library: &About) -> bool {
+    library.file().starts_with(b"libucm")
 }
 
 /// This library's own function of a name, if it is a hooked one: `cu` or

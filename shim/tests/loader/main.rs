@@ -69,6 +69,22 @@ fn deepbind_is_kept_where_that_is_asked_for() {
 }
 
 #[test]
+fn who_writes_into_functions_finds_the_drivers_own() {
+    let directory = format!("-L{}", simulator().display());
+    let driver = ["-Wl,--no-as-needed", directory.as_str(), "-l:libcuda.so.1"];
+    let arguments = [&LIBRARY[..], &driver].concat();
+    for (name, file) in [
+        ("libucm.so.0", "libcuda.so.1"),
+        ("libother.so", "libmemcuda.so"),
+    ] {
+        let library = compile("patcher.c", name, &arguments);
+        let (out, log) = said(&mut preloaded("/bin/true", &[shim(), library]));
+        let lines = format!("cuMemAlloc_v2 in {file}\ncuMemFreeAsync in {file}\n");
+        assert_eq!((out, log.as_str()), (lines.repeat(2), ""), "{name}");
+    }
+}
+
+#[test]
 fn a_namespace_of_its_own_is_out_of_reach_and_said_once() {
     for ways in [
         ["namespace", "namespace", "local"],
