@@ -138,6 +138,12 @@ impl Keeper {
                 }
                 DONE
             }
+            Request::ComeBack => {
+                if let Some(connection) = self.connections.get_mut(&client) {
+                    connection.comes_back = true;
+                }
+                DONE
+            }
             Request::Status => {
                 self.own(peer)?;
                 Ok(Reply::Status(self.status()))

@@ -39,6 +39,8 @@ pub struct Connection {
     pub peer: Peer,
     /// What comes next.
     pub stage: Stage,
+    /// Did it say that its process comes back?
+    pub comes_back: bool,
     garbled: u32,
 }
 
@@ -68,6 +70,7 @@ impl Connection {
             watch: None,
             peer,
             stage: Stage::Hello,
+            comes_back: false,
             garbled: 0,
         }
     }

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::Refusal;
 use super::client::{Connection, Said, Stage, weight};
+use super::clock::GRACE;
 use super::entries::ClientId;
 use super::key::Key;
 use super::process::{self, Peer};
@@ -159,18 +160,24 @@ impl Keeper {
         });
     }
 
-    /// A connection is gone, and its leases with it, but for what was opened by
-    /// handle: the kernel closes the sockets of a process that dies before its
-    /// devices, so that work of it may still run. That is over when the process
-    /// is, which its watch tells.
+    /// A connection is gone, and its leases with it, unless its process comes back,
+    /// and but for what was opened by handle: the kernel closes the sockets of a
+    /// process that dies before its devices, so that work of it may still run. That
+    /// is over when the process is, which its watch tells.
     pub(super) fn hang_up(&mut self, client: ClientId) {
         self.awake.forget(client);
         let connection = self.connections.remove(&client);
+        let comes_back = connection.as_ref().is_some_and(|it| it.comes_back);
         let watch = connection.and_then(|connection| connection.watch);
-        if watch.is_some() && self.entries.linger(client) {
+        let stays = match comes_back {
+            true => self.entries.expect(client),
+            false => watch.is_some() && self.entries.linger(client),
+        };
+        if stays {
+            let until = watch.is_none().then(|| Instant::now() + GRACE);
             let ghost = Ghost {
                 _watch: watch,
-                until: None,
+                until,
             };
             self.ghosts.insert(client, ghost);
         } else {

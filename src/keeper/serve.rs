@@ -44,7 +44,8 @@ pub enum End {
     Signal,
 }
 
-/// A client of before the keeper was started anew.
+/// A client whose connection is gone, and whose leases are not: one of before the
+/// keeper was started anew, or one that lives on.
 pub(super) struct Ghost {
     /// Of its process; epoll has it while it is here.
     pub _watch: Option<OwnedFd>,

@@ -9,12 +9,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::protocol::{Code, Event, Generation, Hello, Lease, MOST_LEASES, Packet, Reply, Request};
+use super::socket::Socket;
 use super::wire::{self, Broken};
 
 /// How long an answer may take before the keeper counts as gone.
@@ -41,6 +40,14 @@ pub enum Error {
     NoRoom,
     /// The keeper refuses.
     Refused(Code, String),
+}
+
+impl Error {
+    /// Is there no keeper at all?
+    pub fn is_nobody(&self) -> bool {
+        use Errno as E;
+        matches!(self, Self::Absent(E::NOENT | E::NOTDIR | E::CONNREFUSED))
+    }
 }
 
 impl fmt::Display for Error {
@@ -71,8 +78,8 @@ pub struct Client {
 /// is still to be heard.
 pub struct Dialled {
     client: Client,
-    /// Leases that did not find room in the first packet.
-    rest: Vec<Lease>,
+    /// To be taken up again; the first [`MOST_LEASES`] of them were said.
+    leases: Vec<Lease>,
 }
 
 /// What the keeper says at the beginning.
@@ -103,22 +110,27 @@ impl Client {
         command: &str,
         leases: &[Lease],
     ) -> Result<Dialled, Error> {
-        Self::greet(reach(socket, true), pid, command, leases)
+        Self::greet(
+            Socket::connect(socket, true, PATIENCE),
+            pid,
+            command,
+            leases,
+        )
     }
 
     /// The same without leases, where the keeper lets it in without a wait.
     pub fn dial_now(socket: &Path, pid: u32, command: &str) -> Result<Dialled, Error> {
-        Self::greet(reach(socket, false), pid, command, &[])
+        Self::greet(Socket::connect(socket, false, PATIENCE), pid, command, &[])
     }
 
     fn greet(
-        socket: Result<OwnedFd, Errno>,
+        socket: Result<Socket, Errno>,
         pid: u32,
         command: &str,
         leases: &[Lease],
     ) -> Result<Dialled, Error> {
         let mut client = Self {
-            socket: socket.and_then(Socket::new).map_err(Error::Absent)?,
+            socket: socket.map_err(Error::Absent)?,
             asked: 0,
             answered: 0,
             room: Vec::new(),
@@ -126,16 +138,16 @@ impl Client {
         };
         let hello = Hello::OURS.to_bytes();
         said(wire::send_bytes(&client.socket, &hello, &[]))?;
-        let (first, rest) = leases.split_at(leases.len().min(MOST_LEASES));
+        let first = &leases[..leases.len().min(MOST_LEASES)];
         let introduce = Request::Introduce {
             pid,
             command: command.to_owned(),
             leases: first.to_vec(),
-            more: !rest.is_empty(),
+            more: first.len() < leases.len(),
         };
         client.send(introduce, &[])?;
-        let rest = rest.to_vec();
-        Ok(Dialled { client, rest })
+        let leases = leases.to_vec();
+        Ok(Dialled { client, leases })
     }
 
     /// Asks, and waits for the answer. Where that is [`Error::Lost`] the
@@ -152,6 +164,31 @@ impl Client {
     /// Waits for the answer to what was asked by [`Dialled::ask`].
     pub fn answer(&mut self) -> Result<(Reply, Vec<OwnedFd>), Error> {
         self.receive()
+    }
+
+    fn hear_welcome(&mut self, leases: &[Lease]) -> Result<Welcome, Error> {
+        let (Reply::Welcome { node, mut lost }, beside) = self.receive()? else {
+            return Err(Error::Lost);
+        };
+        let Ok([epoch]) = <[OwnedFd; 1]>::try_from(beside) else {
+            return Err(Error::Lost);
+        };
+        let mut pages = leases.chunks(MOST_LEASES).skip(1).peekable();
+        while let Some(page) = pages.next() {
+            let (leases, more) = (page.to_vec(), pages.peek().is_some());
+            let (Reply::Lost(also), _) = self.call(Request::Leases { leases, more }, &[])? else {
+                return Err(Error::Lost);
+            };
+            lost.extend(also);
+        }
+        Ok(Welcome { node, epoch, lost })
+    }
+
+    /// Ends the connection of a process that comes back over another one with all
+    /// that it holds: a keeper that is only slow hears so before it hears the end.
+    pub fn come_back(mut self) {
+        // With one request before it, it finds room at once.
+        let _ = self.send(Request::ComeBack, &[]);
     }
 
     fn send(&mut self, request: Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
@@ -242,9 +279,9 @@ impl Client {
 impl Dialled {
     /// Asks before the keeper has answered to who this is: both arrive at once.
     /// The answer is the first one behind the welcome ([`Client::answer`]). Not
-    /// where there are more leases than a packet holds.
+    /// where there are leases.
     pub fn ask(&mut self, request: Request) -> Result<(), Error> {
-        debug_assert!(self.rest.is_empty(), "the leases come first");
+        debug_assert!(self.leases.is_empty(), "the leases come first");
         self.client.send(request, &[])
     }
 
@@ -261,23 +298,17 @@ impl Dialled {
 
     /// Waits for the keeper's word, and takes up the leases that are left.
     pub fn welcome(self) -> Result<(Client, Welcome), Error> {
-        let Self { mut client, rest } = self;
-        let (Reply::Welcome { node, mut lost }, beside) = client.receive()? else {
-            return Err(Error::Lost);
-        };
-        let Ok([epoch]) = <[OwnedFd; 1]>::try_from(beside) else {
-            return Err(Error::Lost);
-        };
-        let pages = rest.len().div_ceil(MOST_LEASES);
-        for (page, leases) in rest.chunks(MOST_LEASES).enumerate() {
-            let more = page + 1 < pages;
-            let leases = leases.to_vec();
-            let (Reply::Lost(also), _) = client.call(Request::Leases { leases, more }, &[])? else {
-                return Err(Error::Lost);
-            };
-            lost.extend(also);
+        let Self { mut client, leases } = self;
+        match client.hear_welcome(&leases) {
+            Ok(welcome) => Ok((client, welcome)),
+            Err(error) => {
+                // What was taken up is there for another try.
+                if !leases.is_empty() {
+                    client.come_back();
+                }
+                Err(error)
+            }
         }
-        Ok((client, Welcome { node, epoch, lost }))
     }
 }
 
@@ -297,47 +328,6 @@ impl AsFd for Client {
 /// The number after this one; 0 is none.
 fn next(number: u32) -> u32 {
     number.wrapping_add(1).max(1)
-}
-
-/// A socket in a process whose program may close whatever it does not know, as
-/// daemons do: what is open under its number then is the program's.
-struct Socket {
-    /// `None` only while it is dropped.
-    descriptor: Option<OwnedFd>,
-    identity: (u64, u64),
-}
-
-impl Socket {
-    fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
-        Ok(Self {
-            identity: identity(&descriptor)?,
-            descriptor: Some(descriptor),
-        })
-    }
-
-    fn is_ours(&self) -> bool {
-        identity(self) == Ok(self.identity)
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_ref().expect("not dropped").as_fd()
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if !self.is_ours() {
-            std::mem::forget(self.descriptor.take());
-        }
-    }
-}
-
-/// What tells a file from any other that is open at the same time.
-fn identity(file: impl AsFd) -> Result<(u64, u64), Errno> {
-    let stat = fstat(file)?;
-    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// A keeper that has closed the connection may have said why, which is there to
@@ -363,27 +353,4 @@ fn read(bytes: &[u8]) -> Result<Said, Broken> {
             Said::Reply(number, Box::new(body))
         }
     })
-}
-
-/// Connects; with `wait`, for as long as the keeper may take.
-fn reach(socket: &Path, wait: bool) -> Result<OwnedFd, Errno> {
-    let address = SocketAddrUnix::new(socket)?;
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let mut flags = SocketFlags::CLOEXEC;
-    flags.set(SocketFlags::NONBLOCK, !wait);
-    let socket = socket_with(family, kind, flags, None)?;
-    for timeout in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
-    }
-    loop {
-        match connect(&socket, &address) {
-            Ok(()) => break,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    if !wait {
-        rustix::io::ioctl_fionbio(&socket, false)?;
-    }
-    Ok(socket)
 }

@@ -105,7 +105,7 @@ pub fn is_missing() -> bool {
 }
 
 fn is_needed(line: &Line) -> bool {
-    !line.is_connected() && (line.has_leases() || exports::any_parked())
+    line.is_missed() || !line.is_connected() && exports::any_parked()
 }
 
 /// Keeps a connection for the first request, where there is none.

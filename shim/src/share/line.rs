@@ -50,6 +50,8 @@ pub(super) struct Line {
     leases: HashMap<Generation, u32>,
     node: u64,
     epoch: Option<Epoch>,
+    /// The keeper was told that this process comes back.
+    expected: bool,
     rest_until: Option<Instant>,
     /// Not yet told to those who have something to do about it.
     pub(super) resumed: Option<Resumed>,
@@ -70,8 +72,9 @@ impl Line {
         self.client.is_some()
     }
 
-    pub(super) fn has_leases(&self) -> bool {
-        !self.leases.is_empty()
+    /// Is there anything that the keeper must hear, or must have heard?
+    pub(super) fn is_missed(&self) -> bool {
+        self.client.is_none() && (self.expected || !self.leases.is_empty())
     }
 
     /// What tells of events and of the end.
@@ -203,6 +206,9 @@ impl Line {
             let made = who::trusted(engine, &socket).and_then(|()| {
                 let (pid, command) = (std::process::id(), &command);
                 let dialled = Client::dial(&socket, pid, command, &leases);
+                // It may break off with its leases taken up; where nobody is, nobody minds.
+                let nobody = dialled.as_ref().is_err_and(client::Error::is_nobody);
+                self.expected = !nobody && (self.expected || !leases.is_empty());
                 let made = dialled.and_then(|dialled| {
                     worker::start();
                     dialled.welcome()
@@ -227,6 +233,7 @@ impl Line {
     pub(super) fn adopt(&mut self, client: Client, heard: Heard) {
         child::remember(client.as_fd());
         self.client = Some(client);
+        self.expected = false;
         self.node = heard.node;
         self.rest_until = None;
         let before = std::mem::replace(&mut self.epoch, heard.epoch);
@@ -240,10 +247,15 @@ impl Line {
         }
     }
 
-    /// The connection is gone, or was never used.
+    /// The connection is gone, or was never used. Who holds something comes back.
     pub(super) fn hang_up(&mut self) {
         child::forget();
-        self.client = None;
+        let client = self.client.take();
+        if let Some(client) = client.filter(|_| !self.leases.is_empty()) {
+            // Also where nothing is held by then: the keeper keeps it until it is told.
+            self.expected = true;
+            client.come_back();
+        }
     }
 
     /// What the keeper has said unasked.

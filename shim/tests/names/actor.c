@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -176,6 +177,10 @@ static void obey(const char *what) {
         pid_t child = fork();
         if (child == 0) _exit(memcuda_address(a) != NULL);
         CHECK(waitpid(child, &status, 0) == child); printf("0 %d\n", status);
+    }
+    else if (!strcmp(what, "files")) { /* so many descriptors; 0: as many as are open */
+        struct rlimit limit; int free_one = dup(0); CHECK(free_one > 0 && !close(free_one) && !getrlimit(RLIMIT_NOFILE, &limit));
+        a = number(); limit.rlim_cur = a ? a : (rlim_t)free_one; printf("%d\n", setrlimit(RLIMIT_NOFILE, &limit));
     }
     else if (!strcmp(what, "again")) { /* opens an open name N times more in a thread that may make no system call */
         pthread_t thread; strict.name = word(); strict.count = (int)number(); strict.opened = -1; strict.ended = 0;

@@ -2,7 +2,7 @@
 
 use crate::actor::{Actor, Place, program};
 use crate::keeper::{signal, soon};
-use crate::{MIB, NOT_FOUND, field, ruled, support};
+use crate::{MIB, NOT_FOUND, UNAVAILABLE, field, ruled, support};
 
 #[test]
 fn a_name_that_is_made_again_is_another_one_and_openings_notice() {
@@ -139,6 +139,80 @@ fn who_holds_what_a_new_keeper_does_not_know_is_told_so() {
     assert_eq!(actor.get(&here), 7);
     let log = actor.end();
     assert!(log.contains("knows nothing more of 1 of what"), "{log}");
+}
+
+/// Who has waited long enough for a keeper hangs up, and comes back: a name that
+/// nobody else holds is there still, unless its holder has died meanwhile.
+#[test]
+fn a_keeper_that_was_stopped_for_a_while_takes_nothing_from_who_lives() {
+    let place = Place::with_keeper();
+    let (mut actor, mut dies) = (place.actor(), place.actor());
+    let (handle, _) = actor.opened("create w bytes=4096");
+    dies.opened("create dead bytes=4096");
+    let [keeper, _] = place.keeper.pids();
+    signal(keeper, libc::SIGSTOP);
+    for actor in [&mut actor, &mut dies] {
+        actor.tell("show w");
+    }
+    for actor in [&mut actor, &mut dies] {
+        let answer = actor.heard();
+        assert!(answer.starts_with(&format!("{UNAVAILABLE} ")), "{answer}");
+    }
+    dies.kill();
+    signal(keeper, libc::SIGCONT);
+    soon("it is asked again", || actor.code("show w") != UNAVAILABLE);
+    assert_eq!(field(&actor.must("show w"), "references"), "1");
+    soon("the dead hold nothing", || {
+        actor.code("show dead") == NOT_FOUND
+    });
+    actor.must(&format!("close {handle}"));
+    assert_eq!(actor.code("show w"), NOT_FOUND);
+    actor.end();
+}
+
+/// Who has nothing left by then comes back all the same, to say so.
+#[test]
+fn what_is_closed_while_the_keeper_is_stopped_is_not_held() {
+    let place = Place::with_keeper();
+    let (mut actor, mut other) = (place.actor(), place.actor());
+    let (handle, _) = actor.opened("create w bytes=4096");
+    other.opened("create x bytes=4096");
+    let [keeper, _] = place.keeper.pids();
+    signal(keeper, libc::SIGSTOP);
+    assert_eq!(actor.code("open x"), UNAVAILABLE);
+    actor.must(&format!("close {handle}"));
+    signal(keeper, libc::SIGCONT);
+    soon("what was closed is gone", || {
+        other.code("show w") == NOT_FOUND
+    });
+    soon("what came in vain is not held", || {
+        field(&other.must("show x"), "references") == "1"
+    });
+    actor.end();
+    other.end();
+}
+
+/// The connection has to end then, since what the keeper gave is not known.
+#[test]
+fn who_has_no_descriptor_for_a_name_keeps_the_others() {
+    let place = Place::with_keeper();
+    let (mut actor, mut other) = (place.actor(), place.actor());
+    actor.opened("create w bytes=4096");
+    other.opened("create x bytes=4096");
+    actor.must("files 0");
+    assert_eq!(actor.code("open x"), UNAVAILABLE);
+    let said = actor.message();
+    assert!(said.contains("RLIMIT_NOFILE"), "{said}");
+    // It comes back meanwhile, and has no descriptor for the keeper's page.
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    actor.must("files 256");
+    soon("it is asked again", || actor.code("show w") != UNAVAILABLE);
+    assert_eq!(field(&actor.must("show w"), "references"), "1");
+    soon("what came in vain is not held", || {
+        field(&other.must("show x"), "references") == "1"
+    });
+    actor.end();
+    other.end();
 }
 
 /// It asks no table: another thread of its parent may have locked it.

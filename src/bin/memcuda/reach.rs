@@ -9,7 +9,6 @@ use memcuda::names::Name;
 use memcuda::share::client::{Client, Error};
 use memcuda::share::place::{self, SOCKET};
 use memcuda::share::protocol::{Entry, Reply, Request};
-use rustix::io::Errno;
 
 /// A keeper that answers.
 pub struct Keeper {
@@ -50,7 +49,7 @@ pub fn find() -> Result<Found> {
     };
     match Client::connect(&socket, std::process::id(), "memcuda", &[]) {
         Ok((client, _)) => Ok(Found::Keeper(Keeper { client, socket })),
-        Err(Error::Absent(Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED)) => {
+        Err(error) if error.is_nobody() => {
             let socket = socket.display();
             let why = format!("no keeper runs at {socket}: no memory has a name");
             Ok(Found::Nobody(why))

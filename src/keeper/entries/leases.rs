@@ -151,6 +151,28 @@ impl Entries {
         true
     }
 
+    /// A connection is gone, and its process comes back: until then all stays as it
+    /// is. `false` where it is back already, which holds again what it said; what
+    /// the other one made of that is this one's now.
+    pub fn expect(&mut self, client: ClientId) -> bool {
+        let Some(gone) = self.clients.get_mut(&client) else {
+            return false;
+        };
+        gone.connected = false;
+        let (process, made) = (gone.process.clone(), gone.made.clone());
+        let is_it = |other: &Client| other.connected && known_as(&other.process, &process);
+        let back = self.clients.iter().find(|(_, other)| is_it(other));
+        let Some((&back, _)) = back else {
+            return true;
+        };
+        for generation in made {
+            if self.items[&generation].name.is_none() || self.holds(back, generation) {
+                self.set_maker(generation, Some(back));
+            }
+        }
+        false
+    }
+
     fn let_go_of_all_but(&mut self, client: ClientId, kept: &HashSet<Generation>) {
         let holder = &self.clients[&client];
         let held: Vec<Generation> = holder.leases.keys().copied().collect();
@@ -210,8 +232,7 @@ impl Entries {
         let generation = item.generation;
         let unheard = |id: &ClientId| {
             let maker = &self.clients[id];
-            // Of one that is not seen another may have the number.
-            let known = maker.process.started != 0 && same(&maker.process, &asker.process);
+            let known = known_as(&maker.process, &asker.process);
             item.state == State::Creating && !maker.connected && known
         };
         if let Some(maker) = item.made_by.filter(unheard) {
@@ -253,6 +274,12 @@ impl Entries {
             self.set_maker(generation, Some(client));
         }
     }
+}
+
+/// Are these two descriptions surely of one process? Of one that is not seen another
+/// may have the number.
+fn known_as(one: &Process, other: &Process) -> bool {
+    one.started != 0 && same(one, other)
 }
 
 /// Are these two descriptions of one process?

@@ -4,7 +4,8 @@
 //! travel beside the packets that say so (`wire`).
 //!
 //! A *lease* is a count that a connection holds on a generation: it ends with
-//! the connection, so the kernel tells of a death at once.
+//! the connection, so the kernel tells of a death at once. Who hangs up and lives
+//! says [`Request::ComeBack`] before.
 
 use serde::{Deserialize, Serialize};
 

@@ -173,6 +173,9 @@ pub enum Request {
         /// Which, and how many parts are before it there.
         parts: Vec<(Generation, u32)>,
     },
+    /// The connection is about to end, and its process lives on and comes back: what
+    /// it holds waits for it. -> [`Reply::Done`], for which nobody waits.
+    ComeBack,
 }
 
 /// One lease, as a process knows it.

@@ -2,6 +2,7 @@
 //! what the tests share.
 
 mod exports;
+mod leases;
 mod list;
 mod names;
 mod restore;

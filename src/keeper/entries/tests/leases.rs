@@ -1,0 +1,81 @@
+//! Clients whose connections end before their processes do.
+
+use super::*;
+use crate::keeper::entries::exports::Withdrawn;
+use crate::share::protocol::Lease;
+
+const BACK: ClientId = 3;
+
+/// Three things of the maker: a name, one that it is making, an export.
+fn three(entries: &mut Entries) -> [Generation; 3] {
+    let named = make(entries, "named", 1);
+    let (making, exported) = (generation(2), generation(3));
+    let wanted = wish("making", Mode::Create);
+    entries.open(MAKER, wanted, making).unwrap();
+    entries
+        .export(MAKER, exported, spec(1), 0, vec![1], 1)
+        .unwrap();
+    [named, making, exported]
+}
+
+fn comes_back(entries: &mut Entries, holds: &[Generation]) {
+    entries.join(BACK, process(10));
+    for &generation in holds {
+        let count = 1;
+        assert!(entries.resume(BACK, Lease { generation, count }));
+    }
+    entries.adopt_exports(BACK);
+}
+
+#[test]
+fn who_comes_back_finds_all_that_it_held() {
+    let mut entries = entries();
+    let all = three(&mut entries);
+    assert!(entries.expect(MAKER));
+    let wanted = wish("making", Mode::Create);
+    let asked = entries.open(OTHER, wanted, generation(9));
+    assert_eq!(code(asked), Code::InProgress);
+    comes_back(&mut entries, &all);
+    assert!(gone(&mut entries).is_empty());
+    assert_eq!(entries.earlier_of(BACK), [MAKER]);
+    entries
+        .commit(BACK, all[1], vec![4096], Vec::new())
+        .unwrap();
+    // What is left of the former connection is nothing.
+    for generation in all {
+        entries.release(BACK, generation);
+    }
+    assert_eq!(gone(&mut entries), BTreeSet::from(all));
+}
+
+/// It may have been heard before the end of its former connection was.
+#[test]
+fn who_is_back_already_has_what_the_former_connection_made() {
+    let mut entries = entries();
+    let all = three(&mut entries);
+    let unheard = generation(4);
+    let wanted = wish("unheard", Mode::Create);
+    entries.open(MAKER, wanted, unheard).unwrap();
+    comes_back(&mut entries, &all);
+    assert!(!entries.expect(MAKER));
+    entries.leave(MAKER);
+    assert_eq!(gone(&mut entries), BTreeSet::from([unheard]));
+    entries
+        .commit(BACK, all[1], vec![4096], Vec::new())
+        .unwrap();
+    assert_eq!(entries.withdraw(BACK, all[2]), Withdrawn::Gone);
+    assert_eq!(entries.totals().references, 2);
+}
+
+/// Two processes that are not seen may have one number.
+#[test]
+fn who_is_not_seen_is_never_back_already() {
+    let mut entries = entries();
+    let unseen = || Process {
+        started: 0,
+        ..process(10)
+    };
+    entries.join(BACK, unseen());
+    entries.join(BACK + 1, unseen());
+    assert!(entries.expect(BACK));
+}
