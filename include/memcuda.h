@@ -75,7 +75,12 @@ enum {
     MEMCUDA_CUDA_IPC = 1 << 4,
     /* Of memcuda_name_next: where the name cannot be had so (MISMATCH, EXISTS,
      * SEALED, NOT_FOUND) the allocation has no name, instead of failing. */
-    MEMCUDA_UNNAMED_ON_MISMATCH = 1 << 5
+    MEMCUDA_UNNAMED_ON_MISMATCH = 1 << 5,
+    /* Opening: wait_us is for a name that is not there yet, too. */
+    MEMCUDA_AWAIT = 1 << 6,
+    /* Of memcuda_describe: this very opening made the memory, so whoever has it is
+     * to fill it. Of a handle by memcuda_find: the program's allocation did. */
+    MEMCUDA_MADE = 1 << 7
 };
 
 /* How memcuda_name_next uses a name. */
@@ -113,7 +118,7 @@ typedef struct memcuda_options {
     const uint64_t *shape; /* outermost first; rank of them */
     const char *dtype;     /* f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u64 u32 u16 u8
                               bool c64 c128; null: not said */
-    uint64_t wait_us;      /* how long to wait while another process makes it */
+    uint64_t wait_us;      /* how long to wait while another process makes it; MEMCUDA_AWAIT */
 } memcuda_options;
 
 #define MEMCUDA_OPTIONS \
@@ -122,7 +127,7 @@ typedef struct memcuda_options {
 /* What is known of a name. */
 typedef struct memcuda_info {
     uint32_t size;  /* in: sizeof(memcuda_info); what lies behind it is not written */
-    uint32_t flags; /* MEMCUDA_READ_ONLY of this opening; MEMCUDA_PERSIST, MEMCUDA_CUDA_IPC */
+    uint32_t flags; /* MEMCUDA_READ_ONLY and _MADE of this opening; MEMCUDA_PERSIST, _CUDA_IPC */
     char name[MEMCUDA_MOST_NAME + 8]; /* ends in a zero byte */
     uint8_t generation[16];           /* another one each time the name is made */
     uint8_t device_uuid[16];
@@ -168,11 +173,11 @@ MEMCUDA_API int memcuda_find(const void *address, memcuda_handle *out);
 
 /* Memory of a new name; EXISTS where there is one. */
 MEMCUDA_API int memcuda_create(const char *name, const memcuda_options *options, memcuda_handle *out);
-/* Memory of a name that is there; NOT_FOUND where there is none. Bytes, dtype
- * and shape, where said, must be the same. Opened again in a process, it has
- * the same address. */
+/* Memory of a name that is there; NOT_FOUND where there is none, with
+ * MEMCUDA_AWAIT where none comes in time. Bytes, dtype and shape, where said, must
+ * be the same. Opened again in a process, it has the same address. */
 MEMCUDA_API int memcuda_open(const char *name, const memcuda_options *options, memcuda_handle *out);
-/* Whichever of the two. */
+/* Whichever of the two: MEMCUDA_MADE of memcuda_describe says which. */
 MEMCUDA_API int memcuda_create_or_open(const char *name, const memcuda_options *options,
                                        memcuda_handle *out);
 /* Ends an opening. With the last one of a process its address ends, once the

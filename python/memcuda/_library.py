@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence
 from . import errors
 
 # Flags of the options and of the info.
-READ_ONLY, ZEROED, HIDDEN, PERSIST, CUDA_IPC, UNNAMED_ON_MISMATCH = (1 << bit for bit in range(6))
+READ_ONLY, ZEROED, HIDDEN, PERSIST, CUDA_IPC, UNNAMED_ON_MISMATCH, AWAIT, MADE = (1 << bit for bit in range(8))
 # How a name is used by `memcuda_name_next`.
 MODES = {"create": 1, "attach": 2, "create-or-attach": 3}
 STATES = ("creating", "ready", "sealed", "dying")
@@ -149,7 +149,8 @@ def text(name: object) -> bytes:
 
 def options(*, flags: int = 0, nbytes: Optional[int] = None, shape: Optional[Sequence[int]] = None,
             dtype: Optional[str] = None, device: Optional[int] = None, wait: Optional[float] = None) -> Options:
-    """`memcuda_options` with what is not None; `wait` is in seconds."""
+    """`memcuda_options` with what is not None. `wait` is in seconds, and for a name
+    that is not there yet, too."""
     chosen = Options(size=ctypes.sizeof(Options), flags=flags, device=CURRENT, wait_us=5_000_000)
     if nbytes is not None:
         chosen.bytes = natural(nbytes, "nbytes")
@@ -163,6 +164,7 @@ def options(*, flags: int = 0, nbytes: Optional[int] = None, shape: Optional[Seq
         chosen.shape = (c_uint64 * max(len(extents), 1))(*extents)
     if wait is not None:
         chosen.wait_us = microseconds(wait)
+        chosen.flags |= AWAIT
     return chosen
 
 

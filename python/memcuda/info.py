@@ -48,6 +48,8 @@ class Info:
     """That process's user."""
     read_only: bool
     """Of an opening: is it for reading only?"""
+    made: bool
+    """Of an opening: did it make the memory?"""
     cuda_ipc: bool
     """Is it the driver's own allocation, that ends with its maker?"""
     address: int
@@ -81,6 +83,7 @@ class Info:
             maker_pid=info.maker_pid,
             maker_uid=info.maker_uid,
             read_only=bool(info.flags & _library.READ_ONLY),
+            made=bool(info.flags & _library.MADE),
             cuda_ipc=bool(info.flags & _library.CUDA_IPC),
             address=info.address,
         )

@@ -29,26 +29,31 @@ def create(name: str, shape: Optional[Sequence[int]] = None, dtype: Any = None, 
     from `seal()` on. `persist`: it outlives its holders, until it is deleted.
     `cuda_ipc`: the driver's own allocation, which programs without the library
     can open; it ends with this process."""
-    return _new("create", name, shape, dtype, nbytes, device, zeroed, hidden, persist, cuda_ipc, None)
+    return _new("create", name, shape, dtype, nbytes, device, zeroed, hidden, persist, cuda_ipc)
 
 
 def open(name: str, shape: Optional[Sequence[int]] = None, dtype: Any = None, *, nbytes: Optional[int] = None,
-         device: Optional[int] = None, read_only: bool = False, wait: float = 5.0) -> Tensor:
+         device: Optional[int] = None, read_only: bool = False, wait: Optional[float] = None) -> Tensor:
     """Opens memory of a name that is there; `NotFound` where there is none.
 
     What is said of shape, dtype, bytes and device must be so, else `Mismatch`.
-    `read_only`: a write through it faults. `wait`: so many seconds while another
-    process is making it, then `InProgress`. Opened again in a process it has the
-    same address, and costs less than a microsecond in the library."""
+    `read_only`: a write through it faults. `wait`: so many seconds for a name that
+    is not there yet, then `NotFound`, or that another process is making, then
+    `InProgress`; without it 5 seconds for the latter alone. Opened again in a
+    process it has the same address, and costs less than a microsecond in the
+    library."""
     flags = _library.READ_ONLY if read_only else 0
     return _opening("open", name, _options(flags, shape, dtype, nbytes, device, wait))
 
 
 def create_or_open(name: str, shape: Optional[Sequence[int]] = None, dtype: Any = None, *,
-                   nbytes: Optional[int] = None, device: Optional[int] = None, zeroed: bool = False,
-                   hidden: bool = False, persist: bool = False, cuda_ipc: bool = False, wait: float = 5.0) -> Tensor:
-    """Whichever of the two; see both."""
-    return _new("create_or_open", name, shape, dtype, nbytes, device, zeroed, hidden, persist, cuda_ipc, wait)
+                   nbytes: Optional[int] = None, device: Optional[int] = None, read_only: bool = False,
+                   zeroed: bool = False, hidden: bool = False, persist: bool = False, cuda_ipc: bool = False,
+                   wait: Optional[float] = None) -> Tensor:
+    """Whichever of the two, see both; `made` of the tensor says which. `read_only`
+    is for one that is there: who makes it writes."""
+    return _new("create_or_open", name, shape, dtype, nbytes, device, zeroed, hidden, persist, cuda_ipc,
+                read_only, wait)
 
 
 def find(memory: Any) -> Tensor:
@@ -68,9 +73,10 @@ def find(memory: Any) -> Tensor:
 
 def name_next(name: Optional[str], mode: str = "create-or-attach", *, shape: Optional[Sequence[int]] = None,
               dtype: Any = None, read_only: bool = False, zeroed: bool = False, persist: bool = False,
-              unnamed_on_mismatch: bool = False) -> None:
+              unnamed_on_mismatch: bool = False, wait: Optional[float] = None) -> None:
     """Gives the next allocation of this thread (cudaMalloc and its kin) this name;
-    None takes that back. `mode` is `create`, `attach` or `create-or-attach`.
+    None takes that back. `mode` is `create`, `attach` or `create-or-attach`; `wait`
+    as in `open`.
 
     Not in torch's native profile, where an allocation is a segment that torch
     lends on: `create` or `open` there."""
@@ -80,7 +86,7 @@ def name_next(name: Optional[str], mode: str = "create-or-attach", *, shape: Opt
         raise Invalid(f"the mode {mode!r} is not known; accepted: {', '.join(_library.MODES)}")
     flags = (read_only and _library.READ_ONLY) | (zeroed and _library.ZEROED) | (persist and _library.PERSIST) | \
         (unnamed_on_mismatch and _library.UNNAMED_ON_MISMATCH)
-    options = _options(flags, shape, dtype, None, None, None)
+    options = _options(flags, shape, dtype, None, None, wait)
     return call("name_next", _library.text(name), _library.MODES[mode], byref(options))
 
 
@@ -128,9 +134,9 @@ def delete(name: str) -> None:
 
 
 def _new(function: str, name: str, shape: Any, dtype: Any, nbytes: Any, device: Any, zeroed: bool, hidden: bool,
-         persist: bool, cuda_ipc: bool, wait: Optional[float]) -> Tensor:
-    flags = (zeroed and _library.ZEROED) | (hidden and _library.HIDDEN) | (persist and _library.PERSIST) | \
-        (cuda_ipc and _library.CUDA_IPC)
+         persist: bool, cuda_ipc: bool, read_only: bool = False, wait: Optional[float] = None) -> Tensor:
+    flags = (read_only and _library.READ_ONLY) | (zeroed and _library.ZEROED) | (hidden and _library.HIDDEN) | \
+        (persist and _library.PERSIST) | (cuda_ipc and _library.CUDA_IPC)
     return _opening(function, name, _options(flags, shape, dtype, nbytes, device, wait))
 
 

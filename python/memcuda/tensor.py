@@ -37,7 +37,7 @@ class Tensor:
     another stream, has written waits for a version of it (`publish`, `wait`).
     """
 
-    __slots__ = ("_handle", "_finalizer", "_info", "_dtype", "_shape", "_for_reader", "__weakref__")
+    __slots__ = ("_handle", "_finalizer", "_info", "_dtype", "_shape", "_made", "_for_reader", "__weakref__")
 
     def __init__(self, handle: int):
         """Takes the handle of the C API over. See `create`, `open` and `find`."""
@@ -52,6 +52,7 @@ class Tensor:
             bits = dtypes.ALL[self._dtype].bits if self._dtype else 8
             shape = (self._info.nbytes * 8 // bits,)
         self._shape = shape
+        self._made = self._info.made
         self._for_reader = False
 
     @property
@@ -85,6 +86,12 @@ class Tensor:
     def read_only(self) -> bool:
         """Opened for reading: a write through it faults, and ends the context."""
         return self._info.read_only
+
+    @property
+    def made(self) -> bool:
+        """Did this opening make the memory, so that it is yours to fill? Of `find`: did
+        the allocation?"""
+        return self._made
 
     @property
     def generation(self) -> str:
@@ -236,7 +243,7 @@ class Tensor:
 
     def _same(self, dtype: Optional[str], shape: "tuple[int, ...]") -> "Tensor":
         other = Tensor(self._another())
-        other._dtype, other._shape = dtype, shape
+        other._dtype, other._shape, other._made = dtype, shape, self._made
         return other
 
     def _another(self) -> int:

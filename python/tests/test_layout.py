@@ -22,6 +22,7 @@ class Layout(unittest.TestCase):
             "MEMCUDA_VERSION": _library.VERSION, "MEMCUDA_READ_ONLY": _library.READ_ONLY,
             "MEMCUDA_ZEROED": _library.ZEROED, "MEMCUDA_HIDDEN": _library.HIDDEN, "MEMCUDA_PERSIST": _library.PERSIST,
             "MEMCUDA_CUDA_IPC": _library.CUDA_IPC, "MEMCUDA_UNNAMED_ON_MISMATCH": _library.UNNAMED_ON_MISMATCH,
+            "MEMCUDA_AWAIT": _library.AWAIT, "MEMCUDA_MADE": _library.MADE,
             "MEMCUDA_CREATE": _library.MODES["create"], "MEMCUDA_ATTACH": _library.MODES["attach"],
             "MEMCUDA_CREATE_OR_ATTACH": _library.MODES["create-or-attach"],
             "MEMCUDA_CREATING": _library.STATES.index("creating"), "MEMCUDA_READY": _library.STATES.index("ready"),

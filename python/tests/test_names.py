@@ -52,6 +52,32 @@ class Names(support.Case):
         with memcuda.create_or_open("either", 4, "i64") as first, memcuda.create_or_open("either", [4], "i64") as second:
             self.assertEqual(first.generation, second.generation)
             self.assertEqual(first.shape, (4,))
+            self.assertEqual((first.made, second.made), (True, False))
+            with first.view("u8") as bytes_of_first, memcuda.find(first) as found:
+                self.assertEqual((bytes_of_first.made, found.made), (True, False))
+
+    def test_one_of_all_who_open_or_make_is_told_to_fill_it(self):
+        other = self.other()
+        made = memcuda.create_or_open("weights", (4,), "u8", hidden=True, read_only=True)
+        self.addCleanup(made.close)
+        self.assertEqual((made.made, made.read_only), (True, False))
+        self.driver.write(made.address, b"done")
+        made.seal()
+        self.assertEqual(other.tell("t = memcuda.create_or_open('weights', (4,), 'u8', hidden=True, read_only=True)"), "None")
+        self.assertEqual(other.tell("t.made, t.read_only, driver.read(t.address, 4)"), "(False, True, b'done')")
+
+    def test_a_name_that_is_yet_to_be_made_is_waited_for_where_that_is_said(self):
+        other = self.other()
+        self.assertIn("NotFound", other.tell("memcuda.open('late', wait=0.05)"))
+        waiting = threading.Thread(target=lambda: said.append(other.tell("memcuda.open('late', wait=20).shape")))
+        said = []
+        waiting.start()
+        time.sleep(0.1)
+        with self.assertRaises(memcuda.NotFound):
+            memcuda.open("late")
+        with memcuda.create("late", (4,), "u8"):
+            waiting.join()
+        self.assertEqual(said, ["(4,)"])
 
     def test_each_failure_has_its_exception(self):
         held = memcuda.create("held", (8,), "f32")

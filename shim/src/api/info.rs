@@ -41,6 +41,7 @@ const _: () = assert!(size_of::<Info>() == 592);
 const READ_ONLY: u32 = 1 << 0;
 const PERSIST: u32 = 1 << 3;
 const CUDA_IPC: u32 = 1 << 4;
+const MADE: u32 = 1 << 7;
 
 /// Copies a text, and leaves the zero byte at its end.
 fn put(into: &mut [c_char], text: &str) {
@@ -101,9 +102,12 @@ impl Info {
         info
     }
 
-    /// Of what this process has open.
-    pub fn of_mapped(engine: &Engine, mapped: &Mapped) -> Self {
+    /// Of what this process has open; `made` by the opening that is asked for?
+    pub fn of_mapped(engine: &Engine, mapped: &Mapped, made: bool) -> Self {
         let mut info = Self::of(engine, &mapped.entry);
+        if made {
+            info.flags |= MADE;
+        }
         info.address = mapped.address;
         info.version = versions::known(mapped);
         if !mapped.write {

@@ -177,8 +177,9 @@ pub extern "C" fn memcuda_address(handle: u64) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcuda_describe(handle: u64, info: *mut Info) -> c_int {
     call("memcuda_describe", |engine| {
+        let (mapped, made) = (of(handle)?, table::is_made_for(handle));
         // SAFETY: by the function's own contract.
-        unsafe { Info::of_mapped(engine, &*of(handle)?).write(info) }
+        unsafe { Info::of_mapped(engine, &mapped, made).write(info) }
     })
 }
 

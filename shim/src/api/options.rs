@@ -31,7 +31,8 @@ const HIDDEN: u32 = 1 << 2;
 const PERSIST: u32 = 1 << 3;
 const CUDA_IPC: u32 = 1 << 4;
 const UNNAMED: u32 = 1 << 5;
-const ALL: u32 = (1 << 6) - 1;
+const AWAIT: u32 = 1 << 6;
+const ALL: u32 = (1 << 7) - 1;
 /// `MEMCUDA_MOST_RANK`.
 pub const MOST_RANK: usize = 32;
 
@@ -131,6 +132,7 @@ impl Options {
             },
             here: self.device != CURRENT,
             wait_us: self.wait_us,
+            awaited: is(AWAIT),
         })
     }
 

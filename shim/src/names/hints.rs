@@ -93,7 +93,12 @@ pub fn allocate(
     match open::open(engine, place, &wanted) {
         Ok(mapped) => {
             let address = mapped.address;
-            crate::log!(Info, "{} is {bytes} bytes at {address:#x}", wanted.name);
+            let how = if mapped.made { "made" } else { "found" };
+            crate::log!(
+                Info,
+                "{} is {bytes} bytes at {address:#x}, {how}",
+                wanted.name
+            );
             lifetime::allocated(engine, mapped);
             Some(Ok(address))
         }

@@ -63,6 +63,7 @@ fn make(
         device: place.device.ordinal,
         write: true,
         from,
+        made: true,
         page: Mutex::new(None),
     };
     let ready = || -> Result<(), Failure> {

@@ -53,11 +53,13 @@ pub struct Wanted {
     pub here: bool,
     /// How long to wait while another process makes it, in microseconds.
     pub wait_us: u64,
+    /// Also before any process has begun to?
+    pub awaited: bool,
 }
 
 impl Wanted {
-    /// How long a rule waits for another process, in microseconds.
-    const PATIENCE_US: u64 = 5_000_000;
+    /// How long a rule waits for another process that makes it, where it does not say.
+    const PATIENCE_S: u64 = 5;
 
     /// As a rule has it.
     fn by_rule(name: Name, what: &rules::What, bytes: u64) -> Self {
@@ -74,7 +76,11 @@ impl Wanted {
             or_unnamed: what.or_unnamed,
             backend: what.backend,
             here: true,
-            wait_us: Self::PATIENCE_US,
+            wait_us: what
+                .wait_s
+                .unwrap_or(Self::PATIENCE_S)
+                .saturating_mul(1_000_000),
+            awaited: what.wait_s.is_some(),
         }
     }
 }

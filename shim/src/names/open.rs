@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::pool;
 use crate::share::{self, held, keeper};
 
-/// Pauses while another process makes what is wanted.
+/// Pauses until another process has made what is wanted.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -46,7 +46,7 @@ pub struct Memory {
     total: u32,
 }
 
-/// Asks for a name, again while another process is making it.
+/// Asks for a name, again while another process is making it, or is awaited to.
 pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, Failure> {
     let began = Instant::now();
     let mut pause = FIRST_PAUSE;
@@ -84,8 +84,9 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
                 })));
             }
             Ok(_) => return Err(Failure::odd()),
-            Err(share::Error::Refused(Code::InProgress, _))
-                if (began.elapsed().as_micros() as u64) < wanted.wait_us =>
+            Err(share::Error::Refused(code, _))
+                if (code == Code::InProgress || code == Code::NotFound && wanted.awaited)
+                    && (began.elapsed().as_micros() as u64) < wanted.wait_us =>
             {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -184,6 +185,7 @@ fn map_memory(
         device: home.ordinal,
         write,
         from,
+        made: false,
         page: Mutex::new(None),
     })
 }

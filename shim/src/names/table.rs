@@ -40,6 +40,8 @@ pub struct Mapped {
     pub write: bool,
     /// Where it comes from.
     pub from: From,
+    /// Was the memory made for it?
+    pub made: bool,
     /// Its versions, once somebody asked.
     pub page: Mutex<Option<Arc<Page>>>,
 }
@@ -71,8 +73,14 @@ struct Table {
     /// Openings that others may share, with the epoch in which the keeper said
     /// that the name is this memory.
     by: HashMap<Name, Vec<Opened>>,
-    handles: HashMap<u64, Address>,
+    handles: HashMap<u64, Handle>,
     last: u64,
+}
+
+struct Handle {
+    address: Address,
+    /// Was the memory made for this one?
+    made: bool,
 }
 
 struct Opened {
@@ -93,9 +101,9 @@ fn lock() -> MutexGuard<'static, Option<Table>> {
 }
 
 impl Table {
-    fn hand_out(&mut self, address: Address) -> u64 {
+    fn hand_out(&mut self, address: Address, made: bool) -> u64 {
         self.last += 1;
-        self.handles.insert(self.last, address);
+        self.handles.insert(self.last, Handle { address, made });
         self.last
     }
 
@@ -131,7 +139,13 @@ impl Table {
         Some(mapped)
     }
 
-    fn confirm(&mut self, entry: &Entry, key: (Context, bool), epoch: u64) -> Option<u64> {
+    fn confirm(
+        &mut self,
+        entry: &Entry,
+        key: (Context, bool),
+        epoch: u64,
+        made: bool,
+    ) -> Option<u64> {
         let all = self.by.get_mut(entry.name.as_ref()?)?;
         let opened = all.iter_mut().find(|opened| {
             let held = self.at.get(&opened.address);
@@ -141,7 +155,7 @@ impl Table {
         opened.epoch = epoch;
         let address = opened.address;
         self.at.get_mut(&address)?.count += 1;
-        Some(self.hand_out(address))
+        Some(self.hand_out(address, made))
     }
 
     fn forget(&mut self, mapped: &Mapped) {
@@ -173,13 +187,15 @@ pub fn again(
         return Some(Err(failure));
     }
     held.count += 1;
-    Some(Ok(table.hand_out(address)))
+    Some(Ok(table.hand_out(address, false)))
 }
 
 /// A handle for memory of which the keeper just said that it is what is open
 /// already; `None` where that is not so.
 pub fn confirmed(entry: &Entry, context: Context, write: bool, epoch: u64) -> Option<u64> {
-    lock().as_mut()?.confirm(entry, (context, write), epoch)
+    lock()
+        .as_mut()?
+        .confirm(entry, (context, write), epoch, false)
 }
 
 /// What one entry too many leaves behind, to be given back with no lock held.
@@ -202,11 +218,11 @@ pub(super) fn enter_opened(
     let mut table = lock();
     let table = table.get_or_insert_default();
     if mapped.from == From::Pool
-        && let Some(handle) = table.confirm(&mapped.entry, mapped.key(), epoch)
+        && let Some(handle) = table.confirm(&mapped.entry, mapped.key(), epoch, mapped.made)
     {
         return (handle, Spare::Mapping(mapped.into()));
     }
-    let address = mapped.address;
+    let (address, made) = (mapped.address, mapped.made);
     let opened = Opened {
         key: mapped.key(),
         address,
@@ -217,7 +233,7 @@ pub(super) fn enter_opened(
     all.retain(|before| before.key != opened.key);
     all.push(opened);
     let spare = table.enter(mapped, 0, recorder);
-    (table.hand_out(address), spare)
+    (table.hand_out(address, made), spare)
 }
 
 /// Enters what the program allocated.
@@ -239,8 +255,15 @@ pub fn legacy_at(generation: Generation) -> Option<(Address, From)> {
 pub fn get(handle: u64) -> Option<Arc<Mapped>> {
     let table = lock();
     let table = table.as_ref()?;
-    let address = table.handles.get(&handle)?;
-    Some(table.at.get(address)?.mapped.clone())
+    let address = table.handles.get(&handle)?.address;
+    Some(table.at.get(&address)?.mapped.clone())
+}
+
+/// Was the memory made for this handle, or for the allocation that it was found for?
+pub fn is_made_for(handle: u64) -> bool {
+    let table = lock();
+    let found = table.as_ref().and_then(|table| table.handles.get(&handle));
+    found.is_some_and(|handle| handle.made)
 }
 
 /// The named memory that begins at an address.
@@ -257,7 +280,8 @@ pub fn find(address: Address) -> Option<u64> {
         return None;
     }
     held.count += 1;
-    Some(table.hand_out(base))
+    let made = held.mapped.made && held.allocated > 0;
+    Some(table.hand_out(base, made))
 }
 
 /// All named memory that is open.
@@ -284,7 +308,7 @@ pub fn is_allocated(address: Address) -> bool {
 pub(super) fn leave(handle: u64) -> Option<Option<Arc<Mapped>>> {
     let mut table = lock();
     let table = table.as_mut()?;
-    let address = table.handles.remove(&handle)?;
+    let address = table.handles.remove(&handle)?.address;
     Some(table.leave(address))
 }
 
@@ -322,6 +346,8 @@ pub(super) fn leave_context(context: Context) -> Vec<Arc<Mapped>> {
         ended.push(held.mapped);
     }
     let at = &table.at;
-    table.handles.retain(|_, address| at.contains_key(address));
+    table
+        .handles
+        .retain(|_, handle| at.contains_key(&handle.address));
     ended
 }

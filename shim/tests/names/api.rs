@@ -148,7 +148,7 @@ fn wrong_arguments_are_named() {
         ("open cmd", "reserved"),
         ("open a\\b", "names do not have"),
         ("create w", "accepted: 1 to"),
-        ("create w bytes=4096 flags=64", "flags 0x40"),
+        ("create w bytes=4096 flags=128", "flags 0x80"),
         ("create w bytes=4096 flags=1", "MEMCUDA_READ_ONLY"),
         ("create w bytes=4096 flags=17", "READ_ONLY"),
         ("create w bytes=4096 flags=24", "MEMCUDA_CUDA_IPC"),

@@ -11,6 +11,7 @@ mod books;
 mod keeper;
 mod legacy;
 mod lives;
+mod makers;
 mod many;
 #[path = "../../../tests/support/random.rs"]
 mod random;

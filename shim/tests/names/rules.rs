@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::actor::{Actor, Place, program};
 use crate::{INVALID_VALUE, MIB, NOT_FOUND, field, ruled, support};
@@ -169,6 +170,19 @@ fn modes_say_whether_it_is_made_or_opened() {
     let mut opener = ruled(&place, "size=4MiB,name=w,mode=attach");
     let opened = opener.must(&malloc);
     assert_eq!(opener.get(&opened), 9);
+}
+
+#[test]
+fn a_rule_waits_for_who_is_to_make_it() {
+    let place = Place::with_keeper();
+    let mut opener = ruled(&place, "size=4096,name=w,mode=attach,wait=20");
+    let mut maker = ruled(&place, "size=4096,name=w");
+    opener.tell("malloc 4096");
+    std::thread::sleep(Duration::from_millis(100));
+    let made = maker.must("malloc 4096");
+    maker.set(&made, 7, 4096);
+    let opened = opener.heard().strip_prefix("0 ").unwrap().to_owned();
+    assert_eq!(opener.get(&opened), 7);
 }
 
 #[test]

@@ -125,6 +125,11 @@ const KEYS: &[Key] = &[
             Some(())
         },
     },
+    Key {
+        name: "wait",
+        accepts: "SECONDS, a whole number",
+        set: |d, v| v.parse().ok().map(|v| d.what.wait_s = Some(v)),
+    },
 ];
 
 impl Draft {

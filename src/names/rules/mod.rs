@@ -71,6 +71,9 @@ pub struct What {
     pub or_unnamed: bool,
     /// What holds the bytes.
     pub backend: Backend,
+    /// Seconds to wait for one that another process is making, or is yet to make;
+    /// where it is not said, only a moment while it is being made.
+    pub wait_s: Option<u64>,
 }
 
 impl Default for What {
@@ -84,6 +87,7 @@ impl Default for What {
             persist: false,
             or_unnamed: false,
             backend: Backend::Vmm,
+            wait_s: None,
         }
     }
 }

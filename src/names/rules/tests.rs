@@ -76,12 +76,13 @@ fn threads_and_libraries_match_by_pattern() {
 #[test]
 fn line_and_file_say_the_same() {
     let line = read(
-        "size=4096,name=w/{pid},dtype=f32,shape=32x32,mode=attach,read-only,zeroed=false,mismatch=unnamed",
+        "size=4096,name=w/{pid},dtype=f32,shape=32x32,mode=attach,read-only,zeroed=false,mismatch=unnamed,\
+         wait=60",
     )
     .unwrap();
     let file = file(
         "# weights\n[[rule]]\nsize = 4096\nname = \"w/{pid}\"\ndtype = \"f32\"\nshape = [32, 32]\n\
-         mode = 'attach'\nread-only = true\nzeroed = false\nmismatch = \"unnamed\"\n",
+         mode = 'attach'\nread-only = true\nzeroed = false\nmismatch = \"unnamed\"\nwait = 60\n",
     )
     .unwrap();
     let (line, file) = (&line.0[0], &file.0[0]);
@@ -90,6 +91,7 @@ fn line_and_file_say_the_same() {
         (&file.when, &file.name, &file.what)
     );
     assert!(line.what.read_only && line.what.or_unnamed && !line.what.zeroed);
+    assert_eq!(line.what.wait_s, Some(60));
     assert_eq!(
         (line.what.mode, line.what.shape.as_slice()),
         (Mode::Attach, &[32, 32][..])
@@ -146,6 +148,10 @@ fn what_is_wrong_is_one_line_with_what_is_accepted() {
         ),
         ("name=a,mode=open", "create-or-attach, create, attach"),
         ("name=a,read-only=yes", "accepted: true, false"),
+        (
+            "name=a,wait=ever",
+            "wait=ever is not understood; accepted: SECONDS",
+        ),
         (
             "name=a,backend=cuda_ipc,read-only",
             "backend=cuda_ipc does not go with",
