@@ -206,6 +206,10 @@ mod tests {
                 "[[access]]\nnames = \"a\"\nusers = [1]\nallow = []\nquota = \"much\"",
                 "much",
             ),
+            (
+                "[[access]]\nnames = \"\"\nusers = [1]\nallow = []",
+                "names = ",
+            ),
             ("[[access]]\nname = \"a\"\nusers = [1]\nallow = []", "name"),
             ("[[acess]]", "acess"),
         ] {

@@ -3,9 +3,11 @@
 
 mod dtype;
 mod name;
+mod pattern;
 pub mod rules;
 mod wanted;
 
 pub use dtype::{Dtype, bytes_of};
 pub use name::Name;
+pub use pattern::Pattern;
 pub use wanted::{Backend, Mode};

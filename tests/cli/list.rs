@@ -14,7 +14,7 @@ use crate::{check_units, code, memcuda, objects, stderr, stdout};
 
 const COUNTS: &[&str] = &["version", "device", "references"];
 
-fn some() -> StandIn {
+pub fn some() -> StandIn {
     let mut kept = entry(2, "kept", 3 * 86_400, Vec::new());
     kept.persist = Persist::Yes;
     let mut sealed = entry(

@@ -2,6 +2,7 @@
 //! Needs libmemcuda.so beside the command; `make test` builds both.
 
 mod browser;
+mod chosen;
 mod compare;
 mod doctor;
 mod env;

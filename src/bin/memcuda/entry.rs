@@ -2,6 +2,7 @@
 //! of one entry at a time.
 
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine};
+use memcuda::names::Pattern;
 use memcuda::share::protocol::{Backend, Entry, Holder, Persist, Process, State};
 use memcuda::units::show_bytes;
 use serde::Serialize;
@@ -144,6 +145,17 @@ pub fn backend(entry: &Entry) -> &'static str {
         Backend::Vmm => "vmm",
         Backend::CudaIpc => "cuda_ipc",
     }
+}
+
+/// Names as people choose some of all: no pattern is all of them.
+pub fn is_chosen(name: Option<&str>, by: &[Pattern]) -> bool {
+    by.is_empty() || name.is_some_and(|name| by.iter().any(|it| it.holds(name)))
+}
+
+/// One of these patterns, from the command line.
+pub fn pattern(text: &str) -> Result<Pattern, &'static str> {
+    Pattern::new(text)
+        .ok_or("it is empty; accepted: a name, with * for any text and ? for a character")
 }
 
 /// Its name; of an unnamed export the beginning of its generation.

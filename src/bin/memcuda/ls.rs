@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use memcuda::names::{Name, Pattern};
 use memcuda::share::protocol::{Entry, Generation, State};
 use memcuda::units::show_bytes;
 
@@ -20,6 +21,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// List named memory: what, who holds it, since when.
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// Only these; * stands for any text, ? for one character
+    #[arg(value_name = "NAME", value_parser = entry::pattern)]
+    names: Vec<Pattern>,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
@@ -36,7 +40,7 @@ pub struct Arguments {
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.all_nodes {
-        nodes::list(arguments.json)?;
+        nodes::list(&arguments.names, arguments.json)?;
         return Ok(ExitCode::SUCCESS);
     }
     match (arguments.watch, arguments.json) {
@@ -50,7 +54,14 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 /// The entries now; without a keeper there are none, and the reason is second.
 fn look(arguments: &Arguments) -> Result<(Vec<Entry>, Option<String>)> {
     match reach::find()? {
-        Found::Keeper(mut keeper) => Ok((keeper.list(arguments.all)?, None)),
+        Found::Keeper(mut keeper) => {
+            let mut entries = keeper.list(arguments.all)?;
+            entries.retain(|it| {
+                let name = it.name.as_ref().map(Name::as_str);
+                entry::is_chosen(name, &arguments.names)
+            });
+            Ok((entries, None))
+        }
         Found::Nobody(why) => Ok((Vec::new(), Some(why))),
     }
 }
@@ -58,7 +69,7 @@ fn look(arguments: &Arguments) -> Result<(Vec<Entry>, Option<String>)> {
 fn once(arguments: &Arguments) -> Result<()> {
     let (entries, nobody) = look(arguments)?;
     if !arguments.json {
-        return print(&entries, nobody, usize::MAX);
+        return print(arguments, &entries, nobody, usize::MAX);
     }
     if let Some(why) = nobody {
         eprintln!("memcuda: {why}");
@@ -82,7 +93,7 @@ fn watch(arguments: &Arguments) -> Result<()> {
             true => output::terminal().1.saturating_sub(5).max(1),
             false => usize::MAX,
         };
-        print(&entries, nobody, rows)?;
+        print(arguments, &entries, nobody, rows)?;
         std::io::stdout().flush()?;
         std::thread::sleep(PAUSE);
     }
@@ -112,10 +123,19 @@ fn follow(arguments: &Arguments) -> Result<()> {
 }
 
 /// The table, of at most so many rows, and a line of sums.
-fn print(entries: &[Entry], nobody: Option<String>, rows: usize) -> Result<()> {
+fn print(
+    arguments: &Arguments,
+    entries: &[Entry],
+    nobody: Option<String>,
+    rows: usize,
+) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if entries.is_empty() {
-        let why = nobody.unwrap_or_else(|| "no memory has a name".to_owned());
+        let none = match arguments.names.is_empty() {
+            true => "no memory has a name",
+            false => "no memory has such a name",
+        };
+        let why = nobody.unwrap_or_else(|| none.to_owned());
         writeln!(out, "{why}")?;
         return Ok(());
     }

@@ -6,6 +6,7 @@ use std::io::Write;
 use anyhow::{Result, anyhow};
 use memcuda::config::Config;
 use memcuda::keeper::redis::{self, Listed, Node};
+use memcuda::names::Pattern;
 use memcuda::units::show_bytes;
 use serde::Serialize;
 
@@ -68,8 +69,8 @@ fn said(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Lists them, as JSON lines or as a table for each host.
-pub fn list(json: bool) -> Result<()> {
+/// Lists those that are chosen, as JSON lines or as a table for each host.
+pub fn list(names: &[Pattern], json: bool) -> Result<()> {
     let config = Config::read(|name| match name {
         "MEMCUDA_REDIS" => std::env::var_os(name),
         _ => None,
@@ -78,7 +79,14 @@ pub fn list(json: bool) -> Result<()> {
         memcuda::error::Error::new("--all-nodes asks Redis; set MEMCUDA_REDIS to its address")
     })?;
     // Not bad input of the user's, so not the library's error.
-    let nodes = redis::nodes(&address).map_err(|error| anyhow!("{error}"))?;
+    let mut nodes = redis::nodes(&address).map_err(|error| anyhow!("{error}"))?;
+    if !names.is_empty() {
+        for node in &mut nodes {
+            node.entries
+                .retain(|it| entry::is_chosen(Some(&it.name), names));
+        }
+        nodes.retain(|node| !node.entries.is_empty());
+    }
     if json {
         let all = nodes.iter().flat_map(|node| {
             let entries = node.entries.iter();

@@ -1,10 +1,11 @@
 //! `memcuda rm`: hides names at once; their memory goes with the last holder.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use memcuda::names::Name;
+use memcuda::names::{Name, Pattern};
 use memcuda::share::client::Error;
 use memcuda::share::protocol::{Code, Entry, Reply, Request};
 use memcuda::units::show_bytes;
@@ -14,20 +15,34 @@ use crate::reach::{self, Keeper};
 /// Delete names: hidden at once, their memory is freed with the last holder.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The names
+    /// The names; * stands for any text, ? for one character (`ls` shows which these are)
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     // All are looked at before any is deleted.
-    let names: Vec<Name> = arguments
-        .names
-        .iter()
-        .map(Name::new)
-        .collect::<memcuda::error::Result<_>>()?;
+    let said = arguments.names.iter().map(|text| Said::new(text));
+    let said: Vec<Said> = said.collect::<Result<_>>()?;
     let mut keeper = reach::find()?.keeper()?;
+    let mut names = Vec::new();
     let mut status = ExitCode::SUCCESS;
+    for said in said {
+        match said {
+            Said::Name(name) => names.push(name),
+            Said::Pattern(pattern) => {
+                let listed = keeper.list(false)?.into_iter().filter_map(|it| it.name);
+                let before = names.len();
+                names.extend(listed.filter(|name| pattern.holds(name.as_str())));
+                if names.len() == before {
+                    eprintln!("memcuda: {pattern}: there is no such name");
+                    status = ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+    let mut done = HashSet::new();
+    names.retain(|name| done.insert(name.clone()));
     for name in names {
         match delete(&mut keeper, &name) {
             Ok(line) => writeln!(std::io::stdout().lock(), "{line}")?,
@@ -40,6 +55,22 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     Ok(status)
+}
+
+/// A name, or what stands for some.
+enum Said {
+    Name(Name),
+    Pattern(Pattern),
+}
+
+impl Said {
+    fn new(text: &str) -> Result<Self> {
+        let pattern = Pattern::new(text).filter(|_| Pattern::is_meant(text));
+        match pattern {
+            Some(pattern) => Ok(Self::Pattern(pattern)),
+            None => Ok(Self::Name(Name::new(text)?)),
+        }
+    }
 }
 
 /// Deletes a name, and says what becomes of its memory.

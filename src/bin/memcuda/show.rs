@@ -2,8 +2,9 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use memcuda::names::Name;
 use memcuda::share::protocol::{Entry, Persist, Process, State};
 use memcuda::units::show_bytes;
@@ -11,11 +12,17 @@ use memcuda::units::show_bytes;
 use crate::entry::{self, Object};
 use crate::{output, reach};
 
+/// How long `--wait` waits between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// Show what is known of a name, and all who hold its memory.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The name
     name: String,
+    /// Wait so long until it can be opened, also where no keeper runs yet
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -23,13 +30,33 @@ pub struct Arguments {
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let name = Name::new(&arguments.name)?;
-    let entry = reach::find()?.keeper()?.show(&name)?;
+    let entry = match arguments.wait {
+        None => reach::find()?.keeper()?.show(&name)?,
+        Some(seconds) => await_name(&name, Duration::from_secs(seconds))?,
+    };
     if arguments.json {
         output::json("show", &Object::new(&entry, entry::now_us()))?;
     } else {
         print(&entry)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The entry of a name, once others can open it.
+fn await_name(name: &Name, longest: Duration) -> Result<Entry> {
+    let began = Instant::now();
+    loop {
+        let looked = reach::find()?.keeper().and_then(|mut it| it.show(name));
+        let why = match looked {
+            Ok(entry) if entry.state != State::Creating => return Ok(entry),
+            Ok(_) => anyhow!("{name} is still being made"),
+            Err(error) => error,
+        };
+        if began.elapsed() >= longest {
+            return Err(why);
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 fn print(entry: &Entry) -> Result<()> {

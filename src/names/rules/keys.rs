@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Facts, Pattern, Rule, Template, What, When};
+use super::{Facts, Rule, Template, What, When};
 use crate::error::{Error, Result};
-use crate::names::{Backend, Mode};
+use crate::names::{Backend, Mode, Pattern};
 use crate::units::parse_size;
 
 /// Most extents of a shape.
@@ -47,12 +47,12 @@ const KEYS: &[Key] = &[
     },
     Key {
         name: "thread",
-        accepts: "NAME, with * for any text",
+        accepts: "NAME, with * for any text and ? for a character",
         set: |d, v| Pattern::new(v).map(|v| d.when.thread = Some(v)),
     },
     Key {
         name: "library",
-        accepts: "FILE, with * for any text",
+        accepts: "FILE, with * for any text and ? for a character",
         set: |d, v| Pattern::new(v).map(|v| d.when.library = Some(v)),
     },
     Key {

@@ -6,16 +6,14 @@
 mod file;
 mod keys;
 mod line;
-mod pattern;
 mod template;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Backend, Dtype, Mode, Name};
+use super::{Backend, Dtype, Mode, Name, Pattern};
 use crate::error::{Error, Result};
-use pattern::Pattern;
 pub use template::{Facts, Template};
 
 /// All rules of a process, in their order.

@@ -1,0 +1,73 @@
+//! `memcuda ls`, `rm` and `show` with some names of many, and names of later.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use memcuda::share::protocol::State;
+
+use crate::list::some;
+use crate::stand_in::{StandIn, entry};
+use crate::{code, memcuda, objects, stderr, stdout};
+
+#[test]
+fn patterns_choose_names_to_list_and_to_delete() {
+    let keeper = some();
+    let names = |arguments: &[&str]| {
+        let mut command = keeper.memcuda();
+        let output = command
+            .args(["ls", "--json", "--all"])
+            .args(arguments)
+            .output();
+        let listed = objects(&output.unwrap(), "ls");
+        let names = listed
+            .iter()
+            .map(|it| it["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["?e*", "x"]), ["deleted", "held", "kept"]);
+    assert_eq!(names(&["k?pt", "held"]), ["held", "kept"]);
+    let table = stdout(&keeper.run(&["ls", "he*"]));
+    assert!(table.contains("1 allocation, 256.0 MiB"), "{table}");
+    assert_eq!(
+        stdout(&keeper.run(&["ls", "nobody*"])),
+        "no memory has such a name\n"
+    );
+    assert_eq!(code(&keeper.run(&["ls", ""])), 2);
+
+    let output = keeper.run(&["rm", "nobody*", "held", "?e*"]);
+    assert_eq!(code(&output), 1);
+    assert_eq!(stderr(&output), "memcuda: nobody*: there is no such name\n");
+    let said = stdout(&output);
+    assert_eq!(
+        said,
+        "held: deleted; its 256.0 MiB go with the last holder (trainer 2000)\n\
+         kept: deleted, 256.0 MiB freed\n"
+    );
+    assert_eq!(keeper.entries.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn show_waits_for_a_name_where_that_is_said() {
+    let mut making = entry(1, "w", 5, Vec::new());
+    making.state = State::Creating;
+    let keeper = StandIn::with(vec![making]);
+    let late = keeper.run(&["show", "w", "--wait", "0"]);
+    assert_eq!(code(&late), 1);
+    assert_eq!(stderr(&late), "memcuda: w is still being made\n");
+    let mut waiting = keeper.memcuda();
+    waiting.args(["show", "w", "--wait", "20"]);
+    let waiting = waiting.stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    keeper.entries.lock().unwrap()[0].state = State::Ready;
+    let shown = stdout(&waiting.wait_with_output().unwrap());
+    assert!(shown.contains("ready"), "{shown}");
+
+    // Nor need there be a keeper yet.
+    let folder = tempfile::tempdir().unwrap();
+    let mut waiting = memcuda();
+    waiting.args(["show", "w", "--wait", "1"]);
+    waiting.env("MEMCUDA_KEEPER", folder.path().join("none"));
+    let began = Instant::now();
+    assert_eq!(code(&waiting.output().unwrap()), 1);
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
