@@ -94,7 +94,8 @@ impl Connection {
         let more = matches!(body, Request::Leases { .. });
         let fits = match self.stage {
             Stage::Hello | Stage::Introduce => introduces,
-            Stage::Leases => more,
+            // Or it does not go on.
+            Stage::Leases => more || body == Request::ComeBack,
             Stage::Ready => !introduces && !more,
         };
         if number == 0 || !fits {

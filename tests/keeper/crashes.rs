@@ -4,8 +4,12 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use memcuda::share::client::{Client, Error};
-use memcuda::share::protocol::{Code, Generation, Lease, Mode, Persist, Reply, Request};
+use memcuda::share::protocol::{
+    Code, Generation, Hello, Lease, Mode, Packet, Persist, Reply, Request,
+};
+use memcuda::share::wire;
 
+use crate::faults::{answer, raw};
 use crate::support::*;
 use crate::worker;
 
@@ -120,6 +124,32 @@ fn who_hung_up_before_a_new_keeper_heard_it_takes_nothing_along() {
     assert_eq!(lost, []);
     let (_, memory) = attach(&mut client, "held").unwrap();
     assert_eq!(content(memory, 4), b"held");
+}
+
+/// One with so many leases that it has to say them in several packets.
+#[test]
+fn who_breaks_off_while_it_comes_back_may_do_so_again() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    let held = make(&mut client, "held", b"held").unwrap();
+    let body = |more| Request::Introduce {
+        pid: std::process::id(),
+        command: "test".to_owned(),
+        leases: vec![lease(held, 1)],
+        more,
+    };
+    client.come_back();
+    let again = raw(&keeper);
+    wire::send_bytes(&again, &Hello::OURS.to_bytes(), &[]).unwrap();
+    for (number, body) in [(1, body(true)), (2, Request::ComeBack)] {
+        wire::send(&again, &Packet { number, body }, &[]).unwrap();
+        answer(&again).unwrap();
+    }
+    drop(again);
+    keeper.settle("it stays", |status| status.clients == 1);
+    let (mut client, lost) = keeper.client_with(&[lease(held, 1)]);
+    assert_eq!(lost, []);
+    attach(&mut client, "held").unwrap();
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub fn raw(keeper: &Keeper) -> OwnedFd {
     socket
 }
 
-fn answer(socket: &OwnedFd) -> Result<Packet<Reply>, Broken> {
+pub fn answer(socket: &OwnedFd) -> Result<Packet<Reply>, Broken> {
     let mut room = vec![0; wire::MOST_BYTES];
     let (bytes, _) = wire::receive_bytes(socket, &mut room, false)?;
     wire::understand(bytes)
