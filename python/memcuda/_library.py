@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
+import time
 from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
 from . import errors
 
@@ -20,6 +22,9 @@ FOREVER = 2**64 - 1
 MOST_RANK = 32
 # The version of the header that this follows.
 VERSION = 1
+# The longest that a call of the library waits, in seconds.
+MOMENT = 0.25
+Result = TypeVar("Result")
 
 
 class Options(Structure):
@@ -136,6 +141,20 @@ def call(function: str, *arguments: Any) -> None:
     if result:
         message = library.message().decode(errors="replace")
         raise errors.of(result, message, library.cuda_result() if result == errors.CudaError.code else 0)
+
+
+def wait_for(seconds: Optional[float], once: "Callable[[float], Result]", late: Any) -> "Result":
+    """Calls `once` with a part of this time (None: for ever), again and again while it
+    raises `late`. Between two calls Python does what signals ask for, as Ctrl-C."""
+    microseconds(seconds)       # says what is no time
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    while True:
+        left = end - time.monotonic()
+        try:
+            return once(min(max(left, 0), MOMENT))
+        except late:
+            if left <= MOMENT:
+                raise
 
 
 def text(name: object) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence
 
 from . import _library, dtypes
 from ._library import call
-from .errors import Invalid
+from .errors import InProgress, Invalid, NotFound
 from .info import Info
 from .tensor import Tensor
 
@@ -43,7 +43,7 @@ def open(name: str, shape: Optional[Sequence[int]] = None, dtype: Any = None, *,
     process it has the same address, and costs less than a microsecond in the
     library."""
     flags = _library.READ_ONLY if read_only else 0
-    return _opening("open", name, _options(flags, shape, dtype, nbytes, device, wait))
+    return _opening("open", name, _options(flags, shape, dtype, nbytes, device, wait), wait)
 
 
 def create_or_open(name: str, shape: Optional[Sequence[int]] = None, dtype: Any = None, *,
@@ -137,7 +137,7 @@ def _new(function: str, name: str, shape: Any, dtype: Any, nbytes: Any, device: 
          persist: bool, cuda_ipc: bool, read_only: bool = False, wait: Optional[float] = None) -> Tensor:
     flags = (read_only and _library.READ_ONLY) | (zeroed and _library.ZEROED) | (hidden and _library.HIDDEN) | \
         (persist and _library.PERSIST) | (cuda_ipc and _library.CUDA_IPC)
-    return _opening(function, name, _options(flags, shape, dtype, nbytes, device, wait))
+    return _opening(function, name, _options(flags, shape, dtype, nbytes, device, wait), wait)
 
 
 def _options(flags: int, shape: Any, dtype: Any, nbytes: Any, device: Any, wait: Any) -> _library.Options:
@@ -149,7 +149,15 @@ def _options(flags: int, shape: Any, dtype: Any, nbytes: Any, device: Any, wait:
     return _library.options(flags=int(flags), nbytes=nbytes, shape=extents, dtype=element, device=device, wait=wait)
 
 
-def _opening(function: str, name: str, options: _library.Options) -> Tensor:
+def _opening(function: str, name: str, options: _library.Options, wait: Optional[float]) -> Tensor:
     handle = c_uint64()
-    call(function, _library.text(name), byref(options), byref(handle))
+
+    def once(seconds: float) -> None:
+        options.wait_us = _library.microseconds(seconds)
+        call(function, _library.text(name), byref(options), byref(handle))
+
+    if wait is None:
+        call(function, _library.text(name), byref(options), byref(handle))
+    else:
+        _library.wait_for(wait, once, (InProgress, NotFound))
     return Tensor(handle.value)

@@ -9,7 +9,7 @@ from typing import Any, Optional, Sequence
 
 from . import _dlpack, _library, dtypes
 from ._library import call
-from .errors import Invalid
+from .errors import Invalid, Timeout
 from .info import Info
 
 
@@ -175,7 +175,15 @@ class Tensor:
             call("wait_on", self._open(), version, _stream(stream))
             return None
         seen = c_uint64()
-        call("wait", self._open(), version, _library.microseconds(timeout), byref(seen))
+
+        def once(seconds: float) -> None:
+            call("wait", self._open(), version, _library.microseconds(seconds), byref(seen))
+
+        try:
+            _library.wait_for(timeout, once, Timeout)
+        except Timeout:
+            raise Timeout(f"version {version} of {self.name} did not come in {timeout:g} s; "
+                          f"the newest is {self.version}") from None
         return seen.value
 
     def close(self) -> None:

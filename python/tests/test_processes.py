@@ -1,5 +1,6 @@
 """Several processes: the same name is the same memory, and versions order them."""
 import os
+import signal
 import threading
 import time
 import unittest
@@ -52,6 +53,24 @@ class Sharing(support.Case):
             with self.assertRaises(memcuda.Invalid):
                 tensor.publish(7)
             self.assertEqual(tensor.publish(), 8)
+
+    def test_a_signal_ends_a_wait(self):
+        class Stop(Exception):
+            pass
+
+        def stop(*_):
+            raise Stop
+
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, stop))
+        with memcuda.create("versioned", (4,), "u8") as tensor:
+            for wait in (lambda: tensor.wait(1, 20), lambda: memcuda.open("never", wait=20)):
+                began = time.monotonic()
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                with self.assertRaises(Stop):
+                    wait()
+                self.assertLess(time.monotonic() - began, 10)
+            with self.assertRaisesRegex(memcuda.Timeout, "version 1 of versioned did not come in 0.6 s; the newest is 0"):
+                tensor.wait(1, 0.6)
 
     def test_a_version_on_a_stream_is_published_behind_its_work(self):
         class Stream:
