@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -25,6 +25,8 @@ use rustix::event::epoll::{self, EventFlags};
 const SHARE: u32 = 16;
 /// The same of all connections of a user who is not the keeper's own.
 const USERS_SHARE: u32 = 4 * SHARE;
+/// How long a turn takes at least while no client can be accepted.
+const SHUT: Duration = Duration::from_millis(10);
 /// Connections that are accepted in a turn.
 const MOST_ACCEPTED: usize = 64;
 
@@ -39,8 +41,15 @@ impl Keeper {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(error) => return warn!("cannot accept a client: {error}"),
+                Err(error) => {
+                    if !std::mem::replace(&mut self.is_shut, true) {
+                        warn!("cannot accept clients for now: {error}");
+                    }
+                    // Who stands at the door is told of again at once.
+                    return std::thread::sleep(SHUT);
+                }
             };
+            self.is_shut = false;
             let Ok(peer) = Peer::of(&socket) else {
                 continue;
             };

@@ -77,6 +77,8 @@ pub struct Keeper {
     pub(super) door: Door,
     pub(super) epoll: OwnedFd,
     signals: SignalFd,
+    /// Was it said that no client can be accepted?
+    pub(super) is_shut: bool,
     /// Who has not introduced itself yet, the oldest first.
     pub(super) new: VecDeque<(Instant, ClientId)>,
     pub(super) idle_since: Option<Instant>,
@@ -135,6 +137,7 @@ impl Keeper {
             door,
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             signals: SignalFd::with_flags(&signals, flags).context("no signals")?,
+            is_shut: false,
             new: VecDeque::new(),
             // Nobody may ever come, and then nothing wakes it.
             idle_since: Some(Instant::now()),

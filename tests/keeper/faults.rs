@@ -13,6 +13,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect, sendmsg, socket_with,
 };
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::support::*;
 
@@ -67,6 +68,38 @@ fn refused(socket: &OwnedFd) -> (u32, Code) {
 
 fn is_closed(socket: &OwnedFd) {
     assert_eq!(answer(socket).unwrap_err(), Broken::Closed);
+}
+
+/// As where the host has no file to spare: whoever waits at the door wakes it again and
+/// again.
+#[test]
+fn a_keeper_without_a_descriptor_to_spare_sleeps() {
+    let keeper = Keeper::start(&[]);
+    let pid = keeper.status().pid;
+    let process = Pid::from_raw(pid as i32);
+    let few = Rlimit {
+        current: Some(4),
+        ..getrlimit(Resource::Nofile)
+    };
+    let before = prlimit(process, Resource::Nofile, few).unwrap();
+    let waiting = [raw(&keeper), raw(&keeper)];
+    let began = processor_time(pid);
+    std::thread::sleep(Duration::from_millis(1000));
+    let took = processor_time(pid) - began;
+    prlimit(process, Resource::Nofile, before).unwrap();
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    drop(waiting);
+    keeper.status();
+}
+
+/// What a process took of a processor.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let behind_name = stat.rsplit(')').next().unwrap();
+    // The 14th and the 15th field, in hundredths of a second.
+    let fields = behind_name.split_whitespace().skip(11).take(2);
+    let hundredths: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(hundredths * 10)
 }
 
 #[test]
