@@ -206,7 +206,7 @@ impl Line {
             let made = who::trusted(engine, &socket).and_then(|()| {
                 let (pid, command) = (std::process::id(), &command);
                 let dialled = Client::dial(&socket, pid, command, &leases);
-                // It may break off with its leases taken up; where nobody is, nobody minds.
+                // It may break off with its leases taken up, if there is a keeper at all.
                 let nobody = dialled.as_ref().is_err_and(client::Error::is_nobody);
                 self.expected = !nobody && (self.expected || !leases.is_empty());
                 let made = dialled.and_then(|dialled| {
