@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Access, Address, Code, Driver};
 use memcuda_core::pool::{Attachment, BlockInfo, Owner};
 use memcuda_core::share::handle::{Handle, Unreadable};
-use memcuda_core::share::protocol::{self, Reply, Request, State};
+use memcuda_core::share::protocol::{self, DeviceId, Reply, Request, State};
 
 use crate::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
 use crate::engine::Engine;
@@ -152,22 +152,7 @@ fn opened(engine: &Engine, handle: &Handle) -> Result<Address, Code> {
     let memory = held::import(engine, (&entry, parts, descriptors), total);
     let handles = memory.map_err(|failure| {
         held::release(engine, generation);
-        let on = entry.spec.device;
-        match share::device(engine, on) {
-            Some(_) => crate::log!(
-                Warn,
-                "memory of another process cannot be opened: {failure}"
-            ),
-            None => crate::log!(
-                Warn,
-                "memory of another process is on {on}, which this process does not see \
-                 (CUDA_VISIBLE_DEVICES): {failure}"
-            ),
-        }
-        match failure {
-            held::Failure::Driver(code) => code,
-            held::Failure::Keeper(_) => Code::MAP_FAILED,
-        }
+        unopened(engine, entry.spec.device, failure)
     })?;
     // Of a device that this process does not see, the pool of the current one
     // has the addresses.
@@ -184,6 +169,25 @@ fn opened(engine: &Engine, handle: &Handle) -> Result<Address, Code> {
         also: (device.ordinal != current.ordinal).then_some(current.ordinal),
     };
     held::attach(engine, device, generation, memory)
+}
+
+/// What the program is told where memory that the keeper gave cannot be had, and the log why.
+fn unopened(engine: &Engine, on: DeviceId, failure: held::Failure) -> Code {
+    match share::device(engine, on) {
+        Some(_) => crate::log!(
+            Warn,
+            "memory of another process cannot be opened: {failure}"
+        ),
+        None => crate::log!(
+            Warn,
+            "memory of another process is on {on}, which this process does not see \
+             (CUDA_VISIBLE_DEVICES): {failure}"
+        ),
+    }
+    match failure {
+        held::Failure::Driver(code) => code,
+        held::Failure::Keeper(_) => Code::MAP_FAILED,
+    }
 }
 
 /// What the program is told where the keeper gives no memory, and the log why.
