@@ -13,9 +13,8 @@ use memcuda_core::driver::Code;
 
 use crate::asm::Next;
 use crate::hook::{ABSENT, Hook};
-use crate::modules::{self, About};
 use crate::routes::Door;
-use crate::{boundary, environment, hooks, log, resolve, substitute, tagged};
+use crate::{boundary, environment, hooks, loader, log, resolve, substitute, tagged};
 
 crate::tail_jump! {
     /// `dlsym(handle, name)`, without a symbol version: it serves references to
@@ -57,7 +56,7 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
         // The error that dlerror tells of is the real dlsym's.
         return Next::answer(behind);
     }
-    if environment::disabled() || modules::at(caller).is_some_and(patches) {
+    if environment::disabled() || patches(caller) {
         found = behind;
     } else if let Some(entry) = substitute::entry_for(behind, Door::Dlsym, caller) {
         found = entry;
@@ -65,11 +64,15 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
     Next::answer(found)
 }
 
-/// Does this library write into the functions that it looks up? UCX's `libucm` learns so
-/// which memory comes and goes: the driver's own functions must be the ones, through which
-/// the pool's mappings go, too.
-fn patches(library: &About) -> bool {
-    library.file().starts_with(b"libucm")
+/// Is this code of a library that writes into the functions that it looks up? UCX's
+/// `libucm` learns so which memory comes and goes: the driver's own functions must be the
+/// ones, through which the pool's mappings go, too.
+fn patches(caller: usize) -> bool {
+    let found = loader::find(|library| {
+        let is_its = library.range()?.contains(&caller);
+        is_its.then(|| library.file().starts_with(b"libucm"))
+    });
+    found.unwrap_or(false)
 }
 
 /// This library's own function of a name, if it is a hooked one: `cu` or
