@@ -1,5 +1,5 @@
 //! What a loaded file says of itself in its own tables in memory: what a library
-//! exports, and what the program refers to. The first is for the few functions
+//! exports, and what the program refers to. The first is, above all, for the few functions
 //! by which all others are looked up. They cannot be linked to: glibc 2.34 moved
 //! them from libdl into libc, and the loader of a glibc before 2.30 refuses a
 //! library that asks for them in the other one.
@@ -21,6 +21,17 @@ pub fn find(files: &[&CStr], name: &CStr) -> *mut c_void {
         (!found.is_null()).then_some(found)
     });
     found.unwrap_or(ptr::null_mut())
+}
+
+/// Does the file in which this code lies export a function of this name?
+pub fn exports(code: usize, name: &CStr) -> bool {
+    let found = loader::find(|file| {
+        file.range().filter(|range| range.contains(&code))?;
+        // SAFETY: the library stays loaded while its code runs.
+        let of = |dynamic: Dynamic| unsafe { look_up(dynamic, name) };
+        Some(Dynamic::of(file).is_some_and(|dynamic| !of(dynamic).is_null()))
+    });
+    found.unwrap_or(false)
 }
 
 /// Does the program itself, not a library, refer to anything whose name begins
@@ -192,7 +203,7 @@ unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
 
 #[cfg(test)]
 mod tests {
-    use super::{find, program_uses};
+    use super::{exports, find, program_uses};
     use crate::resolve;
     use std::ptr;
 
@@ -221,6 +232,16 @@ mod tests {
         assert!(program_uses(b"mmap"));
         assert!(!program_uses(b"memcuda_"));
         assert!(!program_uses(b"no_such_function"));
+    }
+
+    #[test]
+    fn a_file_exports_what_it_defines_and_no_more() {
+        let code = libc::strlen as *const () as usize;
+        assert!(exports(code, c"malloc"));
+        assert!(!exports(code, c"no_such_function"));
+        let own = exports as fn(usize, &std::ffi::CStr) -> bool as usize;
+        assert!(!exports(own, c"malloc"), "another file's");
+        assert!(!exports(8, c"malloc"), "nobody's code");
     }
 
     #[test]

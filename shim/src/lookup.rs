@@ -14,7 +14,7 @@ use memcuda_core::driver::Code;
 use crate::asm::Next;
 use crate::hook::{ABSENT, Hook};
 use crate::routes::Door;
-use crate::{boundary, environment, hooks, loader, log, resolve, substitute, tagged};
+use crate::{boundary, dynamic, environment, hooks, log, resolve, substitute, tagged};
 
 crate::tail_jump! {
     /// `dlsym(handle, name)`, without a symbol version: it serves references to
@@ -64,15 +64,13 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
     Next::answer(found)
 }
 
-/// Is this code of a library that writes into the functions that it looks up? UCX's
-/// `libucm` learns so which memory comes and goes: the driver's own functions must be the
-/// ones, through which the pool's mappings go, too.
+/// Is this code of a library that writes into the functions that it looks up, to learn
+/// which memory comes and goes? UCX does, and where it looks at mappings, too (from 1.18
+/// on), the driver's own functions must be the ones: the pool's mappings go through them.
+/// Told to change references instead, it calls what it finds.
 fn patches(caller: usize) -> bool {
-    let found = loader::find(|library| {
-        let is_its = library.range()?.contains(&caller);
-        is_its.then(|| library.file().starts_with(b"libucm"))
-    });
-    found.unwrap_or(false)
+    let mode = environment::raw(c"UCX_MEM_CUDA_HOOK_MODE").map(CStr::to_bytes);
+    mode.is_none_or(|mode| mode.starts_with(b"bistro")) && dynamic::exports(caller, c"ucm_cuMemMap")
 }
 
 /// This library's own function of a name, if it is a hooked one: `cu` or

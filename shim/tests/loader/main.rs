@@ -69,18 +69,26 @@ fn deepbind_is_kept_where_that_is_asked_for() {
 }
 
 #[test]
-fn who_writes_into_functions_finds_the_drivers_own() {
+fn who_writes_into_functions_and_looks_at_mappings_finds_the_drivers_own() {
     let directory = format!("-L{}", simulator().display());
     let driver = ["-Wl,--no-as-needed", directory.as_str(), "-l:libcuda.so.1"];
-    let arguments = [&LIBRARY[..], &driver].concat();
-    for (name, file) in [
-        ("libucm.so.0", "libcuda.so.1"),
-        ("libother.so", "libmemcuda.so"),
+    let library = |name: &str, defined: &str| {
+        let arguments = [&LIBRARY[..], &driver, &[defined]].concat();
+        compile("patcher.c", name, &arguments)
+    };
+    let of_today = library("libnew.so", "-DMAPPINGS");
+    let before = library("libold.so", "-DNO_MAPPINGS");
+    for (library, mode, file) in [
+        (&of_today, None, "libcuda.so.1"),
+        (&of_today, Some("bistro"), "libcuda.so.1"),
+        (&of_today, Some("reloc"), "libmemcuda.so"),
+        (&before, None, "libmemcuda.so"),
     ] {
-        let library = compile("patcher.c", name, &arguments);
-        let (out, log) = said(&mut preloaded("/bin/true", &[shim(), library]));
+        let mut command = preloaded("/bin/true", &[shim(), library.clone()]);
+        command.envs(mode.map(|mode| ("UCX_MEM_CUDA_HOOK_MODE", mode)));
         let lines = format!("cuMemAlloc_v2 in {file}\ncuMemFreeAsync in {file}\n");
-        assert_eq!((out, log.as_str()), (lines.repeat(2), ""), "{name}");
+        let (out, log) = said(&mut command);
+        assert_eq!((out, log.as_str()), (lines.repeat(2), ""), "{mode:?}");
     }
 }
 
