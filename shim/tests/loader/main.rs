@@ -92,6 +92,20 @@ fn who_writes_into_functions_and_looks_at_mappings_finds_the_drivers_own() {
     }
 }
 
+/// UCX redirects references by name where it is told to: the library's own would make it hand
+/// out UCX's functions, which call what it hands out.
+#[test]
+fn no_reference_of_the_library_to_its_own_functions_can_be_redirected() {
+    let list = Command::new("readelf").arg("-rW").arg(shim()).output();
+    let list = String::from_utf8(list.unwrap().stdout).unwrap();
+    assert!(list.contains("R_"), "{list}");
+    let exported = include_str!("../../exports.txt").lines();
+    let named: Vec<_> = exported
+        .filter(|name| list.split_whitespace().any(|word| word == *name))
+        .collect();
+    assert!(named.is_empty(), "{named:?}");
+}
+
 #[test]
 fn a_namespace_of_its_own_is_out_of_reach_and_said_once() {
     for ways in [
