@@ -95,8 +95,8 @@ class Runner:
         self.folder = os.path.join(sources, suite.folder)
 
     def run(self, label, preload, environment, tests=None, workers=None):
-        command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-rfE", "--durations=6", "-p", "no:cacheprovider", "-p", "no:randomly",
-                   "--timeout", "100", "-n", str(workers or self.suite.workers), "--rootdir", self.folder, "-c", os.devnull,
+        command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-rfE", "--durations=6", "-p", "no:cacheprovider",
+                   "-p", "no:randomly", "--timeout", "100", "-n", str(workers or self.suite.workers), "--rootdir", self.folder, "-c", os.devnull,
                    *self.suite.options, *(tests or self.suite.tests)]
         done = shim_run.run(command, preload, self.limit, folder=self.folder, XLA_PYTHON_CLIENT_PREALLOCATE="false", **environment)
         with open(os.path.join(self.logs, f"{self.name}.{label}.log"), "w") as f:
@@ -132,25 +132,27 @@ def one(name, options, results, logs):
     """Runs a suite bare and under each profile, side by side, and tells what differs."""
     suite = SUITES[name]
     profiles = {profile: setting for profile, setting in suite.profiles.items() if profile in options.profiles.split(",")}
+    bare = {profile: [setting[which] for which in ("bare", "also") if which in setting] for profile, setting in profiles.items()}
     runner = Runner(suite, name, options.sources, logs, options.limit)
     runs = {}
     for profile, setting in profiles.items():
-        for environment in filter(lambda setting: setting is not None, (setting["bare"], setting.get("also"))):
-            runs[label(environment)] = (None, environment)
+        runs.update({label(environment): (None, environment) for environment in bare[profile]})
         runs[profile] = (options.library, setting.get("pooled", {}))
     with ThreadPoolExecutor(len(runs)) as pool:
         ended = dict(zip(runs, pool.map(lambda key: runner.run(key, *runs[key]), runs)))
     good = True
     for profile, setting in profiles.items():
         pooled, said, done = ended[profile]
-        references = [ended[label(setting[which])][0] for which in ("bare", "also") if which in setting]
+        references = [ended[label(environment)][0] for environment in bare[profile]]
         differ = differing(pooled, said, references)
         unsteady = settle(runner, profile, setting, options.library, differ) if options.again else {}
-        known = {test: [*differ[test][:2], reason] for test in differ for (where, end), reason in KNOWN.items() if where == profile and test.endswith(end)}
+        known = {test: [*how[:2], reason] for test, how in differ.items() for (where, end), reason in KNOWN.items()
+                 if where == profile and test.endswith(end)}
         differ = {test: how for test, how in differ.items() if test not in known}
-        counts, bare = collections.Counter(pooled.values()), collections.Counter(references[0].values())
-        json_lines.append(results, dict(suite=name, profile=profile, tests=len(pooled), bare=bare, counts=counts, status=done.status,
-                                        seconds=round(done.seconds, 1), differ=differ, known=known, unsteady=unsteady))
+        counts = collections.Counter(pooled.values())
+        json_lines.append(results, dict(suite=name, profile=profile, tests=len(pooled), bare=collections.Counter(references[0].values()),
+                                        counts=counts, status=done.status, seconds=round(done.seconds, 1), differ=differ, known=known,
+                                        unsteady=unsteady))
         passed = not differ and counts["PASSED"] > 0
         good = good and passed
         print(f"{'PASS' if passed else 'FAIL'} {name} {profile}: {len(pooled)} tests ("
