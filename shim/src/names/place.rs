@@ -50,18 +50,19 @@ impl Place<'_> {
         home: &Device,
         memory: Attachment,
     ) -> Result<Address, Failure> {
-        let mut memory = Some(memory);
+        let handles: Vec<_> = memory.handles.iter().map(|(handle, _)| *handle).collect();
+        let mut taken = false;
         let mapped = self.within(engine, || {
             let none = Failure::Driver(Code::NOT_SUPPORTED, "virtual memory management");
             let pool = pool::of(engine, home).ok_or(none)?;
-            let mapped = memory.take().map(|memory| pool.attach(memory));
-            mapped
-                .unwrap_or(Err(Code::UNKNOWN))
-                .map_err(Failure::of("cuMemMap"))
+            // From here on they are the pool's, also where it fails.
+            taken = true;
+            pool.attach(memory).map_err(Failure::of("cuMemMap"))
         });
-        // What no pool has taken.
-        for (handle, _) in memory.into_iter().flat_map(|memory| memory.handles) {
-            let _ = engine.driver.release(handle);
+        if !taken {
+            for handle in handles {
+                let _ = engine.driver.release(handle);
+            }
         }
         mapped
     }
