@@ -25,15 +25,20 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let said = arguments.names.iter().map(|text| Said::new(text));
     let said: Vec<Said> = said.collect::<Result<_>>()?;
     let mut keeper = reach::find()?.keeper()?;
+    let is_pattern = |said: &Said| matches!(said, Said::Pattern(_));
+    let listed = match said.iter().any(is_pattern) {
+        true => keeper.list(false)?,
+        false => Vec::new(),
+    };
     let mut names = Vec::new();
     let mut status = ExitCode::SUCCESS;
     for said in said {
         match said {
             Said::Name(name) => names.push(name),
             Said::Pattern(pattern) => {
-                let listed = keeper.list(false)?.into_iter().filter_map(|it| it.name);
                 let before = names.len();
-                names.extend(listed.filter(|name| pattern.holds(name.as_str())));
+                let all = listed.iter().filter_map(|it| it.name.as_ref());
+                names.extend(all.filter(|name| pattern.holds(name.as_str())).cloned());
                 if names.len() == before {
                     eprintln!("memcuda: {pattern}: there is no such name");
                     status = ExitCode::FAILURE;
