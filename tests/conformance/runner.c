@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,6 +62,19 @@ static int read_line(int from, char *line, size_t room, double deadline) {
     return 1;
 }
 
+/* A text of its own for what a case gets to hear. */
+__attribute__((format(printf, 1, 2))) static char *text(const char *format, ...) {
+    char *made;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&made, format, arguments) < 0) {
+        perror("conformance: out of memory");
+        exit(3);
+    }
+    va_end(arguments);
+    return made;
+}
+
 /* Runs these cases in one process; how many of them have a text now, at least one. */
 static int run_together(const struct test **tests, char **texts, const int *which, int count) {
     char line[10000];
@@ -82,19 +96,19 @@ static int run_together(const struct test **tests, char **texts, const int *whic
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     char *end = NULL;
     if (got == -1)
-        asprintf(&end, "no end within %d s", LIMIT_SECONDS);
+        end = text("no end within %d s", LIMIT_SECONDS);
     else if (WIFSIGNALED(status))
-        asprintf(&end, "died by signal %d", WTERMSIG(status));
+        end = text("died by signal %d", WTERMSIG(status));
     else if (WEXITSTATUS(status) != 0 || done < count)
-        asprintf(&end, "ended with status %d", WEXITSTATUS(status));
+        end = text("ended with status %d", WEXITSTATUS(status));
     if (end == NULL) return done;
     if (done < count) {
         texts[which[done]] = end;
         return done + 1;
     }
     /* All cases were done, and the process ended badly all the same. */
-    char *last = texts[which[count - 1]];
-    asprintf(&texts[which[count - 1]], "%s; then %s", last, end);
+    char **last = &texts[which[count - 1]];
+    *last = text("%s; then %s", *last, end);
     return done;
 }
 
