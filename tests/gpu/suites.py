@@ -2,7 +2,8 @@
 """Other projects' own tests of CUDA, bare and on the pool: every test must end
 as it does without the library.
 
-    python3 tests/gpu/suites.py --sources DIR [SUITE...]
+    python3 tests/gpu/suites.py --sources DIR [SUITE...]          # all suites of one GPU
+    python3 tests/gpu/suites.py --sources DIR --gpus 2            # the suites of two GPUs
     python3 tests/gpu/suites.py --table FILE            # the table for docs/measurements
 
 DIR has clones of what is to be tested, each in the version that is installed or
@@ -12,7 +13,7 @@ is run again, twice, bare and preloaded; what then ends alike is counted as
 unsteady. What differs on purpose is listed with its reason (KNOWN). Prints a
 line a suite and profile and names each test that differs; appends each result
 to suites.jsonl in $OUT or here, and keeps the output of every run beside it.
-Needs an NVIDIA GPU that nobody else uses, pytest with pytest-xdist and
+Needs NVIDIA GPUs that nobody else uses, pytest with pytest-xdist and
 pytest-timeout, for PyTorch's tests expecttest, for numba's filecheck and cffi.
 """
 import argparse
@@ -34,13 +35,15 @@ TORCH = {
 }
 ARRAYS = {"auto": dict(bare={})}
 
-# Where a suite lies below the sources, pytest's options, its tests, its profiles, how many processes run it.
-Suite = collections.namedtuple("Suite", "folder options tests profiles workers")
+# Multicast over NVLink is no matter of the pool, and a mistake with it takes all GPUs of a host away.
+QUIET = dict(NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1")
+# Where a suite lies below the sources, pytest's options, its tests, its profiles, how many processes run it, for how many GPUs.
+Suite = collections.namedtuple("Suite", "folder options tests profiles workers gpus", defaults=[1])
 
 
-def torch(workers, *tests):
+def torch(workers, *tests, without="", gpus=1):
     # PyTorch's conftest is for the pytest of its own CI.
-    return Suite("pytorch/test", ["--noconftest"], tests, TORCH, workers)
+    return Suite("pytorch/test", ["--noconftest", *(["-k", f"not ({without})"] if without else [])], tests, TORCH, workers, gpus)
 
 
 SUITES = {
@@ -54,6 +57,17 @@ SUITES = {
     "numba": Suite("numba-cuda/testing", ["--noconftest", "-p", "conftest", "-o", "consider_namespace_packages=true", "--dist",
                                              "loadscope", "--pyargs"], ["numba.cuda.tests"], ARRAYS, 7),
     "rmm": Suite("rmm", [], ["tests"], ARRAYS, 5),
+    "torch-gpus": torch(4, "test_cuda_multigpu.py", "distributed/test_nccl.py", "distributed/test_data_parallel.py",
+                        "distributed/test_p2p_ipc.py", "distributed/test_cupy_as_tensor.py", gpus=2),
+    # Without what takes minutes and allocates nothing to speak of.
+    "torch-collectives": torch(6, *(f"distributed/test_c10d_{part}.py" for part in ("nccl", "ops_nccl", "spawn_nccl")),
+                               without="DistributedDataParallelTest or UserBuffer or NCCLTrace or Timeout", gpus=2),
+    "torch-symmetric": torch(3, "distributed/test_symmetric_memory.py", without="multimem or multicast", gpus=2),
+    "torch-shards": torch(4, *(f"distributed/_composable/fsdp/test_fully_shard_{part}.py"
+                               for part in ("comm", "memory", "overlap", "training", "mixed_precision")), without="alloc_from_pg", gpus=2),
+    "cupy-gpus": Suite("cupy/tests", ["-m", "multi_gpu"],
+                       ["cupy_tests/cuda_tests", "cupy_tests/core_tests", "cupy_tests/creation_tests", "cupy_tests/manipulation_tests",
+                        "cupyx_tests/distributed_tests"], ARRAYS, 4, 2),
     "jax": Suite("jax/tests", [], ["array_test.py", "array_interoperability_test.py", "memories_test.py"], ARRAYS, 4),
 }
 # What differs on purpose, by the profile and the end of the test's name.
@@ -98,7 +112,8 @@ class Runner:
         command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-rfE", "--durations=6", "-p", "no:cacheprovider",
                    "-p", "no:randomly", "--timeout", "100", "-n", str(workers or self.suite.workers), "--rootdir", self.folder, "-c", os.devnull,
                    *self.suite.options, *(tests or self.suite.tests)]
-        done = shim_run.run(command, preload, self.limit, folder=self.folder, XLA_PYTHON_CLIENT_PREALLOCATE="false", **environment)
+        done = shim_run.run(command, preload, self.limit, folder=self.folder, XLA_PYTHON_CLIENT_PREALLOCATE="false",
+                            **QUIET, **environment)
         with open(os.path.join(self.logs, f"{self.name}.{label}.log"), "w") as f:
             f.write(done.out + "\n--- standard error\n" + done.err)
         return *outcomes(done.out + done.err), done
@@ -184,7 +199,8 @@ def table(path):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("suites", nargs="*", default=list(SUITES), metavar="SUITE")
+    options.add_argument("suites", nargs="*", metavar="SUITE", help="names (default: all of so many GPUs)")
+    options.add_argument("--gpus", type=int, default=1, help="run the suites of so many GPUs")
     options.add_argument("--sources", type=os.path.abspath)
     options.add_argument("--table", metavar="FILE")
     options.add_argument("--profiles", default="auto,keep,async")
@@ -201,7 +217,8 @@ def main():
     out = os.environ.get("OUT", ".")
     logs = os.path.join(out, "suites")
     os.makedirs(logs, exist_ok=True)
-    good = [one(name, options, os.path.join(out, "suites.jsonl"), logs) for name in options.suites]
+    good = [one(name, options, os.path.join(out, "suites.jsonl"), logs) for name
+            in options.suites or (name for name, suite in SUITES.items() if suite.gpus == options.gpus)]
     sys.exit(0 if all(good) else 1)
 
 
