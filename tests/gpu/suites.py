@@ -27,7 +27,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import json_lines
 import shim_run
 
-# Of each profile: the environment of the bare run, of another one whose end is as good, and of the run on the pool.
+# Of each profile: the environment of the bare run, of another one whose end is as good where it differs, and of the run
+# on the pool.
 TORCH = {
     "auto": dict(bare={}, also={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
     "keep": dict(bare={}, pooled={"MEMCUDA_TORCH": "keep"}),
@@ -60,7 +61,7 @@ SUITES = {
     "torch-gpus": torch(4, "test_cuda_multigpu.py", "distributed/test_nccl.py", "distributed/test_data_parallel.py",
                         "distributed/test_p2p_ipc.py", "distributed/test_cupy_as_tensor.py", gpus=2),
     # Without what takes minutes and allocates nothing to speak of.
-    "torch-collectives": torch(6, *(f"distributed/test_c10d_{part}.py" for part in ("nccl", "ops_nccl", "spawn_nccl")),
+    "torch-collectives": torch(6, *(f"distributed/test_c10d_{part}.py" for part in ("ops_nccl", "spawn_nccl", "nccl")),
                                without="DistributedDataParallelTest or UserBuffer or NCCLTrace or Timeout", gpus=2),
     "torch-symmetric": torch(3, "distributed/test_symmetric_memory.py", without="multimem or multicast", gpus=2),
     "torch-shards": torch(4, *(f"distributed/_composable/fsdp/test_fully_shard_{part}.py"
@@ -119,25 +120,27 @@ class Runner:
         return *outcomes(done.out + done.err), done
 
 
-def differing(pooled, said, references):
-    """What ends otherwise than under every reference: how it ended there, how here, what it said."""
-    tests = set(pooled).union(*references)
-    return {test: [references[0].get(test, "not run"), pooled.get(test, "not run"), said.get(test, "")]
-            for test in sorted(tests) if pooled.get(test) not in {ended.get(test) for ended in references}}
+def differing(pooled, said, bare):
+    """What ends otherwise than without the library: how it ended there, how here, what it said."""
+    return {test: [bare.get(test, "not run"), pooled.get(test, "not run"), said.get(test, "")]
+            for test in sorted({*pooled, *bare}) if pooled.get(test) != bare.get(test)}
 
 
 def settle(runner, label, setting, library, differ, rounds=2):
-    """Runs what differs again: a test stays if it never once ended as it does bare."""
+    """Runs what differs again: a test stays if it never once ended as it does bare, or as it does in the other bare way."""
     unsteady = {}
     for round in range(rounds):
         if not differ:
             break
         tests = sorted(differ)[:150]
-        bare, _, _ = runner.run(f"{label}.again{round}.bare", None, setting["bare"], tests, 3)
+        bare, *others = [runner.run(f"{label}.again{round}.{which}", None, setting[which], tests, 3)[0]
+                         for which in ("bare", "also") if which in setting]
         pooled, said, _ = runner.run(f"{label}.again{round}", library, setting.get("pooled", {}), tests, 3)
         for test in tests:
-            if bare.get(test) == pooled.get(test):
+            if pooled.get(test) == bare.get(test):
                 unsteady[test] = differ.pop(test)
+            elif pooled.get(test) in [ended.get(test) for ended in others]:
+                del differ[test]
             else:
                 differ[test] = [bare.get(test, "not run"), pooled.get(test, "not run"), said.get(test, differ[test][2])]
     return unsteady
@@ -147,25 +150,22 @@ def one(name, options, results, logs):
     """Runs a suite bare and under each profile, side by side, and tells what differs."""
     suite = SUITES[name]
     profiles = {profile: setting for profile, setting in suite.profiles.items() if profile in options.profiles.split(",")}
-    bare = {profile: [setting[which] for which in ("bare", "also") if which in setting] for profile, setting in profiles.items()}
     runner = Runner(suite, name, options.sources, logs, options.limit)
-    runs = {}
-    for profile, setting in profiles.items():
-        runs.update({label(environment): (None, environment) for environment in bare[profile]})
-        runs[profile] = (options.library, setting.get("pooled", {}))
+    runs = {profile: (options.library, setting.get("pooled", {})) for profile, setting in profiles.items()}
+    runs.update({label(setting["bare"]): (None, setting["bare"]) for setting in profiles.values()})
     with ThreadPoolExecutor(len(runs)) as pool:
         ended = dict(zip(runs, pool.map(lambda key: runner.run(key, *runs[key]), runs)))
     good = True
     for profile, setting in profiles.items():
         pooled, said, done = ended[profile]
-        references = [ended[label(environment)][0] for environment in bare[profile]]
-        differ = differing(pooled, said, references)
+        bare = ended[label(setting["bare"])][0]
+        differ = differing(pooled, said, bare)
         unsteady = settle(runner, profile, setting, options.library, differ) if options.again else {}
         known = {test: [*how[:2], reason] for test, how in differ.items() for (where, end), reason in KNOWN.items()
                  if where == profile and test.endswith(end)}
         differ = {test: how for test, how in differ.items() if test not in known}
         counts = collections.Counter(pooled.values())
-        json_lines.append(results, dict(suite=name, profile=profile, tests=len(pooled), bare=collections.Counter(references[0].values()),
+        json_lines.append(results, dict(suite=name, profile=profile, tests=len(pooled), bare=collections.Counter(bare.values()),
                                         counts=counts, status=done.status, seconds=round(done.seconds, 1), differ=differ, known=known,
                                         unsteady=unsteady))
         passed = not differ and counts["PASSED"] > 0
