@@ -76,7 +76,7 @@ enum {
     /* Of memcuda_name_next: where the name cannot be had so (MISMATCH, EXISTS,
      * SEALED, NOT_FOUND) the allocation has no name, instead of failing. */
     MEMCUDA_UNNAMED_ON_MISMATCH = 1 << 5,
-    /* Opening: wait_us is for a name that is not there yet, too. */
+    /* wait_us is for a name that is not there yet, too, and for a keeper. */
     MEMCUDA_AWAIT = 1 << 6,
     /* Of memcuda_describe: this very opening made the memory, so whoever has it is
      * to fill it. Of a handle by memcuda_find: the program's allocation did. */

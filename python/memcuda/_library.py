@@ -145,15 +145,17 @@ def call(function: str, *arguments: Any) -> None:
 
 def wait_for(seconds: Optional[float], once: "Callable[[float], Result]", late: Any) -> "Result":
     """Calls `once` with a part of this time (None: for ever), again and again while it
-    raises `late`. Between two calls Python does what signals ask for, as Ctrl-C."""
+    raises `late`, and has waited before. Between two calls Python does what signals ask
+    for, as Ctrl-C."""
     microseconds(seconds)       # says what is no time
     end = math.inf if seconds is None else time.monotonic() + seconds
     while True:
-        left = end - time.monotonic()
+        began = time.monotonic()
+        left = end - began
         try:
             return once(min(max(left, 0), MOMENT))
         except late:
-            if left <= MOMENT:
+            if left <= MOMENT or time.monotonic() - began < MOMENT / 2:
                 raise
 
 

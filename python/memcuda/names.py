@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence
 
 from . import _library, dtypes
 from ._library import call
-from .errors import InProgress, Invalid, NotFound
+from .errors import InProgress, Invalid, NotFound, Unavailable
 from .info import Info
 from .tensor import Tensor
 
@@ -38,10 +38,10 @@ def open(name: str, shape: Optional[Sequence[int]] = None, dtype: Any = None, *,
 
     What is said of shape, dtype, bytes and device must be so, else `Mismatch`.
     `read_only`: a write through it faults. `wait`: so many seconds for a name that
-    is not there yet, then `NotFound`, or that another process is making, then
-    `InProgress`; without it 5 seconds for the latter alone. Opened again in a
-    process it has the same address, and costs less than a microsecond in the
-    library."""
+    is not there yet, then `NotFound`, or a keeper, then `Unavailable`, or that another
+    process is making, then `InProgress`; without it 5 seconds for the last alone.
+    Opened again in a process it has the same address, and costs less than a
+    microsecond in the library."""
     flags = _library.READ_ONLY if read_only else 0
     return _opening("open", name, _options(flags, shape, dtype, nbytes, device, wait), wait)
 
@@ -159,5 +159,5 @@ def _opening(function: str, name: str, options: _library.Options, wait: Optional
     if wait is None:
         call(function, _library.text(name), byref(options), byref(handle))
     else:
-        _library.wait_for(wait, once, (InProgress, NotFound))
+        _library.wait_for(wait, once, (InProgress, NotFound, Unavailable))
     return Tensor(handle.value)

@@ -1,4 +1,5 @@
 """Names come and go, and what is wrong is said."""
+import os
 import threading
 import time
 import unittest
@@ -78,6 +79,16 @@ class Names(support.Case):
         with memcuda.create("late", (4,), "u8"):
             waiting.join()
         self.assertEqual(said, ["(4,)"])
+
+    def test_a_keeper_that_is_yet_to_come_is_waited_for_and_one_that_is_off_is_not(self):
+        opening = ("import memcuda, support, time; support.Driver().start(); began = time.monotonic()\n"
+                   "try: memcuda.open('late', wait=0.6)\n"
+                   "except memcuda.Unavailable: print(time.monotonic() - began)")
+        for keeper, least, most in ((os.environ["MEMCUDA_KEEPER"] + "-none", 0.6, 30), ("off", 0, 0.5)):
+            done = support.run(opening, MEMCUDA_KEEPER=keeper,
+                               PYTHONPATH=os.pathsep.join((support.TESTS, os.environ["PYTHONPATH"])))
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertTrue(least <= float(done.stdout) <= most, (keeper, done.stdout))
 
     def test_each_failure_has_its_exception(self):
         held = memcuda.create("held", (8,), "f32")

@@ -1,5 +1,7 @@
 //! `memcuda ls`, `rm` and `show` with some names of many, and names of later.
 
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -59,12 +61,23 @@ fn show_waits_for_a_name_where_that_is_said() {
     let shown = stdout(&waiting.wait_with_output().unwrap());
     assert!(shown.contains("ready"), "{shown}");
 
-    // Nor need there be a keeper yet.
+    // Nor need there be a keeper yet, or one that can be talked to.
     let folder = tempfile::tempdir().unwrap();
-    let mut waiting = memcuda();
-    waiting.args(["show", "w", "--wait", "1"]);
-    waiting.env("MEMCUDA_KEEPER", folder.path().join("none"));
-    let began = Instant::now();
-    assert_eq!(code(&waiting.output().unwrap()), 1);
-    assert!(began.elapsed() >= Duration::from_secs(1));
+    let other = folder.path().join("other");
+    let _listener = UnixListener::bind(&other).unwrap();
+    let wait = |seconds, keeper: &Path| {
+        let mut waiting = memcuda();
+        waiting.args(["show", "w", "--wait", seconds]);
+        let began = Instant::now();
+        let output = waiting.env("MEMCUDA_KEEPER", keeper).output().unwrap();
+        (code(&output), began.elapsed())
+    };
+    for keeper in [folder.path().join("none"), other] {
+        let (code, waited) = wait("1", &keeper);
+        assert_eq!(code, 1);
+        assert!(waited >= Duration::from_secs(1), "{keeper:?}: {waited:?}");
+    }
+    let (code, waited) = wait("20", Path::new("no/path"));
+    assert_eq!(code, 2);
+    assert!(waited < Duration::from_secs(10));
 }

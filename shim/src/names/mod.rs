@@ -53,7 +53,7 @@ pub struct Wanted {
     pub here: bool,
     /// How long to wait while another process makes it, in microseconds.
     pub wait_us: u64,
-    /// Also before any process has begun to?
+    /// Also before any process has begun to, or a keeper runs?
     pub awaited: bool,
 }
 
@@ -80,7 +80,8 @@ impl Wanted {
                 .wait_s
                 .unwrap_or(Self::PATIENCE_S)
                 .saturating_mul(1_000_000),
-            awaited: what.wait_s.is_some(),
+            // Who may make it needs nobody else, and goes on without a keeper.
+            awaited: what.wait_s.is_some() && what.mode == Mode::Attach,
         }
     }
 }

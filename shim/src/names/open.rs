@@ -46,7 +46,7 @@ pub struct Memory {
     total: u32,
 }
 
-/// Asks for a name, again while another process is making it, or is awaited to.
+/// Asks for a name, again while what it lacks may come.
 pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, Failure> {
     let began = Instant::now();
     let mut pause = FIRST_PAUSE;
@@ -84,8 +84,8 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
                 })));
             }
             Ok(_) => return Err(Failure::odd()),
-            Err(share::Error::Refused(code, _))
-                if (code == Code::InProgress || code == Code::NotFound && wanted.awaited)
+            Err(error)
+                if may_come(wanted, &error)
                     && (began.elapsed().as_micros() as u64) < wanted.wait_us =>
             {
                 std::thread::sleep(pause);
@@ -93,6 +93,16 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// May what is wanted be had a little later? Another process is making it, or is
+/// awaited to; so is a keeper.
+fn may_come(wanted: &Wanted, error: &share::Error) -> bool {
+    match error {
+        share::Error::Refused(Code::InProgress, _) => true,
+        share::Error::Refused(Code::NotFound, _) | share::Error::Gone(_) => wanted.awaited,
+        share::Error::Refused(..) | share::Error::Off => false,
     }
 }
 

@@ -10,7 +10,8 @@ use memcuda::share::protocol::{Entry, Persist, Process, State};
 use memcuda::units::show_bytes;
 
 use crate::entry::{self, Object};
-use crate::{output, reach};
+use crate::output;
+use crate::reach::{self, Found};
 
 /// How long `--wait` waits between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -46,10 +47,12 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 fn await_name(name: &Name, longest: Duration) -> Result<Entry> {
     let began = Instant::now();
     loop {
-        let looked = reach::find()?.keeper().and_then(|mut it| it.show(name));
-        let why = match looked {
+        let found = reach::find().and_then(Found::keeper);
+        let why = match found.and_then(|mut it| it.show(name)) {
             Ok(entry) if entry.state != State::Creating => return Ok(entry),
             Ok(_) => anyhow!("{name} is still being made"),
+            // What somebody wrote stays wrong.
+            Err(error) if error.is::<memcuda::error::Error>() => return Err(error),
             Err(error) => error,
         };
         if began.elapsed() >= longest {
