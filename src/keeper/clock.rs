@@ -2,11 +2,12 @@
 //! introduce themselves are closed, leases of who does not come back end, a
 //! keeper that nobody needs ends.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tracing::{error, info};
 
 use super::Refusal;
+use super::calendar::now_us;
 use super::client::{COURTESY, Stage};
 use super::entries::ClientId;
 use super::key::Key;
@@ -26,6 +27,16 @@ impl Keeper {
             if let Some(ghost) = self.ghosts.get_mut(&earlier) {
                 ghost.until = Some(ghost.until.map_or(until, |before| before.min(until)));
             }
+        }
+    }
+
+    /// Tells what time it is, and whether the clock was set.
+    pub(super) fn tell_time(&mut self) {
+        self.entries.set_time(now_us());
+        let moved = self.calendar.moved_s();
+        if moved != 0 {
+            info!("the clock was set by {moved} s: names keep the time that they had left");
+            self.entries.move_expiries(moved);
         }
     }
 
@@ -115,10 +126,4 @@ impl Keeper {
             Err(error) => error!("{error:#}"),
         }
     }
-}
-
-/// Microseconds of the Unix epoch.
-pub fn now_us() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_micros() as u64)
 }

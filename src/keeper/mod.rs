@@ -7,6 +7,7 @@
 mod access;
 mod answer;
 mod awake;
+mod calendar;
 mod client;
 mod clock;
 mod descriptors;

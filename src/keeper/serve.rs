@@ -16,8 +16,9 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::awake::Awake;
+use super::calendar::{Calendar, now_us};
 use super::client::Connection;
-use super::clock::{GRACE, now_us};
+use super::clock::GRACE;
 use super::descriptors::Descriptors;
 use super::entries::{ClientId, Entries};
 use super::journal::Journal;
@@ -86,6 +87,7 @@ pub struct Keeper {
     pub(super) versions: Versions,
     pub(super) room: Box<[u8]>,
     pub(super) awake: Awake,
+    pub(super) calendar: Calendar,
 }
 
 /// A packet to a client, once the journal is written.
@@ -144,6 +146,7 @@ impl Keeper {
             standby_again: None,
             versions: Versions::default(),
             room: vec![0; wire::MOST_BYTES].into_boxed_slice(),
+            calendar: Calendar::new(),
         })
     }
 
@@ -204,7 +207,7 @@ impl Keeper {
                     Ok(()) | Err(Errno::INTR) => {}
                     Err(error) => bail!("cannot wait for clients: {error}"),
                 }
-                self.entries.set_time(now_us());
+                self.tell_time();
                 self.shares.clear();
                 for event in events.drain(..) {
                     self.hear(Token::of(event.data));

@@ -2,6 +2,7 @@
 //! memory files in the place of GPU memory.
 
 mod awake;
+mod calendar;
 mod containers;
 mod crashes;
 mod faults;

@@ -41,13 +41,17 @@ impl Keeper {
 
     /// The same, with arguments that depend on its directory.
     pub fn prepare(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
+        Self::run(|command, directory| {
+            command.args(arguments(directory));
+        })
+    }
+
+    /// The same, with whatever else the command is told.
+    pub fn run(tell: impl FnOnce(&mut Command, &Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let arguments = arguments(directory.path());
-        let first = command(&Self::socket_in(&directory))
-            .arg("--foreground")
-            .args(arguments)
-            .spawn()
-            .unwrap();
+        let mut command = command(&Self::socket_in(&directory));
+        tell(command.arg("--foreground"), directory.path());
+        let first = command.spawn().unwrap();
         let keeper = Self { directory, first };
         keeper.client();
         keeper

@@ -192,6 +192,17 @@ impl Entries {
         self.deadlines.first().map(|&(second, _)| second)
     }
 
+    /// The clock was set by so many seconds, and so is when names expire.
+    pub fn move_expiries(&mut self, seconds: i64) {
+        for (second, generation) in std::mem::take(&mut self.deadlines) {
+            let second = second.saturating_add_signed(seconds);
+            self.deadlines.insert((second, generation));
+            if let Some(item) = self.change(generation) {
+                item.persist = Persist::Until(second);
+            }
+        }
+    }
+
     /// Names whose time is over live on with their holders only.
     pub fn expire(&mut self) {
         let now_s = self.now_us / 1_000_000;

@@ -10,7 +10,8 @@ use super::answer::answer;
 use super::command::{Address, Fault, Outcome};
 use super::link::{Link, Step, Trouble};
 use super::queue::Queue;
-use super::shared::{Shared, now_us};
+use super::shared::Shared;
+use crate::keeper::calendar::now_us;
 
 /// How long an answer waits for its client.
 const ANSWER_LIFE: Duration = Duration::from_secs(3600);

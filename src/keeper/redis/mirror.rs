@@ -11,7 +11,8 @@ use redis::Value;
 
 use super::fields::{fields, path_text, text};
 use super::link::{Link, Step, Trouble};
-use super::shared::{KeeperEnds, Shared, now_us};
+use super::shared::{KeeperEnds, Shared};
+use crate::keeper::calendar::now_us;
 use crate::keeper::registry::Changes;
 use crate::names::Name;
 use crate::share::protocol::{Entry, State};

@@ -13,8 +13,9 @@ use super::command::{Fault, Refused};
 use super::deliver::{Taken, deliver};
 use super::link::{Link, Move, Step, Trouble};
 use super::parse;
-use super::shared::{Shared, now_us};
+use super::shared::Shared;
 use super::work::{Desk, Job};
+use crate::keeper::calendar::now_us;
 
 /// How long a thread waits for a command before it looks around.
 const PATIENCE: Duration = Duration::from_secs(2);

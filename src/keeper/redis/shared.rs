@@ -7,12 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::fields::Place;
 use super::keys::Keys;
 use super::link::Server;
 use crate::keeper::Refusal;
+use crate::keeper::calendar::now_us;
 use crate::keeper::registry::{Ask, Registry};
 use crate::names::Name;
 use crate::share::protocol::{Entry, Generation};
@@ -167,12 +168,6 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Microseconds of the Unix epoch.
-pub fn now_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_micros() as u64)
 }
 
 /// The host's boot, and which of its keepers: the directory of its socket, which

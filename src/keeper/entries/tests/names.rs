@@ -179,6 +179,14 @@ fn a_persisted_name_stays_until_it_is_deleted_or_its_time_is_over() {
     entries.set_time(6_999_999);
     entries.expire();
     assert_eq!(gone(&mut entries), BTreeSet::new());
+    // Somebody sets the clock, and back.
+    entries.set_time(3_606_999_999);
+    entries.move_expiries(3600);
+    entries.expire();
+    let later = entries.find(&name("timed")).unwrap();
+    assert_eq!(later.persist, Persist::Until(3607));
+    assert_eq!(entries.next_expiry_s(), Some(3607));
+    entries.move_expiries(-3600);
     entries.set_time(7_000_000);
     entries.expire();
     assert_eq!(gone(&mut entries), BTreeSet::from([generation(2)]));
