@@ -60,6 +60,7 @@ fn command_line() {
         "replay",
         "ls",
         "show",
+        "persist",
         "rm",
         "gc",
         "keeper",

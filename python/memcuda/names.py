@@ -72,11 +72,12 @@ def find(memory: Any) -> Tensor:
 
 
 def name_next(name: Optional[str], mode: str = "create-or-attach", *, shape: Optional[Sequence[int]] = None,
-              dtype: Any = None, read_only: bool = False, zeroed: bool = False, persist: bool = False,
-              unnamed_on_mismatch: bool = False, wait: Optional[float] = None) -> None:
+              dtype: Any = None, read_only: bool = False, zeroed: bool = False, hidden: bool = False,
+              persist: bool = False, cuda_ipc: bool = False, unnamed_on_mismatch: bool = False,
+              wait: Optional[float] = None) -> None:
     """Gives the next allocation of this thread (cudaMalloc and its kin) this name;
-    None takes that back. `mode` is `create`, `attach` or `create-or-attach`; `wait`
-    as in `open`.
+    None takes that back. `mode` is `create`, `attach` or `create-or-attach`; the rest
+    as in `create` and `open`. (`find` has what is to be sealed.)
 
     Not in torch's native profile, where an allocation is a segment that torch
     lends on: `create` or `open` there."""
@@ -84,7 +85,7 @@ def name_next(name: Optional[str], mode: str = "create-or-attach", *, shape: Opt
         return call("name_next", None, 0, None)
     if mode not in _library.MODES:
         raise Invalid(f"the mode {mode!r} is not known; accepted: {', '.join(_library.MODES)}")
-    flags = (read_only and _library.READ_ONLY) | (zeroed and _library.ZEROED) | (persist and _library.PERSIST) | \
+    flags = _flags(zeroed, hidden, persist, cuda_ipc, read_only) | \
         (unnamed_on_mismatch and _library.UNNAMED_ON_MISMATCH)
     options = _options(flags, shape, dtype, None, None, wait)
     return call("name_next", _library.text(name), _library.MODES[mode], byref(options))
@@ -135,9 +136,13 @@ def delete(name: str) -> None:
 
 def _new(function: str, name: str, shape: Any, dtype: Any, nbytes: Any, device: Any, zeroed: bool, hidden: bool,
          persist: bool, cuda_ipc: bool, read_only: bool = False, wait: Optional[float] = None) -> Tensor:
-    flags = (read_only and _library.READ_ONLY) | (zeroed and _library.ZEROED) | (hidden and _library.HIDDEN) | \
-        (persist and _library.PERSIST) | (cuda_ipc and _library.CUDA_IPC)
+    flags = _flags(zeroed, hidden, persist, cuda_ipc, read_only)
     return _opening(function, name, _options(flags, shape, dtype, nbytes, device, wait), wait)
+
+
+def _flags(zeroed: bool, hidden: bool, persist: bool, cuda_ipc: bool, read_only: bool) -> int:
+    return (zeroed and _library.ZEROED) | (hidden and _library.HIDDEN) | (persist and _library.PERSIST) | \
+        (cuda_ipc and _library.CUDA_IPC) | (read_only and _library.READ_ONLY)
 
 
 def _options(flags: int, shape: Any, dtype: Any, nbytes: Any, device: Any, wait: Any) -> _library.Options:

@@ -169,6 +169,18 @@ class Names(support.Case):
         with memcuda.find(address.value) as found:
             self.assertEqual((found.name, found.dtype, found.address), ("hinted", "f16", address.value))
         self.driver.must("cuMemFree_v2", address)
+        memcuda.name_next("hidden", hidden=True)
+        self.driver.must("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(1024))
+        other = self.other()
+        with memcuda.find(address.value) as found:
+            self.assertIn("InProgress", other.tell("memcuda.open('hidden', wait=0.05)"))
+            found.seal()
+            self.assertEqual(other.tell("memcuda.open('hidden', read_only=True).nbytes"), "1024")
+        self.driver.must("cuMemFree_v2", address)
+        memcuda.name_next("legacy", cuda_ipc=True)
+        self.driver.must("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(1024))
+        self.assertTrue(memcuda.show("legacy").cuda_ipc)
+        self.driver.must("cuMemFree_v2", address)
         memcuda.name_next("taken/back")
         memcuda.name_next(None)
         self.driver.must("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(1024))

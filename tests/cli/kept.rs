@@ -12,7 +12,7 @@ use memcuda::share::protocol::{Backend, DeviceId, Mode, Persist, Reply, Request,
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::redis::Redis;
-use crate::{check_units, code, memcuda, objects, stderr, stdout};
+use crate::{check_units, code, memcuda, objects, stderr, stdout, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -154,6 +154,57 @@ fn names_are_listed_shown_deleted_and_collected() {
         stdout(&keeper.run(&["ls", "--all"])),
         "no memory has a name\n"
     );
+}
+
+#[test]
+fn names_are_persisted_for_good_for_a_time_and_not_any_more() {
+    let keeper = Keeper::start(&[]);
+    let mut holder = keeper.client();
+    for name in ["kept/a", "kept/b", "timed"] {
+        make(&mut holder, name);
+    }
+    let done = keeper.run(&["persist", "kept/*", "nowhere"]);
+    assert_eq!(code(&done), 1);
+    assert_eq!(
+        stdout(&done),
+        "kept/a: lives until it is deleted\nkept/b: lives until it is deleted\n"
+    );
+    assert!(stderr(&done).starts_with("memcuda: nowhere: "));
+    let begun = Instant::now();
+    assert_eq!(
+        stdout(&keeper.run(&["persist", "timed", "--for", "2"])),
+        "timed: lives for 2s more, then while held\n"
+    );
+    assert_eq!(
+        stdout(&keeper.run(&["persist", "kept/b", "--not"])),
+        "kept/b: lives while somebody holds it\n"
+    );
+    drop(holder);
+    let left = |names: &[&str]| {
+        let listed = objects(&keeper.run(&["ls", "--json"]), "ls");
+        let listed = listed
+            .iter()
+            .map(|it| it["name"].as_str().unwrap().to_owned());
+        listed.eq(names.iter().copied())
+    };
+    until("what was not persisted is gone", || {
+        left(&["kept/a", "timed"])
+    });
+    until("what was persisted for a time is gone", || {
+        left(&["kept/a"])
+    });
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+    assert_eq!(
+        stdout(&keeper.run(&["persist", "kept/a", "--not"])),
+        "kept/a: nobody holds it; 2.0 MiB freed\n"
+    );
+    assert!(left(&[]));
+    for wrong in [&["--for", "0"][..], &["--for", "1", "--not"]] {
+        assert_eq!(
+            code(&keeper.run(&[&["persist", "kept/a"], wrong].concat())),
+            2
+        );
+    }
 }
 
 #[test]

@@ -21,12 +21,8 @@ pub unsafe extern "C" fn memcuda_persist(name: *const c_char, seconds: u64) -> c
         // SAFETY: by the function's own contract.
         let name = unsafe { options::name(name)? };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |since| since.as_secs());
-        let persist = match (seconds, now.checked_add(seconds)) {
-            (0, _) => Persist::No,
-            (u64::MAX, _) | (_, None) => Persist::Yes,
-            (_, Some(second)) => Persist::Until(second),
-        };
+        let now_us = now.map_or(0, |since| since.as_micros() as u64);
+        let persist = Persist::for_seconds(seconds, now_us);
         ask(engine, Request::Persist { name, persist }).map(drop)
     })
 }

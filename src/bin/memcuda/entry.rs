@@ -129,6 +129,21 @@ pub fn show_seconds(seconds: u64) -> String {
     }
 }
 
+/// How long its memory stays.
+pub fn lives(persist: Persist, now_us: u64) -> String {
+    match persist {
+        Persist::No => "while somebody holds it".to_owned(),
+        Persist::Yes => "until it is deleted".to_owned(),
+        Persist::Until(second) => match second.saturating_mul(1_000_000).saturating_sub(now_us) {
+            0 => "while somebody holds it: its time is over".to_owned(),
+            left => format!(
+                "for {} more, then while held",
+                show_seconds(left / 1_000_000)
+            ),
+        },
+    }
+}
+
 /// Where in its life, in a word.
 pub fn state(entry: &Entry) -> &'static str {
     match entry.state {

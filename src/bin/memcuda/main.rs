@@ -5,6 +5,7 @@
 #![deny(clippy::print_stdout)]
 
 mod child;
+mod chosen;
 mod compare;
 mod completions;
 mod doctor;
@@ -21,6 +22,7 @@ mod man;
 mod measure;
 mod nodes;
 mod output;
+mod persist;
 mod picture;
 mod preload;
 mod process;
@@ -69,6 +71,7 @@ enum Verb {
     Trace(trace::Arguments),
     Ls(ls::Arguments),
     Show(show::Arguments),
+    Persist(persist::Arguments),
     Rm(rm::Arguments),
     Gc(gc::Arguments),
     Keeper(keeper::Arguments),
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Verb::Man(arguments) => man::main(&arguments, documented()),
         Verb::Ls(arguments) => ls::main(&arguments),
         Verb::Show(arguments) => show::main(&arguments),
+        Verb::Persist(arguments) => persist::main(&arguments),
         Verb::Rm(arguments) => rm::main(&arguments),
         Verb::Gc(arguments) => gc::main(&arguments),
         Verb::KeeperAllocate(arguments) => keeper_allocate::main(&arguments),

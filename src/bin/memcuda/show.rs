@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use memcuda::names::Name;
-use memcuda::share::protocol::{Entry, Persist, Process, State};
+use memcuda::share::protocol::{Entry, Process, State};
 use memcuda::units::show_bytes;
 
 use crate::entry::{self, Object};
@@ -81,7 +81,7 @@ fn print(entry: &Entry) -> Result<()> {
     )?;
     line("device", format!("{} ({})", spec.ordinal, spec.device))?;
     line("backend", entry::backend(entry).to_owned())?;
-    line("lives", lives(entry, now_us))?;
+    line("lives", entry::lives(entry.persist, now_us))?;
     line(
         "made",
         format!("by {}, {}", of(&entry.maker), ago(entry.created_us)),
@@ -116,18 +116,6 @@ fn state(entry: &Entry) -> String {
     match entry.version {
         0 => state.to_owned(),
         version => format!("{state}, version {version}"),
-    }
-}
-
-/// How long its memory stays.
-fn lives(entry: &Entry, now_us: u64) -> String {
-    match entry.persist {
-        Persist::No => "while somebody holds it".to_owned(),
-        Persist::Yes => "until it is deleted".to_owned(),
-        Persist::Until(second) => match second.saturating_sub(now_us / 1_000_000) {
-            0 => "while somebody holds it: its time is over".to_owned(),
-            left => format!("for {} more, then while held", entry::show_seconds(left)),
-        },
     }
 }
 

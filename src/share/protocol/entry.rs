@@ -55,6 +55,18 @@ pub enum Persist {
     Until(u64),
 }
 
+impl Persist {
+    /// For so many seconds, and less than one more, from this microsecond of the Unix
+    /// epoch on; 0 is not at all, more than a clock can show is until it is deleted.
+    pub fn for_seconds(seconds: u64, now_us: u64) -> Self {
+        match now_us.div_ceil(1_000_000).checked_add(seconds) {
+            _ if seconds == 0 => Self::No,
+            Some(second) if seconds < u64::MAX => Self::Until(second),
+            _ => Self::Yes,
+        }
+    }
+}
+
 /// Where a name is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
@@ -124,4 +136,22 @@ pub struct Entry {
     pub created_us: u64,
     /// See `created_us`.
     pub changed_us: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Persist;
+
+    #[test]
+    fn a_time_is_never_shorter_than_was_said() {
+        let almost_2 = 1_999_999;
+        let lives = |seconds| Persist::for_seconds(seconds, almost_2);
+        assert_eq!((lives(0), lives(1)), (Persist::No, Persist::Until(3)));
+        assert_eq!(Persist::for_seconds(1, 2_000_000), Persist::Until(3));
+        assert_eq!(lives(u64::MAX - 2), Persist::Until(u64::MAX));
+        assert_eq!(
+            (lives(u64::MAX - 1), lives(u64::MAX)),
+            (Persist::Yes, Persist::Yes)
+        );
+    }
 }
