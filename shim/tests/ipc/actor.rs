@@ -53,7 +53,13 @@ impl Place {
 
     /// A preloaded process.
     pub fn actor(&self) -> Actor {
-        Actor::start(&mut self.command(program(), &[support::shim()]))
+        self.actor_with(&[])
+    }
+
+    /// The same with these settings.
+    pub fn actor_with(&self, settings: &[(&str, &str)]) -> Actor {
+        let mut command = self.command(program(), &[support::shim()]);
+        Actor::start(command.envs(settings.iter().copied()))
     }
 }
 

@@ -6,18 +6,11 @@ use memcuda_core::share::protocol::{Reply, Request};
 use crate::actor::Place;
 use crate::fickle;
 use crate::keeper::{signal, soon};
-use crate::{INVALID_VALUE, MIB, Shared, shared};
+use crate::{INVALID_VALUE, MIB, shared};
 
 #[test]
 fn the_exporters_death_takes_nothing_from_those_who_have_it_open() {
-    let Shared {
-        place,
-        exporter,
-        mut importer,
-        here,
-        handle,
-        ..
-    } = shared(6 * MIB);
+    let (place, [exporter, mut importer], [_, here, handle]) = shared(6 * MIB);
     exporter.kill();
     assert!(importer.has(&here, 6 * MIB, 1));
     importer.must(&format!("close {here}"));
@@ -31,13 +24,7 @@ fn the_exporters_death_takes_nothing_from_those_who_have_it_open() {
 #[test]
 fn an_importers_death_gives_the_memory_back() {
     for freed_before in [true, false] {
-        let Shared {
-            mut exporter,
-            importer,
-            there,
-            place: _place,
-            ..
-        } = shared(6 * MIB);
+        let (_place, [mut exporter, importer], [there, _, _]) = shared(6 * MIB);
         if freed_before {
             exporter.must(&format!("free {there}"));
             importer.kill();
@@ -51,14 +38,7 @@ fn an_importers_death_gives_the_memory_back() {
 
 #[test]
 fn a_forked_child_holds_nothing() {
-    let Shared {
-        mut exporter,
-        mut importer,
-        there,
-        here,
-        place: _place,
-        ..
-    } = shared(6 * MIB);
+    let (_place, [mut exporter, mut importer], [there, here, _]) = shared(6 * MIB);
     importer.must("fork");
     assert!(importer.has(&here, 6 * MIB, 1));
     let child: i32 = importer.must("fork-and-stay").parse().unwrap();
@@ -70,14 +50,7 @@ fn a_forked_child_holds_nothing() {
 
 #[test]
 fn the_keepers_death_loses_nothing() {
-    let Shared {
-        place,
-        mut exporter,
-        mut importer,
-        there,
-        here,
-        handle,
-    } = shared(6 * MIB);
+    let (place, [mut exporter, mut importer], [there, here, handle]) = shared(6 * MIB);
     let second = exporter.filled(6 * MIB, 2);
     let second_handle = exporter.must(&format!("get {second}"));
     for round in 0..3 {
@@ -102,14 +75,7 @@ fn the_keepers_death_loses_nothing() {
 
 #[test]
 fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
-    let Shared {
-        mut place,
-        mut exporter,
-        mut importer,
-        there,
-        here,
-        ..
-    } = shared(6 * MIB);
+    let (mut place, [mut exporter, mut importer], [there, here, _]) = shared(6 * MIB);
     place.keeper.end();
     exporter.must(&format!("free {there}"));
     assert!(importer.has(&here, 6 * MIB, 1));
@@ -137,13 +103,7 @@ fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
 
 #[test]
 fn a_program_that_closes_all_descriptors_finds_the_keeper_again() {
-    let Shared {
-        mut exporter,
-        mut importer,
-        here,
-        place: _place,
-        ..
-    } = shared(6 * MIB);
+    let (_place, [mut exporter, mut importer], [_, here, _]) = shared(6 * MIB);
     importer.must("close-sockets");
     let second = exporter.filled(6 * MIB, 2);
     let handle = exporter.must(&format!("get {second}"));

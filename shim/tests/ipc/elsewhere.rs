@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use crate::actor::{Actor, Place, program};
-use crate::{INVALID_VALUE, MIB, Shared, shared, support};
+use crate::{INVALID_VALUE, MIB, shared, support};
 
 /// A process on the plain simulated driver.
 fn plain(place: &Place) -> Actor {
@@ -13,13 +13,7 @@ fn plain(place: &Place) -> Actor {
 
 #[test]
 fn a_process_without_the_library_gets_the_drivers_answer_and_the_log_says_why() {
-    let Shared {
-        place,
-        exporter,
-        handle,
-        importer: _importer,
-        ..
-    } = shared(4 * MIB);
+    let (place, [exporter, _importer], [_, _, handle]) = shared(4 * MIB);
     assert_eq!(plain(&place).code(&format!("open {handle}")), INVALID_VALUE);
     let log = exporter.end();
     assert!(
@@ -42,14 +36,7 @@ fn handles_of_the_drivers_own_are_the_drivers() {
 
 #[test]
 fn another_device_reaches_what_it_opens() {
-    let Shared {
-        place,
-        mut exporter,
-        handle,
-        there,
-        importer: _importer,
-        ..
-    } = shared(4 * MIB);
+    let (place, [mut exporter, _importer], [there, _, handle]) = shared(4 * MIB);
     let mut importer = place.actor();
     importer.must("device 1");
     let here = importer.must(&format!("open {handle}"));
@@ -65,14 +52,7 @@ fn another_device_reaches_what_it_opens() {
 
 #[test]
 fn another_pid_namespace_is_no_hindrance() {
-    let Shared {
-        place,
-        mut exporter,
-        handle,
-        there,
-        importer: _importer,
-        ..
-    } = shared(4 * MIB);
+    let (place, [mut exporter, _importer], [there, _, handle]) = shared(4 * MIB);
     let mut command = place.command("unshare".as_ref(), &[support::shim()]);
     let permitted = |flags: &str| {
         let probe = Command::new("unshare").args([flags, "true"]).output();
@@ -99,8 +79,7 @@ fn memory_of_a_device_that_is_not_seen_is_the_drivers_answer_and_a_line() {
     exporter.must("device 1");
     let there = exporter.filled(4 * MIB, 1);
     let handle = exporter.must(&format!("get {there}"));
-    let mut command = place.command(program(), &[support::shim()]);
-    let mut importer = Actor::start(command.env("MEMCUDA_SIM_DEVICES", "1"));
+    let mut importer = place.actor_with(&[("MEMCUDA_SIM_DEVICES", "1")]);
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_DEVICE);
     let log = importer.end();
     assert!(log.contains("which this process does not see"), "{log}");

@@ -7,8 +7,7 @@ use std::path::Path;
 use memcuda_core::share::protocol::{Packet, Reply, Request};
 use memcuda_core::share::wire::{self, Broken};
 
-use crate::actor::{Actor, Place, program};
-use crate::support;
+use crate::actor::{Actor, Place};
 
 /// Listens there.
 fn listen(path: &Path) -> OwnedFd {
@@ -79,6 +78,5 @@ pub fn start(
             let _ = serve(&accept(&listener), &mut answer);
         }
     });
-    let mut command = place.command(program(), &[support::shim()]);
-    Actor::start(command.env("MEMCUDA_KEEPER", path))
+    place.actor_with(&[("MEMCUDA_KEEPER", path.to_str().unwrap())])
 }

@@ -23,38 +23,21 @@ const MIB: u64 = 1 << 20;
 const INVALID_VALUE: i32 = 1;
 const INVALID_CONTEXT: i32 = 201;
 
-/// An exporter of one allocation with pattern 1, an importer that has it open,
+/// An exporter of one allocation with pattern 1, an importer that has it open;
 /// where each of them has it, and its handle.
-struct Shared {
-    place: Place,
-    exporter: Actor,
-    importer: Actor,
-    there: String,
-    here: String,
-    handle: String,
-}
-
-fn shared(bytes: u64) -> Shared {
+fn shared(bytes: u64) -> (Place, [Actor; 2], [String; 3]) {
     let place = Place::with_keeper();
     let (mut exporter, mut importer) = (place.actor(), place.actor());
     let there = exporter.filled(bytes, 1);
     let handle = exporter.must(&format!("get {there}"));
     let here = importer.must(&format!("open {handle}"));
-    Shared {
-        place,
-        exporter,
-        importer,
-        there,
-        here,
-        handle,
-    }
+    (place, [exporter, importer], [there, here, handle])
 }
 
 #[test]
 fn two_processes_have_the_same_bytes_whatever_lies_below_them() {
     let place = Place::with_keeper();
-    let mut command = place.command(program(), &[support::shim()]);
-    let mut exporter = Actor::start(command.env("MEMCUDA_CHUNK", "2MiB"));
+    let mut exporter = place.actor_with(&[("MEMCUDA_CHUNK", "2MiB")]);
     let mut importer = place.actor();
     // Alone in its handle; over several handles; behind another one in a handle;
     // small ones, packed with others.
@@ -78,15 +61,7 @@ fn two_processes_have_the_same_bytes_whatever_lies_below_them() {
 
 #[test]
 fn a_handle_is_the_allocations_and_never_used_again() {
-    let Shared {
-        mut exporter,
-        mut importer,
-        there,
-        here,
-        handle,
-        place: _place,
-        ..
-    } = shared(6 * MIB);
+    let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(6 * MIB);
     let inside = u64::from_str_radix(&there, 16).unwrap() + 5 * MIB;
     assert_eq!(exporter.must(&format!("get {inside:x}")), handle);
     importer.must(&format!("close {here}"));
@@ -104,14 +79,7 @@ fn a_handle_is_the_allocations_and_never_used_again() {
 
 #[test]
 fn repeated_opens_share_address_and_count() {
-    let Shared {
-        mut importer,
-        here,
-        handle,
-        place: _place,
-        exporter: _exporter,
-        ..
-    } = shared(4 * MIB);
+    let (_place, [_exporter, mut importer], [_, here, handle]) = shared(4 * MIB);
     for _ in 0..2 {
         assert_eq!(importer.must(&format!("open {handle}")), here);
     }
@@ -128,15 +96,7 @@ fn repeated_opens_share_address_and_count() {
 
 #[test]
 fn what_the_driver_refuses_is_refused() {
-    let Shared {
-        mut exporter,
-        mut importer,
-        there,
-        here,
-        handle,
-        place: _place,
-        ..
-    } = shared(4 * MIB);
+    let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(4 * MIB);
     assert_eq!(exporter.code(&format!("open {handle}")), INVALID_CONTEXT);
     assert_eq!(
         exporter.say(&format!("open {handle}")),
@@ -156,14 +116,7 @@ fn what_the_driver_refuses_is_refused() {
 
 #[test]
 fn a_handle_of_another_layout_or_host_is_refused_with_a_line() {
-    let Shared {
-        mut importer,
-        handle,
-        here,
-        place: _place,
-        exporter: _exporter,
-        ..
-    } = shared(4 * MIB);
+    let (_place, [_exporter, mut importer], [_, here, handle]) = shared(4 * MIB);
     importer.must(&format!("close {here}"));
     let changed = |byte: usize| {
         let mut text = handle.clone().into_bytes();
@@ -187,14 +140,7 @@ fn a_handle_of_another_layout_or_host_is_refused_with_a_line() {
 #[test]
 fn memory_that_others_have_open_is_not_lent_again_before_they_let_go() {
     for bytes in [1000, 8 * MIB] {
-        let Shared {
-            mut exporter,
-            mut importer,
-            there,
-            here,
-            place: _place,
-            ..
-        } = shared(bytes);
+        let (_place, [mut exporter, mut importer], [there, here, _]) = shared(bytes);
         let before = exporter.physical();
         exporter.must(&format!("free {there}"));
         assert_eq!(exporter.code(&format!("free {there}")), INVALID_VALUE);
@@ -217,13 +163,7 @@ fn memory_that_others_have_open_is_not_lent_again_before_they_let_go() {
 #[test]
 fn a_close_waits_for_the_work_on_it() {
     // The simulated GPU ends a program that unmaps memory in use.
-    let Shared {
-        mut importer,
-        here,
-        place: _place,
-        exporter: _exporter,
-        ..
-    } = shared(4 * MIB);
+    let (_place, [_exporter, mut importer], [_, here, _]) = shared(4 * MIB);
     importer.must(&format!("work {here} {} 50000", 4 * MIB));
     importer.must(&format!("close {here}"));
     importer.end();
@@ -232,14 +172,7 @@ fn a_close_waits_for_the_work_on_it() {
 #[test]
 fn captures_of_any_kind_are_not_touched() {
     for mode in 0..3 {
-        let Shared {
-            mut exporter,
-            mut importer,
-            handle,
-            here,
-            place: _place,
-            ..
-        } = shared(4 * MIB);
+        let (_place, [mut exporter, mut importer], [_, here, handle]) = shared(4 * MIB);
         let second = exporter.filled(4 * MIB, 2);
         importer.must(&format!("work {here} {} 1000", 4 * MIB));
         for actor in [&mut exporter, &mut importer] {
@@ -260,14 +193,7 @@ fn captures_of_any_kind_are_not_touched() {
 
 #[test]
 fn a_context_that_ends_closes_what_was_opened_in_it() {
-    let Shared {
-        place: _place,
-        mut exporter,
-        mut importer,
-        there,
-        here,
-        handle,
-    } = shared(8 * MIB);
+    let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(8 * MIB);
     exporter.must(&format!("free {there}"));
     importer.must("reset");
     assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
@@ -278,13 +204,7 @@ fn a_context_that_ends_closes_what_was_opened_in_it() {
 #[test]
 fn a_context_that_ends_leaves_what_it_exported_to_those_who_have_it() {
     for bytes in [1000, 8 * MIB] {
-        let Shared {
-            place: _place,
-            mut exporter,
-            mut importer,
-            here,
-            ..
-        } = shared(bytes);
+        let (_place, [mut exporter, mut importer], [_, here, _]) = shared(bytes);
         exporter.must("reset");
         let _others = [exporter.filled(bytes, 2), exporter.filled(bytes, 3)];
         assert!(importer.has(&here, bytes, 1), "{bytes}");

@@ -17,8 +17,7 @@ fn without_a_keeper_the_driver_refuses_and_one_line_says_why() {
         ("/nowhere/keeper.sock", "no keeper answers"),
     ] {
         let place = Place::empty();
-        let mut command = place.command(program(), &[support::shim()]);
-        let mut actor = Actor::start(command.env("MEMCUDA_KEEPER", keeper));
+        let mut actor = place.actor_with(&[("MEMCUDA_KEEPER", keeper)]);
         let at = actor.filled(4 * MIB, 1);
         for _ in 0..3 {
             assert_eq!(actor.code(&format!("get {at}")), INVALID_VALUE);

@@ -4,7 +4,7 @@ use crate::actor::{Actor, Place, program};
 use crate::keeper::soon;
 use crate::{
     ABSENT, DENIED, EXISTS, IN_PROGRESS, INVALID, INVALID_VALUE, MIB, MISMATCH, NOT_FOUND, SEALED,
-    UNAVAILABLE, field, support,
+    UNAVAILABLE, field,
 };
 
 #[test]
@@ -272,16 +272,14 @@ fn a_program_runs_without_the_library() {
     let at = actor.must("malloc 4096");
     actor.must(&format!("free {at}"));
     actor.end();
-    let mut there = Actor::start(&mut place.command(program(), &[support::shim()]));
-    assert_eq!(there.say("version"), "1 1");
+    assert_eq!(place.actor().say("version"), "1 1");
 }
 
 #[test]
 fn a_library_that_stands_aside_says_so() {
     let place = Place::with_keeper();
     for (variable, value) in [("MEMCUDA_DISABLE", "1"), ("MEMCUDA_POLICY", "track")] {
-        let mut command = place.command(program(), &[support::shim()]);
-        let mut actor = Actor::start(command.env(variable, value));
+        let mut actor = place.actor_with(&[(variable, value)]);
         assert_eq!(actor.code("create w bytes=4096"), UNAVAILABLE, "{variable}");
         let said = actor.message();
         assert!(
@@ -296,8 +294,7 @@ fn a_failure_of_the_driver_is_told_with_its_code() {
     const CUDA: i32 = 12;
     const OUT_OF_MEMORY: &str = "2";
     let place = Place::with_keeper();
-    let mut command = place.command(program(), &[support::shim()]);
-    let mut actor = Actor::start(command.env("MEMCUDA_SIM_MEMORY", "64MiB"));
+    let mut actor = place.actor_with(&[("MEMCUDA_SIM_MEMORY", "64MiB")]);
     assert_eq!(actor.code("create w bytes=268435456"), CUDA);
     assert_eq!(actor.must("cuda"), OUT_OF_MEMORY);
     assert!(actor.message().contains("OUT_OF_MEMORY"));
@@ -310,8 +307,7 @@ fn a_limit_holds_for_names_and_the_pool_together() {
     const CUDA: i32 = 12;
     const LIMIT: u64 = 1024 * MIB;
     let place = Place::with_keeper();
-    let mut command = place.command(program(), &[support::shim()]);
-    let mut actor = Actor::start(command.env("MEMCUDA_LIMIT", LIMIT.to_string()));
+    let mut actor = place.actor_with(&[("MEMCUDA_LIMIT", &LIMIT.to_string())]);
     let idle = actor.must(&format!("malloc {}", 800 * MIB));
     actor.must(&format!("free {idle}"));
     let (one, _) = actor.opened(&format!("create one bytes={}", 600 * MIB));
@@ -344,11 +340,8 @@ fn a_panic_is_a_result_and_the_program_goes_on() {
         ("memcuda_publish", "publish 1 0"),
     ] {
         let place = Place::with_keeper();
-        let mut command = place.command(program(), &[support::shim()]);
-        command
-            .env("MEMCUDA_PANIC_IN", function)
-            .env("MEMCUDA_LOG", "warn");
-        let mut actor = Actor::start(&mut command);
+        let mut actor =
+            place.actor_with(&[("MEMCUDA_PANIC_IN", function), ("MEMCUDA_LOG", "warn")]);
         assert_eq!(actor.code(line), INTERNAL, "{function}");
         assert!(actor.message().contains("internal error"));
         assert_eq!(actor.code("create v bytes=4096"), UNAVAILABLE);
@@ -385,8 +378,7 @@ fn memory_of_a_device_that_is_not_seen_is_told() {
     let place = Place::with_keeper();
     let mut maker = place.actor();
     let (handle, _) = maker.opened("create w bytes=4096 device=1");
-    let mut command = place.command(program(), &[support::shim()]);
-    let mut other = Actor::start(command.env("MEMCUDA_SIM_DEVICES", "1"));
+    let mut other = place.actor_with(&[("MEMCUDA_SIM_DEVICES", "1")]);
     assert_eq!(other.code("open w"), CUDA);
     assert_eq!(other.must("cuda"), INVALID_DEVICE);
     let said = other.message();

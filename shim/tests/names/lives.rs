@@ -1,8 +1,8 @@
 //! How long a name lives: deleted and made again, kept, left by who was killed.
 
-use crate::actor::{Actor, Place, program};
+use crate::actor::Place;
 use crate::keeper::{signal, soon};
-use crate::{MIB, NOT_FOUND, UNAVAILABLE, field, ruled, support};
+use crate::{MIB, NOT_FOUND, UNAVAILABLE, field, ruled};
 
 #[test]
 fn a_name_that_is_made_again_is_another_one_and_openings_notice() {
@@ -231,13 +231,9 @@ fn nothing_is_left_of_a_name_whose_context_cannot_be_made_current() {
     let place = Place::with_keeper();
     let mut failed = 0;
     for nth in 1..=6 {
-        let mut command = place.command(program(), &[support::shim()]);
-        let mut actor = Actor::start(
-            command
-                .env("MEMCUDA_SIM_DEVICES", "2")
-                .env("MEMCUDA_SIM_MEMORY", "48MiB")
-                .env("MEMCUDA_SIM_FAIL", format!("cuCtxPushCurrent_v2@{nth}=999")),
-        );
+        let fault = format!("cuCtxPushCurrent_v2@{nth}=999");
+        let memory = ("MEMCUDA_SIM_MEMORY", "48MiB");
+        let mut actor = place.actor_with(&[memory, ("MEMCUDA_SIM_FAIL", &fault)]);
         actor.must("device 1");
         // There is room for one of them.
         let create = "create w bytes=33554432 device=0";

@@ -22,7 +22,7 @@ mod storm;
 mod support;
 mod versions;
 
-use actor::{Actor, Place, program};
+use actor::{Actor, Place};
 
 const MIB: u64 = 1 << 20;
 
@@ -42,8 +42,7 @@ const INVALID_VALUE: i32 = 1;
 
 /// A process with these rules.
 fn ruled(place: &Place, rules: &str) -> Actor {
-    let mut command = place.command(program(), &[support::shim()]);
-    Actor::start(command.env("MEMCUDA_NAMES", rules))
+    place.actor_with(&[("MEMCUDA_NAMES", rules)])
 }
 
 /// A field of what `show` and `describe` answer.

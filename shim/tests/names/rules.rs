@@ -132,11 +132,8 @@ fn a_name_is_found_by_size_order_device_thread_and_library() {
 #[test]
 fn templates_name_process_rank_device_and_number() {
     let place = Place::with_keeper();
-    let mut command = place.command(program(), &[support::shim()]);
-    command
-        .env("MEMCUDA_NAMES", "name=p{pid}/r{rank}/d{device}/n{n}")
-        .env("RANK", "5");
-    let mut actor = Actor::start(&mut command);
+    let template = ("MEMCUDA_NAMES", "name=p{pid}/r{rank}/d{device}/n{n}");
+    let mut actor = place.actor_with(&[template, ("RANK", "5")]);
     actor.must("malloc 4096");
     actor.must("malloc 4096");
     let pid = actor.pid();
@@ -260,11 +257,8 @@ fn wrong_rules_are_one_line_and_the_program_runs() {
 #[test]
 fn what_no_rule_names_is_told_to_who_looks_for_it() {
     let place = Place::with_keeper();
-    let mut command = place.command(program(), &[support::shim()]);
-    command
-        .env("MEMCUDA_NAMES", "size=4096,thread=loader,name=w")
-        .env("MEMCUDA_LOG", "debug");
-    let mut actor = Actor::start(&mut command);
+    let rule = ("MEMCUDA_NAMES", "size=4096,thread=loader,name=w");
+    let mut actor = place.actor_with(&[rule, ("MEMCUDA_LOG", "debug")]);
     actor.must("thread other");
     actor.must("malloc 4096");
     actor.must("thread loader");
@@ -286,11 +280,11 @@ fn without_a_keeper_an_allocation_has_no_name() {
         ("/nowhere/k.sock", "no keeper"),
     ] {
         let place = Place::empty();
-        let mut command = place.command(program(), &[support::shim()]);
-        command
-            .env("MEMCUDA_NAMES", "name=w{n}")
-            .env("MEMCUDA_KEEPER", keeper);
-        let mut actor = Actor::start(command.env("MEMCUDA_LOG", "warn"));
+        let mut actor = place.actor_with(&[
+            ("MEMCUDA_NAMES", "name=w{n}"),
+            ("MEMCUDA_KEEPER", keeper),
+            ("MEMCUDA_LOG", "warn"),
+        ]);
         for _ in 0..3 {
             let at = actor.must("malloc 4096");
             actor.set(&at, 1, 4096);

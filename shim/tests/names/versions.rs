@@ -2,48 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use crate::actor::{Actor, Place, program};
-use crate::{INVALID, NOT_FOUND, TIMEOUT, field, support};
+use crate::actor::{Actor, Place};
+use crate::{INVALID, NOT_FOUND, TIMEOUT, field};
 
-/// A writer and a reader of one name, their handles and addresses.
-struct Two {
-    writer: Actor,
-    reader: Actor,
-    w: String,
-    r: String,
-    here: String,
-    there: String,
-    _place: Place,
-}
-
-fn two() -> Two {
+/// A writer and a reader of one name in a place; the handle of each, and its address.
+fn two() -> (Place, [Actor; 2], [String; 4]) {
     let place = Place::with_keeper();
     let (mut writer, mut reader) = (place.actor(), place.actor());
     let (w, here) = writer.opened("create w bytes=4096 flags=2");
     let (r, there) = reader.opened("open w flags=1");
-    Two {
-        writer,
-        reader,
-        w,
-        r,
-        here,
-        there,
-        _place: place,
-    }
+    (place, [writer, reader], [w, r, here, there])
 }
 
 #[test]
 fn a_version_is_waited_for_on_the_host() {
-    let Two {
-        mut writer,
-        mut reader,
-        w,
-        r,
-        here,
-        there,
-        _place,
-        ..
-    } = two();
+    let (_place, [mut writer, mut reader], [w, r, here, there]) = two();
     assert_eq!(reader.say(&format!("wait {r} 0 0")), "0 0");
     assert_eq!(reader.say(&format!("wait {r} 1 0")), format!("{TIMEOUT} 0"));
     let began = Instant::now();
@@ -66,16 +39,7 @@ fn a_version_is_waited_for_on_the_host() {
 
 #[test]
 fn a_version_is_published_behind_the_work_of_a_stream() {
-    let Two {
-        mut writer,
-        mut reader,
-        w,
-        r,
-        here,
-        there,
-        _place,
-        ..
-    } = two();
+    let (_place, [mut writer, mut reader], [w, r, here, there]) = two();
     writer.must(&format!("setasync {here} 7 4096"));
     assert_eq!(writer.must(&format!("publishon {w} 0")), "1");
     assert_eq!(
@@ -91,15 +55,7 @@ fn a_version_is_published_behind_the_work_of_a_stream() {
 #[test]
 fn the_work_of_a_stream_waits_for_a_version_of_another_process() {
     const NOT_READY: i32 = 600;
-    let Two {
-        mut writer,
-        mut reader,
-        w,
-        r,
-        here,
-        _place,
-        ..
-    } = two();
+    let (_place, [mut writer, mut reader], [w, r, here, _]) = two();
     let (copy, target) = reader.opened("create copy bytes=4096 flags=2");
     reader.must(&format!("waiton {r} 2"));
     reader.must(&format!("setasync {target} 3 4096"));
@@ -129,14 +85,7 @@ fn the_work_of_a_stream_waits_for_a_version_of_another_process() {
 #[test]
 fn versions_end_where_streams_cannot_compare_them() {
     const MOST: u64 = i64::MAX as u64;
-    let Two {
-        mut writer,
-        mut reader,
-        w,
-        r,
-        _place,
-        ..
-    } = two();
+    let (_place, [mut writer, mut reader], [w, r, _, _]) = two();
     for call in ["publish", "publishon"] {
         let beyond = format!("{call} {w} {}", MOST + 1);
         assert_eq!(writer.code(&beyond), INVALID);
@@ -156,13 +105,7 @@ fn versions_end_where_streams_cannot_compare_them() {
 
 #[test]
 fn who_waits_for_a_deleted_name_is_told() {
-    let Two {
-        mut writer,
-        mut reader,
-        r,
-        _place,
-        ..
-    } = two();
+    let (_place, [mut writer, mut reader], [_, r, _, _]) = two();
     let deleting = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));
         writer.must("delete w");
@@ -178,8 +121,8 @@ fn what_a_stream_refused_to_publish_can_be_published_after_it() {
     const CUDA: i32 = 12;
     for call in ["cuStreamWriteValue64", "cuMemHostGetDevicePointer"] {
         let place = Place::with_keeper();
-        let mut command = place.command(program(), &[support::shim()]);
-        let mut actor = Actor::start(command.env("MEMCUDA_SIM_FAIL", format!("{call}@1=999")));
+        let fault = format!("{call}@1=999");
+        let mut actor = place.actor_with(&[("MEMCUDA_SIM_FAIL", &fault)]);
         let (w, _) = actor.opened("create w bytes=4096");
         let publish = |version| format!("publishon {w} {version}");
         assert_eq!(actor.code(&publish(7)), CUDA, "{call}");
