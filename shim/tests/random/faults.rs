@@ -2,7 +2,7 @@
 //! call of the program answers that error, or nothing is to be seen. Never
 //! misuse, a hang, a crash, or a free that fails for the pool's own reasons.
 
-use super::{Done, number, preloaded};
+use super::{Done, number, program, support};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
@@ -28,17 +28,12 @@ const CODES: [u32; 2] = [2, 999];
 
 /// The program with a failure; `timeout` ends what hangs.
 fn with_failure(seed: u64, operations: u64, fault: &str, code: u32, strict: bool) -> Output {
-    let program = preloaded(seed, operations, 2);
-    let mut command = std::process::Command::new("timeout");
-    command.arg("60").arg(program.get_program());
-    command.args(program.get_args());
-    for (name, value) in program.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    let mut command = support::preloaded("timeout", &[support::shim()]);
     command
+        .arg("60")
+        .arg(program())
+        .args([seed, operations, 2].map(|n| n.to_string()))
+        .env("MEMCUDA_SIM_DEVICES", "2")
         .env("MEMCUDA_SIM_FAIL", format!("{fault}={code}"))
         .env("RANDOM_ALLOW", format!(",{code},"))
         .env("RANDOM_FREES", if strict { "" } else { "1" })

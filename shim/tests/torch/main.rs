@@ -19,7 +19,6 @@ mod sharing;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
-use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -41,22 +40,28 @@ struct Run {
     log: String,
 }
 
+const LIBRARY: [&str; 3] = ["-shared", "-fPIC", "-fvisibility=hidden"];
+
+/// Builds a stand-in or a program, over the libraries in a directory before all others.
+fn build(source: &str, output: &str, first: &Path, arguments: &[&str]) {
+    let search = [first, scratch(), &simulator()].map(|it| format!("-L{}", it.display()));
+    run(Command::new("g++")
+        .args(["-std=c++17", "-O1", "-Wall", "-Werror", "-pthread"])
+        .arg(support::source(source))
+        .arg("-o")
+        .arg(scratch().join(output))
+        .args(search)
+        .args(arguments));
+}
+
 /// The directory of the stand-ins and the program, built once.
 fn torch() -> &'static Path {
     static BUILT: OnceLock<&Path> = OnceLock::new();
     BUILT.get_or_init(|| {
         let directory = scratch();
-        let build = |source: &str, output: &str, arguments: &[&str]| {
-            run(Command::new("g++")
-                .args(["-std=c++17", "-O1", "-Wall", "-Werror", "-pthread"])
-                .arg(support::source(source))
-                .arg("-o")
-                .arg(directory.join(output))
-                .arg(format!("-L{}", directory.display()))
-                .arg(format!("-L{}", simulator().display()))
-                .args(arguments));
-        };
-        let library = ["-shared", "-fPIC", "-fvisibility=hidden"].as_slice();
+        let build =
+            |source, output, arguments: &[&str]| build(source, output, directory, arguments);
+        let library = LIBRARY.as_slice();
         let needs = ["-l:libc10.so", "-l:libcudart.so.13"].as_slice();
         build("config.cc", "libc10.so", library);
         build("allocator.cc", "libc10_cuda.so", &[library, needs].concat());
@@ -92,14 +97,14 @@ fn train_with(first: &Path, case: &str, settings: &[(&str, &str)]) -> Run {
 }
 
 fn command(first: &Path, case: &str, settings: &[(&str, &str)]) -> Command {
-    let search = std::env::join_paths([first, torch(), &simulator()]).unwrap();
-    let mut command = program("program", &search);
+    let mut command = program("program", first);
     command.arg(case).envs(settings.iter().copied());
     command
 }
 
-/// A program over the stand-ins in these directories.
-fn program(name: &str, search: &OsStr) -> Command {
+/// A program with the torch of a directory before all others.
+fn program(name: &str, first: &Path) -> Command {
+    let search = std::env::join_paths([first, torch(), &simulator()]).unwrap();
     let mut command = preloaded(torch().join(name), &[shim()]);
     command
         .env_remove("PYTORCH_CUDA_ALLOC_CONF")
@@ -146,31 +151,31 @@ fn only_torch_is_told_another_setting() {
     assert_eq!(native.own, "unset");
     let user = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
     let merged = train("plain", &[NATIVE, user]);
-    assert_eq!(
-        (merged.setting.as_str(), merged.own.as_str()),
-        ("max_split_size_mb:32", user.1)
-    );
-    assert_eq!(
-        merged
-            .log
-            .matches("expandable_segments:True was left out")
-            .count(),
-        1
-    );
+    assert_eq!(merged.setting, "max_split_size_mb:32");
+    assert_eq!(merged.own, user.1);
+    let said = merged.log.matches("expandable_segments:True was left out");
+    assert_eq!(said.count(), 1);
+}
+
+/// Over segments and over pages.
+fn both(case: &str) -> [Run; 2] {
+    [train(case, &[NATIVE]), expandable::run(case, &[])]
 }
 
 #[test]
 fn no_soft_failure_where_it_would_end_the_program() {
     for case in ["scope", "limited", "extension", "threads"] {
-        let native = train(case, &[NATIVE]);
-        assert!(native.retries > 10, "{case}: {native:?}");
+        let [segments, pages] = both(case);
+        assert!(segments.retries > 10, "{case}: {segments:?}");
+        assert!(pages.retries > 2, "{case}: {pages:?}");
     }
 }
 
 #[test]
 fn pools_that_stand_in_on_out_of_memory_end_reclaim() {
-    let native = train("use-on-oom", &[NATIVE]);
-    assert_eq!(native.retries, 0, "{native:?}");
+    for run in both("use-on-oom") {
+        assert_eq!(run.retries, 0, "{run:?}");
+    }
 }
 
 /// A segment is lent on to one tensor after another: no name stands for it.
@@ -196,33 +201,26 @@ fn a_user_backend_or_no_caching_keeps_torchs_settings() {
         ("MEMCUDA_CHUNK", "nonsense"),
     ] {
         let run = train("plain", &[NATIVE, (name, value)]);
-        let own = if name == "PYTORCH_CUDA_ALLOC_CONF" {
-            value
-        } else {
-            ""
-        };
-        assert_eq!(
-            (run.setting.as_str(), run.retries),
-            (own, 0),
-            "{name}: {run:?}"
-        );
+        let is_torchs = name == "PYTORCH_CUDA_ALLOC_CONF";
+        let own = if is_torchs { value } else { "" };
+        assert_eq!(run.setting, own, "{name}: {run:?}");
+        assert_eq!(run.retries, 0, "{name}: {run:?}");
     }
 }
 
 #[test]
 #[cfg(debug_assertions)]
 fn torch_is_asked_to_give_back_after_the_pool_has_stopped() {
-    let native = train("stopped", &[NATIVE]);
-    assert!(native.log.contains("internal error"), "{native:?}");
-    let most = native.peak_live * 13 / 10;
-    assert!(native.peak_reserved <= most, "{native:?}");
+    for run in both("stopped") {
+        assert!(run.log.contains("internal error"), "{run:?}");
+        assert!(run.peak_reserved <= run.peak_live * 13 / 10, "{run:?}");
+    }
 }
 
 /// Its work takes a second on the device, and the third stream knows nothing of it.
 #[test]
 fn a_segment_that_another_stream_uses_is_waited_for() {
-    let search = std::env::join_paths([torch(), &simulator()]).unwrap();
-    let mut segments = program("segments", &search);
+    let mut segments = program("segments", torch());
     let (said, log) = support::said(segments.env("MEMCUDA_TORCH", "segments"));
     let waited = said
         .strip_prefix("again in ")

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::support::{self, preloaded, run, scratch, shim, simulator};
-use crate::torch;
+use crate::support::{self, preloaded, scratch, shim, simulator};
+use crate::{LIBRARY, torch};
 
 /// Where the allocator and its programs are, built once.
 fn built() -> &'static Path {
@@ -17,31 +17,26 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let directory = torch();
         std::fs::create_dir_all(directory.join("streams")).unwrap();
+        let needs = ["-l:libc10.so", "-l:libcudart.so.13", "-l:libcuda.so.1"];
         let build = |source: &str, output: &str, more: &[&str]| {
-            run(Command::new("g++")
-                .args(["-std=c++17", "-O1", "-Wall", "-Werror", "-pthread"])
-                .arg(support::source(source))
-                .arg("-o")
-                .arg(directory.join(output))
-                .arg(format!("-L{}", directory.join("streams").display()))
-                .arg(format!("-L{}", directory.display()))
-                .arg(format!("-L{}", simulator().display()))
-                .args(more)
-                .args(["-l:libc10.so", "-l:libcudart.so.13", "-l:libcuda.so.1"]));
+            let first = directory.join("streams");
+            crate::build(source, output, &first, &[more, &needs].concat());
         };
-        let library = ["-shared", "-fPIC", "-fvisibility=hidden"];
-        build("streams.cc", "streams/libc10_cuda.so", &library);
+        build("streams.cc", "streams/libc10_cuda.so", &LIBRARY);
         build("ladder.cc", "ladder", &["-l:libc10_cuda.so"]);
         build("order.cc", "order", &["-l:libc10_cuda.so"]);
     });
     torch()
 }
 
+/// One that hangs is ended.
 fn program(name: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Command {
     let search = [&built().join("streams"), torch(), &simulator()];
     let search = std::env::join_paths(search).unwrap();
-    let mut program = preloaded(built().join(name), &[shim()]);
+    let mut program = preloaded("timeout", &[shim()]);
     program
+        .arg("60")
+        .arg(built().join(name))
         .args(arguments)
         .env_remove("PYTORCH_CUDA_ALLOC_CONF")
         .env("LD_LIBRARY_PATH", search)
@@ -172,19 +167,7 @@ impl Done {
     fn run(&mut self, seed: u64, steps: u64, threads: u64, settings: &[(&str, &str)]) {
         let arguments = [seed, steps, threads].map(|n| n.to_string());
         let arguments = arguments.each_ref().map(String::as_str);
-        let mut timed = Command::new("timeout");
-        let program = program("order", &arguments, settings);
-        timed
-            .arg("60")
-            .arg(program.get_program())
-            .args(program.get_args());
-        for (name, value) in program.get_envs() {
-            match value {
-                Some(value) => timed.env(name, value),
-                None => timed.env_remove(name),
-            };
-        }
-        let (said, log) = support::said(&mut timed);
+        let (said, log) = support::said(&mut program("order", &arguments, settings));
         self.log = log;
         // A call of torch's own failed, on purpose.
         if said.starts_with("stopped") {
