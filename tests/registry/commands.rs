@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use redis::Connection;
+use redis::{Connection, FromRedisValue, ToRedisArgs};
 use serde_json::{Value, json};
 
-use crate::clients::{address, answer, ask, connect, push};
+use crate::clients::{answer, ask, connect, push};
 use crate::files::{Keeper, Place};
 use crate::redis_server::Redis;
 use crate::{until, within};
@@ -22,12 +22,7 @@ struct Stage {
 
 fn stage(namespace: &str) -> Stage {
     let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
-    let keeper = Keeper::start(&Place {
-        address: address(server.socket()),
-        namespace,
-        node: 1,
-        directory: directory.path(),
-    });
+    let keeper = Keeper::start(&Place::of(&server, namespace, 1, directory.path()));
     Stage {
         keeper,
         redis: connect(server.socket()),
@@ -37,15 +32,23 @@ fn stage(namespace: &str) -> Stage {
 }
 
 impl Stage {
+    fn push(&mut self, queue: &str, command: impl ToRedisArgs) {
+        push(&mut self.redis, queue, command);
+    }
+
+    fn answer(&mut self, list: &str) -> Value {
+        answer(&mut self.redis, list)
+    }
+
+    fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> T {
+        ask(&mut self.redis, words)
+    }
+
     /// Sends a command and takes its answer.
     fn call(&mut self, mut command: Value) -> Value {
         command["reply"] = json!("me");
-        push(
-            &mut self.redis,
-            "tensor:cmd",
-            command.to_string().as_bytes(),
-        );
-        answer(&mut self.redis, "me")
+        self.push("tensor:cmd", command.to_string());
+        self.answer("me")
     }
 
     fn names(&self) -> &Path {
@@ -65,8 +68,8 @@ fn create_get_and_delete_by_a_client_that_knows_redis_alone() {
         "{made}"
     );
     assert_eq!(made["entry"]["bytes"], 24);
-    until("published", || stage.server.ask("EXISTS tensor:w") == ":1");
-    let hash: HashMap<String, String> = ask(&mut stage.redis, &["HGETALL", "tensor:w"]);
+    until("published", || stage.server.has("tensor:w"));
+    let hash: HashMap<String, String> = stage.ask(&["HGETALL", "tensor:w"]);
     assert_eq!(made["entry"]["generation"], json!(hash["generation"]));
     assert_eq!(made["entry"]["ipc_handle"], json!(hash["ipc_handle"]));
 
@@ -75,29 +78,26 @@ fn create_get_and_delete_by_a_client_that_knows_redis_alone() {
     assert_eq!((&got["entry"], &got["id"]), (&made["entry"], &json!("x")));
     let gone = stage.call(json!({"op": "delete", "name": "w"}));
     assert_eq!(gone, json!({"op": "delete", "name": "w", "status": "ok"}));
-    until("gone", || stage.server.ask("EXISTS tensor:w") == ":0");
+    until("gone", || !stage.server.has("tensor:w"));
     for op in ["get", "delete"] {
         let missing = stage.call(json!({"op": op, "name": "w"}));
         assert_eq!(missing["error"]["code"], "NOT_FOUND");
     }
 
     // Without any reply list, as the first design has it: the hash tells.
-    let silent = br#"{"op":"create","name":"quiet","dtype":"f32","shape":[2,3],"device":0}"#;
-    push(&mut stage.redis, "tensor_lifecycle", silent);
-    until("published", || {
-        stage.server.ask("EXISTS tensor:quiet") == ":1"
-    });
+    let silent = r#"{"op":"create","name":"quiet","dtype":"f32","shape":[2,3],"device":0}"#;
+    stage.push("tensor_lifecycle", silent);
+    until("published", || stage.server.has("tensor:quiet"));
     until("done", || {
-        stage.server.ask("EXISTS memcuda:making:tensor_lifecycle") == ":0"
+        !stage.server.has("memcuda:making:tensor_lifecycle")
     });
     let ttl: i64 = {
-        push(
-            &mut stage.redis,
+        stage.push(
             "tensor:cmd",
-            br#"{"op":"get","name":"quiet","reply":"left"}"#,
+            r#"{"op":"get","name":"quiet","reply":"left"}"#,
         );
         until("answered", || stage.server.ask("LLEN left") == ":1");
-        ask(&mut stage.redis, &["TTL", "left"])
+        stage.ask(&["TTL", "left"])
     };
     assert!(
         (3500..=3600).contains(&ttl),
@@ -108,72 +108,57 @@ fn create_get_and_delete_by_a_client_that_knows_redis_alone() {
 #[test]
 fn the_second_protocol_is_answered_in_its_own_way() {
     let mut stage = stage("");
-    let send = |redis: &mut Connection, queue: &str, command: Value| {
-        let _: u64 = ask(redis, &["RPUSH", queue, &command.to_string()]);
+    let send = |stage: &mut Stage, queue: &str, command: Value| {
+        let _: u64 = stage.ask(&["RPUSH", queue, &command.to_string()]);
     };
     let new = json!({"vtid": "9", "pc": "[0,0]", "op": "newtensor", "key": "/models/w",
         "dtype": "f32", "shape": "[2,3]", "device": "gpu1"});
-    send(&mut stage.redis, "cmd:heap-cuda:0", new);
+    send(&mut stage, "cmd:heap-cuda:0", new);
     assert_eq!(
-        answer(&mut stage.redis, "done:9"),
+        stage.answer("done:9"),
         json!({"pc": "[0,0]", "status": "ok"})
     );
-    until("at its path", || {
-        stage.server.ask("EXISTS /models/w") == ":1"
-    });
-    let text: String = ask(&mut stage.redis, &["GET", "/models/w"]);
+    until("at its path", || stage.server.has("/models/w"));
+    let text: String = stage.ask(&["GET", "/models/w"]);
     let text: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         (&text["byte_size"], &text["shape"]),
         (&json!(24), &json!([2, 3]))
     );
     assert_eq!(text["address"]["type"], "memcuda");
-    assert_eq!(stage.server.ask("EXISTS tensor:/models/w"), ":1");
+    assert!(stage.server.has("tensor:/models/w"));
     // It comes back as well.
-    ask::<()>(&mut stage.redis, &["FLUSHALL"]);
-    until("at its path", || {
-        stage.server.ask("EXISTS /models/w") == ":1"
-    });
+    stage.ask::<()>(&["FLUSHALL"]);
+    until("at its path", || stage.server.has("/models/w"));
 
     // A path that is somebody else's stays theirs.
-    ask::<()>(&mut stage.redis, &["SET", "/models/theirs", "mine"]);
+    stage.ask::<()>(&["SET", "/models/theirs", "mine"]);
     let new = json!({"vtid": 10, "pc": 3, "op": "newtensor", "key": "/models/theirs",
         "dtype": "f32", "shape": [2, 3]});
-    send(&mut stage.redis, "/sys/ipc/cmd/heap/cuda/0", new);
-    assert_eq!(
-        answer(&mut stage.redis, "done:10"),
-        json!({"pc": 3, "status": "ok"})
-    );
-    until("published", || {
-        stage.server.ask("EXISTS tensor:/models/theirs") == ":1"
-    });
-    assert_eq!(
-        ask::<String>(&mut stage.redis, &["GET", "/models/theirs"]),
-        "mine"
-    );
+    send(&mut stage, "/sys/ipc/cmd/heap/cuda/0", new);
+    assert_eq!(stage.answer("done:10"), json!({"pc": 3, "status": "ok"}));
+    until("published", || stage.server.has("tensor:/models/theirs"));
+    assert_eq!(stage.ask::<String>(&["GET", "/models/theirs"]), "mine");
 
     let copy = json!({"vtid": 11, "op": "clonetensor", "src": "/models/w", "dst": "/models/c", "device": "gpu1"});
-    send(&mut stage.redis, "cmd:heap-cuda:0", copy);
-    assert_eq!(answer(&mut stage.redis, "done:11")["status"], "ok");
+    send(&mut stage, "cmd:heap-cuda:0", copy);
+    assert_eq!(stage.answer("done:11")["status"], "ok");
     let gone = json!({"vtid": 12, "op": "deltensor", "key": "/models/w"});
-    send(&mut stage.redis, "cmd:heap-cuda:0", gone.clone());
-    assert_eq!(answer(&mut stage.redis, "done:12")["status"], "ok");
+    send(&mut stage, "cmd:heap-cuda:0", gone.clone());
+    assert_eq!(stage.answer("done:12")["status"], "ok");
     until("gone", || {
         stage.server.ask("EXISTS /models/w tensor:/models/w") == ":0"
     });
-    send(&mut stage.redis, "cmd:heap-cuda:0", gone);
-    assert_eq!(
-        answer(&mut stage.redis, "done:12")["error"]["code"],
-        "NOT_FOUND"
-    );
+    send(&mut stage, "cmd:heap-cuda:0", gone);
+    assert_eq!(stage.answer("done:12")["error"]["code"], "NOT_FOUND");
 }
 
 #[test]
 fn bad_commands_are_refused_and_stop_nobody() {
     let mut stage = stage("");
     let refused = |stage: &mut Stage, text: &str| {
-        push(&mut stage.redis, "tensor:cmd", text.as_bytes());
-        answer(&mut stage.redis, "me")["error"]["code"].clone()
+        stage.push("tensor:cmd", text);
+        stage.answer("me")["error"]["code"].clone()
     };
     for (code, text) in [
         ("UNKNOWN_OP", r#"{"reply":"me","op":"drop"}"#),
@@ -190,11 +175,11 @@ fn bad_commands_are_refused_and_stop_nobody() {
         assert_eq!(refused(&mut stage, text), code, "{text}");
     }
     // What names no list is set aside with why, and its bytes do no harm there.
-    push(&mut stage.redis, "tensor:cmd", b"\xff\x00 no json");
+    stage.push("tensor:cmd", b"\xff\x00 no json");
     until("set aside", || {
         stage.server.ask("LLEN memcuda:aside") == ":1"
     });
-    let record: String = ask(&mut stage.redis, &["LINDEX", "memcuda:aside", "0"]);
+    let record: String = stage.ask(&["LINDEX", "memcuda:aside", "0"]);
     let record: Value = serde_json::from_str(&record).unwrap();
     assert_eq!(
         (&record["code"], &record["queue"]),
@@ -202,21 +187,16 @@ fn bad_commands_are_refused_and_stop_nobody() {
     );
 
     // An answer that cannot be pushed, and one into a key of the protocol.
-    ask::<()>(&mut stage.redis, &["SET", "text", "mine"]);
-    push(
-        &mut stage.redis,
+    stage.ask::<()>(&["SET", "text", "mine"]);
+    stage.push("tensor:cmd", r#"{"op":"get","name":"w","reply":"text"}"#);
+    stage.push(
         "tensor:cmd",
-        br#"{"op":"get","name":"w","reply":"text"}"#,
-    );
-    push(
-        &mut stage.redis,
-        "tensor:cmd",
-        br#"{"op":"get","name":"w","reply":"tensor:cmd"}"#,
+        r#"{"op":"get","name":"w","reply":"tensor:cmd"}"#,
     );
     until("set aside", || {
         stage.server.ask("LLEN memcuda:aside") == ":3"
     });
-    assert_eq!(ask::<String>(&mut stage.redis, &["GET", "text"]), "mine");
+    assert_eq!(stage.ask::<String>(&["GET", "text"]), "mine");
 
     // 10 MiB: who sent them is told, and they are not kept.
     let long = format!(
@@ -226,9 +206,7 @@ fn bad_commands_are_refused_and_stop_nobody() {
     for _ in 0..3 {
         assert_eq!(refused(&mut stage, &long), "TOO_LONG");
     }
-    until("done", || {
-        stage.server.ask("EXISTS memcuda:taken:tensor:cmd") == ":0"
-    });
+    until("done", || !stage.server.has("memcuda:taken:tensor:cmd"));
 
     let good = stage.call(json!({"op": "create", "name": "w", "bytes": 24}));
     assert_eq!(good["status"], "ok");
@@ -241,23 +219,19 @@ fn commands_that_take_long_hold_no_other_name_up_and_their_own_in_order() {
     fs::write(&held, "").unwrap();
     for n in 0..8 {
         let create = json!({"op": "create", "name": format!("s{n}"), "bytes": 24, "reply": "slow"});
-        push(
-            &mut stage.redis,
-            "tensor:cmd",
-            create.to_string().as_bytes(),
-        );
+        stage.push("tensor:cmd", create.to_string());
     }
     // Behind its creation, in the same queue.
     let get = json!({"op": "get", "name": "s7", "reply": "behind"});
-    push(&mut stage.redis, "tensor:cmd", get.to_string().as_bytes());
+    stage.push("tensor:cmd", get.to_string());
     let missing = stage.call(json!({"op": "get", "name": "other"}));
     assert_eq!(missing["error"]["code"], "NOT_FOUND");
     assert_eq!(stage.server.ask("EXISTS slow behind"), ":0");
     fs::remove_file(&held).unwrap();
     for _ in 0..8 {
-        assert_eq!(answer(&mut stage.redis, "slow")["status"], "ok");
+        assert_eq!(stage.answer("slow")["status"], "ok");
     }
-    assert_eq!(answer(&mut stage.redis, "behind")["status"], "ok");
+    assert_eq!(stage.answer("behind")["status"], "ok");
 
     // One that never ends is ended.
     fs::write(&held, "").unwrap();
@@ -284,21 +258,15 @@ fn a_flood_is_answered_and_slows_no_publishing() {
     pipeline.query::<()>(&mut stage.redis).unwrap();
     let begun = Instant::now();
     stage.keeper.add(["meanwhile"]);
-    until("published", || {
-        stage.server.ask("EXISTS tensor:meanwhile") == ":1"
-    });
+    until("published", || stage.server.has("tensor:meanwhile"));
     println!(
         "published {} ms into the flood",
         begun.elapsed().as_millis()
     );
     // Another queue has its own thread.
     let other = json!({"op": "get", "name": "meanwhile", "reply": "me"});
-    push(
-        &mut stage.redis,
-        "tensor_lifecycle",
-        other.to_string().as_bytes(),
-    );
-    assert_eq!(answer(&mut stage.redis, "me")["status"], "ok");
+    stage.push("tensor_lifecycle", other.to_string());
+    assert_eq!(stage.answer("me")["status"], "ok");
     println!(
         "another queue {} ms into the flood",
         begun.elapsed().as_millis()
@@ -323,30 +291,15 @@ fn a_flood_is_answered_and_slows_no_publishing() {
 #[test]
 fn a_namespace_has_its_own_queue_and_answers_within_it() {
     let mut stage = stage("a");
-    push(
-        &mut stage.redis,
-        "tensor:cmd",
-        br#"{"op":"get","name":"w","reply":"a:me"}"#,
-    );
-    push(
-        &mut stage.redis,
-        "a:tensor:cmd",
-        br#"{"op":"get","name":"w","reply":"me"}"#,
-    );
-    push(
-        &mut stage.redis,
-        "a:tensor:cmd",
-        br#"{"op":"get","name":"w","reply":"a:me"}"#,
-    );
-    assert_eq!(
-        answer(&mut stage.redis, "a:me")["error"]["code"],
-        "NOT_FOUND"
-    );
+    stage.push("tensor:cmd", r#"{"op":"get","name":"w","reply":"a:me"}"#);
+    stage.push("a:tensor:cmd", r#"{"op":"get","name":"w","reply":"me"}"#);
+    stage.push("a:tensor:cmd", r#"{"op":"get","name":"w","reply":"a:me"}"#);
+    assert_eq!(stage.answer("a:me")["error"]["code"], "NOT_FOUND");
     until("set aside", || {
         stage.server.ask("LLEN a:memcuda:aside") == ":1"
     });
     assert_eq!(stage.server.ask("LLEN tensor:cmd"), ":1");
-    assert_eq!(stage.server.ask("EXISTS me"), ":0");
+    assert!(!stage.server.has("me"));
 }
 
 #[test]
@@ -357,21 +310,17 @@ fn a_command_under_way_is_answered_though_redis_was_emptied() {
         fs::write(&held, "").unwrap();
         let create =
             json!({"op": "create", "name": format!("w{round}"), "bytes": 24, "reply": "me"});
-        push(
-            &mut stage.redis,
-            "tensor:cmd",
-            create.to_string().as_bytes(),
-        );
-        until("begun", || stage.server.ask("EXISTS memcuda:notes") == ":1");
+        stage.push("tensor:cmd", create.to_string());
+        until("begun", || stage.server.has("memcuda:notes"));
         let command = ["FLUSHALL", "SCRIPT", "FLUSHDB"][round];
         match command {
-            "SCRIPT" => ask::<()>(&mut stage.redis, &["SCRIPT", "FLUSH"]),
-            command => ask::<()>(&mut stage.redis, &[command]),
+            "SCRIPT" => stage.ask::<()>(&["SCRIPT", "FLUSH"]),
+            command => stage.ask::<()>(&[command]),
         }
         fs::remove_file(&held).unwrap();
-        assert_eq!(answer(&mut stage.redis, "me")["status"], "ok", "{command}");
+        assert_eq!(stage.answer("me")["status"], "ok", "{command}");
         let name = format!("EXISTS tensor:w{round}");
         until("published", || stage.server.ask(&name) == ":1");
     }
-    assert_eq!(stage.server.ask("EXISTS me"), ":0", "no answer comes twice");
+    assert!(!stage.server.has("me"), "no answer comes twice");
 }

@@ -18,6 +18,9 @@ use memcuda::share::protocol::{
     Backend, DeviceId, Entry, Generation, Holder, Persist, Process, Spec, State,
 };
 
+use crate::clients::address;
+use crate::redis_server::Redis;
+
 /// A keeper whose names are the files of a directory.
 pub struct Keeper {
     directory: PathBuf,
@@ -42,6 +45,24 @@ pub struct Place<'a> {
     pub node: u64,
     /// Where names, script and socket are.
     pub directory: &'a Path,
+}
+
+impl<'a> Place<'a> {
+    /// One in front of a server.
+    pub fn of(server: &Redis, namespace: &'a str, node: u64, directory: &'a Path) -> Self {
+        let address = address(server.socket());
+        Self {
+            address,
+            namespace,
+            node,
+            directory,
+        }
+    }
+
+    /// The same without a namespace, on host 1.
+    pub fn bare(server: &Redis, directory: &'a Path) -> Self {
+        Self::of(server, "", 1, directory)
+    }
 }
 
 impl Keeper {

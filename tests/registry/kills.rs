@@ -1,16 +1,15 @@
 //! The process that serves the queue is killed at any moment: every command is
 //! answered once or set aside, and what was answered is so.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::clients::{address, answer, ask, connect, push};
+use crate::clients::{address, answer, answers, ask, connect, push};
 use crate::files::put;
 use crate::redis_server::Redis;
 use crate::served::Served;
-use crate::within;
+use crate::{until, within};
 
 #[test]
 fn every_command_is_answered_once_or_set_aside_over_100_kills() {
@@ -61,7 +60,7 @@ fn every_command_is_answered_once_or_set_aside_over_100_kills() {
             command["id"] = json!(id);
             command["reply"] = json!("answers");
             let queue = ["tensor:cmd", "tensor_lifecycle"][(id % 2) as usize];
-            push(&mut redis, queue, command.to_string().as_bytes());
+            push(&mut redis, queue, command.to_string());
             pushed += 1;
         }
         drop(served);
@@ -73,14 +72,7 @@ fn every_command_is_answered_once_or_set_aside_over_100_kills() {
             .map(|q| format!("{q} memcuda:taken:{q} memcuda:making:{q}"));
         server.ask(&format!("EXISTS {}", keys.join(" "))) == ":0"
     });
-    let mut answers: HashMap<u64, Vec<Value>> = HashMap::new();
-    for text in ask::<Vec<String>>(&mut redis, &["LRANGE", "answers", "0", "-1"]) {
-        let answer: Value = serde_json::from_str(&text).unwrap();
-        answers
-            .entry(answer["id"].as_u64().unwrap())
-            .or_default()
-            .push(answer);
-    }
+    let answers = answers(&mut redis, "answers");
     let aside: u64 = ask(&mut redis, &["LLEN", "memcuda:aside"]);
     let mut poisoned = 0;
     for id in 0..pushed {
@@ -122,19 +114,17 @@ fn messages_of_10_mib_are_not_taken_in() {
     let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
     let mut redis = connect(server.socket());
     let served = Served::start(&address(server.socket()), directory.path());
-    let small = br#"{"op":"get","name":"w","reply":"me"}"#;
+    let small = r#"{"op":"get","name":"w","reply":"me"}"#;
     push(&mut redis, "tensor:cmd", small);
-    within(Duration::from_secs(20), "answered", || {
-        server.ask("LLEN me") == ":1"
-    });
+    until("answered", || server.ask("LLEN me") == ":1");
     let before = served.peak_bytes();
     let long = format!(
         r#"{{"op":"get","name":"{}","reply":"me"}}"#,
         "x".repeat(10 << 20)
     );
     for n in 0..4 {
-        push(&mut redis, "tensor:cmd", long.as_bytes());
-        within(Duration::from_secs(20), "answered", || {
+        push(&mut redis, "tensor:cmd", &long);
+        until("answered", || {
             server.ask("LLEN me") == format!(":{}", n + 2)
         });
     }
@@ -154,11 +144,11 @@ fn a_command_that_nobody_survives_is_set_aside() {
     let names = directory.path().join("names");
     std::fs::create_dir(&names).unwrap();
     std::fs::write(names.join(".held"), "").unwrap();
-    let deadly = br#"{"op":"create","name":"w","dtype":"f32","shape":[2,3],"reply":"me"}"#;
+    let deadly = r#"{"op":"create","name":"w","dtype":"f32","shape":[2,3],"reply":"me"}"#;
     push(&mut redis, "tensor:cmd", deadly);
     for tries in 0..3 {
         let served = Served::start(&address(server.socket()), directory.path());
-        within(Duration::from_secs(20), "begun", || {
+        until("begun", || {
             // What the one before left stands until this one has counted it: that first.
             ask::<Vec<u64>>(&mut redis, &["HVALS", "memcuda:tries"])
                 .iter()
@@ -173,10 +163,7 @@ fn a_command_that_nobody_survives_is_set_aside() {
     assert_eq!(answer(&mut redis, "me")["error"]["code"], "POISONED");
     let record: String = ask(&mut redis, &["LINDEX", "memcuda:aside", "0"]);
     let record: Value = serde_json::from_str(&record).unwrap();
-    assert_eq!(
-        record["message"],
-        String::from_utf8_lossy(deadly).into_owned()
-    );
+    assert_eq!(record["message"], deadly);
     assert_eq!(
         server.ask("EXISTS memcuda:making:tensor:cmd memcuda:tries"),
         ":0"

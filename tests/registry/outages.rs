@@ -6,10 +6,11 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use redis::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::clients::{address, answer, ask, connect, push};
+use crate::clients::{address, answer, ask, connect, connect_to, push};
 use crate::files::{Keeper, Place, put};
 use crate::redis_server::Redis;
 use crate::served::Served;
@@ -27,7 +28,7 @@ fn published(server: &Redis) -> (tempfile::TempDir, Served) {
     let directory = tempfile::tempdir().unwrap();
     make(directory.path(), "a");
     let served = Served::start(&address(server.socket()), directory.path());
-    until("published", || server.ask("EXISTS tensor:a") == ":1");
+    until("published", || server.has("tensor:a"));
     (directory, served)
 }
 
@@ -42,21 +43,15 @@ fn outage(
     let (directory, served) = published(server);
     begin(server);
     make(directory.path(), "meanwhile");
-    within(Duration::from_secs(20), "a line", || {
-        served.log().contains(why)
-    });
+    until("a line", || served.log().contains(why));
     std::thread::sleep(Duration::from_millis(2500));
     let log = served.log();
-    assert_eq!(
-        log.lines().filter(|line| line.contains("WARN")).count(),
-        1,
-        "{log}"
-    );
+    assert_eq!(log.matches("WARN").count(), 1, "{log}");
     assert!(!log.contains("panicked"), "{log}");
     end(server);
     let begun = Instant::now();
     within(Duration::from_secs(15), "published", || {
-        server.ask("EXISTS tensor:meanwhile") == ":1"
+        server.has("tensor:meanwhile")
     });
     println!(
         "{why}: published {} ms after it was over",
@@ -99,27 +94,17 @@ fn a_server_that_asks_for_a_password() {
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(server.ask("CONFIG SET requirepass right"), "+OK");
     make(directory.path(), "a");
-    let socket = server.socket();
-    let wrong = format!("redis+unix://{}?pass=wrong", socket.display());
+    let wrong = address(server.socket()) + "?pass=wrong";
     let served = Served::start(&wrong, directory.path());
-    within(Duration::from_secs(20), "a line", || {
-        served.log().contains("WARN")
-    });
+    until("a line", || served.log().contains("WARN"));
     std::thread::sleep(Duration::from_millis(2500));
     let log = served.log();
-    assert_eq!(
-        log.lines().filter(|line| line.contains("WARN")).count(),
-        1,
-        "{log}"
-    );
+    assert_eq!(log.matches("WARN").count(), 1, "{log}");
     assert!(
         !log.contains("wrong"),
         "the password is nobody's to see: {log}"
     );
-    let mut admin = redis::Client::open(format!("redis+unix://{}?pass=right", socket.display()))
-        .unwrap()
-        .get_connection()
-        .unwrap();
+    let mut admin = connect_to(address(server.socket()) + "?pass=right");
     ask::<()>(&mut admin, &["CONFIG", "SET", "requirepass", "wrong"]);
     until("published", || ask(&mut admin, &["EXISTS", "tensor:a"]));
     server.kill();
@@ -160,25 +145,18 @@ fn a_server_that_comes_later() {
     let directory = tempfile::tempdir().unwrap();
     make(directory.path(), "a");
     let served = Served::start(&address(server.socket()), directory.path());
-    within(Duration::from_secs(20), "a line", || {
-        served.log().contains("WARN")
-    });
+    until("a line", || served.log().contains("WARN"));
     server.start_again(&[]);
-    until("published", || server.ask("EXISTS tensor:a") == ":1");
+    until("published", || server.has("tensor:a"));
 }
 
 #[test]
 fn the_keeper_waits_for_no_server() {
     let server = Redis::start();
     let directory = tempfile::tempdir().unwrap();
-    let keeper = Keeper::start(&Place {
-        address: address(server.socket()),
-        namespace: "",
-        node: 1,
-        directory: directory.path(),
-    });
+    let keeper = Keeper::start(&Place::bare(&server, directory.path()));
     keeper.add(["a"]);
-    until("published", || server.ask("EXISTS tensor:a") == ":1");
+    until("published", || server.has("tensor:a"));
     let pid = Pid::from_raw(server.pid() as i32).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     let mut longest = Duration::ZERO;
@@ -214,8 +192,8 @@ fn an_address_that_is_none_is_one_line_without_the_password() {
     assert!(!said.to_string().contains("secret"), "{said}");
 }
 
-/// A recipe of docs/redis.md, as words of a command.
-fn documented(user: &str, prefix: &str) -> Vec<String> {
+/// Gives a user the rights of a recipe of docs/redis.md.
+fn give_documented(admin: &mut Connection, user: &str, prefix: &str) {
     let begin = format!("ACL SETUSER {user} ");
     let document = include_str!("../../docs/redis.md");
     let recipe = document
@@ -225,42 +203,28 @@ fn documented(user: &str, prefix: &str) -> Vec<String> {
         .unwrap()
         .replace("NAMESPACE:", prefix)
         .replace("PASSWORD", "secret");
-    let words = ["ACL", "SETUSER", user]
-        .into_iter()
-        .chain(recipe.split_ascii_whitespace());
-    words.map(str::to_owned).collect()
+    let words = recipe.split_ascii_whitespace();
+    let words: Vec<&str> = ["ACL", "SETUSER", user].into_iter().chain(words).collect();
+    ask::<()>(admin, &words);
 }
 
 #[test]
 fn a_client_with_the_documented_rights_reads_and_orders_and_no_more() {
     let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
     let mut admin = connect(server.socket());
-    let recipe = documented("client", "");
-    let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
-    ask::<()>(&mut admin, &recipe);
-    let keeper = Keeper::start(&Place {
-        address: address(server.socket()),
-        namespace: "",
-        node: 1,
-        directory: directory.path(),
-    });
+    give_documented(&mut admin, "client", "");
+    let keeper = Keeper::start(&Place::bare(&server, directory.path()));
     keeper.add(["w"]);
-    until("published", || server.ask("EXISTS tensor:w") == ":1");
-    let address = format!(
-        "redis+unix://{}?user=client&pass=secret",
-        server.socket().display()
-    );
-    let mut client = redis::Client::open(address)
-        .unwrap()
-        .get_connection()
-        .unwrap();
+    until("published", || server.has("tensor:w"));
+    let address = address(server.socket()) + "?user=client&pass=secret";
+    let mut client = connect_to(address);
     let hash: std::collections::HashMap<String, String> =
         ask(&mut client, &["HGETALL", "tensor:w"]);
     assert_eq!(hash["bytes"], "24");
     push(
         &mut client,
         "tensor:cmd",
-        br#"{"op":"get","name":"w","reply":"reply:1"}"#,
+        r#"{"op":"get","name":"w","reply":"reply:1"}"#,
     );
     assert_eq!(answer(&mut client, "reply:1")["status"], "ok");
     for words in [
@@ -287,27 +251,15 @@ fn the_documented_rights_are_enough() {
         let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
         let mut admin = connect(server.socket());
         let prefix = if namespace.is_empty() { "" } else { "a:" };
-        let user = if functions {
-            "keeper-functions"
-        } else {
-            "keeper"
-        };
-        let recipe = documented(user, prefix);
-        let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
-        ask::<()>(&mut admin, &recipe);
+        let user = ["keeper", "keeper-functions"][usize::from(functions)];
+        give_documented(&mut admin, user, prefix);
         if functions {
             let library = include_str!("../../src/keeper/redis/memcuda.lua");
             ask::<String>(&mut admin, &["FUNCTION", "LOAD", "REPLACE", library]);
         }
-        let keeper = Keeper::start(&Place {
-            address: format!(
-                "redis+unix://{}?user={user}&pass=secret",
-                server.socket().display()
-            ),
-            namespace,
-            node: 1,
-            directory: directory.path(),
-        });
+        let mut place = Place::of(&server, namespace, 1, directory.path());
+        place.address += &format!("?user={user}&pass=secret");
+        let keeper = Keeper::start(&place);
         keeper.add(["w"]);
         let key = format!("{prefix}tensor:w");
         within(
@@ -322,14 +274,14 @@ fn the_documented_rights_are_enough() {
             push(
                 &mut admin,
                 &format!("{prefix}tensor:cmd"),
-                command.to_string().as_bytes(),
+                command.to_string(),
             );
             assert_eq!(answer(&mut admin, &reply)["status"], "ok", "{op}");
         }
         let new =
             json!({"op": "newtensor", "key": "/p", "dtype": "f32", "shape": [2, 3], "vtid": 1});
         let queue = format!("{prefix}cmd:heap-cuda:0");
-        push(&mut admin, &queue, new.to_string().as_bytes());
+        push(&mut admin, &queue, new.to_string());
         assert_eq!(
             answer(&mut admin, &format!("{prefix}done:1"))["status"],
             "ok"

@@ -64,6 +64,12 @@ impl Redis {
         self.directory.path().join("redis.sock")
     }
 
+    /// Is there such a key?
+    #[allow(dead_code, reason = "see above")]
+    pub fn has(&self, key: &str) -> bool {
+        self.ask(&format!("EXISTS {key}")) == ":1"
+    }
+
     /// Sends one inline command and gives the first line of the answer.
     #[allow(dead_code, reason = "see above")]
     pub fn ask(&self, command: &str) -> String {
