@@ -2,19 +2,10 @@
 
 use std::time::Duration;
 
-use crate::support::{Keeper, attach, content, make};
+use crate::requests::*;
+use crate::support::*;
 
 const CONNECTIONS: usize = 300;
-
-/// Processor time of a process up to now.
-fn worked(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let behind_name = stat.rsplit(')').next().unwrap();
-    // The 14th and the 15th field, in hundredths of a second.
-    let fields = behind_name.split_whitespace().skip(11).take(2);
-    let hundredths: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(hundredths * 10)
-}
 
 #[test]
 fn it_sleeps_again_once_names_were_opened() {
@@ -22,17 +13,17 @@ fn it_sleeps_again_once_names_were_opened() {
     let mut maker = keeper.client();
     make(&mut maker, "a", b"seen").unwrap();
     let mut other = keeper.client();
-    assert_eq!(content(attach(&mut other, "a").unwrap().1, 4), b"seen");
+    has(&mut other, "a", b"seen");
     // One that never asks.
     let silent = keeper.client();
     let pid = keeper.status().pid;
     std::thread::sleep(Duration::from_millis(200));
-    let before = worked(pid);
+    let before = processor_time(pid);
     std::thread::sleep(Duration::from_secs(2));
-    let idle = worked(pid) - before;
+    let idle = processor_time(pid) - before;
     assert!(idle < Duration::from_millis(30), "{idle:?}");
     // And it is woken as any.
-    assert_eq!(content(attach(&mut other, "a").unwrap().1, 4), b"seen");
+    has(&mut other, "a", b"seen");
     drop(silent);
 }
 
@@ -40,14 +31,14 @@ fn it_sleeps_again_once_names_were_opened() {
 fn cost_of_newcomers(arguments: &[&str]) -> Duration {
     let keeper = Keeper::start(arguments);
     let pid = keeper.status().pid;
-    let before = worked(pid);
+    let before = processor_time(pid);
     let clients: Vec<_> = (0..CONNECTIONS)
         .map(|_| {
             std::thread::sleep(Duration::from_millis(5));
             keeper.client()
         })
         .collect();
-    let cost = worked(pid) - before;
+    let cost = processor_time(pid) - before;
     println!("{} connections with {arguments:?}: {cost:?}", clients.len());
     cost
 }

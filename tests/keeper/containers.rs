@@ -3,8 +3,9 @@
 
 use std::process::{Child, Command};
 
-use memcuda::share::protocol::{Lease, Request};
+use memcuda::share::protocol::Request;
 
+use crate::requests::*;
 use crate::support::*;
 
 /// A process namespace; everything in it ends with it.
@@ -63,17 +64,13 @@ fn who_cannot_be_seen_is_served_and_has_its_time_to_come_back() {
     };
     assert_eq!(references(), 2);
     client.call(Request::Restart, &[]).unwrap();
-    let lease = Lease {
-        generation,
-        count: 1,
-    };
+    let lease = lease(generation, 1);
     let (mut client, lost) = wait_for("the keeper", || connect(&socket, &[lease]));
     assert!(lost.is_empty());
     // The other one does not come back.
     assert_eq!(references(), 2);
-    wait_for("the end of its time", || (references() == 1).then_some(()));
-    let (_, memory) = attach(&mut client, "a").unwrap();
-    assert_eq!(content(memory, 4), b"seen");
+    until("the end of its time", || references() == 1);
+    has(&mut client, "a", b"seen");
     drop((client, other));
-    wait_for("the end of the name", || (references() == 0).then_some(()));
+    until("the end of the name", || references() == 0);
 }

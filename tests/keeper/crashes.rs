@@ -1,21 +1,16 @@
 //! The keeper, its standby, makers and holders die or are started anew.
 
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use memcuda::share::client::{Client, Error};
-use memcuda::share::protocol::{
-    Code, Generation, Hello, Lease, Mode, Packet, Persist, Reply, Request,
-};
+use memcuda::share::protocol::{Code, Generation, Hello, Mode, Packet, Persist, Reply, Request};
 use memcuda::share::wire;
+use rustix::process::Signal;
 
 use crate::faults::{answer, raw};
+use crate::requests::*;
 use crate::support::*;
 use crate::worker;
-
-fn lease(generation: Generation, count: u32) -> Lease {
-    Lease { generation, count }
-}
 
 #[test]
 fn nothing_is_lost_when_the_keeper_is_killed() {
@@ -27,21 +22,9 @@ fn nothing_is_lost_when_the_keeper_is_killed() {
     make(&mut client, "kept", b"kept").unwrap();
     persist(&mut client, "kept", Persist::Yes);
     let deleted = make(&mut client, "deleted", b"deleted").unwrap();
-    let delete = Request::Delete {
-        name: name("deleted"),
-        generation: None,
-    };
-    client.call(delete, &[]).unwrap();
-    let export = Generation([9; 16]);
-    let request = Request::Export {
-        generation: export,
-        spec: spec(1),
-        offset: 0,
-        parts: vec![4096],
-        total: 1,
-    };
-    let exported = memory(b"exported", 4096);
-    client.call(request, &[exported.as_fd()]).unwrap();
+    client.call(delete("deleted"), &[]).unwrap();
+    let exported = Generation([9; 16]);
+    export(&mut client, exported);
     let (_, page) = client
         .call(Request::Timeline { generation: held }, &[])
         .unwrap();
@@ -53,27 +36,12 @@ fn nothing_is_lost_when_the_keeper_is_killed() {
     let after = keeper.status();
     assert_eq!(after.restarts, 1);
     assert_ne!(after.pid, before.pid);
-    assert_eq!(
-        (
-            after.names,
-            after.dying,
-            after.exports,
-            after.references,
-            after.bytes
-        ),
-        (
-            before.names,
-            before.dying,
-            before.exports,
-            before.references,
-            before.bytes
-        )
-    );
+    assert_eq!(books(&after), books(&before));
     assert_eq!(client.call(Request::Status, &[]).unwrap_err(), Error::Lost);
     let leases = [
         lease(held, 2),
         lease(deleted, 1),
-        lease(export, 1),
+        lease(exported, 1),
         lease(Generation([1; 16]), 1),
     ];
     let (mut client, lost) = keeper.client_with(&leases);
@@ -83,27 +51,26 @@ fn nothing_is_lost_when_the_keeper_is_killed() {
             .iter()
             .any(|entry| entry.version == 5)
     );
-    let (_, memory) = attach(&mut client, "kept").unwrap();
-    assert_eq!(content(memory, 4), b"kept");
-    let (_, memory) = attach(&mut client, "held").unwrap();
-    assert_eq!(content(memory, 4), b"held");
+    has(&mut client, "kept", b"kept");
+    has(&mut client, "held", b"held");
     // What it did not take up again it has for a while: other connections of
     // this process may come back, too.
     keeper.settle("a lease stays", |status| status.references == 4 + 2);
     // The exporter's memory is its own still.
     let (reply, _) = client
-        .call(Request::Withdraw { generation: export }, &[])
+        .call(
+            Request::Withdraw {
+                generation: exported,
+            },
+            &[],
+        )
         .unwrap();
     assert_eq!(reply, Reply::Done);
     drop(client);
     keeper.settle("references stay", |status| status.references == 0);
     let kept = keeper.status();
     assert_eq!((kept.names, kept.exports, kept.dying), (1, 0, 0));
-    let collect = Request::Collect {
-        dry: false,
-        kept: true,
-    };
-    keeper.client().call(collect, &[]).unwrap();
+    keeper.collect();
     keeper.settle_empty(fresh);
 }
 
@@ -114,16 +81,14 @@ fn who_hung_up_before_a_new_keeper_heard_it_takes_nothing_along() {
     let mut client = keeper.client();
     let held = make(&mut client, "held", b"held").unwrap();
     let pid = keeper.status().pid;
-    let process = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    signal(pid, Signal::STOP);
     let leases = [lease(held, 1)];
     let unheard = Client::dial(&keeper.socket(), std::process::id(), "test", &leases);
     drop((unheard.unwrap(), client));
     keeper.kill(pid);
     let (mut client, lost) = keeper.client_with(&leases);
     assert_eq!(lost, []);
-    let (_, memory) = attach(&mut client, "held").unwrap();
-    assert_eq!(content(memory, 4), b"held");
+    has(&mut client, "held", b"held");
 }
 
 /// One with so many leases that it has to say them in several packets.
@@ -167,8 +132,7 @@ fn an_upgrade_keeps_process_names_and_leases() {
         client = next;
         let status = keeper.status();
         assert_eq!((status.pid, status.restarts), (before.pid, times));
-        let (_, memory) = attach(&mut client, "held").unwrap();
-        assert_eq!(content(memory, 4), b"held");
+        has(&mut client, "held", b"held");
         release(&mut client, held);
     }
 }
@@ -191,25 +155,20 @@ fn a_standby_that_is_killed_is_replaced_and_has_everything() {
     keeper.kill(keeper.status().pid);
     let (mut client, lost) = keeper.client_with(&[lease(held, 4)]);
     assert!(lost.is_empty());
-    let (_, memory) = attach(&mut client, "held").unwrap();
-    assert_eq!(content(memory, 4), b"held");
+    has(&mut client, "held", b"held");
 }
 
 #[test]
 fn a_maker_that_comes_back_says_its_commit_again() {
     let keeper = Keeper::start(&[]);
     let mut client = keeper.client();
-    let (reply, _) = client.call(open("a", Mode::Create, 4096), &[]).unwrap();
-    let Reply::Make { generation } = reply else {
-        panic!("{reply:?}");
-    };
+    let generation = begin(&mut client, "a").unwrap();
     keeper.kill(keeper.status().pid);
     let (mut client, lost) = keeper.client_with(&[lease(generation, 1)]);
     assert!(lost.is_empty());
     commit(&mut client, generation, b"made").unwrap();
     commit(&mut client, generation, b"again").unwrap();
-    let (_, memory) = attach(&mut keeper.client(), "a").unwrap();
-    assert_eq!(content(memory, 4), b"made");
+    has(&mut keeper.client(), "a", b"made");
     // And one that comes back without it has not heard that it is to make it: it asks
     // again, and is told so at once.
     let mut client = keeper.client();
@@ -225,15 +184,8 @@ fn a_maker_that_comes_back_says_its_commit_again() {
 fn a_name_that_was_deleted_while_it_was_made_does_not_come_back() {
     let keeper = Keeper::start(&[]);
     let mut client = keeper.client();
-    let (reply, _) = client.call(open("a", Mode::Create, 4096), &[]).unwrap();
-    let Reply::Make { generation } = reply else {
-        panic!("{reply:?}");
-    };
-    let delete = Request::Delete {
-        name: name("a"),
-        generation: None,
-    };
-    client.call(delete, &[]).unwrap();
+    let generation = begin(&mut client, "a").unwrap();
+    client.call(delete("a"), &[]).unwrap();
     commit(&mut client, generation, b"deleted").unwrap();
     assert!(list(&mut client, false).is_empty());
     keeper.kill(keeper.status().pid);
@@ -241,8 +193,7 @@ fn a_name_that_was_deleted_while_it_was_made_does_not_come_back() {
     assert!(lost.is_empty());
     assert_eq!(code(attach(&mut client, "a")), Code::NotFound);
     make(&mut client, "a", b"made").unwrap();
-    let (_, memory) = attach(&mut client, "a").unwrap();
-    assert_eq!(content(memory, 4), b"made");
+    has(&mut client, "a", b"made");
 }
 
 #[test]
@@ -261,9 +212,7 @@ fn an_exporter_is_told_after_a_restart_that_its_memory_is_let_go() {
     assert!(lost.is_empty());
     assert_eq!(exporter.call(withdraw.clone(), &[]).unwrap().0, held);
     release(&mut importer, generation);
-    wait_for("the event", || {
-        (!exporter.events().unwrap().is_empty()).then_some(())
-    });
+    until("the event", || !exporter.events().unwrap().is_empty());
     assert_eq!(exporter.call(withdraw, &[]).unwrap().0, Reply::Done);
 }
 
@@ -275,17 +224,12 @@ fn a_holder_that_dies_with_the_keeper_leaves_nothing() {
     keeper.settle("nobody works", |status| status.references > 3);
     let status = keeper.status();
     // Stopped, the keeper does not see the death; killed, nobody does.
-    let pid = rustix::process::Pid::from_raw(status.pid as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    signal(status.pid, Signal::STOP);
     worker.kill().unwrap();
     worker.wait().unwrap();
     keeper.kill(status.pid);
     keeper.settle("references stay", |status| status.references == 0);
-    let collect = Request::Collect {
-        dry: false,
-        kept: true,
-    };
-    keeper.client().call(collect, &[]).unwrap();
+    keeper.collect();
     keeper.settle_empty(fresh);
 }
 
@@ -335,7 +279,6 @@ fn an_upgrade_that_does_not_start_is_undone() {
     assert_eq!(client.call(Request::Restart, &[]).unwrap().0, Reply::Done);
     let (mut client, lost) = wait_for("the former program", || connect(&socket, &[lease(held, 1)]));
     assert!(lost.is_empty());
-    let (_, memory) = attach(&mut client, "held").unwrap();
-    assert_eq!(content(memory, 4), b"held");
+    has(&mut client, "held", b"held");
     client.call(Request::Stop { force: true }, &[]).unwrap();
 }

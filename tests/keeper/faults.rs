@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use memcuda::share::client::Client;
-use memcuda::share::protocol::{Code, Hello, Lease, MOST_PARTS, Mode, Packet, Reply, Request};
+use memcuda::share::protocol::{
+    Code, Generation, Hello, Lease, MOST_PARTS, Mode, Packet, Reply, Request,
+};
 use memcuda::share::wire::{self, Broken};
 use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
 use rustix::net::{
@@ -15,6 +17,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
+use crate::requests::*;
 use crate::support::*;
 
 /// A socket that has said nothing yet.
@@ -66,6 +69,16 @@ fn refused(socket: &OwnedFd) -> (u32, Code) {
     }
 }
 
+/// A name that one begins to make.
+fn begun(socket: &OwnedFd) -> Generation {
+    let (number, body) = (2, open("a", Mode::Create, 10));
+    wire::send(socket, &Packet { number, body }, &[]).unwrap();
+    match answer(socket).unwrap().body {
+        Reply::Make { generation } => generation,
+        reply => panic!("{reply:?}"),
+    }
+}
+
 fn is_closed(socket: &OwnedFd) {
     assert_eq!(answer(socket).unwrap_err(), Broken::Closed);
 }
@@ -90,16 +103,6 @@ fn a_keeper_without_a_descriptor_to_spare_sleeps() {
     assert!(took < Duration::from_millis(500), "{took:?}");
     drop(waiting);
     keeper.status();
-}
-
-/// What a process took of a processor.
-fn processor_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let behind_name = stat.rsplit(')').next().unwrap();
-    // The 14th and the 15th field, in hundredths of a second.
-    let fields = behind_name.split_whitespace().skip(11).take(2);
-    let hundredths: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(hundredths * 10)
 }
 
 #[test]
@@ -228,7 +231,7 @@ fn who_floods_without_reading_is_dropped_and_slows_nobody() {
     let busy = {
         let stop = stop.clone();
         std::thread::spawn(move || {
-            let (mut client, _) = connect_to(&socket);
+            let mut client = client(&socket);
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 client.call(Request::Status, &[]).unwrap();
             }
@@ -246,10 +249,6 @@ fn who_floods_without_reading_is_dropped_and_slows_nobody() {
     busy.join().unwrap();
     drop(other);
     keeper.settle_empty(fresh);
-}
-
-fn connect_to(socket: &std::path::Path) -> (Client, ()) {
-    (crate::support::connect(socket, &[]).unwrap().0, ())
 }
 
 #[test]
@@ -270,21 +269,9 @@ fn descriptors_that_nobody_asked_for_are_closed() {
         }
     }
     // A commit with two for one, and one for nobody's name.
-    let (number, body) = (50, open("a", Mode::Create, 10));
-    wire::send(&socket, &Packet { number, body }, &[]).unwrap();
-    let Reply::Make { generation } = answer(&socket).unwrap().body else {
-        panic!("not to be made");
-    };
-    for (generation, descriptors) in [
-        (generation, 2),
-        (generation, 0),
-        (memcuda::share::protocol::Generation([4; 16]), 1),
-    ] {
-        let body = Request::Commit {
-            generation,
-            mapped: 4096,
-            legacy: Vec::new(),
-        };
+    let (number, generation) = (50, begun(&socket));
+    for (generation, descriptors) in [(generation, 2), (generation, 0), (Generation([4; 16]), 1)] {
+        let body = commit_of(generation, 4096);
         wire::send(&socket, &Packet { number, body }, &many[..descriptors]).unwrap();
         assert!(matches!(refused(&socket).1, Code::Invalid | Code::NotFound));
     }
@@ -298,16 +285,7 @@ fn a_connection_that_is_given_as_memory_is_refused_and_ends() {
     let keeper = Keeper::start(&[]);
     let fresh = keeper.fresh_descriptors();
     let socket = introduced(&keeper);
-    let (number, body) = (2, open("a", Mode::Create, 10));
-    wire::send(&socket, &Packet { number, body }, &[]).unwrap();
-    let Reply::Make { generation } = answer(&socket).unwrap().body else {
-        panic!("not to be made");
-    };
-    let body = Request::Commit {
-        generation,
-        mapped: 4096,
-        legacy: Vec::new(),
-    };
+    let (number, body) = (2, commit_of(begun(&socket), 4096));
     wire::send(&socket, &Packet { number, body }, &[socket.as_fd()]).unwrap();
     assert_eq!(refused(&socket).1, Code::Invalid);
     drop(socket);
@@ -326,10 +304,10 @@ fn when_descriptors_run_out_it_is_said_and_what_is_there_works_on() {
         .args(["keeper", "--socket"])
         .arg(&socket);
     assert!(limited.status().unwrap().success());
-    let (mut client, ()) = connect_to(&socket);
+    let mut first = client(&socket);
     let mut made = 0;
     let refused = loop {
-        match make(&mut client, &format!("n{made}"), b"x") {
+        match make(&mut first, &format!("n{made}"), b"x") {
             Ok(_) => made += 1,
             Err(error) => break error,
         }
@@ -337,7 +315,7 @@ fn when_descriptors_run_out_it_is_said_and_what_is_there_works_on() {
     };
     assert_eq!(code(Err::<(), _>(refused)), Code::Unavailable);
     assert!(made > 50, "{made}");
-    let mut others: Vec<_> = (0..10).map(|_| connect_to(&socket).0).collect();
+    let mut others: Vec<_> = (0..10).map(|_| client(&socket)).collect();
     for other in &mut others {
         attach(other, "n0").unwrap();
     }
@@ -352,5 +330,5 @@ fn when_descriptors_run_out_it_is_said_and_what_is_there_works_on() {
     assert_eq!(code(Err::<(), _>(refused)), Code::Unavailable);
     others.pop();
     wait_for("room", || crate::support::connect(&socket, &[]));
-    client.call(Request::Stop { force: true }, &[]).unwrap();
+    first.call(Request::Stop { force: true }, &[]).unwrap();
 }

@@ -4,19 +4,17 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use memcuda::names::Dtype;
-use memcuda::share::protocol::{Generation, Lease, Mode, Packet, Persist, Request};
+use memcuda::share::protocol::{Generation, Mode, Packet, Persist, Request};
 use memcuda::share::wire;
 
 use crate::faults::{introduced, raw};
 use crate::random::Random;
+use crate::requests::*;
 use crate::support::*;
 
 /// One request of each kind.
 fn requests(generation: Generation) -> Vec<Request> {
-    let leases = vec![Lease {
-        generation,
-        count: 3,
-    }];
+    let leases = vec![lease(generation, 3)];
     let mut typed = spec(24);
     typed.dtype = Some(Dtype::F32);
     typed.shape = vec![2, 3];
@@ -177,8 +175,7 @@ fn no_packet_harms_the_keeper() {
             };
         }
         if packet % 1000 == 0 {
-            let (_, memory) = attach(&mut honest, "kept").unwrap();
-            assert_eq!(content(memory, 4), b"kept");
+            has(&mut honest, "kept", b"kept");
         }
     }
     println!("{packets} packets, {closed} connections closed");
@@ -192,10 +189,6 @@ fn no_packet_harms_the_keeper() {
     drop(honest);
     // Some packets persist names.
     keeper.settle("references stay", |status| status.references == 0);
-    let collect = Request::Collect {
-        dry: false,
-        kept: true,
-    };
-    keeper.client().call(collect, &[]).unwrap();
+    keeper.collect();
     keeper.settle_empty(fresh);
 }

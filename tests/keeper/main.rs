@@ -10,6 +10,7 @@ mod fuzz;
 mod names;
 #[path = "../support/random.rs"]
 mod random;
+mod requests;
 mod rights;
 mod shares;
 mod start;

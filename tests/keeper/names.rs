@@ -8,6 +8,7 @@ use memcuda::share::protocol::{
 
 use rustix::io::{Errno, ioctl_fionbio, read};
 
+use crate::requests::*;
 use crate::support::*;
 
 #[test]
@@ -51,11 +52,7 @@ fn the_epoch_grows_when_a_name_is_gone() {
     let before = word();
     make(&mut client, "a", b"").unwrap();
     assert_eq!(word(), before);
-    let delete = Request::Delete {
-        name: name("a"),
-        generation: None,
-    };
-    client.call(delete, &[]).unwrap();
+    client.call(delete("a"), &[]).unwrap();
     assert!(word() > before);
     assert!(std::os::unix::fs::FileExt::write_at(&epoch, &[0; 8], 0).is_err());
 }
@@ -74,8 +71,7 @@ fn a_persisted_name_outlives_its_maker_and_expires() {
     drop(maker);
     keeper.settle("a name did not expire", |status| status.names == 1);
     let mut other = keeper.client();
-    let (_, memory) = attach(&mut other, "kept").unwrap();
-    assert_eq!(content(memory, 4), b"kept");
+    has(&mut other, "kept", b"kept");
     drop(other);
     let mut collector = keeper.client();
     let mut collect = |dry, kept| {
@@ -83,8 +79,8 @@ fn a_persisted_name_outlives_its_maker_and_expires() {
         reply
     };
     let (count, bytes) = (1, 4096);
-    wait_for("the last holder to be gone", || {
-        (collect(true, true) == Reply::Collected { count, bytes }).then_some(())
+    until("the last holder to be gone", || {
+        collect(true, true) == Reply::Collected { count, bytes }
     });
     assert_eq!(
         collect(false, false),
@@ -215,9 +211,7 @@ fn what_was_opened_by_handle_is_held_as_long_as_its_process_lives() {
     assert_eq!(held, Reply::Held { references: 1 });
     // Back, and without it: then it was let go.
     let _back = keeper.client();
-    wait_for("the event", || {
-        (!exporter.events().unwrap().is_empty()).then_some(())
-    });
+    until("the event", || !exporter.events().unwrap().is_empty());
     keeper.settle("it stays", |status| status.exports == 0);
 }
 
@@ -235,11 +229,7 @@ fn ten_thousand_names_are_held_and_listed_in_order_and_little_memory() {
         let Reply::Make { generation } = reply else {
             panic!("{reply:?}");
         };
-        let commit = Request::Commit {
-            generation,
-            mapped: 4096,
-            legacy: Vec::new(),
-        };
+        let commit = commit_of(generation, 4096);
         client.call(commit, &[one.as_fd()]).unwrap();
     }
     let listed = list(&mut client, false);
@@ -274,18 +264,11 @@ fn memory_is_free_once_its_last_release_is_answered() {
     let keeper = Keeper::start(&[]);
     let mut client = keeper.client();
     for round in 0..200 {
-        let (reply, _) = client.call(open("a", Mode::Create, 1), &[]).unwrap();
-        let Reply::Make { generation } = reply else {
-            panic!("{reply:?}");
-        };
+        let generation = begin(&mut client, "a").unwrap();
         // One end stands for the memory; the other one sees its last copy go.
         let (here, memory) = std::io::pipe().unwrap();
         ioctl_fionbio(&here, true).unwrap();
-        let commit = Request::Commit {
-            generation,
-            mapped: 4096,
-            legacy: Vec::new(),
-        };
+        let commit = commit_of(generation, 4096);
         client.call(commit, &[memory.as_fd()]).unwrap();
         drop(memory);
         let seen = read(&here, &mut [0_u8; 1]);

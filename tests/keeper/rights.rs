@@ -3,14 +3,15 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memcuda::share::client::{Client, Error};
-use memcuda::share::protocol::{Code, Generation, Lease, Mode, Packet, Persist, Reply, Request};
+use memcuda::share::protocol::{Code, Generation, Mode, Packet, Persist, Request};
 use memcuda::share::wire;
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid, getrlimit, setrlimit};
 
 use crate::faults::introduced_with;
+use crate::requests::*;
 use crate::support::*;
 
 pub const READER: u32 = 42001;
@@ -81,10 +82,6 @@ pub fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
     Some((keeper, rules))
 }
 
-pub fn client(socket: &Path) -> Client {
-    connect(socket, &[]).expect("to be served").0
-}
-
 fn message<T>(result: Result<T, Error>) -> (Code, String) {
     match result {
         Err(Error::Refused(code, message)) => (code, message),
@@ -105,10 +102,7 @@ fn the_socket_is_the_groups_and_a_stranger_learns_nothing() {
     assert_eq!((directory.mode() & 0o777, directory.gid()), (0o750, GROUP));
     let mut own = keeper.client();
     let generation = make(&mut own, "weights/a", b"").unwrap();
-    let leases = [Lease {
-        generation,
-        count: 1,
-    }];
+    let leases = [lease(generation, 1)];
     let refused = as_user(STRANGER, STRANGER, || {
         message(Client::connect(&socket, 1, "stranger", &leases).map(drop))
     });
@@ -128,26 +122,18 @@ fn a_name_without_a_right_to_it_is_not_there() {
     let mut own = keeper.client();
     let secret = make(&mut own, "secret", b"").unwrap();
     let weights = make(&mut own, "weights/a", b"open").unwrap();
-    let export = Generation([5; 16]);
-    let request = Request::Export {
-        generation: export,
-        spec: spec(1),
-        offset: 0,
-        parts: vec![4096],
-        total: 1,
-    };
-    own.call(request, &[memory(b"", 4096).as_fd()]).unwrap();
+    let exported = Generation([5; 16]);
+    export(&mut own, exported);
     let look = || {
         let mut client = client(&socket);
-        let (_, memory) = attach(&mut client, "weights/a").unwrap();
-        assert_eq!(content(memory, 4), b"open");
+        has(&mut client, "weights/a", b"open");
         release(&mut client, weights);
         // It is there, and not there: the same answer.
         let there = message(attach(&mut client, "secret"));
         let not = message(attach(&mut client, "terces"));
         assert_eq!(there.0, Code::NotFound);
         assert_eq!(there.1.replace("secret", "terces"), not.1);
-        for generation in [secret, export, Generation([6; 16])] {
+        for generation in [secret, exported, Generation([6; 16])] {
             for request in [
                 Request::Import { generation },
                 Request::Timeline { generation },
@@ -173,13 +159,7 @@ fn a_name_without_a_right_to_it_is_not_there() {
                 },
                 Code::NotFound,
             ),
-            (
-                Request::Delete {
-                    name: name("secret"),
-                    generation: None,
-                },
-                Code::NotFound,
-            ),
+            (delete("secret"), Code::NotFound),
             (
                 Request::Persist {
                     name: name("weights/a"),
@@ -187,13 +167,7 @@ fn a_name_without_a_right_to_it_is_not_there() {
                 },
                 Code::Denied,
             ),
-            (
-                Request::Delete {
-                    name: name("weights/a"),
-                    generation: None,
-                },
-                Code::Denied,
-            ),
+            (delete("weights/a"), Code::Denied),
             (
                 Request::Open {
                     name: name("weights/a"),
@@ -222,12 +196,9 @@ fn a_name_without_a_right_to_it_is_not_there() {
         assert_eq!(listed.len(), 1);
         assert_eq!(listed[0].name, Some(name("weights/a")));
         // Leases that it never had are not to be had by claiming them.
-        let claimed = [secret, export].map(|generation| Lease {
-            generation,
-            count: 1,
-        });
+        let claimed = [secret, exported].map(|generation| lease(generation, 1));
         let (_client, lost) = connect(&socket, &claimed).unwrap();
-        assert_eq!(lost, [secret, export]);
+        assert_eq!(lost, [secret, exported]);
     };
     as_user(READER, READER, look);
     // By its group, not by its user.
@@ -248,25 +219,13 @@ fn a_quota_counts_what_a_user_made_until_it_is_gone() {
         assert_eq!(refused, Code::Quota);
         assert!(message.contains("8.0 KiB"), "{message}");
         release(&mut client, first);
-        let reply = client.call(open("tmp/c", Mode::Create, 1), &[]).unwrap().0;
-        let Reply::Make { generation } = reply else {
-            panic!("{reply:?}");
-        };
+        let generation = begin(&mut client, "tmp/c").unwrap();
         // What is physically there counts, not what was asked for.
-        let commit = Request::Commit {
-            generation,
-            mapped: 8192,
-            legacy: Vec::new(),
-        };
-        let file = memory(b"", 8192);
-        assert_eq!(code(client.call(commit, &[file.as_fd()])), Code::Quota);
-        commit_page(&mut client, generation);
+        let (much, file) = (commit_of(generation, 8192), memory(b"", 8192));
+        assert_eq!(code(client.call(much, &[file.as_fd()])), Code::Quota);
+        commit(&mut client, generation, b"").unwrap();
         // Its own it may delete, without a right to delete.
-        let delete = Request::Delete {
-            name: name("tmp/c"),
-            generation: None,
-        };
-        client.call(delete, &[]).unwrap();
+        client.call(delete("tmp/c"), &[]).unwrap();
         persist(&mut client, "tmp/b", Persist::Yes);
     });
     // It counts after a restart of the keeper, too, and the rules are read anew.
@@ -292,8 +251,7 @@ fn a_quota_counts_what_a_user_made_until_it_is_gone() {
     assert_eq!(refused, Code::Denied);
     assert_eq!(keeper.status().names, 1);
     std::fs::write(rules, RULES.replace("8KiB", "12KiB")).unwrap();
-    let pid = rustix::process::Pid::from_raw(keeper.status().pid as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    signal(keeper.status().pid, Signal::HUP);
     as_user(MAKER, MAKER, || {
         let (mut client, _) = wait_for("the new rules", || connect(&socket, &[]));
         make(&mut client, "tmp/d", b"").unwrap();
@@ -311,26 +269,18 @@ fn what_goes_while_the_rules_are_read_again_is_not_taken_off_twice() {
     let mut maker = as_user(MAKER, MAKER, || client(&socket));
     let first = make(&mut maker, "tmp/a", b"").unwrap();
     make(&mut maker, "tmp/b", b"").unwrap();
-    let leases = [Lease {
-        generation: first,
-        count: 1,
-    }];
+    let leases = [lease(first, 1)];
     // A raw one says something without waiting for the answer.
     let other = as_user(MAKER, MAKER, || introduced_with(&keeper, &leases));
     release(&mut maker, first);
-    let pid = rustix::process::Pid::from_raw(keeper.status().pid as i32).unwrap();
-    let signal = |signal| rustix::process::kill_process(pid, signal).unwrap();
+    let pid = keeper.status().pid;
     // It hears of both in one turn.
-    signal(Signal::STOP);
+    signal(pid, Signal::STOP);
     let body = Request::Release { generation: first };
     wire::send(&other, &Packet { number: 2, body }, &[]).unwrap();
-    signal(Signal::HUP);
-    signal(Signal::CONT);
+    signal(pid, Signal::HUP);
+    signal(pid, Signal::CONT);
     keeper.settle("it is not released", |status| status.references == 1);
     make(&mut maker, "tmp/c", b"").unwrap();
     assert_eq!(code(make(&mut maker, "tmp/d", b"")), Code::Quota);
-}
-
-fn commit_page(client: &mut Client, generation: Generation) {
-    commit(client, generation, b"").unwrap();
 }

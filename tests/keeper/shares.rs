@@ -8,7 +8,8 @@ use memcuda::share::wire;
 use rustix::process::Signal;
 
 use crate::faults::introduced_with;
-use crate::rights::{MAKER, READER, RULES, as_user, client, keeper};
+use crate::requests::*;
+use crate::rights::{MAKER, READER, RULES, as_user, keeper};
 use crate::support::*;
 
 #[test]
@@ -72,15 +73,14 @@ fn many_connections_of_a_user_are_in_nobodys_way() {
     let Some((keeper, _)) = keeper(RULES) else {
         return;
     };
-    let pid = rustix::process::Pid::from_raw(keeper.status().pid as i32).unwrap();
-    let signal = |signal| rustix::process::kill_process(pid, signal).unwrap();
+    let pid = keeper.status().pid;
     let many = as_user(READER, READER, || {
         let many = (0..200).map(|_| introduced_with(&keeper, &[]));
         many.collect::<Vec<_>>()
     });
     let own = introduced_with(&keeper, &[]);
     // All ask before the keeper hears anybody.
-    signal(Signal::STOP);
+    signal(pid, Signal::STOP);
     let (number, after, all) = (2, None, true);
     let list = Request::List { after, all };
     let list = Packet { number, body: list };
@@ -89,11 +89,11 @@ fn many_connections_of_a_user_are_in_nobodys_way() {
     }
     let body = Request::Status;
     wire::send(&own, &Packet { number, body }, &[]).unwrap();
-    signal(Signal::CONT);
+    signal(pid, Signal::CONT);
     assert!(wire::length_of_next(&own, false).unwrap() > 0);
-    signal(Signal::STOP);
+    signal(pid, Signal::STOP);
     let answered = |other: &&_| wire::length_of_next(other, true).is_ok();
     let before = many.iter().filter(answered).count();
-    signal(Signal::CONT);
+    signal(pid, Signal::CONT);
     assert!(before < 100, "{before} of 200 came before");
 }

@@ -4,9 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use memcuda::share::protocol::Request;
-use rustix::process::{Pid, Signal, kill_process};
+use memcuda::share::protocol::{Persist, Request};
+use rustix::process::Signal;
 
+use crate::requests::*;
 use crate::support::*;
 
 fn run(socket: &std::path::Path, arguments: &[&str]) -> Output {
@@ -54,7 +55,7 @@ fn of_sixteen_that_start_at_once_one_serves() {
         .into();
     assert_eq!(run(&socket, &["stop"]).status.code(), Some(0));
     for pid in pids {
-        wait_for("the end", || (!is_alive(pid)).then_some(()));
+        until("the end", || !is_alive(pid));
     }
     assert!(!socket.exists());
     let after = run(&socket, &["status"]);
@@ -105,17 +106,16 @@ fn one_that_does_not_come_to_answer_for_a_while_is_stopped_all_the_same() {
     let status = run(&socket, &["status", "--json"]);
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     let keeper = status["pid"].as_u64().unwrap() as u32;
-    let send = |signal| kill_process(Pid::from_raw(keeper as i32).unwrap(), signal).unwrap();
-    send(Signal::STOP);
+    signal(keeper, Signal::STOP);
     std::thread::scope(|scope| {
         let stop = scope.spawn(|| run(&socket, &["stop"]));
         std::thread::sleep(memcuda::share::client::PATIENCE + Duration::from_millis(500));
-        send(Signal::CONT);
+        signal(keeper, Signal::CONT);
         let stopped = stop.join().unwrap();
         let said = text(&stopped.stderr);
         assert_eq!((stopped.status.code(), &said[..]), (Some(0), ""));
     });
-    wait_for("the end", || (!is_alive(keeper)).then_some(()));
+    until("the end", || !is_alive(keeper));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn one_to_whom_nobody_ever_comes_ends() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("keeper.sock");
     assert_eq!(run(&socket, &["--idle", "1"]).status.code(), Some(0));
-    wait_for("the end", || (!socket.exists()).then_some(()));
+    until("the end", || !socket.exists());
 }
 
 #[test]
@@ -146,12 +146,12 @@ fn it_ends_when_it_is_idle_and_empty_and_not_before() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("keeper.sock");
     assert_eq!(run(&socket, &["--idle", "1"]).status.code(), Some(0));
-    let mut client = connect(&socket, &[]).unwrap().0;
-    make(&mut client, "kept", b"").unwrap();
-    persist(&mut client, "kept", memcuda::share::protocol::Persist::Yes);
-    drop(client);
+    let mut maker = client(&socket);
+    make(&mut maker, "kept", b"").unwrap();
+    persist(&mut maker, "kept", Persist::Yes);
+    drop(maker);
     // Empty it is not.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(1500));
     let status = wait_for("the keeper", || connect(&socket, &[]));
     drop(status);
     let refused = run(&socket, &["stop"]);
@@ -161,14 +161,11 @@ fn it_ends_when_it_is_idle_and_empty_and_not_before() {
         "{}",
         text(&refused.stderr)
     );
-    let mut client = connect(&socket, &[]).unwrap().0;
-    let collect = memcuda::share::protocol::Request::Collect {
-        dry: false,
-        kept: true,
-    };
-    client.call(collect, &[]).unwrap();
+    let mut client = client(&socket);
+    let (dry, kept) = (false, true);
+    client.call(Request::Collect { dry, kept }, &[]).unwrap();
     drop(client);
-    wait_for("the end", || (!socket.exists()).then_some(()));
+    until("the end", || !socket.exists());
 }
 
 #[test]
@@ -221,9 +218,8 @@ fn a_directory_that_the_group_does_not_enter_is_told_of() {
 fn a_signal_ends_it_and_its_standby() {
     let mut keeper = Keeper::start(&[]);
     let status = keeper.status();
-    let pid = rustix::process::Pid::from_raw(status.pid as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    signal(status.pid, Signal::TERM);
     assert_eq!(keeper.wait().code(), Some(0));
-    wait_for("the end", || (!is_alive(status.standby)).then_some(()));
+    until("the end", || !is_alive(status.standby));
     assert!(!keeper.socket().exists());
 }

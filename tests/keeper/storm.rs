@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use memcuda::share::protocol::{Persist, Request};
 
 use crate::random::Random;
+use crate::requests::*;
 use crate::support::*;
 use crate::worker;
 

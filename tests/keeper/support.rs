@@ -1,22 +1,15 @@
-//! A keeper in a directory of its own, clients, memory.
+//! A keeper in a directory of its own, and what is waited for.
 
 #[path = "../support/leftovers.rs"]
 mod leftovers;
 
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use memcuda::names::Name;
-use memcuda::share::client::{Client, Error};
-use memcuda::share::protocol::{
-    Backend, Code, DeviceId, Entry, Generation, Lease, Mode, Persist, Reply, Request, Spec, Status,
-};
-use rustix::fs::{MemfdFlags, memfd_create};
+use memcuda::share::client::Client;
+use memcuda::share::protocol::{Generation, Lease, Reply, Request, Status};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// The most that anything here is waited for.
@@ -99,22 +92,12 @@ impl Keeper {
 
     /// Waits until nothing is left of all names, references, bytes and descriptors.
     pub fn settle_empty(&self, fresh: usize) {
-        let status = self.settle("something stays", |status| {
-            (
-                status.names,
-                status.dying,
-                status.exports,
-                status.references,
-                status.bytes,
-            ) == (0, 0, 0, 0, 0)
-        });
+        let status = self.settle("something stays", |status| books(status) == [0; 5]);
         // What other connections of this test leave behind goes with them.
         for pid in [status.pid, status.standby] {
-            let now = wait_for("descriptors to be closed", || {
-                let now = descriptors(pid)?;
-                (now <= fresh).then_some(now)
+            until("descriptors to be closed", || {
+                descriptors(pid).is_some_and(|now| now <= fresh)
             });
-            assert!(now <= fresh);
         }
     }
 
@@ -132,8 +115,16 @@ impl Keeper {
     }
 
     pub fn kill(&self, pid: u32) {
-        kill(pid);
-        wait_for("a process to be gone", || (!is_alive(pid)).then_some(()));
+        // It may have ended by itself.
+        let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
+        until("a process to be gone", || !is_alive(pid));
+    }
+
+    /// Frees all that nobody holds, what is persisted, too.
+    pub fn collect(&self) {
+        let (dry, kept) = (false, true);
+        let collect = Request::Collect { dry, kept };
+        self.client().call(collect, &[]).unwrap();
     }
 }
 
@@ -172,6 +163,10 @@ pub fn connect(socket: &Path, leases: &[Lease]) -> Option<(Client, Vec<Generatio
     client.ok().map(|(client, welcome)| (client, welcome.lost))
 }
 
+pub fn client(socket: &Path) -> Client {
+    connect(socket, &[]).expect("to be served").0
+}
+
 /// Tries until there is an answer.
 pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + LONG;
@@ -184,9 +179,29 @@ pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-pub fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+/// Waits until something holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    wait_for(what, || holds().then_some(()));
+}
+
+/// What a keeper has: names, deleted names, exports, references, bytes.
+pub fn books(status: &Status) -> [u64; 5] {
+    let held = [status.exports, status.references, status.bytes];
+    [status.names, status.dying, held[0], held[1], held[2]]
+}
+
+pub fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+/// What a process took of a processor.
+pub fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let behind_name = stat.rsplit(')').next().unwrap();
+    // The 14th and the 15th field, in hundredths of a second.
+    let fields = behind_name.split_whitespace().skip(11).take(2);
+    let hundredths: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(hundredths * 10)
 }
 
 pub fn is_alive(pid: u32) -> bool {
@@ -198,134 +213,6 @@ pub fn is_alive(pid: u32) -> bool {
 /// How many descriptors a process has open.
 pub fn descriptors(pid: u32) -> Option<usize> {
     Some(std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count())
-}
-
-pub fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-pub fn spec(bytes: u64) -> Spec {
-    Spec {
-        bytes,
-        dtype: None,
-        shape: Vec::new(),
-        device: DeviceId(*b"0123456789abcdef"),
-        ordinal: 0,
-        backend: Backend::Vmm,
-    }
-}
-
-/// Memory that begins with these bytes.
-pub fn memory(content: &[u8], bytes: u64) -> OwnedFd {
-    let file = File::from(memfd_create("memcuda-test", MemfdFlags::CLOEXEC).unwrap());
-    file.set_len(bytes).unwrap();
-    (&file).write_all(content).unwrap();
-    file.into()
-}
-
-/// The first bytes of memory.
-pub fn content(memory: OwnedFd, bytes: usize) -> Vec<u8> {
-    let mut content = vec![0; bytes];
-    File::from(memory).read_exact_at(&mut content, 0).unwrap();
-    content
-}
-
-pub fn open(text: &str, mode: Mode, bytes: u64) -> Request {
-    Request::Open {
-        name: name(text),
-        mode,
-        spec: spec(bytes),
-        write: false,
-        hidden: false,
-    }
-}
-
-/// Makes a name of a page, with this content.
-pub fn make(client: &mut Client, text: &str, bytes: &[u8]) -> Result<Generation, Error> {
-    let (reply, _) = client.call(open(text, Mode::Create, 4096), &[])?;
-    let Reply::Make { generation } = reply else {
-        panic!("{reply:?}");
-    };
-    commit(client, generation, bytes)?;
-    Ok(generation)
-}
-
-pub fn commit(client: &mut Client, generation: Generation, bytes: &[u8]) -> Result<(), Error> {
-    let commit = Request::Commit {
-        generation,
-        mapped: 4096,
-        legacy: Vec::new(),
-    };
-    let (reply, _) = client.call(commit, &[memory(bytes, 4096).as_fd()])?;
-    assert_eq!(reply, Reply::Done);
-    Ok(())
-}
-
-/// Opens a name that is there.
-pub fn attach(client: &mut Client, text: &str) -> Result<(Entry, OwnedFd), Error> {
-    let (reply, beside) = client.call(open(text, Mode::Attach, 0), &[])?;
-    let Reply::Memory {
-        entry, total: 1, ..
-    } = reply
-    else {
-        panic!("{reply:?}");
-    };
-    let [memory] = <[OwnedFd; 1]>::try_from(beside).unwrap();
-    Ok((entry, memory))
-}
-
-/// Exports 4096 bytes.
-pub fn export(client: &mut Client, generation: Generation) {
-    let export = Request::Export {
-        generation,
-        spec: spec(4096),
-        offset: 0,
-        parts: vec![4096],
-        total: 1,
-    };
-    client.call(export, &[memory(b"", 4096).as_fd()]).unwrap();
-}
-
-pub fn release(client: &mut Client, generation: Generation) {
-    let (reply, _) = client.call(Request::Release { generation }, &[]).unwrap();
-    assert_eq!(reply, Reply::Done);
-}
-
-pub fn persist(client: &mut Client, text: &str, persist: Persist) {
-    let name = name(text);
-    let (reply, _) = client
-        .call(Request::Persist { name, persist }, &[])
-        .unwrap();
-    assert_eq!(reply, Reply::Done);
-}
-
-/// The code of a refusal.
-pub fn code<T>(result: Result<T, Error>) -> Code {
-    match result {
-        Err(Error::Refused(code, message)) => {
-            assert!(!message.contains('\n') && message.len() < 400, "{message}");
-            code
-        }
-        Err(error) => panic!("{error}"),
-        Ok(_) => panic!("it was not refused"),
-    }
-}
-
-/// Every entry, page by page.
-pub fn list(client: &mut Client, all: bool) -> Vec<Entry> {
-    let mut listed = Vec::new();
-    let mut after = None;
-    loop {
-        let (reply, _) = client.call(Request::List { after, all }, &[]).unwrap();
-        let Reply::Entries { entries, next } = reply else {
-            panic!("{reply:?}");
-        };
-        listed.extend(entries);
-        match next {
-            Some(next) => after = Some(next),
-            None => return listed,
-        }
-    }
 }
 
 /// Where something is not possible here its test fails, unless a person wants

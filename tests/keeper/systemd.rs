@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
-use memcuda::share::protocol::{Lease, Persist, Reply, Request};
+use memcuda::share::protocol::{Persist, Reply, Request};
 use memcuda::share::wire;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
@@ -17,6 +17,7 @@ use rustix::net::{
 };
 use tempfile::TempDir;
 
+use crate::requests::*;
 use crate::support::*;
 
 /// Becomes the keeper with descriptors from number 3 on, as systemd starts it.
@@ -96,8 +97,8 @@ impl Manager {
             .spawn()
             .unwrap();
         self.service = Some(child);
-        wait_for("the service to be ready", || {
-            (self.stored.lock().unwrap().ready > ready).then_some(())
+        until("the service to be ready", || {
+            self.stored.lock().unwrap().ready > ready
         });
     }
 
@@ -179,13 +180,8 @@ fn what_systemd_stores_is_taken_over_after_a_kill_a_stop_and_an_upgrade() {
     let (reply, _) = client.call(Request::Status, &[]).unwrap();
     assert!(matches!(reply, Reply::Status(status) if status.standby == 0));
     release(&mut client, gone);
-    wait_for("the store to be told", || {
-        (manager.names().len() == 6).then_some(())
-    });
-    let lease = Lease {
-        generation,
-        count: 1,
-    };
+    until("the store to be told", || manager.names().len() == 6);
+    let lease = lease(generation, 1);
     let ends: [fn(&mut Manager, &mut memcuda::share::client::Client); 3] = [
         |manager, _| manager.end(rustix::process::Signal::KILL),
         |manager, _| manager.end(rustix::process::Signal::TERM),
@@ -208,7 +204,7 @@ fn what_systemd_stores_is_taken_over_after_a_kill_a_stop_and_an_upgrade() {
             release(&mut client, entry.generation);
         }
         // Each has journals of its own, and drops those before.
-        wait_for("one journal", || (manager.names().len() == 6).then_some(()));
+        until("one journal", || manager.names().len() == 6);
         let pid = manager.service.as_ref().unwrap().id();
         let open = descriptors(pid).unwrap();
         assert!(open < 25, "{open} descriptors");
@@ -216,8 +212,6 @@ fn what_systemd_stores_is_taken_over_after_a_kill_a_stop_and_an_upgrade() {
     // Stopped for good it leaves nothing in the store.
     client.call(Request::Stop { force: true }, &[]).unwrap();
     assert!(manager.service.take().unwrap().wait().unwrap().success());
-    wait_for("an empty store", || {
-        manager.names().is_empty().then_some(())
-    });
+    until("an empty store", || manager.names().is_empty());
     assert!(!manager.socket().exists());
 }

@@ -10,6 +10,7 @@ use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{Generation, Lease, Persist, Reply, Request};
 
 use crate::random::Random;
+use crate::requests::*;
 use crate::support::*;
 
 const SOCKET: &str = "MEMCUDA_TEST_WORKER";
@@ -98,11 +99,7 @@ impl Worker {
             5 if !self.held.is_empty() => {
                 let (name, _) = &self.held[self.random.index(self.held.len())];
                 if name.starts_with("storm/") {
-                    let delete = Request::Delete {
-                        name: memcuda::names::Name::new(&name[..]).unwrap(),
-                        generation: None,
-                    };
-                    self.client.call(delete, &[])?;
+                    self.client.call(delete(name), &[])?;
                 }
             }
             6 if self.made > 0 => {
