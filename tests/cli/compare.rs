@@ -1,23 +1,24 @@
 //! `memcuda compare`.
 
 use std::fs;
+use std::process::Output;
 
 use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
+
+/// Runs it with these words.
+fn compare(words: &str) -> Output {
+    let words = words.split(' ');
+    run(&std::iter::once("compare").chain(words).collect::<Vec<_>>())
+}
 
 #[test]
 fn profiles_take_turns_and_each_gets_its_setting() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let script = "echo \"${MEMCUDA_TORCH:-bare} ${LD_PRELOAD:+preloaded}\" >> \"$0\"";
+    let options = "compare --repeat 2 --profiles bare,native,bare,async --json";
     let output = memcuda()
-        .args([
-            "compare",
-            "--repeat",
-            "2",
-            "--profiles",
-            "bare,native,bare,async",
-            "--json",
-        ])
+        .args(options.split(' '))
         .args(["--", "sh", "-c", script])
         .arg(&log)
         .output()
@@ -36,54 +37,27 @@ fn profiles_take_turns_and_each_gets_its_setting() {
 
 #[test]
 fn what_nothing_measured_is_unknown_and_not_zero() {
-    let output = run(&[
-        "compare",
-        "--repeat",
-        "1",
-        "--profiles",
-        "bare,keep",
-        "--json",
-        "true",
-    ]);
+    let output = compare("--repeat 1 --profiles bare,keep --json true");
     let keep = &objects(&output, "compare")[1];
     // `true` makes no pool, so nobody counted.
     assert!(keep["peak_physical_bytes"].is_null() && keep["peak_live_bytes"].is_null());
-    let table = run(&["compare", "--repeat", "1", "--profiles", "keep", "true"]);
+    let table = compare("--repeat 1 --profiles keep true");
     assert!(stdout(&table).contains("unknown"));
 }
 
 #[test]
 fn a_run_that_fails_is_told_and_ends_with_1() {
-    let output = run(&[
-        "compare",
-        "--repeat",
-        "2",
-        "--profiles",
-        "keep",
-        "--",
-        "sh",
-        "-c",
-        "exit 3",
-    ]);
+    let output = compare("--repeat 2 --profiles keep false");
     assert_eq!(code(&output), 1);
-    assert!(stdout(&output).contains("keep: 2 of 2 runs failed (exit status 3)"));
-    let output = run(&["compare", "--profiles", "bare", "--", "no-such-program"]);
+    assert!(stdout(&output).contains("keep: 2 of 2 runs failed (exit status 1)"));
+    let output = compare("--profiles bare -- no-such-program");
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("no-such-program"));
 }
 
 #[test]
 fn the_commands_output_does_not_mix_with_the_table() {
-    let output = run(&[
-        "compare",
-        "--repeat",
-        "1",
-        "--profiles",
-        "bare",
-        "--json",
-        "echo",
-        "hello",
-    ]);
+    let output = compare("--repeat 1 --profiles bare --json echo hello");
     assert_eq!(objects(&output, "compare").len(), 1);
     assert!(stderr(&output).contains("hello"));
 }

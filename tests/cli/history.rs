@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use crate::snapshot::{Holder, failed, mixed, sums};
-use crate::{code, objects, run, stderr, stdout};
+use crate::snapshot::{Holder, mixed, sums};
+use crate::{code, done, failed, objects, run, stderr, stdout};
 
 /// A process that may hold 256 MiB, reports what is refused and records itself; its
 /// report and recording.
@@ -96,8 +96,7 @@ fn a_process_at_work_has_a_history_that_ends_with_its_picture() {
     let holder = Holder::start(&settings, &lines);
     let mut events = 0;
     for _ in 0..4 {
-        let output = taken(&holder.pid(), &file, &["--events", "3000"]);
-        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        done(taken(&holder.pid(), &file, &["--events", "3000"]));
         let sum = sums(&file);
         assert_eq!(sum("left"), sum("requested"));
         assert!(sum("events") > events || sum("events") > 3000);
@@ -178,12 +177,11 @@ fn what_is_told_late_and_what_is_missing_are_in_order() {
     let text = folder.path().join("text");
     fs::write(&text, format!("{}\n{t_us},{event}\n", told.join("\n"))).unwrap();
     let file = folder.path().join("s.pickle");
-    let output = taken(
+    done(taken(
         report.to_str().unwrap(),
         &file,
         &["--trace", text.to_str().unwrap()],
-    );
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    ));
     let sum = sums(&file);
     assert_eq!((sum("most"), sum("left")), (210 << 20, 60 << 20));
 }
@@ -208,9 +206,7 @@ fn what_was_before_a_report_is_explained_and_drawn() {
     ];
     let bare = Holder::start(&settings[..2], &lines);
     let svg = folder.path().join("before.svg");
-    let output = run(&["explain", reports, "--svg", svg.to_str().unwrap()]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let text = stdout(&output);
+    let text = done(run(&["explain", reports, "--svg", svg.to_str().unwrap()]));
     assert!(text.contains("Before that: most bytes in use, bytes held"));
     let rows: Vec<&str> = text.lines().filter(|l| l.contains(" to 0 ")).collect();
     let [row] = rows.as_slice() else {

@@ -10,7 +10,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 
 use crate::stand_in::{StandIn, entry, holders, process};
-use crate::{check_units, code, memcuda, objects, stderr, stdout};
+use crate::{check_units, code, done, memcuda, objects, stderr, stdout};
 
 const COUNTS: &[&str] = &["version", "device", "references"];
 
@@ -41,9 +41,7 @@ pub fn some() -> StandIn {
 
 #[test]
 fn a_table_fits_80_columns_and_marks_what_nobody_holds() {
-    let output = some().run(&["ls"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let table = stdout(&output);
+    let table = done(some().run(&["ls"]));
     assert!(table.lines().all(|line| line.len() <= 80), "{table}");
     let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap();
     for word in ["256.0 MiB", "32768", "ready", "trainer 2000", "2h"] {
@@ -130,9 +128,7 @@ fn show_has_every_holder_and_the_whole_name() {
     shown.state = State::Sealed;
     shown.references = 100;
     let keeper = StandIn::with(vec![shown]);
-    let output = keeper.run(&["show", &name]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let text = stdout(&output);
+    let text = done(keeper.run(&["show", &name]));
     for word in [
         &name[..],
         "sealed: opened for reading only, version 3",

@@ -26,7 +26,10 @@ mod written;
 
 #[path = "../support/chromium.rs"]
 mod chromium;
+#[path = "../support/program.rs"]
+mod program;
 #[path = "../support/redis.rs"]
+#[allow(dead_code, reason = "shared with the tests of the registry")]
 mod redis;
 
 use std::path::{Path, PathBuf};
@@ -72,6 +75,23 @@ fn library(folder: &Path, source: &str) -> PathBuf {
     compiler.args(["-shared", "-fPIC", "-o"]).arg(&library);
     assert!(compiler.arg(&text).arg("-ldl").status().unwrap().success());
     library
+}
+
+/// What a run that must succeed printed.
+#[track_caller]
+fn done(output: Output) -> String {
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    stdout(&output)
+}
+
+/// A run that must fail, with this status and one line that says this.
+#[track_caller]
+fn failed(output: &Output, status: i32, said: &str) {
+    let error = stderr(output);
+    assert_eq!(code(output), status, "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains(said), "{error}");
+    assert!(stdout(output).is_empty());
 }
 
 fn code(output: &Output) -> i32 {

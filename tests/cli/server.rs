@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::memcuda;
+use crate::{memcuda, until};
 
 /// A server on a free port.
 pub struct Server {
@@ -71,19 +70,16 @@ impl Server {
 
     /// The pool of this process, as soon as it is seen.
     pub fn pool(&self, pid: &str) -> Value {
-        let begin = Instant::now();
-        loop {
+        let mut pool = None;
+        until("it is seen", || {
             let now = self.json("/api/now");
             let mut pools = now["pools"].as_array().unwrap().iter();
-            if let Some(pool) = pools.find(|it| it["pid"].as_u64() == pid.parse().ok()) {
-                return pool.clone();
-            }
-            assert!(
-                begin.elapsed() < Duration::from_secs(10),
-                "{pid} is not seen"
-            );
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            pool = pools
+                .find(|it| it["pid"].as_u64() == pid.parse().ok())
+                .cloned();
+            pool.is_some()
+        });
+        pool.unwrap()
     }
 }
 

@@ -6,11 +6,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::stat::Shown;
-use crate::{code, memcuda, objects, run, stderr, stdout};
+use crate::{code, done, failed, memcuda, objects, run, stderr, stdout};
 
 const MIB: u64 = 1 << 20;
 
@@ -116,14 +116,6 @@ pub fn sums(file: &Path) -> impl Fn(&str) -> u64 {
     }
 }
 
-pub fn failed(output: &Output, status: i32, said: &str) {
-    let error = stderr(output);
-    assert_eq!(code(output), status, "{error}");
-    assert_eq!(error.lines().count(), 1, "{error}");
-    assert!(error.contains(said), "{error}");
-    assert!(stdout(output).is_empty());
-}
-
 #[test]
 fn a_snapshot_is_what_pytorch_s_viewer_needs_and_adds_up() {
     let holder = Holder::start(&[], &mixed());
@@ -169,14 +161,13 @@ fn the_page_has_everything_inside_and_asks_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("page.html");
     let holder = Holder::start(&[], &mixed());
-    let output = run(&[
+    done(run(&[
         "snapshot",
         &holder.pid(),
         "--html",
         "-o",
         file.to_str().unwrap(),
-    ]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    ]));
     let page = fs::read_to_string(&file).unwrap();
     for request in [
         "http:", "https:", "//cdn", " src=", "<link", "@import", "url(",
@@ -204,9 +195,7 @@ fn what_a_report_says_is_explained_and_shown() {
         format!("alloc {} 1", 120 * MIB),
     ];
     let holder = Holder::start(&settings, &lines);
-    let output = run(&["explain", path]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let text = stdout(&output);
+    let text = done(run(&["explain", path]));
     for part in [
         &format!("Process {}", holder.pid()),
         "Out of memory: 120.0 MiB could not be had on device 0",
@@ -224,8 +213,7 @@ fn what_a_report_says_is_explained_and_shown() {
     let report = reports.next().unwrap().unwrap().path();
     let file = folder.path().join("report.pickle");
     let arguments = ["snapshot", report.to_str().unwrap(), "-o"];
-    let output = run(&[&arguments[..], &[file.to_str().unwrap()]].concat());
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    done(run(&[&arguments[..], &[file.to_str().unwrap()]].concat()));
     let sum = sums(&file);
     assert_eq!((sum("events"), sum("active")), (1, 210 * MIB));
 }

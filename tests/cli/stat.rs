@@ -11,7 +11,7 @@ use memcuda::pool::Stats;
 use memcuda::stats_page::{self, Counters, MEMFD_NAME, WORDS, Writer};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::{check_units, code, objects, run, stderr, stdout, until};
+use crate::{check_units, code, failed, objects, run, stderr, stdout, until};
 
 /// What of a process's numbers has no unit.
 pub const COUNTS: [&str; 16] = [
@@ -213,25 +213,15 @@ fn all_finds_it_among_the_processes() {
 fn another_version_is_refused_with_a_clear_line() {
     let shown = Shown::new(99, &[counters()]);
     let output = run(&["stat", &shown.pid()]);
-    assert_eq!(code(&output), 1);
-    assert_eq!(stderr(&output).lines().count(), 1);
-    assert!(
-        stderr(&output).contains("version 99"),
-        "{}",
-        stderr(&output)
-    );
+    failed(&output, 1, "version 99");
 }
 
 #[test]
 fn a_process_without_a_page_is_an_error() {
     let bare = Shown::nothing();
-    let output = run(&["stat", &bare.pid()]);
-    assert_eq!(code(&output), 1);
     let said = format!("process {} has no statistics page", bare.pid());
-    assert!(stderr(&output).contains(&said), "{}", stderr(&output));
-    let output = run(&["stat", "4000000000"]);
-    assert_eq!(code(&output), 1);
-    assert!(stderr(&output).contains("process 4000000000"));
+    failed(&run(&["stat", &bare.pid()]), 1, &said);
+    failed(&run(&["stat", "4000000000"]), 1, "process 4000000000");
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use memcuda::stats_page::VERSION;
 use rustix::process::{Pid, Signal, kill_process};
@@ -84,19 +83,9 @@ impl Terminal {
     }
 
     /// Waits until this is on the screen.
+    #[track_caller]
     fn wait_for(&self, text: &str) {
-        let begin = Instant::now();
-        loop {
-            let shown = screen(&self.said.lock().unwrap());
-            if shown.contains(text) {
-                return;
-            }
-            assert!(
-                begin.elapsed() < Duration::from_secs(20),
-                "never {text:?}:\n{shown}"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until(text, || screen(&self.said.lock().unwrap()).contains(text));
     }
 
     fn keys(&mut self, keys: &str) {
@@ -115,15 +104,7 @@ impl Terminal {
 
     /// Waits for its end: with this status, and the terminal as it was.
     fn ends_with(&mut self, status: i32) -> String {
-        let begin = Instant::now();
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(
-                begin.elapsed() < Duration::from_secs(20),
-                "it does not end: {:?}",
-                self.said()
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until("it ends", || self.child.try_wait().unwrap().is_some());
         // Whatever it said comes out before this.
         rustix::io::write(&self.slave, END.as_bytes()).unwrap();
         until("all is read", || self.said().ends_with(END));
@@ -139,6 +120,9 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", screen(&self.said.lock().unwrap()));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::stat::Shown;
-use crate::{code, memcuda, objects, run, stderr, stdout};
+use crate::{code, done, memcuda, objects, run, stderr, stdout};
 
 fn bundled() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -36,9 +36,10 @@ fn explain(path: &Path, arguments: &[&str]) -> Output {
 fn a_trace_is_explained_in_words() {
     let folder = tempfile::tempdir().unwrap();
     let path = small(folder.path());
-    let output = explain(&path, &["--would-fit", "40MiB", "--chunk", "32MiB"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let text = stdout(&output);
+    let text = done(explain(
+        &path,
+        &["--would-fit", "40MiB", "--chunk", "32MiB"],
+    ));
     for said in [
         "The peak was 50.0 MiB live, 0.001 s after the beginning.",
         "40.0 MiB were never freed",
@@ -135,8 +136,7 @@ fn wrong_input_is_one_line() {
 fn a_trace_is_written_anew_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let path = small(folder.path());
-    let output = run(&["trace", path.to_str().unwrap()]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    done(run(&["trace", path.to_str().unwrap()]));
     let again = folder.path().join("small.csv.zst");
     let text = |path: &Path| stdout(&run(&["trace", path.to_str().unwrap(), "-o", "-"]));
     assert_eq!(text(&path), text(&again));

@@ -1,8 +1,6 @@
 //! What `memcuda web` tells: processes, maps, names, metrics. Whom it tells is
 //! in `web_access`; the page itself is looked at in `browser`.
 
-use std::time::{Duration, Instant};
-
 use memcuda::stats_page::{Counters, VERSION};
 use serde_json::Value;
 
@@ -28,28 +26,20 @@ fn a_process_is_shown_with_its_counters_rates_and_history() {
     more.pool.requests += 5000;
     more.pool.physical_bytes += 1 << 30;
     more.pool.out_of_memory += 2;
-    let begin = Instant::now();
     // A rate is of the last sample alone, and a busy machine may miss one: so the
     // process goes on working.
-    while {
+    until("there is a rate", || {
         more.pool.requests += 5000;
         shown.change(&[more]);
         let rate = server.pool(&shown.pid())["requests_rate"].as_f64();
-        rate.unwrap_or(0.0) < 100.0
-    } {
-        assert!(begin.elapsed() < Duration::from_secs(10), "no rate");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        rate.is_some_and(|rate| rate >= 100.0)
+    });
     let samples = server.json(&format!("/api/samples?pools={name}"));
     let physical = samples[0]["physical"].as_array().unwrap();
     assert_eq!(physical.first().unwrap(), 4_u64 << 30);
     assert_eq!(physical.last().unwrap(), 5_u64 << 30);
-    let last = samples[0]["time_ms"]
-        .as_array()
-        .unwrap()
-        .last()
-        .unwrap()
-        .to_string();
+    let times = samples[0]["time_ms"].as_array().unwrap();
+    let last = times.last().unwrap();
     let newer = server.json(&format!("/api/samples?pools={name}&after_ms={last}"));
     assert!(newer[0]["physical"].as_array().unwrap().len() < 10);
     let events = server.json("/api/events").to_string();
@@ -67,24 +57,14 @@ fn a_process_is_shown_with_its_counters_rates_and_history() {
     assert!(why.starts_with(&said), "{why}");
     let pid = shown.pid();
     drop(shown);
-    let begin = Instant::now();
-    while !server
-        .json("/api/events")
-        .to_string()
-        .contains(&format!("{pid} ended"))
-    {
-        assert!(begin.elapsed() < Duration::from_secs(10), "no end");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let ended = format!("{pid} ended");
+    let events = || server.json("/api/events").to_string();
+    until("its end is told", || events().contains(&ended));
     // Whose pool it was is looked up anew, a moment after its end was told.
-    loop {
-        let map = server.json(&format!("/api/map?pool={name}"));
-        if map["why"].as_str().unwrap().contains("has ended") {
-            return;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(10), "{map}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let map = || server.json(&format!("/api/map?pool={name}"));
+    until("its map is gone", || {
+        map()["why"].as_str().unwrap().contains("has ended")
+    });
 }
 
 #[test]
@@ -160,12 +140,8 @@ fn names_come_in_pages_filtered_and_sorted() {
         events.contains("name gone")
     });
     let alone = Server::alone().json("/api/names");
-    assert!(
-        alone["nobody"]
-            .as_str()
-            .unwrap()
-            .starts_with("MEMCUDA_KEEPER is off")
-    );
+    let nobody = alone["nobody"].as_str().unwrap();
+    assert!(nobody.starts_with("MEMCUDA_KEEPER is off"));
 }
 
 #[test]
@@ -184,13 +160,7 @@ fn metrics_are_what_prometheus_reads() {
         head.contains("Content-Type: text/plain; version=0.0.4"),
         "{head}"
     );
-    let printed = stdout(
-        &keeper
-            .memcuda()
-            .args(["web", "--metrics"])
-            .output()
-            .unwrap(),
-    );
+    let printed = stdout(&keeper.run(&["web", "--metrics"]));
     for text in [text, printed] {
         let labels = format!("{{pid=\"{}\",command=\"sleep\",device=\"1\"}}", shown.pid());
         for line in [

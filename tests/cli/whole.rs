@@ -85,15 +85,8 @@ fn what_is_wrong_with_the_log_is_said_once() {
 
 #[test]
 fn what_is_saved_is_the_difference_of_two_measured_runs() {
-    let compare = [
-        "compare",
-        "--json",
-        "--repeat",
-        "1",
-        "--profiles",
-        "bare,keep",
-        "--",
-    ];
+    let compare = "compare --json --repeat 1 --profiles bare,keep --";
+    let compare: Vec<&str> = compare.split(' ').collect();
     let output = simulated(&compare).output().unwrap();
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let rows = objects(&output, "compare");
@@ -126,20 +119,14 @@ fn doctor_sees_what_the_example_loads_and_that_its_calls_arrive() {
             "no {check} {status} {part}: {findings:#?}"
         );
     };
-    has(
-        "device",
-        "ok",
-        "memcuda simulated GPU, 1.0 GiB, virtual memory management",
-    );
+    let device = "memcuda simulated GPU, 1.0 GiB, virtual memory management";
+    has("device", "ok", device);
     has("program", "ok", "exit status: 0");
     has("loaded", "info", "libcuda.so.1");
     has("loaded", "info", "libcudart.so.13");
     has("loaded", "info", "libmemcuda.so");
-    has(
-        "route",
-        "info",
-        "libcudart.so.13 by dlsym: cuGetProcAddress_v2",
-    );
+    let route = "libcudart.so.13 by dlsym: cuGetProcAddress_v2";
+    has("route", "info", route);
     has("route", "info", "cuMemAllocAsync");
     has("shim", "info", "started");
     has("bypass", "ok", "calls reach the shim");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::snapshot::{Holder, mixed};
 use crate::traces::small;
-use crate::{code, memcuda, run, stderr};
+use crate::{code, done, memcuda, run, stderr};
 
 fn bundled() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -67,8 +67,7 @@ fn a_link_stays_a_link_and_what_it_leads_to_is_written() {
     let (link, file) = (folder.path().join("link"), folder.path().join("file"));
     fs::write(&file, "as it was").unwrap();
     symlink("file", &link).unwrap();
-    let output = run(&["explain", &trace, "--svg", link.to_str().unwrap()]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    done(run(&["explain", &trace, "--svg", link.to_str().unwrap()]));
     assert!(link.is_symlink());
     assert!(fs::read_to_string(&file).unwrap().starts_with("<svg"));
     assert_eq!(names(folder.path()), ["file", "link"]);
@@ -104,8 +103,7 @@ fn a_pipe_is_written_as_it_is() {
     let mut reader = Command::new("cat");
     reader.arg(&pipe).stdout(File::create(&copy).unwrap());
     let mut reader = reader.spawn().unwrap();
-    let output = run(&["trace", &trace, "-o", pipe.to_str().unwrap()]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    done(run(&["trace", &trace, "-o", pipe.to_str().unwrap()]));
     assert!(reader.wait().unwrap().success());
     let read = run(&["explain", copy.to_str().unwrap()]);
     assert_eq!(code(&read), 0, "{}", stderr(&read));

@@ -8,6 +8,8 @@ mod commands;
 mod files;
 mod kills;
 mod outages;
+#[path = "../support/program.rs"]
+mod program;
 mod publishing;
 #[path = "../support/redis.rs"]
 mod redis_server;
@@ -28,4 +30,13 @@ fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
         assert!(begun.elapsed() < patience, "still not: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn a_server_answers_on_its_own_socket_and_is_gone_afterwards() {
+    let server = redis_server::Redis::start();
+    assert_eq!(server.ask("PING"), "+PONG");
+    let socket = server.socket();
+    drop(server);
+    assert!(!socket.exists());
 }

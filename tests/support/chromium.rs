@@ -9,6 +9,19 @@ use std::time::{Duration, Instant};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
+const OPTIONS: [&str; 10] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--remote-debugging-pipe",
+    "--no-first-run",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+];
+
 /// A running browser with one page.
 pub struct Browser {
     child: Child,
@@ -21,38 +34,14 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Finds a Chromium (support/program.sh) and starts it.
+    /// Starts one.
     pub fn start() -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let found = Command::new(root.join("tests/support/program.sh"))
-            .arg("chromium")
-            .arg(root.join("target/browser"))
-            .stderr(Stdio::inherit())
-            .output()
-            .unwrap();
-        assert!(found.status.success(), "no Chromium could be had");
-        let program = String::from_utf8(found.stdout).unwrap().trim().to_owned();
         let profile = tempfile::tempdir().unwrap();
         // It hears on descriptor 3 and speaks on 4.
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null"])
-            .arg(program)
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--remote-debugging-pipe",
-            ])
-            .args([
-                "--no-first-run",
-                "--disable-extensions",
-                "--disable-background-networking",
-            ])
-            .args([
-                "--disable-component-update",
-                "--disable-sync",
-                "--disable-dev-shm-usage",
-            ])
+            .arg(crate::program::found("chromium", "browser"))
+            .args(OPTIONS)
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")
             .env("HOME", profile.path())

@@ -15,22 +15,14 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Finds a redis-server (support/program.sh) and starts it.
+    /// Starts one.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
     /// The same with more options.
     pub fn start_with(options: &[&str]) -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let found = Command::new(root.join("tests/support/program.sh"))
-            .arg("redis-server")
-            .arg(root.join("target/redis"))
-            .stderr(Stdio::inherit())
-            .output()
-            .unwrap();
-        assert!(found.status.success(), "no redis-server could be had");
-        let program = String::from_utf8(found.stdout).unwrap().trim().to_owned();
+        let program = crate::program::found("redis-server", "redis");
         let directory = tempfile::tempdir().unwrap();
         let server = launch(&program, directory.path(), options);
         Self {
@@ -41,20 +33,17 @@ impl Redis {
     }
 
     /// Kills it (SIGKILL) and waits for its end: it has saved nothing.
-    #[allow(dead_code, reason = "not every test that includes this file needs it")]
     pub fn kill(&mut self) {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
     }
 
     /// Starts it again after [`Redis::kill`], empty.
-    #[allow(dead_code, reason = "see above")]
     pub fn start_again(&mut self, options: &[&str]) {
         self.server = launch(&self.program, self.directory.path(), options);
     }
 
     /// Its process.
-    #[allow(dead_code, reason = "see above")]
     pub fn pid(&self) -> u32 {
         self.server.id()
     }
@@ -65,13 +54,11 @@ impl Redis {
     }
 
     /// Is there such a key?
-    #[allow(dead_code, reason = "see above")]
     pub fn has(&self, key: &str) -> bool {
         self.ask(&format!("EXISTS {key}")) == ":1"
     }
 
     /// Sends one inline command and gives the first line of the answer.
-    #[allow(dead_code, reason = "see above")]
     pub fn ask(&self, command: &str) -> String {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
         stream
@@ -90,15 +77,8 @@ impl Redis {
 fn launch(program: &str, directory: &Path, options: &[&str]) -> Child {
     let socket = directory.join("redis.sock");
     let server = Command::new(program)
-        .args([
-            "--port",
-            "0",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--unixsocket",
-        ])
+        .args(["--port", "0", "--save", "", "--appendonly", "no"])
+        .arg("--unixsocket")
         .arg(&socket)
         .args(options)
         .current_dir(directory)
