@@ -87,6 +87,13 @@ impl Counters {
     }
 }
 
+/// As an object: each counter by its name.
+impl serde::Serialize for Counters {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.collect_map(self.fields())
+    }
+}
+
 /// The one writer of a page.
 pub struct Writer {
     page: &'static [AtomicU64; WORDS],

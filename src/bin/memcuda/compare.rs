@@ -57,6 +57,13 @@ enum Profile {
     Keep,
 }
 
+impl Profile {
+    fn name(self) -> String {
+        let value = self.to_possible_value().expect("no profile is hidden");
+        value.get_name().to_owned()
+    }
+}
+
 /// Medians over the runs that succeeded; `None` is unknown.
 #[derive(Serialize)]
 struct Row {
@@ -91,9 +98,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             if let Some(signal) = run.asked_to_end {
                 return Ok(ExitCode::from(128 + signal as u8));
             }
-            let (status, wall_s) = (run.status, run.wall_s);
-            let profile = profile.to_possible_value();
-            let profile = profile.as_ref().map_or("?", |value| value.get_name());
+            let (status, wall_s, profile) = (run.status, run.wall_s, profile.name());
             tracing::info!("run {number} as {profile}: {status} after {wall_s:.2} s");
             runs.push(run);
         }
@@ -110,9 +115,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         row.saved_bytes = pair.map(|(bare, own)| bare as i64 - own as i64);
     }
     if arguments.json {
-        for row in &rows {
-            output::json("compare", row)?;
-        }
+        output::json_lines("compare", &rows)?;
     } else {
         print(&rows, &meter)?;
     }
@@ -191,46 +194,29 @@ fn print(rows: &[Row], meter: &Meter) -> Result<()> {
         "saved",
     ]);
     for row in rows {
-        let bare = row.profile == Profile::Bare;
-        let name = row
-            .profile
-            .to_possible_value()
-            .expect("no profile is hidden");
-        let of_pool = |value| {
-            if bare {
-                "-".to_owned()
-            } else {
-                output::bytes(value)
-            }
+        // Of a bare run there is nothing to say.
+        let of_pool = |said: String| match row.profile {
+            Profile::Bare => "-".to_owned(),
+            _ => said,
         };
         table.row(vec![
-            name.get_name().to_owned(),
+            row.profile.name(),
             row.runs.to_string(),
             row.failed.to_string(),
             output::bytes(row.peak_device_bytes),
-            of_pool(row.peak_physical_bytes),
-            of_pool(row.peak_live_bytes),
+            of_pool(output::bytes(row.peak_physical_bytes)),
+            of_pool(output::bytes(row.peak_live_bytes)),
             row.wall_s
                 .map_or_else(|| "unknown".to_owned(), |s| format!("{s:.3} s")),
-            if bare {
-                "-".to_owned()
-            } else {
-                signed(row.saved_bytes)
-            },
+            of_pool(signed(row.saved_bytes)),
         ]);
     }
     table.print()?;
     for row in rows {
         if let Some(failure) = &row.failure {
-            let profile = row
-                .profile
-                .to_possible_value()
-                .expect("no profile is hidden");
+            let (profile, failed, runs) = (row.profile.name(), row.failed, row.runs);
             output::line(format_args!(
-                "{}: {} of {} runs failed ({failure})",
-                profile.get_name(),
-                row.failed,
-                row.runs
+                "{profile}: {failed} of {runs} runs failed ({failure})"
             ))?;
         }
     }

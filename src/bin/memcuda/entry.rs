@@ -198,8 +198,7 @@ pub fn elements_of(entry: &Entry) -> String {
 
 /// A process in words. What it calls itself may hold anything.
 pub fn who(process: &Process) -> String {
-    let printed = |c: char| if c.is_control() { '?' } else { c };
-    let command: String = process.command.chars().map(printed).collect();
+    let command = crate::output::plain(&process.command);
     format!("{command} {}", process.pid).trim_start().to_owned()
 }
 

@@ -30,6 +30,7 @@ mod process;
 #[path = "../../../tests/support/random.rs"]
 mod random;
 mod reach;
+mod reading;
 mod record;
 mod replay;
 mod rm;

@@ -11,7 +11,7 @@ use memcuda::units::show_bytes;
 use serde::Serialize;
 
 use crate::entry;
-use crate::output::{self, Table};
+use crate::output::{self, Table, plain};
 
 /// A name in JSON. `null` is unknown, or not said.
 #[derive(Serialize)]
@@ -114,7 +114,7 @@ fn print(node: &Node, first: bool) -> Result<()> {
         namespace => format!("namespace {namespace}"),
     };
     match said(&node.host) {
-        Some(host) => writeln!(out, "{}, {namespace}", printed(host))?,
+        Some(host) => writeln!(out, "{}, {namespace}", plain(host))?,
         None => writeln!(out, "a host that is silent, {namespace}")?,
     }
     drop(out);
@@ -131,21 +131,15 @@ fn print(node: &Node, first: bool) -> Result<()> {
     for listed in &node.entries {
         let shape: Option<Vec<u64>> = serde_json::from_str(&listed.shape).ok();
         table.row(vec![
-            printed(&listed.name),
+            plain(&listed.name),
             show_bytes(listed.bytes),
             entry::elements(said(&listed.dtype), &shape.unwrap_or_default()),
             listed.device.to_string(),
-            printed(&listed.state),
+            plain(&listed.state),
             listed.refcount.to_string(),
             entry::show_seconds(now_s.saturating_sub(listed.ctime)),
         ]);
     }
     table.shrink(output::terminal().0, &[(0, 15), (2, 11)]);
     table.print()
-}
-
-/// What others wrote into Redis, for a terminal.
-fn printed(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().map(shown).collect()
 }

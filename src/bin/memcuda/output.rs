@@ -22,11 +22,16 @@ pub fn json<T: Serialize>(verb: &str, value: &T) -> Result<()> {
 pub fn json_lines<T: Serialize>(verb: &str, values: &[T]) -> Result<()> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     for value in values {
-        let schema = format!("memcuda.{verb}/1");
-        serde_json::to_writer(&mut out, &Line { schema, value }).map_err(std::io::Error::from)?;
-        out.write_all(b"\n")?;
+        write_json(&mut out, verb, value)?;
     }
     Ok(out.flush()?)
+}
+
+/// Writes such an object elsewhere.
+pub fn write_json<T: Serialize>(out: &mut dyn Write, verb: &str, value: &T) -> Result<()> {
+    let schema = format!("memcuda.{verb}/1");
+    serde_json::to_writer(&mut *out, &Line { schema, value }).map_err(std::io::Error::from)?;
+    Ok(out.write_all(b"\n")?)
 }
 
 /// Prints a line. Unlike `println!` it fails, and does not panic, where nobody reads

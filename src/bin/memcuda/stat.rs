@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use memcuda::stats_page::Counters;
 use memcuda::units::show_bytes;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::output::{self, Table};
 use crate::{process, survey};
@@ -30,17 +30,13 @@ pub struct Arguments {
 struct Device {
     pid: u32,
     command: String,
-    #[serde(flatten, serialize_with = "by_name")]
+    #[serde(flatten)]
     counters: Counters,
     /// While the process records itself: frames begun, events lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_frames: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_lost_events: Option<u64>,
-}
-
-fn by_name<S: Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(counters.fields())
 }
 
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -70,9 +66,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }));
     }
     if arguments.json {
-        for device in &devices {
-            output::json("stat", device)?;
-        }
+        output::json_lines("stat", &devices)?;
     } else if devices.is_empty() {
         output::line(survey::NOBODY)?;
     } else {

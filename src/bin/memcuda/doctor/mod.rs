@@ -63,9 +63,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         findings.extend(program::examine(&arguments.command)?);
     }
     if arguments.json {
-        for finding in &findings {
-            output::json("doctor", finding)?;
-        }
+        output::json_lines("doctor", &findings)?;
     } else {
         print(&findings)?;
     }

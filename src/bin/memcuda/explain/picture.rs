@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use memcuda::picture::layout::{Kind, Layout};
@@ -12,9 +11,10 @@ use memcuda::picture::{Block, Device, Picture, Refused, State};
 use memcuda::units::{MIB, show_bytes};
 
 use super::before;
+use crate::entry::{now_us, seconds_since};
 use crate::history::History;
 use crate::output::{Table, times};
-use crate::picture::Reading;
+use crate::reading::{Reading, stream};
 
 /// Rows of a table.
 const HOLDERS: usize = 12;
@@ -53,9 +53,7 @@ pub fn explain(picture: &Picture, history: Option<&History>) -> Result<String> {
 }
 
 fn age(taken_us: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |now| now.as_secs());
-    match now.saturating_sub(taken_us / 1_000_000) {
+    match seconds_since(taken_us, now_us()) {
         0..=9 => "now".to_owned(),
         seconds @ 10..=119 => format!("{seconds} s ago"),
         seconds @ 120..=7199 => format!("{} min ago", seconds / 60),
@@ -315,11 +313,6 @@ fn idle(text: &mut String, device: &Device, layout: &Layout) -> std::fmt::Result
         "  Of {pages} pages of torch's expandable segments {unused} are idle ({}): kept for torch, and given to whoever runs out.",
         show_bytes(unused_bytes)
     )
-}
-
-fn stream(device: &Device, block: &Block) -> String {
-    let stream = device.pool.stream(block);
-    stream.map_or("any stream".to_owned(), |stream| stream.to_string())
 }
 
 fn part(bytes: u64, of: u64) -> f64 {

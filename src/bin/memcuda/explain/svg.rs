@@ -6,6 +6,8 @@ use std::fmt::Write;
 use memcuda::trace::account::{Account, CLASSES};
 use memcuda::units::show_bytes;
 
+use crate::output::plain;
+
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 90.0;
 const RIGHT: f64 = 20.0;
@@ -190,9 +192,8 @@ impl Chart {
 }
 
 fn escaped(text: &str) -> String {
-    let fit = |c: char| if c.is_control() { '?' } else { c };
-    let text: String = text.chars().map(fit).collect();
-    text.replace('&', "&amp;")
+    plain(text)
+        .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('"', "&quot;")
 }

@@ -14,7 +14,7 @@ use memcuda::trace::{Event, Op};
 use super::frame::{frame, number};
 use super::pickle::Pickle;
 use crate::history::History;
-use crate::picture::Reading;
+use crate::reading::Reading;
 
 /// One entry of a list.
 enum Entry<'a> {

@@ -13,11 +13,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use memcuda::picture::Picture;
-use serde::Serialize;
 
 use crate::history::History;
-use crate::picture::{Reading, find, process_of};
+use crate::picture::{find, process_of};
+use crate::reading::Reading;
 use crate::{output, process, whole};
 
 /// Write down what a process holds at this moment.
@@ -69,7 +68,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     }
     let write = |into: &mut dyn Write| match arguments {
         Arguments { html: true, .. } => page::write(&Reading::of(&picture), into),
-        Arguments { json: true, .. } => json(&picture, into),
+        Arguments { json: true, .. } => output::write_json(into, "snapshot", &picture),
         _ => viewer::write(&Reading::of(&picture), history.as_ref(), into),
     };
     match &arguments.output {
@@ -86,16 +85,4 @@ fn recording(arguments: &Arguments) -> Option<(PathBuf, File)> {
     let path = process::recording(pid)?.path;
     let file = File::open(&path).ok()?;
     Some((path, file))
-}
-
-fn json(picture: &Picture, into: &mut dyn Write) -> Result<()> {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        schema: &'a str,
-        #[serde(flatten)]
-        picture: &'a Picture,
-    }
-    let schema = "memcuda.snapshot/1";
-    serde_json::to_writer(&mut *into, &Line { schema, picture })?;
-    Ok(into.write_all(b"\n")?)
 }

@@ -8,7 +8,7 @@ use memcuda::picture::layout::{Kind, Layout, Range, Sums};
 use memcuda::picture::{Device, Process, Refused, State};
 use serde::Serialize;
 
-use crate::picture::Reading;
+use crate::reading::{Reading, Words, stream};
 
 /// The page; the picture goes where the mark is.
 const PAGE: &str = include_str!("page.html");
@@ -125,28 +125,8 @@ fn numbers(reading: &Reading<'_>, device: &Device, range: &Range, words: &mut Wo
         State::Live | State::Attached | State::Parked => {}
     }
     let who = reading.who(device, block).unwrap_or_default();
-    let stream = device.pool.stream(block);
-    let stream = stream.map_or("any stream".to_owned(), |stream| stream.to_string());
-    let (who, stream) = (words.index(who), words.index(stream));
+    let (who, stream) = (words.index(who), words.index(stream(device, block)));
     vec![range.bytes, LIVE, block.asked_bytes, block.id, who, stream]
-}
-
-#[derive(Default)]
-struct Words {
-    all: Vec<String>,
-    by: std::collections::HashMap<String, u64>,
-}
-
-impl Words {
-    fn index(&mut self, word: String) -> u64 {
-        if let Some(&known) = self.by.get(&word) {
-            return known;
-        }
-        let index = self.all.len() as u64;
-        self.all.push(word.clone());
-        self.by.insert(word, index);
-        index
-    }
 }
 
 /// Writes JSON inside a page: no text of it can end the element that it is in.

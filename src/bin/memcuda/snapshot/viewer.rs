@@ -13,7 +13,7 @@ use super::events;
 use super::frame::{frame, number};
 use super::pickle::Pickle;
 use crate::history::History;
-use crate::picture::Reading;
+use crate::reading::{Reading, stream as stream_of};
 
 /// Chunks that the text of a segment names.
 const CHUNKS: usize = 32;
@@ -174,9 +174,7 @@ fn tell(reading: &Reading<'_>, device: &Device, range: &Range) -> Option<(String
         Kind::Pending | Kind::Idle => return None,
         Kind::Block(_) => {
             let block = block(device, range)?;
-            let place = device.pool.stream(block);
-            let place = place.map_or("any stream".to_owned(), |stream| stream.to_string());
-            return Some((reading.who(device, block)?, place));
+            return Some((reading.who(device, block)?, stream_of(device, block)));
         }
     };
     Some((name.to_owned(), "memcuda".to_owned()))

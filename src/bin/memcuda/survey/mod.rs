@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use memcuda::stats_page::Counters;
+use serde::Serialize;
 
 pub use names::{Names, names};
 pub use pictures::picture;
@@ -49,19 +50,22 @@ pub fn pages() -> Vec<Page> {
 }
 
 /// A process and a device that it has a pool on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The process.
     pub pid: u32,
     /// Which page the counters are of: a process that got the number of one that
     /// ended has another.
+    #[serde(skip)]
     pub page: u64,
     /// The short name of the process, without control characters.
     pub command: String,
-    /// The counters of the device.
-    pub counters: Counters,
-    /// How quickly they change; `None` at the first look.
+    /// How quickly the counters change; `None` at the first look.
+    #[serde(flatten)]
     pub rates: Option<Rates>,
+    /// The counters of the device.
+    #[serde(flatten)]
+    pub counters: Counters,
 }
 
 impl Row {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memcuda::share::protocol::Entry;
 
+use crate::entry;
 use crate::reach::{self, Found};
 
 /// Named memory, or why there is none.
@@ -13,6 +14,19 @@ pub struct Names {
     pub entries: Arc<Vec<Entry>>,
     /// In one line: nobody keeps names, or who does cannot be asked.
     pub nobody: Option<String>,
+}
+
+impl Names {
+    /// Those that have this in their name, or in that of a holder.
+    pub fn fitting(&self, filter: &str) -> Vec<&Entry> {
+        let filter = filter.to_lowercase();
+        let fits = |it: &&Entry| {
+            let holders = it.holders.iter().map(|holder| entry::who(&holder.process));
+            let mut words = std::iter::once(entry::title(it)).chain(holders);
+            filter.is_empty() || words.any(|word| word.to_lowercase().contains(&filter))
+        };
+        self.entries.iter().filter(fits).collect()
+    }
 }
 
 /// What the keeper knows now.

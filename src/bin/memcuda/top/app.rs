@@ -7,7 +7,6 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::widgets::TableState;
 
 use super::columns::{self, COLUMNS};
-use crate::entry;
 use crate::survey::{Key, Names, Row, Seen};
 
 /// Which table is shown.
@@ -109,13 +108,7 @@ impl App {
 
     /// The names that fit the filter.
     pub fn fitting_names(&self) -> Vec<&Entry> {
-        let filter = self.filter.to_lowercase();
-        let fits = |it: &&Entry| {
-            let holders = it.holders.iter().map(|holder| entry::who(&holder.process));
-            let mut words = std::iter::once(entry::title(it)).chain(holders);
-            words.any(|word| word.to_lowercase().contains(&filter))
-        };
-        self.names.entries.iter().filter(fits).collect()
+        self.names.fitting(&self.filter)
     }
 
     /// The row that is chosen.

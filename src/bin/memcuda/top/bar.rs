@@ -2,7 +2,7 @@
 
 use memcuda::picture::{Device, Picture};
 
-use crate::picture::{Reading, What};
+use crate::reading::{KINDS, Reading, Sums, What};
 
 /// What of a pool is to be told beside its map.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -12,24 +12,12 @@ pub struct Bars {
     /// Bytes of a cell.
     pub cell_bytes: u64,
     /// What is how much.
-    pub sums: [u64; 5],
-    /// Runs of idle bytes inside chunks, and the longest of them.
-    pub idle_runs: u64,
-    pub largest_idle: u64,
+    pub sums: Sums,
     /// The device: its name and what it has.
     pub device: String,
     pub total: u64,
     pub limit: Option<u64>,
 }
-
-/// All kinds, in the order of [`Bars::sums`].
-pub const KINDS: [What; 5] = [
-    What::Live,
-    What::Shared,
-    What::Pending,
-    What::Idle,
-    What::Held,
-];
 
 /// The map of a device of a picture.
 pub fn bars(picture: &Picture, ordinal: u64, cells: usize) -> Option<Bars> {
@@ -39,6 +27,7 @@ pub fn bars(picture: &Picture, ordinal: u64, cells: usize) -> Option<Bars> {
     let device: &Device = device;
     let total: u64 = device.pool.chunks.iter().map(|chunk| chunk.bytes).sum();
     let mut bars = Bars {
+        sums: reading.sums(device, layout),
         cell_bytes: total.div_ceil(cells.max(1) as u64).max(1),
         device: device.name.clone(),
         total: device.total_bytes,
@@ -47,27 +36,16 @@ pub fn bars(picture: &Picture, ordinal: u64, cells: usize) -> Option<Bars> {
     };
     let mut cell = [0_u64; 5];
     let mut room = bars.cell_bytes;
-    for parts in &layout.chunks {
-        let mut run = 0;
-        for part in parts {
-            let what = reading.what(device, part.kind);
-            bars.sums[what as usize] += part.bytes;
-            if what == What::Idle {
-                bars.idle_runs += u64::from(run == 0);
-                run += part.bytes;
-                bars.largest_idle = bars.largest_idle.max(run);
-            } else {
-                run = 0;
-            }
-            let mut left = part.bytes;
-            while left > 0 {
-                let taken = left.min(room);
-                cell[what as usize] += taken;
-                (left, room) = (left - taken, room - taken);
-                if room == 0 {
-                    bars.cells.push(most(&cell));
-                    (cell, room) = ([0; 5], bars.cell_bytes);
-                }
+    for part in layout.chunks.iter().flatten() {
+        let what = reading.what(device, part.kind);
+        let mut left = part.bytes;
+        while left > 0 {
+            let taken = left.min(room);
+            cell[what as usize] += taken;
+            (left, room) = (left - taken, room - taken);
+            if room == 0 {
+                bars.cells.push(most(&cell));
+                (cell, room) = ([0; 5], bars.cell_bytes);
             }
         }
     }

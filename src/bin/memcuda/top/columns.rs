@@ -1,9 +1,27 @@
 //! The columns of the table of processes: what stands in them, and what a row is
 //! sorted by.
 
+use std::cmp::Ordering;
+
 use memcuda::units::show_bytes;
 
-use crate::survey::{Rates, Row};
+use crate::survey::Row;
+
+/// What stands in a column, and what its rows are sorted by.
+enum Of {
+    /// The short name of the process.
+    Command,
+    Number(fn(&Row) -> u64),
+    Bytes(fn(&Row) -> u64),
+    /// How often in a second.
+    Rate(fn(&Row) -> Option<f64>),
+    Share(fn(&Row) -> Option<f64>),
+    /// A share of which what is nearly all has one figure more: all of it is something
+    /// else.
+    Most(fn(&Row) -> Option<f64>),
+}
+
+use Of::{Bytes, Command, Most, Number, Rate, Share};
 
 /// A column.
 pub struct Column {
@@ -11,116 +29,74 @@ pub struct Column {
     pub head: &'static str,
     /// Characters.
     pub width: u16,
-    /// Does it stand left?
-    pub left: bool,
     /// The narrowest window that has room for it.
-    pub from_width: u16,
-    /// What stands in it.
-    pub text: fn(&Row) -> String,
-    /// What a row is sorted by; of a text its place in the alphabet.
-    value: fn(&Row) -> f64,
+    from_width: u16,
+    of: Of,
 }
 
 /// All of them. Those of a window of 80 columns fill it; a heading has room for
 /// the sign of the order.
 pub const COLUMNS: &[Column] = &[
-    Column {
-        head: "PID",
-        width: 7,
-        left: false,
-        from_width: 0,
-        text: |r| r.pid.to_string(),
-        value: |r| f64::from(r.pid),
-    },
-    Column {
-        head: "COMMAND",
-        width: 11,
-        left: true,
-        from_width: 0,
-        text: |r| r.command.clone(),
-        value: |_| 0.0,
-    },
-    Column {
-        head: "GPU",
-        width: 4,
-        left: false,
-        from_width: 0,
-        text: |r| r.counters.ordinal.to_string(),
-        value: |r| r.counters.ordinal as f64,
-    },
-    Column {
-        head: "LIVE",
-        width: 10,
-        left: false,
-        from_width: 0,
-        text: |r| show_bytes(r.counters.pool.live_bytes),
-        value: |r| r.counters.pool.live_bytes as f64,
-    },
-    Column {
-        head: "IDLE",
-        width: 10,
-        left: false,
-        from_width: 0,
-        text: |r| show_bytes(r.counters.pool.idle_bytes),
-        value: |r| r.counters.pool.idle_bytes as f64,
-    },
-    Column {
-        head: "PHYSICAL",
-        width: 10,
-        left: false,
-        from_width: 0,
-        text: |r| show_bytes(r.counters.pool.physical_bytes),
-        value: |r| r.counters.pool.physical_bytes as f64,
-    },
-    Column {
-        head: "PEAK",
-        width: 10,
-        left: false,
-        from_width: 104,
-        text: |r| show_bytes(r.counters.pool.peak_physical_bytes),
-        value: |r| r.counters.pool.peak_physical_bytes as f64,
-    },
-    Column {
-        head: "EFF",
-        width: 4,
-        left: false,
-        from_width: 0,
-        text: |r| percent(efficiency(r)),
-        value: |r| efficiency(r).unwrap_or(-1.0),
-    },
-    Column {
-        head: "REQ/S",
-        width: 10,
-        left: false,
-        from_width: 104,
-        text: |r| rate(r.rates.map(|it| it.requests_rate)),
-        value: |r| r.rates.map_or(-1.0, |it| it.requests_rate),
-    },
-    Column {
-        head: "HITS",
-        width: 5,
-        left: false,
-        from_width: 0,
-        text: |r| most(hits(r)),
-        value: |r| hits(r).unwrap_or(-1.0),
-    },
-    Column {
-        head: "ST/S",
-        width: 5,
-        left: false,
-        from_width: 0,
-        text: |r| rate(r.rates.map(|it| it.stitches_rate)),
-        value: |r| r.rates.map_or(-1.0, |it| it.stitches_rate),
-    },
-    Column {
-        head: "DRV",
-        width: 5,
-        left: false,
-        from_width: 0,
-        text: |r| percent(r.rates.map(|it| it.driver_time_rate)),
-        value: |r| r.rates.map_or(-1.0, |it| it.driver_time_rate),
-    },
+    Column::new("PID", 7, Number(|r| r.pid.into())),
+    Column::new("COMMAND", 11, Command),
+    Column::new("GPU", 4, Number(|r| r.counters.ordinal)),
+    Column::new("LIVE", 10, Bytes(|r| r.counters.pool.live_bytes)),
+    Column::new("IDLE", 10, Bytes(|r| r.counters.pool.idle_bytes)),
+    Column::new("PHYSICAL", 10, Bytes(|r| r.counters.pool.physical_bytes)),
+    Column::new("PEAK", 10, Bytes(|r| r.counters.pool.peak_physical_bytes)).wide(),
+    Column::new("EFF", 4, Share(efficiency)),
+    Column::new("REQ/S", 10, Rate(|r| Some(r.rates?.requests_rate))).wide(),
+    Column::new("HITS", 5, Most(|r| r.rates?.hit_share())),
+    Column::new("ST/S", 5, Rate(|r| Some(r.rates?.stitches_rate))),
+    Column::new("DRV", 5, Share(|r| Some(r.rates?.driver_time_rate))),
 ];
+
+impl Column {
+    const fn new(head: &'static str, width: u16, of: Of) -> Self {
+        Self {
+            head,
+            width,
+            from_width: 0,
+            of,
+        }
+    }
+
+    const fn wide(self) -> Self {
+        Self {
+            from_width: 104,
+            ..self
+        }
+    }
+
+    /// Is it of names, which stand left?
+    pub fn is_left(&self) -> bool {
+        matches!(self.of, Command)
+    }
+
+    /// What stands in it.
+    pub fn text(&self, row: &Row) -> String {
+        match self.of {
+            Command => row.command.clone(),
+            Number(of) => of(row).to_string(),
+            Bytes(of) => show_bytes(of(row)),
+            Rate(of) => of(row).map_or("-".to_owned(), rate),
+            Share(of) => of(row).map_or("-".to_owned(), percent),
+            Most(of) => of(row).map_or("-".to_owned(), most),
+        }
+    }
+
+    /// The order of two rows, the smaller before the larger; what is not known comes first.
+    fn order(&self, a: &Row, b: &Row) -> Ordering {
+        match self.of {
+            Command => a.command.cmp(&b.command).reverse(),
+            Number(of) | Bytes(of) => of(a).cmp(&of(b)),
+            Rate(of) | Share(of) | Most(of) => {
+                let known = |row| of(row).unwrap_or(-1.0);
+                known(a).total_cmp(&known(b))
+            }
+        }
+    }
+}
 
 /// The share of the physical bytes that is live.
 fn efficiency(row: &Row) -> Option<f64> {
@@ -128,31 +104,23 @@ fn efficiency(row: &Row) -> Option<f64> {
     (pool.physical_bytes > 0).then(|| pool.live_bytes as f64 / pool.physical_bytes as f64)
 }
 
-fn hits(row: &Row) -> Option<f64> {
-    row.rates.as_ref().and_then(Rates::hit_share)
+fn percent(share: f64) -> String {
+    format!("{:.0}%", (100.0 * share).min(9999.0))
 }
 
-fn percent(share: Option<f64>) -> String {
-    share.map_or("-".to_owned(), |it| {
-        format!("{:.0}%", (100.0 * it).min(9999.0))
-    })
-}
-
-/// Of what is nearly all one figure more: all of it is something else.
-fn most(share: Option<f64>) -> String {
-    match share {
-        Some(it) if (0.99..1.0).contains(&it) => format!("{:.1}%", (1000.0 * it).floor() / 10.0),
-        other => percent(other),
+fn most(share: f64) -> String {
+    match (0.99..1.0).contains(&share) {
+        true => format!("{:.1}%", (1000.0 * share).floor() / 10.0),
+        false => percent(share),
     }
 }
 
-fn rate(rate: Option<f64>) -> String {
+fn rate(rate: f64) -> String {
     match rate {
-        None => "-".to_owned(),
-        Some(it) if it < 10.0 => format!("{it:.1}"),
-        Some(it) if it < 10_000.0 => format!("{it:.0}"),
-        Some(it) if it < 10_000_000.0 => format!("{:.0}k", it / 1e3),
-        Some(it) => format!("{:.0}M", it / 1e6),
+        it if it < 10.0 => format!("{it:.1}"),
+        it if it < 10_000.0 => format!("{it:.0}"),
+        it if it < 10_000_000.0 => format!("{:.0}k", it / 1e3),
+        it => format!("{:.0}M", it / 1e6),
     }
 }
 
@@ -172,12 +140,8 @@ pub fn by_name(name: &str) -> Option<usize> {
 /// Sorts rows by a column, the largest first unless it is told otherwise; what is
 /// alike stays in the order of processes.
 pub fn sort(rows: &mut [Row], by: usize, up: bool) {
-    let column = &COLUMNS[by];
     rows.sort_by(|a, b| {
-        let order = match column.head {
-            "COMMAND" => a.command.cmp(&b.command).reverse(),
-            _ => (column.value)(a).total_cmp(&(column.value)(b)),
-        };
+        let order = COLUMNS[by].order(a, b);
         let order = if up { order } else { order.reverse() };
         order
             .then(a.pid.cmp(&b.pid))

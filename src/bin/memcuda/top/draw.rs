@@ -11,11 +11,12 @@ use ratatui::widgets::{
 };
 
 use super::app::{App, Mode, View};
-use super::bar::{self, Bars, KINDS};
+use super::bar::{self, Bars};
 use super::columns::{self, COLUMNS};
 use crate::entry;
-use crate::picture::What;
-use crate::survey::Row;
+use crate::output::times;
+use crate::reading::{KINDS, What};
+use crate::survey::{NOBODY, Row};
 
 /// The least that all of it fits in.
 const LEAST: (u16, u16) = (60, 10);
@@ -69,8 +70,7 @@ fn heading(app: &App, width: u16) -> Paragraph<'static> {
     pids.dedup();
     pids.sort_unstable();
     pids.dedup();
-    let one = if pids.len() == 1 { "" } else { "es" };
-    let mut text = format!(" {} process{one}", pids.len());
+    let mut text = format!(" {}", times(pids.len() as u64, "process", "processes"));
     if !app.seen.unread.is_empty() {
         text += &format!(", {} unread", app.seen.unread.len());
     }
@@ -95,7 +95,7 @@ fn processes(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
             true => format!("{}{sorted}", column.head),
             false => column.head.to_owned(),
         };
-        align(text, column.left)
+        align(text, column.is_left())
     });
     let head =
         TableRow::new(head.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::BOLD));
@@ -106,14 +106,14 @@ fn processes(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
             TableRow::new(
                 shown
                     .iter()
-                    .map(|(_, column)| align((column.text)(row), column.left))
+                    .map(|(_, column)| align(column.text(row), column.is_left()))
                     .collect::<Vec<_>>(),
             )
         })
         .collect();
     if rows.is_empty() {
         let why = match app.filter.is_empty() {
-            true => "no process that can be seen here runs on the pool".to_owned(),
+            true => NOBODY.to_owned(),
             false => format!(
                 "no process has \"{}\" in it; Esc clears the filter",
                 app.filter
@@ -122,9 +122,9 @@ fn processes(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
         frame.render_widget(Paragraph::new(why), area);
         return;
     }
-    let widths = shown.iter().map(|(_, column)| match column.head {
-        "COMMAND" => Constraint::Min(column.width),
-        _ => Constraint::Length(column.width),
+    let widths = shown.iter().map(|(_, column)| match column.is_left() {
+        true => Constraint::Min(column.width),
+        false => Constraint::Length(column.width),
     });
     let table = Table::new(rows, widths).header(head).column_spacing(1);
     let table = table.row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
@@ -224,8 +224,8 @@ fn chosen(frame: &mut Frame<'_>, app: &App, area: Rect) {
                 lines.push(key(&bars));
                 lines.push(Line::from(format!(
                     "idle in {} pieces, largest {}; rounding {}; {} a cell",
-                    bars.idle_runs,
-                    show_bytes(bars.largest_idle),
+                    bars.sums.idle_runs,
+                    show_bytes(bars.sums.largest_idle),
                     show_bytes(pool.granted_bytes.saturating_sub(pool.live_bytes)),
                     show_bytes(bars.cell_bytes)
                 )));
@@ -277,7 +277,7 @@ fn map_line(cells: &[What]) -> Line<'static> {
 fn key(bars: &Bars) -> Line<'static> {
     let mut spans = Vec::new();
     for what in KINDS {
-        let bytes = bars.sums[what as usize];
+        let bytes = bars.sums.of(what);
         if bytes == 0 && what == What::Held {
             continue;
         }

@@ -15,13 +15,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use memcuda::error::Error;
-use memcuda::stats_page::Counters;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use serde::{Serialize, Serializer};
 
 use crate::entry::now_us;
 use crate::output::{self, Table};
-use crate::survey::{self, Rates, Row, Seen, Survey};
+use crate::survey::{self, Seen, Survey};
 use app::{App, Wish};
 use feed::{Feed, News};
 use screen::Screen;
@@ -123,31 +121,6 @@ fn take(app: &mut App, news: News) {
     }
 }
 
-#[derive(Serialize)]
-struct Line<'a> {
-    pid: u32,
-    command: &'a str,
-    #[serde(flatten)]
-    rates: Option<Rates>,
-    #[serde(flatten, serialize_with = "by_name")]
-    counters: &'a Counters,
-}
-
-impl<'a> Line<'a> {
-    fn of(row: &'a Row) -> Self {
-        Self {
-            pid: row.pid,
-            command: &row.command,
-            rates: row.rates,
-            counters: &row.counters,
-        }
-    }
-}
-
-fn by_name<S: Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(counters.fields())
-}
-
 fn once(app: &App, json: bool) -> Result<()> {
     let Seen { unread, .. } = &app.seen;
     for (pid, why) in unread {
@@ -155,8 +128,7 @@ fn once(app: &App, json: bool) -> Result<()> {
     }
     let rows = app.fitting();
     if json {
-        let lines: Vec<Line<'_>> = rows.into_iter().map(Line::of).collect();
-        return output::json_lines("top", &lines);
+        return output::json_lines("top", &rows);
     }
     if rows.is_empty() {
         return output::line(survey::NOBODY);
@@ -165,7 +137,7 @@ fn once(app: &App, json: bool) -> Result<()> {
     let heads: Vec<&str> = shown.iter().map(|column| column.head).collect();
     let mut table = Table::new(&heads);
     for row in rows {
-        table.row(shown.iter().map(|column| (column.text)(row)).collect());
+        table.row(shown.iter().map(|column| column.text(row)).collect());
     }
     table.print()
 }

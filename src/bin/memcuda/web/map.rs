@@ -1,13 +1,11 @@
 //! The map of a device's chunks, from a picture: what each byte is, in the order
 //! of chunks, with as much detail as a page can show.
 
-use std::collections::HashMap;
-
 use memcuda::picture::layout::{Kind, Part};
 use memcuda::picture::{Device, Picture, State};
 use serde::Serialize;
 
-use crate::picture::{Reading, What};
+use crate::reading::{Reading, What, Words, stream};
 
 /// About so many parts are told; smaller ones are joined.
 const DETAIL: u64 = 20_000;
@@ -49,16 +47,12 @@ struct MapChunk {
     parts: Vec<Vec<u64>>,
 }
 
-/// The kinds, as numbers.
-const SHARED: u64 = What::Shared as u64;
-const IDLE: u64 = What::Idle as u64;
-
 /// The map of the device with this ordinal.
 pub fn draw(picture: &Picture, ordinal: u64) -> Option<Map> {
     let reading = Reading::of(picture);
     let (device, layout) =
         (reading.devices.iter()).find(|(device, _)| u64::from(device.ordinal) == ordinal)?;
-    let sums = layout.sums(&device.pool);
+    let sums = reading.sums(device, layout);
     let physical: u64 = device.pool.chunks.iter().map(|chunk| chunk.bytes).sum();
     let parts: usize = layout.chunks.iter().map(Vec::len).sum();
     let joined_bytes = if parts as u64 > DETAIL {
@@ -79,13 +73,13 @@ pub fn draw(picture: &Picture, ordinal: u64) -> Option<Map> {
         name: device.name.clone(),
         total_bytes: device.total_bytes,
         limit_bytes: device.limit_bytes,
-        live_bytes: sums.live,
-        pending_bytes: sums.pending,
-        idle_bytes: sums.idle,
-        held_bytes: sums.held,
-        shared_bytes: 0,
-        idle_runs: 0,
-        largest_idle_bytes: 0,
+        live_bytes: sums.of(What::Live) + sums.of(What::Shared),
+        pending_bytes: sums.of(What::Pending),
+        idle_bytes: sums.of(What::Idle),
+        held_bytes: sums.of(What::Held),
+        shared_bytes: sums.of(What::Shared),
+        idle_runs: sums.idle_runs,
+        largest_idle_bytes: sums.largest_idle,
         rounding_bytes: 0,
         joined_bytes,
         streams: Vec::new(),
@@ -98,8 +92,7 @@ pub fn draw(picture: &Picture, ordinal: u64) -> Option<Map> {
         }
     }
     for (chunk, parts) in device.pool.chunks.iter().zip(&layout.chunks) {
-        let parts: Vec<Vec<u64>> = parts.iter().map(|part| artist.part(part)).collect();
-        map.count(&parts);
+        let parts = parts.iter().map(|part| artist.part(part)).collect();
         let parts = join(parts, joined_bytes);
         map.chunks.push(MapChunk {
             id: chunk.id,
@@ -110,24 +103,6 @@ pub fn draw(picture: &Picture, ordinal: u64) -> Option<Map> {
     map.streams = artist.streams.all;
     map.holders = artist.holders.all;
     Some(map)
-}
-
-impl Map {
-    fn count(&mut self, parts: &[Vec<u64>]) {
-        let mut run = 0;
-        for part in parts {
-            if part[1] == SHARED {
-                self.shared_bytes += part[0];
-            }
-            if part[1] == IDLE {
-                self.idle_runs += u64::from(run == 0);
-                run += part[0];
-                self.largest_idle_bytes = self.largest_idle_bytes.max(run);
-            } else {
-                run = 0;
-            }
-        }
-    }
 }
 
 struct Artist<'a> {
@@ -147,8 +122,7 @@ impl Artist<'_> {
             return vec![part.bytes, what as u64];
         }
         let block = &self.device.pool.blocks[index];
-        let stream = self.device.pool.stream(block);
-        let stream = stream.map_or("any stream".to_owned(), |it| it.to_string());
+        let stream = stream(self.device, block);
         let holder = self.reading.who(self.device, block).unwrap_or_default();
         let (stream, holder) = (self.streams.index(stream), self.holders.index(holder));
         vec![part.bytes, what as u64, block.bytes, stream, holder]
@@ -193,22 +167,6 @@ fn most(group: &mut Vec<Vec<u64>>) -> Option<Vec<u64>> {
     Some(shown)
 }
 
-#[derive(Default)]
-struct Words {
-    all: Vec<String>,
-    by: HashMap<String, u64>,
-}
-
-impl Words {
-    fn index(&mut self, word: String) -> u64 {
-        let all = &mut self.all;
-        *self.by.entry(word).or_insert_with_key(|word| {
-            all.push(word.clone());
-            all.len() as u64 - 1
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use memcuda::picture::{Block, Chunk, Free, Owner, Piece, Pool, Stitch, Stream};
@@ -216,6 +174,8 @@ mod tests {
     use super::*;
 
     const LIVE: u64 = What::Live as u64;
+    const SHARED: u64 = What::Shared as u64;
+    const IDLE: u64 = What::Idle as u64;
 
     /// A chunk a block of half its size, and idle bytes behind it.
     fn picture(chunks: u32, exported: bool) -> Picture {

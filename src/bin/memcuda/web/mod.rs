@@ -74,7 +74,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     tracing::info!("serves http://{at}/");
     // A closed output is no reason not to serve.
     let _ = output::line(format_args!("http://{at}/{behind}"));
-    server::serve(&listener, Arc::new(route::handler(access, watch)))?;
+    let answer = move |head: http::Head<'_>| route::answer(head, &access, &watch);
+    server::serve(&listener, Arc::new(answer))?;
     Ok(ExitCode::SUCCESS)
 }
 

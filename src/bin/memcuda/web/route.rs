@@ -1,16 +1,14 @@
 //! What is behind each path. There are no files: a path that is not in the list
 //! is not found.
 
-use std::sync::Arc;
-
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::access::Access;
 use super::history::{Event, SAMPLES};
 use super::http::{Answer, Head, Request, Status};
 use super::watch::Watch;
 use super::{metrics, page};
-use crate::entry::{self, Object, now_us};
+use crate::entry::{Object, now_us};
 use crate::survey::{Key, Rates, Row};
 
 /// Most names of one answer.
@@ -63,20 +61,9 @@ struct Now<'a> {
 #[derive(Serialize)]
 struct Pool<'a> {
     pool: String,
-    pid: u32,
-    command: &'a str,
-    #[serde(flatten)]
-    rates: Option<Rates>,
     hit_share: Option<f64>,
-    #[serde(flatten, serialize_with = "by_name")]
-    counters: &'a memcuda::stats_page::Counters,
-}
-
-fn by_name<S: Serializer>(
-    counters: &memcuda::stats_page::Counters,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(counters.fields())
+    #[serde(flatten)]
+    row: &'a Row,
 }
 
 /// How a pool is called in queries.
@@ -96,11 +83,8 @@ fn now(watch: &Watch) -> Answer {
     let (time_ms, seen) = watch.seen();
     let pool = |row| Pool {
         pool: called(row),
-        pid: row.pid,
-        command: &row.command,
-        rates: row.rates,
-        hit_share: row.rates.and_then(|rates| rates.hit_share()),
-        counters: &row.counters,
+        hit_share: row.rates.as_ref().and_then(Rates::hit_share),
+        row,
     };
     Answer::json(&Now {
         schema: "memcuda.web/1",
@@ -181,17 +165,11 @@ struct Page<'a> {
 }
 
 fn names(request: &Request<'_>, watch: &Watch) -> Answer {
-    let filter = request.query("filter").unwrap_or_default().to_lowercase();
+    let filter = request.query("filter").unwrap_or_default();
     let from = request.number("from").unwrap_or(0);
     let count = request.number("count").unwrap_or(100).min(MOST_NAMES);
     let names = watch.names();
-    let fits = |it: &&memcuda::share::protocol::Entry| {
-        let held = || it.holders.iter().map(|holder| entry::who(&holder.process));
-        filter.is_empty()
-            || entry::title(it).to_lowercase().contains(&filter)
-            || held().any(|who| who.to_lowercase().contains(&filter))
-    };
-    let mut found: Vec<_> = names.entries.iter().filter(fits).collect();
+    let mut found = names.fitting(&filter);
     if request.query("sort").as_deref() == Some("size") {
         found.sort_by_key(|it| std::cmp::Reverse(it.mapped));
     }
@@ -229,11 +207,6 @@ fn events(request: &Request<'_>, watch: &Watch) -> Answer {
 #[derive(Serialize)]
 struct Without {
     why: String,
-}
-
-/// A handler of a server.
-pub fn handler(access: Access, watch: Arc<Watch>) -> impl Fn(Head<'_>) -> Answer + Send + Sync {
-    move |head| answer(head, &access, &watch)
 }
 
 #[cfg(test)]
