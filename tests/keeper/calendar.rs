@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memcuda::share::protocol::{Persist, Reply, Request};
 
-use crate::support::{Keeper, make, name, persist, wait_for};
+use crate::requests::{make, name, persist};
+use crate::support::{Keeper, wait_for};
 
 const HOUR_S: u64 = 3600;
 
