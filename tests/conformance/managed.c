@@ -14,7 +14,7 @@ CASE(managed_attributes, SIM | SHARED) {
     CUdeviceptr at = managed(3 * MiB);
     unsigned type = 0;
     uint64_t base = 0, bytes = 0, pool = 1;
-    unsigned char is_managed = 9;
+    unsigned is_managed = 9;
     say_code("cuPointerGetAttribute", cuPointerGetAttribute(&type, POINTER_MEMORY_TYPE, at + 5));
     NEED(cuPointerGetAttribute(&is_managed, POINTER_IS_MANAGED, at + 5));
     NEED(cuPointerGetAttribute(&base, POINTER_RANGE_START, at + 5));
@@ -32,8 +32,7 @@ CASE(managed_attributes_of_where, GPU | SHARED) {
     CUcontext owner = NULL;
     void *host = NULL;
     int ordinal = -5;
-    unsigned char legacy = 9, mapped = 9;
-    unsigned access = 9;
+    unsigned legacy = 9, mapped = 9, access = 9;
     say_code("context", cuPointerGetAttribute(&owner, POINTER_CONTEXT, at));
     say("current: %s", yes(owner == context()));
     say_code("host pointer", cuPointerGetAttribute(&host, POINTER_HOST_POINTER, at));

@@ -58,7 +58,7 @@ CASE(mappings_at_two_addresses, SIM | SHARED) {
 CASE(mappings_attributes, GPU | SHARED) {
     struct mapping own = map_own(8 * MiB);
     uint64_t start = 0, bytes = 0, first = 0, second = 0, pool = 9, types = 9;
-    unsigned char legacy = 9;
+    unsigned legacy = 9;
     CUdeviceptr at = own.at + 5 * MiB;
     NEED(cuPointerGetAttribute(&start, POINTER_RANGE_START, at));
     NEED(cuPointerGetAttribute(&bytes, POINTER_RANGE_SIZE, at));
