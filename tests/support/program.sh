@@ -44,10 +44,34 @@ directory=$(cd "$directory" && pwd)
 program=$directory/$package
 root=$directory/root
 
+# What lies in packages/ then is unpacked.
+apt() {
+    apt-get -o "Dir::Cache::archives=$directory/packages" -o Debug::NoLocking=1 -o APT::Sandbox::User= "$@" >&2
+}
+
 # The package, and of what it needs what is not installed.
 download() {
-    apt-get -o "Dir::Cache::archives=$directory/packages" -o Debug::NoLocking=1 -o APT::Sandbox::User= \
-        install --download-only --no-install-recommends -y "$package" >&2
+    apt "$@" install --download-only --no-install-recommends -y "$package"
+}
+
+from_distribution() {
+    # Old lists name files that are gone.
+    download || { [ "$(id -u)" = 0 ] && apt-get update >&2 && download; }
+}
+
+# Ubuntu's chromium only fetches a snap. Debian's runs there, too, with all that it
+# needs but the C library.
+from_debian() {
+    [ "$package" = chromium ] || return 1
+    own=$directory/debian
+    mkdir -p "$own/lists/partial"
+    (cd "$own" && apt-get download debian-archive-keyring && dpkg -x debian-archive-keyring_*.deb .) >&2 || return 1
+    from="deb [signed-by=$own/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org"
+    printf '%s\n' "$from/debian bookworm main" "$from/debian-security bookworm-security main" >"$own/sources.list"
+    : >"$own/status"
+    set -- -o "Dir::State=$own" -o "Dir::State::status=$own/status" -o "Dir::Cache=$own" \
+        -o "Dir::Etc::sourcelist=$own/sources.list" -o Dir::Etc::sourceparts=-
+    apt "$@" update && download "$@" && rm -f "$directory"/packages/libc6_*.deb
 }
 
 # The folder of a file in the package.
@@ -55,11 +79,12 @@ folder_of() {
     dirname "$(find "$root" -name "$1" | head -n 1)"
 }
 
+# Gets packages in this way, and a program out of them.
 unpack() {
     command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
+    rm -rf "$root"
     mkdir -p "$directory/packages/partial"
-    # Old lists name files that are gone.
-    download || { [ "$(id -u)" = 0 ] && apt-get update >&2 && download; } || return 1
+    "$1" || return 1
     for file in "$directory"/packages/*.deb; do
         dpkg -x "$file" "$root" || return 1
     done
@@ -70,14 +95,17 @@ unpack() {
         echo '#!/bin/sh'
         echo "export LD_LIBRARY_PATH='$libraries'"
         [ "$package" != valgrind ] || echo "export VALGRIND_LIB='$(folder_of 'callgrind-*-linux')'"
+        [ "$package" != chromium ] || echo "export FONTCONFIG_FILE='$directory/fonts.conf'"
         echo "exec '$root/$inside' \"\$@\""
     } >"$program"
     chmod +x "$program"
+    echo "<fontconfig><dir>/usr/share/fonts</dir><dir>$root/usr/share/fonts</dir><cachedir>$directory/fonts</cachedir></fontconfig>" \
+        >"$directory/fonts.conf"
 }
 
 if ! works "$program"; then
     echo "program.sh: no $package on PATH; unpacking the distribution's package under $directory" >&2
-    unpack || echo "program.sh: that did not work" >&2
+    unpack from_distribution || unpack from_debian || echo "program.sh: that did not work" >&2
 fi
 if works "$program"; then
     echo "$program"
