@@ -34,27 +34,32 @@ fn without_a_keeper_the_driver_refuses_and_one_line_says_why() {
 
 #[test]
 fn a_keeper_is_started_when_it_is_first_needed() {
-    starts_a_keeper(&Place::empty(), &support::shim());
+    // As they are built.
+    starts_a_keeper("release", "release");
 }
 
-/// The tree of `make install`, of wheels and packages.
 #[test]
 fn an_installed_library_finds_its_command() {
-    let place = Place::empty();
-    let (bin, lib) = (place.path("bin"), place.path("lib/memcuda"));
-    fs::create_dir_all(&lib).unwrap();
-    fs::create_dir(&bin).unwrap();
-    let library = lib.join("libmemcuda.so");
-    fs::copy(support::shim(), &library).unwrap();
-    // Not by this process: another thread's child could have it open for writing when it
-    // is run.
-    support::run(Command::new("cp").arg(memcuda()).arg(&bin));
-    starts_a_keeper(&place, &library);
+    // The tree of `make install`, of wheels and packages.
+    starts_a_keeper("lib/memcuda", "bin");
 }
 
 /// A keeper that the library starts is nobody's child, has nothing of the job's,
-/// and is used by the next process.
-fn starts_a_keeper(place: &Place, library: &Path) {
+/// and is used by the next process. Library and command lie in these folders.
+fn starts_a_keeper(libraries: &str, commands: &str) {
+    let place = Place::empty();
+    // All of it where another user comes, too, wherever the source lies.
+    let copy = |from: &Path, folder: &str| {
+        let into = place.path(folder);
+        fs::create_dir_all(&into).unwrap();
+        // Not by this process: another thread's child could have a program open for
+        // writing when it is run.
+        support::run(Command::new("cp").arg("-r").arg(from).arg(&into));
+        into.join(from.file_name().unwrap())
+    };
+    let library = copy(&support::shim(), libraries);
+    copy(memcuda(), commands);
+    let (program, simulator) = (copy(program(), "."), copy(&support::simulator(), "."));
     let runtime = place.path("runtime");
     fs::create_dir(&runtime).unwrap();
     fs::set_permissions(runtime.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -63,8 +68,9 @@ fn starts_a_keeper(place: &Place, library: &Path) {
     let root = unsafe { libc::geteuid() } == 0;
     let nobody = 65534;
     let start = || {
-        let mut command = place.command(program(), &[library.to_owned()]);
+        let mut command = place.command(&program, std::slice::from_ref(&library));
         command
+            .env("LD_LIBRARY_PATH", &simulator)
             .env("MEMCUDA_KEEPER", "auto")
             .env("XDG_RUNTIME_DIR", &runtime);
         if root {
@@ -72,7 +78,6 @@ fn starts_a_keeper(place: &Place, library: &Path) {
         }
         Actor::start(&mut command)
     };
-    memcuda();
     if root {
         chown(&runtime, Some(nobody), Some(nobody)).unwrap();
         let shared = place.path("devices");
