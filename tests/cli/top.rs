@@ -14,7 +14,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::snapshot::{Holder, mixed};
 use crate::stat::{COUNTS, Shown, counters};
-use crate::{check_units, code, memcuda, objects, run, stderr, stdout, until};
+use crate::{check_units, code, failed, memcuda, objects, run, stderr, stdout, until};
 
 /// What gives a terminal back: the screen before, and the cursor.
 const BACK: [&str; 2] = ["\x1b[?1049l", "\x1b[?25h"];
@@ -261,15 +261,17 @@ fn a_panic_gives_the_terminal_back_and_is_told_after_that() {
 
 #[test]
 fn without_a_terminal_it_says_what_to_do() {
-    for arguments in [&["top"][..], &["top", "--sort", "live"]] {
-        let output = run(arguments);
-        assert_eq!(code(&output), 2);
-        assert!(stdout(&output).is_empty());
-        let said = stderr(&output);
-        assert_eq!(
-            said,
-            "memcuda: top needs a terminal, and this is none: top --once prints the table once, --json for programs\n"
-        );
+    for (term, what) in [("xterm", "this is none"), ("dumb", "TERM is dumb")] {
+        for arguments in [&["top"][..], &["top", "--sort", "live"]] {
+            let output = memcuda().args(arguments).env("TERM", term).output();
+            failed(
+                &output.unwrap(),
+                2,
+                &format!(
+                    "top needs a terminal, and {what}: top --once prints the table once, --json for programs"
+                ),
+            );
+        }
     }
 }
 
