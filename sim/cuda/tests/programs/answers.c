@@ -14,7 +14,7 @@ static void allocation(void) {
     OK(cuMemGetInfo_v2(0, 0)); p = alloc(40 * MIB); TRUE(p % PIECE == 0);
 }
 static void managed_and_arrays(void) {
-    start(); P p, a; unsigned char managed = 0; size_t before, after, total; struct { size_t width, height; int format; unsigned channels; } d = {4096, 1024, 0x20, 1};
+    start(); P p, a; unsigned managed = 0; size_t before, after, total; struct { size_t width, height; int format; unsigned channels; } d = {4096, 1024, 0x20, 1};
     OK(cuMemAllocManaged(&p, 4096, 1)); OK(cuPointerGetAttribute(&managed, 8, p)); TRUE(managed); IS(1, cuIpcGetMemHandle((Ipc *)&d, p)); writes(0, p, 4096); OK(cuMemFree_v2(p));
     OK(cuMemGetInfo_v2(&before, &total)); OK(cuArrayCreate_v2(&a, &d)); OK(cuMemGetInfo_v2(&after, &total)); TRUE(before - after == 16 * MIB); OK(cuArrayDestroy(a)); IS(400, cuArrayDestroy(a));
     d.width = d.height = 1 << 20; IS(2, cuArrayCreate_v2(&a, &d)); d.format = 77; IS(1, cuArrayCreate_v2(&a, &d)); OK(cuSimCheckLeaks());
