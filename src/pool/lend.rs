@@ -47,32 +47,15 @@ impl State {
         Some(at)
     }
 
-    /// Lends a small block from the slabs as they are.
-    pub fn lend_small<D: Driver>(
-        &mut self,
-        driver: &D,
-        request: &Request,
-        stream: Option<StreamId>,
-    ) -> Result<Option<Address>> {
+    /// Lends a small block from the slabs as they are. A slab has one address, so nothing
+    /// in it is ever used through another.
+    pub fn lend_small(&mut self, request: &Request, stream: Option<StreamId>) -> Option<Address> {
         let home = Fronts::of(&request.order) as u8;
-        let lent = self.slabs.lend(request.bytes, stream, home, &self.streams);
-        let Some((at, last)) = lent else {
-            return Ok(None);
-        };
-        if let Some(stream) = stream {
-            let alias = self.slabs.alias(at).unwrap_or(Use::MIXED);
-            if self.streams.needs_edge(last, alias) {
-                if let Err(code) = self.streams.make_edge(driver, stream) {
-                    let back = self.slabs.free(at, last, &self.streams);
-                    debug_assert!(back.is_ok());
-                    return Err(code);
-                }
-                self.stats.edges += 1;
-            }
-        }
-        let granted = slab::granted(request.bytes);
+        let (bytes, streams) = (request.bytes, &self.streams);
+        let at = self.slabs.lend(bytes, stream, home, streams)?;
+        let granted = slab::granted(bytes);
         self.hand_out(at, request, Lent::new(request, granted, true));
-        Ok(Some(at))
+        Some(at)
     }
 
     /// The program has a block from now on that was at home in no front.

@@ -101,7 +101,7 @@ impl<D: Driver> Pool<D> {
             return Ok(Some(at));
         }
         let served = if is_small(request) {
-            state.lend_small(&self.driver, request, need.stream)
+            Ok(state.lend_small(request, need.stream))
         } else {
             self.lend_again(state, request, need)
         };
@@ -297,11 +297,10 @@ impl<D: Driver> Pool<D> {
             Err(code) => return (state, Err(code.into())),
         };
         state.add_slab(window, last);
-        let lent = state.lend_small(&self.driver, request, stream);
+        let lent = state.lend_small(request, stream);
         // A use that had to be tagged for the whole context is not ready for
         // this stream yet: a wait makes it so.
-        let lent = lent.and_then(|at| at.ok_or(Code::NOT_READY));
-        (state, lent.map_err(Refusal::from))
+        (state, lent.ok_or(Code::NOT_READY.into()))
     }
 
     /// Finds or builds a window and takes its bytes.

@@ -62,14 +62,14 @@ pub fn granted(bytes: u64) -> u64 {
 
 impl Slabs {
     /// Lends so many bytes to the front `home`, from a block whose last use is
-    /// done or of the same stream. Returns the address and that last use.
+    /// done or of the same stream. Returns the address.
     pub fn lend(
         &mut self,
         bytes: u64,
         stream: Option<StreamId>,
         home: u8,
         streams: &Streams,
-    ) -> Option<(Address, Use)> {
+    ) -> Option<Address> {
         let len = granules(bytes);
         let mut bins = self.filled >> bin_of(len) << bin_of(len);
         while bins != 0 {
@@ -82,7 +82,7 @@ impl Slabs {
                 let cell = *self.cell(at);
                 let last = self.last_use(at);
                 if cell.len >= len && streams.is_ready(last, stream) {
-                    return Some((self.carve(at, len, home), last));
+                    return Some(self.carve(at, len, home));
                 }
                 at = cell.next;
             }
@@ -196,12 +196,6 @@ impl Slabs {
             return Some((slab.base, last));
         }
         None
-    }
-
-    /// The alias of the slab around an address.
-    pub fn alias(&self, at: Address) -> Option<u32> {
-        let slab = *self.by_base.get(&(at / SLAB))?;
-        Some(self.slabs[slab as usize].as_ref()?.alias)
     }
 
     /// Calls `seen` with the address, the length in bytes and the last use of
