@@ -57,6 +57,11 @@ impl Health {
         known?.error
     }
 
+    /// Is any context known to be broken?
+    pub fn is_any_broken(&self) -> bool {
+        self.known.iter().any(|known| known.error.is_some())
+    }
+
     /// Notes a result; an error that stays with its context breaks it. Of a
     /// context that nobody asks for memory in nothing is noted: it may have
     /// ended during a wait for it, and its handle come back as another's.

@@ -354,6 +354,8 @@ impl<D: Driver> Pool<D> {
 const _: () = assert!(SLAB == plan::STEP && arena::RANGE_ALIGN == plan::STEP);
 
 #[cfg(test)]
+mod random_tests;
+#[cfg(test)]
 mod stall_tests;
 #[cfg(test)]
 mod tests;

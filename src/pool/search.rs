@@ -25,7 +25,7 @@ const LOOKS: usize = 1024;
 pub enum Usable {
     /// Those that this stream (or anybody, for `None`) may use at once.
     Ready(Option<StreamId>),
-    /// All: the caller orders the request behind their uses.
+    /// All, but those whose uses never end: the caller orders the request behind them.
     All,
 }
 
@@ -73,7 +73,7 @@ impl State {
     /// Is a free interval with this last use usable?
     pub fn is_usable(&self, last: Use, usable: Usable) -> bool {
         match usable {
-            Usable::All => true,
+            Usable::All => !self.streams.is_endless(last),
             Usable::Ready(stream) => self.streams.is_ready(last, stream),
         }
     }
@@ -190,7 +190,7 @@ impl State {
                 continue;
             }
             let simple = match usable {
-                Usable::All => true,
+                Usable::All => !self.streams.health.is_any_broken(),
                 Usable::Ready(stream) => room.stream == Use::NOBODY || Some(room.stream) == stream,
             };
             if !simple || room.inner >= needed {

@@ -272,16 +272,33 @@ impl Streams {
     }
 
     /// Orders the later work of `waiter` behind a use. `NOT_READY` where the
-    /// user's stream is capturing and no event covers the use.
+    /// user's stream is capturing and no event covers the use, or where it turns out
+    /// that its context is broken, which is no error of the waiter's.
     pub fn order_behind<D: Driver>(
         &mut self,
         driver: &D,
         waiter: StreamId,
         last: Use,
     ) -> Result<()> {
-        let event = self.cover(driver, last)?.ok_or(Code::NOT_READY)?;
-        let waiter = self.progress(waiter).key;
-        driver.wait(waiter.context, waiter.stream, event)
+        let (user, waiter) = (self.context(last.stream), self.progress(waiter).key);
+        let event = self.cover(driver, last);
+        let ordered = event.and_then(|event| {
+            let event = event.ok_or(Code::NOT_READY)?;
+            driver.wait(waiter.context, waiter.stream, event)
+        });
+        let broken = ordered.is_err_and(Code::is_sticky);
+        if broken && user != waiter.context && driver.check(waiter.context).is_ok() {
+            self.health.notice(user, ordered);
+            return Err(Code::NOT_READY);
+        }
+        ordered
+    }
+
+    /// Will nobody be told that these uses are over, as their context is broken?
+    pub fn is_endless(&self, last: Use) -> bool {
+        self.health.is_any_broken()
+            && !self.is_done(last)
+            && self.health.error(self.context(last.stream)).is_some()
     }
 
     /// The context of a stream.
