@@ -1,5 +1,6 @@
 //! Attached memory over the model driver.
 
+use crate::config::Debug;
 use crate::driver::model::Model;
 use crate::driver::{Access, Code, Context, Driver, Handle};
 use crate::pool::tests::{CONTEXT, on, pool};
@@ -60,6 +61,20 @@ fn attached_memory_is_a_block_that_nobody_is_lent_and_nobody_frees() {
     assert_eq!(pool.stats().shared_bytes, 0);
     // The originals are another process's, and the pool's own one is left.
     assert_eq!(pool.driver().leftovers(), (1, 4, 1));
+}
+
+#[test]
+fn it_has_no_guard_words() {
+    let pool = pool(Settings {
+        debug: Debug::Canary,
+        ..Settings::default()
+    });
+    let handles = imported(&pool, &[4 * MIB]);
+    let at = pool.attach(attachment(handles, 0, 3 * MIB)).unwrap();
+    assert_eq!(pool.find(at).unwrap().bytes, 3 * MIB);
+    let own = pool.alloc(&on(10, 3 * MIB)).unwrap();
+    assert_eq!(pool.find(own).unwrap().bytes, 3 * MIB);
+    assert_eq!(pool.find(own + 3 * MIB), None);
 }
 
 #[test]

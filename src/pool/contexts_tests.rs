@@ -12,8 +12,12 @@ use crate::units::MIB;
 #[test]
 fn a_broken_context_gets_its_error_and_still_frees_and_stops_no_other() {
     let pool = pool(Settings::default());
-    let at = pool.alloc(&on(10, MIB)).unwrap();
+    let [at, one, two] = [(); 3].map(|()| pool.alloc(&on(10, MIB)).unwrap());
     pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
+    for at in [one, two] {
+        let freed = pool.free(at, Release::Stream(key(10))).unwrap();
+        assert_eq!(freed.error, Some(Code::ILLEGAL_ADDRESS));
+    }
     assert_eq!(
         pool.alloc(&on(10, MIB)),
         Err(Refusal::Driver(Code::ILLEGAL_ADDRESS))
@@ -310,4 +314,29 @@ fn events_end_with_their_context() {
         pool.driver().end_context(CONTEXT);
         pool.context_ends(CONTEXT);
     }
+}
+
+/// Nothing tells when such uses end but the end of their context, whoever has the place of
+/// their stream by then.
+#[test]
+fn uses_that_no_event_can_stand_for_are_over_with_their_context() {
+    let pool = pool(Settings::default());
+    let own = StreamKey::new(CONTEXT, Stream::PER_THREAD, 7);
+    let at = pool.alloc(&request(32 * MIB, Order::Stream(own)));
+    pool.driver().fail_waits(1, Code::ILLEGAL_ADDRESS);
+    let freed = pool.free(at.unwrap(), Release::Stream(own)).unwrap();
+    assert_eq!(freed.error, Some(Code::ILLEGAL_ADDRESS));
+    pool.threads_end(&[7]);
+
+    let other = |stream| StreamKey::new(Context(2), Stream(stream), 0);
+    let front = Fronts::of_stream(&own);
+    let mut others = (100..).map(other);
+    let other = others.find(|key| Fronts::of_stream(key) == front).unwrap();
+    let asked = Request {
+        context: Context(2),
+        ..request(32 * MIB, Order::Stream(other))
+    };
+    assert_ne!(pool.alloc(&asked), at);
+    pool.context_ends(CONTEXT);
+    assert_eq!(pool.physical(), 32 * MIB);
 }

@@ -130,9 +130,13 @@ fn another_address_on_the_same_stream_gets_an_edge_and_the_same_address_none() {
     assert!(pool.driver().waits().is_empty(), "the address is the same");
     pool.free(a, Release::Stream(key(10))).unwrap();
     pool.free(b, Release::Stream(key(10))).unwrap();
-    pool.alloc(&on(10, 64 * MIB)).unwrap();
+    let both = pool.alloc(&on(10, 64 * MIB)).unwrap();
     assert_eq!(pool.driver().waits(), [(Stream(10), Stream(10))]);
     assert_eq!(pool.stats().edges, 1);
+    // What is used behind an edge needs the next one.
+    pool.free(both, Release::Stream(key(10))).unwrap();
+    assert_ne!(pool.alloc(&on(10, 32 * MIB)), Ok(both));
+    assert_eq!(pool.stats().edges, 2);
 }
 
 #[test]
@@ -189,8 +193,18 @@ fn a_window_only_request_is_refused_where_there_is_none() {
     assert_eq!(pool.alloc(&asked), Err(Refusal::NoWindow));
     assert_eq!(pool.physical(), 0);
     let at = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    let kept = pool.alloc(&on(10, 32 * MIB)).unwrap();
     pool.free(at, Release::Stream(key(10))).unwrap();
     assert_eq!(pool.alloc(&asked), Ok(at));
+    // Of what is free on both sides of another block a stitch could be made.
+    let behind = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    for freed in [at, behind] {
+        pool.free(freed, Release::Stream(key(10))).unwrap();
+    }
+    asked.bytes = 64 * MIB;
+    assert_eq!(pool.alloc(&asked), Err(Refusal::NoWindow));
+    assert!(pool.alloc(&on(10, 64 * MIB)).is_ok() && pool.find(kept).is_some());
+    assert_eq!(pool.physical(), 96 * MIB);
 }
 
 #[test]
@@ -225,6 +239,8 @@ fn wrong_frees_are_told_apart() {
         );
         assert_eq!(pool.find(at + bytes - 1).unwrap().base, at);
         assert_eq!(pool.find(at + bytes), None);
+        let behind = pool.free(at + bytes, Release::Complete);
+        assert_eq!(behind, Err(NotOurs::Unknown));
         pool.free(at, Release::Complete).unwrap();
         assert_eq!(pool.free(at, Release::Complete), Err(NotOurs::Unknown));
     }

@@ -121,13 +121,19 @@ fn a_pool_that_starves_tries_again_while_others_make_room() {
     let limited = pool(1 << 30, settings(Some(64 * MIB)));
     assert_eq!(limited.alloc(&request(96 * MIB)), short);
     assert_eq!(tries.load(Ordering::Relaxed), 4);
+    // What it holds itself and nobody uses counts for nothing.
+    let full = pool(64 * MIB, settings(Some(96 * MIB)));
+    let at = full.alloc(&request(32 * MIB)).unwrap();
+    free(&full, at);
+    assert_eq!(full.alloc(&request(96 * MIB)), short);
+    assert_eq!(tries.load(Ordering::Relaxed), 5);
     // But what lies idle beside it may go.
     let beside = Settings {
         beside: Some(Box::new(|| (64 * MIB, 64 * MIB))),
         ..settings(Some(128 * MIB))
     };
     assert_eq!(pool(1 << 30, beside).alloc(&request(96 * MIB)), short);
-    assert_eq!(tries.load(Ordering::Relaxed), 5);
+    assert_eq!(tries.load(Ordering::Relaxed), 6);
 }
 
 #[test]
