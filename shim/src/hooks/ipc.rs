@@ -9,15 +9,15 @@
 use std::ffi::c_void;
 
 use memcuda_core::driver::{Access, Address, Code, Driver};
-use memcuda_core::pool::{Attachment, BlockInfo, Owner};
+use memcuda_core::pool::{BlockInfo, Owner};
 use memcuda_core::share::handle::{Handle, Unreadable};
-use memcuda_core::share::protocol::{self, DeviceId, Reply, Request, State};
+use memcuda_core::share::protocol::{self, DeviceId, Request, State};
 
 use crate::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
 use crate::engine::Engine;
 use crate::names::lifetime;
-use crate::share::{self, exports, held};
-use crate::share::{Error, keeper};
+use crate::share::given::{self, Given};
+use crate::share::{self, Error, exports, held, keeper};
 use crate::whose;
 
 crate::hooks! {
@@ -138,41 +138,26 @@ fn opened(engine: &Engine, handle: &Handle) -> Result<Address, Code> {
         true => keeper::request(engine, Request::Import { generation }, &[]).map(Some),
         false => Ok(None),
     });
-    let (entry, parts, total, descriptors) = match answer {
-        Ok(Some((
-            Reply::Memory {
-                entry,
-                parts,
-                total,
-            },
-            descriptors,
-        ))) => (entry, parts, total, descriptors),
-        answer => return Err(refusal(handle, answer.err())),
+    let memory = match answer {
+        Ok(answer) => answer.and_then(Given::of).ok_or(None),
+        Err(error) => Err(Some(error)),
     };
-    let memory = held::import(engine, (&entry, parts, descriptors), total);
-    let handles = memory.map_err(|failure| {
+    let memory = memory.map_err(|error| refusal(handle, error))?;
+    let (on, home) = (memory.entry.spec.device, memory.home(engine, current));
+    let access = match memory.entry.state {
+        State::Sealed => Access::Read,
+        _ => Access::Write,
+    };
+    let imported = memory.import(engine, (context, current), access);
+    let memory = imported.map_err(|failure| {
         held::release(engine, generation);
-        unopened(engine, entry.spec.device, failure)
+        unopened(engine, on, failure)
     })?;
-    // Of a device that this process does not see, the pool of the current one
-    // has the addresses.
-    let device = share::device(engine, entry.spec.device).unwrap_or(current);
-    let memory = Attachment {
-        handles,
-        offset: entry.offset,
-        bytes: entry.spec.bytes,
-        context,
-        access: match entry.state {
-            State::Sealed => Access::Read,
-            _ => Access::Write,
-        },
-        also: (device.ordinal != current.ordinal).then_some(current.ordinal),
-    };
-    held::attach(engine, device, generation, memory)
+    held::attach(engine, home, generation, memory)
 }
 
 /// What the program is told where memory that the keeper gave cannot be had, and the log why.
-fn unopened(engine: &Engine, on: DeviceId, failure: held::Failure) -> Code {
+fn unopened(engine: &Engine, on: DeviceId, failure: given::Failure) -> Code {
     match share::device(engine, on) {
         Some(_) => crate::log!(
             Warn,
@@ -185,8 +170,8 @@ fn unopened(engine: &Engine, on: DeviceId, failure: held::Failure) -> Code {
         ),
     }
     match failure {
-        held::Failure::Driver(code) => code,
-        held::Failure::Keeper(_) => Code::MAP_FAILED,
+        given::Failure::Driver(code) => code,
+        given::Failure::Keeper(_) => Code::MAP_FAILED,
     }
 }
 

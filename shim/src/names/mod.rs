@@ -22,7 +22,7 @@ use memcuda_core::share::protocol::{self, Backend, DeviceId, Mode};
 use memcuda_core::names::{Dtype, rules};
 
 use crate::share::Error;
-use crate::share::held;
+use crate::share::given;
 
 /// A name that somebody wants, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,11 +125,11 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<held::Failure> for Failure {
-    fn from(failure: held::Failure) -> Self {
+impl From<given::Failure> for Failure {
+    fn from(failure: given::Failure) -> Self {
         match failure {
-            held::Failure::Keeper(error) => error.into(),
-            held::Failure::Driver(code) => Self::Driver(code, "cuMemImportFromShareableHandle"),
+            given::Failure::Keeper(error) => error.into(),
+            given::Failure::Driver(code) => Self::Driver(code, "cuMemImportFromShareableHandle"),
         }
     }
 }

@@ -2,19 +2,19 @@
 //! made is made, what it has is mapped. No lock of ours is held meanwhile, and
 //! who must wait for another process sleeps.
 
-use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::Access;
-use memcuda_core::pool::{Attachment, Pool};
-use memcuda_core::share::protocol::{Backend, Code, Entry, Generation, Reply, Request};
+use memcuda_core::pool::Pool;
+use memcuda_core::share::protocol::{Backend, Code, Generation, Reply, Request};
 
 use super::place::Place;
 use super::table::{self, From, Mapped};
 use super::{Failure, Wanted, legacy, make};
 use crate::engine::Engine;
 use crate::pool;
+use crate::share::given::Given;
 use crate::share::{self, held, keeper};
 
 /// Pauses until another process has made what is wanted.
@@ -33,17 +33,8 @@ pub fn open(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Mapped
 pub enum Found {
     /// Nothing yet: this process makes it.
     Make(Generation),
-    /// Memory.
-    Memory(Box<Memory>),
-}
-
-/// Memory that the keeper gave, with the lease on it.
-pub struct Memory {
-    /// What it is.
-    pub entry: Entry,
-    parts: Vec<u64>,
-    descriptors: Vec<OwnedFd>,
-    total: u32,
+    /// Memory, with the lease on it.
+    Memory(Box<Given>),
 }
 
 /// Asks for a name, again while what it lacks may come.
@@ -68,22 +59,10 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
         );
         match answer {
             Ok((Reply::Make { generation }, _)) => return Ok(Found::Make(generation)),
-            Ok((
-                Reply::Memory {
-                    entry,
-                    parts,
-                    total,
-                },
-                descriptors,
-            )) => {
-                return Ok(Found::Memory(Box::new(Memory {
-                    entry,
-                    parts,
-                    descriptors,
-                    total,
-                })));
+            Ok(answer) => {
+                let memory = Given::of(answer).ok_or_else(Failure::odd)?;
+                return Ok(Found::Memory(Box::new(memory)));
             }
-            Ok(_) => return Err(Failure::odd()),
             Err(error)
                 if may_come(wanted, &error)
                     && (began.elapsed().as_micros() as u64) < wanted.wait_us =>
@@ -120,7 +99,7 @@ pub fn map(
     engine: &Engine,
     place: Place<'_>,
     wanted: &Wanted,
-    memory: Memory,
+    memory: Given,
 ) -> Result<Mapped, Failure> {
     let (generation, on) = (memory.entry.generation, memory.entry.spec.device);
     let mapped =
@@ -149,17 +128,10 @@ fn map_memory(
     engine: &Engine,
     place: Place<'_>,
     write: bool,
-    memory: Memory,
+    memory: Given,
 ) -> Result<Mapped, Failure> {
-    let Memory {
-        entry,
-        parts,
-        descriptors,
-        total,
-    } = memory;
-    // Of a device that this process does not see, the pool of the current one
-    // has the addresses.
-    let home = share::device(engine, entry.spec.device).unwrap_or(place.device);
+    let entry = memory.entry.clone();
+    let home = memory.home(engine, place.device);
     let (address, from) = match entry.spec.backend {
         Backend::CudaIpc => match table::legacy_at(entry.generation) {
             Some(known) => known,
@@ -167,16 +139,9 @@ fn map_memory(
         },
         Backend::Vmm => {
             let began = Instant::now();
-            let handles = held::import(engine, (&entry, parts, descriptors), total)?;
+            let access = if write { Access::Write } else { Access::Read };
+            let memory = memory.import(engine, (place.context, place.device), access)?;
             let imported = began.elapsed();
-            let memory = Attachment {
-                handles,
-                offset: entry.offset,
-                bytes: entry.spec.bytes,
-                context: place.context,
-                access: if write { Access::Write } else { Access::Read },
-                also: (home.ordinal != place.device.ordinal).then_some(place.device.ordinal),
-            };
             let address = place.attach(engine, home, memory)?;
             let (imported, both) = (imported.as_micros(), began.elapsed().as_micros());
             let mapped = both - imported;

@@ -3,16 +3,14 @@
 //! here is who they stand for and how often they were asked for.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code, Context, Driver, Handle};
+use memcuda_core::driver::{Address, Code, Context, Driver};
 use memcuda_core::pool::{Attachment, Pool};
-use memcuda_core::share::protocol::{Entry, Generation, Reply, Request};
+use memcuda_core::share::protocol::{Generation, Request};
 
-use super::{Error, keeper};
+use super::keeper;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::pool;
@@ -56,74 +54,6 @@ pub fn is_open(address: Address) -> bool {
     table()
         .as_ref()
         .is_some_and(|table| table.at.contains_key(&address))
-}
-
-/// The handles of memory that the keeper gave: those of its answer, and the
-/// rest, which is asked for. Where they do not all come none is kept.
-pub fn import(
-    engine: &Engine,
-    (entry, parts, descriptors): (&Entry, Vec<u64>, Vec<OwnedFd>),
-    total: u32,
-) -> Result<Vec<(Handle, u64)>, Failure> {
-    let mut handles = Vec::new();
-    let whole = fetch(engine, entry, (parts, descriptors), total, &mut handles);
-    match whole {
-        Ok(()) => Ok(handles),
-        Err(failure) => {
-            for (handle, _) in handles {
-                let _ = engine.driver.release(handle);
-            }
-            Err(failure)
-        }
-    }
-}
-
-/// Why memory cannot be opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
-    /// The keeper's part failed.
-    Keeper(Error),
-    /// The driver's part failed.
-    Driver(Code),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Keeper(error) => error.fmt(f),
-            Self::Driver(code) => write!(f, "the driver answers {code:?}"),
-        }
-    }
-}
-
-fn fetch(
-    engine: &Engine,
-    entry: &Entry,
-    first: (Vec<u64>, Vec<OwnedFd>),
-    total: u32,
-    handles: &mut Vec<(Handle, u64)>,
-) -> Result<(), Failure> {
-    let odd = || Failure::Keeper(Error::Gone("the keeper's answer makes no sense".to_owned()));
-    let (mut parts, mut descriptors) = first;
-    loop {
-        if parts.is_empty() || parts.len() != descriptors.len() {
-            return Err(odd());
-        }
-        for (bytes, descriptor) in parts.iter().zip(descriptors) {
-            let handle = engine.driver.import(descriptor.as_fd());
-            handles.push((handle.map_err(Failure::Driver)?, *bytes));
-        }
-        let from = handles.len() as u32;
-        if from >= total {
-            return Ok(());
-        }
-        let generation = entry.generation;
-        let more = keeper::request(engine, Request::Parts { generation, from }, &[]);
-        (parts, descriptors) = match more.map_err(Failure::Keeper)? {
-            (Reply::Parts(parts), descriptors) => (parts, descriptors),
-            _ => return Err(odd()),
-        };
-    }
 }
 
 /// Maps memory of which this process holds a lease for it, and returns its

@@ -8,6 +8,7 @@ pub mod early;
 mod epoch;
 pub mod exports;
 mod first;
+pub mod given;
 pub mod held;
 pub mod keeper;
 mod line;
