@@ -16,6 +16,7 @@ use super::entries::ClientId;
 use super::key::Key;
 use super::process::{self, Peer};
 use super::serve::{Ghost, Keeper, Outgoing};
+use super::strays::{Strays, closes_at_once};
 use super::token::Token;
 use crate::share::protocol::{MOST_PARTS, Packet, Reply};
 use crate::share::wire::{self, Broken};
@@ -59,7 +60,7 @@ impl Keeper {
                     body: refusal.into(),
                 };
                 let _ = wire::send(&socket, &packet, &[]);
-                take_leave(&socket, &mut self.room);
+                take_leave(&socket, &mut self.room, &self.strays);
                 continue;
             }
             let client = self.next_client;
@@ -96,8 +97,14 @@ impl Keeper {
             let Some(connection) = self.connections.get_mut(&client) else {
                 return left;
             };
-            let received = wire::receive_bytes(&connection.socket, &mut self.room, true);
-            let (bytes, descriptors) = match received {
+            let mut descriptors = Vec::new();
+            let (socket, room) = (&connection.socket, &mut self.room);
+            let received = wire::receive(socket, room, true, &mut descriptors);
+            let strange = !descriptors.iter().all(closes_at_once);
+            if strange {
+                self.strays.close(std::mem::take(&mut descriptors));
+            }
+            let bytes = match received {
                 Ok(received) => received,
                 Err(Broken::Later) => return left,
                 Err(Broken::Garbled | Broken::NoRoom) => {
@@ -123,6 +130,13 @@ impl Keeper {
             let peer = connection.peer;
             match connection.understand(bytes) {
                 Said::Nothing => left -= 1,
+                // It may be the client's own end of its connection, which would never end.
+                Said::Request(number, _) if strange => {
+                    let message = "a descriptor came that holds no memory".to_owned();
+                    let refusal = Refusal::invalid(message);
+                    self.reply(client, number, refusal.into(), Vec::new(), true);
+                    return left;
+                }
                 Said::Request(number, request) => {
                     left = left.saturating_sub(weight(&request));
                     let first = connection.stage == Stage::Introduce;
@@ -175,7 +189,7 @@ impl Keeper {
     /// is over when the process is, which its watch tells.
     pub(super) fn hang_up(&mut self, client: ClientId) {
         self.awake.forget(client);
-        let connection = self.connections.remove(&client);
+        let connection = self.end_connection(client);
         let comes_back = connection.as_ref().is_some_and(|it| it.comes_back);
         let watch = connection.and_then(|connection| connection.watch);
         let stays = match comes_back {
@@ -195,10 +209,12 @@ impl Keeper {
     }
 
     /// Forgets a connection; its leases are the caller's to end.
-    pub(super) fn drop_client(&mut self, client: ClientId) {
+    pub(super) fn end_connection(&mut self, client: ClientId) -> Option<Connection> {
         // Closing its descriptors takes them out of epoll, but for a watch that
         // somebody else has too: there is none.
-        self.connections.remove(&client);
+        let connection = self.connections.remove(&client)?;
+        take_leave(&connection.socket, &mut self.room, &self.strays);
+        Some(connection)
     }
 
     /// How far a connection is.
@@ -222,11 +238,15 @@ impl Keeper {
     }
 }
 
-/// Before a connection is closed whose client is to read why: what it has sent
-/// meanwhile is taken away, since a socket that is closed with something unread
-/// shows the other side an error in the place of the answer.
-pub(super) fn take_leave(socket: &OwnedFd, room: &mut [u8]) {
+/// Before a connection is closed: what it has sent meanwhile is taken away. A socket that
+/// is closed with something unread shows the other side an error in the place of the
+/// answer, and what is beside that is closed with it, however long that takes.
+fn take_leave(socket: &OwnedFd, room: &mut [u8], strays: &Strays) {
     // Nothing more comes; what is there is less than a socket's buffer.
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
-    while let Ok(_) | Err(Broken::Garbled) = wire::receive_bytes(socket, room, true) {}
+    let mut beside = Vec::new();
+    while let Ok(_) | Err(Broken::Garbled | Broken::NoRoom) =
+        wire::receive(socket, room, true, &mut beside)
+    {}
+    strays.close(beside);
 }

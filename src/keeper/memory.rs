@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use rustix::fs::{FileType, fstat};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::Refusal;
@@ -76,9 +75,7 @@ impl Keeper {
         Ok(Reply::Done)
     }
 
-    /// Descriptors that came with a packet, as the next parts of a generation. A
-    /// socket is none: it may be the client's own end of its connection, which would
-    /// never end then.
+    /// Descriptors that came with a packet, as the next parts of a generation.
     pub(super) fn arrived(
         &self,
         peer: &Peer,
@@ -93,9 +90,6 @@ impl Keeper {
                 descriptors.len(),
                 parts.len()
             )));
-        }
-        if descriptors.iter().any(is_socket) {
-            return Err(Refusal::invalid("a socket holds no memory".to_owned()));
         }
         self.room_for_memory(peer, parts.len())?;
         let keys = (before..).map(|place| Key::Part(generation, place as u32));
@@ -158,10 +152,6 @@ impl Keeper {
         let reply = Reply::Done;
         Ok(Answer { reply, beside })
     }
-}
-
-fn is_socket(descriptor: &OwnedFd) -> bool {
-    fstat(descriptor).is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Socket)
 }
 
 /// A generation that nobody has.

@@ -29,6 +29,7 @@ mod rules;
 mod serve;
 mod standby;
 mod start;
+mod strays;
 mod systemd;
 mod token;
 mod turn;

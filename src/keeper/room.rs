@@ -21,6 +21,10 @@ impl Keeper {
             users.chain(former).filter(|uid| *uid == peer.uid).count()
         };
         let own = self.access.is_own(peer.uid);
+        if self.strays.are_many() && !own {
+            let message = "the keeper still closes what others sent that is no memory".to_owned();
+            return Err(Refusal::new(Code::Unavailable, message));
+        }
         let all = self.connections.len() + self.ghosts.len().div_ceil(2);
         let (clients, most) = match all {
             all if all >= most || own => (all, most),

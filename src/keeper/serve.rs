@@ -30,6 +30,7 @@ use super::pages::Epoch;
 use super::process::{self};
 use super::registry::Desk;
 use super::standby::{Standby, Vault};
+use super::strays::Strays;
 use super::token::Token;
 use super::versions::Versions;
 use crate::share::wire::{self};
@@ -88,6 +89,7 @@ pub struct Keeper {
     pub(super) room: Box<[u8]>,
     pub(super) awake: Awake,
     pub(super) calendar: Calendar,
+    pub(super) strays: Strays,
 }
 
 /// A packet to a client, once the journal is written.
@@ -147,6 +149,7 @@ impl Keeper {
             versions: Versions::default(),
             room: vec![0; wire::MOST_BYTES].into_boxed_slice(),
             calendar: Calendar::new(),
+            strays: Strays::default(),
         })
     }
 
@@ -235,7 +238,7 @@ impl Keeper {
             Token::Client(client) => self.hear_client(client),
             Token::Watch(client) => {
                 self.ghosts.remove(&client);
-                self.drop_client(client);
+                self.end_connection(client);
                 self.entries.leave(client);
             }
         }

@@ -8,7 +8,6 @@ use std::os::fd::AsFd;
 use tracing::{error, info};
 
 use super::entries::{Effect, Item};
-use super::hear::take_leave;
 use super::journal::{Journal, Record};
 use super::key::Key;
 use super::registry::Ask;
@@ -143,9 +142,6 @@ impl Keeper {
                     "process {} does not read its answers ({error:?})",
                     connection.peer.pid
                 );
-            }
-            if close {
-                take_leave(&connection.socket, &mut self.room);
             }
             if close || sent.is_err() {
                 self.hang_up(client);

@@ -89,7 +89,7 @@ pub fn length_of_next(socket: impl AsFd, now: bool) -> Result<usize, Broken> {
     loop {
         match recv(&socket, &mut [0_u8; 0], flags) {
             Ok((_, length)) => return Ok(length),
-            Err(Errno::INTR) => {}
+            Err(error) if is_passing(error) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -101,6 +101,18 @@ pub fn receive_bytes(
     room: &mut [u8],
     now: bool,
 ) -> Result<(&[u8], Vec<OwnedFd>), Broken> {
+    let mut descriptors = Vec::new();
+    let bytes = receive(socket, room, now, &mut descriptors)?;
+    Ok((bytes, descriptors))
+}
+
+/// The same, with all descriptors that came, whatever becomes of the packet.
+pub fn receive<'a>(
+    socket: impl AsFd,
+    room: &'a mut [u8],
+    now: bool,
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<&'a [u8], Broken> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PARTS))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut flags = RecvFlags::CMSG_CLOEXEC;
@@ -110,11 +122,10 @@ pub fn receive_bytes(
     let got = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(room)], &mut beside, flags) {
             Ok(got) => break got,
-            Err(Errno::INTR) => {}
+            Err(error) if is_passing(error) => {}
             Err(error) => return Err(error.into()),
         }
     };
-    let mut descriptors = Vec::new();
     for message in beside.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             descriptors.extend(rights);
@@ -129,8 +140,14 @@ pub fn receive_bytes(
     match got.bytes {
         // A packet of no bytes cannot be told from the end; nobody sends one.
         0 => Err(Broken::Closed),
-        bytes => Ok((&room[..bytes], descriptors)),
+        bytes => Ok(&room[..bytes]),
     }
+}
+
+/// May what fails so be tried again at once? The other side is gone without having read
+/// all that was said to it; what it said before is there.
+fn is_passing(error: Errno) -> bool {
+    matches!(error, Errno::INTR | Errno::CONNRESET)
 }
 
 /// What the bytes of a packet say; all of them.

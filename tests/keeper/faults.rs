@@ -58,7 +58,7 @@ pub fn introduced_with(keeper: &Keeper, leases: &[Lease]) -> OwnedFd {
     socket
 }
 
-fn refused(socket: &OwnedFd) -> (u32, Code) {
+pub fn refused(socket: &OwnedFd) -> (u32, Code) {
     let packet = answer(socket).unwrap();
     match packet.body {
         Reply::Failed { code, message } => {
@@ -331,36 +331,4 @@ fn when_descriptors_run_out_it_is_said_and_what_is_there_works_on() {
     others.pop();
     wait_for("room", || crate::support::connect(&socket, &[]));
     first.call(Request::Stop { force: true }, &[]).unwrap();
-}
-
-/// A TCP connection whose end waits for so long until the other side has read what was
-/// written.
-fn lingering(wait: Duration) -> (std::net::TcpStream, std::net::TcpStream) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut here = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (there, _) = listener.accept().unwrap();
-    here.set_nonblocking(true).unwrap();
-    let some = vec![0; 1 << 16];
-    while std::io::Write::write(&mut here, &some).is_ok() {}
-    rustix::net::sockopt::set_socket_linger(&here, Some(wait)).unwrap();
-    (here, there)
-}
-
-#[test]
-fn what_takes_long_to_close_slows_nobody() {
-    let keeper = Keeper::start(&[]);
-    let mut other = keeper.client();
-    for with in [true, false] {
-        let (descriptor, _unread) = lingering(Duration::from_secs(30));
-        let socket = introduced(&keeper);
-        let (number, body) = (2, Request::Status);
-        let packet = Packet { number, body };
-        wire::send(&socket, &packet, &[descriptor.as_fd()]).unwrap();
-        if !with {
-            drop(descriptor);
-        }
-        let began = Instant::now();
-        other.call(Request::Status, &[]).unwrap();
-        eprintln!("{:?}", began.elapsed());
-    }
 }

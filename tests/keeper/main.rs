@@ -15,6 +15,7 @@ mod rights;
 mod shares;
 mod start;
 mod storm;
+mod strays;
 mod support;
 mod systemd;
 mod worker;

@@ -1,0 +1,85 @@
+//! What clients leave behind when they go: descriptors that take long to close, and
+//! answers that they have not read.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use memcuda::share::protocol::{Code, Mode, Packet, Request};
+use memcuda::share::wire;
+use rustix::net::sockopt::set_socket_linger;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::faults::{introduced, raw, refused};
+use crate::support::{Keeper, open, wait_for};
+
+/// A TCP connection with so much to be read that who closes it waits for a minute.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (there, _) = listener.accept().unwrap();
+    here.set_nonblocking(true).unwrap();
+    while here.write(&[0; 1 << 16]).is_ok() {}
+    set_socket_linger(&here, Some(Duration::from_secs(60))).unwrap();
+    (here, there)
+}
+
+/// Does something while the keeper does nothing.
+fn meanwhile(keeper: &Keeper, work: impl FnOnce()) {
+    let pid = Pid::from_raw(keeper.status().pid as i32).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    work();
+    kill_process(pid, Signal::CONT).unwrap();
+}
+
+fn say(socket: &OwnedFd, number: u32, body: Request) {
+    wire::send(socket, &Packet { number, body }, &[]).unwrap();
+}
+
+#[test]
+fn what_takes_long_to_close_slows_nobody() {
+    let keeper = Keeper::start(&[]);
+    let mut other = keeper.client();
+    let client = introduced(&keeper);
+    for (socket, asked) in [(&introduced(&keeper), 0), (&client, 50), (&raw(&keeper), 0)] {
+        let mut unread = Vec::new();
+        meanwhile(&keeper, || {
+            for number in 1..=asked {
+                say(socket, number, Request::Status);
+            }
+            for number in [51, 52, 53] {
+                let (descriptor, there) = lingering();
+                let body = Request::Status;
+                let packet = Packet { number, body };
+                wire::send(socket, &packet, &[descriptor.as_fd()]).unwrap();
+                unread.push(there);
+            }
+        });
+        for _ in 0..20 {
+            let began = Instant::now();
+            other.call(Request::Status, &[]).unwrap();
+            let waited = began.elapsed();
+            assert!(waited < Duration::from_secs(3), "{asked}: {waited:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if asked == 0 {
+            assert_eq!(refused(socket).1, Code::Invalid);
+        }
+    }
+}
+
+/// As one that gave a keeper up which then answered.
+#[test]
+fn who_leaves_an_answer_unread_is_heard_to_the_end() {
+    let keeper = Keeper::start(&[]);
+    let socket = introduced(&keeper);
+    say(&socket, 2, open("a", Mode::Create, 10));
+    wait_for("the answer", || wire::length_of_next(&socket, true).ok());
+    meanwhile(&keeper, || {
+        say(&socket, 3, Request::ComeBack);
+        drop(socket);
+    });
+    let left = keeper.settle("the client is not gone", |status| status.clients == 1);
+    assert_eq!((left.names, left.references), (1, 1));
+}
