@@ -42,6 +42,16 @@ pub fn parse_size(text: &str) -> Option<u64> {
     (value.is_finite() && value <= u64::MAX as f64 / 2.0).then_some(value as u64)
 }
 
+/// What an option accepts, for people; where it names SIZE, with what that is.
+pub fn accepted(accepts: &str) -> String {
+    let size = if accepts.contains("SIZE") {
+        "; SIZE is 512MiB, 24GiB, 1.5GB or bytes"
+    } else {
+        ""
+    };
+    format!("accepted: {accepts}{size}")
+}
+
 /// Bytes for people: `12.3 GiB`, `512 B`.
 pub fn show_bytes(bytes: u64) -> String {
     for (scale, unit) in [(GIB << 10, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
+use crate::units::accepted;
 use parse::choose;
 pub use values::{Debug, Deepbind, Free, Idle, Keeper, Level, Policy, Stacks, Torch};
 
@@ -152,13 +153,13 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_LIMIT",
-        accepts: "none, SIZE, ORDINAL=SIZE,...",
+        accepts: "none, SIZE (2MiB or more), ORDINAL=SIZE,...",
         meaning: "most physical memory that this process may hold",
         set: |c, v| parse::limit(v).map(|v| c.limit = v),
     },
     Variable {
         name: "MEMCUDA_IDLE",
-        accepts: "10%, SIZE, PERCENT",
+        accepts: "10%, PERCENT, SIZE (0, or 2MiB or more)",
         meaning: "idle memory kept while another process is on the device; alone, all of it is kept",
         set: |c, v| parse::idle(v).map(|v| c.idle = v),
     },
@@ -307,10 +308,10 @@ impl Config {
             let trimmed = OsStr::from_bytes(value.as_bytes().trim_ascii());
             if (variable.set)(&mut config, trimmed).is_none() {
                 return Err(Error::new(format!(
-                    "{}={} is not understood; accepted: {}",
+                    "{}={} is not understood; {}",
                     variable.name,
                     value.display(),
-                    variable.accepts
+                    accepted(variable.accepts)
                 )));
             }
         }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use super::{Idle, Keeper};
 use crate::units::{GIB, MIB, parse_size};
 
+/// The smallest physical handle.
+const HANDLE: u64 = 2 * MIB;
+
 pub fn choose<T: Copy>(value: &OsStr, names: &[(&str, T)]) -> Option<T> {
     names.iter().find(|(n, _)| *n == value).map(|(_, v)| *v)
 }
@@ -22,13 +25,14 @@ pub fn limit(value: &OsStr) -> Option<Vec<(Option<u32>, u64)>> {
     if value == "none" {
         return Some(Vec::new());
     }
-    let positive = |text: &str| parse_size(text).filter(|&bytes| bytes > 0);
+    // Nothing can be had under less than a handle: who says 24 means 24GiB.
+    let handle = |text: &str| parse_size(text).filter(|&bytes| bytes >= HANDLE);
     if !value.contains('=') {
-        return Some(vec![(None, positive(value)?)]);
+        return Some(vec![(None, handle(value)?)]);
     }
     let pair = |item: &str| {
         let (ordinal, size) = item.split_once('=')?;
-        Some((Some(ordinal.trim().parse().ok()?), positive(size)?))
+        Some((Some(ordinal.trim().parse().ok()?), handle(size)?))
     };
     value.split(',').map(pair).collect()
 }
@@ -36,7 +40,9 @@ pub fn limit(value: &OsStr) -> Option<Vec<(Option<u32>, u64)>> {
 pub fn idle(value: &OsStr) -> Option<Idle> {
     let value = value.to_str()?;
     let Some(percent) = value.strip_suffix('%') else {
-        return parse_size(value).map(Idle::Bytes);
+        // Who says 10 means 10%.
+        let bytes = parse_size(value).filter(|&bytes| bytes == 0 || bytes >= HANDLE);
+        return bytes.map(Idle::Bytes);
     };
     let percent = percent.trim_end().parse().ok()?;
     (0.0..=100.0)
@@ -49,7 +55,7 @@ pub fn chunk(value: &OsStr) -> Option<Option<u64>> {
         return Some(None);
     }
     let bytes = parse_size(value.to_str()?)?;
-    let valid = bytes > 0 && bytes <= GIB && bytes % (2 * MIB) == 0;
+    let valid = bytes > 0 && bytes <= GIB && bytes % HANDLE == 0;
     valid.then_some(Some(bytes))
 }
 

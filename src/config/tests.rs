@@ -37,6 +37,17 @@ fn an_invalid_value_is_named_with_what_is_accepted() {
 }
 
 #[test]
+fn what_a_size_is_stands_in_the_same_line() {
+    let message = read("MEMCUDA_LIMIT", "24G").unwrap_err().to_string();
+    assert!(
+        message.ends_with("; SIZE is 512MiB, 24GiB, 1.5GB or bytes"),
+        "{message}"
+    );
+    let message = read("MEMCUDA_TORCH", "nativ").unwrap_err().to_string();
+    assert!(message.ends_with(", keep"), "{message}");
+}
+
+#[test]
 fn a_limit_is_for_all_devices_or_for_each() {
     assert_eq!(
         read("MEMCUDA_LIMIT", "24GiB").unwrap().limit_of(3),
@@ -47,7 +58,9 @@ fn a_limit_is_for_all_devices_or_for_each() {
         [0, 1, 2].map(|d| each.limit_of(d)),
         [Some(24 * GIB), Some(40 * GIB), None]
     );
-    assert!(read("MEMCUDA_LIMIT", "0").is_err());
+    for wrong in ["0", "24", "1MiB", "0=24GiB,1=40"] {
+        assert!(read("MEMCUDA_LIMIT", wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]
@@ -60,9 +73,19 @@ fn idle_memory_is_a_size_or_a_part_of_the_device() {
         [kept("0", GIB), kept("0%", GIB), kept("100%", GIB)],
         [0, 0, GIB]
     );
-    for wrong in ["", "101%", "-1%", "%", "nan%", "ten", "10 percent", "-5MiB"] {
+    for wrong in [
+        "",
+        "10",
+        "101%",
+        "-1%",
+        "%",
+        "nan%",
+        "ten",
+        "10 percent",
+        "-5MiB",
+    ] {
         let message = read("MEMCUDA_IDLE", wrong).unwrap_err().to_string();
-        assert!(message.contains("10%, SIZE, PERCENT"), "{message}");
+        assert!(message.contains("10%, PERCENT, SIZE"), "{message}");
     }
 }
 

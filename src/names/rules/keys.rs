@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::{Facts, Rule, Template, What, When};
 use crate::error::{Error, Result};
 use crate::names::{Backend, Mode, Pattern};
-use crate::units::parse_size;
+use crate::units::{accepted, parse_size};
 
 /// Most extents of a shape.
 const MOST_RANK: usize = 32;
@@ -149,9 +149,9 @@ impl Draft {
         self.said.push(key.name);
         (key.set)(self, value).ok_or_else(|| {
             Error::new(format!(
-                "{name}={} is not understood; accepted: {}",
+                "{name}={} is not understood; {}",
                 show(value),
-                key.accepts
+                accepted(key.accepts)
             ))
         })
     }
