@@ -51,6 +51,7 @@ mod room;
 mod routes;
 mod shapes;
 mod share;
+mod signals;
 mod stand_in;
 mod stats_page;
 mod substitute;

@@ -13,6 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use memcuda_core::config::{Config, Level};
 use memcuda_core::log_line::{self, Form, Head, Part};
 
+use crate::signals;
+
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Off as u8);
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
 static FILE: AtomicBool = AtomicBool::new(false);
@@ -47,9 +49,10 @@ pub fn configure(config: &Config) {
         DESCRIPTOR.store(opened, Ordering::Relaxed);
         FILE.store(true, Ordering::Relaxed);
     } else {
+        let why = std::io::Error::last_os_error();
         crate::log_once!(
             Warn,
-            "MEMCUDA_LOG_FILE={} cannot be opened; logging here",
+            "MEMCUDA_LOG_FILE={} cannot be opened ({why}); logging here",
             path.display()
         );
     }
@@ -161,7 +164,9 @@ impl Line {
         unsafe {
             let errno = libc::__errno_location();
             let before = *errno;
+            let held = signals::hold();
             libc::write(descriptor, self.bytes.as_ptr().cast(), self.used);
+            drop(held);
             *errno = before;
         }
     }

@@ -20,6 +20,7 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::picture::take;
 use crate::pool;
+use crate::signals;
 
 /// Most files of a process. Behind them the last one is written anew, so that
 /// the failure which ended a program is among them.
@@ -153,6 +154,7 @@ fn driver_free(engine: &Engine, device: &Device) -> Option<u64> {
 fn write(path: &Path, thread: u32, bytes: &[u8]) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(directory)?;
+    let _held = signals::hold();
     let half = directory.join(format!(".oom-{}-{thread}.half", std::process::id()));
     let written = File::create(&half)
         .and_then(|mut file| file.write_all(bytes))

@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicU64;
 use memcuda_core::pool::{Line, Stats};
 use memcuda_core::stats_page::{BYTES, Counters, MEMFD_NAME, WORDS, Writer};
 
+use crate::signals;
+
 /// The page, where it could be made.
 pub struct Page(Option<Writer>);
 
@@ -55,6 +57,7 @@ fn map() -> Option<&'static [AtomicU64; WORDS]> {
     if descriptor < 0 {
         return None;
     }
+    let _held = signals::hold();
     // SAFETY: a fresh shared mapping of a file of that size, never unmapped;
     // memory of the kernel is zeroed and aligned to pages.
     unsafe {

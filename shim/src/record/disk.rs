@@ -17,7 +17,7 @@ pub type Refused = String;
 
 /// Opens a file to record in, and locks it; `None` where another process has.
 pub fn open(path: &Path) -> Result<Option<libc::c_int>, Refused> {
-    let said = |_| Error::last_os_error().to_string();
+    let said = |error| format!("cannot be opened: {error}");
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NONBLOCK;
     // SAFETY: the path is a string that ends in NUL.
@@ -33,7 +33,7 @@ pub fn open(path: &Path) -> Result<Option<libc::c_int>, Refused> {
 /// Locks an open file and empties it where it is a recording; false where
 /// another process has it.
 fn take_over(descriptor: libc::c_int) -> Result<bool, Refused> {
-    let said = |error: Error| error.to_string();
+    let said = |error| format!("cannot be written: {error}");
     // SAFETY: zeros are a value of it.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is valid for the call.

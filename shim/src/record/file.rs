@@ -53,10 +53,14 @@ impl File {
         };
         let made = Self::lay_out(descriptor, started_us, pid);
         if made.is_err() {
-            // SAFETY: this function's own descriptor.
-            unsafe { libc::close(descriptor) };
+            // SAFETY: takes no pointer; this function's own descriptor, of a file that was empty.
+            unsafe {
+                libc::ftruncate(descriptor, 0);
+                libc::close(descriptor);
+            }
         }
-        made.map(|file| (file, path)).map_err(|e| e.to_string())
+        let said = |error| format!("cannot be written: {error}");
+        made.map(|file| (file, path)).map_err(said)
     }
 
     fn lay_out(descriptor: libc::c_int, started_us: u64, pid: u32) -> Result<Self, Error> {

@@ -1,8 +1,9 @@
 //! What goes wrong inside the library stays inside: the program runs on.
 
+use std::fs;
 use std::process::Command;
 
-use crate::support::{preloaded, program, said, shim};
+use crate::support::{compile, preloaded, program, said, scratch, shim};
 
 const ON_THE_POOL: &str = "pool\npool\n";
 const ON_THE_DRIVER: &str = "driver\ndriver\n";
@@ -82,6 +83,54 @@ fn the_log_can_be_json_in_a_file() {
         assert!(line["time_us"].as_u64().unwrap() > 1_700_000_000_000_000 && line["pid"].is_u64());
     }
     assert!(written.contains("started"), "{written}");
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_is_one_line_with_the_reason() {
+    let (out, log) = said(whose().env("MEMCUDA_LOG_FILE", "/proc/none/log"));
+    let line = "memcuda: warning: MEMCUDA_LOG_FILE=/proc/none/log cannot be opened (No such file or directory (os error 2)); logging here\n";
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, line));
+}
+
+#[test]
+fn a_file_that_may_not_grow_ends_no_program() {
+    let full = compile("full.c", "libfull.so", &["-shared", "-fPIC"]);
+    let limited = || preloaded(program("whose.c", "whose"), &[shim(), full.clone()]);
+    let log = scratch().join("full.log");
+    let _ = fs::remove_file(&log);
+    let (out, said_of_page) = said(limited().env("MOST", "1"));
+    assert_eq!(out, ON_THE_POOL);
+    assert!(
+        said_of_page.contains("no statistics page"),
+        "{said_of_page}"
+    );
+    let mut logging = limited();
+    let settings = [("MEMCUDA_STATS", "off"), ("MEMCUDA_LOG", "debug")];
+    logging.envs(settings).env("MEMCUDA_LOG_FILE", &log);
+    let (out, _) = said(logging.env("MOST", "100"));
+    assert_eq!(out, ON_THE_POOL);
+    assert_eq!(fs::metadata(&log).unwrap().len(), 100);
+    let reports = tempfile::tempdir().unwrap();
+    let mut failing = limited();
+    let settings = [("MEMCUDA_STATS", "off"), ("MEMCUDA_LIMIT", "8MiB")];
+    failing.envs(settings).env("MOST", "100");
+    failing.env("MEMCUDA_OOM_REPORT", reports.path());
+    let output = failing.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let written = String::from_utf8(output.stderr).unwrap();
+    assert!(written.contains("no report can be written"), "{written}");
+    assert_eq!(fs::read_dir(reports.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_log_that_nobody_reads_ends_no_program() {
+    let (unread, log) = std::io::pipe().unwrap();
+    drop(unread);
+    let mut command = whose();
+    command.env("MEMCUDA_LOG", "debug").stderr(log);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, ON_THE_POOL.as_bytes());
 }
 
 #[test]

@@ -261,7 +261,10 @@ fn a_file_that_cannot_be_had_is_one_line() {
     let other = folder.path().join("notes");
     fs::write(&other, "of mine, and no recording").unwrap();
     let cases = [
-        (folder.path().join("none/t"), "No such file"),
+        (
+            folder.path().join("none/t"),
+            "cannot be opened: No such file",
+        ),
         (folder.path().to_owned(), "Is a directory"),
         (PathBuf::from("/dev/null"), "is no file"),
         (other.clone(), "is no recording: it stays as it is"),
@@ -272,6 +275,26 @@ fn a_file_that_cannot_be_had_is_one_line() {
         assert!(stderr.contains(why) && stderr.contains(path.to_str().unwrap()));
     }
     assert_eq!(fs::read(&other).unwrap(), b"of mine, and no recording");
+}
+
+#[test]
+fn where_there_is_no_room_to_begin_nothing_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    // So much is less than the first segment.
+    let full = support::compile("../behaviour/full.c", "libfull.so", &["-shared", "-fPIC"]);
+    let mut command = recorded(&trace, &["exit", "0"]);
+    let both = [support::shim(), full].map(|it| it.to_str().unwrap().to_owned());
+    command.env("LD_PRELOAD", both.join(":"));
+    command.env("MOST", "200000");
+    let (_, stderr) = support::said(&mut command);
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    let why = format!("{} cannot be written: file too large", trace.display());
+    assert!(stderr.contains(&why), "{stderr}");
+    assert_eq!(fs::metadata(&trace).unwrap().len(), 0);
+    // The next one has it.
+    support::said(&mut recorded(&trace, &["pairs", "10"]));
+    assert_eq!(of(&read(&trace).0, "alloc"), 10);
 }
 
 /// A process that has recorded something and waits; dropped, it ends.

@@ -145,4 +145,11 @@ fn what_is_no_trace_is_not_written_over() {
     assert_eq!(code(&output), 2, "{}", stderr(&output));
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
     assert_eq!(fs::read(&file).unwrap(), b"print()\n");
+    let absent = folder.path().join("none/t.zst");
+    let output = run(&absent, &["pairs", "1"]);
+    let whole = format!(
+        "memcuda: cannot write in {}: No such file or directory (os error 2)\n",
+        absent.parent().unwrap().display()
+    );
+    assert_eq!((code(&output), stderr(&output)), (1, whole));
 }

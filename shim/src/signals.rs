@@ -1,0 +1,55 @@
+//! The signals by which the system tells a thread that it wrote to a pipe nobody reads, or
+//! beyond the limit of a file's size (`ulimit -f`): by default both end the program, which
+//! did not write. Held back while this library writes. Changes no handler, and takes no
+//! signal that was the program's before.
+
+use std::mem::zeroed;
+use std::ptr;
+
+const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+
+/// While it lives none of them reaches this thread; those that came go with it.
+pub struct Held {
+    /// What the thread blocked before.
+    before: libc::sigset_t,
+    /// What waited for it before.
+    waiting: libc::sigset_t,
+}
+
+/// Holds them back on this thread.
+pub fn hold() -> Held {
+    // SAFETY: zeros are a value of a set, and the pointers are valid for the calls. What
+    // `sigprocmask` changes is the calling thread's on Linux; unlike `pthread_sigmask` it
+    // is in the same place in every glibc.
+    unsafe {
+        let (mut ours, mut held): (libc::sigset_t, Held) = (zeroed(), zeroed());
+        libc::sigemptyset(&mut ours);
+        for signal in OF_WRITES {
+            libc::sigaddset(&mut ours, signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &ours, &mut held.before);
+        libc::sigpending(&mut held.waiting);
+        held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: the sets are initialised, the other pointers valid or null, as the calls allow.
+        unsafe {
+            for signal in OF_WRITES {
+                if libc::sigismember(&self.waiting, signal) == 1 {
+                    continue;
+                }
+                let mut own: libc::sigset_t = zeroed();
+                libc::sigemptyset(&mut own);
+                libc::sigaddset(&mut own, signal);
+                let at_once = zeroed();
+                while libc::sigtimedwait(&own, ptr::null_mut(), &at_once) < 0
+                    && *libc::__errno_location() == libc::EINTR
+                {}
+            }
+            libc::sigprocmask(libc::SIG_SETMASK, &self.before, ptr::null_mut());
+        }
+    }
+}
