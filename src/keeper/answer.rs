@@ -17,6 +17,7 @@ use crate::names::Name;
 use crate::share::protocol::{
     Code, Entry, Generation, Lease, MOST_ENTRIES, MOST_LEASES, Place, Reply, Request, Status,
 };
+use crate::units::show_bytes;
 
 /// What goes back.
 pub struct Answer {
@@ -210,10 +211,10 @@ impl Keeper {
         let held = totals.names + totals.dying + totals.exports;
         if held > 0 && !force {
             let message = format!(
-                "the keeper holds {} names and {} exports, {} bytes; it ends with them only when forced",
+                "the keeper has memory in its keeping (names: {}, exports: {}, {}); --force stops it with them",
                 totals.names + totals.dying,
                 totals.exports,
-                totals.bytes
+                show_bytes(totals.bytes)
             );
             return Err(Refusal::new(Code::Denied, message));
         }

@@ -2,7 +2,7 @@
 //! recording, and either with zstd around it. Never holds the whole of it.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
 
 use super::recording::Recording;
 use super::text::Text;
@@ -119,7 +119,10 @@ fn peek<'a>(mut input: Box<dyn BufRead + 'a>) -> Result<(Vec<u8>, Box<dyn BufRea
 }
 
 fn of_start(error: &std::io::Error) -> Error {
-    Error::new(format!("line 1: {error}; the file is damaged or truncated"))
+    Error::new(match error.kind() {
+        ErrorKind::IsADirectory => "a folder, and no trace".to_owned(),
+        _ => format!("line 1: {error}; the file is damaged or truncated"),
+    })
 }
 
 impl Iterator for Reader<'_> {

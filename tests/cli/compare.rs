@@ -42,7 +42,10 @@ fn what_nothing_measured_is_unknown_and_not_zero() {
     // `true` makes no pool, so nobody counted.
     assert!(keep["peak_physical_bytes"].is_null() && keep["peak_live_bytes"].is_null());
     let table = compare("--repeat 1 --profiles keep true");
-    assert!(stdout(&table).contains("unknown"));
+    let why = "unknown: it was not seen in use; `memcuda doctor -- true` says whether calls arrive";
+    assert!(stdout(&table).contains(why), "{}", stdout(&table));
+    let bare = compare("--repeat 1 --profiles bare true");
+    assert!(!stdout(&bare).contains(why), "{}", stdout(&bare));
 }
 
 #[test]

@@ -71,6 +71,12 @@ fn what_is_wrong_with_the_log_is_said_and_stops_no_verb() {
     );
     let nowhere = said("MEMCUDA_LOG_FILE", "/nowhere/log");
     assert!(nowhere.contains("cannot open the log /nowhere/log") && nowhere.contains("here"));
+    let full = memcuda()
+        .args(["compare", "--repeat", "1", "--profiles", "bare", "true"])
+        .envs([("MEMCUDA_LOG_FILE", "/dev/full"), ("MEMCUDA_LOG", "info")])
+        .output()
+        .unwrap();
+    assert_eq!((code(&full), stderr(&full).as_str()), (0, ""));
     let mut keeper = memcuda();
     keeper.args(["keeper", "--foreground", "--socket", "/nowhere/socket"]);
     let output = keeper

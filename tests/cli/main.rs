@@ -135,10 +135,18 @@ fn bad_usage_is_2_and_names_the_value() {
     for (arguments, value) in [
         (&["frobnicate"][..], "frobnicate"),
         (&["stat"], "<PID|--all>"),
-        (&["stat", "self"], "self"),
+        (
+            &["stat", "self"],
+            "'self' for '[PID]': accepted: a whole number",
+        ),
+        (&["keeper", "--idle", "ever"], "accepted: a whole number"),
+        (&["show", "a", "--wait", "0.5"], "accepted: a whole number"),
         (&["stat", "1", "--all"], "--all"),
         (&["run"], "<CMD>"),
-        (&["compare", "--repeat", "0", "--", "true"], "0"),
+        (
+            &["compare", "--repeat", "0", "--", "true"],
+            "'0' for '--repeat <REPEAT>': accepted: a whole number from 1 to 1000",
+        ),
         (
             &["compare", "--profiles", "bare,fast", "--", "true"],
             "fast",
@@ -160,7 +168,10 @@ fn bad_usage_is_2_and_names_the_value() {
         (&["top", "--sort", "saved"], "saved"),
         (&["top", "--delay", "0"], "0"),
         (&["top", "--json"], "--once"),
-        (&["web", "--listen", "8080"], "8080"),
+        (
+            &["web", "--listen", "8080"],
+            "'8080' for '--listen <ADDRESS:PORT>': accepted: an address in numbers and a port, such as 127.0.0.1:9477",
+        ),
         (&["web", "--listen", "0.0.0.0:0"], "0.0.0.0:0"),
         (&["web", "--token", "short"], "5 bytes"),
     ] {

@@ -120,16 +120,22 @@ fn wrong_input_is_one_line() {
         }
     }
     assert!(!folder.path().join("cut.zst").exists());
+    for verb in ["trace", "replay"] {
+        let said = stderr(&run(&[verb, "/proc"]));
+        assert_eq!(said, "memcuda: /proc: a folder, and no trace\n");
+    }
     let bare = Shown::nothing();
     let output = run(&["explain", &bare.pid(), "--json"]);
     assert_eq!(code(&output), 2);
     assert!(
-        stderr(&output).contains("records none"),
+        stderr(&output).contains("records no trace"),
         "{}",
         stderr(&output)
     );
     let output = explain(&path, &["--svg", "/none/t.svg"]);
     assert_eq!(code(&output), 1, "{}", stderr(&output));
+    let why = "cannot write /none/t.svg: No such file or directory";
+    assert!(stderr(&output).contains(why), "{}", stderr(&output));
 }
 
 #[test]

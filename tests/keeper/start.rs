@@ -157,7 +157,7 @@ fn it_ends_when_it_is_idle_and_empty_and_not_before() {
     let refused = run(&socket, &["stop"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(
-        text(&refused.stderr).contains("1 names"),
+        text(&refused.stderr).contains("(names: 1, exports: 0, 4.0 KiB); --force"),
         "{}",
         text(&refused.stderr)
     );

@@ -11,6 +11,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::accepted;
 use crate::measure::{self, Meter, Run};
 use crate::output::{self, Table};
 use crate::preload;
@@ -22,7 +23,7 @@ use crate::preload;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Runs of each profile
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 3, value_parser = accepted::between(1_u32..=1000))]
     repeat: u32,
     /// What to run under
     #[arg(
@@ -118,6 +119,14 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         output::json_lines("compare", &rows)?;
     } else {
         print(&rows, &meter)?;
+        let unseen = |row: &Row| row.failed < row.runs && row.peak_physical_bytes.is_none();
+        let pooled = rows.iter().filter(|row| row.profile != Profile::Bare);
+        if pooled.into_iter().any(unseen) {
+            output::line(format_args!(
+                "the pool is unknown: it was not seen in use; `memcuda doctor -- {}` says whether calls arrive",
+                arguments.command[0].display()
+            ))?;
+        }
     }
     let all_ran = rows.iter().all(|row| row.failed == 0);
     Ok(ExitCode::from(if all_ran { 0 } else { 1 }))

@@ -18,7 +18,7 @@ use memcuda::share::place;
 use memcuda::share::protocol::{Reply, Request};
 use serde::Serialize;
 
-use crate::output;
+use crate::{accepted, output};
 
 /// How long memory may take that Redis's queue asks for.
 const ALLOCATION: Duration = Duration::from_secs(30);
@@ -46,12 +46,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
     /// End after so long without clients and memory; by default 10 in the background
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = accepted::number::<u64>)]
     idle: Option<u64>,
     /// Wait awake so long for another request before sleeping, twenty times as
     /// long for the first one of a new process; 0 sleeps at once
     #[arg(long, value_name = "MICROSECONDS", default_value_t = keeper::AFTER_REQUEST.as_micros() as u64,
-          value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+          value_parser = accepted::between(0_u64..=1_000_000))]
     awake: u64,
     /// For the keeper's own processes
     #[arg(long, hide = true)]

@@ -15,7 +15,9 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Sets the log up by `MEMCUDA_LOG`, `MEMCUDA_LOG_FILE` and `MEMCUDA_LOG_FORMAT`.
 /// A file that cannot be opened is an error to the keeper and the page, which
@@ -48,10 +50,14 @@ pub fn start(part: Part, says: bool) -> Result<()> {
         Some(file) => BoxMakeWriter::new(file),
         None => BoxMakeWriter::new(std::io::stderr),
     };
-    tracing_subscriber::fmt()
-        .with_max_level(filter(config.log))
+    let layer = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .event_format(lines)
+        // A line that cannot be written is lost, as the library's are.
+        .log_internal_errors(false);
+    tracing_subscriber::registry()
+        .with(filter(config.log))
+        .with(layer)
         .init();
     if let Some(error) = wrong.filter(|_| says) {
         tracing::warn!("{error}");

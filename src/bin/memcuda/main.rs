@@ -4,6 +4,7 @@
 // They panic where nobody reads the output any more: `output` has what fails.
 #![deny(clippy::print_stdout)]
 
+mod accepted;
 mod child;
 mod chosen;
 mod compare;

@@ -14,7 +14,7 @@ use memcuda::trace::frames::{MAGIC, path_of};
 use rustix::fs::FlockOperation;
 
 use crate::child::{Program, Signals, Streams};
-use crate::trace;
+use crate::{trace, whole};
 
 /// Runs a command to its end and writes what it recorded to `file`: with the
 /// process id behind it where several processes recorded, or in the place of
@@ -36,6 +36,7 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
     let recordings = tempfile::Builder::new()
         .prefix(&prefix)
         .tempdir_in(folder)
+        .map_err(whole::alone)
         .with_context(|| format!("cannot write in {}", folder.display()))?;
     // Nothing in the path but the last `%p` stands for a process id.
     let inside = recordings.path().canonicalize()?;

@@ -10,8 +10,8 @@ use memcuda::share::protocol::{Entry, Process, State};
 use memcuda::units::show_bytes;
 
 use crate::entry::{self, Object};
-use crate::output;
 use crate::reach::{self, Found};
+use crate::{accepted, output};
 
 /// How long `--wait` waits between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -22,7 +22,7 @@ pub struct Arguments {
     /// The name
     name: String,
     /// Wait so long until it can be opened, also where no keeper runs yet
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = accepted::number::<u64>)]
     wait: Option<u64>,
     /// One JSON object
     #[arg(long)]

@@ -9,14 +9,14 @@ use memcuda::units::show_bytes;
 use serde::Serialize;
 
 use crate::output::{self, Table};
-use crate::{process, survey};
+use crate::{accepted, process, survey};
 
 /// Show what a process holds on each device.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("which").required(true))]
 pub struct Arguments {
     /// The process
-    #[arg(group = "which")]
+    #[arg(group = "which", value_parser = accepted::number::<u32>)]
     pid: Option<u32>,
     /// Every process of this machine that runs on the pool
     #[arg(long, group = "which")]

@@ -25,6 +25,13 @@ pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> R
     })
 }
 
+/// An error of `tempfile` without the name of a file that nobody knows.
+pub fn alone(error: io::Error) -> io::Error {
+    let said = error.to_string();
+    let why = said.split(" at path ").next().unwrap_or_default();
+    io::Error::new(error.kind(), why)
+}
+
 /// Where the file stands or will stand, behind all links; `None` for what is no file.
 fn place(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
@@ -44,8 +51,6 @@ fn at(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<(
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    // The errors of `tempfile` name files that nobody knows.
-    let alone = |error: io::Error| io::Error::from(error.kind());
     // As any file that a command makes; the umask takes its part.
     let fresh = tempfile::tempfile_in(folder).map_err(alone)?;
     let mut out = BufWriter::new(&fresh);

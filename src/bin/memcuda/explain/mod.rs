@@ -114,7 +114,7 @@ fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
     let path = match process_of(source) {
         Some(_) if !arguments.of_traces() && arguments.svg.is_none() => return Ok(None),
         Some(pid) => {
-            let without = || no_trace(format!("process {pid} records none (MEMCUDA_TRACE)"));
+            let without = || no_trace(format!("process {pid} records no trace (MEMCUDA_TRACE)"));
             match process::recording(pid) {
                 Some(recording) => recording.path,
                 None if !arguments.of_traces() => return Ok(None),

@@ -17,7 +17,7 @@ use anyhow::Result;
 use crate::history::History;
 use crate::picture::{find, process_of};
 use crate::reading::Reading;
-use crate::{output, process, whole};
+use crate::{accepted, output, process, whole};
 
 /// Write down what a process holds at this moment.
 ///
@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(conflicts_with_all = ["html", "json"])]
     trace: Option<PathBuf>,
     /// Take so many events of it, the latest ones
-    #[arg(long, value_name = "COUNT", default_value = "200000")]
+    #[arg(long, value_name = "COUNT", default_value = "200000", value_parser = accepted::number::<usize>)]
     #[arg(conflicts_with_all = ["html", "json"])]
     events: usize,
 }

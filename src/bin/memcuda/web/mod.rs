@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 
-use crate::output;
 use crate::survey::{self, Survey};
+use crate::{accepted, output};
 use access::{Access, Token};
 use watch::Watch;
 
@@ -32,7 +32,7 @@ use watch::Watch;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Where: an address of this machine and a port; port 0 takes any that is free
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9477")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9477", value_parser = accepted::address)]
     listen: SocketAddr,
     /// Only who has this token may read; others of this machine see it in the list of processes
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
