@@ -41,7 +41,7 @@ impl Sim {
         let source = self.graphs.get(&graph).filter(|g| g.of.is_none());
         let nodes = source.ok_or(Code::INVALID_VALUE)?.nodes.clone();
         let reached = |node: &Node| {
-            let fills = matches!(node.effect, Effect::Fill { .. });
+            let fills = matches!(node.effect, Effect::Fill(_));
             let mut touches = node.touches.iter();
             !fills || touches.all(|touch| self.fills_reach(node.context, touch))
         };

@@ -13,6 +13,7 @@ use crate::entry::{api, must_put};
 use crate::memory::holding;
 use crate::state::Sim;
 
+#[derive(Default)]
 pub struct Physical {
     pub bytes: u64,
     pub device: usize,
@@ -135,10 +136,7 @@ api! { plain EXPORTS |sim|
             properties,
             id,
             references: 1,
-            mappings: 0,
-            exported: false,
-            sync_memops: false,
-            import: None,
+            ..Physical::default()
         });
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, handle) }
@@ -206,10 +204,8 @@ api! { plain EXPORTS |sim|
             properties,
             id,
             references: 1,
-            mappings: 0,
-            exported: false,
-            sync_memops: false,
             import: Some(keep),
+            ..Physical::default()
         });
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, handle) }

@@ -27,6 +27,7 @@ mod device;
 mod entry;
 mod event;
 mod fault;
+mod fill;
 mod graph;
 mod green;
 mod handle;

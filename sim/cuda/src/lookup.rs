@@ -86,6 +86,8 @@ fn tables() -> impl Iterator<Item = &'static (&'static str, Export)> {
         crate::rows::STREAM_EXPORTS,
         crate::stream::EXPORTS,
         crate::stream::STREAM_EXPORTS,
+        crate::fill::EXPORTS,
+        crate::fill::STREAM_EXPORTS,
         crate::transfer::EXPORTS,
         crate::transfer::STREAM_EXPORTS,
         crate::values::STREAM_EXPORTS,

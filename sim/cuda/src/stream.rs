@@ -5,6 +5,7 @@ use crate::abi::{Answer, Code, HostFn};
 use crate::check::Touch;
 use crate::clock::cost;
 use crate::entry::{api, must_put};
+use crate::fill::Fill;
 use crate::order::Order;
 use crate::state::{Sim, thread};
 use crate::values::Until;
@@ -55,15 +56,7 @@ pub struct Row {
 #[derive(Clone)]
 pub enum Effect {
     Nothing,
-    /// Fills `rows` rows of `width` elements, `pitch` bytes apart.
-    Fill {
-        at: u64,
-        pattern: u32,
-        element: u64,
-        width: u64,
-        rows: u64,
-        pitch: u64,
-    },
+    Fill(Fill),
     /// Copies each of the rows.
     Copy(std::sync::Arc<[Row]>),
     /// Bytes that were taken from pageable host memory when the copy was asked

@@ -1,4 +1,4 @@
-//! Copies and fills: work that really moves bytes.
+//! Copies: work that really moves bytes.
 
 use crate::abi::{Answer, Code};
 use crate::check::Touch;
@@ -164,71 +164,6 @@ impl Sim {
             false => ns,
         }
     }
-
-    /// Fills `rows` rows of `width` elements.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the union of the driver's fill calls"
-    )]
-    fn set(
-        &mut self,
-        at: u64,
-        pattern: u32,
-        element: u64,
-        width: u64,
-        rows: u64,
-        pitch: u64,
-        stream: u64,
-    ) -> Answer {
-        let id = self.stream(stream)?;
-        if width == 0 || rows == 0 {
-            return Ok(());
-        }
-        let bytes = width.checked_mul(element).ok_or(Code::INVALID_VALUE)?;
-        if rows > 1 && (pitch < bytes || !pitch.is_multiple_of(element)) {
-            return Err(Code::INVALID_VALUE);
-        }
-        let last = (rows - 1).checked_mul(pitch);
-        let span = last.and_then(|last| last.checked_add(bytes));
-        if at == 0
-            || !at.is_multiple_of(element)
-            || !span.is_some_and(|span| self.is_range(at, span))
-        {
-            return Err(Code::INVALID_VALUE);
-        }
-        let call = self.call;
-        let touches: Vec<Touch> = if pitch == bytes || rows == 1 {
-            vec![Touch {
-                base: at,
-                bytes: bytes * rows,
-                write: true,
-                call,
-            }]
-        } else {
-            let row = |row| Touch {
-                base: at + row * pitch,
-                bytes,
-                write: true,
-                call,
-            };
-            (0..rows).map(row).collect()
-        };
-        // What a capture holds is looked at when its graph is made executable.
-        let reached = |touch: &Touch| self.fills_reach(self.streams[&id].context, touch);
-        if self.streams[&id].capture.is_none() && !touches.iter().all(reached) {
-            return Err(Code::INVALID_VALUE);
-        }
-        self.clock.charge(cost::LAUNCH);
-        let effect = Effect::Fill {
-            at,
-            pattern,
-            element,
-            width,
-            rows,
-            pitch,
-        };
-        self.submit(id, cost::fill(bytes * rows), &touches, effect)
-    }
 }
 
 /// A copy of pageable memory, which the driver stages before it returns.
@@ -263,24 +198,6 @@ api! { defaults EXPORTS |sim|
     fn cuMemcpyPeer | cuMemcpyPeer_ptds [stream] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) {
         sim.copy_peer((to, to_context), (from, from_context), bytes as u64, stream)
     }
-    fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds [stream] (at: u64, value: u8, count: usize) {
-        sim.set(at, u32::from(value), 1, count as u64, 1, 0, stream)
-    }
-    fn cuMemsetD16_v2 | cuMemsetD16_v2_ptds [stream] (at: u64, value: u16, count: usize) {
-        sim.set(at, u32::from(value), 2, count as u64, 1, 0, stream)
-    }
-    fn cuMemsetD32_v2 | cuMemsetD32_v2_ptds [stream] (at: u64, value: u32, count: usize) {
-        sim.set(at, value, 4, count as u64, 1, 0, stream)
-    }
-    fn cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds [stream] (at: u64, pitch: usize, value: u8, width: usize, height: usize) {
-        sim.set(at, u32::from(value), 1, width as u64, height as u64, pitch as u64, stream)
-    }
-    fn cuMemsetD2D16_v2 | cuMemsetD2D16_v2_ptds [stream] (at: u64, pitch: usize, value: u16, width: usize, height: usize) {
-        sim.set(at, u32::from(value), 2, width as u64, height as u64, pitch as u64, stream)
-    }
-    fn cuMemsetD2D32_v2 | cuMemsetD2D32_v2_ptds [stream] (at: u64, pitch: usize, value: u32, width: usize, height: usize) {
-        sim.set(at, value, 4, width as u64, height as u64, pitch as u64, stream)
-    }
 }
 
 api! { streams STREAM_EXPORTS |sim|
@@ -298,23 +215,5 @@ api! { streams STREAM_EXPORTS |sim|
     }
     fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz [stream] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize, stream: u64) {
         sim.copy_peer((to, to_context), (from, from_context), bytes as u64, stream)
-    }
-    fn cuMemsetD8Async | cuMemsetD8Async_ptsz [stream] (at: u64, value: u8, count: usize, stream: u64) {
-        sim.set(at, u32::from(value), 1, count as u64, 1, 0, stream)
-    }
-    fn cuMemsetD16Async | cuMemsetD16Async_ptsz [stream] (at: u64, value: u16, count: usize, stream: u64) {
-        sim.set(at, u32::from(value), 2, count as u64, 1, 0, stream)
-    }
-    fn cuMemsetD32Async | cuMemsetD32Async_ptsz [stream] (at: u64, value: u32, count: usize, stream: u64) {
-        sim.set(at, value, 4, count as u64, 1, 0, stream)
-    }
-    fn cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz [stream] (at: u64, pitch: usize, value: u8, width: usize, height: usize, stream: u64) {
-        sim.set(at, u32::from(value), 1, width as u64, height as u64, pitch as u64, stream)
-    }
-    fn cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz [stream] (at: u64, pitch: usize, value: u16, width: usize, height: usize, stream: u64) {
-        sim.set(at, u32::from(value), 2, width as u64, height as u64, pitch as u64, stream)
-    }
-    fn cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz [stream] (at: u64, pitch: usize, value: u32, width: usize, height: usize, stream: u64) {
-        sim.set(at, value, 4, width as u64, height as u64, pitch as u64, stream)
     }
 }

@@ -1,8 +1,6 @@
 //! Carries out queued work when the clock has passed its end, in the order of
 //! the ends: bytes really move, so wrongly ordered reuse really corrupts.
 
-use std::slice::from_raw_parts_mut;
-
 use crate::abi::Code;
 use crate::memory::holding;
 use crate::state::Sim;
@@ -30,18 +28,7 @@ impl Sim {
         match effect {
             // What follows a wait is planned behind it; at its end nothing happens.
             Effect::Nothing | Effect::Wait(_) => {}
-            Effect::Fill {
-                at,
-                pattern,
-                element,
-                width,
-                rows,
-                pitch,
-            } => {
-                for row in 0..rows {
-                    self.fill(at + row * pitch, pattern, element, width);
-                }
-            }
+            Effect::Fill(fill) => self.perform_fill(&fill),
             Effect::Copy(rows) => {
                 for row in rows.iter() {
                     self.copy_bytes(row.to, row.from, row.bytes);
@@ -85,45 +72,6 @@ impl Sim {
             // memory under unfinished work cannot be unmapped.
             unsafe { std::ptr::copy(source as *const u8, into as *mut u8, part as usize) };
             (to, from, bytes) = (to + part, from + part, bytes - part);
-        }
-    }
-
-    fn fill(&self, mut at: u64, pattern: u32, element: u64, count: u64) {
-        let mut bytes = count * element;
-        if pattern == 0 && bytes >= 1 << 20 && self.clear_pages(at, bytes) {
-            return;
-        }
-        while bytes > 0 {
-            let (into, room) = self.reach(at);
-            let part = bytes.min(room);
-            let count = (part / element) as usize;
-            // SAFETY: as for a copy; elements are aligned because the call
-            // refused others, and do not cross mappings.
-            unsafe {
-                match element {
-                    1 => from_raw_parts_mut(into as *mut u8, count).fill(pattern as u8),
-                    2 => from_raw_parts_mut(into as *mut u16, count).fill(pattern as u16),
-                    _ => from_raw_parts_mut(into as *mut u32, count).fill(pattern),
-                }
-            }
-            (at, bytes) = (at + part, bytes - part);
-        }
-    }
-
-    /// Zeroes by dropping pages, where the range is one piece of a device.
-    fn clear_pages(&self, at: u64, bytes: u64) -> bool {
-        let Ok(pieces) = self.resolve(at, bytes) else {
-            return false;
-        };
-        let [piece] = pieces.as_slice() else {
-            return false;
-        };
-        match self.devices.get(piece.object as usize) {
-            Some(device) => {
-                device.arena.clear(piece.offset, bytes);
-                true
-            }
-            None => false,
         }
     }
 
