@@ -35,6 +35,18 @@ struct Cell {
     reads: Vec<Access>,
 }
 
+impl Cell {
+    fn read(end: u64, by: Access) -> Self {
+        let (write, reads) = (None, vec![by]);
+        Self { end, write, reads }
+    }
+
+    fn written(end: u64, by: Access) -> Self {
+        let (write, reads) = (Some(by), Vec::new());
+        Self { end, write, reads }
+    }
+}
+
 /// For each physical object, the last uses of its bytes.
 #[derive(Default)]
 pub struct Shadow(HashMap<u32, BTreeMap<u64, Cell>>);
@@ -138,35 +150,16 @@ impl Sim {
             cell.reads
                 .retain(|read| read.stream != id && !self.is_observed(read.stream, read.count));
             cell.reads.push(access.clone());
-            let empty = |end| Cell {
-                end,
-                write: None,
-                reads: vec![access.clone()],
-            };
             if covered < key {
-                kept.push((covered, empty(key)));
+                kept.push((covered, Cell::read(key, access.clone())));
             }
             covered = cell.end;
             kept.push((key, cell));
         }
         if touch.write {
-            kept.push((
-                start,
-                Cell {
-                    end,
-                    write: Some(access),
-                    reads: Vec::new(),
-                },
-            ));
+            kept.push((start, Cell::written(end, access)));
         } else if covered < end {
-            kept.push((
-                covered,
-                Cell {
-                    end,
-                    write: None,
-                    reads: vec![access],
-                },
-            ));
+            kept.push((covered, Cell::read(end, access)));
         }
         cells.extend(kept);
         self.shadow.0.insert(piece.object, cells);

@@ -85,32 +85,10 @@ fn failure(
         times(refused.refusals, "failure", "failures"),
     )?;
     let sums = layout.sums(&device.pool);
-    let physical = device.pool.counter("physical_bytes");
-    let needed = refused
-        .asked_bytes
-        .saturating_sub(sums.idle.saturating_add(sums.pending));
-    let over = |limit: &u64| physical.saturating_add(needed) > *limit;
+    let free = sums.idle.saturating_add(sums.pending);
+    let needed = refused.asked_bytes.saturating_sub(free);
     let more = show_bytes(needed);
-    let limit = device.limit_bytes.filter(over);
-    if let Some(limit) = limit {
-        writeln!(
-            text,
-            "  The limit of {} (MEMCUDA_LIMIT) is in the way: the pool holds {} and needs {more} more.",
-            show_bytes(limit),
-            show_bytes(physical)
-        )?;
-    } else if let Some(free) = refused.driver_free_bytes {
-        let others = device.total_bytes.saturating_sub(free);
-        writeln!(
-            text,
-            "  Of the device's {} the driver had {} free; the pool holds {}, and {} are others', or this process's beside the pool.",
-            show_bytes(device.total_bytes),
-            show_bytes(free),
-            show_bytes(physical),
-            show_bytes(others.saturating_sub(physical))
-        )?;
-    }
-    let growth = match limit {
+    let growth = match in_the_way(text, refused, device, needed)? {
         Some(_) => "no new memory, because of the limit".to_owned(),
         None => format!("{more} of new memory, which the driver did not have"),
     };
@@ -125,9 +103,42 @@ fn failure(
     writeln!(
         text,
         "  Tried: all idle memory ({}, of which {} were still in use after a wait for them); {growth}; {others}.",
-        show_bytes(sums.idle.saturating_add(sums.pending)),
+        show_bytes(free),
         show_bytes(sums.pending)
     )
+}
+
+/// What kept the pool from growing by what was needed: the limit, which is answered, or
+/// what the driver has.
+fn in_the_way(
+    text: &mut String,
+    refused: &Refused,
+    device: &Device,
+    needed: u64,
+) -> Result<Option<u64>, std::fmt::Error> {
+    let physical = device.pool.counter("physical_bytes");
+    let over = |limit: &u64| physical.saturating_add(needed) > *limit;
+    let limit = device.limit_bytes.filter(over);
+    if let Some(limit) = limit {
+        writeln!(
+            text,
+            "  The limit of {} (MEMCUDA_LIMIT) is in the way: the pool holds {} and needs {} more.",
+            show_bytes(limit),
+            show_bytes(physical),
+            show_bytes(needed)
+        )?;
+    } else if let Some(free) = refused.driver_free_bytes {
+        let others = device.total_bytes.saturating_sub(free);
+        writeln!(
+            text,
+            "  Of the device's {} the driver had {} free; the pool holds {}, and {} are others', or this process's beside the pool.",
+            show_bytes(device.total_bytes),
+            show_bytes(free),
+            show_bytes(physical),
+            show_bytes(others.saturating_sub(physical))
+        )?;
+    }
+    Ok(limit)
 }
 
 fn describe(

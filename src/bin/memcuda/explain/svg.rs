@@ -15,6 +15,8 @@ const CHART: f64 = 260.0;
 /// Above a chart: its title and its legend.
 const ABOVE: f64 = 70.0;
 const BELOW: f64 = 45.0;
+/// Where a chart's own area ends.
+const BOTTOM: f64 = ABOVE + CHART;
 /// From the largest to the smallest sizes: which lie at the bottom.
 const STYLE: &str = "
   text { font: 13px system-ui, sans-serif; fill: #1a1a1a }
@@ -88,22 +90,30 @@ pub fn page(title: &str, charts: &[Chart]) -> String {
 
 impl Chart {
     fn draw(&self, svg: &mut String) {
-        let steps = self.layers.iter().map(|(_, steps)| steps.len()).max();
-        let steps = steps.unwrap_or(0);
-        let sum = |at: usize| {
-            let all = self.layers.iter().filter_map(|(_, steps)| steps.get(at));
-            all.fold(0_u64, |sum, bytes| sum.saturating_add(*bytes))
-        };
-        let most = (0..steps).map(sum).max().unwrap_or(0).max(1) as f64;
-        let seconds = (self.step * steps as f64).max(1e-6);
-        let wide = WIDTH - LEFT - RIGHT;
-        let x = |second: f64| LEFT + wide * (second - self.begin) / seconds;
-        let y = |bytes: f64| ABOVE + CHART * (1.0 - bytes / most);
+        let scale = Scale::of(self);
         let _ = writeln!(
             svg,
             "<text class=\"title\" x=\"{LEFT}\" y=\"24\">{}</text>",
             escaped(&self.title)
         );
+        self.legend(svg);
+        scale.grid(svg);
+        // The last at the bottom: what is small changes often, on top of it.
+        let mut below = vec![0; scale.steps];
+        for at in (0..self.layers.len()).rev() {
+            self.area(svg, at, &mut below, &scale);
+        }
+        if let Some((second, what)) = self.mark {
+            let at = scale.x(second);
+            let _ = writeln!(
+                svg,
+                "<path class=\"peak\" d=\"M{at:.1} {ABOVE}V{BOTTOM}\"><title>{what}</title></path>"
+            );
+        }
+        scale.axis(svg);
+    }
+
+    fn legend(&self, svg: &mut String) {
         for (at, (name, _)) in self.layers.iter().enumerate() {
             let left = LEFT + 150.0 * at as f64;
             let _ = writeln!(
@@ -114,47 +124,6 @@ impl Chart {
                 left + 20.0
             );
         }
-        for quarter in 0..=4 {
-            let bytes = most * f64::from(quarter) / 4.0;
-            let height = y(bytes);
-            let _ = writeln!(
-                svg,
-                "<path class=\"grid\" d=\"M{LEFT} {height:.1}H{}\"/>\
-                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                WIDTH - RIGHT,
-                LEFT - 8.0,
-                height + 4.0,
-                show_bytes(bytes as u64)
-            );
-        }
-        // The last at the bottom: what is small changes often, on top of it.
-        let mut below = vec![0.0; steps];
-        for at in (0..self.layers.len()).rev() {
-            self.area(svg, at, &mut below, (&x, &y));
-        }
-        if let Some((second, what)) = self.mark {
-            let at = x(second);
-            let _ = writeln!(
-                svg,
-                "<path class=\"peak\" d=\"M{at:.1} {ABOVE}V{}\"><title>{what}</title></path>",
-                ABOVE + CHART
-            );
-        }
-        let _ = writeln!(
-            svg,
-            "<path class=\"axis\" d=\"M{LEFT} {ABOVE}V{0}H{1}\"/>",
-            ABOVE + CHART,
-            WIDTH - RIGHT
-        );
-        for quarter in 0..=4 {
-            let at = self.begin + seconds * f64::from(quarter) / 4.0;
-            let _ = writeln!(
-                svg,
-                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{at:.3} s</text>",
-                x(at),
-                ABOVE + CHART + 20.0
-            );
-        }
     }
 
     fn colour(&self, layer: usize) -> usize {
@@ -162,23 +131,16 @@ impl Chart {
     }
 
     /// One layer, on what is below it.
-    fn area(
-        &self,
-        svg: &mut String,
-        layer: usize,
-        below: &mut [f64],
-        (x, y): (&dyn Fn(f64) -> f64, &dyn Fn(f64) -> f64),
-    ) {
+    fn area(&self, svg: &mut String, layer: usize, below: &mut [u64], scale: &Scale) {
         let (name, steps) = &self.layers[layer];
         let (mut up, mut back, mut any) = (String::new(), String::new(), false);
         for (at, (below, bytes)) in below.iter_mut().zip(steps).enumerate() {
             any |= *bytes > 0;
-            let second = |step: usize| self.begin + self.step * step as f64;
-            let (left, right) = (x(second(at)), x(second(at + 1)));
-            let over = *below + *bytes as f64;
-            let _ = write!(up, "L{left:.1} {:.1}H{right:.1}", y(over));
-            back.insert_str(0, &format!("L{right:.1} {0:.1}H{left:.1}", y(*below)));
-            *below = over;
+            let x = |step: usize| scale.x(self.begin + self.step * step as f64);
+            let (left, right, under) = (x(at), x(at + 1), scale.y(*below));
+            *below = below.saturating_add(*bytes);
+            let _ = write!(up, "L{left:.1} {:.1}H{right:.1}", scale.y(*below));
+            back.insert_str(0, &format!("L{right:.1} {under:.1}H{left:.1}"));
         }
         if any {
             let outline = up.replacen('L', "M", 1) + &back + "Z";
@@ -186,6 +148,75 @@ impl Chart {
                 svg,
                 "<path class=\"c{}\" d=\"{outline}\"><title>{name}</title></path>",
                 self.colour(layer)
+            );
+        }
+    }
+}
+
+/// Where seconds and bytes of a chart are.
+struct Scale {
+    steps: usize,
+    begin: f64,
+    seconds: f64,
+    /// Bytes at the top.
+    most: u64,
+}
+
+impl Scale {
+    fn of(chart: &Chart) -> Self {
+        let steps = chart.layers.iter().map(|(_, steps)| steps.len()).max();
+        let steps = steps.unwrap_or(0);
+        let sum = |at: usize| {
+            let all = chart.layers.iter().filter_map(|(_, steps)| steps.get(at));
+            all.fold(0_u64, |sum, bytes| sum.saturating_add(*bytes))
+        };
+        Self {
+            steps,
+            begin: chart.begin,
+            seconds: (chart.step * steps as f64).max(1e-6),
+            most: (0..steps).map(sum).max().unwrap_or(0).max(1),
+        }
+    }
+
+    fn x(&self, second: f64) -> f64 {
+        LEFT + (WIDTH - LEFT - RIGHT) * (second - self.begin) / self.seconds
+    }
+
+    fn y(&self, bytes: u64) -> f64 {
+        ABOVE + CHART * (1.0 - bytes as f64 / self.most as f64)
+    }
+
+    /// Lines, and their bytes to the left.
+    fn grid(&self, svg: &mut String) {
+        for quarter in 0..=4 {
+            let bytes = (self.most as f64 * f64::from(quarter) / 4.0) as u64;
+            let height = BOTTOM - CHART * f64::from(quarter) / 4.0;
+            let _ = writeln!(
+                svg,
+                "<path class=\"grid\" d=\"M{LEFT} {height:.1}H{}\"/>\
+                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                WIDTH - RIGHT,
+                LEFT - 8.0,
+                height + 4.0,
+                show_bytes(bytes)
+            );
+        }
+    }
+
+    /// The axes, and seconds below.
+    fn axis(&self, svg: &mut String) {
+        let _ = writeln!(
+            svg,
+            "<path class=\"axis\" d=\"M{LEFT} {ABOVE}V{BOTTOM}H{}\"/>",
+            WIDTH - RIGHT
+        );
+        for quarter in 0..=4 {
+            let at = self.begin + self.seconds * f64::from(quarter) / 4.0;
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{at:.3} s</text>",
+                self.x(at),
+                BOTTOM + 20.0
             );
         }
     }
