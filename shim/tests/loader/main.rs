@@ -29,12 +29,8 @@ fn plugin(test: &str) -> (PathBuf, PathBuf) {
 fn loads(test: &str, ways: &[&str], settings: &[(&str, &str)]) -> (String, String) {
     let (program, plugin) = plugin(test);
     let mut command = preloaded(program, &[shim()]);
-    said(
-        command
-            .arg(plugin)
-            .args(ways)
-            .envs(settings.iter().copied()),
-    )
+    command.arg(plugin).args(ways);
+    said(command.envs(settings.iter().copied()))
 }
 
 #[test]
@@ -113,16 +109,9 @@ fn a_namespace_of_its_own_is_out_of_reach_and_said_once() {
         ["local", "namespace", "namespace"],
     ] {
         let (out, log) = loads("namespace", &ways, &[]);
-        assert_eq!(
-            out.matches("namespace: linked 0, looked up 0").count(),
-            2,
-            "{out}"
-        );
-        assert_eq!(
-            out.matches("local: linked 1, looked up 1").count(),
-            1,
-            "{out}"
-        );
+        let times = |line: &str| out.matches(line).count();
+        assert_eq!(times("namespace: linked 0, looked up 0"), 2, "{out}");
+        assert_eq!(times("local: linked 1, looked up 1"), 1, "{out}");
         assert_eq!(log.lines().count(), 1, "{log}");
         assert!(
             log.contains("dlmopen") && log.contains("libnamespace.so"),

@@ -41,6 +41,17 @@ fn read(trace: &Path) -> (Vec<String>, String) {
     (lines.collect(), String::from_utf8(output.stderr).unwrap())
 }
 
+/// What the program with these arguments records under these settings, and what is said
+/// of it.
+fn recording_of(arguments: &[&str], settings: &[(&str, &str)]) -> (Vec<String>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    let mut command = recorded(&trace, arguments);
+    support::said(command.envs(settings.iter().copied()));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    read(&trace)
+}
+
 /// A line's columns by the order in which they are written.
 fn columns(line: &str) -> Vec<&str> {
     line.split(',').collect()
@@ -52,10 +63,7 @@ fn of(lines: &[String], op: &str) -> usize {
 
 #[test]
 fn each_call_is_an_event_with_who_made_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("t");
-    support::said(&mut recorded(&trace, &["each"]));
-    let (lines, said) = read(&trace);
+    let (lines, said) = recording_of(&["each"], &[]);
     assert_eq!(said, "");
     let events: Vec<Vec<&str>> = lines.iter().map(|line| columns(line)).collect();
     let brief: Vec<String> = events
@@ -92,17 +100,14 @@ fn each_call_is_an_event_with_who_made_it() {
 /// Who asked, line by line, of a program in which two libraries do so in turns:
 /// `None` where it is not known.
 fn askers(turns: usize, deepest: usize) -> Vec<Option<String>> {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("t");
     let library = |name: &str| {
         let made = support::compile("asker.c", name, &["-shared", "-fPIC"]);
         made.to_str().unwrap().to_owned()
     };
     let (one, other) = (library("libone.so"), library("libother.so"));
     let numbers = [turns.to_string(), deepest.to_string()];
-    let mut command = recorded(&trace, &["askers", &one, &other, &numbers[0], &numbers[1]]);
-    support::said(&mut command);
-    let (lines, said) = read(&trace);
+    let arguments = ["askers", &one, &other, &numbers[0], &numbers[1]];
+    let (lines, said) = recording_of(&arguments, &[]);
     // Two pairs of each, and an allocation and two events of a free.
     assert_eq!((said.as_str(), lines.len()), ("", turns * 2 * 2 * 3));
     let caller = |line: &String| Some(columns(line)[9].to_owned()).filter(|c| !c.is_empty());
@@ -132,11 +137,7 @@ fn libraries_that_ask_in_turns_are_told_apart_without_stacks() {
 
 #[test]
 fn stacks_tell_who_calls_the_driver_itself() {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("t");
-    let mut command = recorded(&trace, &["pairs", "100"]);
-    support::said(command.env("MEMCUDA_TRACE_STACKS", "c"));
-    let (lines, said) = read(&trace);
+    let (lines, said) = recording_of(&["pairs", "100"], &[("MEMCUDA_TRACE_STACKS", "c")]);
     assert_eq!((said.as_str(), lines.len()), ("", 300));
     for line in &lines {
         let event = columns(line);
@@ -148,11 +149,7 @@ fn stacks_tell_who_calls_the_driver_itself() {
 
 #[test]
 fn a_bare_program_is_recorded_by_its_bookkeeping() {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("t");
-    let mut command = recorded(&trace, &["each"]);
-    support::said(command.env("MEMCUDA_POLICY", "track"));
-    let (lines, said) = read(&trace);
+    let (lines, said) = recording_of(&["each"], &[("MEMCUDA_POLICY", "track")]);
     assert_eq!(said, "");
     assert_eq!((of(&lines, "alloc"), of(&lines, "free")), (4, 4));
 }
@@ -161,12 +158,8 @@ fn a_bare_program_is_recorded_by_its_bookkeeping() {
 #[test]
 fn what_a_stream_gets_is_on_its_device_whichever_is_current() {
     for policy in ["stitch", "track"] {
-        let folder = tempfile::tempdir().unwrap();
-        let trace = folder.path().join("t");
-        let mut command = recorded(&trace, &["elsewhere"]);
-        command.env("MEMCUDA_SIM_DEVICES", "2");
-        support::said(command.env("MEMCUDA_POLICY", policy));
-        let (lines, said) = read(&trace);
+        let settings = [("MEMCUDA_SIM_DEVICES", "2"), ("MEMCUDA_POLICY", policy)];
+        let (lines, said) = recording_of(&["elsewhere"], &settings);
         assert_eq!((said.as_str(), of(&lines, "alloc")), ("", 1), "{policy}");
         assert!(
             lines.iter().all(|line| columns(line)[5] == "0"),
@@ -179,11 +172,7 @@ fn what_a_stream_gets_is_on_its_device_whichever_is_current() {
 #[test]
 fn rows_are_recorded_with_the_bytes_that_they_take() {
     for policy in ["stitch", "track"] {
-        let folder = tempfile::tempdir().unwrap();
-        let trace = folder.path().join("t");
-        let mut command = recorded(&trace, &["rows"]);
-        support::said(command.env("MEMCUDA_POLICY", policy));
-        let (lines, said) = read(&trace);
+        let (lines, said) = recording_of(&["rows"], &[("MEMCUDA_POLICY", policy)]);
         assert_eq!(said, "", "{policy}");
         let bytes = (1024 * 300).to_string();
         assert!(
@@ -225,13 +214,9 @@ fn what_was_written_before_a_kill_is_there() {
 
 #[test]
 fn a_forked_child_records_nothing_into_its_parents_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("t");
-    support::said(&mut recorded(&trace, &["forks"]));
-    let (lines, said) = read(&trace);
+    let (lines, said) = recording_of(&["forks"], &[]);
     assert_eq!((of(&lines, "alloc"), lines.len()), (20, 60));
     assert_eq!(said, "");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]
@@ -351,16 +336,9 @@ fn a_process_that_records_is_explained_while_it_runs() {
         let pid = waiting.0.id().to_string();
         support::said(command.args(["stat", &pid]).args(json)).0
     };
-    assert!(
-        stat(&["--json"]).contains("\"trace_lost_events\":0"),
-        "{}",
-        stat(&["--json"])
-    );
-    assert!(
-        stat(&[]).contains(" frames, 0 events lost"),
-        "{}",
-        stat(&[])
-    );
+    let (json, table) = (stat(&["--json"]), stat(&[]));
+    assert!(json.contains("\"trace_lost_events\":0"), "{json}");
+    assert!(table.contains(" frames, 0 events lost"), "{table}");
 }
 
 fn code(output: &Output) -> i32 {
