@@ -12,7 +12,8 @@ use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::faults::{introduced, raw, refused};
-use crate::support::{Keeper, open, wait_for};
+use crate::requests::open;
+use crate::support::{Keeper, wait_for};
 
 /// A TCP connection with so much to be read that who closes it waits for a minute.
 fn lingering() -> (TcpStream, TcpStream) {
