@@ -8,7 +8,7 @@ use memcuda::share::protocol::{Persist, Reply, Request};
 use memcuda::units::show_bytes;
 
 use crate::reach::{self, Keeper};
-use crate::{chosen, entry};
+use crate::{accepted, chosen, entry};
 
 /// Let names outlive their holders: until they are deleted, or for a time.
 #[derive(clap::Args)]
@@ -17,7 +17,7 @@ pub struct Arguments {
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
     /// So long from now
-    #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long = "for", value_name = "SECONDS", value_parser = accepted::between(1_u64..=u64::from(u32::MAX)))]
     seconds: Option<u64>,
     /// Not any more: each goes with its last holder
     #[arg(long, conflicts_with = "seconds")]
