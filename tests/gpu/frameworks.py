@@ -68,7 +68,7 @@ class Run:
         self.refused = said.get("refused", "")
         self.reason = ""
         if done.status or not self.results:
-            self.reason = self.refused or (f"longer than {limit} s" if done.status == 124 else done.reason())
+            self.reason = self.refused or (f"longer than {limit} s" if done.status == shim_run.LATE else done.reason())
 
     def record(self):
         peak = sum(counters["peak_physical_bytes"] for counters in self.processes)

@@ -16,6 +16,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LIBRARY = os.path.join(ROOT, "target/release/libmemcuda.so")
 DEBUG_LIBRARY = os.path.join(ROOT, "target/debug/libmemcuda.so")
 
+# The status of what was killed at its limit.
+LATE = 124
+
 PAGE_VERSION = 4
 PAGE_BYTES = 128896
 # src/stats_page.rs and src/pool/front/line.rs: lines of 16 words from word 512 on.
@@ -171,7 +174,7 @@ class Result:
 def run(command, preload=None, limit=300, descendants=False, folder=ROOT, **environment):
     """Runs a command in a folder; `preload` is the library or None. A variable set to None
     is removed. Whoever overruns the limit is killed with all its children and
-    has status 124. With `descendants` the counters of the processes that the
+    has the status LATE. With `descendants` the counters of the processes that the
     command starts are read too."""
     env = dict(os.environ)
     for name in list(env):
@@ -202,7 +205,7 @@ def run(command, preload=None, limit=300, descendants=False, folder=ROOT, **envi
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            status = 124
+            status = LATE
         seconds = time.time() - begin
         stop.set()
         if preload:

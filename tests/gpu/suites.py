@@ -120,10 +120,12 @@ class Runner:
         return *outcomes(done.out + done.err), done
 
 
-def differing(pooled, said, bare):
-    """What ends otherwise than without the library: how it ended there, how here, what it said."""
+def differing(pooled, said, bare, cut):
+    """What ends otherwise than without the library: how it ended there, how here, what it said. Of runs that were cut off
+    only what both came to."""
+    both = {*pooled} & {*bare} if cut else {*pooled, *bare}
     return {test: [bare.get(test, "not run"), pooled.get(test, "not run"), said.get(test, "")]
-            for test in sorted({*pooled, *bare}) if pooled.get(test) != bare.get(test)}
+            for test in sorted(both) if pooled.get(test) != bare.get(test)}
 
 
 def settle(runner, label, setting, library, differ, rounds=2):
@@ -158,16 +160,17 @@ def one(name, options, results, logs):
     good = True
     for profile, setting in profiles.items():
         pooled, said, done = ended[profile]
-        bare = ended[label(setting["bare"])][0]
-        differ = differing(pooled, said, bare)
+        bare, _, alone = ended[label(setting["bare"])]
+        cut = shim_run.LATE in (done.status, alone.status)
+        differ = differing(pooled, said, bare, cut)
         unsteady = settle(runner, profile, setting, options.library, differ) if options.again else {}
         known = {test: [*how[:2], reason] for test, how in differ.items() for (where, end), reason in KNOWN.items()
                  if where == profile and test.endswith(end)}
         differ = {test: how for test, how in differ.items() if test not in known}
         counts = collections.Counter(pooled.values())
-        json_lines.append(results, dict(suite=name, profile=profile, tests=len(pooled), bare=collections.Counter(bare.values()),
-                                        counts=counts, status=done.status, seconds=round(done.seconds, 1), differ=differ, known=known,
-                                        unsteady=unsteady))
+        json_lines.append(results, dict(suite=name, profile=profile, tests=len(pooled), cut=cut,
+                                        bare=collections.Counter(bare.values()), counts=counts, status=done.status,
+                                        seconds=round(done.seconds, 1), differ=differ, known=known, unsteady=unsteady))
         passed = not differ and counts["PASSED"] > 0
         good = good and passed
         print(f"{'PASS' if passed else 'FAIL'} {name} {profile}: {len(pooled)} tests ("
