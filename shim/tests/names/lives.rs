@@ -141,6 +141,27 @@ fn who_holds_what_a_new_keeper_does_not_know_is_told_so() {
     assert!(log.contains("knows nothing more of 1 of what"), "{log}");
 }
 
+/// As daemons close what they do not know: the keeper cannot tell that from an end.
+#[test]
+fn who_closes_the_connection_has_again_what_others_hold() {
+    let place = Place::with_keeper();
+    let (mut actor, mut other) = (place.actor(), place.actor());
+    let (_, here) = actor.opened("create shared bytes=4096");
+    actor.opened("create own bytes=4096");
+    actor.set(&here, 7, 4096);
+    let (_, there) = other.opened("open shared");
+    actor.must("close-sockets");
+    assert_eq!(actor.code("show own"), NOT_FOUND);
+    let shown = actor.must("show shared");
+    assert_eq!(
+        (field(&shown, "references"), field(&shown, "holders")),
+        ("2", "2")
+    );
+    assert_eq!((actor.get(&here), other.get(&there)), (7, 7));
+    let log = actor.end();
+    assert!(log.contains("knows nothing more of 1 of what"), "{log}");
+}
+
 /// Who has waited long enough for a keeper hangs up, and comes back: a name that
 /// nobody else holds is there still, unless its holder has died meanwhile.
 #[test]
