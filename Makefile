@@ -1,8 +1,8 @@
 # What one does with this repository. `make run` and `make test` do all their
 # own set-up; nothing is left running and nothing is written outside this tree
 # but what cargo and pip cache, apt's lists, and by `make install`. A package is
-# installed only as root, where redis-server, Chromium or valgrind can be had in no
-# other way.
+# installed only as root: g++ and python3 where they are missing, and redis-server,
+# Chromium or valgrind where they can be had in no other way.
 
 CARGO ?= cargo
 CC ?= cc
@@ -51,6 +51,7 @@ run: build fragment named
 
 # Everything that needs no GPU.
 test: test-build
+	tests/support/tools.sh
 	$(CARGO) test --workspace --no-fail-fast
 
 fragment: examples/fragment.c build
