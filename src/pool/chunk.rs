@@ -207,6 +207,29 @@ mod tests {
     }
 
     #[test]
+    fn two_uses_of_one_stream_become_one_behind_both() {
+        let mut streams = Streams::default();
+        let id = streams.id(StreamKey::new(Context(1), Stream(9), 0));
+        let other = |seq| Use {
+            alias: 1,
+            ..used(id, seq)
+        };
+        for (first, second) in [(used(id, 7), other(5)), (other(5), used(id, 7))] {
+            let mut chunk = Chunk::new(Handle(1), 4096);
+            chunk.take(0, 4096);
+            chunk.give(0, 2048, first, &streams);
+            chunk.give(2048, 2048, second, &streams);
+            let alias = Use::MIXED;
+            let both = Use {
+                alias,
+                ..used(id, 7)
+            };
+            let last: Vec<_> = chunk.spans.iter().map(|span| span.last).collect();
+            assert_eq!(last, [both]);
+        }
+    }
+
+    #[test]
     fn every_use_below_an_interval_is_told() {
         let mut streams = Streams::default();
         let id = streams.id(StreamKey::new(Context(1), Stream(9), 0));

@@ -161,3 +161,25 @@ impl Lane {
         on_shelves.chain(latest.map(|freed| (freed.bytes, freed.at, freed.place)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::{Context, Stream};
+
+    #[test]
+    fn a_block_that_is_not_aligned_stays_on_its_shelf() {
+        let key = StreamKey::new(Context(1), Stream(9), 0);
+        for bytes in [4096, SMALL_MAX + 512] {
+            let mut lane = Lane::new(key, 0, 0);
+            // More than are at hand before the shelf is.
+            let all = 1..=2 * LATEST as u64;
+            all.clone().for_each(|n| lane.put(bytes, n * 512, n));
+            assert_eq!(lane.take(bytes, 1 << 20), None);
+            for n in all.rev() {
+                assert_eq!(lane.take(bytes, 512), Some(n * 512), "the latest first");
+                assert_eq!(lane.take(bytes, 1 << 20), None);
+            }
+        }
+    }
+}

@@ -10,7 +10,7 @@ use super::*;
 use crate::random::Random;
 use crate::units::MIB;
 use device::Device;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use world::Clock;
 
@@ -27,6 +27,8 @@ struct Held {
     graph: bool,
     /// The lane of its last use, if the next one comes after it.
     lane: Option<usize>,
+    /// The stream that it was asked for on, as long as that is there.
+    order: Order,
 }
 
 struct Program {
@@ -35,6 +37,7 @@ struct Program {
     held: BTreeMap<Address, Held>,
     capturing: Vec<StreamKey>,
     lent: u64,
+    numbers: BTreeSet<u64>,
     may_fail: bool,
 }
 
@@ -46,6 +49,7 @@ impl Program {
             held: BTreeMap::new(),
             capturing: Vec::new(),
             lent: 0,
+            numbers: BTreeSet::new(),
             may_fail: false,
         }
     }
@@ -143,7 +147,14 @@ impl Program {
             owner,
             graph: request.graph,
             lane: (request.order != Order::Unknown).then_some(lane),
+            order: request
+                .order
+                .stream()
+                .map_or(Order::Unknown, |key| Order::Stream(*key)),
         };
+        assert_eq!(at % request.align, 0);
+        let number = self.pool.find(at).unwrap().id;
+        assert!(self.numbers.insert(number), "a number of two blocks");
         assert!(self.held.insert(at, held).is_none());
     }
 
@@ -177,6 +188,8 @@ impl Program {
         let key = self.stream();
         let lane = self.lane(key);
         let held = &self.held[&at];
+        let found = self.pool.find(at).unwrap();
+        assert_eq!((found.bytes, found.order), (held.bytes, held.order));
         let mut world = self.pool.driver().world();
         let uses = world.uses_of(held.id);
         let is_of_one = world.is_used_in(held.id, held.context);
@@ -215,14 +228,23 @@ impl Program {
             return;
         }
         self.pool.stream_ends(key.context, key.stream);
+        self.gone(key);
+    }
+
+    /// A stream is no more: its handle may come back.
+    fn gone(&mut self, key: StreamKey) {
         self.pool.driver().world().end_stream(key);
+        for held in self.held.values_mut() {
+            if held.order == Order::Stream(key) {
+                held.order = Order::Unknown;
+            }
+        }
     }
 
     fn end_thread(&mut self) {
         let thread = 1 + self.random.below(THREADS);
         for context in (1..=CONTEXTS).map(Context) {
-            let key = StreamKey::new(context, Stream::PER_THREAD, thread);
-            self.pool.driver().world().end_stream(key);
+            self.gone(StreamKey::new(context, Stream::PER_THREAD, thread));
         }
         self.pool.threads_end(&[thread]);
     }
@@ -243,6 +265,13 @@ impl Program {
         // What is left is another context's, as the shim says when it is freed.
         let heir = Context(1 + context.0 % CONTEXTS);
         for (at, held) in &mut self.held {
+            if held
+                .order
+                .stream()
+                .is_some_and(|key| key.context == context)
+            {
+                held.order = Order::Unknown;
+            }
             if held.context == context {
                 held.context = heir;
                 self.pool.adopt(*at, heir);
