@@ -55,6 +55,12 @@ fn where_a_part_cannot_be_opened_nothing_is() {
     for part in [at, at + 32 * MIB] {
         assert_eq!(pool.driver().access(part, 1), Access::None);
     }
+    // What is there is opened, and what comes.
+    pool.grant(1, reader(2)).unwrap();
+    let later = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    for part in [at, at + 32 * MIB, later] {
+        assert_eq!(pool.driver().access(part, 1), Access::Write);
+    }
 }
 
 #[test]
