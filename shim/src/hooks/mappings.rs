@@ -115,7 +115,7 @@ fn give_up(engine: &Engine, (at, bytes): (Address, u64), real: impl FnOnce() -> 
 }
 
 /// Maps a page, or takes pages that nobody uses out of the way of another handle:
-/// then the call is the driver's.
+/// then the call is the driver's. Refuses the pool's addresses.
 fn map(
     engine: &Engine,
     (at, bytes): (Address, u64),
@@ -123,6 +123,10 @@ fn map(
     handle: Handle,
     flags: u64,
 ) -> Option<Code> {
+    if engine.owner(at).is_some() {
+        // Reserved, so the driver would take it where the pool maps nothing now.
+        return Some(Code::INVALID_VALUE);
+    }
     let Some((device, pages, lease)) = pages::of_handle(engine, handle) else {
         return failed(pages::leave(engine, at, bytes));
     };

@@ -1,6 +1,10 @@
 /* Pooled memory answers as the driver's own does. */
 #include "../support/cuda.h"
 
+CUresult cuMemCreate(unsigned long long *, size_t, const void *, unsigned long long);
+CUresult cuMemRelease(unsigned long long);
+CUresult cuMemMap(CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long);
+
 static void codes(void) {
     CUdeviceptr a = 0, b = 0;
     IS(INVALID_VALUE, cuMemAlloc_v2(&a, 0));
@@ -52,6 +56,25 @@ static void attributes(void) {
     OK(cuPointerGetAttribute(&second, 7, again));
     CHECK(first != second);
     OK(cuMemFree_v2(again));
+}
+
+/* Where nothing of the pool is mapped any more nothing of the program's can be. */
+static void addresses(void) {
+    struct { int type, types, kind, device; void *win; unsigned char flags[8]; } about = {1, 0, 1, 0, NULL, {0}};
+    unsigned long long handle;
+    CUmemoryPool pool;
+    CUdeviceptr at;
+    OK(cuMemAlloc_v2(&at, 64 * MiB));
+    OK(cuMemCreate(&handle, 2 * MiB, &about, 0));
+    IS(INVALID_VALUE, cuMemMap(at, 2 * MiB, 0, handle, 0));
+    OK(cuMemFree_v2(at));
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    OK(cuMemPoolTrimTo(pool, 0));
+    IS(INVALID_VALUE, cuMemMap(at, 2 * MiB, 0, handle, 0));
+    IS(INVALID_VALUE, cuMemMap(at + ((CUdeviceptr)1 << 38), 2 * MiB, 0, handle, 0));
+    OK(cuMemRelease(handle));
+    OK(cuMemAlloc_v2(&at, 64 * MiB));
+    OK(cuMemFree_v2(at));
 }
 
 static void room(void) {
@@ -141,6 +164,7 @@ int main(void) {
     start_cuda();
     codes();
     attributes();
+    addresses();
     room();
     pitch();
     ordered();
