@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use memcuda_core::config::Free;
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::driver::{Address, Code, Context, Driver};
 use memcuda_core::pool::{BlockInfo, Order, Owner, Pool, Release};
 use memcuda_core::units::MIB;
 
@@ -124,6 +124,9 @@ fn take_back(
         let Some(current) = current else {
             return Code::INVALID_CONTEXT;
         };
+        if let Err(code) = is_whole(engine, current) {
+            return code;
+        }
         pool.adopt(address, current);
         block.context = current;
     }
@@ -183,14 +186,16 @@ fn release_of(
     block: &BlockInfo,
     of_torch: bool,
 ) -> Result<Release, Code> {
-    match (engine.config.free, block.order) {
-        (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch => {
-            return Ok(Release::Stream(key));
-        }
-        (Free::Ordered, _) => return Ok(Release::Unknown),
+    let at_once = match (engine.config.free, block.order) {
+        (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch => Some(Release::Stream(key)),
+        (Free::Ordered, _) => Some(Release::Unknown),
         // The driver's free does not wait for memory of a memory pool.
-        _ if block.owner == Owner::MemoryPool => return Ok(Release::Unknown),
-        _ => {}
+        _ if block.owner == Owner::MemoryPool => Some(Release::Unknown),
+        _ => None,
+    };
+    if let Some(release) = at_once {
+        // What a wait would tell.
+        return is_whole(engine, block.context).map(|()| release);
     }
     match pool.synchronize_device(block.context) {
         Ok(true) => {
@@ -199,6 +204,14 @@ fn release_of(
         }
         Err(code) if code.is_sticky() => Err(code),
         Ok(false) | Err(_) => Ok(Release::Unknown),
+    }
+}
+
+/// Fails with the error that stays with a context, or where it is gone.
+fn is_whole(engine: &Engine, context: Context) -> Result<(), Code> {
+    match engine.driver.check(context) {
+        Err(code) if code.is_sticky() => Err(code),
+        _ => Ok(()),
     }
 }
 

@@ -72,18 +72,22 @@ static void destroyed(CUcontext primary) {
 
 static void crashed(CUcontext primary) {
     CUcontext other = NULL;
-    CUdeviceptr at = 0;
+    CUdeviceptr at = 0, kept = 0;
     struct pair own = allocate(5);
     SAY(cuCtxCreate_v2(&other, 0, 0));
     OK(cuMemAllocAsync(&at, LARGE, NULL));
+    OK(cuMemAllocAsync(&kept, LARGE, NULL));
     OK(cuMemFreeAsync(at, NULL));
     SAY(cuSimCrash(NULL));
     SAY(cuCtxSynchronize());
+    SAY(cuMemFree_v2(kept));
     SAY(cuMemAlloc_v2(&at, SMALL));
     SAY(cuMemAllocAsync(&at, LARGE, NULL));
     OK(cuCtxSetCurrent(primary));
     /* Another context of the device goes on. */
     struct pair more = allocate(6);
+    SAY(cuMemAllocAsync(&at, LARGE, NULL));
+    SAY(cuMemFreeAsync(at, NULL));
     whole("before the crash", own, 5);
     whole("after the crash", more, 6);
     freed(more);
@@ -106,7 +110,13 @@ static void reset(CUcontext *primary) {
     OK(cuCtxCreate_v2(&other, 0, 0));
     struct pair others = allocate(10);
     for (int way = 0; way < 2; way++) {
-        if (way == 0) SAY(cuDevicePrimaryCtxReset_v2(0));
+        if (way == 0) {
+            OK(cuCtxSetCurrent(*primary));
+            SAY(cuDevicePrimaryCtxReset_v2(0));
+            /* Nobody has it in a context that is gone. */
+            SAY(cuMemFree_v2(pooled));
+            SAY(cuMemFreeAsync(pooled, NULL));
+        }
         if (way == 1) SAY(cuDevicePrimaryCtxRelease_v2(0));
         OK(cuCtxSetCurrent(other));
         gone(own);
