@@ -111,45 +111,21 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_POLICY",
-        accepts: "stitch, direct, track",
+        accepts: Policy::WORDS,
         meaning: "the pool; one handle per allocation (a baseline); the plain driver with bookkeeping",
-        set: |c, v| {
-            let names = [
-                ("stitch", Policy::Stitch),
-                ("direct", Policy::Direct),
-                ("track", Policy::Track),
-            ];
-            choose(v, &names).map(|v| c.policy = v)
-        },
+        set: |c, v| Policy::of(v).map(|v| c.policy = v),
     },
     Variable {
         name: "MEMCUDA_TORCH",
-        accepts: "auto, native, expandable, segments, async, keep",
+        accepts: Torch::WORDS,
         meaning: "PyTorch profile; auto is native where that is proven safe, else keep; native is expandable where torch and machine are fit for it, else segments",
-        set: |c, v| {
-            let names = [
-                ("auto", Torch::Auto),
-                ("native", Torch::Native),
-                ("expandable", Torch::Expandable),
-                ("segments", Torch::Segments),
-                ("async", Torch::Async),
-                ("keep", Torch::Keep),
-            ];
-            choose(v, &names).map(|v| c.torch = v)
-        },
+        set: |c, v| Torch::of(v).map(|v| c.torch = v),
     },
     Variable {
         name: "MEMCUDA_FREE",
-        accepts: "auto, sync, ordered",
+        accepts: Free::WORDS,
         meaning: "may cudaFree return before the device is idle; auto: only for an identified torch",
-        set: |c, v| {
-            let names = [
-                ("auto", Free::Auto),
-                ("sync", Free::Sync),
-                ("ordered", Free::Ordered),
-            ];
-            choose(v, &names).map(|v| c.free = v)
-        },
+        set: |c, v| Free::of(v).map(|v| c.free = v),
     },
     Variable {
         name: "MEMCUDA_LIMIT",
@@ -171,22 +147,15 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_DEEPBIND",
-        accepts: "strip, keep",
+        accepts: Deepbind::WORDS,
         meaning: "take RTLD_DEEPBIND out of the flags of dlopen; what is loaded with it bypasses the shim",
         set: |c, v| Deepbind::of(v).map(|v| c.deepbind = v),
     },
     Variable {
         name: "MEMCUDA_DEBUG",
-        accepts: "none, poison, canary",
+        accepts: Debug::WORDS,
         meaning: "fill on lending; guard words checked on free",
-        set: |c, v| {
-            let names = [
-                ("none", Debug::None),
-                ("poison", Debug::Poison),
-                ("canary", Debug::Canary),
-            ];
-            choose(v, &names).map(|v| c.debug = v)
-        },
+        set: |c, v| Debug::of(v).map(|v| c.debug = v),
     },
     Variable {
         name: "MEMCUDA_NAMES",
@@ -236,16 +205,9 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_TRACE_STACKS",
-        accepts: "none, c, python",
+        accepts: Stacks::WORDS,
         meaning: "with MEMCUDA_TRACE: what was called when memory was asked for; python: functions of Python, where there are any",
-        set: |c, v| {
-            let names = [
-                ("none", Stacks::None),
-                ("c", Stacks::C),
-                ("python", Stacks::Python),
-            ];
-            choose(v, &names).map(|v| c.trace_stacks = v)
-        },
+        set: |c, v| Stacks::of(v).map(|v| c.trace_stacks = v),
     },
     Variable {
         name: "MEMCUDA_STATS",
@@ -268,16 +230,7 @@ pub const VARIABLES: &[Variable] = &[
         name: "MEMCUDA_LOG",
         accepts: "warn, off, error, info, debug",
         meaning: "least severity that is written",
-        set: |c, v| {
-            let names = [
-                ("off", Level::Off),
-                ("error", Level::Error),
-                ("warn", Level::Warn),
-                ("info", Level::Info),
-                ("debug", Level::Debug),
-            ];
-            choose(v, &names).map(|v| c.log = v)
-        },
+        set: |c, v| Level::of(v).map(|v| c.log = v),
     },
     Variable {
         name: "MEMCUDA_LOG_FILE",
