@@ -84,10 +84,9 @@ fn the_table_is_what_the_library_exports() {
     }
     let exported: BTreeSet<_> = include_str!("../../exports.txt").lines().collect();
     let hooked: BTreeSet<_> = intercepted.iter().flat_map(|row| names(row[0])).collect();
-    assert_eq!(
-        hooked, exported,
-        "docs/entry-points.md and shim/exports.txt"
-    );
+    // In one of the two alone.
+    let odd: Vec<_> = hooked.symmetric_difference(&exported).collect();
+    assert_eq!(odd, [&""; 0], "docs/entry-points.md and shim/exports.txt");
 
     for row in &intercepted {
         let tests = names(row[2]);

@@ -168,6 +168,16 @@ fn the_loader_answers_as_without_the_library() {
 }
 
 #[test]
+fn the_library_exports_what_the_list_says() {
+    let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("check-exports.sh");
+    run(Command::new(&check).arg(shim()));
+    // The check can fail: this library exports something else.
+    let other = compile("neighbour.c", "libother.so", &LIBRARY);
+    let refused = Command::new(check).arg(other).output().unwrap();
+    assert!(!refused.status.success());
+}
+
+#[test]
 fn an_old_glibc_is_enough() {
     let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("check-floor.sh");
     run(Command::new(&check)
