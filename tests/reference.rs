@@ -38,6 +38,24 @@ fn environment() {
     check("environment.md", &page);
 }
 
+/// What `--help` says of a verb, or of the command.
+fn help(verb: &str) -> String {
+    let help = Command::new(env!("CARGO_BIN_EXE_memcuda"))
+        .args(verb.split_whitespace())
+        .arg("--help")
+        .output();
+    String::from_utf8(help.unwrap().stdout).unwrap()
+}
+
+/// The verbs that a help lists.
+fn listed(help: &str) -> Vec<String> {
+    let (_, verbs) = help.split_once("\nCommands:\n").unwrap_or_default();
+    let names = verbs.lines().take_while(|line| !line.is_empty());
+    let names = names.filter_map(|line| line.split_whitespace().next());
+    let own = names.filter(|&name| name != "help");
+    own.map(str::to_owned).collect()
+}
+
 #[test]
 fn command_line() {
     let mut page = String::from(
@@ -47,38 +65,17 @@ fn command_line() {
          `--json` prints one object a line. Its first field is `schema`, `memcuda.<verb>/1`; units\n\
          are in the names of the fields: `_bytes`, `_ns`, `_us`, `_s`, `_rate`. `null` is unknown.\n",
     );
-    for verb in [
-        "run",
-        "env",
-        "compare",
-        "doctor",
-        "stat",
-        "top",
-        "web",
-        "snapshot",
-        "explain",
-        "replay",
-        "ls",
-        "show",
-        "persist",
-        "rm",
-        "gc",
-        "keeper",
-        "keeper status",
-        "keeper stop",
-        "keeper restart",
-        "completions",
-    ] {
-        let help = Command::new(env!("CARGO_BIN_EXE_memcuda"))
-            .args(verb.split(' '))
-            .arg("--help")
-            .output();
-        let help = String::from_utf8(help.unwrap().stdout).unwrap();
-        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-        page += &format!("\n## {verb}\n\n```\n{}\n```\n", help.join("\n").trim_end());
-        if verb == "stat" {
-            let names: Vec<&str> = Counters::default().fields().map(|(name, _)| name).collect();
-            page += &format!("\nCounters with `--json`: `{}`.\n", names.join("`, `"));
+    for verb in listed(&help("")) {
+        let own = help(&verb);
+        let below = listed(&own).into_iter().map(|it| format!("{verb} {it}"));
+        for verb in [verb.clone()].into_iter().chain(below) {
+            let help = help(&verb);
+            let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+            page += &format!("\n## {verb}\n\n```\n{}\n```\n", help.join("\n").trim_end());
+            if verb == "stat" {
+                let names: Vec<&str> = Counters::default().fields().map(|(name, _)| name).collect();
+                page += &format!("\nCounters with `--json`: `{}`.\n", names.join("`, `"));
+            }
         }
     }
     check("command-line.md", &page);
