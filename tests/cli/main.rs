@@ -140,6 +140,10 @@ fn bad_usage_is_2_and_names_the_value() {
             "'self' for '[PID]': accepted: a whole number",
         ),
         (&["keeper", "--idle", "ever"], "accepted: a whole number"),
+        (
+            &["persist", "a", "--for", "ever"],
+            "accepted: a whole number from 1",
+        ),
         (&["show", "a", "--wait", "0.5"], "accepted: a whole number"),
         (&["stat", "1", "--all"], "--all"),
         (&["run"], "<CMD>"),
