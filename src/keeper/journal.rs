@@ -16,7 +16,7 @@ use super::entries::{ClientId, Item};
 use crate::share::protocol::{Generation, Process};
 
 /// The form of the records: a keeper reads its own.
-const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 2;
 /// The file grows to this before it is made anew for the first time.
 const SMALL: u64 = 4 << 20;
 
@@ -125,30 +125,40 @@ impl Journal {
     }
 }
 
+/// Why a journal cannot be read.
+#[derive(Debug)]
+pub enum Unreadable {
+    /// A program of another version wrote it.
+    Form(u32),
+    /// It is none.
+    Broken(String),
+}
+
 /// Reads a predecessor's journal, up to its end or to a record that was not
 /// finished: nobody was told of that one.
-pub fn read(file: OwnedFd) -> Result<Known, String> {
+pub fn read(file: OwnedFd) -> Result<Known, Unreadable> {
     let mut file = File::from(file);
     let mut bytes = Vec::new();
     let all = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
-    all.map_err(|error| error.to_string())?;
+    all.map_err(|error| Unreadable::Broken(error.to_string()))?;
     let mut known = Known::default();
     let mut rest = &bytes[..];
     let mut first = true;
     while let Some(record) = next(&mut rest) {
         match record {
             Record::Begin { format, .. } if format != FORMAT => {
-                return Err(format!("its form is {format}, and {FORMAT} is understood"));
+                return Err(Unreadable::Form(format));
             }
             record if first != matches!(record, Record::Begin { .. }) => {
-                return Err("it does not begin as a journal does".to_owned());
+                let why = "it does not begin as a journal does";
+                return Err(Unreadable::Broken(why.to_owned()));
             }
             record => known.learn(record),
         }
         first = false;
     }
     match first {
-        true => Err("it is empty".to_owned()),
+        true => Err(Unreadable::Broken("it is empty".to_owned())),
         false => Ok(known),
     }
 }
@@ -285,7 +295,7 @@ mod tests {
             next_client: 0,
         });
         journal.write().unwrap();
-        let error = read(journal.descriptor().unwrap()).unwrap_err();
-        assert!(error.contains("77"), "{error}");
+        let read = read(journal.descriptor().unwrap());
+        assert!(matches!(read, Err(Unreadable::Form(77))), "{read:?}");
     }
 }

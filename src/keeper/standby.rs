@@ -234,10 +234,10 @@ pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
         since = Instant::now();
         let (here, there) = pair()?;
         socket = here;
-        let started = match failures {
-            0..MOST_FAILURES => launch.start(Role::Successor, there),
-            // A new version that does not even start.
-            _ => launch.start_own(Role::Successor, there),
+        // A new version may not even start; then it may be mended.
+        let started = match failures % (MOST_FAILURES + 1) {
+            MOST_FAILURES => launch.start_own(Role::Successor, there),
+            _ => launch.start(Role::Successor, there),
         };
         match started {
             Ok(child) => {

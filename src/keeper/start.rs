@@ -3,14 +3,14 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{FileType, fstat};
 use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::descriptors::{Descriptors, raise_limit};
 use super::entries::Entries;
-use super::journal::{self, Known};
+use super::journal::{self, FORMAT, Known, Unreadable};
 use super::key::Key;
 use super::launch::Launch;
 use super::listen::{self, Door};
@@ -49,7 +49,15 @@ pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
         _ => limit,
     };
     let mut descriptors = Descriptors::new(vault, limit);
-    let known = take_over(&mut descriptors, inherited);
+    let known = match (take_over(&mut descriptors, inherited), &descriptors.vault) {
+        // The standby has the program that wrote it, and starts that.
+        (Err(error), Vault::Standby(_)) => return Err(error),
+        (Err(error), _) => {
+            error!("{error:#}: what it tells of is gone");
+            None
+        }
+        (Ok(known), _) => known,
+    };
     let owner = rustix::process::geteuid().as_raw();
     let (door, mut access) = match may_enter(&options, owner) {
         // What is taken over is not given up for a mistake in a file.
@@ -113,8 +121,12 @@ pub fn stand_by(launch: &Launch) -> Result<()> {
     standby::main(standard_input()?, launch).context("the standby cannot go on")
 }
 
-/// Sorts what was handed over, and reads the newest journal that can be read.
-fn take_over(descriptors: &mut Descriptors, inherited: Vec<(Key, OwnedFd)>) -> Option<Known> {
+/// Sorts what was handed over, and reads the newest journal that can be read. Fails where
+/// that is none, and one is of another version.
+fn take_over(
+    descriptors: &mut Descriptors,
+    inherited: Vec<(Key, OwnedFd)>,
+) -> Result<Option<Known>> {
     let mut journals = Vec::new();
     for (key, descriptor) in inherited {
         match key {
@@ -123,17 +135,22 @@ fn take_over(descriptors: &mut Descriptors, inherited: Vec<(Key, OwnedFd)>) -> O
         }
     }
     journals.sort_by_key(|(number, _)| *number);
-    let mut known = None;
+    let (mut known, mut other) = (None, None);
     for (number, descriptor) in journals.into_iter().rev() {
-        let read = descriptor.try_clone().map_err(|error| error.to_string());
-        match read.and_then(journal::read) {
+        let copy = descriptor.try_clone();
+        let copy = copy.map_err(|error| Unreadable::Broken(error.to_string()));
+        match copy.and_then(journal::read) {
             Ok(read) if known.is_none() => known = Some(read),
             Ok(_) => {}
-            Err(error) => warn!("a journal cannot be read: {error}"),
+            Err(Unreadable::Form(form)) => other = Some(form),
+            Err(Unreadable::Broken(why)) => warn!("a journal cannot be read: {why}"),
         }
         descriptors.inherit(Key::State(number), descriptor);
     }
-    known
+    match (known, other) {
+        (None, Some(form)) => bail!("the journal's form is {form}, and {FORMAT} is understood"),
+        (known, _) => Ok(known),
+    }
 }
 
 /// Descriptors of what is not there: the answer to whoever sent them was never
@@ -166,4 +183,35 @@ fn standard_input() -> Result<OwnedFd> {
     let null = std::fs::File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(null)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::journal::{Journal, Record};
+    use super::*;
+
+    #[test]
+    fn a_journal_of_another_version_is_not_taken_for_none() {
+        let journal = |format| {
+            let mut journal = Journal::create().unwrap();
+            journal.add(&Record::Begin {
+                format,
+                restarts: 6,
+                next_client: 7,
+            });
+            journal.write().unwrap();
+            journal.descriptor().unwrap()
+        };
+        let take_over = |journals: Vec<OwnedFd>| {
+            let inherited = (0..).map(Key::State).zip(journals).collect();
+            super::take_over(&mut Descriptors::new(Vault::None, 1024), inherited)
+        };
+        let error = take_over(vec![journal(77)]).unwrap_err().to_string();
+        assert!(error.contains("77"), "{error}");
+        // One that is understood is enough, and none is none.
+        let known = take_over(vec![journal(FORMAT), journal(77)]).unwrap();
+        assert_eq!(known.unwrap().restarts, 6);
+        let empty = Journal::create().unwrap().descriptor().unwrap();
+        assert!(take_over(vec![empty]).unwrap().is_none());
+    }
 }

@@ -1,5 +1,6 @@
 //! The keeper, its standby, makers and holders die or are started anew.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memcuda::share::client::{Client, Error};
@@ -249,36 +250,59 @@ fn a_holder_that_is_killed_is_noticed_soon() {
 }
 
 #[test]
-fn an_upgrade_that_does_not_start_is_undone() {
+fn an_upgrade_that_does_not_start_is_undone_and_the_next_one_is_done() {
     let directory = tempfile::tempdir().unwrap();
     let (program, socket) = (
         directory.path().join("memcuda"),
         directory.path().join("k.sock"),
     );
-    // Not by this process: another thread's child could have it open for writing when it
-    // is run.
-    let mut copy = std::process::Command::new("cp");
-    copy.arg(env!("CARGO_BIN_EXE_memcuda")).arg(&program);
-    assert!(copy.status().unwrap().success());
-    let run = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(&program);
+    // In its place, as a package manager does it. Not by this process: another thread's
+    // child could have it open for writing when it is run.
+    let install = |what: &str| {
+        let new = directory.path().join("new");
+        let mut copy = std::process::Command::new("cp");
+        assert!(copy.arg(what).arg(&new).status().unwrap().success());
+        std::fs::rename(&new, &program).unwrap();
+    };
+    let good = env!("CARGO_BIN_EXE_memcuda");
+    install(good);
+    let run = |program: &Path, arguments: &[&str]| {
+        let mut command = std::process::Command::new(program);
         command
             .arg("keeper")
             .arg("--socket")
             .arg(&socket)
             .args(arguments);
-        command.status().unwrap()
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.success(), said)
     };
-    assert!(run(&[]).success());
+    assert!(run(&program, &[]).0);
     let (mut client, _) = connect(&socket, &[]).unwrap();
     let held = make(&mut client, "held", b"held").unwrap();
-    // In its place, as a package manager does it.
-    let broken = directory.path().join("new");
-    std::os::unix::fs::symlink("/bin/false", &broken).unwrap();
-    std::fs::rename(&broken, &program).unwrap();
-    assert_eq!(client.call(Request::Restart, &[]).unwrap().0, Reply::Done);
-    let (mut client, lost) = wait_for("the former program", || connect(&socket, &[lease(held, 1)]));
-    assert!(lost.is_empty());
-    has(&mut client, "held", b"held");
+    let process = |client: &mut Client| match client.call(Request::Status, &[]) {
+        Ok((Reply::Status(status), _)) => status.pid,
+        other => panic!("{other:?}"),
+    };
+    let again = || {
+        let (mut client, lost) = connect(&socket, &[lease(held, 1)]).unwrap();
+        assert!(lost.is_empty());
+        has(&mut client, "held", b"held");
+        release(&mut client, held);
+        client
+    };
+    let first = process(&mut client);
+    install("/bin/false");
+    let (done, said) = run(Path::new(good), &["restart"]);
+    assert!(!done && said.contains("does not start"), "{said}");
+    let mut client = again();
+    let second = process(&mut client);
+    assert_ne!(first, second);
+    install(good);
+    assert_eq!(run(Path::new(good), &["restart"]), (true, String::new()));
+    let mut client = again();
+    assert_eq!(process(&mut client), second);
+    let runs = std::fs::read_link(format!("/proc/{second}/exe")).unwrap();
+    assert_eq!(runs, program);
     client.call(Request::Stop { force: true }, &[]).unwrap();
 }

@@ -1,30 +1,26 @@
-//! `memcuda keeper`: the process that keeps named and exported memory, and what
-//! one asks of it. Without `--foreground` it goes into the background and the
-//! command ends as soon as it serves.
+//! `memcuda keeper`: the process that keeps named and exported memory. Without
+//! `--foreground` it goes into the background and the command ends as soon as it
+//! serves. What one asks of it is in `keeper_ask`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use memcuda::config::{Config, Keeper};
 use memcuda::keeper::redis::{self, Server};
 use memcuda::keeper::{self, Launch, Options, Part, registry};
-use memcuda::share::client::Client;
 use memcuda::share::place;
-use memcuda::share::protocol::{Reply, Request};
-use serde::Serialize;
 
-use crate::{accepted, output};
+use crate::accepted;
+use crate::keeper_ask::{self, Action};
 
 /// How long memory may take that Redis's queue asks for.
 const ALLOCATION: Duration = Duration::from_secs(30);
-/// How long a keeper may take that is asked for itself: it may be very busy, and who asks
-/// sees that they wait.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How long Redis may take to hear that the keeper ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -58,24 +54,6 @@ pub struct Arguments {
     role: Option<Role>,
 }
 
-#[derive(clap::Subcommand)]
-enum Action {
-    /// Say how the keeper is
-    Status {
-        /// One JSON object
-        #[arg(long)]
-        json: bool,
-    },
-    /// End the keeper
-    Stop {
-        /// Also with memory in its keeping, which is lost for who has not opened it
-        #[arg(long)]
-        force: bool,
-    },
-    /// Start the keeper's program anew, after an upgrade, with all that it keeps
-    Restart,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Role {
     Daemon,
@@ -87,7 +65,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let config = Config::read(|name| std::env::var_os(name))?;
     let socket = socket(arguments, &config)?;
     match (&arguments.action, arguments.role) {
-        (Some(action), _) => ask(action, &socket)?,
+        (Some(action), _) => keeper_ask::ask(action, &socket)?,
         (None, None) if !arguments.foreground => return in_background(arguments, &socket),
         (None, role) => be(arguments, &config, socket, role)?,
     }
@@ -125,6 +103,15 @@ fn same(arguments: &Arguments, socket: &Path) -> Result<Vec<OsString>> {
     Ok(same)
 }
 
+/// Where this program is, or by now a newer one.
+fn program() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("where is this program?")?;
+    // So the kernel calls one in whose place another one is.
+    let path = program.as_os_str().as_bytes();
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    Ok(OsStr::from_bytes(path).into())
+}
+
 /// Is one of the keeper's processes.
 fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role>) -> Result<()> {
     if role == Some(Role::Daemon) {
@@ -136,7 +123,7 @@ fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role
         (idle, _) => Some(Duration::from_secs(idle.unwrap_or(10))),
     };
     let launch = Launch {
-        program: std::env::current_exe().context("where is this program?")?,
+        program: program()?,
         arguments: same(arguments, &socket)?,
         quiet: !arguments.foreground,
     };
@@ -197,7 +184,7 @@ fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role
 /// Starts it in the background, and waits until it serves or says why not.
 fn in_background(arguments: &Arguments, socket: &Path) -> Result<ExitCode> {
     let (mut said, theirs) = std::io::pipe().context("no pipe")?;
-    let mut child = Command::new(std::env::current_exe().context("where is this program?")?)
+    let mut child = Command::new(program()?)
         .args(same(arguments, socket)?)
         .args(["--role", "daemon"])
         .stdin(Stdio::null())
@@ -220,100 +207,4 @@ fn in_background(arguments: &Arguments, socket: &Path) -> Result<ExitCode> {
             .and_then(|code| code.try_into().ok())
             .unwrap_or(1),
     ))
-}
-
-#[derive(Serialize)]
-struct Shown {
-    pid: u32,
-    standby_pid: u32,
-    version: String,
-    socket: String,
-    up_s: u64,
-    restarts: u32,
-    names: u64,
-    dying: u64,
-    exports: u64,
-    clients: u64,
-    references: u64,
-    held_bytes: u64,
-    unheld_bytes: u64,
-    redis: String,
-}
-
-/// Asks a keeper that runs.
-fn ask(action: &Action, socket: &Path) -> Result<()> {
-    let dialled = Client::dial(socket, std::process::id(), "memcuda", &[]);
-    let connected = dialled.and_then(|dialled| {
-        dialled.be_patient(PATIENCE)?;
-        dialled.welcome()
-    });
-    let (mut client, _) =
-        connected.map_err(|error| anyhow::anyhow!("{}: {error}", socket.display()))?;
-    let request = match action {
-        Action::Status { .. } => Request::Status,
-        Action::Stop { force } => Request::Stop { force: *force },
-        Action::Restart => Request::Restart,
-    };
-    let status = match (action, client.call(request, &[])) {
-        (Action::Status { json }, Ok((Reply::Status(status), _))) => (status, *json),
-        (Action::Stop { .. } | Action::Restart, Ok((Reply::Done, _))) => return Ok(()),
-        (_, Ok(_)) => bail!("the keeper answers another question"),
-        (_, Err(error)) => bail!("{error}"),
-    };
-    let (status, json) = status;
-    let shown = Shown {
-        pid: status.pid,
-        standby_pid: status.standby,
-        version: status.version,
-        socket: status.socket,
-        up_s: status.up_s,
-        restarts: status.restarts,
-        names: status.names,
-        dying: status.dying,
-        exports: status.exports,
-        // Without the one that asks.
-        clients: status.clients.saturating_sub(1),
-        references: status.references,
-        held_bytes: status.bytes,
-        unheld_bytes: status.unheld_bytes,
-        redis: status.redis,
-    };
-    match json {
-        true => output::json("keeper", &shown),
-        false => print(&shown),
-    }
-}
-
-fn print(shown: &Shown) -> Result<()> {
-    let mut table = output::Table::left(&["keeper", &shown.version]);
-    let standby = match shown.standby_pid {
-        0 => "none (systemd keeps the descriptors)".to_owned(),
-        pid => pid.to_string(),
-    };
-    let redis = match &shown.redis[..] {
-        "" => "none",
-        state => state,
-    };
-    for (what, value) in [
-        ("process", shown.pid.to_string()),
-        ("standby", standby),
-        ("socket", shown.socket.clone()),
-        (
-            "up",
-            format!("{} s, started anew {} times", shown.up_s, shown.restarts),
-        ),
-        ("clients", shown.clients.to_string()),
-        (
-            "names",
-            format!("{}, and {} deleted", shown.names, shown.dying),
-        ),
-        ("exports", shown.exports.to_string()),
-        ("references", shown.references.to_string()),
-        ("memory", output::bytes(Some(shown.held_bytes))),
-        ("held by nobody", output::bytes(Some(shown.unheld_bytes))),
-        ("redis", redis.to_owned()),
-    ] {
-        table.row(vec![what.to_owned(), value]);
-    }
-    table.print()
 }

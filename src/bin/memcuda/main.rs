@@ -17,6 +17,7 @@ mod gc;
 mod history;
 mod keeper;
 mod keeper_allocate;
+mod keeper_ask;
 mod log;
 mod ls;
 mod man;
