@@ -375,6 +375,16 @@ fn nor_where_the_driver_has_no_events_of_a_context() {
 }
 
 #[test]
+fn nor_where_addresses_are_short() {
+    run(400..416, Settings::default, |program| {
+        let pool = &program.pool;
+        let at = pool.driver().reserve(512 * MIB).unwrap();
+        pool.lock().arena.give(at, 512 * MIB);
+        pool.bounds.fill();
+    });
+}
+
+#[test]
 fn nor_where_calls_fail() {
     for one_of in [20, 100] {
         run(300..316, Settings::default, |program| {
