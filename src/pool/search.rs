@@ -175,6 +175,8 @@ impl State {
     /// Offers the ends of every free range of a stitch.
     fn offer_ranges(&self, id: StitchId, stitch: &Stitch, usable: Usable, best: &mut Best) {
         let needed = best.need.bytes;
+        // Asked once: there may be thousands of pieces.
+        let none_broken = !self.streams.health.is_any_broken();
         // The free range that is being followed, and the pieces that it is in.
         let (mut from, mut to, mut below) = (0, 0, 0..0);
         let mut follow = |piece: usize, start: u64, end: u64| {
@@ -190,7 +192,7 @@ impl State {
                 continue;
             }
             let simple = match usable {
-                Usable::All => !self.streams.health.is_any_broken(),
+                Usable::All => none_broken,
                 Usable::Ready(stream) => room.stream == Use::NOBODY || Some(room.stream) == stream,
             };
             if !simple || room.inner >= needed {
