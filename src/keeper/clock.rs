@@ -69,13 +69,7 @@ impl Keeper {
             let connection = self.connections.get(&client);
             if connection.is_some_and(|connection| connection.stage != Stage::Ready) {
                 let message = "5 seconds without an introduction".to_owned();
-                self.reply(
-                    client,
-                    1,
-                    Refusal::invalid(message).into(),
-                    Vec::new(),
-                    true,
-                );
+                self.refuse(client, 1, Refusal::invalid(message), true);
             }
         }
         let over = |ghost: &Ghost| ghost.until.is_some_and(|until| until <= now);

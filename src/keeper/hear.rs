@@ -108,18 +108,10 @@ impl Keeper {
                 Ok(received) => received,
                 Err(Broken::Later) => return left,
                 Err(Broken::Garbled | Broken::NoRoom) => {
-                    let message = format!(
-                        "a packet of more than {} bytes or {} descriptors",
-                        wire::MOST_BYTES,
-                        MOST_PARTS
-                    );
-                    self.reply(
-                        client,
-                        1,
-                        Refusal::invalid(message).into(),
-                        Vec::new(),
-                        true,
-                    );
+                    let most = wire::MOST_BYTES;
+                    let message =
+                        format!("a packet of more than {most} bytes or {MOST_PARTS} descriptors");
+                    self.refuse(client, 1, Refusal::invalid(message), true);
                     return left;
                 }
                 Err(Broken::Closed | Broken::System(_)) => {
@@ -133,8 +125,7 @@ impl Keeper {
                 // It may be the client's own end of its connection, which would never end.
                 Said::Request(number, _) if strange => {
                     let message = "a descriptor came that holds no memory".to_owned();
-                    let refusal = Refusal::invalid(message);
-                    self.reply(client, number, refusal.into(), Vec::new(), true);
+                    self.refuse(client, number, Refusal::invalid(message), true);
                     return left;
                 }
                 Said::Request(number, request) => {
@@ -145,9 +136,7 @@ impl Keeper {
                         Ok(answer) => {
                             self.reply(client, number, answer.reply, answer.beside, false)
                         }
-                        Err(refusal) => {
-                            self.reply(client, number, refusal.into(), Vec::new(), first);
-                        }
+                        Err(refusal) => self.refuse(client, number, refusal, first),
                     }
                 }
                 Said::Wrong {
@@ -156,7 +145,7 @@ impl Keeper {
                     close,
                 } => {
                     left -= 1;
-                    self.reply(client, number, refusal.into(), Vec::new(), close);
+                    self.refuse(client, number, refusal, close);
                     if close {
                         return left;
                     }
@@ -166,7 +155,12 @@ impl Keeper {
         left
     }
 
-    pub(super) fn reply(
+    /// Where `close`, that is the end of the connection.
+    pub(super) fn refuse(&mut self, client: ClientId, number: u32, why: Refusal, close: bool) {
+        self.reply(client, number, why.into(), Vec::new(), close);
+    }
+
+    fn reply(
         &mut self,
         client: ClientId,
         number: u32,

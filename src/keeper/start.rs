@@ -2,6 +2,7 @@
 //! systemd's store; and how its standby begins.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{FileType, fstat};
@@ -32,18 +33,7 @@ pub enum Part {
 /// Runs a keeper to its end. `ready` is called once it serves.
 pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
     let limit = raise_limit();
-    let (vault, inherited) = match part {
-        Part::Successor => {
-            let inherited = Standby::inherited(standard_input()?);
-            let (standby, inherited) =
-                inherited.map_err(|error| anyhow!("the standby does not hand over ({error:?})"))?;
-            (Vault::Standby(standby), inherited)
-        }
-        Part::First => match Store::find().filter(|store| store.most > 0) {
-            Some(store) => (Vault::Systemd(store), Store::stored()),
-            None => (Vault::None, Vec::new()),
-        },
-    };
+    let (vault, inherited) = inherit(part)?;
     let limit = match &vault {
         Vault::Systemd(store) => limit.min(store.most),
         _ => limit,
@@ -67,18 +57,7 @@ pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
         }
         other => other?,
     };
-    listen::enter(&options.socket, door)?;
-    if descriptors.get(Key::Lock).is_none() {
-        descriptors.keep(vec![(Key::Lock, listen::lock(&options.socket)?)]);
-    }
-    let there = std::fs::symlink_metadata(&options.socket);
-    if descriptors.get(Key::Listener).is_none() || there.is_err() {
-        let listener = listen::bind_to(&options.socket, door)?;
-        descriptors.keep(vec![(Key::Listener, listener)]);
-    }
-    if descriptors.get(Key::Epoch).is_none() {
-        descriptors.keep(vec![(Key::Epoch, pages::epoch().context("no epoch page")?)]);
-    }
+    complete(&mut descriptors, &options.socket, door)?;
     let restarts = known.as_ref().map_or(0, |known| known.restarts + 1);
     let next_client = known.as_ref().map_or(1, |known| known.next_client);
     let has = |generation, part| descriptors.get(Key::Part(generation, part)).is_some();
@@ -107,6 +86,38 @@ pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
     }
     ready();
     keeper.serve()
+}
+
+/// What a predecessor left, and where that is kept.
+fn inherit(part: Part) -> Result<(Vault, Vec<(Key, OwnedFd)>)> {
+    Ok(match part {
+        Part::Successor => {
+            let inherited = Standby::inherited(standard_input()?);
+            let (standby, inherited) =
+                inherited.map_err(|error| anyhow!("the standby does not hand over ({error:?})"))?;
+            (Vault::Standby(standby), inherited)
+        }
+        Part::First => match Store::find().filter(|store| store.most > 0) {
+            Some(store) => (Vault::Systemd(store), Store::stored()),
+            None => (Vault::None, Vec::new()),
+        },
+    })
+}
+
+/// Makes what a keeper has beside memory, as far as it was not left by another.
+fn complete(descriptors: &mut Descriptors, socket: &Path, door: Door) -> Result<()> {
+    listen::enter(socket, door)?;
+    if descriptors.get(Key::Lock).is_none() {
+        descriptors.keep(vec![(Key::Lock, listen::lock(socket)?)]);
+    }
+    let there = std::fs::symlink_metadata(socket);
+    if descriptors.get(Key::Listener).is_none() || there.is_err() {
+        descriptors.keep(vec![(Key::Listener, listen::bind_to(socket, door)?)]);
+    }
+    if descriptors.get(Key::Epoch).is_none() {
+        descriptors.keep(vec![(Key::Epoch, pages::epoch().context("no epoch page")?)]);
+    }
+    Ok(())
 }
 
 /// Who is let in.
