@@ -77,7 +77,7 @@ type Checked<T> = Result<T, (Fault, String)>;
 
 fn operation(fields: &Fields) -> Checked<Operation> {
     let Some(op) = fields.get("op") else {
-        return invalid("the field op is missing; accepted: create, get, delete".to_owned());
+        return invalid("the field op is missing; accepted: create, get, delete, clone".to_owned());
     };
     match op.as_str() {
         Some("create" | "newtensor") => create(fields).map(Operation::Create),
