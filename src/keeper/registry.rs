@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::Refusal;
 use crate::names::Name;
-use crate::share::protocol::{Entry, Generation};
+use crate::share::protocol::{Entry, Generation, Persist};
 
 /// What a registry asks of the keeper. The answer comes over the sender within
 /// a turn of the keeper; a dropped sender means that the keeper ends.
@@ -37,6 +37,9 @@ pub enum Ask {
     /// Hides a name, only this generation if said, with the keeper's own
     /// rights. For the queue's `delete`.
     Delete(Name, Option<Generation>, Sender<Result<(), Refusal>>),
+    /// Says whether a name outlives its holders, with the keeper's own rights. For the
+    /// queue's `persist`.
+    Persist(Name, Persist, Sender<Result<(), Refusal>>),
 }
 
 /// Makes both ends.

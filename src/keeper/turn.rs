@@ -208,6 +208,11 @@ impl Keeper {
                     let deleted = self.entries.delete(&name, generation);
                     self.told.push(Box::new(move || drop(sender.send(deleted))));
                 }
+                Ask::Persist(name, persist, sender) => {
+                    let persisted = self.entries.persist(&name, persist);
+                    self.told
+                        .push(Box::new(move || drop(sender.send(persisted))));
+                }
             }
         }
     }

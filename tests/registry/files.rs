@@ -209,6 +209,11 @@ fn answer(names: &Path, desk: &Desk, ask: Ask) {
             desk.mark([name]);
             let _ = to.send(deleted);
         }
+        // A file stays until it is taken away.
+        Ask::Persist(name, _, to) => {
+            let there = read(names, &name).map(drop);
+            let _ = to.send(there.ok_or_else(|| Refusal::not_found(&name)));
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memcuda::names::{Dtype, Name};
 use memcuda::share::client::Client;
@@ -203,6 +203,39 @@ fn commands_make_memory_that_any_process_opens() {
     drop(client);
     until("freed", || keeper.status().dying == 0);
     assert_eq!(keeper.status().bytes, 4 << 20, "of the copy alone");
+}
+
+#[test]
+fn what_commands_make_can_be_given_a_time() {
+    let keeper = Keeper::start();
+    let mut redis = connect(keeper.server.socket());
+    let mut call = |mut command: Value| {
+        command["reply"] = json!("me");
+        push(&mut redis, "tensor:cmd", command.to_string());
+        answer(&mut redis, "me")
+    };
+    let made = call(json!({"op": "create", "name": "w", "bytes": 4096}));
+    assert_eq!(made["entry"]["persist"], "yes");
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let timed = call(json!({"op": "persist", "name": "w", "seconds": 3600}));
+    let until_s = timed["entry"]["persist"].as_u64().unwrap();
+    assert!(
+        (3600..3660).contains(&(until_s - now_s.as_secs())),
+        "{timed}"
+    );
+    let again = call(json!({"op": "persist", "name": "w"}));
+    assert_eq!(again["entry"]["persist"], "yes");
+    // Its holder has it to the end.
+    let mut client = keeper.client();
+    attach(&mut client, "w");
+    let held = call(json!({"op": "persist", "name": "w", "seconds": 0}));
+    assert_eq!(held["entry"]["persist"], "no");
+    drop(client);
+    until("gone", || keeper.names().is_empty());
+    let gone = call(json!({"op": "persist", "name": "w"}));
+    assert_eq!(gone["error"]["code"], "NOT_FOUND");
+    let wrong = call(json!({"op": "persist", "name": "w", "seconds": -1}));
+    assert_eq!(wrong["error"]["code"], "INVALID");
 }
 
 /// `MEMCUDA_TEST_KILLS` is how often.

@@ -30,6 +30,13 @@ pub enum Operation {
     Get(Name),
     /// Hide it now; its memory goes with the last holder.
     Delete(Name),
+    /// Let it outlive its holders.
+    Persist {
+        /// Which.
+        name: Name,
+        /// For so long; until it is deleted where nobody said.
+        seconds: Option<u64>,
+    },
     /// Make a copy under another name.
     Clone {
         /// Of this one.
@@ -45,7 +52,9 @@ impl Operation {
     /// Which name it is about; of a copy the new one.
     pub fn name(&self) -> &Name {
         match self {
-            Self::Create(Create { name, .. }) | Self::Clone { name, .. } => name,
+            Self::Create(Create { name, .. })
+            | Self::Clone { name, .. }
+            | Self::Persist { name, .. } => name,
             Self::Get(name) | Self::Delete(name) => name,
         }
     }

@@ -77,12 +77,21 @@ type Checked<T> = Result<T, (Fault, String)>;
 
 fn operation(fields: &Fields) -> Checked<Operation> {
     let Some(op) = fields.get("op") else {
-        return invalid("the field op is missing; accepted: create, get, delete, clone".to_owned());
+        return invalid(
+            "the field op is missing; accepted: create, get, delete, persist, clone".to_owned(),
+        );
     };
     match op.as_str() {
         Some("create" | "newtensor") => create(fields).map(Operation::Create),
         Some("get" | "gettensor") => name(fields, &["name", "key"]).map(Operation::Get),
         Some("delete" | "deltensor") => name(fields, &["name", "key"]).map(Operation::Delete),
+        Some("persist") => Ok(Operation::Persist {
+            name: name(fields, &["name", "key"])?,
+            seconds: fields
+                .get("seconds")
+                .map(|value| whole(value, "seconds", i64::MAX as u64))
+                .transpose()?,
+        }),
         Some("clone" | "clonetensor") => Ok(Operation::Clone {
             source: name(fields, &["src"])?,
             name: name(fields, &["dst"])?,
@@ -91,7 +100,7 @@ fn operation(fields: &Fields) -> Checked<Operation> {
         _ => Err((
             Fault::UnknownOperation,
             format!(
-                "the operation {} is not known; accepted: create, get, delete, clone \
+                "the operation {} is not known; accepted: create, get, delete, persist, clone \
                  (newtensor, gettensor, deltensor, clonetensor)",
                 shown(op)
             ),

@@ -41,6 +41,14 @@ fn the_spellings_of_three_generations_mean_the_same() {
         let text = json!({"op": op, "name": "w", "id": [1], "pid": 3, "node": "n1"}).to_string();
         assert_eq!(read_text(&text).unwrap().operation, operation);
     }
+    for (seconds, said) in [("null", None), ("0", Some(0)), ("60", Some(60))] {
+        let text = format!(r#"{{"op":"persist","key":"w","seconds":{seconds}}}"#);
+        let wanted = Operation::Persist {
+            name: name("w"),
+            seconds: said,
+        };
+        assert_eq!(read_text(&text).unwrap().operation, wanted);
+    }
     let copy = read_text(r#"{"op":"clonetensor","src":"/a","dst":"/b","device":"cuda:0"}"#);
     let wanted = Operation::Clone {
         source: name("/a"),

@@ -16,7 +16,7 @@ use crate::keeper::Refusal;
 use crate::keeper::calendar::now_us;
 use crate::keeper::registry::{Ask, Registry};
 use crate::names::Name;
-use crate::share::protocol::{Entry, Generation};
+use crate::share::protocol::{Entry, Generation, Persist};
 
 /// The keeper's own thread ends and answers nothing more.
 pub struct KeeperEnds;
@@ -86,6 +86,15 @@ impl Shared {
     /// Hides a name.
     pub fn delete(&self, name: &Name, of: Generation) -> Result<Result<(), Refusal>, KeeperEnds> {
         self.ask(|answer| Ask::Delete(name.clone(), Some(of), answer))
+    }
+
+    /// Says whether a name outlives its holders.
+    pub fn persist(
+        &self,
+        name: &Name,
+        persist: Persist,
+    ) -> Result<Result<(), Refusal>, KeeperEnds> {
+        self.ask(|answer| Ask::Persist(name.clone(), persist, answer))
     }
 
     fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Ask) -> Result<T, KeeperEnds> {

@@ -14,8 +14,9 @@ use super::fields::object;
 use super::link::{Link, Step, Trouble};
 use super::shared::{KeeperEnds, Shared};
 use crate::keeper::Refusal;
+use crate::keeper::calendar::now_us;
 use crate::names::Name;
-use crate::share::protocol::{Code, Entry, Generation, State};
+use crate::share::protocol::{Code, Entry, Generation, Persist, State};
 
 /// Most allocator processes at once.
 const MOST_MAKERS: usize = 4;
@@ -141,6 +142,7 @@ impl Desk {
         match &job.command.operation {
             Operation::Get(name) => get(shared, name),
             Operation::Delete(name) => delete(shared, link, job, name),
+            Operation::Persist { name, seconds } => persist(shared, job, name, *seconds),
             Operation::Create(create) => {
                 let wanted = |there: &Entry| is_as_wanted(create, there);
                 self.make(shared, link, job, &create.name, &wanted, |allocator| {
@@ -237,6 +239,27 @@ fn delete(
         Ok(()) => Ok(None),
         // An earlier process deleted it and died before it could say so.
         Err(refusal) if refusal.code == Code::NotFound && noted.is_some() => Ok(None),
+        Err(refusal) => Err(of_refusal(refusal)),
+    })
+}
+
+/// Says how long a name stays; it may be gone by that.
+fn persist(
+    shared: &Shared,
+    job: &Job,
+    name: &Name,
+    seconds: Option<u64>,
+) -> Result<Outcome, KeeperEnds> {
+    let persist = seconds.map_or(Persist::Yes, |it| Persist::for_seconds(it, now_us()));
+    Ok(match shared.persist(name, persist)? {
+        Ok(()) => {
+            let entry = shared.entry(name)?.filter(is_there);
+            entry.map_or(Ok(None), |entry| shown(shared, &entry))
+        }
+        // It went by the try before.
+        Err(refusal) if refusal.code == Code::NotFound && job.again && seconds == Some(0) => {
+            Ok(None)
+        }
         Err(refusal) => Err(of_refusal(refusal)),
     })
 }
