@@ -131,6 +131,28 @@ impl Actor {
         answer.split(' ').next().unwrap().parse().unwrap()
     }
 
+    /// The address at which it has what a handle stands for.
+    #[track_caller]
+    pub fn open(&mut self, handle: &str) -> String {
+        self.must(&format!("open {handle}"))
+    }
+
+    #[track_caller]
+    pub fn close(&mut self, opened: &str) {
+        self.must(&format!("close {opened}"));
+    }
+
+    #[track_caller]
+    pub fn free(&mut self, at: &str) {
+        self.must(&format!("free {at}"));
+    }
+
+    /// The handle of an allocation.
+    #[track_caller]
+    pub fn handle(&mut self, at: &str) -> String {
+        self.must(&format!("get {at}"))
+    }
+
     /// An allocation with a pattern in it.
     pub fn filled(&mut self, bytes: u64, number: u64) -> String {
         let at = self.must(&format!("alloc {bytes}"));

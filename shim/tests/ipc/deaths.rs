@@ -13,7 +13,7 @@ fn the_exporters_death_takes_nothing_from_those_who_have_it_open() {
     let (place, [exporter, mut importer], [_, here, handle]) = shared(6 * MIB);
     exporter.kill();
     assert!(importer.has(&here, 6 * MIB, 1));
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     // It ended with the last who had it.
     let mut third = place.actor();
     soon("the memory is gone", || {
@@ -26,11 +26,11 @@ fn an_importers_death_gives_the_memory_back() {
     for freed_before in [true, false] {
         let (_place, [mut exporter, importer], [there, _, _]) = shared(6 * MIB);
         if freed_before {
-            exporter.must(&format!("free {there}"));
+            exporter.free(&there);
             importer.kill();
         } else {
             importer.kill();
-            exporter.must(&format!("free {there}"));
+            exporter.free(&there);
         }
         exporter.gets_again(&there, 6 * MIB);
     }
@@ -42,7 +42,7 @@ fn a_forked_child_holds_nothing() {
     importer.must("fork");
     assert!(importer.has(&here, 6 * MIB, 1));
     let child: i32 = importer.must("fork-and-stay").parse().unwrap();
-    exporter.must(&format!("free {there}"));
+    exporter.free(&there);
     importer.kill();
     exporter.gets_again(&there, 6 * MIB);
     signal(child, libc::SIGKILL);
@@ -52,24 +52,24 @@ fn a_forked_child_holds_nothing() {
 fn the_keepers_death_loses_nothing() {
     let (place, [mut exporter, mut importer], [there, here, handle]) = shared(6 * MIB);
     let second = exporter.filled(6 * MIB, 2);
-    let second_handle = exporter.must(&format!("get {second}"));
+    let second_handle = exporter.handle(&second);
     for round in 0..3 {
         place.keeper.kill();
         // Opens that are there need nobody; others find the keeper again.
-        assert_eq!(importer.must(&format!("open {handle}")), here);
-        importer.must(&format!("close {here}"));
+        assert_eq!(importer.open(&handle), here);
+        importer.close(&here);
         assert!(importer.has(&here, 6 * MIB, 1), "round {round}");
-        let other = importer.must(&format!("open {second_handle}"));
+        let other = importer.open(&second_handle);
         assert!(importer.has(&other, 6 * MIB, 2), "round {round}");
-        importer.must(&format!("close {other}"));
+        importer.close(&other);
     }
-    exporter.must(&format!("free {there}"));
+    exporter.free(&there);
     place.keeper.kill();
     let other = exporter.filled(6 * MIB, 3);
     assert_ne!(other, there);
     assert!(importer.has(&here, 6 * MIB, 1));
-    exporter.must(&format!("free {other}"));
-    importer.must(&format!("close {here}"));
+    exporter.free(&other);
+    importer.close(&here);
     exporter.gets_again(&there, 6 * MIB);
 }
 
@@ -77,15 +77,15 @@ fn the_keepers_death_loses_nothing() {
 fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
     let (mut place, [mut exporter, mut importer], [there, here, _]) = shared(6 * MIB);
     place.keeper.end();
-    exporter.must(&format!("free {there}"));
+    exporter.free(&there);
     assert!(importer.has(&here, 6 * MIB, 1));
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     place.keeper.start();
     let first = exporter.filled(6 * MIB, 9);
     soon("the new keeper is found", || {
         exporter.code(&format!("get {first}")) == 0
     });
-    let handle = exporter.must(&format!("get {first}"));
+    let handle = exporter.handle(&first);
     soon("it is found by the importer, too", || {
         importer.code(&format!("open {handle}")) == 0
     });
@@ -93,8 +93,8 @@ fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
         let at = exporter.filled(6 * MIB, number);
         assert_ne!(at, there, "nobody can tell who has it");
         // New exports work.
-        let handle = exporter.must(&format!("get {at}"));
-        let here = importer.must(&format!("open {handle}"));
+        let handle = exporter.handle(&at);
+        let here = importer.open(&handle);
         assert!(importer.has(&here, 6 * MIB, number));
     }
     let log = exporter.end();
@@ -106,10 +106,10 @@ fn a_program_that_closes_all_descriptors_finds_the_keeper_again() {
     let (_place, [mut exporter, mut importer], [_, here, _]) = shared(6 * MIB);
     importer.must("close-sockets");
     let second = exporter.filled(6 * MIB, 2);
-    let handle = exporter.must(&format!("get {second}"));
-    let other = importer.must(&format!("open {handle}"));
+    let handle = exporter.handle(&second);
+    let other = importer.open(&handle);
     assert!(importer.has(&other, 6 * MIB, 2) && importer.has(&here, 6 * MIB, 1));
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     importer.end();
 }
 
@@ -123,5 +123,5 @@ fn an_export_survives_keepers_that_go_away() {
         (!goes).then_some(Reply::Done)
     });
     let at = actor.filled(2 * MIB, 1);
-    assert_ne!(actor.must(&format!("get {at}")), "0".repeat(128));
+    assert_ne!(actor.handle(&at), "0".repeat(128));
 }

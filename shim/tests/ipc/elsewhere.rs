@@ -27,10 +27,10 @@ fn handles_of_the_drivers_own_are_the_drivers() {
     let place = Place::with_keeper();
     let (mut exporter, mut importer) = (plain(&place), place.actor());
     let there = exporter.filled(4 * MIB, 1);
-    let handle = exporter.must(&format!("get {there}"));
-    let here = importer.must(&format!("open {handle}"));
+    let handle = exporter.handle(&there);
+    let here = importer.open(&handle);
     assert!(importer.has(&here, 4 * MIB, 1));
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
 }
 
@@ -39,14 +39,14 @@ fn another_device_reaches_what_it_opens() {
     let (place, [mut exporter, _importer], [there, _, handle]) = shared(4 * MIB);
     let mut importer = place.actor();
     importer.must("device 1");
-    let here = importer.must(&format!("open {handle}"));
+    let here = importer.open(&handle);
     assert!(importer.has(&here, 4 * MIB, 1));
     // The simulated GPU ends a program that touches what its device may not.
     importer.must(&format!("work {here} {} 10", 4 * MIB));
     importer.must("sync");
     importer.must(&format!("fill {here} {} 2", 4 * MIB));
     assert!(exporter.has(&there, 4 * MIB, 2));
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     importer.end();
 }
 
@@ -61,13 +61,13 @@ fn another_pid_namespace_is_no_hindrance() {
     let flags = ["-pf", "-Urpf"].into_iter().find(|flags| permitted(flags));
     let flags = flags.expect("this machine lets nobody make a PID namespace");
     let mut importer = Actor::start(command.args([flags, "--kill-child"]).arg(program()));
-    let here = importer.must(&format!("open {handle}"));
+    let here = importer.open(&handle);
     assert!(importer.has(&here, 4 * MIB, 1));
-    exporter.must(&format!("free {there}"));
+    exporter.free(&there);
     let other = exporter.filled(4 * MIB, 2);
     assert_ne!(other, there);
     assert!(importer.has(&here, 4 * MIB, 1));
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
 }
 
 /// As under another `CUDA_VISIBLE_DEVICES`.
@@ -78,10 +78,10 @@ fn memory_of_a_device_that_is_not_seen_is_the_drivers_answer_and_a_line() {
     let mut exporter = place.actor();
     exporter.must("device 1");
     let there = exporter.filled(4 * MIB, 1);
-    let handle = exporter.must(&format!("get {there}"));
+    let handle = exporter.handle(&there);
     let mut importer = place.actor_with(&[("MEMCUDA_SIM_DEVICES", "1")]);
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_DEVICE);
     let log = importer.end();
     assert!(log.contains("which this process does not see"), "{log}");
-    exporter.must(&format!("free {there}"));
+    exporter.free(&there);
 }

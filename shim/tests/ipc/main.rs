@@ -29,8 +29,8 @@ fn shared(bytes: u64) -> (Place, [Actor; 2], [String; 3]) {
     let place = Place::with_keeper();
     let (mut exporter, mut importer) = (place.actor(), place.actor());
     let there = exporter.filled(bytes, 1);
-    let handle = exporter.must(&format!("get {there}"));
-    let here = importer.must(&format!("open {handle}"));
+    let handle = exporter.handle(&there);
+    let here = importer.open(&handle);
     (place, [exporter, importer], [there, here, handle])
 }
 
@@ -47,8 +47,8 @@ fn two_processes_have_the_same_bytes_whatever_lies_below_them() {
     {
         let number = number as u64 * 2;
         let there = exporter.filled(bytes, number);
-        let handle = exporter.must(&format!("get {there}"));
-        let here = importer.must(&format!("open {handle}"));
+        let handle = exporter.handle(&there);
+        let here = importer.open(&handle);
         assert!(importer.has(&here, bytes, number), "{bytes}");
         assert_eq!(
             importer.must(&format!("range {here}")),
@@ -64,14 +64,14 @@ fn a_handle_is_the_allocations_and_never_used_again() {
     let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(6 * MIB);
     let inside = u64::from_str_radix(&there, 16).unwrap() + 5 * MIB;
     assert_eq!(exporter.must(&format!("get {inside:x}")), handle);
-    importer.must(&format!("close {here}"));
-    exporter.must(&format!("free {there}"));
+    importer.close(&here);
+    exporter.free(&there);
     let again = exporter.filled(6 * MIB, 2);
     assert_eq!(again, there, "nobody had it open");
-    let other = exporter.must(&format!("get {again}"));
+    let other = exporter.handle(&again);
     assert_ne!(other, handle);
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
-    let here = importer.must(&format!("open {other}"));
+    let here = importer.open(&other);
     assert!(importer.has(&here, 6 * MIB, 2));
     let log = importer.end();
     assert!(log.contains("memory that is gone"), "{log}");
@@ -81,16 +81,16 @@ fn a_handle_is_the_allocations_and_never_used_again() {
 fn repeated_opens_share_address_and_count() {
     let (_place, [_exporter, mut importer], [_, here, handle]) = shared(4 * MIB);
     for _ in 0..2 {
-        assert_eq!(importer.must(&format!("open {handle}")), here);
+        assert_eq!(importer.open(&handle), here);
     }
     for _ in 0..2 {
-        importer.must(&format!("close {here}"));
+        importer.close(&here);
         assert!(importer.has(&here, 4 * MIB, 1));
     }
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
     assert_ne!(importer.code(&format!("range {here}")), 0);
-    let here = importer.must(&format!("open {handle}"));
+    let here = importer.open(&handle);
     assert!(importer.has(&here, 4 * MIB, 1));
 }
 
@@ -117,7 +117,7 @@ fn what_the_driver_refuses_is_refused() {
 #[test]
 fn a_handle_of_another_layout_or_host_is_refused_with_a_line() {
     let (_place, [_exporter, mut importer], [_, here, handle]) = shared(4 * MIB);
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     let changed = |byte: usize| {
         let mut text = handle.clone().into_bytes();
         text[2 * byte] = if text[2 * byte] == b'f' { b'0' } else { b'f' };
@@ -142,15 +142,15 @@ fn memory_that_others_have_open_is_not_lent_again_before_they_let_go() {
     for bytes in [1000, 8 * MIB] {
         let (_place, [mut exporter, mut importer], [there, here, _]) = shared(bytes);
         let before = exporter.physical();
-        exporter.must(&format!("free {there}"));
+        exporter.free(&there);
         assert_eq!(exporter.code(&format!("free {there}")), INVALID_VALUE);
         let other = exporter.filled(bytes, 2);
         assert_ne!(other, there);
         assert!(importer.has(&here, bytes, 1), "{bytes}");
         let grown = exporter.physical();
         assert!(grown >= before);
-        importer.must(&format!("close {here}"));
-        exporter.must(&format!("free {other}"));
+        importer.close(&here);
+        exporter.free(&other);
         exporter.gets_again(&there, bytes);
         let settled = exporter.physical();
         for _ in 0..3 {
@@ -165,7 +165,7 @@ fn a_close_waits_for_the_work_on_it() {
     // The simulated GPU ends a program that unmaps memory in use.
     let (_place, [_exporter, mut importer], [_, here, _]) = shared(4 * MIB);
     importer.must(&format!("work {here} {} 50000", 4 * MIB));
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     importer.end();
 }
 
@@ -178,11 +178,11 @@ fn captures_of_any_kind_are_not_touched() {
         for actor in [&mut exporter, &mut importer] {
             actor.must(&format!("capture {mode}"));
         }
-        let other = exporter.must(&format!("get {second}"));
-        assert_eq!(importer.must(&format!("open {handle}")), here);
-        let there = importer.must(&format!("open {other}"));
+        let other = exporter.handle(&second);
+        assert_eq!(importer.open(&handle), here);
+        let there = importer.open(&other);
         for at in [&here, &here, &there] {
-            importer.must(&format!("close {at}"));
+            importer.close(at);
         }
         for mut actor in [exporter, importer] {
             assert_eq!(actor.must("captured"), "kept", "mode {mode}");
@@ -194,7 +194,7 @@ fn captures_of_any_kind_are_not_touched() {
 #[test]
 fn a_context_that_ends_closes_what_was_opened_in_it() {
     let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(8 * MIB);
-    exporter.must(&format!("free {there}"));
+    exporter.free(&there);
     importer.must("reset");
     assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
     exporter.gets_again(&there, 8 * MIB);
@@ -209,7 +209,7 @@ fn a_context_that_ends_leaves_what_it_exported_to_those_who_have_it() {
         let _others = [exporter.filled(bytes, 2), exporter.filled(bytes, 3)];
         assert!(importer.has(&here, bytes, 1), "{bytes}");
         let before = exporter.physical();
-        importer.must(&format!("close {here}"));
+        importer.close(&here);
         exporter.must("reset");
         soon("the memory goes back to the driver", || {
             exporter.must("reset");
@@ -237,12 +237,12 @@ fn an_allocation_over_more_handles_than_a_packet_holds_needs_few_descriptors() {
     for offset in [first, last] {
         exporter.must(&format!("fill {} {} {offset}", at(&there, offset), 4 * MIB));
     }
-    let handle = exporter.must(&format!("get {there}"));
-    let here = importer.must(&format!("open {handle}"));
+    let handle = exporter.handle(&there);
+    let here = importer.open(&handle);
     for offset in [first, last] {
         assert!(importer.has(&at(&here, offset), 4 * MIB, offset));
     }
-    importer.must(&format!("close {here}"));
-    exporter.must(&format!("free {there}"));
+    importer.close(&here);
+    exporter.free(&there);
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
 }

@@ -22,7 +22,7 @@ fn without_a_keeper_the_driver_refuses_and_one_line_says_why() {
         for _ in 0..3 {
             assert_eq!(actor.code(&format!("get {at}")), INVALID_VALUE);
         }
-        actor.must(&format!("free {at}"));
+        actor.free(&at);
         let log = actor.end();
         let said = log
             .lines()
@@ -87,8 +87,8 @@ fn starts_a_keeper(libraries: &str, commands: &str) {
     let keepers = Started(runtime.display().to_string());
     let (mut exporter, mut importer) = (start(), start());
     let at = exporter.filled(4 * MIB, 1);
-    let handle = exporter.must(&format!("get {at}"));
-    let here = importer.must(&format!("open {handle}"));
+    let handle = exporter.handle(&at);
+    let here = importer.open(&handle);
     assert!(importer.has(&here, 4 * MIB, 1));
     assert_eq!(exporter.say("reap"), "0 -1", "it has no child");
 
@@ -102,7 +102,7 @@ fn starts_a_keeper(libraries: &str, commands: &str) {
         assert!(!environment.contains("LD_PRELOAD"), "{environment}");
         assert_ne!(session_of(pid), session_of(exporter.pid() as i32));
     }
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     let log = exporter.end();
     assert!(log.contains("keeper started: "), "{log}");
     assert!(!importer.end().contains("keeper started: "));

@@ -115,7 +115,7 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
             0..30 => {
                 let bytes = [1000, 300 << 10, 2 * MIB, 5 * MIB][random.below(4) as usize];
                 let at = process.actor.filled(bytes, number);
-                let handle = process.actor.must(&format!("get {at}"));
+                let handle = process.actor.handle(&at);
                 process.made.push(Made {
                     at,
                     bytes,
@@ -130,7 +130,7 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
                 };
                 let (handle, bytes, number) = (made.handle.clone(), made.bytes, made.number);
                 let process = &mut all[who];
-                let at = process.actor.must(&format!("open {handle}"));
+                let at = process.actor.open(&handle);
                 process.open.push(Open { at, bytes, number });
                 opened += 1;
             }
@@ -138,14 +138,14 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
                 if !process.made.is_empty() {
                     let which = random.below(process.made.len() as u64) as usize;
                     let made = process.made.swap_remove(which);
-                    process.actor.must(&format!("free {}", made.at));
+                    process.actor.free(&made.at);
                 }
             }
             75..88 => {
                 if !process.open.is_empty() {
                     let which = random.below(process.open.len() as u64) as usize;
                     let open = process.open.swap_remove(which);
-                    process.actor.must(&format!("close {}", open.at));
+                    process.actor.close(&open.at);
                 }
             }
             88..94 => process.check(),
@@ -164,12 +164,12 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
     all.iter_mut().for_each(Process::check);
     for process in &mut all {
         for open in process.open.drain(..) {
-            process.actor.must(&format!("close {}", open.at));
+            process.actor.close(&open.at);
         }
     }
     for process in &mut all {
         for made in process.made.drain(..) {
-            process.actor.must(&format!("free {}", made.at));
+            process.actor.free(&made.at);
         }
     }
     let mut status = String::new();

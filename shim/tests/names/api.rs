@@ -37,7 +37,7 @@ fn a_name_is_the_same_memory_everywhere() {
     }
     assert_eq!(field(&shown, "address"), here);
     assert_eq!(field(&shown, "maker"), one.pid().to_string());
-    one.must(&format!("close {handle}"));
+    one.close(&handle);
     assert_eq!(one.code(&format!("close {handle}")), INVALID);
     assert_eq!(one.code(&format!("describe {handle}")), INVALID);
     assert_eq!(other.get(&there), 8, "it lives while somebody holds it");
@@ -58,12 +58,12 @@ fn opened_again_it_has_the_same_address() {
     assert_ne!(address, apart, "for reading it is another mapping");
     actor.set(&address, 3, 4096);
     assert_eq!(actor.get(&apart), 3);
-    assert_eq!(field(&actor.must("show w"), "references"), "2");
+    assert_eq!(actor.references("w"), 2);
     for handle in [made, second] {
-        actor.must(&format!("close {handle}"));
+        actor.close(&handle);
     }
-    assert_eq!(field(&actor.must("show w"), "references"), "1");
-    actor.must(&format!("close {reader}"));
+    assert_eq!(actor.references("w"), 1);
+    actor.close(&reader);
     assert_eq!(actor.code("show w"), NOT_FOUND);
     actor.end();
 }
@@ -88,7 +88,7 @@ fn threads_that_open_a_name_at_once_have_one_address() {
     maker.opened("create w bytes=4096");
     for _ in 0..20 {
         assert_eq!(opener.must("race w"), "1");
-        assert_eq!(field(&opener.must("show w"), "references"), "1");
+        assert_eq!(opener.references("w"), 1);
     }
     opener.end();
 }
@@ -189,8 +189,8 @@ fn the_next_allocation_of_a_thread_has_the_name() {
     let place = Place::with_keeper();
     let (mut one, mut other) = (place.actor(), place.actor());
     one.must("next w 3 flags=2 dtype=u8 shape=100");
-    let named = one.must("malloc 100");
-    let plain = one.must("malloc 100");
+    let named = one.malloc(100);
+    let plain = one.malloc(100);
     assert_eq!(one.say("list"), "0 w");
     let handle = one.must(&format!("find {named}"));
     let inside = u64::from_str_radix(&named, 16).unwrap() + 99;
@@ -204,22 +204,22 @@ fn the_next_allocation_of_a_thread_has_the_name() {
     other.must("next w 2");
     assert_eq!(other.code("malloc 200"), INVALID_VALUE);
     other.must("next w 2 flags=32");
-    let own = other.must("malloc 200");
+    let own = other.malloc(200);
     assert_eq!(other.code(&format!("find {own}")), NOT_FOUND);
     other.must("next w 2");
     other.must("next - 0");
-    let own = other.must("malloc 100");
+    let own = other.malloc(100);
     assert_eq!(
         other.code(&format!("find {own}")),
         NOT_FOUND,
         "it was taken back"
     );
     // The program frees what it allocated; who has a handle keeps it.
-    one.must(&format!("free {named}"));
+    one.free(&named);
     assert_eq!(one.get(&named), 4);
-    one.must(&format!("close {second}"));
-    one.must(&format!("close {handle}"));
-    assert_eq!(field(&other.must("show w"), "references"), "1");
+    one.close(&second);
+    one.close(&handle);
+    assert_eq!(other.references("w"), 1);
     one.end();
     other.end();
 }
@@ -269,8 +269,8 @@ fn a_program_runs_without_the_library() {
     ] {
         assert_eq!(actor.code(line), ABSENT, "{line}");
     }
-    let at = actor.must("malloc 4096");
-    actor.must(&format!("free {at}"));
+    let at = actor.malloc(4096);
+    actor.free(&at);
     actor.end();
     assert_eq!(place.actor().say("version"), "1 1");
 }
@@ -308,8 +308,8 @@ fn a_limit_holds_for_names_and_the_pool_together() {
     const LIMIT: u64 = 1024 * MIB;
     let place = Place::with_keeper();
     let mut actor = place.actor_with(&[("MEMCUDA_LIMIT", &LIMIT.to_string())]);
-    let idle = actor.must(&format!("malloc {}", 800 * MIB));
-    actor.must(&format!("free {idle}"));
+    let idle = actor.malloc(800 * MIB);
+    actor.free(&idle);
     let (one, _) = actor.opened(&format!("create one bytes={}", 600 * MIB));
     let physical = |actor: &mut Actor| actor.must("physical").parse::<u64>().unwrap();
     assert!(physical(&mut actor) <= LIMIT, "idle memory makes way");
@@ -319,11 +319,11 @@ fn a_limit_holds_for_names_and_the_pool_together() {
         CUDA
     );
     assert_eq!(physical(&mut actor), held, "nor for nothing");
-    actor.must(&format!("malloc {}", 300 * MIB));
+    actor.malloc(300 * MIB);
     let other = format!("create other bytes={}", 300 * MIB);
     assert_eq!(actor.code(&other), CUDA, "all that is held is in use");
     assert!(physical(&mut actor) <= LIMIT);
-    actor.must(&format!("close {one}"));
+    actor.close(&one);
     actor.opened(&other);
 }
 
@@ -345,8 +345,8 @@ fn a_panic_is_a_result_and_the_program_goes_on() {
         assert_eq!(actor.code(line), INTERNAL, "{function}");
         assert!(actor.message().contains("internal error"));
         assert_eq!(actor.code("create v bytes=4096"), UNAVAILABLE);
-        let at = actor.must("malloc 4096");
-        actor.must(&format!("free {at}"));
+        let at = actor.malloc(4096);
+        actor.free(&at);
         let log = actor.end();
         assert_eq!(log.lines().count(), 1, "{log}");
     }
@@ -385,8 +385,8 @@ fn memory_of_a_device_that_is_not_seen_is_told() {
     for word in ["GPU-", "does not see", "CUDA_VISIBLE_DEVICES"] {
         assert!(said.contains(word), "{said}");
     }
-    assert_eq!(field(&maker.must("show w"), "references"), "1");
+    assert_eq!(maker.references("w"), 1);
     other.opened("create v bytes=4096");
-    maker.must(&format!("close {handle}"));
+    maker.close(&handle);
     soon("the name is gone", || maker.code("open w") == NOT_FOUND);
 }

@@ -10,10 +10,10 @@ const RULE: &str = "size=4MiB,name=w,backend=cuda_ipc";
 fn a_handle_of_the_driver_is_opened_with_and_without_the_library() {
     let place = Place::with_keeper();
     let mut maker = ruled(&place, RULE);
-    let made = maker.must(&format!("malloc {}", 4 * MIB));
+    let made = maker.malloc(4 * MIB);
     maker.set(&made, 7, 4 * MIB);
     let mut other = ruled(&place, RULE);
-    let there = other.must(&format!("malloc {}", 4 * MIB));
+    let there = other.malloc(4 * MIB);
     assert_eq!(other.get(&there), 7);
     other.set(&there, 8, 4 * MIB);
     assert_eq!(maker.get(&made), 8);
@@ -21,11 +21,11 @@ fn a_handle_of_the_driver_is_opened_with_and_without_the_library() {
     // A second opening has the driver's one address.
     let (handle, again) = other.opened("open w");
     assert_eq!(again, there);
-    other.must(&format!("close {handle}"));
+    other.close(&handle);
     assert_eq!(other.get(&there), 8);
     let (own, same) = maker.opened("open w");
     assert_eq!(same, made, "a process does not open what it made");
-    maker.must(&format!("close {own}"));
+    maker.close(&own);
     // The 64 bytes are the driver's own, for whoever reads them.
     let said = place.keeper.verb(&["show", "w", "--json"]).unwrap();
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -34,8 +34,8 @@ fn a_handle_of_the_driver_is_opened_with_and_without_the_library() {
     let opened = bare.must(&format!("ipcopen {handle}"));
     assert_eq!(bare.get(&opened), 8);
     bare.must(&format!("ipcclose {opened}"));
-    other.must(&format!("free {there}"));
-    maker.must(&format!("free {made}"));
+    other.free(&there);
+    maker.free(&made);
     soon("it ends with its maker", || {
         other.code("show w") == NOT_FOUND
     });
@@ -63,8 +63,8 @@ fn it_is_made_opened_and_closed_beside_a_capture_which_goes_on() {
     }
     let (made, _) = maker.opened("create w bytes=4194304 flags=16");
     let (opened, _) = other.opened("open w");
-    other.must(&format!("close {opened}"));
-    maker.must(&format!("close {made}"));
+    other.close(&opened);
+    maker.close(&made);
     for actor in [&mut maker, &mut other] {
         actor.must("captured");
     }

@@ -28,10 +28,10 @@ fn a_name_that_is_made_again_is_another_one_and_openings_notice() {
         field(&before, "generation"),
         field(&other.must("show w"), "generation")
     );
-    other.must(&format!("close {old}"));
+    other.close(&old);
     let (_, again) = other.opened("open w");
     assert_eq!(again, there);
-    other.must(&format!("close {new}"));
+    other.close(&new);
     other.end();
     one.end();
 }
@@ -71,9 +71,7 @@ fn a_maker_that_is_killed_leaves_what_others_hold() {
     let (_, there) = holder.opened("open w");
     maker.kill();
     assert_eq!(holder.get(&there), 7);
-    soon("the maker's count is gone", || {
-        field(&holder.must("show w"), "references") == "1"
-    });
+    soon("the maker's count is gone", || holder.references("w") == 1);
 }
 
 #[test]
@@ -85,12 +83,10 @@ fn names_survive_a_killed_keeper() {
     place.keeper.kill();
     let (_, there) = other.opened("open w");
     assert_eq!(other.get(&there), 7);
-    soon("both hold it", || {
-        field(&other.must("show w"), "references") == "2"
-    });
+    soon("both hold it", || other.references("w") == 2);
     assert_eq!(one.must(&format!("publish {handle} 0")), "1");
-    one.must(&format!("close {handle}"));
-    assert_eq!(field(&other.must("show w"), "references"), "1");
+    one.close(&handle);
+    assert_eq!(other.references("w"), 1);
     one.end();
     other.end();
 }
@@ -100,12 +96,12 @@ fn names_survive_a_killed_keeper() {
 fn a_free_waits_though_a_handle_holds_the_memory() {
     let place = Place::with_keeper();
     let mut actor = ruled(&place, "size=1GiB,name=w");
-    let at = actor.must(&format!("malloc {}", 1024 * MIB));
+    let at = actor.malloc(1024 * MIB);
     let handle = actor.must(&format!("find {at}"));
     actor.must(&format!("setasync {at} 0 {}", 1024 * MIB));
-    actor.must(&format!("free {at}"));
+    actor.free(&at);
     assert_eq!(actor.code("query"), 0, "the work is over");
-    actor.must(&format!("close {handle}"));
+    actor.close(&handle);
 }
 
 /// A program that refers to the interface is introduced before it asks anything.
@@ -182,11 +178,11 @@ fn a_keeper_that_was_stopped_for_a_while_takes_nothing_from_who_lives() {
     dies.kill();
     signal(keeper, libc::SIGCONT);
     soon("it is asked again", || actor.code("show w") != UNAVAILABLE);
-    assert_eq!(field(&actor.must("show w"), "references"), "1");
+    assert_eq!(actor.references("w"), 1);
     soon("the dead hold nothing", || {
         actor.code("show dead") == NOT_FOUND
     });
-    actor.must(&format!("close {handle}"));
+    actor.close(&handle);
     assert_eq!(actor.code("show w"), NOT_FOUND);
     actor.end();
 }
@@ -201,13 +197,13 @@ fn what_is_closed_while_the_keeper_is_stopped_is_not_held() {
     let [keeper, _] = place.keeper.pids();
     signal(keeper, libc::SIGSTOP);
     assert_eq!(actor.code("open x"), UNAVAILABLE);
-    actor.must(&format!("close {handle}"));
+    actor.close(&handle);
     signal(keeper, libc::SIGCONT);
     soon("what was closed is gone", || {
         other.code("show w") == NOT_FOUND
     });
     soon("what came in vain is not held", || {
-        field(&other.must("show x"), "references") == "1"
+        other.references("x") == 1
     });
     actor.end();
     other.end();
@@ -228,9 +224,9 @@ fn who_has_no_descriptor_for_a_name_keeps_the_others() {
     std::thread::sleep(std::time::Duration::from_millis(700));
     actor.must("files 256");
     soon("it is asked again", || actor.code("show w") != UNAVAILABLE);
-    assert_eq!(field(&actor.must("show w"), "references"), "1");
+    assert_eq!(actor.references("w"), 1);
     soon("what came in vain is not held", || {
-        field(&other.must("show x"), "references") == "1"
+        other.references("x") == 1
     });
     actor.end();
     other.end();
@@ -243,7 +239,7 @@ fn in_a_forked_child_a_handle_is_none() {
     let mut actor = place.actor();
     let (handle, _) = actor.opened("create w bytes=4096");
     assert_eq!(actor.must(&format!("fork {handle}")), "0");
-    actor.must(&format!("close {handle}"));
+    actor.close(&handle);
     actor.end();
 }
 

@@ -71,6 +71,18 @@ impl Actor {
         self.must(&format!("get {at}")).parse().unwrap()
     }
 
+    #[track_caller]
+    fn malloc(&mut self, bytes: u64) -> String {
+        self.must(&format!("malloc {bytes}"))
+    }
+
+    /// How often a name is held.
+    #[track_caller]
+    fn references(&mut self, name: &str) -> u64 {
+        let shown = self.must(&format!("show {name}"));
+        field(&shown, "references").parse().unwrap()
+    }
+
     /// The last failure of the interface.
     fn message(&mut self) -> String {
         self.must("message")

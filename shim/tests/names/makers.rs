@@ -74,7 +74,7 @@ fn who_made_it_is_told_so_and_nobody_else() {
     // What an allocation made says so to who finds it.
     for (actor, made) in [(&mut one, true), (&mut other, false)] {
         actor.must("next hinted 3");
-        let at = actor.must("malloc 4096");
+        let at = actor.malloc(4096);
         let found = actor.must(&format!("find {at}"));
         assert_eq!(is_made(actor, &found), made);
     }

@@ -40,11 +40,11 @@ fn rows_have_no_name() {
     let mut actor = ruled(&place, "size=1MiB..,name=w");
     let rows = actor.must("rows 4096 1024");
     assert_eq!(actor.code("show w"), NOT_FOUND);
-    actor.must(&format!("free {rows}"));
+    actor.free(&rows);
     actor.must("next w 1");
     let rows = actor.must("rows 4096 1024");
     assert_eq!(actor.code("show w"), NOT_FOUND);
-    actor.must(&format!("free {rows}"));
+    actor.free(&rows);
 }
 
 #[test]
@@ -95,24 +95,24 @@ fn a_name_is_found_by_size_order_device_thread_and_library() {
          library=libother.so,size=6MiB,name=never",
     );
     let names = |actor: &mut Actor| actor.say("list").trim_start_matches('0').trim().to_owned();
-    let first = actor.must(&format!("malloc {MIB}"));
+    let first = actor.malloc(MIB);
     assert_eq!(names(&mut actor), "");
-    let second = actor.must(&format!("malloc {MIB}"));
+    let second = actor.malloc(MIB);
     assert_eq!(names(&mut actor), "second");
-    actor.must(&format!("malloc {MIB}"));
-    actor.must(&format!("malloc {}", 2 * MIB));
+    actor.malloc(MIB);
+    actor.malloc(2 * MIB);
     assert_eq!(names(&mut actor), "second");
     actor.must("device 1");
-    actor.must(&format!("malloc {}", 2 * MIB + 512));
+    actor.malloc(2 * MIB + 512);
     actor.must("device 0");
     assert_eq!(names(&mut actor), "on/1 second");
     actor.must("thread loader-7");
-    actor.must("malloc 100");
+    actor.malloc(100);
     actor.must("async 100000");
     actor.must("driver 100000");
     actor.must("thread other");
-    actor.must(&format!("malloc {}", 5 * MIB));
-    actor.must(&format!("malloc {}", 6 * MIB));
+    actor.malloc(5 * MIB);
+    actor.malloc(6 * MIB);
     assert_eq!(
         names(&mut actor),
         "by-library by-thread/1 by-thread/2 by-thread/3 on/1 second"
@@ -122,8 +122,8 @@ fn a_name_is_found_by_size_order_device_thread_and_library() {
         actor.must(&format!("range {second}")),
         format!("{second} {MIB}")
     );
-    actor.must(&format!("free {second}"));
-    actor.must(&format!("free {first}"));
+    actor.free(&second);
+    actor.free(&first);
     assert!(!names(&mut actor).contains("second"));
     assert_ne!(actor.code(&format!("free {second}")), 0);
     actor.end();
@@ -134,8 +134,8 @@ fn templates_name_process_rank_device_and_number() {
     let place = Place::with_keeper();
     let template = ("MEMCUDA_NAMES", "name=p{pid}/r{rank}/d{device}/n{n}");
     let mut actor = place.actor_with(&[template, ("RANK", "5")]);
-    actor.must("malloc 4096");
-    actor.must("malloc 4096");
+    actor.malloc(4096);
+    actor.malloc(4096);
     let pid = actor.pid();
     assert_eq!(
         actor.say("list"),
@@ -154,7 +154,7 @@ fn modes_say_whether_it_is_made_or_opened() {
     let made = maker.must(&malloc);
     assert_eq!(maker.must(&format!("sum {made} {}", 4 * MIB)), "0");
     maker.set(&made, 7, 4 * MIB);
-    let opened = opener.must("malloc 4194304");
+    let opened = opener.malloc(4194304);
     // The rule's one allocation was the one that failed.
     assert_eq!(opener.get(&opened), 0);
     let there = either.must(&malloc);
@@ -176,7 +176,7 @@ fn a_rule_waits_for_who_is_to_make_it() {
     let mut maker = ruled(&place, "size=4096,name=w");
     opener.tell("malloc 4096");
     std::thread::sleep(Duration::from_millis(100));
-    let made = maker.must("malloc 4096");
+    let made = maker.malloc(4096);
     maker.set(&made, 7, 4096);
     let opened = opener.heard().strip_prefix("0 ").unwrap().to_owned();
     assert_eq!(opener.get(&opened), 7);
@@ -186,7 +186,7 @@ fn a_rule_waits_for_who_is_to_make_it() {
 fn another_size_is_an_error_or_an_unnamed_allocation() {
     let place = Place::with_keeper();
     let mut maker = ruled(&place, "name=w");
-    let made = maker.must(&format!("malloc {}", 4 * MIB));
+    let made = maker.malloc(4 * MIB);
     maker.set(&made, 7, 4 * MIB);
     let malloc = format!("malloc {}", 2 * MIB);
     let mut strict = ruled(&place, "name=w");
@@ -203,7 +203,7 @@ fn another_size_is_an_error_or_an_unnamed_allocation() {
     let own = lenient.must(&malloc);
     lenient.set(&own, 1, 2 * MIB);
     assert_eq!(maker.get(&made), 7);
-    lenient.must(&format!("free {own}"));
+    lenient.free(&own);
     assert!(lenient.end().contains("is not w"));
 }
 
@@ -211,15 +211,15 @@ fn another_size_is_an_error_or_an_unnamed_allocation() {
 fn a_reader_reads_and_its_write_ends_it() {
     let place = Place::with_keeper();
     let mut maker = ruled(&place, "name=w");
-    let made = maker.must("malloc 4096");
+    let made = maker.malloc(4096);
     maker.set(&made, 7, 4096);
     let mut reader = ruled(&place, "name=w,read-only");
-    let opened = reader.must("malloc 4096");
+    let opened = reader.malloc(4096);
     assert_eq!(reader.get(&opened), 7);
-    reader.must(&format!("free {opened}"));
+    reader.free(&opened);
     reader.end();
     let mut reader = ruled(&place, "name=w,mode=attach,read-only");
-    let opened = reader.must("malloc 4096");
+    let opened = reader.malloc(4096);
     assert_ne!(
         reader.code(&format!("set {opened} 1 4096")),
         0,
@@ -242,9 +242,9 @@ fn wrong_rules_are_one_line_and_the_program_runs() {
             .env("MEMCUDA_LOG", "warn")
             .env_remove("RANK");
         let mut actor = Actor::start(&mut command);
-        let at = actor.must("malloc 4096");
+        let at = actor.malloc(4096);
         assert_eq!(actor.say("list"), "0");
-        actor.must(&format!("free {at}"));
+        actor.free(&at);
         let log = actor.end();
         assert_eq!(log.lines().count(), 1, "{log}");
         assert!(
@@ -260,9 +260,9 @@ fn what_no_rule_names_is_told_to_who_looks_for_it() {
     let rule = ("MEMCUDA_NAMES", "size=4096,thread=loader,name=w");
     let mut actor = place.actor_with(&[rule, ("MEMCUDA_LOG", "debug")]);
     actor.must("thread other");
-    actor.must("malloc 4096");
+    actor.malloc(4096);
     actor.must("thread loader");
-    actor.must("malloc 4096");
+    actor.malloc(4096);
     let log = actor.end();
     let told: Vec<_> = log
         .lines()
@@ -286,9 +286,9 @@ fn without_a_keeper_an_allocation_has_no_name() {
             ("MEMCUDA_LOG", "warn"),
         ]);
         for _ in 0..3 {
-            let at = actor.must("malloc 4096");
+            let at = actor.malloc(4096);
             actor.set(&at, 1, 4096);
-            actor.must(&format!("free {at}"));
+            actor.free(&at);
         }
         assert_eq!(actor.code("list"), crate::UNAVAILABLE);
         let log = actor.end();
@@ -326,20 +326,20 @@ fn stream_ordered_allocations_have_names_too() {
 fn named_memory_is_exported_by_cuda_ipc_as_any() {
     let place = Place::with_keeper();
     let (mut one, mut other) = (ruled(&place, "name=w"), place.actor());
-    let here = one.must("malloc 4194304");
+    let here = one.malloc(4194304);
     one.set(&here, 7, 4 << 20);
     let handle = one.must(&format!("ipcget {here}"));
     let there = other.must(&format!("ipcopen {handle}"));
     assert_eq!(other.get(&there), 7);
     other.set(&there, 8, 4 << 20);
     assert_eq!(one.get(&here), 8);
-    one.must(&format!("free {here}"));
+    one.free(&here);
     assert_eq!(other.get(&there), 8);
     other.must(&format!("ipcclose {there}"));
     assert_eq!(other.say("list"), "0");
     let mut reader = ruled(&place, "name=v,read-only");
     one.opened("create v bytes=4096");
-    let opened = reader.must("malloc 4096");
+    let opened = reader.malloc(4096);
     assert_ne!(reader.code(&format!("ipcget {opened}")), 0);
 }
 
@@ -352,7 +352,7 @@ fn all_who_come_at_once_have_one_memory() {
         let one = || {
             let mut actor = ruled(&place, "name=w,zeroed");
             start.wait();
-            let at = actor.must(&format!("malloc {}", 64 * MIB));
+            let at = actor.malloc(64 * MIB);
             (actor, at)
         };
         let all: Vec<_> = (0..PROCESSES).map(|_| scope.spawn(one)).collect();
@@ -370,7 +370,7 @@ fn all_who_come_at_once_have_one_memory() {
 fn a_reset_of_the_device_ends_what_was_named_there() {
     let place = Place::with_keeper();
     let mut actor = ruled(&place, "name=w");
-    actor.must("malloc 4096");
+    actor.malloc(4096);
     assert_eq!(actor.say("list"), "0 w");
     actor.must("reset");
     actor.must("device 0");

@@ -74,9 +74,9 @@ fn the_work_of_a_stream_waits_for_a_version_of_another_process() {
     // What is there already holds nothing up.
     reader.must(&format!("waiton {r} 1"));
     reader.must("sync");
-    reader.must(&format!("close {copy}"));
-    reader.must(&format!("close {r}"));
-    writer.must(&format!("close {w}"));
+    reader.close(&copy);
+    reader.close(&r);
+    writer.close(&w);
     writer.end();
     reader.end();
 }

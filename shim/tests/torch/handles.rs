@@ -23,7 +23,7 @@ fn another_process_has_torchs_memory_by_handle_and_offset() {
     let handle = exporter.handle(&start);
     assert_eq!(exporter.handle(&tensor), handle, "the same from everywhere");
     assert_eq!(exporter.code(&format!("open {handle}")), INVALID_CONTEXT);
-    let here = importer.must(&format!("open {handle}"));
+    let here = importer.open(&handle);
     let seen = moved(&here, offset);
     assert!(importer.has(&seen, 3 * PAGE, 7));
     assert_eq!(
@@ -36,14 +36,14 @@ fn another_process_has_torchs_memory_by_handle_and_offset() {
     exporter.give_up(&tensor);
     assert!(importer.has(&seen, 3 * PAGE, 8));
     let mut third = actor(&place);
-    let there = third.must(&format!("open {handle}"));
+    let there = third.open(&handle);
     assert!(third.has(&there, 2 * PAGE, 1), "what is beside it");
     assert!(!third.has(&moved(&there, offset), 3 * PAGE, 8));
     let other = exporter.torch(3 * PAGE);
     assert_eq!(other, tensor, "the same addresses");
     exporter.must(&format!("fill {other} {} 9", 3 * PAGE));
     assert!(importer.has(&seen, 3 * PAGE, 8), "other memory");
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     for actor in [exporter, importer, third] {
         actor.end();
     }
@@ -62,10 +62,7 @@ fn a_handle_is_good_for_those_of_its_pages_that_are_there() {
     let large = exporter.handle(&first);
     assert_ne!(large, small);
     assert_eq!(exporter.handle(&second), large);
-    let (one, both) = (
-        importer.must(&format!("open {small}")),
-        importer.must(&format!("open {large}")),
-    );
+    let (one, both) = (importer.open(&small), importer.open(&large));
     assert!(importer.has(&one, 2 * PAGE, 1));
     assert!(importer.has(&both, 2 * PAGE, 1));
     assert!(importer.has(&moved(&both, 2 * PAGE), 2 * PAGE, 2));
@@ -73,7 +70,7 @@ fn a_handle_is_good_for_those_of_its_pages_that_are_there() {
     exporter.give_up(&second);
     let mut third = actor(&place);
     for handle in [&small, &large] {
-        let again = third.must(&format!("open {handle}"));
+        let again = third.open(handle);
         assert!(third.has(&again, 2 * PAGE, 1));
     }
     // Others come where they were: they have a handle of their own, which alone has them.
@@ -81,11 +78,11 @@ fn a_handle_is_good_for_those_of_its_pages_that_are_there() {
     assert_eq!(again, second);
     exporter.must(&format!("fill {again} {} 3", 2 * PAGE));
     let mut last = actor(&place);
-    let before = last.must(&format!("open {large}"));
+    let before = last.open(&large);
     assert!(last.has(&before, 2 * PAGE, 1));
     assert!(!last.has(&moved(&before, 2 * PAGE), 2 * PAGE, 3));
     let both_now = exporter.handle(&first);
-    let after = last.must(&format!("open {both_now}"));
+    let after = last.open(&both_now);
     assert!(last.has(&moved(&after, 2 * PAGE), 2 * PAGE, 3));
     exporter.give_up(&again);
     let now = exporter.handle(&first);
@@ -117,11 +114,11 @@ fn pages_that_are_given_up_beside_an_exported_tensor_are_free_and_its_handle_is_
             place.keeper.kill();
         }
         let mut importer = actor(&place);
-        let here = importer.must(&format!("open {handle}"));
+        let here = importer.open(&handle);
         assert!(importer.has(&moved(&here, 2 * PAGE), PAGE, 3));
         assert!(importer.has(&moved(&here, 4 * PAGE), PAGE, 5));
         importer.must(&format!("fill {} {PAGE} 3", moved(&here, 2 * PAGE)));
-        importer.must(&format!("close {here}"));
+        importer.close(&here);
         importer.end();
         assert!(exporter.has(&tensors[2], PAGE, 3) && exporter.has(&tensors[4], PAGE, 5));
     }
@@ -150,7 +147,7 @@ fn what_was_given_up_while_no_keeper_answered_is_let_go_when_one_does() {
     signal(keeper, libc::SIGKILL);
     soon("it is let go", || keeps(PAGE));
     let mut importer = actor(&place);
-    importer.must(&format!("open {handle}"));
+    importer.open(&handle);
 }
 
 #[test]
@@ -174,9 +171,9 @@ fn of_a_run_that_changes_on_and_on_the_newest_handles_stay_good() {
         assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
     }
     for handle in newer {
-        let here = importer.must(&format!("open {handle}"));
+        let here = importer.open(handle);
         assert!(importer.has(&here, PAGE, 1));
-        importer.must(&format!("close {here}"));
+        importer.close(&here);
     }
 }
 

@@ -118,8 +118,8 @@ fn pages_that_were_shared_are_not_kept_and_the_keeper_forgets_them() {
     let shared = exporter.torch(4 * PAGE);
     let handle = exporter.handle(&shared);
     assert_eq!(exports(&place), 1);
-    let here = importer.must(&format!("open {handle}"));
-    importer.must(&format!("close {here}"));
+    let here = importer.open(&handle);
+    importer.close(&here);
     exporter.give_up(&shared);
     assert_eq!(exporter.physical(), with_one - PAGE);
     assert_eq!(exports(&place), 0);
@@ -133,14 +133,14 @@ fn who_is_killed_takes_nothing_from_the_others() {
     let tensor = exporter.torch(3 * PAGE);
     exporter.must(&format!("fill {tensor} {} 4", 3 * PAGE));
     let handle = exporter.handle(&tensor);
-    importer.must(&format!("open {handle}"));
-    let here = survivor.must(&format!("open {handle}"));
+    importer.open(&handle);
+    let here = survivor.open(&handle);
     importer.kill();
     assert!(exporter.has(&tensor, 3 * PAGE, 4));
     assert!(survivor.has(&here, 3 * PAGE, 4));
     exporter.kill();
     assert!(survivor.has(&here, 3 * PAGE, 4));
-    survivor.must(&format!("close {here}"));
+    survivor.close(&here);
     soon("the keeper forgets it", || exports(&place) == 0);
     let mut last = actor(&place);
     assert_eq!(last.code(&format!("open {handle}")), INVALID_VALUE);
@@ -154,13 +154,13 @@ fn the_keepers_death_loses_nothing() {
     exporter.must(&format!("fill {tensor} {} 4", 2 * PAGE));
     let handle = exporter.handle(&tensor);
     place.keeper.kill();
-    let here = importer.must(&format!("open {handle}"));
+    let here = importer.open(&handle);
     assert!(importer.has(&here, 2 * PAGE, 4));
     exporter.give_up(&tensor);
     let mut third = actor(&place);
     assert_eq!(third.code(&format!("open {handle}")), INVALID_VALUE);
     assert!(importer.has(&here, 2 * PAGE, 4));
-    importer.must(&format!("close {here}"));
+    importer.close(&here);
     soon("the keeper forgets it", || exports(&place) == 0);
 }
 
@@ -171,7 +171,7 @@ fn a_keeper_that_knows_nothing_is_told_anew() {
     let tensor = exporter.torch(2 * PAGE);
     exporter.must(&format!("fill {tensor} {} 4", 2 * PAGE));
     let handle = exporter.handle(&tensor);
-    let here = importer.must(&format!("open {handle}"));
+    let here = importer.open(&handle);
     place.keeper.end();
     assert!(importer.has(&here, 2 * PAGE, 4));
     place.keeper.start();
@@ -180,7 +180,7 @@ fn a_keeper_that_knows_nothing_is_told_anew() {
         now.starts_with("0 ") && !now.ends_with(&handle)
     });
     let now = exporter.handle(&tensor);
-    let again = importer.must(&format!("open {now}"));
+    let again = importer.open(&now);
     assert!(importer.has(&again, 2 * PAGE, 4));
     exporter.give_up(&tensor);
     let log = exporter.end();

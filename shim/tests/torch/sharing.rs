@@ -75,7 +75,6 @@ pub trait Torch {
     fn torch(&mut self, bytes: u64) -> String;
     fn give_up(&mut self, at: &str);
     fn attribute(&mut self, at: &str, attribute: u32) -> u64;
-    fn handle(&mut self, at: &str) -> String;
 }
 
 impl Torch for Actor {
@@ -91,9 +90,5 @@ impl Torch for Actor {
 
     fn attribute(&mut self, at: &str, attribute: u32) -> u64 {
         number(&self.must(&format!("attribute {at} {attribute}")))
-    }
-
-    fn handle(&mut self, at: &str) -> String {
-        self.must(&format!("get {at}"))
     }
 }
