@@ -9,7 +9,6 @@
 //! system call, in `system_calls`.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr;
 
 use crate::resolve;
 
@@ -29,14 +28,19 @@ crate::late! { 12 from find, else unknown:
     "pthread_attr_getguardsize" 11,
 }
 
+/// What any library's call would reach: sanitizers stand in for some of them, and call
+/// leaked what a thread has that they never heard of. Where nobody has it in the open,
+/// that of a library which was loaded for another.
 fn find(name: &CStr) -> *mut c_void {
-    [c"libc.so.6", c"libpthread.so.0"]
-        .iter()
-        .map(|file| resolve::loaded(file))
-        .filter(|library| !library.is_null())
-        .map(|library| resolve::symbol(library, name))
-        .find(|found| !found.is_null())
-        .unwrap_or(ptr::null_mut())
+    let in_the_open = || resolve::symbol(libc::RTLD_DEFAULT, name);
+    let alone = |file| match resolve::loaded(file) {
+        library if library.is_null() => library,
+        library => resolve::symbol(library, name),
+    };
+    match in_the_open() {
+        found if found.is_null() => alone(c"libpthread.so.0"),
+        found => found,
+    }
 }
 
 /// These functions return their error: in a process without threads there are none.

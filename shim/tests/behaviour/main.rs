@@ -5,6 +5,9 @@ mod inert;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use support::{compile, preloaded, program, run, said, scratch, shim, simulator};
 
 #[test]
@@ -123,6 +126,25 @@ fn other_preloaded_libraries_work_before_and_after() {
     let hooks = compile("interposer.c", "libhooks.so", &["-shared", "-fPIC", "-ldl"]);
     run(preloaded(&program, &[shim(), hooks.clone()]).arg("first"));
     run(preloaded(&program, &[hooks, shim()]).arg("first"));
+}
+
+#[test]
+fn a_leak_checker_knows_the_librarys_thread() {
+    let directory = format!("-L{}", simulator().display());
+    let libraries = ["-l:libcudart.so.13", "-l:libcuda.so.1", "-ldl"];
+    let checked = ["-fsanitize=address", &directory];
+    let program = compile(
+        "whose.c",
+        "whose-checked",
+        &[&checked[..], &libraries].concat(),
+    );
+    let runtime = Command::new("cc")
+        .arg("-print-file-name=libasan.so")
+        .output();
+    let runtime = String::from_utf8(runtime.unwrap().stdout).unwrap();
+    let both = [PathBuf::from(runtime.trim_end()), shim()];
+    let (out, log) = said(&mut preloaded(&program, &both));
+    assert_eq!((out.as_str(), log.as_str()), ("pool\npool\n", ""));
 }
 
 #[test]
