@@ -85,6 +85,13 @@ fn make() -> Option<Engine> {
         );
     });
     let devices = devices.ok()?;
+    let limited = config.limit.iter().filter_map(|(ordinal, _)| *ordinal);
+    for unseen in limited.filter(|&ordinal| ordinal as usize >= devices.len()) {
+        crate::log!(
+            Warn,
+            "MEMCUDA_LIMIT is for device {unseen}, too, which this process does not see"
+        );
+    }
     let how = match substitute::probe() {
         Some(Probe::Identical) => "recognised by their pointers",
         Some(Probe::Different) => "told by name and version: cuGetProcAddress and dlsym differ",

@@ -63,6 +63,14 @@ fn a_misspelt_setting_is_one_line_and_changes_nothing() {
 }
 
 #[test]
+fn a_limit_of_a_device_that_is_not_there_is_one_line() {
+    let (out, log) = said(whose().env("MEMCUDA_LIMIT", "0=1GiB,3=1GiB"));
+    let line =
+        "memcuda: warning: MEMCUDA_LIMIT is for device 3, too, which this process does not see\n";
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, line));
+}
+
+#[test]
 fn the_log_can_be_json_in_a_file() {
     let file = crate::support::scratch().join("log.json");
     let _ = std::fs::remove_file(&file);
