@@ -4,7 +4,7 @@
 //! them from libdl into libc, and the loader of a glibc before 2.30 refuses a
 //! library that asks for them in the other one.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use crate::loader::{self, File};
@@ -21,6 +21,49 @@ pub fn find(files: &[&CStr], name: &CStr) -> *mut c_void {
         (!found.is_null()).then_some(found)
     });
     found.unwrap_or(ptr::null_mut())
+}
+
+/// One of the loader's list of files (`struct link_map` of link.h), and its head.
+#[repr(C)]
+struct Link {
+    base: usize,
+    path: *const c_char,
+    dynamic: usize,
+    next: *const Link,
+}
+
+#[repr(C)]
+struct Head {
+    version: c_int,
+    first: *const Link,
+}
+
+unsafe extern "C" {
+    #[link_name = "_r_debug"]
+    static LIST: Head;
+}
+
+/// libc's own function of this name; null where libc.so.6 has none. Asks nobody: a
+/// sanitizer that stands in for `dl_iterate_phdr` looks symbols up before it can answer.
+pub fn of_libc(name: &CStr) -> *mut c_void {
+    // SAFETY: the loader's own list. Up to libc, without which this library does not
+    // load, it has what the process began with, of which nothing is ever unloaded.
+    unsafe {
+        let mut link = LIST.first;
+        while !link.is_null() {
+            let (path, base, at) = ((*link).path, (*link).base, (*link).dynamic);
+            let path = if path.is_null() {
+                c""
+            } else {
+                CStr::from_ptr(path)
+            };
+            if path.to_bytes().rsplit(|&byte| byte == b'/').next() == Some(b"libc.so.6") {
+                return look_up(Dynamic { base, at }, name);
+            }
+            link = (*link).next;
+        }
+    }
+    ptr::null_mut()
 }
 
 /// Does the file in which this code lies export a function of this name?

@@ -14,7 +14,10 @@ type Dlerror = unsafe extern "C" fn() -> *mut c_char;
 /// libc's own function of a name, whoever else has interposed it; before glibc
 /// 2.34 they are in a library of their own.
 fn of_libc(name: &CStr) -> *mut c_void {
-    dynamic::find(&[c"libc.so.6", c"libdl.so.2"], name)
+    match dynamic::of_libc(name) {
+        found if found.is_null() => dynamic::find(&[c"libdl.so.2"], name),
+        found => found,
+    }
 }
 
 fn dlopen(file: &CStr, flags: c_int) -> *mut c_void {

@@ -129,6 +129,16 @@ fn other_preloaded_libraries_work_before_and_after() {
 }
 
 #[test]
+fn a_sanitizer_that_begins_is_asked_for_nothing() {
+    let program = program("whose.c", "whose-late");
+    let late = compile("late.c", "liblate.so", &["-shared", "-fPIC", "-ldl"]);
+    for order in [[shim(), late.clone()], [late, shim()]] {
+        let (out, log) = said(&mut preloaded(&program, &order));
+        assert_eq!((out.as_str(), log.as_str()), ("pool\npool\n", ""));
+    }
+}
+
+#[test]
 fn a_leak_checker_knows_the_librarys_thread() {
     let directory = format!("-L{}", simulator().display());
     let libraries = ["-l:libcudart.so.13", "-l:libcuda.so.1", "-ldl"];
