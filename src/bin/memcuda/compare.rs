@@ -19,7 +19,7 @@ use crate::preload;
 /// Run a command bare and under each profile, and compare.
 ///
 /// Use a GPU that nobody else uses: the use of the device is measured over all
-/// its processes. The command's output goes to standard error.
+/// its processes. The command's output goes to standard error, and its input is empty.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Runs of each profile
