@@ -246,8 +246,7 @@ fn in_a_forked_child_a_handle_is_none() {
 #[test]
 fn nothing_is_left_of_a_name_whose_context_cannot_be_made_current() {
     let place = Place::with_keeper();
-    let mut failed = 0;
-    for nth in 1..=6 {
+    let fails = |nth: &u32| {
         let fault = format!("cuCtxPushCurrent_v2@{nth}=999");
         let memory = ("MEMCUDA_SIM_MEMORY", "48MiB");
         let mut actor = place.actor_with(&[memory, ("MEMCUDA_SIM_FAIL", &fault)]);
@@ -255,11 +254,14 @@ fn nothing_is_left_of_a_name_whose_context_cannot_be_made_current() {
         // There is room for one of them.
         let create = "create w bytes=33554432 device=0";
         // What fails ahead of the answer is made up for behind it.
-        if actor.code(create) != 0 {
-            failed += 1;
+        let failed = actor.code(create) != 0;
+        if failed {
             actor.must(create);
         }
         actor.end();
-    }
-    assert!(failed > 0, "no failure met the mapping");
+        failed
+    };
+    // Which of them is for the mapping is not the same in each process.
+    let met = (0..5).any(|_| (1..=6).filter(fails).count() > 0);
+    assert!(met, "no failure met the mapping");
 }
