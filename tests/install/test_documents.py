@@ -39,7 +39,8 @@ class Pages(support.Test):
         python.write_text(f'#!/bin/sh\n[ "$1" != train.py ] || exec {self.job()} 128\nexec {venv}/bin/python "$@"\n')
         python.chmod(0o755)
         settings = simulated(HOME=self.scratch, PIP_NO_INDEX="1", PATH=f"{jobs}:{venv}/bin:{os.environ['PATH']}",
-                             MEMCUDA_SIM_SHARED=self.scratch / "devices", MEMCUDA_KEEPER=self.scratch / "keeper.sock",
+                             MEMCUDA_SIM_DEVICES="2", MEMCUDA_SIM_SHARED=self.scratch / "devices",
+                             MEMCUDA_KEEPER=self.scratch / "keeper.sock",
                              CARGO_HOME=os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo")),
                              RUSTUP_HOME=os.environ.get("RUSTUP_HOME", os.path.expanduser("~/.rustup")))
         command = [needed(RELEASE / "memcuda"), "keeper"]
