@@ -1,8 +1,9 @@
 //! The log of the command and the keeper: level, form, file.
 
 use std::fs::{self, File};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{code, memcuda, stderr, until};
@@ -111,9 +112,7 @@ fn the_keeper_says_the_same_fields() {
     let is_done = |arguments: &[&str]| keeper(arguments).status().unwrap().success();
     until("it serves", || is_done(&["status"]));
     // That it reads its rules again is a line.
-    let pid = running.id().to_string();
-    let told = Command::new("kill").args(["-HUP", &pid]).status();
-    assert!(told.unwrap().success());
+    kill_process(Pid::from_child(&running), Signal::HUP).unwrap();
     let said = || fs::read_to_string(&log).unwrap();
     until("it says so", || {
         said().contains("the rules were read again")

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::stat::Shown;
 use crate::{code, done, failed, memcuda, objects, run, stderr, stdout};
 
@@ -273,13 +275,10 @@ fn a_file_that_cannot_be_written_is_one_line_and_leaves_nothing() {
 #[test]
 fn a_stopped_process_is_not_waited_for_without_end() {
     let holder = Holder::start(&[], &["malloc 1000".to_owned()]);
-    let signal = |name: &str| {
-        let sent = Command::new("kill").args([name, &holder.pid()]).status();
-        assert!(sent.unwrap().success());
-    };
-    signal("-STOP");
+    let signal = |which| kill_process(Pid::from_child(&holder.child), which).unwrap();
+    signal(Signal::STOP);
     let output = memcuda().args(["explain", &holder.pid()]).output().unwrap();
-    signal("-CONT");
+    signal(Signal::CONT);
     failed(&output, 1, "it may be stopped");
 }
 

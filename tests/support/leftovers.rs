@@ -15,8 +15,10 @@ pub fn kill(directory: &Path) {
         if left.is_empty() {
             return;
         }
-        let mut kill = Command::new("kill");
-        let _ = kill.arg("-9").args(left).stderr(Stdio::null()).status();
+        // Of the shell itself: the program is not everywhere.
+        let mut kill = Command::new("sh");
+        kill.args(["-c", "kill -9 \"$@\"", "sh"]).args(left);
+        let _ = kill.stderr(Stdio::null()).status();
         std::thread::sleep(Duration::from_millis(5));
     }
 }

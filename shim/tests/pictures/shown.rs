@@ -124,16 +124,8 @@ fn a_process_that_ends_meanwhile_is_gone() {
     let mut holder = Holder::start(&mut command());
     holder.alloc("alloc 1000 0");
     let pid = holder.child.id().to_string();
-    let kill = |signal: &str| {
-        let mut kill = std::process::Command::new("kill");
-        assert!(
-            kill.args([signal, pid.as_str()])
-                .status()
-                .unwrap()
-                .success()
-        );
-    };
-    kill("-STOP");
+    let kill = |which| crate::signals::signal(holder.child.id() as i32, which);
+    kill(libc::SIGSTOP);
     while !has_stopped(&pid) {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -141,7 +133,7 @@ fn a_process_that_ends_meanwhile_is_gone() {
     let asking = std::thread::spawn(move || ask(|| socket.try_clone()));
     std::thread::sleep(Duration::from_millis(100));
     let began = Instant::now();
-    kill("-KILL");
+    kill(libc::SIGKILL);
     assert_eq!(asking.join().unwrap(), Err(Unanswered::Gone));
     assert!(began.elapsed() < Duration::from_secs(5));
 }

@@ -3,6 +3,8 @@
 
 mod processes;
 mod resident;
+#[path = "../support/signals.rs"]
+mod signals;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;

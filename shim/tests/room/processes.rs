@@ -1,9 +1,9 @@
 //! Several processes on one device: what lies idle in one goes to another.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::resident::{Device, Process};
+use crate::signals::signal;
 
 fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
@@ -133,7 +133,7 @@ fn a_killed_neighbour_is_nobody_s_trouble() {
     let place = format!("/{}-", doomed.child.id());
     let listed = || std::fs::read_to_string("/proc/net/unix").is_ok_and(|l| l.contains(&place));
     assert!(listed());
-    doomed.signal("-KILL");
+    doomed.signal(libc::SIGKILL);
     doomed.child.wait().unwrap();
     // The child may not have run yet; then it still has its parent's socket.
     let killed = Instant::now();
@@ -147,8 +147,7 @@ fn a_killed_neighbour_is_nobody_s_trouble() {
     let (code, waited) = other.alloc("alloc 100");
     assert_eq!(code, 2);
     assert!(waited < 1000, "{waited} ms");
-    let ended = Command::new("kill").args(["-KILL", &child]).status();
-    assert!(ended.unwrap().success());
+    signal(child.parse().unwrap(), libc::SIGKILL);
 }
 
 /// To try it would leave the others without memory for a moment.
@@ -175,7 +174,7 @@ fn a_stopped_neighbour_is_waited_for_a_moment_only() {
     let (code, waited) = starving.alloc("alloc 900");
     assert_eq!(code, 2);
     assert!(waited < 4000, "{waited} ms");
-    stopped.signal("-CONT");
+    stopped.signal(libc::SIGCONT);
     pause(A_WHILE);
     // Nobody waits for its answers any more.
     assert_eq!(stopped.number("physical"), 300);

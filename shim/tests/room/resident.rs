@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::signals::signal;
 use crate::support::{preloaded, scratch, shim, simulator};
 
 /// A device that only the processes of one test are on.
@@ -120,15 +121,13 @@ impl Process {
         assert_eq!(self.number("physical"), mib);
     }
 
-    pub fn signal(&self, signal: &str) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status();
-        assert!(sent.unwrap().success());
+    pub fn signal(&self, which: i32) {
+        signal(self.child.id() as i32, which);
     }
 
     /// Stops it: the first thread to hear of it tells the others, which go on until then.
     pub fn stop(&self) {
-        self.signal("-STOP");
+        self.signal(libc::SIGSTOP);
         let threads = format!("/proc/{}/task", self.child.id());
         let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
             let about = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();

@@ -3,6 +3,8 @@
 
 #[path = "../../../tests/support/leftovers.rs"]
 mod leftovers;
+#[path = "signals.rs"]
+mod signals;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +12,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::support::{profile, run};
+pub use signals::signal;
 
 /// The command `memcuda` of this tree. Built by itself: what only it needs is
 /// no part of the library.
@@ -115,13 +118,6 @@ impl Drop for Keeper {
             let _ = child.wait();
         }
     }
-}
-
-/// Sends a signal to a process of a test.
-pub fn signal(pid: i32, signal: i32) {
-    assert!(pid > 1);
-    // SAFETY: sends a signal.
-    unsafe { libc::kill(pid, signal) };
 }
 
 /// Has a process ended? Whoever has to wait for it need not have done so.
