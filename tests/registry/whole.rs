@@ -133,15 +133,20 @@ fn attach(client: &mut Client, name: &str) -> (Entry, usize) {
     }
 }
 
-#[test]
-fn commands_make_memory_that_any_process_opens() {
-    let keeper = Keeper::start();
+/// Queues a command and waits for its answer.
+fn caller(keeper: &Keeper) -> impl FnMut(Value) -> Value {
     let mut redis = connect(keeper.server.socket());
-    let mut call = |mut command: Value| {
+    move |mut command| {
         command["reply"] = json!("me");
         push(&mut redis, "tensor:cmd", command.to_string());
         answer(&mut redis, "me")
-    };
+    }
+}
+
+#[test]
+fn commands_make_memory_that_any_process_opens() {
+    let keeper = Keeper::start();
+    let mut call = caller(&keeper);
     let create =
         json!({"op": "create", "name": "w", "dtype": "f32", "shape": [1024, 1024], "zero": true});
     let made = call(create.clone());
@@ -208,12 +213,7 @@ fn commands_make_memory_that_any_process_opens() {
 #[test]
 fn what_commands_make_can_be_given_a_time() {
     let keeper = Keeper::start();
-    let mut redis = connect(keeper.server.socket());
-    let mut call = |mut command: Value| {
-        command["reply"] = json!("me");
-        push(&mut redis, "tensor:cmd", command.to_string());
-        answer(&mut redis, "me")
-    };
+    let mut call = caller(&keeper);
     let made = call(json!({"op": "create", "name": "w", "bytes": 4096}));
     assert_eq!(made["entry"]["persist"], "yes");
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

@@ -82,7 +82,8 @@ folder_of() {
 # Gets packages in this way, and a program out of them.
 unpack() {
     command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
-    rm -rf "$root"
+    # What another way has left is of another distribution.
+    rm -rf "$root" "$directory/packages"
     mkdir -p "$directory/packages/partial"
     "$1" || return 1
     for file in "$directory"/packages/*.deb; do
