@@ -7,14 +7,14 @@ as it does without the library.
     python3 tests/gpu/suites.py --table FILE            # the table for docs/measurements
 
 DIR has clones of what is to be tested, each in the version that is installed or
-near it: `pytorch`, `cupy`, `jax`, `numba-cuda` (numba's tests themselves come
-with the package) and, without the rest of its clone, `rmm/tests`. What differs
-is run again, twice, bare and preloaded; what then ends alike is counted as
-unsteady. What differs on purpose is listed with its reason (KNOWN). Prints a
-line a suite and profile and names each test that differs; appends each result
-to suites.jsonl in $OUT or here, and keeps the output of every run beside it.
-Needs NVIDIA GPUs that nobody else uses, pytest with pytest-xdist and
-pytest-timeout, for PyTorch's tests expecttest, for numba's filecheck and cffi.
+near it: `pytorch`, `cupy`, `jax`, `cuda-python`, `pycuda`, `numba-cuda` and `warp`
+(whose tests themselves come with the package) and, without the rest of its clone,
+`rmm/tests`. What differs is run again, twice, bare and preloaded; what then ends
+alike is counted as unsteady. What differs on purpose is listed with its reason
+(KNOWN). Prints a line a suite and profile and names each test that differs;
+appends each result to suites.jsonl in $OUT or here, and keeps the output of every
+run beside it. Needs NVIDIA GPUs that nobody else uses, pytest with pytest-xdist
+and pytest-timeout, for PyTorch's tests expecttest, for numba's filecheck and cffi.
 """
 import argparse
 import collections
@@ -69,6 +69,15 @@ SUITES = {
     "cupy-gpus": Suite("cupy/tests", ["-m", "multi_gpu"],
                        ["cupy_tests/cuda_tests", "cupy_tests/core_tests", "cupy_tests/creation_tests", "cupy_tests/manipulation_tests",
                         "cupyx_tests/distributed_tests"], ARRAYS, 4, 2),
+    # What CUDA's own Python packages say of cuMemAlloc, memory pools and their export, graphs and their memory nodes.
+    "cuda-bindings": Suite("cuda-python/cuda_bindings", [], [*(f"tests/test_{part}.py" for part in (
+        "cuda", "cudart", "interoperability", "kernelParams", "basics", "utils"))], ARRAYS, 3),
+    "cuda-core": Suite("cuda-python/cuda_core", ["--ignore=tests/cython", "--ignore=tests/example_tests"], ["tests"], ARRAYS, 5),
+    "pycuda": Suite("pycuda/test", [], ["test_driver.py", "test_gpuarray.py", "test_cumath.py"], ARRAYS, 4),
+    "warp": Suite("warp", ["--noconftest", "-k", "not cpu", "--pyargs"], [f"warp.tests.test_{part}" for part in (
+        "array", "array_reduce", "async", "bvh", "copy", "devices", "dlpack", "grad", "hash_grid", "indexedarray", "large",
+        "launch", "marching_cubes", "mempool", "mesh", "pinned", "runlength_encode", "sparse", "streams", "torch", "utils",
+        "volume")], ARRAYS, 5),
     "jax": Suite("jax/tests", [], ["array_test.py", "array_interoperability_test.py", "memories_test.py"], ARRAYS, 4),
 }
 # What differs on purpose, by the profile and the end of the test's name.
