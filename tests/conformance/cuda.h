@@ -67,10 +67,26 @@ typedef struct {
     unsigned char reserved[54];
 } CUmemPoolProps;
 typedef struct { unsigned char bytes[64]; } CUipcMemHandle;
+typedef struct {
+    CUdeviceptr dst;
+    size_t pitch;
+    unsigned value, elementSize;
+    size_t width, height;
+} CUDA_MEMSET_NODE_PARAMS;
+typedef struct {
+    int type, reserved0[3];
+    union {
+        long long reserved1[29];
+        struct { CUDA_MEMSET_NODE_PARAMS fill; CUcontext ctx; } memset;
+    };
+    long long reserved2;
+} CUgraphNodeParams;
+enum { NODE_MEMSET = 2 };
 
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "as the driver's");
 _Static_assert(sizeof(CUmemAccessDesc) == 12, "as the driver's");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "as the driver's");
+_Static_assert(sizeof(CUgraphNodeParams) == 256, "as the driver's");
 
 /* CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ALLOCATION_TYPE_PINNED,
  * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_ACCESS_FLAGS_PROT_READWRITE. */
@@ -181,6 +197,9 @@ enum {
     F(cuStreamEndCapture, (CUstream, CUgraph *)) \
     F(cuGraphCreate, (CUgraph *, unsigned)) \
     F(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *)) \
+    F(cuGraphAddMemsetNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_MEMSET_NODE_PARAMS *, CUcontext)) \
+    F(cuGraphAddNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *)) \
+    F(cuGraphAddNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, const void *, size_t, CUgraphNodeParams *)) \
     F(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long)) \
     F(cuGraphLaunch, (CUgraphExec, CUstream)) \
     F(cuGraphExecDestroy, (CUgraphExec)) \

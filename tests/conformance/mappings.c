@@ -57,7 +57,7 @@ CASE(mappings_at_two_addresses, SIM | SHARED) {
  * elsewhere. */
 CASE(mappings_attributes, GPU | SHARED) {
     struct mapping own = map_own(8 * MiB);
-    uint64_t start = 0, bytes = 0, first = 0, second = 0, pool = 9, types = 9;
+    uint64_t start = 0, bytes = 0, first = 0, second = 0, pool = 9;
     unsigned legacy = 9;
     CUdeviceptr at = own.at + 5 * MiB;
     NEED(cuPointerGetAttribute(&start, POINTER_RANGE_START, at));
@@ -65,12 +65,11 @@ CASE(mappings_attributes, GPU | SHARED) {
     NEED(cuPointerGetAttribute(&first, POINTER_BUFFER_ID, own.at));
     NEED(cuPointerGetAttribute(&second, POINTER_BUFFER_ID, at));
     NEED(cuPointerGetAttribute(&pool, POINTER_MEMPOOL, at));
-    NEED(cuPointerGetAttribute(&types, POINTER_ALLOWED_HANDLE_TYPES, at));
     NEED(cuPointerGetAttribute(&legacy, POINTER_IS_LEGACY_IPC_CAPABLE, at));
     say("range: all of it %s, %llu bytes", yes(start == own.at), (unsigned long long)bytes);
     say("one id: %s", yes(first == second));
-    say("pool %llu, handle types %llu, legacy IPC %u", (unsigned long long)pool, (unsigned long long)types,
-        legacy);
+    /* Which handles it allows is 0 on one machine and what was asked for on another, with one driver. */
+    say("pool %llu, legacy IPC %u", (unsigned long long)pool, legacy);
     unmap_own(own);
 }
 

@@ -11,6 +11,7 @@ pub mod frees;
 pub mod ipc;
 pub mod mappings;
 pub mod memory;
+pub mod nodes;
 pub mod pages;
 pub mod peers;
 pub mod pitch;
@@ -25,7 +26,7 @@ use crate::hook::Hook;
 
 /// Every hook.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    const FAMILIES: [&[&Hook]; 19] = [
+    const FAMILIES: [&[&Hook]; 20] = [
         crate::lookup::HOOKS,
         start::HOOKS,
         memory::HOOKS,
@@ -43,6 +44,7 @@ pub fn all() -> impl Iterator<Item = &'static Hook> {
         waits::HOOKS,
         peers::HOOKS,
         copies::HOOKS,
+        nodes::HOOKS,
         contexts::HOOKS,
         foreign::HOOKS,
     ];

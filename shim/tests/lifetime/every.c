@@ -125,6 +125,7 @@ static void ordered(CUstream stream) {
 }
 
 static void capture(CUstream stream) {
+    CUdeviceptr at = 0;
     CUgraph graph = NULL, other = NULL;
     u64 executable = 0;
     CALL(cuStreamBeginCapture, takes_stream, stream);
@@ -138,6 +139,16 @@ static void capture(CUstream stream) {
     typedef CUresult to_graph(CUstream, CUgraph, const void *, const void *, size_t, int);
     typedef CUresult recaptures(CUstream, int, CUgraph, void *, void *);
     CALL(cuGraphCreate, CUresult(CUgraph *, unsigned), &other, 0);
+    CALL(cuMemAlloc_v2, allocates, &at, MiB);
+    struct node { int kind, reserved[3]; struct fill { CUdeviceptr at; size_t pitch; unsigned value, element; size_t width, rows; } fill; u64 context, rest[24]; };
+    struct node fills = {.kind = 2, .fill = {.at = at, .element = 1, .width = 4096, .rows = 1}}, none = {.kind = 2};
+    typedef CUresult adds(u64 *, CUgraph, const void *, size_t, struct node *);
+    for (struct node *node = &fills; node != NULL; node = node == &fills ? &none : NULL) {
+        CALL(cuGraphAddMemsetNode, CUresult(u64 *, CUgraph, const void *, size_t, const struct fill *, CUcontext), &executable, other, NULL, 0, &node->fill, NULL);
+        CALL(cuGraphAddNode, adds, &executable, other, NULL, 0, node);
+        CALL(cuGraphAddNode_v2, CUresult(u64 *, CUgraph, const void *, const void *, size_t, struct node *), &executable, other, NULL, NULL, 0, node);
+    }
+    CALL(cuMemFree_v2, takes_address, at);
     if (CALL(cuStreamBeginCaptureToGraph, to_graph, stream, other, NULL, NULL, 0, 0) == 0)
         CALL(cuStreamEndCapture, ends, stream, &other);
     if (CALL(cuStreamBeginCaptureToGraph_ptsz, to_graph, stream, other, NULL, NULL, 0, 0) == 0)

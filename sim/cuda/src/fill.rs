@@ -6,18 +6,19 @@ use crate::abi::{Answer, Code};
 use crate::check::Touch;
 use crate::clock::cost;
 use crate::entry::api;
+use crate::graph::Node;
 use crate::state::Sim;
 use crate::stream::Effect;
 
 /// `rows` rows of `width` elements, `pitch` bytes apart.
 #[derive(Clone)]
 pub struct Fill {
-    at: u64,
-    pattern: u32,
-    element: u64,
-    width: u64,
-    rows: u64,
-    pitch: u64,
+    pub at: u64,
+    pub pattern: u32,
+    pub element: u64,
+    pub width: u64,
+    pub rows: u64,
+    pub pitch: u64,
 }
 
 impl Fill {
@@ -49,11 +50,8 @@ impl Fill {
 }
 
 impl Sim {
-    fn fill(&mut self, fill: Fill, stream: u64) -> Answer {
-        let id = self.stream(stream)?;
-        if fill.width == 0 || fill.rows == 0 {
-            return Ok(());
-        }
+    /// What a fill writes, and how long that takes; refused where it is no range.
+    fn writes(&self, fill: &Fill) -> Result<(Vec<Touch>, u64), Code> {
         let (bytes, span) = fill.bytes().ok_or(Code::INVALID_VALUE)?;
         if fill.at == 0 || !fill.at.is_multiple_of(fill.element) || !self.is_range(fill.at, span) {
             return Err(Code::INVALID_VALUE);
@@ -71,13 +69,32 @@ impl Sim {
                 .map(|row| touch(fill.at + row * fill.pitch, bytes))
                 .collect(),
         };
+        Ok((touches, cost::fill(bytes * fill.rows)))
+    }
+
+    /// A fill as a program adds it to a graph.
+    pub fn fill_node(&self, fill: Fill, context: u64) -> Result<Node, Code> {
+        let (touches, ns) = self.writes(&fill)?;
+        Ok(Node {
+            context,
+            ns,
+            touches,
+            effect: Effect::Fill(fill),
+        })
+    }
+
+    fn fill(&mut self, fill: Fill, stream: u64) -> Answer {
+        let id = self.stream(stream)?;
+        if fill.width == 0 || fill.rows == 0 {
+            return Ok(());
+        }
+        let (touches, ns) = self.writes(&fill)?;
         // What a capture holds is looked at when its graph is made executable.
         let reached = |touch: &Touch| self.fills_reach(self.streams[&id].context, touch);
         if self.streams[&id].capture.is_none() && !touches.iter().all(reached) {
             return Err(Code::INVALID_VALUE);
         }
         self.clock.charge(cost::LAUNCH);
-        let ns = cost::fill(bytes * fill.rows);
         self.submit(id, ns, &touches, Effect::Fill(fill))
     }
 

@@ -1,5 +1,5 @@
-//! Graphs in their simplest form: the captured operations in the order of
-//! capture, launched one after the other. Branches do not run side by side.
+//! Graphs in their simplest form: their operations in the order in which they were
+//! captured or added, launched one after the other. Branches do not run side by side.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::stream::Effect;
 
 #[derive(Clone)]
 pub struct Node {
-    /// Of the stream that it was captured on.
+    /// Of the stream that it was captured on, or as it was added.
     pub context: u64,
     pub ns: u64,
     pub touches: Vec<Touch>,
@@ -33,6 +33,11 @@ impl Graph {
             nodes: nodes.into(),
             of: None,
         }
+    }
+
+    /// Puts an operation behind all others.
+    pub fn add(&mut self, node: Node) {
+        self.nodes = self.nodes.iter().cloned().chain([node]).collect();
     }
 }
 

@@ -39,6 +39,7 @@ mod mapping;
 mod memory;
 mod mempool;
 mod module;
+mod nodes;
 mod old_libc;
 mod order;
 mod ranges;
