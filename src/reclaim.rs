@@ -89,6 +89,11 @@ impl Device {
     pub fn bytes_brought(&self) -> u64 {
         self.bytes_brought.load(Relaxed)
     }
+
+    /// Is the next request served unasked, if a window that exists serves it?
+    fn pauses(&self) -> bool {
+        self.unasked.load(Relaxed) > 0
+    }
 }
 
 impl fmt::Display for Device {
@@ -152,7 +157,7 @@ impl Thread {
     ) -> (Result<Address, Refusal>, Option<Ladder>) {
         if may_fail {
             let small = request.bytes <= SMALL_SEGMENT;
-            let pauses = self.pauses(device);
+            let pauses = device.pauses();
             if (small || pauses) && self.ladder.get().is_none() {
                 let effort = match small && pauses {
                     true => Effort::Growth,
@@ -174,11 +179,6 @@ impl Thread {
         let result = pool.alloc(request);
         let ended = result.is_ok().then(|| self.served(device)).flatten();
         (result, ended)
-    }
-
-    /// Should this request be served unasked, if a window that exists serves it?
-    fn pauses(&self, device: &Device) -> bool {
-        device.unasked.load(Relaxed) > 0 && self.ladder.get().is_none()
     }
 
     /// A request was served unasked.

@@ -76,7 +76,7 @@ fn short_ladders_are_followed_by_longer_and_longer_pauses() {
         assert!(thread.ask_back(&device, 64 * MIB));
         thread.served(&device);
         let mut unasked = 0;
-        while thread.pauses(&device) {
+        while device.pauses() {
             thread.served_unasked(&device);
             unasked += 1;
         }
@@ -85,7 +85,7 @@ fn short_ladders_are_followed_by_longer_and_longer_pauses() {
     assert!(thread.ask_back(&device, 64 * MIB));
     thread.freed(64 * MIB);
     thread.served(&device);
-    assert!(!thread.pauses(&device), "a good ladder ends it");
+    assert!(!device.pauses(), "a good ladder ends it");
 }
 
 #[test]
@@ -107,13 +107,19 @@ fn a_small_segment_fails_softly_only_where_the_pool_would_grow() {
     // Torch brings a segment, which serves it.
     thread.freed(64 * MIB);
     let first = alloc().0.unwrap();
-    pool.free(first, Release::Stream(stream())).unwrap();
+    let free = || pool.free(first, Release::Stream(stream())).unwrap();
+    free();
     assert_eq!(alloc(), (Ok(first), None), "a window is there");
+    assert_eq!(alloc(), soft);
+    // That one it brings: the ladder is over.
+    free();
+    thread.freed(SMALL_SEGMENT);
+    assert_eq!(alloc().1.unwrap().brought, SMALL_SEGMENT);
     assert_eq!(alloc(), soft);
     assert_eq!(alloc().1.unwrap().brought, 0);
     // That ladder was short: in the pause the pool grows unasked.
     assert!(alloc().0.is_ok());
-    assert_eq!(device.soft_failures(), 2);
+    assert_eq!(device.soft_failures(), 3);
     assert_eq!(pool.physical(), 3 * SMALL_SEGMENT);
     assert_eq!(alloc(), soft, "the pause is over");
 }
@@ -135,6 +141,19 @@ fn what_torch_does_until_it_asks_again_is_a_stall_of_its_request() {
     std::thread::sleep(wait);
     assert!(alloc().0.is_err(), "the window of a pause is not there");
     assert!(alloc().0.is_ok());
+    // Nor has it to do with what it was asked for pages, and served, or refused.
+    let ends: [fn(&Thread, &Device); 2] = [
+        |thread, device| {
+            thread.served(device);
+        },
+        |thread, _| thread.refused(),
+    ];
+    for end in ends {
+        assert!(thread.ask_at_peak(&device, MIB));
+        end(&thread, &device);
+        std::thread::sleep(wait);
+        thread.alloc(&device, &pool, &request, false).0.unwrap();
+    }
     let more = pool.stats().stall_ns - waited.stall_ns;
     assert!(more < wait.as_nanos() as u64, "{more}");
 }
@@ -156,6 +175,8 @@ fn the_pool_serves_the_second_try_and_windows_serve_a_pause() {
     pool.free(first, Release::Stream(stream())).unwrap();
     assert_eq!(alloc(true), (Ok(first), None));
     pool.free(first, Release::Stream(stream())).unwrap();
+    // What torch gave back was not for the sake of what comes after this one.
+    thread.freed(64 * MIB);
     assert_eq!(alloc(true), (Ok(first), None), "two after two short ones");
     pool.free(second.unwrap(), Release::Stream(stream()))
         .unwrap();

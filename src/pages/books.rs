@@ -81,8 +81,7 @@ impl Books {
     pub fn least_idle(&mut self) -> u64 {
         let totals = self.totals();
         self.watch.look(&totals);
-        let idle = totals.idle_bytes;
-        std::mem::replace(&mut self.least_idle, idle).min(idle)
+        std::mem::replace(&mut self.least_idle, totals.idle_bytes)
     }
 
     /// How many idle pages of a kind are promised to leases.
@@ -238,8 +237,7 @@ impl Books {
     /// Bytes that are idle though never so many were in use.
     pub fn too_many(&self) -> u64 {
         let totals = self.totals();
-        let most = totals.peak_used_bytes.max(totals.used_bytes);
-        totals.physical_bytes.saturating_sub(most)
+        totals.physical_bytes.saturating_sub(totals.peak_used_bytes)
     }
 
     /// The lease is over; its page, if it had one. `None` if it was not known.
@@ -274,12 +272,6 @@ impl Books {
     /// The last use of the page at an address that nobody has waited for.
     pub fn last_use_at(&self, at: Address) -> Option<Last> {
         self.pages[&self.mappings.get(&at)?.page].last
-    }
-
-    /// The page of a lease, if it has one and it is not to be kept.
-    pub fn shared_page_of(&self, lease: Lease) -> Option<PageId> {
-        let (_, page) = self.leases.get(&lease)?;
-        page.filter(|page| self.pages[page].shared)
     }
 
     /// The idle page to give back first, if one is nobody's.

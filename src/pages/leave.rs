@@ -73,9 +73,8 @@ impl<D: Driver> Pages<D> {
         let mut given = self.let_go(&mut books, bytes);
         while given < bytes && !books.first_marks().is_empty() {
             drop(books);
-            let waited = self.quiet(Books::first_marks);
+            self.quiet(Books::first_marks);
             books = self.lock();
-            books.watch.may_last(waited);
             given += self.let_go(&mut books, bytes - given);
         }
         (books, given)

@@ -159,15 +159,14 @@ impl<D: Driver> Pages<D> {
         self.changed(&mut books);
     }
 
-    /// A new page, made by `make` (`cuMemCreate`). Idle pages of other kinds go
-    /// where more than ever was in use would be held (those on which work runs a little
-    /// later), and all where the driver has no memory left.
+    /// A new page where [`Pages::lend`] had none, made by `make` (`cuMemCreate`). Idle
+    /// pages of other kinds go where more than ever was in use would be held (those on
+    /// which work runs a little later), and all where the driver has no memory left.
     ///
     /// # Errors
     /// That of `make`.
     pub fn add(&self, kind: Kind, make: impl Fn() -> Result<Handle>) -> Result<Lease> {
-        let (mut books, waits) = self.turn();
-        books.watch.may_last(waits);
+        let mut books = self.lock();
         let totals = books.totals();
         let most = totals
             .peak_used_bytes
@@ -205,20 +204,13 @@ impl<D: Driver> Pages<D> {
         if kind.bytes != bytes {
             return Err(Code::INVALID_VALUE);
         }
-        let is_there = books.take_what_is_mapped(at, lease, home);
-        if !is_there && books.is_used_in(at, bytes) {
-            return Err(Code::INVALID_VALUE);
-        }
         books.watch.may_last(waited);
-        if !is_there {
+        // The driver refuses what is in use.
+        if !books.take_what_is_mapped(at, lease, home) {
             self.clear(&mut books, at, bytes)?;
             let page = books.bind(lease, Some(at));
             let handle = books.handle_of(page);
-            let mapped = books.watch.call(|| self.driver.map(at, bytes, handle));
-            if mapped.is_err() {
-                self.changed(&mut books);
-                return mapped;
-            }
+            books.watch.call(|| self.driver.map(at, bytes, handle))?;
             books.mapped(at, page, home);
             self.extent.include(at, bytes);
         }
@@ -284,7 +276,7 @@ impl<D: Driver> Pages<D> {
     /// may be a view of another one (a green one), whose streams are all those of `whole`.
     pub fn on_any_stream(&self, at: Address, whole: Context) {
         if let Some(mapping) = self.lock().mappings.get_mut(&at) {
-            mapping.on_any_stream = mapping.used.then_some(whole);
+            mapping.on_any_stream = Some(whole);
         }
     }
 
@@ -297,7 +289,7 @@ impl<D: Driver> Pages<D> {
     /// for all work on them, or it lies before `last`. `None` where nothing here is
     /// mapped in the range.
     pub fn unmap(&self, at: Address, bytes: u64, last: Option<Mark>) -> Option<Result<()>> {
-        let (mut books, last, waited) = self.settled(at, bytes, last);
+        let (mut books, waited) = self.settled(at, bytes, last);
         let Some(parts) = books.used_tiles(at, bytes) else {
             // The driver unmaps whole mappings only, too.
             let any = books.is_used_in(at, bytes);
@@ -315,8 +307,6 @@ impl<D: Driver> Pages<D> {
 
     /// Gives a page up (`cuMemRelease`); false where the lease is not known.
     pub fn release(&self, lease: Lease) -> bool {
-        let leaves = |books: &Books| books.shared_page_of(lease);
-        self.quiet(|books| leaves(books).map_or_else(Vec::new, |page| books.marks_of(page)));
         let (mut books, waits) = self.turn();
         let Some(page) = books.release(lease) else {
             return false;

@@ -55,7 +55,6 @@ impl<D: Driver> Pages<D> {
         books.kind_of(lease)?;
         let page = books.bind(lease, None);
         books.share(page);
-        self.changed(&mut books);
         let handle = books.handle_of(page);
         drop(books);
         self.quiet_for_others(&[page]);

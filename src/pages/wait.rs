@@ -83,20 +83,22 @@ impl<D: Driver> Pages<D> {
 
     /// The lock to unmap a range: what nothing will stand for then has been waited for,
     /// work on streams that the program did not name, and on pages that are not kept.
-    /// What is left to stand for the rest, and since when the call stands still.
+    /// Since when the call stands still, too.
     pub(super) fn settled(
         &self,
         at: Address,
         bytes: u64,
-        mut last: Option<Mark>,
-    ) -> (MutexGuard<'_, Books>, Option<Mark>, Option<Instant>) {
+        last: Option<Mark>,
+    ) -> (MutexGuard<'_, Books>, Option<Instant>) {
         let mut quiet = BTreeSet::new();
+        let leaves = |books: &Books| books.marks_of_shared(at, bytes, last);
         let (mut books, mut since) = self.turn();
         loop {
             let mut any = books.used_on_any_stream(at, bytes);
             any.retain(|context| !quiet.contains(context));
-            if any.is_empty() && (last.is_none() || !books.is_any_shared(at, bytes)) {
-                return (books, last, since);
+            let runs = |mark: &Mark| !books.orders.is_passed(&self.driver, *mark);
+            if any.is_empty() && !leaves(&books).iter().any(runs) {
+                return (books, since);
             }
             drop(books);
             since = since.or_else(|| Some(Instant::now()));
@@ -108,8 +110,7 @@ impl<D: Driver> Pages<D> {
                 self.lock().orders.waited_for(context);
                 quiet.insert(context);
             }
-            self.quiet(|_| last.into_iter().collect());
-            last = None;
+            self.quiet(leaves);
             // Others may have opened what is there meanwhile.
             books = self.lock();
         }
@@ -160,9 +161,13 @@ impl Books {
         contexts.flatten().collect()
     }
 
-    fn is_any_shared(&self, at: Address, bytes: u64) -> bool {
-        let mut used = self.used_in(at, bytes);
-        used.any(|(_, mapping)| self.pages[&mapping.page].shared)
+    /// What may run on the pages in use in this range that are not kept, by any of their
+    /// addresses, once they are given up behind `last`.
+    fn marks_of_shared(&self, at: Address, bytes: u64, last: Option<Mark>) -> Vec<Mark> {
+        let mut pages = self.used_pages_in(at, bytes);
+        pages.retain(|page| self.pages[page].shared);
+        let marks = |page: PageId| self.marks_of(page).into_iter().chain(last);
+        pages.into_iter().flat_map(marks).collect()
     }
 
     /// What may run on a page and not in the order of who uses it: anything where nobody
