@@ -29,6 +29,7 @@ struct Books {
     calls: u64,
     fail_at: Option<(u64, Code)>,
     fail_waits: Option<(u32, Code)>,
+    made: HashMap<Event, Context>,
     events: HashMap<Event, (Context, Stream)>,
     gone: HashSet<Event>,
     blocked: HashSet<(Context, Stream)>,
@@ -249,18 +250,26 @@ impl Driver for Model {
         Ok(())
     }
 
-    fn create_event(&self, _context: Context) -> Result<Event> {
-        Ok(Event(self.books().id()))
+    fn create_event(&self, context: Context) -> Result<Event> {
+        let mut books = self.books();
+        let event = Event(books.id());
+        books.made.insert(event, context);
+        Ok(event)
     }
 
     fn destroy_event(&self, event: Event) -> Result<()> {
-        self.books().events.remove(&event);
+        let mut books = self.books();
+        books.made.remove(&event);
+        books.events.remove(&event);
         Ok(())
     }
 
     fn record(&self, event: Event, context: Context, stream: Stream) -> Result<()> {
         let mut books = self.books();
         books.may_wait()?;
+        if books.gone.contains(&event) {
+            return Err(Code::INVALID_HANDLE);
+        }
         books.events.insert(event, (context, stream));
         Ok(())
     }

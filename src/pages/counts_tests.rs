@@ -1,6 +1,7 @@
 //! What is counted of pages, and what is timed as one request.
 
-use super::tests::{Device, HOME, LARGE};
+use super::order_tests::{CONTEXT, ONE};
+use super::tests::{Device, HOME, LARGE, SMALL};
 use super::*;
 use crate::driver::model::Model;
 use crate::units::{GIB, MIB};
@@ -188,4 +189,80 @@ fn a_request_that_waits_for_another_thread_is_a_stall_and_giving_back_is_none() 
     device.pages.leave(device.at(LARGE, 0), 2 * MIB).unwrap();
     let more = counts(&device).stall_ns - after.stall_ns;
     assert!(more < later.as_nanos() as u64, "{more}");
+}
+
+/// For the page that it gets, or for those that make way.
+#[test]
+fn a_request_that_waits_for_work_on_the_device_is_a_stall() {
+    let wait = Duration::from_millis(20);
+    let next: [fn(&Device); 2] = [
+        // Where it was: whose the reservation is now is not known.
+        |device| {
+            device.pages.unreserved(device.at(LARGE, 0), LARGE.bytes);
+            device.put(0);
+        },
+        |device| {
+            device.map(SMALL, 0);
+        },
+    ];
+    for next in next {
+        let device = Device::new(LARGE.bytes);
+        let lease = device.put(0);
+        device.model().hold_truly();
+        device.give_up(0, lease, ONE);
+        let before = counts(&device).stall_ns;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(wait);
+                device.model().hold(CONTEXT, ONE, false);
+            });
+            next(&device);
+        });
+        let took = counts(&device).stall_ns - before;
+        assert!(took > wait.as_nanos() as u64 / 2, "{took}");
+    }
+}
+
+/// Neither what goes back for others nor a device that is let in ends a request, or
+/// begins one.
+#[test]
+fn what_is_done_beside_a_request_is_no_part_of_it() {
+    let beside: [fn(&Device, u32); 2] = [
+        |device, _| assert_eq!(device.pages.give_back(1, Duration::ZERO), SMALL.bytes),
+        |device, reader| {
+            let opened = device
+                .pages
+                .open_to(device.at(LARGE, 0), LARGE.bytes, reader);
+            assert_eq!(opened, Some(Ok(())));
+        },
+    ];
+    for beside in beside {
+        let device = Device::new(GIB);
+        let small: Vec<_> = (0..10).map(|place| device.map(SMALL, place)).collect();
+        for (place, lease) in (0..).zip(small) {
+            device.unmap(SMALL, place, lease);
+        }
+        device.pages.give_back(LARGE.bytes, Duration::ZERO);
+        let before = counts(&device);
+        let lease = create_in(&device, Duration::from_millis(2));
+        let at = device.at(LARGE, 0);
+        device.pages.map(at, LARGE.bytes, lease, HOME).unwrap();
+        beside(&device, 1);
+        assert_eq!(counts(&device).stalls, before.stalls, "it is under way");
+        // Nor is a call that had no memory its end.
+        device
+            .model()
+            .fail_at(device.model().calls(), Code::OUT_OF_MEMORY);
+        let open = || device.pages.set_access(at, LARGE.bytes, 0, Access::Write);
+        assert_eq!(open(), Some(Err(Code::OUT_OF_MEMORY)));
+        assert_eq!(counts(&device).stalls, before.stalls);
+        assert_eq!(open(), Some(Ok(())));
+        assert_eq!(counts(&device).stalls, before.stalls + 1);
+        beside(&device, 2);
+        let (before, later) = (counts(&device), Duration::from_millis(200));
+        std::thread::sleep(later);
+        device.map(LARGE, 1);
+        let more = counts(&device).stall_ns - before.stall_ns;
+        assert!(more < later.as_nanos() as u64, "{more}");
+    }
 }

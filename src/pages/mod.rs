@@ -16,8 +16,12 @@ mod counts;
 #[cfg(test)]
 mod counts_tests;
 mod endings;
+#[cfg(test)]
+mod endings_tests;
 mod idle;
 mod leave;
+#[cfg(test)]
+mod leave_tests;
 mod order;
 #[cfg(test)]
 mod order_tests;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub const LARGE: Kind = kind(12 * MIB);
-const SMALL: Kind = kind(2 * MIB);
+pub const SMALL: Kind = kind(2 * MIB);
 
 pub const HOME: Home = Home {
     reservation: 0,
@@ -72,22 +72,6 @@ impl Device {
     }
 }
 
-/// Torch makes all pages of a request before it maps the first, and gives them up
-/// again where one is missing.
-#[test]
-fn a_request_that_was_too_large_leaves_nothing_behind() {
-    let device = Device::new(100 * 12 * MIB);
-    let lease = device.map(LARGE, 0);
-    let made: Vec<_> = std::iter::from_fn(|| device.create(LARGE).ok()).collect();
-    assert_eq!(made.len(), 99);
-    assert_eq!(device.pages.totals().peak_used_bytes, 12 * MIB);
-    assert!(made.into_iter().all(|lease| device.pages.release(lease)));
-    assert_eq!(device.pages.physical(), 12 * MIB);
-    assert!(device.pages.is_above_peak(12 * MIB));
-    device.unmap(LARGE, 0, lease);
-    assert_eq!(device.pages.idle(), 12 * MIB, "it was in use");
-}
-
 #[test]
 fn a_page_that_was_released_is_there_again_without_a_call() {
     let device = Device::new(GIB);
@@ -146,40 +130,6 @@ fn the_peak_is_what_was_in_use_and_begins_with_what_is_mapped() {
 }
 
 #[test]
-fn idle_pages_of_another_kind_make_way_before_more_is_held_than_ever_was_in_use() {
-    let device = Device::new(GIB);
-    let small: Vec<_> = (0..12).map(|place| device.map(SMALL, place)).collect();
-    for (place, lease) in small.into_iter().enumerate() {
-        device.unmap(SMALL, place as u64, lease);
-    }
-    device.map(LARGE, 0);
-    assert_eq!(device.model().held(), 24 * MIB);
-    device.map(LARGE, 1);
-    assert_eq!((device.model().held(), device.pages.idle()), (24 * MIB, 0));
-}
-
-#[test]
-fn idle_pages_go_where_the_driver_has_no_memory_left() {
-    let device = Device::new(16 * MIB);
-    let large = device.map(LARGE, 0);
-    device.unmap(LARGE, 0, large);
-    let small: Vec<_> = (0..8).map(|place| device.map(SMALL, place)).collect();
-    assert_eq!(device.create(SMALL), Err(Code::OUT_OF_MEMORY));
-    assert_eq!(device.model().held(), 16 * MIB);
-    assert_eq!(
-        device.pages.give_back(u64::MAX, Duration::ZERO),
-        0,
-        "all are in use"
-    );
-    for (place, lease) in small.into_iter().enumerate() {
-        device.unmap(SMALL, place as u64, lease);
-    }
-    assert_eq!(device.pages.give_back(3 * MIB, Duration::ZERO), 4 * MIB);
-    assert_eq!(device.pages.give_back(u64::MAX, Duration::ZERO), 12 * MIB);
-    assert_eq!(device.model().leftovers(), (1, 0, 0));
-}
-
-#[test]
 fn a_lease_keeps_a_page_that_nobody_else_gets() {
     let device = Device::new(GIB);
     let lease = device.map(LARGE, 0);
@@ -208,6 +158,38 @@ fn what_others_may_have_open_is_not_kept() {
     assert!(device.pages.share(probe).is_some());
     assert!(device.pages.release(probe));
     assert_eq!(device.model().held(), 0);
+    // Nor of one that is mapped though its lease is over.
+    let lease = device.map(LARGE, 2);
+    device.pages.share(lease).unwrap();
+    assert!(device.pages.release(lease));
+    let unmapped = device.pages.unmap(device.at(LARGE, 2), LARGE.bytes, None);
+    assert_eq!((unmapped, device.model().held()), (Some(Ok(())), 0));
+}
+
+#[test]
+fn what_is_mapped_at_an_address_is_not_taken_for_another_page() {
+    let device = Device::new(GIB);
+    let at = device.at(LARGE, 0);
+    let [zero, one] = [0, 1].map(|place| device.map(LARGE, place));
+    device.unmap(LARGE, 1, one);
+    device.unmap(LARGE, 0, zero);
+    let mapped = |kind: Kind, lease| {
+        device.pages.map(at, kind.bytes, lease, HOME).unwrap();
+        device.model().mapped(at).unwrap()
+    };
+    // One of another kind, though as long, for which that at the other place goes.
+    let idle = device.model().mapped(at);
+    let other = Kind {
+        properties: 2,
+        ..LARGE
+    };
+    let lease = device.create(other).unwrap();
+    assert_ne!(Some(mapped(other, lease)), idle);
+    device.unmap(LARGE, 0, lease);
+    // One that others know already.
+    let lease = device.create(LARGE).unwrap();
+    let known = device.pages.share(lease).unwrap();
+    assert_eq!(mapped(LARGE, lease), known);
 }
 
 #[test]
@@ -260,21 +242,6 @@ fn a_request_takes_no_page_from_where_it_will_map_the_next_one() {
         device.pages.map(at, LARGE.bytes, lease, HOME).unwrap();
     }
     assert_eq!((handle(3), handle(4)), (of_one, of_four));
-}
-
-#[test]
-fn addresses_that_are_given_up_have_nothing_mapped() {
-    let device = Device::new(GIB);
-    let (one, two) = (device.map(LARGE, 0), device.map(LARGE, 1));
-    device.unmap(LARGE, 0, one);
-    let all = (device.at(LARGE, 0), 24 * MIB);
-    assert_eq!(device.pages.leave(all.0, all.1), Ok(()));
-    assert_eq!(device.model().mapped(all.0), None);
-    assert!(
-        device.model().mapped(device.at(LARGE, 1)).is_some(),
-        "in use"
-    );
-    device.unmap(LARGE, 1, two);
 }
 
 #[test]

@@ -42,6 +42,31 @@ fn a_context_is_waited_for_though_calls_fail() {
     }
 }
 
+/// Nor by the events that stand for what was given up.
+#[test]
+fn a_place_is_waited_for_though_the_driver_does_not_wait_for_its_event() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    device.model().fail_waits(10, Code(999));
+    assert_eq!(device.pages.leave(device.at(LARGE, 0), LARGE.bytes), Ok(()));
+    assert!(!device.runs(ONE));
+}
+
+#[test]
+fn an_event_that_is_waited_for_is_not_recorded_anew() {
+    let device = Device::new(GIB);
+    let mark = || device.pages.instead_of_waiting(key(ONE)).unwrap();
+    let first = mark();
+    let event = device.pages.lock().orders.await_event(first).unwrap();
+    let second = mark();
+    assert_eq!(device.model().events(), 2);
+    device.pages.lock().orders.waited(first, event);
+    device.pages.wait(second);
+    mark();
+    assert_eq!(device.model().events(), 2);
+}
+
 /// The work may need a thread that asks about pages.
 #[test]
 fn who_waits_on_the_host_keeps_nobody_from_the_pages() {
@@ -70,60 +95,6 @@ fn huge() -> Kind {
     Kind {
         bytes: GIB,
         properties: 1,
-    }
-}
-
-#[test]
-fn of_a_context_that_may_be_ending_nothing_is_asked() {
-    let device = Device::new(GIB);
-    let lease = device.put(0);
-    device.give_up(0, lease, ONE);
-    device.pages.context_leaves(CONTEXT);
-    device.model().hold(CONTEXT, ONE, false);
-    let give = || device.pages.give_back(u64::MAX, Duration::ZERO);
-    assert_eq!(give(), 0, "its work counts as running");
-    assert!(device.pages.instead_of_waiting(key(ONE)).is_none());
-    std::thread::scope(|scope| {
-        let waits = scope.spawn(|| device.pages.leave(device.at(LARGE, 0), LARGE.bytes));
-        std::thread::sleep(Duration::from_millis(5));
-        assert!(!waits.is_finished());
-        device.pages.context_stays(CONTEXT);
-        assert_eq!(waits.join().unwrap(), Ok(()));
-    });
-    assert_eq!(give(), LARGE.bytes);
-}
-
-/// The driver wants nothing to be asked of it then.
-#[test]
-fn a_context_leaves_behind_the_waits_for_it() {
-    let wait_for_a_mark = |device: &Device, lease| {
-        let mark = device.give_up(0, lease, ONE);
-        device.pages.wait(mark);
-    };
-    let wait_for_graphs = |device: &Device, lease| {
-        device.pages.on_any_stream(device.at(LARGE, 0), CONTEXT);
-        device.unmap(LARGE, 0, lease);
-    };
-    for wait in [
-        &wait_for_a_mark as &(dyn Fn(&Device, Lease) + Sync),
-        &wait_for_graphs,
-    ] {
-        let device = Device::new(GIB);
-        let lease = device.put(0);
-        device.model().hold_truly();
-        device.model().hold(CONTEXT, ONE, true);
-        std::thread::scope(|scope| {
-            scope.spawn(|| wait(&device, lease));
-            while !device.pages.lock().orders.is_awaited(CONTEXT) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            let leaves = scope.spawn(|| device.pages.context_leaves(CONTEXT));
-            std::thread::sleep(Duration::from_millis(20));
-            let early = leaves.is_finished();
-            device.model().hold(CONTEXT, ONE, false);
-            leaves.join().unwrap();
-            assert!(!early);
-        });
     }
 }
 
@@ -163,19 +134,4 @@ fn what_graphs_replay_on_is_waited_for_in_the_whole_context_too() {
     }
     device.unmap(LARGE, 0, lease);
     assert!(!device.runs_in(CONTEXT, TWO) && !device.runs_in(WHOLE, TWO));
-}
-
-/// Its streams answer nothing once it is gone.
-#[test]
-fn what_was_given_up_in_a_view_of_a_context_is_waited_for_before_it_ends() {
-    let device = Device::new(GIB);
-    let lease = device.put(0);
-    device.give_up(0, lease, ONE);
-    device.pages.view_leaves(Context(2));
-    assert!(device.runs(ONE), "another one");
-    device.pages.view_leaves(CONTEXT);
-    assert!(!device.runs(ONE));
-    assert!(device.pages.instead_of_waiting(key(ONE)).is_none());
-    device.pages.context_stays(CONTEXT);
-    assert!(device.pages.instead_of_waiting(key(ONE)).is_some());
 }

@@ -35,8 +35,14 @@ impl Model {
     pub fn end_context(&self, context: Context) {
         let books = &mut *self.books();
         books.blocked.retain(|held| held.0 != context);
-        let its = books.events.extract_if(|_, of| of.0 == context);
+        books.events.retain(|_, of| of.0 != context);
+        let its = books.made.extract_if(|_, of| *of == context);
         books.gone.extend(its.map(|(event, _)| event));
+    }
+
+    /// Events that were made and not destroyed.
+    pub fn events(&self) -> usize {
+        self.books().made.len()
     }
 
     /// The orderings made so far: (waiting stream, stream waited for).
