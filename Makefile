@@ -136,7 +136,8 @@ endif
 # The command, the examples and the real frameworks on a real GPU, about 25
 # minutes in all; GPU_TESTS="smoke identical" runs only those. Fails, and says so,
 # where something is missing. GPU_TESTS=suites runs other projects' own tests, whose
-# sources are in the folder SOURCES (tests/gpu/suites.py).
+# sources are in the folder SOURCES (tests/gpu/suites.py), GPU_TESTS=samples NVIDIA's
+# samples, built in the folder PROGRAMS (tests/gpu/samples.py).
 GPU_TESTS ?= smoke conformance starvation identical keep_parity frameworks ipc names
 test-gpu: gpu-build
 	@failed=; \
@@ -148,6 +149,7 @@ test-gpu: gpu-build
 		frameworks) $(PYTHON) tests/gpu/frameworks.py --results $(RESULTS)/frameworks.jsonl ;; \
 		names) $(PYTHON) tests/gpu/names.py --results $(RESULTS)/names.jsonl ;; \
 		suites) OUT=$(RESULTS) $(PYTHON) tests/gpu/suites.py --sources "$(SOURCES)" ;; \
+		samples) OUT=$(RESULTS) $(PYTHON) tests/gpu/samples.py --programs "$(PROGRAMS)" ;; \
 		*) $(PYTHON) tests/gpu/$$name.py ;; \
 		esac || failed="$$failed $$name"; \
 	done; \

@@ -64,6 +64,13 @@ impl Sim {
             pitch: told.pitch as u64,
         };
         let node = self.fill_node(fill, context)?;
+        if !node
+            .touches
+            .iter()
+            .all(|touch| self.resolve(touch.base, touch.bytes).is_ok())
+        {
+            return Err(Code::INVALID_VALUE);
+        }
         let graph = self.graphs.get_mut(&graph).ok_or(Code::INVALID_VALUE)?;
         graph.add(node);
         let handle = self.number(0x6900_0000_0000);
