@@ -11,7 +11,8 @@ bytes, must be the same.
 Prints a PASS or FAIL line each, the table last, and appends each result to
 frameworks.jsonl in $OUT or here. What is not installed is a FAIL. Needs an
 NVIDIA GPU that nobody else uses with 140 GB of memory (less for most rows),
-torch, triton, cupy, jax, numba, a C compiler, nvcc and compute-sanitizer.
+torch, triton, cupy, jax, numba, a C compiler, nvcc, compute-sanitizer, ncu and
+cuda-gdb.
 """
 import argparse
 import hashlib
@@ -30,7 +31,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import json_lines
 import shim_run
 from rows import MIB, PROFILES, ROWS, table
-from rows import torch_work, torch_memory, torch_sleep, arrays, programs, nccl  # noqa: F401  each adds its rows to ROWS, in this order
+from rows import torch_work, torch_memory, torch_sleep, arrays, programs, tools, nccl  # noqa: F401  each adds its rows to ROWS, in this order
 
 # Under `auto` torch splits its blocks at other sizes, so one may be larger or
 # smaller than it would be: at most by this share of what is allocated.
