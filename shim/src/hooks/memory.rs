@@ -58,7 +58,7 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
                 return real();
             }
             let roomy = || with_room(engine, || foreign::current(engine), real);
-            let plain = || torch::plain_alloc(&tag, module, None, bytes as u64, roomy);
+            let plain = || torch::plain_alloc(&tag, module, bytes as u64, roomy);
             if !engine.lends() {
                 let code = plain();
                 if code == Code::SUCCESS
@@ -86,10 +86,10 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
                 None => plain(),
             }
         },
-        || torch::plain_alloc(&tag, module, None, bytes as u64, real),
+        || torch::plain_alloc(&tag, module, bytes as u64, real),
         // Where the engine never started, torch may still have been told to
         // count on an answer from here.
-        || torch::plain_alloc(&tag, module, None, bytes as u64, real),
+        || torch::plain_alloc(&tag, module, bytes as u64, real),
     )
 }
 

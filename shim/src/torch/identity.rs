@@ -61,7 +61,6 @@ pub fn free(tag: &Tag, thunk: Module, address: Address) -> bool {
             && is_allocator(from)
             && scopes::watching()
             && !scopes::given_up()
-            && !environment::caching_is_off()
     })
 }
 

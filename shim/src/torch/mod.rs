@@ -100,10 +100,7 @@ pub fn maps_pages(caller: usize) -> bool {
 /// May torch be asked for idle pages, by failing its request for one more of this
 /// many bytes? If so the answer to it is out-of-memory. No capture is under way.
 pub fn ask_for_pages(device: u32, bytes: u64) -> bool {
-    let proven = environment::maps_pages()
-        && !environment::caching_is_off()
-        && !scopes::may_be_open(device)
-        && !scopes::given_up();
+    let proven = environment::maps_pages() && !scopes::may_be_open(device) && !scopes::given_up();
     proven && reclaim::ask_at_peak(device, bytes)
 }
 
@@ -173,22 +170,16 @@ impl TorchCall {
 
 /// A `cuMemAlloc` that the plain driver serves because the pool has stopped or
 /// never started. With the settings that torch was told it would fill the card
-/// unless it is asked to give back, so it still is. `device` is the ordinal
-/// where that is known; the memory goes back by [`plain_free`].
-pub fn plain_alloc(
-    tag: &Tag,
-    thunk: Module,
-    device: Option<u32>,
-    bytes: u64,
-    real: impl FnOnce() -> Code,
-) -> Code {
+/// unless it is asked to give back, so it still is. Which device it is for is not
+/// asked; the memory goes back by [`plain_free`].
+pub fn plain_alloc(tag: &Tag, thunk: Module, bytes: u64, real: impl FnOnce() -> Code) -> Code {
     if !environment::cooperates() {
         return real();
     }
-    let Some(mut call) = identify(tag, thunk, device.unwrap_or(0), bytes) else {
+    let Some(mut call) = identify(tag, thunk, 0, bytes) else {
         return real();
     };
-    call.scope_open |= device.is_none() && scopes::any_may_be_open();
+    call.scope_open = scopes::any_may_be_open();
     if may_fail_softly(&call) && reclaim::ask_back(call.device, bytes) {
         return Code::OUT_OF_MEMORY;
     }
