@@ -2,6 +2,7 @@
 //! and who for nothing. A stream is *held* as long as its work runs; a wait of the host
 //! lets it complete.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::order::Mark;
@@ -355,4 +356,19 @@ fn what_may_be_used_on_any_stream_is_given_up_behind_all_of_them() {
     device.model().hold(CONTEXT, TWO, true);
     device.give_up(0, lease, ONE);
     assert!(!device.runs(ONE) && !device.runs(TWO));
+}
+
+/// Any other says nothing.
+#[test]
+fn an_error_that_stays_with_a_context_is_the_end_of_its_work() {
+    let asked = Cell::new(0);
+    let is_over = |code, times| {
+        asked.set(0);
+        order::is_over(|| match asked.replace(asked.get() + 1) < times {
+            true => Err(Code(code)),
+            false => Ok(false),
+        })
+    };
+    assert!(is_over(700, u32::MAX) && asked.get() == 1);
+    assert!(!is_over(999, u32::MAX) && !is_over(999, 1));
 }

@@ -22,6 +22,9 @@ int device_count() {
     int count = 0;
     return cudaGetDeviceCount(&count) ? 0 : count;
 }
+int c10_is_capturing(cudaStream_t stream, int* status) { return cudaStreamIsCapturing(stream, status); }
+int c10_malloc(void** out, size_t bytes) { return cudaMalloc(out, bytes); }
+int c10_free(void* at) { return cudaFree(at); }
 
 namespace c10::cuda::CUDACachingAllocator {
 namespace Native {
@@ -115,4 +118,5 @@ static NativeCachingAllocator instance;
 std::atomic<CUDAAllocator*> allocator{&Native::instance};
 // As torch: the backend is read while the library is loaded.
 static std::string backend = configured("PYTORCH_CUDA_ALLOC_CONF");
+static std::string uncached = configured("PYTORCH_NO_CUDA_MEMORY_CACHING");
 }

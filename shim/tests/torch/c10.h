@@ -53,3 +53,7 @@ extern "C" EXPORT Numbers numbers;
 // For which memory is asked where no other one is named.
 extern "C" EXPORT cudaStream_t current_stream;
 extern "C" EXPORT int device_count();
+// The runtime's functions, called by the allocator's library.
+extern "C" EXPORT int c10_is_capturing(cudaStream_t stream, int* status);
+extern "C" EXPORT int c10_malloc(void** out, size_t bytes);
+extern "C" EXPORT int c10_free(void* at);

@@ -2,7 +2,9 @@
 // The simulated GPU ends the program where an order is missing; the clock says whether
 // the host has waited. Prints "waits WAITS in MICROSECONDS us".
 // LADDER_CONTEXTS=1: the program has a second context, for which the first one's waits
-// on the device are nothing: the host waits.
+// on the device are nothing: the host waits. LADDER_DEFAULT=1: the first stream is the
+// default one.
+#include "mappings.h"
 #include "streams.h"
 
 #include <cstdio>
@@ -34,6 +36,8 @@ int cuDevResourceGenerateDesc(void**, const void*, unsigned);
 int cuGreenCtxCreate(void**, void*, int, unsigned);
 int cuGreenCtxDestroy(void*);
 int cuCtxFromGreenCtx(void**, void*);
+int cuMemCreate(u64*, size_t, const Properties*, u64);
+int cuMemRelease(u64);
 int cuMemExportToShareableHandle(void*, unsigned long long, int, unsigned long long);
 int cudaStreamBeginCapture(cudaStream_t, int);
 int cudaStreamEndCapture(cudaStream_t, void**);
@@ -106,7 +110,7 @@ struct View {
 // Three streams, tensors that keep their reservations, and ladders by which it is known
 // on which stream each is used.
 struct Job {
-    cudaStream_t one = new_stream(), other = new_stream(), third = new_stream();
+    cudaStream_t one = getenv("LADDER_DEFAULT") ? nullptr : new_stream(), other = new_stream(), third = new_stream();
     // Idle pages at the highest addresses go first: those of the first reservation.
     void* first = tensor(12, third);
     // The hole of the first stream: what fits in comes to lie there.
@@ -165,15 +169,17 @@ struct Job {
 // A graph that nobody keeps is still replayed, on another stream than it was captured
 // on. Torch waits for that one alone; whoever uses the memory comes after both.
 // While another stream captures, no context can be waited for: the device is. What was
-// mapped in a green context has replays in the primary one.
-static void replayed(Job& job, bool captures, bool elsewhere) {
+// mapped in a green context has replays in the primary one. Its memory may be there
+// before the capture begins.
+static void replayed(Job& job, bool captures, bool elsewhere, bool early) {
     const MempoolId_t pool(0, 1);
     void *graph = nullptr, *ready = nullptr;
     View* view = elsewhere ? new View : nullptr;
     cudaStream_t stream = new_stream();
     allocator.load()->beginAllocateToPool(0, pool, [=](cudaStream_t asked) { return asked == stream; });
+    void* own = early ? tensor(Job::HOLE, stream) : nullptr;
     OK(cudaStreamBeginCapture(stream, 2));
-    void* own = tensor(Job::HOLE, stream);
+    if (!early) own = tensor(Job::HOLE, stream);
     use(own, Job::HOLE, stream);
     OK(cudaStreamEndCapture(stream, &graph));
     allocator.load()->endAllocateToPool(0, pool);
@@ -209,7 +215,24 @@ static void run(const std::string& what) {
         CHECK(!at_once([&] { job.ladder(); }));
         return;
     }
+    if (what == "refused") {
+        // There was no memory for what it was asked for.
+        bool threw = false;
+        try {
+            tensor(2000, job.one);
+        } catch (std::bad_alloc&) {
+            threw = true;
+        }
+        CHECK(threw);
+    }
     if (what == "emptied") {
+        // A handle of somebody else's is no page, for which torch would be asked.
+        Properties about{1, 1, 1, 0, nullptr, 0, 0, 0, {}};
+        u64 handle = 0;
+        OK(cuMemCreate(&handle, 600 * MIB, &about, 0));
+        OK(cuMemRelease(handle));
+    }
+    if (what == "emptied" || what == "refused") {
         // Nobody is asked for anything: who empties the cache waits.
         use(job.hole, Job::HOLE, job.one);
         drop(job.hole);
@@ -273,20 +296,23 @@ static void run(const std::string& what) {
         void* again = tensor(48, fresh);
         CHECK(again == job.hole);
         use(again, 48, fresh);
-    } else if (what == "captured") {
+    } else if (what == "captured" || what == "captured_own") {
         // A stream that captures can wait for nothing: the host does.
         void *graph = nullptr, *ready = nullptr;
-        OK(cudaStreamBeginCapture(job.other, 2));
-        job.next(48, job.other, true);
-        OK(cudaStreamEndCapture(job.other, &graph));
+        cudaStream_t stream = what == "captured" ? job.other : job.one;
+        OK(cudaStreamBeginCapture(stream, 2));
+        job.next(2 * Job::HOLE, stream, true);
+        OK(cudaStreamEndCapture(stream, &graph));
         OK(cudaGraphInstantiate(&ready, graph, 0));
         OK(cudaGraphLaunch(ready, job.third));
     } else if (what == "replay") {
-        replayed(job, false, false);
+        replayed(job, false, false, false);
     } else if (what == "replay_captured") {
-        replayed(job, true, false);
+        replayed(job, true, false, false);
     } else if (what == "replay_elsewhere") {
-        replayed(job, false, true);
+        replayed(job, false, true, false);
+    } else if (what == "replay_early") {
+        replayed(job, false, false, true);
     } else if (what == "crashed") {
         // As cudaMalloc: who was told of a crash gets no page, though some are idle.
         OK(cuSimCrash(job.third));

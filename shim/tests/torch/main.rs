@@ -78,11 +78,9 @@ fn torch() -> &'static Path {
             "program",
             &[&["-l:libc10_cuda.so"], needs].concat(),
         );
-        build(
-            "segments.cc",
-            "segments",
-            &[&["-l:libc10_cuda.so", "-l:libcuda.so.1"], needs].concat(),
-        );
+        let both = [&["-l:libc10_cuda.so", "-l:libcuda.so.1"], needs].concat();
+        build("segments.cc", "segments", &both);
+        build("identity.cc", "identity", &both);
         directory
     })
 }
@@ -189,6 +187,11 @@ fn rules_are_refused_for_torchs_segments_with_one_line() {
         assert!(said[0].contains("include/memcuda.h") && said[0].contains("segment"));
         assert_eq!(run.retries > 10, profile == NATIVE);
     }
+    // Without caching each is a tensor's own.
+    let uncached = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1");
+    let named = ("MEMCUDA_NAMES", "name=tensor/{n}");
+    let run = train("plain", &[named, uncached, ("MEMCUDA_KEEPER", "off")]);
+    assert!(!run.log.contains("include/memcuda.h"), "{}", run.log);
 }
 
 #[test]
@@ -215,19 +218,47 @@ fn torch_is_asked_to_give_back_after_the_pool_has_stopped() {
         assert!(run.log.contains("internal error"), "{run:?}");
         assert!(run.peak_reserved <= run.peak_live * 13 / 10, "{run:?}");
     }
+    // Which device it is for is not known then: in nobody's scope is it asked, nor at
+    // its last try.
+    train("stopped-last", &[NATIVE]);
 }
 
-/// Its work takes a second on the device, and the third stream knows nothing of it.
+/// Its work takes a second on the device, and the third stream knows nothing of it. Nor
+/// does a thread of another one's default stream, or a stream of what a graph replays.
 #[test]
-fn a_segment_that_another_stream_uses_is_waited_for() {
-    let mut segments = program("segments", torch());
-    let (said, log) = support::said(segments.env("MEMCUDA_TORCH", "segments"));
-    let waited = said
-        .strip_prefix("again in ")
-        .and_then(|said| said.strip_suffix(" us\n"));
-    let waited: u64 = waited
-        .unwrap_or_else(|| panic!("{said} {log}"))
-        .parse()
-        .unwrap();
-    assert!((900_000..2_000_000).contains(&waited), "{said}");
+fn a_segment_that_is_still_used_is_waited_for() {
+    for case in ["stream", "thread", "graph"] {
+        let mut segments = program("segments", torch());
+        segments.arg(case).env("MEMCUDA_TORCH", "segments");
+        let (said, log) = support::said(&mut segments);
+        let waited = said
+            .strip_prefix("again in ")
+            .and_then(|said| said.strip_suffix(" us\n"));
+        let waited: u64 = waited
+            .unwrap_or_else(|| panic!("{case}: {said} {log}"))
+            .parse()
+            .unwrap();
+        assert!((900_000..2_000_000).contains(&waited), "{case}: {said}");
+    }
+}
+
+/// What differs in one thing is lent and taken back as anybody's.
+#[test]
+fn torchs_calls_are_known_by_all_that_they_are() {
+    let others = |settings: &[(&str, &str)]| {
+        let mut program = program("identity", torch());
+        program
+            .env("MEMCUDA_TORCH", "keep")
+            .env("MEMCUDA_LOG", "debug");
+        let (_, log) = support::said(program.envs(settings.iter().copied()));
+        let bytes = |line: &str| -> Option<u64> {
+            let (_, said) = line.split_once("cuMemAlloc of ")?;
+            said.strip_suffix(" bytes, not torch's own")?.parse().ok()
+        };
+        let sizes = log.lines().filter_map(bytes).map(|bytes| bytes >> 20);
+        sizes.collect::<Vec<_>>()
+    };
+    assert_eq!(others(&[]), [3, 4, 5, 6, 7, 8, 9]);
+    let uncached = others(&[("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")]);
+    assert_eq!(uncached, [2, 2, 3, 4, 5, 6, 7, 8, 2, 9, 2, 2]);
 }

@@ -60,12 +60,16 @@ fn ladder(case: &str, settings: &[(&str, &str)]) -> String {
 /// The program has a second context.
 const SEVERAL: &[(&str, &str)] = &[("LADDER_CONTEXTS", "1")];
 
+/// Its first stream is the default one.
+const DEFAULT: &[(&str, &str)] = &[("LADDER_DEFAULT", "1")];
+
 /// The work behind pages takes seconds, what the ladder waits for them microseconds.
 #[test]
 fn a_ladder_waits_for_nothing_and_whoever_uses_its_pages_next_comes_after() {
     let cases = ["same", "moved", "other", "third", "new", "back", "recycled"];
     let runs = cases.map(|case| (case, &[][..])).into_iter();
-    for (case, settings) in runs.chain(cases.map(|case| (case, SEVERAL))) {
+    let runs = runs.chain(cases.map(|case| (case, SEVERAL)));
+    for (case, settings) in runs.chain(["same", "moved", "other"].map(|case| (case, DEFAULT))) {
         let said = ladder(case, settings);
         assert!(number(&said, "waits") > 0, "{case}: {said}");
         assert!(number(&said, "in") < 1000, "{case}: {said}");
@@ -117,6 +121,7 @@ fn pages_on_which_work_may_run_go_to_no_other_process() {
 #[test]
 fn who_is_not_asked_waits() {
     ladder("emptied", &[]);
+    ladder("refused", &[("MEMCUDA_SIM_MEMORY", "1500MiB")]);
 }
 
 #[test]
@@ -127,6 +132,7 @@ fn pages_of_another_device_are_waited_for_where_torch_waits_for_its_own() {
 #[test]
 fn a_stream_that_captures_waits_for_nothing_and_is_given_nothing_too_early() {
     ladder("captured", &[]);
+    ladder("captured_own", &[]);
 }
 
 #[test]
@@ -144,6 +150,7 @@ fn memory_of_a_graph_is_used_after_its_replays() {
     ladder("replay", &[]);
     ladder("replay_captured", &[]);
     ladder("replay_elsewhere", &[]);
+    ladder("replay_early", &[]);
 }
 
 #[test]

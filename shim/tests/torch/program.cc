@@ -64,15 +64,33 @@ struct Job {
             }
         }
     }
-    ~Job() {
+    void clear() {
         for (auto& tensor : held) allocator.load()->raw_delete(tensor.first);
+        held.clear(), live = 0;
     }
+    ~Job() { clear(); }
 };
 
 static void foreign(size_t bytes) {
     void* p = nullptr;
     if (cudaMalloc(&p, bytes)) cudaGetLastError(), failures++;
     else if (cudaFree(p)) failures++;
+}
+
+// The first try fails inside torch, the cached blocks are too small for the second: the
+// only call that the driver sees is the last try.
+static void try_last() {
+    std::vector<void*> small;
+    for (int i = 0; i < 16; i++) small.push_back(allocator.load()->raw_alloc(20 * MIB));
+    for (void* p : small) allocator.load()->raw_delete(p);
+    numbers.limit = 400 * MIB;
+    try {
+        allocator.load()->raw_delete(allocator.load()->raw_alloc(390 * MIB));
+    } catch (std::bad_alloc&) {
+        failures++;
+    }
+    allocator.load()->emptyCache();
+    numbers.limit = 0;
 }
 
 int main(int, char** argv) {
@@ -83,18 +101,7 @@ int main(int, char** argv) {
     {
         Job job{7};
         if (what == "limited") {
-            // The first try fails inside torch, the cached blocks are too small
-            // for the second: the only call that the driver sees is the last try.
-            std::vector<void*> small;
-            for (int i = 0; i < 16; i++) small.push_back(allocator.load()->raw_alloc(20 * MIB));
-            for (void* p : small) allocator.load()->raw_delete(p);
-            numbers.limit = 400 * MIB;
-            try {
-                allocator.load()->raw_delete(allocator.load()->raw_alloc(390 * MIB));
-            } catch (std::bad_alloc&) {
-                failures++;
-            }
-            allocator.load()->emptyCache();
+            try_last();
             numbers.limit = 700 * MIB;
         }
         if (what == "scope") {
@@ -110,12 +117,20 @@ int main(int, char** argv) {
             if (cudaSetDevice(1)) return 3;
         }
         if (what == "use-on-oom") allocator.load()->setUseOnOOM(0, id, true);
-        if (what == "stopped") {
+        if (what == "stopped" || what == "stopped-last") {
             job.churn(100, 600 * MIB);
             setenv("MEMCUDA_PANIC_IN", "cuMemAlloc_v2", 1);
             allocator.load()->raw_delete(allocator.load()->raw_alloc(200 * MIB));
             foreign(2 * MIB);
             unsetenv("MEMCUDA_PANIC_IN");
+        }
+        if (what == "stopped-last") {
+            allocator.load()->beginAllocateToPool(1, id, [](cudaStream_t) { return true; });
+            job.churn(30, 900 * MIB);
+            allocator.load()->endAllocateToPool(1, id);
+            job.clear();
+            allocator.load()->emptyCache();
+            try_last();
         }
         if (what == "beyond") {
             // More than the card has: torch's own out of memory, and it goes on.

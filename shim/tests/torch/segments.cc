@@ -1,5 +1,5 @@
-// A segment that one stream still uses when torch gives it back goes to another stream.
-// usage: segments
+// A segment that is still used when torch gives it back, and who has it next.
+// usage: segments CASE
 // The simulated GPU ends the program where an order is missing. Prints "in MICROSECONDS us",
 // which is how long the host took for the second segment.
 #include "../../../sim/include/memcuda_sim.h"
@@ -7,16 +7,24 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <thread>
 
 extern "C" {
 int cudaStreamCreateWithFlags(cudaStream_t*, unsigned);
 int cudaStreamSynchronize(cudaStream_t);
+int cudaStreamBeginCapture(cudaStream_t, int);
+int cudaStreamEndCapture(cudaStream_t, void**);
+int cudaGraphInstantiate(void**, void*, unsigned long long);
+int cudaGraphLaunch(void*, cudaStream_t);
 int cudaDeviceSynchronize();
 }
 
 using c10::cuda::CUDACachingAllocator::allocator;
 static const size_t BYTES = 64 << 20;
 static const double BUSY_US = 1e6;
+static const int RELAXED = 2;
+static const cudaStream_t PER_THREAD = reinterpret_cast<cudaStream_t>(2);
 
 #define OK(call) ((call) == 0 ? void() : (fprintf(stderr, "line %d: %s failed\n", __LINE__, #call), exit(1)))
 
@@ -34,19 +42,60 @@ static void use(void* at, cudaStream_t stream) {
     OK(cuSimLaunch(stream, &range, 1, BUSY_US));
 }
 
-int main() {
-    allocator.load()->init(1);
+static void give_up(void* segment) {
+    allocator.load()->raw_delete(segment);
+    allocator.load()->emptyCache();
+}
+// Is it the first one again?
+static void* next(void* first, cudaStream_t stream) {
+    uint64_t before = cuSimClock();
+    void* second = segment(stream);
+    printf("%s in %llu us\n", second == first ? "again" : "elsewhere", (unsigned long long)(cuSimClock() - before) / 1000);
+    return second;
+}
+
+static void by_another_stream() {
     cudaStream_t one = new_stream(), other = new_stream(), third = new_stream();
     void* first = segment(one);
     use(first, one);
-    allocator.load()->raw_delete(first);
-    allocator.load()->emptyCache();
+    give_up(first);
     // All of this stream's work is over, so a third one may use what it is given.
     OK(cudaStreamSynchronize(other));
-    uint64_t before = cuSimClock();
-    void* second = segment(other);
-    printf("%s in %llu us\n", second == first ? "again" : "elsewhere", (unsigned long long)(cuSimClock() - before) / 1000);
-    use(second, third);
+    use(next(first, other), third);
+}
+
+// Each thread's own default stream has the same name.
+static void by_another_thread() {
+    void* first = segment(PER_THREAD);
+    use(first, PER_THREAD);
+    give_up(first);
+    std::thread([=] { use(next(first, PER_THREAD), PER_THREAD); }).join();
+}
+
+// A graph on memory of a private pool is replayed on another stream.
+static void by_its_stream_after_a_graph() {
+    const MempoolId_t pool(0, 1);
+    cudaStream_t one = new_stream(), other = new_stream();
+    void *graph = nullptr, *ready = nullptr;
+    allocator.load()->beginAllocateToPool(0, pool, [](cudaStream_t) { return true; });
+    void* first = segment(one);
+    allocator.load()->endAllocateToPool(0, pool);
+    OK(cudaStreamBeginCapture(one, RELAXED));
+    use(first, one);
+    OK(cudaStreamEndCapture(one, &graph));
+    OK(cudaGraphInstantiate(&ready, graph, 0));
+    OK(cudaGraphLaunch(ready, other));
+    give_up(first);
+    use(next(first, one), one);
+}
+
+int main(int, char** argv) {
+    std::string what = argv[1];
+    if (device_count() < 1) return 2;
+    allocator.load()->init(1);
+    if (what == "stream") by_another_stream();
+    if (what == "thread") by_another_thread();
+    if (what == "graph") by_its_stream_after_a_graph();
     OK(cudaDeviceSynchronize());
     return 0;
 }
