@@ -14,7 +14,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import shim_run
@@ -98,7 +97,8 @@ def memory_used():
 
 
 def checkpointed(driver, name, preload):
-    """What the driver answered each step, MiB used on the device before, meanwhile and after, and what the process said last."""
+    """What the driver answered each step, MiB used on the device before, meanwhile and after, what the process said last,
+    and how many requests the pool had served it before."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MEMCUDA_") and key != "LD_PRELOAD"}
     if preload:
         environment["LD_PRELOAD"] = preload
@@ -106,7 +106,9 @@ def checkpointed(driver, name, preload):
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     while (line := child.stdout.readline()) not in ("ready\n", ""):
         pass
-    time.sleep(0.5)
+    page = shim_run.Page(child.pid)
+    page.look()
+    served = (page.counters() or {}).get("requests", 0)
     answers, used = [], [memory_used()]
     for step in STEPS:
         answers.append(getattr(driver, "cuCheckpointProcess" + step.capitalize())(child.pid, None))
@@ -117,7 +119,7 @@ def checkpointed(driver, name, preload):
     except subprocess.TimeoutExpired:
         child.kill()
         said = ["not done after 60 s"]
-    return answers, used, " / ".join(said[-2:])
+    return answers, used, " / ".join(said[-2:]), served
 
 
 def main():
@@ -131,11 +133,11 @@ def main():
     for name in WORK:
         runs = [checkpointed(driver, name, preload) for preload in (None, shim_run.LIBRARY)]
         table += [(name, side, *run) for side, run in zip(("bare", "preloaded"), runs)]
-        (answers, _, said), (pooled, _, pooled_said) = runs
-        good = pooled == answers == [0] * len(STEPS) and pooled_said == said and said.endswith("as before")
-        verdicts.say(good, name, pooled_said)
+        (answers, _, said, _), (pooled, _, pooled_said, served) = runs
+        good = pooled == answers == [0] * len(STEPS) and pooled_said == said and said.endswith("as before") and served
+        verdicts.say(good, name, f"{served} served, {pooled_said}")
     print(f"\n{'':12} {'':10} {' '.join(f'{step:>10}' for step in STEPS)}   MiB before, meanwhile, after")
-    for name, side, answers, used, said in table:
+    for name, side, answers, used, said, _ in table:
         print(f"{name:12} {side:10} {' '.join(f'{code:>10}' for code in answers)}   {used}   {said}")
     verdicts.finish()
 
