@@ -114,7 +114,7 @@ fn take_back(
     if let Some(code) = engine.captures.refusal(&engine.calls) {
         return code;
     }
-    let lent = |block: &BlockInfo| block.base == address && !block.attached;
+    let lent = |block: &BlockInfo| block.base == address;
     let Some(mut block) = pool.find(address).filter(lent) else {
         // The driver refuses mapped memory, or says what else is wrong.
         return real();

@@ -142,6 +142,20 @@ fn a_log_that_nobody_reads_ends_no_program() {
 }
 
 #[test]
+fn what_is_written_behind_an_allocation_is_a_line_when_it_is_freed() {
+    let mut command = preloaded(program("overrun.c", "overrun"), &[shim()]);
+    let (_, log) = said(command.env("MEMCUDA_DEBUG", "canary"));
+    let lines: Vec<_> = log.lines().collect();
+    assert!(
+        lines.len() == 2
+            && lines[0].contains("2000 bytes at 0x")
+            && lines[1].contains("3000 bytes at 0x")
+            && lines.iter().all(|line| line.contains("guard words")),
+        "{log}"
+    );
+}
+
+#[test]
 fn after_a_crashed_kernel_memory_answers_its_error() {
     said(&mut preloaded(program("crash.c", "crash"), &[shim()]));
 }

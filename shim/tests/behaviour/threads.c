@@ -1,9 +1,13 @@
 /* Threads that allocate at once, each on its own default stream and on one of
- * its own making, beside one that captures: no two hold the same bytes. */
+ * its own making, beside one that captures: no two hold the same bytes, and none
+ * writes before another's kernel is over. */
 #include "../support/cuda.h"
 #include <pthread.h>
 
 enum { THREADS = 8, ROUNDS = 2000, HELD = 16 };
+
+struct range { CUdeviceptr base; size_t bytes; uint32_t write; };
+CUresult cuSimLaunch(CUstream, const struct range *, unsigned, double);
 
 typedef CUresult (*allocate_async)(CUdeviceptr *, size_t, CUstream);
 typedef CUresult (*free_async)(CUdeviceptr, CUstream);
@@ -19,12 +23,13 @@ static unsigned next(unsigned *seed) {
 static void *work(void *argument) {
     unsigned seed = (unsigned)(uintptr_t)argument + 1;
     CUdeviceptr held[HELD] = {0};
-    CUstream stream;
+    CUstream used_on[HELD], stream;
     OK(cuCtxSetCurrent(context));
     OK(cuStreamCreate(&stream, 1));
     for (int round = 0; round < ROUNDS; round++) {
-        CUdeviceptr *slot = &held[next(&seed) % HELD];
-        CUstream on = next(&seed) % 2 ? stream : NULL;
+        unsigned at = next(&seed) % HELD;
+        CUdeviceptr *slot = &held[at];
+        CUstream on = *slot != 0 ? used_on[at] : next(&seed) % 2 ? stream : NULL;
         if (*slot != 0) {
             if (next(&seed) % 8 == 0)
                 OK(cuMemFree_v2(*slot));
@@ -41,6 +46,9 @@ static void *work(void *argument) {
             size_t size;
             OK(cuMemGetAddressRange_v2(&base, &size, *slot));
             CHECK(base == *slot && size == bytes);
+            struct range range = {base, bytes, 1};
+            OK(cuSimLaunch(on != NULL ? on : (CUstream)2, &range, 1, 5.0));
+            used_on[at] = on;
         }
     }
     for (int i = 0; i < HELD; i++) {

@@ -17,6 +17,7 @@ int cudaIpcGetMemHandle(struct handle *, void *);
 int cudaIpcOpenMemHandle(void **, struct handle, unsigned);
 int cudaIpcCloseMemHandle(void *);
 int cudaMallocAsync(void **, size_t, void *);
+int cudaFreeAsync(void *, void *);
 int cudaMemcpy(void *, const void *, size_t, int);
 int cudaMemcpyAsync(void *, const void *, size_t, int, void *);
 int cudaSetDevice(int);
@@ -139,6 +140,10 @@ static void answer(char *line) {
     COMMAND("free") {
         sscanf(rest, "%llx", &a);
         printf("%d\n", cudaFree((void *)a));
+    }
+    COMMAND("free-async") {
+        sscanf(rest, "%llx", &a);
+        printf("%d\n", cudaFreeAsync((void *)a, stream));
     }
     COMMAND("fill") {
         sscanf(rest, "%llx %llu %llu", &a, &b, &c);

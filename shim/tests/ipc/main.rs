@@ -139,11 +139,11 @@ fn a_handle_of_another_layout_or_host_is_refused_with_a_line() {
 
 #[test]
 fn memory_that_others_have_open_is_not_lent_again_before_they_let_go() {
-    for bytes in [1000, 8 * MIB] {
+    for (bytes, free) in [(1000, "free"), (8 * MIB, "free"), (8 * MIB, "free-async")] {
         let (_place, [mut exporter, mut importer], [there, here, _]) = shared(bytes);
         let before = exporter.physical();
-        exporter.free(&there);
-        assert_eq!(exporter.code(&format!("free {there}")), INVALID_VALUE);
+        exporter.must(&format!("{free} {there}"));
+        assert_eq!(exporter.code(&format!("{free} {there}")), INVALID_VALUE);
         let other = exporter.filled(bytes, 2);
         assert_ne!(other, there);
         assert!(importer.has(&here, bytes, 1), "{bytes}");

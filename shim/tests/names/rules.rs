@@ -323,6 +323,24 @@ fn stream_ordered_allocations_have_names_too() {
 }
 
 #[test]
+fn a_capture_forbids_of_named_memory_what_it_forbids_of_any() {
+    let place = Place::with_keeper();
+    let mut one = ruled(&place, "size=4MiB,name=t");
+    let refused = |one: &mut Actor, call: &str| {
+        one.must("capture");
+        assert_eq!(one.say(call).split(' ').next(), Some("900"));
+        assert_eq!(one.say("captured"), "901");
+    };
+    refused(&mut one, "malloc 4194304");
+    let here = one.must("malloc 4194304");
+    refused(&mut one, &format!("free {here}"));
+    one.must(&format!("set {here} 7 4194304"));
+    one.must(&format!("free {here}"));
+    assert_eq!(one.say("list"), "0");
+    one.end();
+}
+
+#[test]
 fn named_memory_is_exported_by_cuda_ipc_as_any() {
     let place = Place::with_keeper();
     let (mut one, mut other) = (ruled(&place, "name=w"), place.actor());
