@@ -134,10 +134,7 @@ fn take_back(
     let of_torch = torch::identify_free(tag, module, address);
     let release = match release_of(engine, owner, &block, of_torch) {
         Ok(release) => release,
-        Err(code) => {
-            device.memops.clear(&engine.calls, Which::Block(block.id));
-            return failed_free(engine, owner, &block, code);
-        }
+        Err(code) => return failed_free(engine, owner, &block, code),
     };
     let freeing = engine.freeing(device.ordinal, address, Caller::of(tag, module));
     match pool.free(address, release) {

@@ -225,6 +225,32 @@ fn copies_are_synchronous_as_long_as_a_marked_page_is_there() {
     assert!(!is_synchronous(&mut actor));
 }
 
+/// Blocks of the pool, freed in each way, and with their context.
+#[test]
+fn copies_are_synchronous_as_long_as_a_marked_block_is_there() {
+    let place = Place::empty();
+    let mut actor = actor(&place);
+    for free in ["free", "free-async"] {
+        let blocks = [0; 2].map(|_| actor.must("alloc 4194304"));
+        for block in &blocks {
+            actor.must(&format!("mark {block} 1"));
+        }
+        for block in &blocks {
+            assert!(is_synchronous(&mut actor), "{free}");
+            actor.must(&format!("{free} {block}"));
+        }
+        assert!(!is_synchronous(&mut actor), "{free}");
+    }
+    // The handle of the context comes back, as another's.
+    for _ in 0..2 {
+        let block = actor.must("alloc 4194304");
+        actor.must(&format!("mark {block} 1"));
+        assert!(is_synchronous(&mut actor));
+        actor.must("reset");
+        assert!(!is_synchronous(&mut actor));
+    }
+}
+
 #[test]
 fn flags_that_the_program_sets_take_nothing_from_what_is_marked() {
     let place = Place::empty();
