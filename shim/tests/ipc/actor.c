@@ -37,6 +37,7 @@ __attribute__((weak)) unsigned long long torch_handle(void *);
 static void *stream;
 static int (*launch)(void *, const struct range *, unsigned, double);
 static int (*physical)(int, uint64_t *);
+static int (*crash)(void *);
 
 static int nibble(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
 
@@ -191,6 +192,7 @@ static void answer(char *line) {
         struct range range = {a, b, 1};
         printf("%d\n", launch(stream, &range, 1, (double)c));
     }
+    COMMAND("crash") { printf("%d\n", crash(stream) | cudaDeviceSynchronize()); }
     COMMAND("sync") { printf("%d\n", cudaDeviceSynchronize()); }
     COMMAND("reset") {
         int code = cudaDeviceReset();
@@ -268,7 +270,8 @@ int main(void) {
     size_t room = 0;
     *(void **)&launch = dlsym(RTLD_DEFAULT, "cuSimLaunch");
     *(void **)&physical = dlsym(RTLD_DEFAULT, "cuSimPhysical");
-    CHECK(launch != NULL && physical != NULL);
+    *(void **)&crash = dlsym(RTLD_DEFAULT, "cuSimCrash");
+    CHECK(launch != NULL && physical != NULL && crash != NULL);
     start_cuda();
     OK(cudaStreamCreate(&stream));
     printf("ready\n");

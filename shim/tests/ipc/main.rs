@@ -202,6 +202,15 @@ fn a_context_that_ends_closes_what_was_opened_in_it() {
 }
 
 #[test]
+fn a_free_in_a_broken_context_withdraws_what_was_exported() {
+    let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(4 * MIB);
+    importer.close(&here);
+    let error = exporter.code("crash");
+    assert_eq!(exporter.code(&format!("free {there}")), error);
+    assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
+}
+
+#[test]
 fn a_context_that_ends_leaves_what_it_exported_to_those_who_have_it() {
     for bytes in [1000, 8 * MIB] {
         let (_place, [mut exporter, mut importer], [_, here, _]) = shared(bytes);

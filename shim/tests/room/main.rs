@@ -94,6 +94,11 @@ fn room_is_made_during_a_capture_which_survives() {
 }
 
 #[test]
+fn a_free_that_cannot_wait_lends_nothing_that_is_in_use() {
+    support::said(&mut room("unwaited"));
+}
+
+#[test]
 fn memory_in_use_is_waited_for_and_never_for_ever() {
     support::said(room("pending").env("MEMCUDA_SIM_CLOCK", "real"));
 }

@@ -4,6 +4,7 @@
  *   room CALL      CALL answers out-of-memory once (injected); the second try succeeds
  *   room capture   the same during a capture, which survives
  *   room shaken    calls fail while room is made: out of memory is all that may come of it
+ *   room unwaited  a free during a capture that cannot wait: its memory is waited for later
  *   room pending   what is still in use is waited for, and never for ever
  */
 #include "../support/cuda.h"
@@ -20,6 +21,7 @@ struct properties {
 struct array { size_t width, height; unsigned format, channels; };
 struct array3d { size_t width, height, depth; unsigned format, channels, flags; };
 struct access { int location, device, flags; };
+struct range { CUdeviceptr base; size_t bytes; uint32_t write; };
 typedef unsigned long long Handle;
 
 CUresult cuMemCreate(Handle *, size_t, const struct properties *, unsigned long long);
@@ -224,6 +226,25 @@ static void capture(void) {
     }
 }
 
+/* A free waits during a capture by a small allocation and free, for which there is no memory. */
+static void unwaited(void) {
+    CUdeviceptr at;
+    CUstream stream, captured;
+    CUgraph graph;
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuStreamCreate(&captured, 1));
+    OK(cuMemAlloc_v2(&at, DEVICE));
+    struct range range = {at, DEVICE, 1};
+    OK(cuSimLaunch(stream, &range, 1, 1e6));
+    OK(cuStreamBeginCapture_v2(captured, 2));
+    OK(cuMemFree_v2(at));
+    IS(OUT_OF_MEMORY, cuMemAlloc_v2(&at, DEVICE));
+    OK(cuStreamEndCapture(captured, &graph));
+    OK(cuMemAlloc_v2(&at, DEVICE));
+    range.base = at;
+    OK(cuSimLaunch(captured, &range, 1, 1));
+}
+
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -277,6 +298,7 @@ int main(int count, char **words) {
     start_cuda();
     if (strcmp(words[1], "full") == 0) full(words[0]);
     else if (strcmp(words[1], "capture") == 0) capture();
+    else if (strcmp(words[1], "unwaited") == 0) unwaited();
     else if (strcmp(words[1], "shaken") == 0) shaken();
     else if (strcmp(words[1], "pending") == 0) pending();
     else {
