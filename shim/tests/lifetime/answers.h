@@ -37,3 +37,24 @@ static inline int holds(CUdeviceptr at, size_t bytes, unsigned value) {
     free(seen);
     return same;
 }
+
+/* All that is free: nothing is left for the small allocation by which a free waits beside a
+ * capture. */
+static inline size_t all_memory(void) {
+    size_t bytes, total;
+    OK(cuMemGetInfo_v2(&bytes, &total));
+    return bytes;
+}
+
+/* Lengths near this one, more than half of the device: each needs what the last one had. In the
+ * end all is the driver's. */
+static inline void comes_back(size_t bytes) {
+    CUdeviceptr at = 0;
+    CUmemoryPool pool;
+    for (size_t part = 0; part < 3; part++) {
+        SAY(cuMemAlloc_v2(&at, bytes - part * 2 * MiB));
+        SAY(cuMemFree_v2(at));
+    }
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    SAY(cuMemPoolTrimTo(pool, 0));
+}

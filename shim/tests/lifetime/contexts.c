@@ -143,15 +143,6 @@ static void reset(CUcontext *primary) {
     freed(own);
 }
 
-/* Each is more than half of the device. */
-static void comes_back(void) {
-    CUdeviceptr at = 0;
-    for (size_t part = 0; part < 4; part++) {
-        SAY(cuMemAlloc_v2(&at, (9000 + part) * MiB));
-        SAY(cuMemFree_v2(at));
-    }
-}
-
 static void *captures(void *context) {
     OK(cuCtxSetCurrent(context));
     SAY(cuStreamBeginCapture_v2((CUstream)2, 2));
@@ -169,14 +160,14 @@ static void captured(CUcontext primary) {
     SAY(cuStreamBeginCapture_v2(stream, 2));
     SAY(cuCtxDestroy_v2(other));
     OK(cuCtxSetCurrent(primary));
-    comes_back();
+    comes_back(all_memory());
     SAY(cuCtxCreate_v2(&other, 0, 0));
     CHECK(pthread_create(&thread, NULL, captures, other) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     OK(cuCtxSetCurrent(primary));
-    comes_back();
+    comes_back(9000 * MiB);
     SAY(cuCtxDestroy_v2(other));
-    comes_back();
+    comes_back(all_memory());
 }
 
 /* A default stream cannot be destroyed: what it captures goes on. */

@@ -273,6 +273,7 @@ static void contexts(CUcontext primary, CUcontext second) {
     void *description = NULL;
     CUdeviceptr kept = 0;
     CUstream stream = NULL;
+    size_t bytes = 0;
     CALL(cuCtxSetCurrent, takes_context, second);
     CALL(cuCtxEnablePeerAccess, CUresult(CUcontext, unsigned), primary, 0);
     CALL(cuCtxEnablePeerAccess, CUresult(CUcontext, unsigned), primary, 0);
@@ -296,7 +297,13 @@ static void contexts(CUcontext primary, CUcontext second) {
         CALL(cuStreamDestroy_v2, takes_stream, stream);
         if (way == 0) CALL(cuCtxDestroy_v2, takes_context, other);
         if (way == 1) CALL(cuCtxDestroy, takes_context, other);
-        if (way >= 2) CALL(cuCtxDetach, takes_context, other);
+        if (way >= 2) {
+            /* The first of two uses. */
+            CALL(cuCtxAttach, CUresult(CUcontext *, unsigned), &other, 0);
+            CALL(cuCtxDetach, takes_context, other);
+            CALL(cuMemGetAddressRange_v2, CUresult(CUdeviceptr *, size_t *, CUdeviceptr), NULL, &bytes, gone);
+            CALL(cuCtxDetach, takes_context, other);
+        }
         CALL(cuCtxSetCurrent, takes_context, primary);
         CALL(cuMemFree_v2, takes_address, gone);
     }

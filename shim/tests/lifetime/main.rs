@@ -48,6 +48,17 @@ fn what_was_in_a_view_of_a_context_is_the_contexts_when_it_is_gone() {
 }
 
 #[test]
+fn a_context_whose_end_fails_goes_on() {
+    let program = program("views.c", &[]);
+    let [expected, with] = [bare(&program), preloaded(&program, &[shim()])].map(|mut command| {
+        let faults = "cuCtxDestroy_v2@1=999,cuGreenCtxDestroy@1=999";
+        said(command.arg("stay").env("MEMCUDA_SIM_FAIL", faults))
+    });
+    assert!(expected.0.contains("cuGreenCtxDestroy(v.green): 999"));
+    assert_eq!(with, expected);
+}
+
+#[test]
 fn access_between_devices_comes_and_goes() {
     let program = program("access.c", &[]);
     same(&program, "2");

@@ -1,5 +1,8 @@
 /* Green contexts: views of the primary one, with streams of their own. What was in
- * one is the primary one's when it is gone. */
+ * one is the primary one's when it is gone.
+ *
+ *   views        contexts end
+ *   views stay   the first end of each fails (injected) */
 #include "answers.h"
 
 typedef struct green *CUgreenCtx;
@@ -9,6 +12,8 @@ CUresult cuGreenCtxStreamCreate(CUstream *, CUgreenCtx, unsigned, int);
 CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 
 enum { SMALL = 4096, LARGE = 6 * MiB };
+/* More than half of the device. */
+#define HUGE (9000 * MiB)
 
 struct view { CUgreenCtx green; CUcontext context; CUstream stream; };
 
@@ -25,16 +30,16 @@ static struct view view(void) {
 }
 
 /* A kernel of a millisecond. */
-static void writes(CUstream stream, CUdeviceptr at) {
-    struct range range = {at, LARGE, 1};
+static void writes(CUstream stream, CUdeviceptr at, size_t bytes) {
+    struct range range = {at, bytes, 1};
     OK(cuSimLaunch(stream, &range, 1, 1000.0));
 }
 
 /* Whoever gets such an allocation next may use it on any stream. */
-static void use_again(CUstream stream) {
+static void use_again(CUstream stream, size_t bytes) {
     CUdeviceptr at = 0;
-    OK(cuMemAlloc_v2(&at, LARGE));
-    writes(stream, at);
+    OK(cuMemAlloc_v2(&at, bytes));
+    writes(stream, at, bytes);
     SAY(cuMemFree_v2(at));
 }
 
@@ -65,37 +70,32 @@ static void freed(CUcontext primary, CUstream stream) {
         CUdeviceptr at = 0;
         struct view v = view();
         if (way == 0) {
-            OK(cuMemAllocAsync(&at, LARGE, v.stream));
-            writes(v.stream, at);
+            OK(cuMemAllocAsync(&at, HUGE, v.stream));
+            writes(v.stream, at, HUGE);
             SAY(cuMemFreeAsync(at, v.stream));
             SAY(cuGreenCtxDestroy(v.green));
+            use_again(stream, HUGE);
             SAY(cuStreamSynchronize(v.stream));
             SAY(cuStreamDestroy_v2(v.stream));
-            use_again(stream);
             continue;
         }
         if (way == 3) OK(cuCtxSetCurrent(v.context));
         OK(cuMemAlloc_v2(&at, LARGE));
-        writes(way == 1 ? v.stream : stream, at);
+        writes(way == 1 ? v.stream : stream, at, LARGE);
         OK(cuCtxSetCurrent(way == 1 ? primary : v.context));
         SAY(cuMemFree_v2(at));
-        use_again(way == 1 ? stream : v.stream);
+        use_again(way == 1 ? stream : v.stream, LARGE);
         OK(cuCtxSetCurrent(primary));
         SAY(cuGreenCtxDestroy(v.green));
     }
 }
 
-/* A capture ends with the view: what is freed after it is lent. Each is more than half of the
- * device. */
+/* A capture ends with the view: what is freed after it is lent. */
 static void captured(void) {
     struct view v = view();
-    CUdeviceptr at = 0;
     SAY(cuStreamBeginCapture_v2(v.stream, 2));
     SAY(cuGreenCtxDestroy(v.green));
-    for (size_t part = 0; part < 4; part++) {
-        SAY(cuMemAlloc_v2(&at, (9000 + part) * MiB));
-        SAY(cuMemFree_v2(at));
-    }
+    comes_back(all_memory());
 }
 
 /* The primary context ends with its last view. */
@@ -113,11 +113,39 @@ static void last(CUcontext *primary) {
     SAY(cuGreenCtxDestroy(v.green));
 }
 
-int main(void) {
+/* The end of a context fails, the end of a view as well: they go on as before. */
+static void stay(CUcontext primary) {
+    CUcontext other = NULL;
+    CUstream stream = NULL, others = NULL;
+    CUdeviceptr at = 0;
+    use_again(NULL, SMALL);
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuStreamCreate(&others, 1));
+    SAY(cuCtxDestroy_v2(other));
+    OK(cuCtxSetCurrent(primary));
+    struct view v = view();
+    SAY(cuGreenCtxDestroy(v.green));
+    for (int way = 0; way < 2; way++) {
+        CUstream on = way == 0 ? others : v.stream;
+        SAY(cuMemAllocAsync(&at, HUGE, on));
+        writes(on, at, HUGE);
+        SAY(cuMemFreeAsync(at, on));
+        use_again(stream, HUGE);
+    }
+    SAY(cuGreenCtxDestroy(v.green));
+    SAY(cuCtxDestroy_v2(other));
+}
+
+int main(int count, char **words) {
     CUcontext primary = NULL;
     CUstream stream = NULL;
     start_cuda();
     OK(cuCtxGetCurrent(&primary));
+    if (count > 1 && strcmp(words[1], "stay") == 0) {
+        stay(primary);
+        return 0;
+    }
     for (int round = 0; round < 2; round++) {
         OK(cuStreamCreate(&stream, 1));
         outlived(primary);
