@@ -56,6 +56,17 @@ int main(int argc, char **argv) {
             SAY(cuCtxDisablePeerAccess(contexts[0]));
         }
     }
+    /* A context that ends, and one of another device, which may get its handle. */
+    for (int i = 0; i < devices; i++) {
+        CUcontext other;
+        CUdeviceptr at = 0;
+        int device = -1;
+        OK(cuCtxCreate_v2(&other, 0, i));
+        OK(cuMemAlloc_v2(&at, LARGE));
+        SAY(cuPointerGetAttribute(&device, 9, at));
+        printf("on device %d\n", device);
+        OK(cuCtxDestroy_v2(other));
+    }
     if (!strcmp(how, "after-disable")) touch(1, before, LARGE);
     if (!strcmp(how, "after-destroy")) {
         CUcontext other;

@@ -117,12 +117,15 @@ static void last(CUcontext *primary) {
 static void stay(CUcontext primary) {
     CUcontext other = NULL;
     CUstream stream = NULL, others = NULL;
-    CUdeviceptr at = 0;
+    CUdeviceptr at = 0, kept = 0;
     use_again(NULL, SMALL);
     OK(cuStreamCreate(&stream, 1));
     OK(cuCtxCreate_v2(&other, 0, 0));
     OK(cuStreamCreate(&others, 1));
+    OK(cuMemAlloc_v2(&kept, LARGE));
+    fill(kept, LARGE, 5);
     SAY(cuCtxDestroy_v2(other));
+    printf("whole: %d\n", holds(kept, LARGE, 5));
     OK(cuCtxSetCurrent(primary));
     struct view v = view();
     SAY(cuGreenCtxDestroy(v.green));

@@ -83,7 +83,8 @@ impl Sim {
 
     fn push_new(&mut self, out: *mut u64, flags: u32, device: i32) -> Answer {
         let device = self.device(device)?;
-        let id = self.number(0x6300_0000_0000);
+        let spare = self.spare_contexts.pop();
+        let id = spare.unwrap_or_else(|| self.number(0x6300_0000_0000));
         self.add_context(id, device, flags, None);
         with_contexts(|stack| stack.push(id));
         // SAFETY: the caller's pointer.
@@ -98,6 +99,7 @@ impl Sim {
             Some(_) => {}
         }
         self.destroy_context(context);
+        self.spare_contexts.push(context);
         with_contexts(|stack| {
             if stack.last() == Some(&context) {
                 stack.pop();

@@ -44,6 +44,8 @@ pub struct Sim {
     pub greens: HashMap<u64, u64>,
     pub streams: HashMap<u32, Stream>,
     pub stream_handles: StreamHandles,
+    /// Handles of contexts that have ended: the next ones get them, on whatever device.
+    pub spare_contexts: Vec<u64>,
     pub events: HashMap<u64, Event>,
     pub captures: HashMap<u64, Capture>,
     pub graphs: HashMap<u64, Graph>,
@@ -104,6 +106,7 @@ impl Sim {
             greens: HashMap::new(),
             streams: HashMap::new(),
             stream_handles: StreamHandles::default(),
+            spare_contexts: Vec::new(),
             events: HashMap::new(),
             captures: HashMap::new(),
             graphs: HashMap::new(),
