@@ -59,7 +59,11 @@ fn pooled_memory_answers_as_the_drivers_own() {
 #[test]
 fn a_free_waits_for_the_device_unless_it_is_told_not_to() {
     let program = program("waits.c", "waits");
-    for (how, expected) in [("auto", "waited"), ("sync", "waited"), ("ordered", "at once")] {
+    for (how, expected) in [
+        ("auto", "waited"),
+        ("sync", "waited"),
+        ("ordered", "at once"),
+    ] {
         let (out, _) = said(preloaded(&program, &[shim()]).env("MEMCUDA_FREE", how));
         assert_eq!(out.trim_end(), expected, "{how}");
     }
