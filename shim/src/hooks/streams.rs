@@ -122,13 +122,10 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
         Err(code) if code.is_sticky() || code == Code::STREAM_DETACHED => {}
         Err(code) => return code,
     }
-    // Before the handle can come back as another thread's stream; and once
-    // more behind the call, for who asked about it meanwhile.
+    // Before the handle can come back as another thread's stream.
     places::forget();
     engine.captures.ended(Origin::of(stream));
-    let code = real();
-    places::forget();
-    code
+    real()
 }
 
 /// Begins a capture, after every pool has recorded what it must on the stream.
@@ -147,7 +144,7 @@ fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
 /// well, one that was not this thread's to end goes on.
 fn end(engine: &Engine, stream: Stream, code: Code) -> Code {
     let captures = || engine.calls.captures(stream);
-    if code == Code::SUCCESS || captures().or_else(|_| captures()) == Ok(false) {
+    if captures().or_else(|_| captures()) == Ok(false) {
         engine.captures.ended(Origin::of(stream));
     }
     code

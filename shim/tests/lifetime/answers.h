@@ -38,6 +38,9 @@ static inline int holds(CUdeviceptr at, size_t bytes, unsigned value) {
     return same;
 }
 
+/* More than half of the device. */
+#define HUGE (9000 * MiB)
+
 /* All that is free: nothing is left for the small allocation by which a free waits beside a
  * capture. */
 static inline size_t all_memory(void) {
@@ -46,7 +49,7 @@ static inline size_t all_memory(void) {
     return bytes;
 }
 
-/* Lengths near this one, more than half of the device: each needs what the last one had. In the
+/* Lengths near this one, HUGE or more: each needs what the last one had. In the
  * end all is the driver's. */
 static inline void comes_back(size_t bytes) {
     CUdeviceptr at = 0;

@@ -3,6 +3,9 @@
 
 enum { SMALL = 4096, LARGE = 6 * MiB };
 
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream, int);
+CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
+
 struct pair { CUdeviceptr small, large; };
 
 static struct pair allocate(unsigned value) {
@@ -165,9 +168,87 @@ static void captured(CUcontext primary) {
     CHECK(pthread_create(&thread, NULL, captures, other) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     OK(cuCtxSetCurrent(primary));
-    comes_back(9000 * MiB);
+    comes_back(HUGE);
     SAY(cuCtxDestroy_v2(other));
     comes_back(all_memory());
+}
+
+/* Work goes on where its stream is destroyed; the handle is another one's, there and in another
+ * context. */
+static void recycled(CUcontext primary) {
+    CUcontext other = NULL;
+    CUstream stream = NULL, last = NULL;
+    CUdeviceptr at = 0;
+    OK(cuStreamCreate(&last, 1));
+    for (int turn = 0; turn < 3; turn++) {
+        if (turn == 2) OK(cuCtxCreate_v2(&other, 0, 0));
+        OK(cuStreamCreate(&stream, 1));
+        SAY(cuMemAllocAsync(&at, HUGE, stream));
+        struct range range = {at, HUGE, 1};
+        OK(cuSimLaunch(stream, &range, 1, 1e5));
+        SAY(cuMemFreeAsync(at, stream));
+        if (turn < 2) SAY(cuStreamDestroy_v2(stream));
+    }
+    OK(cuCtxSetCurrent(primary));
+    SAY(cuMemAllocAsync(&at, HUGE - MiB, last));
+    struct range range = {at, HUGE - MiB, 1};
+    OK(cuSimLaunch(last, &range, 1, 1));
+    SAY(cuMemFreeAsync(at, last));
+    OK(cuStreamDestroy_v2(last));
+    OK(cuCtxDestroy_v2(other));
+    OK(cuCtxSetCurrent(primary));
+}
+
+/* A capture ends by its call, lost or not, and does not begin by one that fails: what is freed
+ * then is lent. */
+static void ended(void) {
+    for (int way = 0; way < 4; way++) {
+        CUstream stream = NULL;
+        CUgraph graph = NULL;
+        CUdeviceptr at = 0;
+        OK(cuStreamCreate(&stream, 1));
+        if (way == 2) SAY(cuStreamBeginCapture_v2_ptsz(NULL, 0));
+        else SAY(cuStreamBeginCapture_v2(stream, way == 3 ? 9 : 0));
+        if (way == 1) SAY(cuMemAlloc_v2(&at, SMALL));
+        if (way == 2) SAY(cuStreamEndCapture_ptsz(NULL, &graph));
+        else if (way != 3) SAY(cuStreamEndCapture(stream, &graph));
+        comes_back(all_memory());
+        SAY(cuStreamDestroy_v2(stream));
+    }
+}
+
+struct beside { CUcontext context; CUstream stream; };
+
+/* The capture of another thread goes on, whatever ends: nothing here may wait for the context. */
+static void *ends_beside(void *argument) {
+    struct beside *beside = argument;
+    CUcontext other = NULL;
+    CUgraph graph = NULL;
+    CUdeviceptr at = 0;
+    OK(cuCtxSetCurrent(beside->context));
+    /* Of the threads' own default streams each has its own. */
+    if (beside->stream == (CUstream)2) SAY(cuStreamBeginCapture_v2(beside->stream, 1));
+    SAY(cuStreamEndCapture(beside->stream, &graph));
+    SAY(cuCtxCreate_v2(&other, 0, 0));
+    SAY(cuCtxDestroy_v2(other));
+    OK(cuCtxSetCurrent(beside->context));
+    SAY(cuMemAlloc_v2(&at, LARGE));
+    SAY(cuMemFree_v2(at));
+    return NULL;
+}
+
+static void not_ended(CUcontext primary) {
+    for (int way = 0; way < 2; way++) {
+        struct beside beside = {primary, (CUstream)2};
+        CUgraph graph = NULL;
+        pthread_t thread;
+        if (way == 0) OK(cuStreamCreate(&beside.stream, 1));
+        SAY(cuStreamBeginCapture_v2(beside.stream, 1));
+        CHECK(pthread_create(&thread, NULL, ends_beside, &beside) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+        SAY(cuStreamEndCapture(beside.stream, &graph));
+        if (way == 0) OK(cuStreamDestroy_v2(beside.stream));
+    }
 }
 
 /* A default stream cannot be destroyed: what it captures goes on. */
@@ -192,6 +273,9 @@ int main(void) {
     CHECK(pthread_join(thread, NULL) == 0);
     freed(held);
     undestroyed();
+    recycled(primary);
+    ended();
+    not_ended(primary);
     for (int round = 0; round < 2; round++) {
         destroyed(primary);
         crashed(primary);

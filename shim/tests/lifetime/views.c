@@ -12,8 +12,6 @@ CUresult cuGreenCtxStreamCreate(CUstream *, CUgreenCtx, unsigned, int);
 CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 
 enum { SMALL = 4096, LARGE = 6 * MiB };
-/* More than half of the device. */
-#define HUGE (9000 * MiB)
 
 struct view { CUgreenCtx green; CUcontext context; CUstream stream; };
 

@@ -226,6 +226,22 @@ static void capture(void) {
     }
 }
 
+/* What was freed on a stream before it captures can be waited for meanwhile. */
+static void before_a_capture(CUstream captured, CUstream stream) {
+    CUdeviceptr at;
+    CUgraph graph;
+    OK(cuMemAllocAsync(&at, DEVICE, captured));
+    struct range range = {at, DEVICE, 1};
+    OK(cuSimLaunch(captured, &range, 1, 1e6));
+    OK(cuMemFreeAsync(at, captured));
+    OK(cuStreamBeginCapture_v2(captured, 2));
+    OK(cuMemAllocAsync(&at, DEVICE, stream));
+    range.base = at;
+    OK(cuSimLaunch(stream, &range, 1, 1));
+    OK(cuStreamEndCapture(captured, &graph));
+    OK(cuMemFreeAsync(at, stream));
+}
+
 /* A free waits during a capture by a small allocation and free, for which there is no memory. */
 static void unwaited(void) {
     CUdeviceptr at;
@@ -243,6 +259,8 @@ static void unwaited(void) {
     OK(cuMemAlloc_v2(&at, DEVICE));
     range.base = at;
     OK(cuSimLaunch(captured, &range, 1, 1));
+    OK(cuMemFree_v2(at));
+    before_a_capture(captured, stream);
 }
 
 static double seconds(void) {
