@@ -43,7 +43,6 @@ pub fn wait_at_home(engine: &Engine, kept: &Pages<Real>, at: Address) {
 /// Puts the wait off that torch makes for a stream before it unmaps pages; false where
 /// it must be made.
 pub fn begin(engine: &Engine, stream: Stream) -> bool {
-    PUT_OFF.set(None);
     if stream == Stream::PER_THREAD {
         return false;
     }
