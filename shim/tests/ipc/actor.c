@@ -9,6 +9,7 @@ struct handle { unsigned char bytes[64]; };
 struct range { uint64_t base; size_t bytes; uint32_t write; };
 
 CUresult cuMemExportToShareableHandle(void *, unsigned long long, int, unsigned long long);
+CUresult cuMemGetHandleForAddressRange(void *, unsigned long long, size_t, int, unsigned long long);
 CUresult cuMemRelease(unsigned long long);
 CUresult cuCtxGetFlags(unsigned *);
 CUresult cuCtxSetFlags(unsigned);
@@ -110,6 +111,12 @@ static void answer(char *line) {
         int descriptor = -1;
         sscanf(rest, "%llx", &a);
         printf("%d\n", cuMemExportToShareableHandle(&descriptor, torch_handle((void *)a), 1, 0));
+        close(descriptor);
+    }
+    COMMAND("dma-buf") {
+        int descriptor = -1;
+        sscanf(rest, "%llx %llu", &a, &b);
+        printf("%d\n", cuMemGetHandleForAddressRange(&descriptor, a, b, 1, 0));
         close(descriptor);
     }
     COMMAND("retain") {

@@ -123,6 +123,11 @@ fn pages_that_were_shared_are_not_kept_and_the_keeper_forgets_them() {
     exporter.give_up(&shared);
     assert_eq!(exporter.physical(), with_one - PAGE);
     assert_eq!(exports(&place), 0);
+    // Nor is what a device may reach by itself.
+    let reached = exporter.torch(PAGE);
+    exporter.must(&format!("dma-buf {reached} {PAGE}"));
+    exporter.give_up(&reached);
+    assert_eq!(exporter.physical(), with_one - PAGE);
 }
 
 #[test]

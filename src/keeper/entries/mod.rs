@@ -21,7 +21,7 @@ pub use names::{Opened, Wish};
 
 use super::Refusal;
 use crate::names::Name;
-use crate::share::protocol::{Backend, Code, Entry, Generation, Holder, Persist, Process, State};
+use crate::share::protocol::{Code, Entry, Generation, Holder, Persist, Process, State};
 
 /// A connection, while it lasts and beyond: never used twice.
 pub type ClientId = u64;
@@ -200,9 +200,8 @@ impl Entries {
         let Some(item) = self.items.get(&generation) else {
             return;
         };
-        let kept = item.persist != Persist::No
-            && matches!(item.state, State::Ready | State::Sealed)
-            && item.spec.backend == Backend::Vmm;
+        let kept =
+            item.persist != Persist::No && matches!(item.state, State::Ready | State::Sealed);
         if kept || !item.holders.is_empty() {
             return;
         }

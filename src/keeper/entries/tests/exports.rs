@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::keeper::entries::exports::Withdrawn;
+use crate::share::protocol::Lease;
 
 #[test]
 fn an_export_arrives_in_parts_and_is_let_go_by_its_last_importer() {
@@ -73,6 +74,9 @@ fn an_exporter_that_comes_back_late_still_hears_that_others_hold_its_memory() {
     entries.export(MAKER, it, spec(1), 0, vec![1], 1).unwrap();
     entries.import(OTHER, it).unwrap();
     entries.leave(MAKER);
+    // Nobody else's is it meanwhile.
+    entries.adopt(OTHER, it);
+    assert_eq!(entries.withdraw(OTHER, it), Withdrawn::Gone);
     entries.join(3, process(10));
     entries.adopt(3, it);
     assert_eq!(entries.withdraw(3, it), Withdrawn::Held(1));
@@ -123,4 +127,17 @@ fn names_and_exports_that_are_not_whole_have_no_part_to_give_up() {
     entries.give_up(MAKER, named, 0);
     entries.give_up(MAKER, it, 0);
     assert!(entries.take_effects().is_empty());
+    // Nor is either another's to make whole, who says that it had it.
+    let making = generation(3);
+    let begun = entries.open(MAKER, wish("b", Mode::Create), making);
+    assert_eq!(begun, Ok(Opened::Make(making)));
+    for generation in [it, making] {
+        let count = 1;
+        assert!(entries.resume(OTHER, Lease { generation, count }));
+    }
+    let more = entries.export_more(OTHER, it, vec![2]);
+    assert_eq!(code(more), Code::NotFound);
+    let made = entries.commit(OTHER, making, vec![4096], vec![]);
+    assert_eq!(code(made), Code::NotFound);
+    assert_eq!(code(entries.abort(OTHER, making)), Code::NotFound);
 }

@@ -57,6 +57,7 @@ fn who_is_back_already_has_what_the_former_connection_made() {
     let wanted = wish("unheard", Mode::Create);
     entries.open(MAKER, wanted, unheard).unwrap();
     comes_back(&mut entries, &all);
+    assert!(entries.holds(MAKER, all[0]), "as long as it is connected");
     assert!(!entries.expect(MAKER));
     entries.leave(MAKER);
     assert_eq!(gone(&mut entries), BTreeSet::from([unheard]));
@@ -65,6 +66,20 @@ fn who_is_back_already_has_what_the_former_connection_made() {
         .unwrap();
     assert_eq!(entries.withdraw(BACK, all[2]), Withdrawn::Gone);
     assert_eq!(entries.totals().references, 2);
+}
+
+#[test]
+fn who_is_back_already_hears_of_the_memory_that_it_had_withdrawn() {
+    let mut entries = entries();
+    let [named, making, exported] = three(&mut entries);
+    entries.import(OTHER, exported).unwrap();
+    assert_eq!(entries.withdraw(MAKER, exported), Withdrawn::Held(1));
+    comes_back(&mut entries, &[named, making]);
+    assert!(!entries.expect(MAKER));
+    entries.leave(MAKER);
+    entries.leave(OTHER);
+    let told = Effect::LetGo(BACK, exported);
+    assert!(entries.take_effects().contains(&told));
 }
 
 /// Two processes that are not seen may have one number.
@@ -78,4 +93,28 @@ fn who_is_not_seen_is_never_back_already() {
     entries.join(BACK, unseen());
     entries.join(BACK + 1, unseen());
     assert!(entries.expect(BACK));
+}
+
+/// The kernel closes the sockets of a process that dies before its devices.
+#[test]
+fn what_was_opened_by_handle_is_held_until_the_process_is_gone() {
+    let mut entries = entries();
+    let [named, _, exported] = three(&mut entries);
+    let attached = entries.open(OTHER, wish("named", Mode::Attach), generation(9));
+    assert_eq!(attached, Ok(Opened::There(named)));
+    entries.import(OTHER, exported).unwrap();
+    assert!(!entries.linger(MAKER), "it has opened nothing by handle");
+    assert!(entries.linger(OTHER));
+    assert!(entries.holds(OTHER, exported) && !entries.holds(OTHER, named));
+}
+
+#[test]
+fn a_count_that_is_full_takes_no_more() {
+    let mut entries = entries();
+    let generation = make(&mut entries, "a", 1);
+    let count = u32::MAX;
+    assert!(entries.resume(OTHER, Lease { generation, count }));
+    let again = entries.open(OTHER, wish("a", Mode::Attach), generation);
+    assert_eq!(code(again), Code::Quota);
+    assert!(entries.holds(OTHER, generation));
 }

@@ -10,7 +10,7 @@ mod restore;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::share::protocol::{DeviceId, Mode, Spec};
+use crate::share::protocol::{Backend, DeviceId, Mode, Spec};
 
 const MAKER: ClientId = 1;
 const OTHER: ClientId = 2;

@@ -45,6 +45,8 @@ fn what_is_being_made_is_nobody_elses_and_ends_with_its_maker() {
         code(entries.commit(OTHER, generation(1), vec![100], vec![])),
         Code::NotFound
     );
+    // Nothing is kept of what is not there yet.
+    entries.persist(&name("a"), Persist::Yes).unwrap();
     entries.leave(MAKER);
     assert_eq!(gone(&mut entries), BTreeSet::from([generation(1)]));
     let opened = entries.open(OTHER, wish("a", Mode::CreateOrAttach), generation(2));
@@ -96,13 +98,15 @@ fn a_name_that_is_deleted_while_it_is_made_stays_deleted() {
     let second = make(&mut entries, "a", 3);
     assert_eq!((entries.totals().names, entries.totals().dying), (1, 2));
     assert_eq!(entries.find(&name("a")).unwrap().generation, second);
-    // One that cannot be made is nobody's any more.
+    // One that cannot be made is nobody's any more, and its name another's.
     let wanted = wish("b", Mode::Create);
     entries.open(MAKER, wanted, generation(4)).unwrap();
     entries.delete(&name("b"), None).unwrap();
+    let next = make(&mut entries, "b", 5);
     entries.abort(MAKER, generation(4)).unwrap();
     assert!(entries.item(generation(4)).is_none());
     assert!(!entries.holds(MAKER, generation(4)));
+    assert_eq!(entries.find(&name("b")).unwrap().generation, next);
 }
 
 #[test]
@@ -145,6 +149,7 @@ fn a_hidden_name_is_seen_once_it_is_sealed_and_is_read_only_then() {
 fn a_deleted_name_is_free_at_once_and_its_memory_with_the_last_holder() {
     let mut entries = entries();
     let first = make(&mut entries, "a", 1);
+    entries.persist(&name("a"), Persist::Until(7)).unwrap();
     entries.take_effects();
     assert_eq!(
         code(entries.delete(&name("a"), Some(generation(9)))),
@@ -152,6 +157,7 @@ fn a_deleted_name_is_free_at_once_and_its_memory_with_the_last_holder() {
     );
     entries.delete(&name("a"), Some(first)).unwrap();
     assert!(entries.take_effects().contains(&Effect::Hidden(name("a"))));
+    assert_eq!(entries.next_expiry_s(), None);
     assert_eq!(code(entries.delete(&name("a"), None)), Code::NotFound);
     let second = make(&mut entries, "a", 2);
     assert_eq!((entries.totals().names, entries.totals().dying), (1, 1));
@@ -166,6 +172,7 @@ fn a_persisted_name_stays_until_it_is_deleted_or_its_time_is_over() {
     make(&mut entries, "kept", 1);
     make(&mut entries, "timed", 2);
     make(&mut entries, "held", 3);
+    entries.persist(&name("kept"), Persist::Until(5)).unwrap();
     entries.persist(&name("kept"), Persist::Yes).unwrap();
     entries.persist(&name("timed"), Persist::Until(7)).unwrap();
     entries.persist(&name("held"), Persist::Until(7)).unwrap();

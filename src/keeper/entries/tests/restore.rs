@@ -90,9 +90,12 @@ fn who_never_heard_that_it_is_to_make_a_name_asks_again_and_makes_it() {
         let mut before = entries();
         let wanted = wish("a", Mode::Create);
         before.open(MAKER, wanted, generation(1)).unwrap();
+        let made = make(&mut before, "made", 3);
         let mut after = succeed(&before);
         after.join(51, process(10));
         after.join(52, process(20));
+        let attached = after.open(51, wish("made", Mode::Attach), generation(2));
+        assert_eq!(attached, Ok(Opened::There(made)));
         let mut open = |client| after.open(client, wish("a", Mode::Create), generation(2));
         assert_eq!(code(open(52)), Code::InProgress);
         let lease = Lease {
@@ -111,10 +114,23 @@ fn who_never_heard_that_it_is_to_make_a_name_asks_again_and_makes_it() {
 }
 
 #[test]
-fn what_was_not_handed_over_whole_is_left_out() {
+fn a_name_stands_for_what_it_stood_for_as_long_as_it_did() {
+    let mut before = entries();
+    make(&mut before, "a", 9);
+    before.delete(&name("a"), None).unwrap();
+    let it = make(&mut before, "a", 1);
+    before.persist(&name("a"), Persist::Until(7)).unwrap();
+    let after = succeed(&before);
+    assert_eq!(after.find(&name("a")).unwrap().generation, it);
+    assert_eq!(after.next_expiry_s(), Some(7));
+}
+
+#[test]
+fn what_was_not_handed_over_whole_is_left_out_and_what_nothing_keeps() {
     let mut before = entries();
     make(&mut before, "a", 1);
     make(&mut before, "b", 2);
+    make(&mut before, "c", 3);
     let known = Known {
         items: before
             .items()
@@ -123,10 +139,10 @@ fn what_was_not_handed_over_whole_is_left_out() {
         ..Known::default()
     };
     let mut known = known;
-    for item in known.items.values_mut() {
+    for item in known.items.values_mut().take(2) {
         item.persist = Persist::Yes;
     }
-    let (after, lost) = Entries::restore(known, |it, _| it == generation(2));
+    let (after, lost) = Entries::restore(known, |it, _| it != generation(1));
     assert_eq!(lost.len(), 1);
     assert_eq!(after.names().collect::<Vec<_>>(), [&name("b")]);
 }
