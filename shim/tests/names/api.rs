@@ -300,6 +300,13 @@ fn a_failure_of_the_driver_is_told_with_its_code() {
     assert!(actor.message().contains("OUT_OF_MEMORY"));
     assert_eq!(actor.code("open w"), NOT_FOUND, "nothing is left of it");
     actor.opened("create w bytes=4096");
+    // Nor of one that is made and cannot be filled.
+    let fails = ("MEMCUDA_SIM_FAIL", "cuMemsetD32Async@1=999");
+    let mut actor = place.actor_with(&[("MEMCUDA_SIM_MEMORY", "64MiB"), fails]);
+    let before = actor.must("physical");
+    assert_eq!(actor.code("create v bytes=4096 flags=2"), CUDA);
+    assert_eq!(actor.must("physical"), before);
+    actor.opened("create v bytes=4096 flags=2");
 }
 
 #[test]
