@@ -25,8 +25,6 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import json_lines
 import shim_run
 
-# What differs on purpose.
-KNOWN = {}
 # One run of a sample: its name with what it is run with, its folder, its command.
 Run = collections.namedtuple("Run", "name folder command")
 
@@ -122,11 +120,8 @@ def main():
     with ThreadPoolExecutor(options.jobs) as pool:
         for row in pool.map(lambda run: compare(run, options.library, options.limit), runs):
             json_lines.append(results, row)
-            reason = KNOWN.get(row["sample"])
-            verdicts.say(not row["differ"] or reason, row["sample"],
-                         f"status {row['status']}, {row['served']} served, {row['lines']} lines, {row['seconds']} s"
-                         + (", unsteady" if row["unsteady"] else "") + (f"; {row['differ']}" if row["differ"] else "")
-                         + (f" ({reason})" if reason and row["differ"] else ""))
+            said = f"status {row['status']}, {row['served']} served, {row['lines']} lines, {row['seconds']} s"
+            verdicts.say(not row["differ"], row["sample"], said + ", unsteady" * row["unsteady"] + (f"; {row['differ']}" if row["differ"] else ""))
     verdicts.finish()
 
 

@@ -7,14 +7,15 @@ as it does without the library.
     python3 tests/gpu/suites.py --table FILE            # the table for docs/measurements
 
 DIR has clones of what is to be tested, each in the version that is installed or
-near it: `pytorch`, `cupy`, `jax`, `cuda-python`, `pycuda`, `numba-cuda` and `warp`
-(whose tests themselves come with the package) and, without the rest of its clone,
-`rmm/tests`. What differs is run again, twice, bare and preloaded; what then ends
-alike is counted as unsteady. What differs on purpose is listed with its reason
-(KNOWN). Prints a line a suite and profile and names each test that differs;
-appends each result to suites.jsonl in $OUT or here, and keeps the output of every
-run beside it. Needs NVIDIA GPUs that nobody else uses, pytest with pytest-xdist
-and pytest-timeout, for PyTorch's tests expecttest, for numba's filecheck and cffi.
+near it: `pytorch`, `cupy`, `jax`, `cuda-python`, `pycuda`, `tinygrad`,
+`numba-cuda` and `warp` (whose tests themselves come with the package) and, without
+the rest of its clone, `rmm/tests`. What differs is run again, twice, bare and
+preloaded; what then ends alike is counted as unsteady. What differs on purpose is
+listed with its reason (KNOWN). Prints a line a suite and profile and names each
+test that differs; appends each result to suites.jsonl in $OUT or here, and keeps the
+output of every run beside it. Needs NVIDIA GPUs that nobody else uses, pytest with
+pytest-xdist and pytest-timeout, for PyTorch's tests expecttest, for numba's
+filecheck and cffi.
 """
 import argparse
 import collections
@@ -35,6 +36,8 @@ TORCH = {
     "async": dict(bare={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, pooled={"MEMCUDA_TORCH": "async"}),
 }
 ARRAYS = {"auto": dict(bare={})}
+# By CUDA's driver; by itself it would go past that, to the kernel's.
+TINYGRAD = {"auto": dict(bare={"DEV": "CUDA"}, pooled={"DEV": "CUDA"})}
 
 # Multicast over NVLink is no matter of the pool, and a mistake with it takes all GPUs of a host away.
 QUIET = dict(NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1")
@@ -74,6 +77,8 @@ SUITES = {
         "cuda", "cudart", "interoperability", "kernelParams", "basics", "utils"))], ARRAYS, 3),
     "cuda-core": Suite("cuda-python/cuda_core", ["--ignore=tests/cython", "--ignore=tests/example_tests"], ["tests"], ARRAYS, 5),
     "pycuda": Suite("pycuda/test", [], ["test_driver.py", "test_gpuarray.py", "test_cumath.py"], ARRAYS, 4),
+    "tinygrad": Suite("tinygrad", ["--noconftest"], ["test/test_tiny.py", *(f"test/backend/test_{part}.py" for part in (
+        "graph", "jit", "subbuffer", "zero_copy", "interop", "nn", "optim", "ops"))], TINYGRAD, 5),
     "warp": Suite("warp", ["--noconftest", "-k", "not cpu", "--pyargs"], [f"warp.tests.test_{part}" for part in (
         "array", "array_reduce", "async", "bvh", "copy", "devices", "dlpack", "grad", "hash_grid", "indexedarray", "large",
         "launch", "marching_cubes", "mempool", "mesh", "pinned", "runlength_encode", "sparse", "streams", "torch", "utils",

@@ -144,7 +144,7 @@ fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
 /// well, one that was not this thread's to end goes on.
 fn end(engine: &Engine, stream: Stream, code: Code) -> Code {
     let captures = || engine.calls.captures(stream);
-    if captures().or_else(|_| captures()) == Ok(false) {
+    if code == Code::SUCCESS || captures().or_else(|_| captures()) == Ok(false) {
         engine.captures.ended(Origin::of(stream));
     }
     code
