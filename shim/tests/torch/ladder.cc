@@ -168,27 +168,28 @@ struct Job {
 
 // A graph that nobody keeps is still replayed, on another stream than it was captured
 // on. Torch waits for that one alone; whoever uses the memory comes after both.
-// While another stream captures, no context can be waited for: the device is. What was
-// mapped in a green context has replays in the primary one. Its memory may be there
-// before the capture begins.
-static void replayed(Job& job, bool captures, bool elsewhere, bool early) {
+// `captured`: while another stream captures, no context can be waited for: the device is.
+// `elsewhere`: what was mapped in a green context has replays in the primary one. `early`: a
+// tensor of the graph's pool from before the capture. `alone`: one of no graph's pool.
+static void replayed(Job& job, const std::string& how) {
     const MempoolId_t pool(0, 1);
-    void *graph = nullptr, *ready = nullptr;
-    View* view = elsewhere ? new View : nullptr;
+    void *graph = nullptr, *ready = nullptr, *own = nullptr;
+    View* view = how == "elsewhere" ? new View : nullptr;
     cudaStream_t stream = new_stream();
-    allocator.load()->beginAllocateToPool(0, pool, [=](cudaStream_t asked) { return asked == stream; });
-    void* own = early ? tensor(Job::HOLE, stream) : nullptr;
+    if (how != "alone")
+        allocator.load()->beginAllocateToPool(0, pool, [=](cudaStream_t asked) { return asked == stream; });
+    if (how == "early") own = tensor(Job::HOLE, stream);
     OK(cudaStreamBeginCapture(stream, 2));
-    if (!early) own = tensor(Job::HOLE, stream);
+    if (how != "early") own = tensor(Job::HOLE, stream);
     use(own, Job::HOLE, stream);
     OK(cudaStreamEndCapture(stream, &graph));
-    allocator.load()->endAllocateToPool(0, pool);
-    if (elsewhere) view->leave();
+    if (how != "alone") allocator.load()->endAllocateToPool(0, pool);
+    if (view != nullptr) view->leave();
     OK(cudaGraphInstantiate(&ready, graph, 0));
     OK(cudaGraphLaunch(ready, job.other));
     drop(own);
-    torch_release_pool(1);
-    if (!captures) {
+    if (how != "alone") torch_release_pool(1);
+    if (how != "captured") {
         job.ladder();
         return use(tensor(48, job.one), 48, job.one);
     }
@@ -305,14 +306,8 @@ static void run(const std::string& what) {
         OK(cudaStreamEndCapture(stream, &graph));
         OK(cudaGraphInstantiate(&ready, graph, 0));
         OK(cudaGraphLaunch(ready, job.third));
-    } else if (what == "replay") {
-        replayed(job, false, false, false);
-    } else if (what == "replay_captured") {
-        replayed(job, true, false, false);
-    } else if (what == "replay_elsewhere") {
-        replayed(job, false, true, false);
-    } else if (what == "replay_early") {
-        replayed(job, false, false, true);
+    } else if (what.rfind("replay", 0) == 0) {
+        replayed(job, what.substr(what.find('_') + 1));
     } else if (what == "crashed") {
         // As cudaMalloc: who was told of a crash gets no page, though some are idle.
         OK(cuSimCrash(job.third));
