@@ -3,6 +3,7 @@
 
 CUresult cuMemCreate(unsigned long long *, size_t, const void *, unsigned long long);
 CUresult cuMemRelease(unsigned long long);
+CUresult cuSimPhysical(int, uint64_t *);
 CUresult cuMemMap(CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long);
 
 static void codes(void) {
@@ -126,6 +127,9 @@ static void ordered(void) {
     OK(cuMemPoolGetAttribute(pool, 4, &kept));
     CHECK(kept == threshold);
     OK(cuMemFreeAsync(a, stream));
+    IS(INVALID_VALUE, cuMemPoolSetAttribute(pool, 8, &threshold));
+    OK(cuMemPoolGetAttribute(pool, 8, &high));
+    CHECK(high >= 32 * MiB);
     OK(cuMemPoolSetAttribute(pool, 8, &zero));
     OK(cuMemPoolGetAttribute(pool, 8, &high));
     CHECK(high == 0);
@@ -133,6 +137,18 @@ static void ordered(void) {
     OK(cuMemPoolTrimTo(pool, 0));
     OK(cuMemPoolGetAttribute(pool, 5, &reserved));
     CHECK(reserved == 0);
+
+    /* What is used counts among what may be kept. */
+    uint64_t before, after;
+    OK(cuMemAllocAsync(&a, 64 * MiB, stream));
+    OK(cuSimPhysical(0, &before));
+    OK(cuMemAllocAsync(&b, 64 * MiB, stream));
+    OK(cuMemFreeAsync(b, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemPoolTrimTo(pool, 64 * MiB));
+    OK(cuSimPhysical(0, &after));
+    CHECK(after == before);
+    OK(cuMemFreeAsync(a, stream));
     OK(cuStreamDestroy_v2(stream));
 }
 

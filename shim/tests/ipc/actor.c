@@ -171,9 +171,10 @@ static void answer(char *line) {
         printf("\n");
     }
     COMMAND("open") {
-        sscanf(rest, "%159s", text);
+        a = 1;
+        sscanf(rest, "%159s %llu", text, &a);
         at = (void *)7;
-        int code = cudaIpcOpenMemHandle(&at, handle_of(text), 1);
+        int code = cudaIpcOpenMemHandle(&at, handle_of(text), (unsigned)a);
         printf("%d %llx\n", code, (unsigned long long)at);
     }
     COMMAND("close") {

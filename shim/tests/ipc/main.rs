@@ -104,6 +104,7 @@ fn what_the_driver_refuses_is_refused() {
         "nothing is written"
     );
     assert_eq!(exporter.code(&format!("close {there}")), INVALID_VALUE);
+    assert_eq!(importer.say(&format!("open {handle} 0")), "1 7", "flags");
     // Opened memory is closed, not freed, and is not exported further.
     assert_eq!(importer.code(&format!("free {here}")), INVALID_VALUE);
     assert_eq!(importer.code(&format!("get {here}")), INVALID_VALUE);
@@ -202,10 +203,15 @@ fn a_context_that_ends_closes_what_was_opened_in_it() {
 }
 
 #[test]
-fn a_free_in_a_broken_context_withdraws_what_was_exported() {
+fn a_broken_context_answers_its_error_and_a_free_there_withdraws_what_was_exported() {
     let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(4 * MIB);
     importer.close(&here);
+    let others = importer.filled(4 * MIB, 2);
+    let others = importer.handle(&others);
     let error = exporter.code("crash");
+    assert_ne!(error, 0);
+    assert_eq!(exporter.code(&format!("get {there}")), error);
+    assert_eq!(exporter.code(&format!("open {others}")), error);
     assert_eq!(exporter.code(&format!("free {there}")), error);
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
 }
