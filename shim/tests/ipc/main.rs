@@ -162,6 +162,25 @@ fn memory_that_others_have_open_is_not_lent_again_before_they_let_go() {
 }
 
 #[test]
+fn an_open_that_fails_keeps_nothing() {
+    for call in [
+        "cuMemImportFromShareableHandle",
+        "cuMemMap",
+        "cuMemSetAccess",
+    ] {
+        let place = Place::with_keeper();
+        let fault = format!("{call}@1=999");
+        let mut exporter = place.actor();
+        let mut importer = place.actor_with(&[("MEMCUDA_SIM_FAIL", &fault)]);
+        let there = exporter.filled(8 * MIB, 1);
+        let handle = exporter.handle(&there);
+        assert_eq!(importer.code(&format!("open {handle}")), 999, "{call}");
+        exporter.free(&there);
+        exporter.gets_again(&there, 8 * MIB);
+    }
+}
+
+#[test]
 fn a_close_waits_for_the_work_on_it() {
     // The simulated GPU ends a program that unmaps memory in use.
     let (_place, [_exporter, mut importer], [_, here, _]) = shared(4 * MIB);

@@ -118,6 +118,7 @@ static void obey(const char *what) {
         free(bytes); printf("%d %lu\n", result, value);
     }
     else if (!strcmp(what, "range")) { CUdeviceptr base = 0; size_t bytes = 0; result = cuMemGetAddressRange_v2(&base, &bytes, strtoull(word(), NULL, 16)); printf("%d %llx %zu\n", result, base, bytes); }
+    else if (!strcmp(what, "access")) { unsigned flags = 0; result = cuPointerGetAttribute(&flags, 16, strtoull(word(), NULL, 16)); printf("%d %u\n", result, flags); }
     else if (!strcmp(what, "device")) printf("%d\n", cudaSetDevice((int)number()));
     else if (!strcmp(what, "reset")) printf("%d\n", cudaDeviceReset());
     else if (!strcmp(what, "sync")) printf("%d\n", cudaStreamSynchronize(stream));

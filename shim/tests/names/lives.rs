@@ -265,3 +265,17 @@ fn nothing_is_left_of_a_name_whose_context_cannot_be_made_current() {
     let met = (0..5).any(|_| (1..=6).filter(fails).count() > 0);
     assert!(met, "no failure met the mapping");
 }
+
+#[test]
+fn what_is_sealed_is_read_only_also_by_a_handle_of_cuda_ipc() {
+    let place = Place::with_keeper();
+    let (mut one, mut other) = (place.actor(), place.actor());
+    let (handle, here) = one.opened("create w bytes=4194304");
+    one.set(&here, 7, 4 << 20);
+    let exported = one.must(&format!("ipcget {here}"));
+    one.must(&format!("seal {handle}"));
+    let there = other.must(&format!("ipcopen {exported}"));
+    assert_eq!(other.get(&there), 7);
+    assert_eq!(one.must(&format!("access {here}")), "3");
+    assert_eq!(other.must(&format!("access {there}")), "1");
+}
