@@ -76,6 +76,7 @@ fn a_call_that_is_out_of_memory_is_made_again() {
 fn room_is_made_where_it_lacks_whichever_device_is_current() {
     for (call, number) in [
         ("cuMemSetAccess", 2),
+        ("cuMemAllocFromPoolAsync", 1),
         ("cuGraphUpload", 1),
         ("cuGraphUpload_ptsz", 1),
         ("cuGraphLaunch", 1),
@@ -91,6 +92,11 @@ fn room_is_made_where_it_lacks_whichever_device_is_current() {
 #[test]
 fn room_is_made_during_a_capture_which_survives() {
     support::said(&mut room("capture"));
+}
+
+#[test]
+fn a_node_of_a_graph_is_asked_for_once() {
+    support::said(room("node").env("MEMCUDA_SIM_FAIL", "cuMemAllocAsync@1=2"));
 }
 
 #[test]

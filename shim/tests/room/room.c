@@ -3,6 +3,7 @@
  *   room full      the device is full of idle memory: every call that takes some succeeds
  *   room CALL      CALL answers out-of-memory once (injected); the second try succeeds
  *   room capture   the same during a capture, which survives
+ *   room node      a node of a graph that is refused (injected) is not asked for again
  *   room shaken    calls fail while room is made: out of memory is all that may come of it
  *   room unwaited  a free during a capture that cannot wait: its memory is waited for later
  *   room pending   what is still in use is waited for, and never for ever
@@ -184,6 +185,13 @@ static int once(const char *call) {
         go_elsewhere();
         return cuMemSetAccess(at, 2 * MiB, &access, 1);
     }
+    if (strcmp(call, "cuMemAllocFromPoolAsync") == 0) {
+        CUmemoryPool pool;
+        OK(cuMemPoolCreate(&pool, &on_device));
+        go_elsewhere();
+        OK(cuStreamCreate(&stream, 1));
+        return cuMemAllocFromPoolAsync(&at, 2 * MiB, pool, stream);
+    }
     OK(cuModuleLoadData(&made, image));
     if (strcmp(call, "cuModuleGetFunction") == 0) return cuModuleGetFunction(&kernel, made, "name");
     OK(cuModuleGetFunction(&kernel, made, "name"));
@@ -224,6 +232,19 @@ static void capture(void) {
         OK(cuMemRelease(handle));
         OK(cuModuleUnload(made));
     }
+}
+
+/* A second try would be a second node. */
+static void node(void) {
+    CUdeviceptr at;
+    CUstream stream;
+    CUgraph graph;
+    OK(cuStreamCreate(&stream, 1));
+    fill();
+    OK(cuStreamBeginCapture_v2(stream, 2));
+    IS(OUT_OF_MEMORY, cuMemAllocAsync(&at, MiB, stream));
+    CHECK(physical() == DEVICE);
+    OK(cuStreamEndCapture(stream, &graph));
 }
 
 /* What was freed on a stream before it captures can be waited for meanwhile. */
@@ -316,6 +337,7 @@ int main(int count, char **words) {
     start_cuda();
     if (strcmp(words[1], "full") == 0) full(words[0]);
     else if (strcmp(words[1], "capture") == 0) capture();
+    else if (strcmp(words[1], "node") == 0) node();
     else if (strcmp(words[1], "unwaited") == 0) unwaited();
     else if (strcmp(words[1], "shaken") == 0) shaken();
     else if (strcmp(words[1], "pending") == 0) pending();
