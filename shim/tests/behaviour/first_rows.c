@@ -9,6 +9,7 @@ enum { THREADS = 4 };
 int cuSimLaunch(CUstream, const void *, unsigned, double);
 CUresult cuStreamQuery(CUstream);
 CUresult cuDeviceGetCount(int *);
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice);
 CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned);
 
 static CUcontext contexts[8];
@@ -72,6 +73,7 @@ int main(int count, char **arguments) {
     CUdeviceptr rows;
     CUstream stream;
     CUmemoryPool pool;
+    CUcontext context;
     size_t pitch, free_before, free_after, total;
     if (count > 1 && strcmp(arguments[1], "at-once") == 0) return at_once(), 0;
     start_cuda();
@@ -82,6 +84,9 @@ int main(int count, char **arguments) {
     OK(cuMemAllocPitch_v2(&rows, &pitch, 1000, 10, 4));
     CHECK(pitch == 1024 && is_pooled(rows));
     IS(600, cuStreamQuery(stream));
+    /* A use of the context is given up that is not the last one. */
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuDevicePrimaryCtxRelease_v2(0));
     OK(cuMemFree_v2(rows));
     OK(cuStreamQuery(stream));
     /* What the pool keeps is told as free: all that could lack is the driver's. */
