@@ -230,6 +230,21 @@ fn copies_are_synchronous_as_long_as_a_marked_page_is_there() {
     assert!(!is_synchronous(&mut actor));
 }
 
+/// What is idle of the pool goes before a page of torch's is refused.
+#[test]
+fn a_limit_is_of_blocks_and_pages_together() {
+    let place = Place::empty();
+    let mut command = command(&place, &[shim()]);
+    let mut actor = Actor::start(command.env("MEMCUDA_LIMIT", "64MiB"));
+    let block = actor.must("alloc 50331648");
+    actor.free(&block);
+    assert_eq!(actor.physical(), 48 << 20);
+    for _ in 0..2 {
+        actor.torch(PAGE);
+        assert!(actor.physical() <= 64 << 20);
+    }
+}
+
 /// Blocks of the pool, freed in each way, and with their context.
 #[test]
 fn copies_are_synchronous_as_long_as_a_marked_block_is_there() {
