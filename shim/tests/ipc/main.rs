@@ -141,10 +141,12 @@ fn a_handle_of_another_layout_or_host_is_refused_with_a_line() {
 #[test]
 fn memory_that_others_have_open_is_not_lent_again_before_they_let_go() {
     for (bytes, free) in [(1000, "free"), (8 * MIB, "free"), (8 * MIB, "free-async")] {
-        let (_place, [mut exporter, mut importer], [there, here, _]) = shared(bytes);
+        let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(bytes);
         let before = exporter.physical();
         exporter.must(&format!("{free} {there}"));
-        assert_eq!(exporter.code(&format!("{free} {there}")), INVALID_VALUE);
+        for again in [format!("{free} {there}"), format!("open {handle}")] {
+            assert_eq!(exporter.code(&again), INVALID_VALUE, "{again}");
+        }
         let other = exporter.filled(bytes, 2);
         assert_ne!(other, there);
         assert!(importer.has(&here, bytes, 1), "{bytes}");
@@ -181,6 +183,16 @@ fn an_open_that_fails_keeps_nothing() {
 }
 
 #[test]
+fn what_cannot_be_exported_is_held_by_nobody() {
+    let place = Place::with_keeper();
+    let mut alone = place.actor_with(&[("MEMCUDA_KEEPER", "off")]);
+    let own = alone.filled(4 * MIB, 1);
+    assert_ne!(alone.code(&format!("get {own}")), 0);
+    alone.free(&own);
+    alone.gets_again(&own, 4 * MIB);
+}
+
+#[test]
 fn a_close_waits_for_the_work_on_it() {
     // The simulated GPU ends a program that unmaps memory in use.
     let (_place, [_exporter, mut importer], [_, here, _]) = shared(4 * MIB);
@@ -213,7 +225,11 @@ fn captures_of_any_kind_are_not_touched() {
 
 #[test]
 fn a_context_that_ends_closes_what_was_opened_in_it() {
-    let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(8 * MIB);
+    let (_place, [mut exporter, mut importer], [there, before, handle]) = shared(8 * MIB);
+    importer.must("reset");
+    assert_eq!(importer.code(&format!("close {before}")), INVALID_VALUE);
+    let here = importer.open(&handle);
+    assert!(importer.has(&here, 8 * MIB, 1));
     exporter.free(&there);
     importer.must("reset");
     assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
