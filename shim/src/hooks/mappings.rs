@@ -203,7 +203,7 @@ fn freeing(engine: &Engine, at: Address, bytes: u64) -> Vec<(Freeing<'_>, u64)> 
 
 /// Pages in this range are torch's no more: what was said of them is over.
 fn left(engine: &Engine, device: &Device, (at, bytes): (Address, u64)) {
-    exports::unmapped(engine, device, at, bytes);
+    exports::unmapped(engine, at, bytes);
     let is_used = |at, bytes| {
         let pages = device.pages();
         pages.is_some_and(|pages| pages.is_used_in(at, bytes))

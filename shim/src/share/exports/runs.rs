@@ -11,7 +11,6 @@ use memcuda_core::pages::Run;
 use memcuda_core::share::protocol::{Generation, MOST_LEASES, Request};
 
 use super::{MAKING, Which, keeper, with, withdraw};
-use crate::device::Device;
 use crate::engine::Engine;
 use crate::whose::{self, Below, Memory};
 
@@ -84,16 +83,13 @@ pub fn is_whole(memory: &Memory, run: Option<Run>) -> bool {
 
 /// Torch has given up the pages in this range. The keeper lets them go, and an export
 /// of which nothing is left is withdrawn; who has them open keeps them.
-pub fn unmapped(engine: &Engine, device: &Device, at: Address, bytes: u64) {
+pub fn unmapped(engine: &Engine, at: Address, bytes: u64) {
     if !has_runs() {
         return;
     }
     let (mut parts, mut over) = (Vec::new(), Vec::new());
     with(|table| {
-        let here = table
-            .iter_mut()
-            .filter(|(which, _)| which.0 == device.ordinal);
-        for (which, export) in here {
+        for (which, export) in table {
             let Some(left) = export.pages.as_mut().filter(|_| !export.freed) else {
                 continue;
             };
