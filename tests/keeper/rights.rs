@@ -224,6 +224,8 @@ fn a_quota_counts_what_a_user_made_until_it_is_gone() {
         let (much, file) = (commit_of(generation, 8192), memory(b"", 8192));
         assert_eq!(code(client.call(much, &[file.as_fd()])), Code::Quota);
         commit(&mut client, generation, b"").unwrap();
+        // Said again, after an answer was lost, it counts once.
+        commit(&mut client, generation, b"").unwrap();
         // Its own it may delete, without a right to delete.
         client.call(delete("tmp/c"), &[]).unwrap();
         persist(&mut client, "tmp/b", Persist::Yes);
