@@ -127,6 +127,11 @@ fn a_name_without_a_right_to_it_is_not_there() {
     let look = || {
         let mut client = client(&socket);
         has(&mut client, "weights/a", b"open");
+        // Who may only open it ends nobody's writing.
+        let seal = Request::Seal {
+            generation: weights,
+        };
+        assert_eq!(code(client.call(seal, &[])), Code::Denied);
         release(&mut client, weights);
         // It is there, and not there: the same answer.
         let there = message(attach(&mut client, "secret"));

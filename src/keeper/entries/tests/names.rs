@@ -47,8 +47,12 @@ fn what_is_being_made_is_nobody_elses_and_ends_with_its_maker() {
     );
     // Nothing is kept of what is not there yet.
     entries.persist(&name("a"), Persist::Yes).unwrap();
-    entries.leave(MAKER);
+    entries.release(MAKER, generation(1));
     assert_eq!(gone(&mut entries), BTreeSet::from([generation(1)]));
+    let wanted = wish("a", Mode::CreateOrAttach);
+    entries.open(MAKER, wanted, generation(3)).unwrap();
+    entries.leave(MAKER);
+    assert_eq!(gone(&mut entries), BTreeSet::from([generation(3)]));
     let opened = entries.open(OTHER, wish("a", Mode::CreateOrAttach), generation(2));
     assert_eq!(opened, Ok(Opened::Make(generation(2))));
     entries.abort(OTHER, generation(2)).unwrap();
