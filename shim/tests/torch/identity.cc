@@ -3,9 +3,7 @@
 // not take for torch's. What is freed is in use: whose free is torch's own does not wait.
 #include "../../../sim/include/memcuda_sim.h"
 #include "c10.h"
-
-#include <cstdio>
-#include <cstdlib>
+#include "checks.h"
 
 extern "C" {
 int cudaMalloc(void**, size_t);
@@ -23,14 +21,6 @@ static const size_t MIB = 1 << 20;
 static const double BUSY_US = 1e6;
 static const int RELAXED = 2;
 static cudaStream_t stream;
-
-static void check(bool holds, const char* what, int line) {
-    if (holds) return;
-    fprintf(stderr, "line %d: does not hold: %s\n", line, what);
-    exit(1);
-}
-#define CHECK(holds) check((holds), #holds, __LINE__)
-#define OK(call) CHECK((call) == 0)
 
 // As torch's own, by functions of whom it is to be.
 static void* memory(size_t mib, decltype(cudaStreamIsCapturing) asks, decltype(cudaMalloc) allocates) {

@@ -4,6 +4,7 @@
 // LADDER_CONTEXTS=1: the program has a second context, for which the first one's waits
 // on the device are nothing: the host waits. LADDER_DEFAULT=1: the first stream is the
 // default one.
+#include "checks.h"
 #include "mappings.h"
 #include "streams.h"
 
@@ -50,14 +51,6 @@ static const size_t MIB = 1 << 20;
 static const double BUSY_US = 5e6;
 static const int CRASHED = 700;
 static const bool several = getenv("LADDER_CONTEXTS");
-
-static void check(bool holds, const char* what, int line) {
-    if (holds) return;
-    fprintf(stderr, "line %d: does not hold: %s\n", line, what);
-    exit(1);
-}
-#define CHECK(holds) check((holds), #holds, __LINE__)
-#define OK(call) CHECK((call) == 0)
 
 static void* tensor(size_t mib, cudaStream_t stream) {
     return allocator.load()->raw_alloc_with_stream(mib * MIB, stream);

@@ -4,6 +4,7 @@
 // which is how long the host took for the second segment.
 #include "../../../sim/include/memcuda_sim.h"
 #include "c10.h"
+#include "checks.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -25,8 +26,6 @@ static const size_t BYTES = 64 << 20;
 static const double BUSY_US = 1e6;
 static const int RELAXED = 2;
 static const cudaStream_t PER_THREAD = reinterpret_cast<cudaStream_t>(2);
-
-#define OK(call) ((call) == 0 ? void() : (fprintf(stderr, "line %d: %s failed\n", __LINE__, #call), exit(1)))
 
 static cudaStream_t new_stream() {
     cudaStream_t stream;
