@@ -141,9 +141,10 @@ static void capture(CUstream stream) {
     CALL(cuGraphCreate, CUresult(CUgraph *, unsigned), &other, 0);
     CALL(cuMemAlloc_v2, allocates, &at, MiB);
     struct node { int kind, reserved[3]; struct fill { CUdeviceptr at; size_t pitch; unsigned value, element; size_t width, rows; } fill; u64 context, rest[24]; };
-    struct node fills = {.kind = 2, .fill = {.at = at, .element = 1, .width = 4096, .rows = 1}}, none = {.kind = 2};
+    /* One in the memory, one that begins there and ends behind it, one of no memory. */
+    struct node fills[] = {{.kind = 2, .fill = {at, 8192, 0, 1, 4096, 2}}, {.kind = 2, .fill = {at, MiB, 0, 1, 4096, 2}}, {.kind = 2}};
     typedef CUresult adds(u64 *, CUgraph, const void *, size_t, struct node *);
-    for (struct node *node = &fills; node != NULL; node = node == &fills ? &none : NULL) {
+    for (struct node *node = fills; node < fills + 3; node++) {
         CALL(cuGraphAddMemsetNode, CUresult(u64 *, CUgraph, const void *, size_t, const struct fill *, CUcontext), &executable, other, NULL, 0, &node->fill, NULL);
         CALL(cuGraphAddNode, adds, &executable, other, NULL, 0, node);
         CALL(cuGraphAddNode_v2, CUresult(u64 *, CUgraph, const void *, const void *, size_t, struct node *), &executable, other, NULL, NULL, 0, node);
