@@ -1,14 +1,18 @@
 //! All chunks of a pool, by index. What a search asks of a chunk stands once
 //! more side by side ([`Room`]): it looks at thousands of chunks and at little
-//! else of them. So does what it asks of a stitch, the longest free range,
-//! which is forgotten when a chunk below it changes. Makes no driver call.
+//! else of them. Has the [`Ranges`] forget what a chunk that changes is part of.
+//! Makes no driver call.
 
 use super::chunk::{Chunk, ChunkId, StitchId};
+use super::ranges::Ranges;
+use super::stitch::Stitch;
 use super::streams::{StreamId, Streams, Use};
 
 /// The free bytes of one chunk in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
+    /// The chunk's size in bytes.
+    pub bytes: u64,
     /// Free bytes with which the chunk begins.
     pub head: u64,
     /// Free bytes with which it ends.
@@ -24,6 +28,7 @@ impl Room {
     /// More than one stream.
     pub const SEVERAL: StreamId = Use::NOBODY - 1;
     const NONE: Room = Room {
+        bytes: 0,
         head: 0,
         tail: 0,
         inner: 0,
@@ -31,7 +36,10 @@ impl Room {
     };
 
     fn of(chunk: &Chunk) -> Self {
-        let mut room = Self::NONE;
+        let mut room = Self {
+            bytes: chunk.bytes,
+            ..Self::NONE
+        };
         // The free range that is being followed; neighbours may differ in use.
         let (mut from, mut to) = (0, 0);
         for span in &chunk.spans {
@@ -47,39 +55,56 @@ impl Room {
             } else if from > 0 {
                 room.inner = room.inner.max(to - from);
             }
-            let stream = span.last.stream;
-            if room.stream == Use::NOBODY {
-                room.stream = stream;
-            } else if stream != Use::NOBODY && stream != room.stream {
-                room.stream = Self::SEVERAL;
-            }
+            room.stream = Self::stream_of_both(room.stream, span.last.stream);
         }
         room
+    }
+
+    /// Is any byte free at an end of it?
+    pub fn has_end(&self) -> bool {
+        self.head > 0 || self.tail > 0
+    }
+
+    /// Is every byte free?
+    pub fn is_whole(&self) -> bool {
+        self.head == self.bytes
+    }
+
+    /// Its bytes if every one is free, else none.
+    fn whole(&self) -> u64 {
+        if self.is_whole() { self.bytes } else { 0 }
+    }
+
+    /// The [`stream`](Self::stream) of what has uses of these two below it.
+    pub fn stream_of_both(a: StreamId, b: StreamId) -> StreamId {
+        match (a, b) {
+            (Use::NOBODY, one) | (one, Use::NOBODY) => one,
+            (a, b) if a == b => a,
+            _ => Self::SEVERAL,
+        }
     }
 }
 
 /// The chunks; a gap is a handle that was given back.
 ///
 /// Invariant: `rooms[id]` is that of chunk `id`, and no room for a gap.
-/// Invariant: `free` is the sum of the chunks' free bytes.
-/// Invariant: `longest[stitch]` is [`UNKNOWN`](Self::UNKNOWN), or no chunk that
-/// the stitch shows has changed since it was told.
+/// Invariant: `free` is the sum of the chunks' free bytes, `whole` of those that are
+/// wholly free.
 #[derive(Default)]
 pub struct Chunks {
     all: Vec<Option<Chunk>>,
     rooms: Vec<Room>,
-    longest: Vec<u64>,
+    ranges: Ranges,
     free: u64,
+    whole: u64,
 }
 
 impl Chunks {
-    /// The longest free range of a stitch of which it was not told since.
-    pub const UNKNOWN: u64 = u64::MAX;
-
     /// Adds a chunk and returns its index.
     pub fn add(&mut self, chunk: Chunk) -> ChunkId {
         let room = Room::of(&chunk);
         self.free += chunk.free;
+        self.whole += room.whole();
         match self.all.iter().position(Option::is_none) {
             Some(gap) => {
                 self.all[gap] = Some(chunk);
@@ -96,8 +121,7 @@ impl Chunks {
 
     /// Takes a chunk that exists out.
     pub fn remove(&mut self, id: ChunkId) -> Chunk {
-        self.rooms[id as usize] = Room::NONE;
-        self.forget_longest(id);
+        self.set_room(id, Room::NONE);
         let chunk = self.all[id as usize].take().expect("a chunk that exists");
         self.free -= chunk.free;
         chunk
@@ -113,15 +137,20 @@ impl Chunks {
         self.rooms[id as usize]
     }
 
+    /// Those of every chunk with free ends, with its index.
+    pub fn ends(&self) -> impl Iterator<Item = (ChunkId, Room)> {
+        let rooms = (0..).zip(self.rooms.iter().copied());
+        rooms.filter(|(_, room)| room.has_end())
+    }
+
     /// Free bytes of all chunks.
     pub fn free(&self) -> u64 {
         self.free
     }
 
-    /// Free bytes of those chunks that are in use. Looks at every chunk.
+    /// Free bytes of those chunks that are in use.
     pub fn scattered(&self) -> u64 {
-        let used = self.iter().filter(|(_, chunk)| !chunk.is_free());
-        used.map(|(_, chunk)| chunk.free).sum()
+        self.free - self.whole
     }
 
     /// Every chunk with its index.
@@ -147,36 +176,38 @@ impl Chunks {
     /// Remembers that a stitch shows a chunk.
     pub fn show(&mut self, id: ChunkId, stitch: StitchId) {
         self.get_mut(id).shown_in.push(stitch);
-        let stitches = self.longest.len().max(stitch as usize + 1);
-        self.longest.resize(stitches, Self::UNKNOWN);
-        self.longest[stitch as usize] = Self::UNKNOWN;
+        self.ranges.add(stitch);
     }
 
     /// The stitch does not show the chunk any more.
     pub fn hide(&mut self, id: ChunkId, stitch: StitchId) {
         self.get_mut(id).shown_in.retain(|shown| *shown != stitch);
-        self.longest[stitch as usize] = Self::UNKNOWN;
+        self.ranges.forget(stitch);
     }
 
-    /// The longest free range of each stitch in bytes, or [`UNKNOWN`](Self::UNKNOWN).
-    pub fn longest(&self) -> &[u64] {
-        &self.longest
+    /// What is known of the free ranges of stitches.
+    pub fn ranges(&self) -> &Ranges {
+        &self.ranges
     }
 
-    /// Tells the longest free range of a stitch in bytes.
-    pub fn set_longest(&mut self, stitch: StitchId, bytes: u64) {
-        self.longest[stitch as usize] = bytes;
+    /// Looks at those of a stitch; returns the longest in bytes.
+    pub fn measure(&mut self, id: StitchId, stitch: &Stitch) -> u64 {
+        let mut ranges = std::mem::take(&mut self.ranges);
+        let longest = ranges.measure(id, stitch, self);
+        self.ranges = ranges;
+        longest
     }
 
     fn changed(&mut self, id: ChunkId) {
-        self.rooms[id as usize] = Room::of(self.get(id));
-        self.forget_longest(id);
+        self.set_room(id, Room::of(self.get(id)));
     }
 
-    fn forget_longest(&mut self, id: ChunkId) {
+    fn set_room(&mut self, id: ChunkId, room: Room) {
+        let before = std::mem::replace(&mut self.rooms[id as usize], room);
+        self.whole = self.whole - before.whole() + room.whole();
         let chunk = self.all[id as usize].as_ref().expect("a chunk that exists");
         for &stitch in &chunk.shown_in {
-            self.longest[stitch as usize] = Self::UNKNOWN;
+            self.ranges.forget(stitch);
         }
     }
 
@@ -215,30 +246,5 @@ mod tests {
         assert_eq!(chunks.scattered(), 0);
         assert_eq!(room(&chunks), (0, 0, 0));
         assert_eq!(chunks.free(), 0);
-    }
-
-    #[test]
-    fn the_longest_range_of_a_stitch_is_forgotten_when_a_chunk_changes() {
-        let (mut chunks, streams) = (Chunks::default(), Streams::default());
-        let ids = [1, 2].map(|handle| chunks.add(Chunk::new(Handle(handle), 4096)));
-        chunks.show(ids[0], 0);
-        chunks.show(ids[1], 0);
-        chunks.show(ids[1], 1);
-        let tell = |chunks: &mut Chunks| {
-            chunks.set_longest(0, 8192);
-            chunks.set_longest(1, 4096);
-        };
-        tell(&mut chunks);
-        chunks.take(ids[0], 0, 4096);
-        assert_eq!(chunks.longest(), [Chunks::UNKNOWN, 4096]);
-        tell(&mut chunks);
-        chunks.give(ids[0], 0, 4096, Use::DONE, &streams);
-        assert_eq!(chunks.longest(), [Chunks::UNKNOWN, 4096]);
-        tell(&mut chunks);
-        chunks.remove(ids[1]);
-        assert_eq!(chunks.longest(), [Chunks::UNKNOWN; 2]);
-        tell(&mut chunks);
-        chunks.show(ids[0], 1);
-        assert_eq!(chunks.longest(), [8192, Chunks::UNKNOWN]);
     }
 }

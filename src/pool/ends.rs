@@ -4,6 +4,7 @@
 
 use super::block::Need;
 use super::chunk::{ChunkId, StitchId};
+use super::chunks::Room;
 use super::search::Usable;
 use super::state::State;
 use super::stitch::Stitch;
@@ -54,23 +55,22 @@ impl State {
     /// and the next one is a little longer; one that does is mapped anew as a whole.
     pub fn offered(&self, need: Need, usable: Usable) -> Offer {
         let mut offer = Offer::default();
-        let is_usable = |last| self.is_usable(last, usable);
-        for (id, chunk) in self.chunks.iter().filter(|(_, chunk)| chunk.free > 0) {
-            if chunk.is_free() {
-                if chunk.spans.iter().all(|span| is_usable(span.last)) {
-                    offer.whole.push((chunk.bytes, id));
+        for (id, room) in self.chunks.ends() {
+            if room.is_whole() {
+                if self.head(id, room, usable) == room.bytes {
+                    offer.whole.push((room.bytes, id));
                 }
                 continue;
             }
             if self.growing.goes_on() {
                 continue;
             }
-            let start = chunk.free_head(is_usable);
+            let start = self.head(id, room, usable);
             if start >= SHORTEST_END {
                 offer.starts.push((id, start));
             }
-            let from = align_up(chunk.bytes - chunk.free_tail(is_usable), need.align);
-            let bytes = chunk.bytes.saturating_sub(from.unwrap_or(chunk.bytes));
+            let from = align_up(room.bytes - self.tail(id, room, usable), need.align);
+            let bytes = room.bytes.saturating_sub(from.unwrap_or(room.bytes));
             let longest = offer.head.map_or(SHORTEST_END, |(_, longest)| longest);
             if (longest..need.bytes).contains(&bytes) {
                 offer.head = Some((id, bytes));
@@ -78,6 +78,26 @@ impl State {
         }
         offer.whole.sort_unstable_by(|a, b| b.cmp(a));
         offer
+    }
+
+    /// The usable bytes with which a chunk begins.
+    fn head(&self, id: ChunkId, room: Room, usable: Usable) -> u64 {
+        match self.is_usable_all(room.stream, usable) {
+            true => room.head,
+            false => self
+                .chunk(id)
+                .free_head(|last| self.is_usable(last, usable)),
+        }
+    }
+
+    /// Those with which it ends.
+    fn tail(&self, id: ChunkId, room: Room, usable: Usable) -> u64 {
+        match self.is_usable_all(room.stream, usable) {
+            true => room.tail,
+            false => self
+                .chunk(id)
+                .free_tail(|last| self.is_usable(last, usable)),
+        }
     }
 
     /// Of the free ends of stitches that can be made longer, and that are too short for
@@ -109,14 +129,17 @@ impl State {
         need: Need,
         usable: Usable,
     ) -> Option<(End, u64)> {
+        if self.chunks.room(stitch.pieces.last()?.chunk).tail == 0 {
+            return None;
+        }
         let (mut from, mut whole, mut mapped) = (stitch.bytes, 0, 0);
         for piece in stitch.pieces.iter().rev() {
             // A gap, or a chunk whose end is in use.
-            if piece.offset + piece.bytes != from || self.chunks.room(piece.chunk).tail == 0 {
+            let room = self.chunks.room(piece.chunk);
+            if piece.offset + piece.bytes != from || room.tail == 0 {
                 break;
             }
-            let chunk = self.chunk(piece.chunk);
-            let free = chunk.free_tail(|last| self.is_usable(last, usable));
+            let free = self.tail(piece.chunk, room, usable);
             from -= free;
             if free < piece.bytes {
                 break;

@@ -31,6 +31,7 @@ mod lend;
 mod peers;
 mod picture;
 mod plan;
+mod ranges;
 mod request;
 mod search;
 mod serve;

@@ -6,14 +6,13 @@
 
 use super::block::{Need, Window};
 use super::chunk::StitchId;
-use super::chunks::Chunks;
+use super::ranges::{FreeRange, Ranges};
 use super::state::State;
-use super::stitch::{Part, Piece, Stitch, edges};
+use super::stitch::{Piece, Stitch, within};
 use super::streams::{StreamId, Use};
 use crate::units::align_up;
-use std::ops::Range;
 
-/// A range fits closely if it is longer than needed by at most this part.
+/// A free range fits closely if it is longer than needed by at most this part.
 const CLOSE: u64 = 2;
 /// A window may break this part of its length of whole chunks.
 const SPARES: u64 = 16;
@@ -65,10 +64,6 @@ pub fn spares(bytes: u64, broken: u64) -> bool {
     broken <= bytes / SPARES
 }
 
-fn close_to(bytes: u64) -> u64 {
-    bytes + bytes / CLOSE
-}
-
 impl State {
     /// Is a free interval with this last use usable?
     pub fn is_usable(&self, last: Use, usable: Usable) -> bool {
@@ -84,21 +79,28 @@ impl State {
     /// closely are looked into first, the oldest before all, so that the same ones
     /// stay in use and others stay whole: fewer have to be made.
     pub fn search(&mut self, need: Need, usable: Usable) -> Option<Window> {
-        let close = need.bytes..=close_to(need.bytes);
+        let least = need.bytes;
+        let is_close = |longest: u64| longest.wrapping_sub(least) <= least / CLOSE;
         let mut best = Best::new(need);
         // Mostly one of those answers of which it is known that they fit closely.
-        let known = self.chunks.longest().iter().zip(0..);
-        for (_, id) in known.filter(|(longest, _)| close.contains(longest)) {
-            self.look_into(id, usable, &mut best);
+        for (id, &longest) in self.chunks.ranges().longest().iter().enumerate() {
+            if !is_close(longest) {
+                continue;
+            }
+            self.look_into(id as StitchId, usable, &mut best);
             if best.is_enough() {
                 return best.window();
             }
         }
         for id in 0..self.stitches.len() as StitchId {
-            if self.longest(id, need.bytes) < need.bytes {
+            let known = self.chunks.ranges().longest()[id as usize];
+            if known < least || known == Ranges::UNKNOWN && self.measure(id, least) < least {
                 continue;
             }
-            self.look_into(id, usable, &mut best);
+            match is_close(known) {
+                true => best.looks += self.stitch(id).pieces.len(), // as above
+                false => self.look_into(id, usable, &mut best),
+            }
             if best.is_enough() {
                 break;
             }
@@ -107,134 +109,104 @@ impl State {
     }
 
     /// The longest free range of a stitch in bytes, whatever its uses; 0 for a
-    /// stitch that is shorter than so many bytes. It is measured where a chunk
-    /// below it has changed.
-    fn longest(&mut self, id: StitchId, least: u64) -> u64 {
-        let known = self.chunks.longest()[id as usize];
-        if known != Chunks::UNKNOWN {
-            return known;
+    /// stitch that is shorter than so many bytes, or that is gone.
+    fn measure(&mut self, id: StitchId, least: u64) -> u64 {
+        match &self.stitches[id as usize] {
+            Some(stitch) if stitch.bytes >= least => self.chunks.measure(id, stitch),
+            _ => 0,
         }
-        let longest = match &self.stitches[id as usize] {
-            Some(stitch) if stitch.bytes < least => return 0,
-            Some(stitch) => self.longest_of(stitch),
-            None => 0,
-        };
-        self.chunks.set_longest(id, longest);
-        longest
     }
 
-    /// Offers what a stitch has.
+    /// Offers the ends of every free range of a stitch of which these are known.
     fn look_into(&self, id: StitchId, usable: Usable, best: &mut Best) {
         let stitch = self.stitch(id);
         best.looks += stitch.pieces.len();
-        self.offer_ranges(id, stitch, usable, best);
+        let shown = self.chunks.ranges().of(id);
+        if !self.is_usable_all(shown.stream, usable) {
+            return self.offer_some(id, stitch, usable, best);
+        }
+        for free in &shown.ranges {
+            self.offer(id, stitch, free, best);
+        }
+    }
+
+    /// Can all be used that has uses of this stream ([`Room::stream`]) below it?
+    pub fn is_usable_all(&self, stream: StreamId, usable: Usable) -> bool {
+        match usable {
+            Usable::All => !self.streams.health.is_any_broken(),
+            Usable::Ready(user) => stream == Use::NOBODY || Some(stream) == user,
+        }
     }
 
     /// The bytes of wholly free chunks that a window takes beyond its length: what
     /// it would leave of these, less what it uses of chunks that are in use anyway.
     pub fn broken(&self, window: Window) -> u64 {
-        let stitch = self.stitch(window.stitch);
-        self.broken_at(stitch.edges(window.offset, window.bytes))
+        let pieces = &self.stitch(window.stitch).pieces;
+        self.broken_at(pieces, window.offset, window.bytes)
     }
 
-    /// The same of a window with these first and last parts.
-    fn broken_at(&self, edges: [Option<Part>; 2]) -> u64 {
+    /// The same of bytes of a stitch, of which the pieces are those below at least.
+    fn broken_at(&self, pieces: &[Piece], offset: u64, bytes: u64) -> u64 {
+        let end = offset + bytes;
         let (mut left, mut used) = (0, 0);
-        for part in edges.iter().flatten() {
-            // Wholly free: the free bytes with which it begins are all of it.
-            if self.chunks.room(part.chunk).head == part.of {
+        let mut edge = |piece: &Piece| {
+            let part = piece.part(offset, end);
+            if self.chunks.room(part.chunk).is_whole() {
                 left += part.of - part.bytes;
             } else {
                 used += part.bytes;
             }
+        };
+        // Between its first and its last piece it takes whole ones.
+        match within(pieces, offset, end) {
+            [] => {}
+            [one] => edge(one),
+            [first, .., last] => [first, last].into_iter().for_each(edge),
         }
         u64::saturating_sub(left, used)
     }
 
-    /// The longest free range of a stitch in bytes, whatever its uses.
-    fn longest_of(&self, stitch: &Stitch) -> u64 {
-        // The free range that is being followed, and where it would go on.
-        let (mut longest, mut run, mut end) = (0, 0, 0);
-        for piece in &stitch.pieces {
-            let room = self.chunks.room(piece.chunk);
-            if piece.offset != end {
-                run = 0;
-            }
-            end = piece.offset + piece.bytes;
-            if room.head == piece.bytes {
-                run += piece.bytes;
-            } else {
-                longest = longest.max(run + room.head).max(room.inner);
-                run = room.tail;
-            }
-            longest = longest.max(run);
-        }
-        longest
-    }
-
-    /// Offers the ends of every free range of a stitch.
-    fn offer_ranges(&self, id: StitchId, stitch: &Stitch, usable: Usable, best: &mut Best) {
-        let needed = best.need.bytes;
-        // Asked once: there may be thousands of pieces.
-        let none_broken = !self.streams.health.is_any_broken();
-        // The free range that is being followed, and the pieces that it is in.
-        let (mut from, mut to, mut below) = (0, 0, 0..0);
-        let mut follow = |piece: usize, start: u64, end: u64| {
-            if start != to {
-                self.offer(id, from..to, &stitch.pieces[below.clone()], best);
-                (from, below.start) = (start, piece);
-            }
-            (to, below.end) = (end, piece + 1);
-        };
+    /// Offers the ends of every free range of a stitch, as far as it is usable.
+    fn offer_some(&self, id: StitchId, stitch: &Stitch, usable: Usable, best: &mut Best) {
+        let mut free = FreeRange::default();
         for (index, piece) in stitch.pieces.iter().enumerate() {
-            let room = self.chunks.room(piece.chunk);
-            if room.head == 0 && room.tail == 0 && room.inner == 0 {
-                continue;
-            }
-            let simple = match usable {
-                Usable::All => none_broken,
-                Usable::Ready(stream) => room.stream == Use::NOBODY || Some(room.stream) == stream,
-            };
-            if !simple || room.inner >= needed {
-                for span in &self.chunk(piece.chunk).spans {
-                    if self.is_usable(span.last, usable) {
-                        follow(index, piece.offset + span.start, piece.offset + span.end());
-                    }
+            for span in &self.chunk(piece.chunk).spans {
+                if !self.is_usable(span.last, usable) {
+                    continue;
                 }
-                continue;
-            }
-            if room.head > 0 {
-                follow(index, piece.offset, piece.offset + room.head);
-            }
-            if room.tail > 0 && room.head < piece.bytes {
-                let end = piece.offset + piece.bytes;
-                follow(index, end - room.tail, end);
+                let (from, to) = (piece.offset + span.start, piece.offset + span.end());
+                if let Some(before) = free.follow(index, from, to) {
+                    self.offer(id, stitch, &before, best);
+                }
             }
         }
-        self.offer(id, from..to, &stitch.pieces[below], best);
+        if let Some(last) = free.end() {
+            self.offer(id, stitch, &last, best);
+        }
     }
 
-    /// Offers both ends of a free range, which is in these pieces.
-    fn offer(&self, stitch: StitchId, free: Range<u64>, pieces: &[Piece], best: &mut Best) {
+    /// Offers both ends of a free range.
+    fn offer(&self, id: StitchId, stitch: &Stitch, free: &FreeRange, best: &mut Best) {
         let (bytes, align) = (best.need.bytes, best.need.align);
-        let last = free.end.checked_sub(bytes);
-        let (Some(first), Some(last)) = (align_up(free.start, align), last) else {
+        let last = free.bytes.end.checked_sub(bytes);
+        let (Some(first), Some(last)) = (align_up(free.bytes.start, align), last) else {
             return;
         };
-        let last = last - last % align;
-        let length = free.end - free.start;
+        let last = last & !(align - 1);
+        let length = free.length();
         // Where nothing is broken, only a shorter range is better.
         let best_of_all = |&(broken, least, _): &(u64, u64, Window)| broken == 0 && least <= length;
         if first > last || best.found.as_ref().is_some_and(best_of_all) {
             return;
         }
+        let pieces = &stitch.pieces[free.pieces.clone()];
         for offset in [first, last] {
             let window = Window {
-                stitch,
+                stitch: id,
                 offset,
                 bytes,
             };
-            let broken = self.broken_at(edges(pieces, offset, bytes));
+            let broken = self.broken_at(pieces, offset, bytes);
             let worse = |best: &(u64, u64, Window)| (broken, length) < (best.0, best.1);
             if best.found.as_ref().is_none_or(worse) {
                 best.found = Some((broken, length, window));

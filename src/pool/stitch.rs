@@ -98,37 +98,38 @@ impl Stitch {
             .map(move |piece| piece.part(offset, end))
     }
 
-    /// The first and the last of these parts; those between are whole chunks.
-    pub fn edges(&self, offset: u64, bytes: u64) -> [Option<Part>; 2] {
-        edges(&self.pieces, offset, bytes)
-    }
-
     fn reaching(&self, offset: u64) -> usize {
         reaching(&self.pieces, offset)
     }
 }
 
-/// The first and the last part of chunks below `offset..offset + bytes` of a
-/// stitch, of which the pieces are some that follow one another.
-pub fn edges(pieces: &[Piece], offset: u64, bytes: u64) -> [Option<Part>; 2] {
-    let end = offset + bytes;
-    let pieces = &pieces[reaching(pieces, offset)..];
-    let pieces = &pieces[..pieces.partition_point(|piece| piece.offset < end)];
-    let part = |piece: &Piece| piece.part(offset, end);
-    let last = pieces.last().filter(|_| pieces.len() > 1);
-    [pieces.first().map(part), last.map(part)]
+/// Of pieces that follow one another those that lie in `from..end`, wholly or in part.
+pub fn within(pieces: &[Piece], from: u64, end: u64) -> &[Piece] {
+    let pieces = &pieces[reaching(pieces, from)..];
+    match pieces.last() {
+        Some(piece) if piece.offset < end => pieces,
+        _ => &pieces[..pieces.partition_point(|piece| piece.offset < end)],
+    }
 }
 
-/// The index of the first piece that ends behind an offset.
+/// The index of the first piece that ends behind an offset, mostly the first of all.
 fn reaching(pieces: &[Piece], offset: u64) -> usize {
-    pieces.partition_point(|piece| piece.offset + piece.bytes <= offset)
+    match pieces.first() {
+        Some(piece) if piece.end() > offset => 0,
+        _ => pieces.partition_point(|piece| piece.end() <= offset),
+    }
 }
 
 impl Piece {
+    /// The offset behind its last byte.
+    fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+
     /// What of it lies in `from..end` of the stitch.
-    fn part(&self, from: u64, end: u64) -> Part {
+    pub fn part(&self, from: u64, end: u64) -> Part {
         let from = from.max(self.offset);
-        let to = end.min(self.offset + self.bytes);
+        let to = end.min(self.end());
         Part {
             chunk: self.chunk,
             start: from - self.offset,
@@ -154,8 +155,9 @@ mod tests {
         let parts: Vec<_> = stitch.parts(90, 70).collect();
         assert_eq!(parts, [part(7, 90, 10), part(8, 0, 50), part(9, 0, 10)]);
         assert_eq!(stitch.parts(100, 50).collect::<Vec<_>>(), [part(8, 0, 50)]);
-        let (first, last) = (Some(part(7, 90, 10)), Some(part(9, 0, 10)));
-        assert_eq!(stitch.edges(90, 70), [first, last]);
-        assert_eq!(stitch.edges(100, 50), [Some(part(8, 0, 50)), None]);
+        assert_eq!(within(&stitch.pieces, 90, 160), stitch.pieces);
+        assert_eq!(within(&stitch.pieces, 100, 150), &stitch.pieces[1..2]);
+        assert_eq!(within(&stitch.pieces, 99, 150), &stitch.pieces[..2]);
+        assert_eq!(within(&stitch.pieces, 100, 151), &stitch.pieces[1..]);
     }
 }

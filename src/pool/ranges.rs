@@ -1,0 +1,247 @@
+//! The free ranges of each stitch, whatever their uses. A search asks for those of a
+//! hundred stitches, so they stand side by side from when one asks first until a
+//! chunk below them changes. Makes no driver call.
+
+use super::chunk::StitchId;
+use super::chunks::{Chunks, Room};
+use super::stitch::Stitch;
+use super::streams::{StreamId, Use};
+use std::ops::Range;
+
+/// A free range of a stitch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct FreeRange {
+    /// Where it lies in the stitch, in bytes.
+    pub bytes: Range<u64>,
+    /// The pieces that it is in.
+    pub pieces: Range<usize>,
+}
+
+impl FreeRange {
+    /// Goes on with free bytes of a piece, or begins with them: then what was followed
+    /// before ends.
+    pub fn follow(&mut self, piece: usize, from: u64, to: u64) -> Option<Self> {
+        let mut before = None;
+        if from != self.bytes.end {
+            let begun = Self {
+                bytes: from..from,
+                pieces: piece..piece,
+            };
+            before = std::mem::replace(self, begun).end();
+        }
+        (self.bytes.end, self.pieces.end) = (to, piece + 1);
+        before
+    }
+
+    /// What was followed, if it was anything.
+    pub fn end(self) -> Option<Self> {
+        (!self.bytes.is_empty()).then_some(self)
+    }
+
+    /// Its length in bytes.
+    pub fn length(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+}
+
+/// What a stitch has free.
+#[derive(Debug)]
+pub struct Shown {
+    /// Its free ranges, in order; no two of them touch.
+    pub ranges: Vec<FreeRange>,
+    /// Whose uses are below them, as [`Room::stream`].
+    pub stream: StreamId,
+}
+
+impl Shown {
+    const NOTHING: Self = Self {
+        ranges: Vec::new(),
+        stream: Use::NOBODY,
+    };
+
+    fn measure(&mut self, stitch: &Stitch, chunks: &Chunks) {
+        self.ranges.clear();
+        self.stream = Use::NOBODY;
+        let mut free = FreeRange::default();
+        for (index, piece) in stitch.pieces.iter().enumerate() {
+            let room = chunks.room(piece.chunk);
+            self.stream = Room::stream_of_both(self.stream, room.stream);
+            let mut follow = |from: u64, to: u64| {
+                let before = free.follow(index, piece.offset + from, piece.offset + to);
+                self.ranges.extend(before);
+            };
+            if room.inner > 0 {
+                let spans = chunks.get(piece.chunk).spans.iter();
+                spans.for_each(|span| follow(span.start, span.end()));
+                continue;
+            }
+            if room.head > 0 {
+                follow(0, room.head);
+            }
+            if room.tail > 0 && !room.is_whole() {
+                follow(room.bytes - room.tail, room.bytes);
+            }
+        }
+        self.ranges.extend(free.end());
+    }
+
+    fn longest(&self) -> u64 {
+        let lengths = self.ranges.iter().map(FreeRange::length);
+        lengths.max().unwrap_or(0)
+    }
+}
+
+/// Those of all stitches.
+///
+/// Invariant: what is known of a stitch is as when it was measured, and no chunk that
+/// it shows has changed since.
+#[derive(Default)]
+pub struct Ranges {
+    longest: Vec<u64>,
+    shown: Vec<Shown>,
+}
+
+impl Ranges {
+    /// The longest free range of a stitch that was not measured since.
+    pub const UNKNOWN: u64 = u64::MAX;
+
+    /// The longest of each stitch in bytes, or [`UNKNOWN`](Self::UNKNOWN).
+    pub fn longest(&self) -> &[u64] {
+        &self.longest
+    }
+
+    /// Those of a stitch whose longest is known.
+    pub fn of(&self, id: StitchId) -> &Shown {
+        debug_assert_ne!(self.longest[id as usize], Self::UNKNOWN);
+        &self.shown[id as usize]
+    }
+
+    /// Looks at a stitch of these chunks; returns the longest in bytes.
+    pub fn measure(&mut self, id: StitchId, stitch: &Stitch, chunks: &Chunks) -> u64 {
+        let shown = &mut self.shown[id as usize];
+        shown.measure(stitch, chunks);
+        let longest = shown.longest();
+        self.longest[id as usize] = longest;
+        longest
+    }
+
+    /// There is such a stitch, or it has changed.
+    pub fn add(&mut self, id: StitchId) {
+        let stitches = self.longest.len().max(id as usize + 1);
+        self.longest.resize(stitches, Self::UNKNOWN);
+        self.shown.resize_with(stitches, || Shown::NOTHING);
+        self.forget(id);
+    }
+
+    /// A stitch has changed, or a chunk that it shows.
+    pub fn forget(&mut self, id: StitchId) {
+        self.longest[id as usize] = Self::UNKNOWN;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Handle;
+    use crate::pool::chunk::{Chunk, ChunkId};
+    use crate::pool::streams::Streams;
+
+    const PIECE: u64 = 4096;
+
+    fn chunks<const N: usize>() -> (Chunks, [ChunkId; N]) {
+        let mut chunks = Chunks::default();
+        let ids = std::array::from_fn(|i| chunks.add(Chunk::new(Handle(i as u64 + 1), PIECE)));
+        (chunks, ids)
+    }
+
+    fn stitch(chunks: &mut Chunks, id: StitchId, of: &[ChunkId]) -> Stitch {
+        of.iter().for_each(|chunk| chunks.show(*chunk, id));
+        Stitch::new(0x10000, of.iter().map(|chunk| (*chunk, PIECE)))
+    }
+
+    fn shown(chunks: &Chunks, id: StitchId) -> Vec<(Range<u64>, Range<usize>)> {
+        let ranges = chunks.ranges().of(id).ranges.iter();
+        ranges
+            .map(|free| (free.bytes.clone(), free.pieces.clone()))
+            .collect()
+    }
+
+    #[test]
+    fn free_bytes_that_touch_are_one_range_and_a_gap_ends_it() {
+        let (mut chunks, [a, b, c, d]) = chunks();
+        let mut stitch = stitch(&mut chunks, 0, &[a, b, c, d]);
+        assert_eq!(chunks.measure(0, &stitch), 4 * PIECE);
+        assert_eq!(shown(&chunks, 0), [(0..4 * PIECE, 0..4)]);
+        chunks.take(b, 512, 512);
+        chunks.take(b, 2048, 512);
+        chunks.take(d, 0, PIECE);
+        assert_eq!(chunks.measure(0, &stitch), PIECE + 1536);
+        let ranges = [
+            (0..PIECE + 512, 0..2),
+            (PIECE + 1024..PIECE + 2048, 1..2),
+            (PIECE + 2560..3 * PIECE, 1..3),
+        ];
+        assert_eq!(shown(&chunks, 0), ranges);
+        chunks.hide(stitch.pieces.remove(2).chunk, 0);
+        assert_eq!(chunks.measure(0, &stitch), PIECE + 512);
+        assert_eq!(shown(&chunks, 0)[2], (PIECE + 2560..2 * PIECE, 1..2));
+        chunks.take(a, 0, PIECE);
+        chunks.take(b, 0, 512);
+        chunks.take(b, 1024, 1024);
+        chunks.take(b, 2560, 1536);
+        assert_eq!(chunks.measure(0, &stitch), 0);
+        assert_eq!(shown(&chunks, 0), []);
+    }
+
+    #[test]
+    fn whose_uses_are_below_is_told() {
+        let (mut chunks, [a, b]) = chunks();
+        let stitch = stitch(&mut chunks, 0, &[a, b]);
+        let streams = Streams::default();
+        let mut stream = |chunk, stream| {
+            let used = Use {
+                stream,
+                seq: 1,
+                alias: 0,
+            };
+            chunks.take(chunk, 0, PIECE);
+            chunks.give(chunk, 0, PIECE, used, &streams);
+            chunks.measure(0, &stitch);
+            chunks.ranges().of(0).stream
+        };
+        assert_eq!(stream(a, Use::NOBODY), Use::NOBODY);
+        assert_eq!(stream(a, 3), 3);
+        assert_eq!(stream(b, 3), 3);
+        assert_eq!(stream(b, 4), Room::SEVERAL);
+        assert_eq!(stream(a, Use::NOBODY), 4);
+    }
+
+    #[test]
+    fn what_changes_is_forgotten() {
+        let (mut chunks, [a, b]) = chunks();
+        let stitches = [
+            stitch(&mut chunks, 0, &[a, b]),
+            stitch(&mut chunks, 1, &[b]),
+        ];
+        let known = |chunks: &mut Chunks| {
+            let longest = chunks.ranges().longest();
+            let known = [0, 1].map(|id: usize| longest[id] != Ranges::UNKNOWN);
+            (0..).zip(&stitches).for_each(|(id, stitch)| {
+                chunks.measure(id, stitch);
+            });
+            known
+        };
+        assert_eq!(known(&mut chunks), [false, false]);
+        assert_eq!(known(&mut chunks), [true, true]);
+        chunks.take(a, 0, PIECE);
+        assert_eq!(known(&mut chunks), [false, true]);
+        chunks.give(a, 0, PIECE, Use::DONE, &Streams::default());
+        assert_eq!(known(&mut chunks), [false, true]);
+        chunks.take(b, 0, PIECE);
+        assert_eq!(known(&mut chunks), [false, false]);
+        chunks.show(a, 1);
+        assert_eq!(known(&mut chunks), [true, false]);
+        chunks.remove(b);
+        assert_eq!(known(&mut chunks), [false, false]);
+    }
+}
