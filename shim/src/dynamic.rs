@@ -171,12 +171,12 @@ unsafe fn refers(dynamic: Dynamic, prefix: &[u8]) -> bool {
     let (names, symbols) = (names as *const i8, symbols as *const Symbol);
     let named = |relocation: &Relocation| {
         let symbol = (relocation.info >> 32) as usize;
-        // SAFETY: a relocation's symbol is one of the table, with a name.
-        symbol != 0
-            && unsafe {
-                let name = CStr::from_ptr(names.add((*symbols.add(symbol)).name as usize).cast());
-                name.to_bytes().starts_with(prefix)
-            }
+        // SAFETY: a relocation's symbol is one of the table, with a name; the first is for none.
+        let name = unsafe {
+            let name = names.add((*symbols.add(symbol)).name as usize);
+            CStr::from_ptr(name.cast())
+        };
+        name.to_bytes().starts_with(prefix)
     };
     [(RELA, RELASZ, RELACOUNT), (JMPREL, PLTRELSZ, 0)]
         .into_iter()
@@ -246,9 +246,9 @@ unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
 
 #[cfg(test)]
 mod tests {
-    use super::{exports, find, program_uses};
+    use super::*;
     use crate::resolve;
-    use std::ptr;
+    use std::mem::offset_of;
 
     #[test]
     fn functions_are_those_that_dlsym_gives() {
@@ -285,6 +285,52 @@ mod tests {
         let own = exports as fn(usize, &std::ffi::CStr) -> bool as usize;
         assert!(!exports(own, c"malloc"), "another file's");
         assert!(!exports(8, c"malloc"), "nobody's code");
+    }
+
+    /// A file that exports one function, and whose tables the loader has left as they are.
+    #[repr(C)]
+    struct Made {
+        dynamic: [[usize; 2]; 4],
+        symbols: [Symbol; 2],
+        hash: [u32; 6],
+        names: [u8; 8],
+    }
+
+    #[test]
+    fn tables_that_the_loader_could_not_write_are_read_and_empty_ones() {
+        let symbol = |name, section| Symbol {
+            name,
+            info: FUNCTION,
+            other: 0,
+            section,
+            value: 0x10,
+            size: 1,
+        };
+        let hash = b"only".iter().fold(5381_u32, |hash, &byte| {
+            hash.wrapping_mul(33).wrapping_add(byte.into())
+        });
+        let found = |buckets: u32, section: u16| {
+            let made = Made {
+                dynamic: [
+                    [STRTAB, offset_of!(Made, names)],
+                    [SYMTAB, offset_of!(Made, symbols)],
+                    [GNU_HASH, offset_of!(Made, hash)],
+                    [0, 0],
+                ],
+                symbols: [symbol(0, 0), symbol(1, section)],
+                // Buckets, the first symbol, no filter; the bucket; the symbol, the last one.
+                hash: [buckets, 1, 0, 0, 1, hash | 1],
+                names: *b"\0only\0\0\0",
+            };
+            let base = ptr::from_ref(&made) as usize;
+            let at = base + offset_of!(Made, dynamic);
+            // SAFETY: the tables are as their names say, and stay here.
+            let found = unsafe { look_up(Dynamic { base, at }, c"only") };
+            (found as usize).checked_sub(base)
+        };
+        assert_eq!(found(1, 1), Some(0x10));
+        assert_eq!(found(1, 0), None, "another file's");
+        assert_eq!(found(0, 1), None);
     }
 
     #[test]

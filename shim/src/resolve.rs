@@ -164,10 +164,9 @@ pub fn driver() -> *mut c_void {
 /// The runtime function that the code at `caller` would reach without this
 /// library: the one of the libcudart that its own module depends on, else the
 /// next one in the search order, else any loaded libcudart's. `own` is this
-/// library's function of that name, which is never the answer. It holds until
-/// something is unloaded.
+/// library's function of that name. It holds until something is unloaded.
 pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
-    let usable = |found: *mut c_void| !found.is_null() && !ptr::eq(found, own);
+    let usable = |found: *mut c_void| !found.is_null() && is_behind(own as usize, found as usize);
     let through = |handle: *mut c_void| {
         if handle.is_null() {
             return ptr::null_mut();
@@ -177,8 +176,8 @@ pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
         close(handle);
         found
     };
-    let own_module = modules::at(caller).filter(|module| !module.path.is_empty());
-    let from_caller = own_module.map_or(ptr::null_mut(), |module| through(loaded(&module.path)));
+    let module = modules::at(caller);
+    let from_caller = module.map_or(ptr::null_mut(), |module| through(loaded(&module.path)));
     if usable(from_caller) {
         return from_caller;
     }
@@ -192,6 +191,17 @@ pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
     } else {
         ptr::null_mut()
     }
+}
+
+/// Does a function lie in a file that comes after this library's? What comes before it, as
+/// another preloaded library, has been asked already, and asks on.
+fn is_behind(own: usize, found: usize) -> bool {
+    let behind = loader::find(|file| {
+        let range = file.range()?;
+        let first = range.contains(&own) || range.contains(&found);
+        first.then(|| !range.contains(&found))
+    });
+    behind.unwrap_or(false)
 }
 
 fn any_cudart() -> *mut c_void {

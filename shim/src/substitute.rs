@@ -38,9 +38,12 @@ struct Map {
 
 static MAP: AtomicPtr<Map> = AtomicPtr::new(ptr::null_mut());
 
-/// The map, once the driver is loaded. Two threads may both build it; one
-/// result is kept (no lock that a fork could leave behind).
+/// The map, once the driver is loaded; none where the library is turned off. Two threads
+/// may both build it; one result is kept (no lock that a fork could leave behind).
 fn map() -> Option<&'static Map> {
+    if environment::disabled() {
+        return None;
+    }
     let mut map = MAP.load(Ordering::Acquire);
     if map.is_null() {
         let driver = resolve::driver();
@@ -107,9 +110,6 @@ fn ask(driver: *mut c_void, known: impl Fn(*mut c_void) -> bool) -> Probe {
 /// What the code at `caller` gets for a driver function: the hook's entry for
 /// its module, or `None` where the function is not hooked.
 pub fn entry_for(function: *mut c_void, door: Door, caller: usize) -> Option<*mut c_void> {
-    if environment::disabled() {
-        return None;
-    }
     let map = map()?;
     if let Some(hook) = map.hooks.get(&(function as usize)) {
         return Some(hook.entry_for(door, caller));
@@ -144,9 +144,6 @@ pub fn entry_for_request(
             );
         }
         return entry_for(function, Door::GetProcAddress, caller);
-    }
-    if environment::disabled() {
-        return None;
     }
     let hook = by_name(name, version, flags)?;
     hook.real.store(function, Ordering::Release);

@@ -142,12 +142,10 @@ crate::tail_jump! {
 unsafe extern "C" fn on_synchronize(stream: usize, _unused: usize, caller: usize) -> Next {
     static SITES: Sites = Sites::new(c"cudaStreamSynchronize");
     note("cudaStreamSynchronize", caller, || {
-        if torch::is_asked() {
-            tags::set(Tag {
-                synchronize: Some((caller, Stream(stream as u64))),
-                ..Tag::NONE
-            });
-        }
+        tags::set(Tag {
+            synchronize: Some((caller, Stream(stream as u64))),
+            ..Tag::NONE
+        });
     });
     Next::jump(SITES.real(caller, cudaStreamSynchronize))
 }

@@ -17,7 +17,7 @@ pub struct Tag {
     /// between it and the `cudaMalloc` here: return address, stream, status
     /// (`cudaStreamCaptureStatus`, 0 is none).
     pub is_capturing: Option<(usize, Stream, u32)>,
-    /// `cudaStreamSynchronize` while torch is asked for memory: return address, stream.
+    /// `cudaStreamSynchronize`: return address, stream.
     pub synchronize: Option<(usize, Stream)>,
     /// Such a wait that was made, and no other tagged call since: return address.
     pub waited: Option<usize>,

@@ -104,17 +104,11 @@ pub fn ask_for_pages(device: u32, bytes: u64) -> bool {
     proven && reclaim::ask_at_peak(device, bytes)
 }
 
-/// Was this thread told that there is no memory, so that torch gives some back, and
-/// not served since?
-pub fn is_asked() -> bool {
-    reclaim::is_on_ladder()
-}
-
 /// Where torch's allocator library waits for this stream from, on a thread that was told
 /// that there is no memory.
 pub fn waits_on_ladder(tag: &Tag, stream: Stream) -> Option<usize> {
     let (caller, _) = tag.synchronize.filter(|(_, waited)| *waited == stream)?;
-    (is_asked() && maps_pages(caller)).then_some(caller)
+    (reclaim::is_on_ladder() && maps_pages(caller)).then_some(caller)
 }
 
 /// May graphs replay on the memory that torch maps now, on whatever stream?

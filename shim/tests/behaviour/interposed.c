@@ -9,10 +9,15 @@ int main(int argc, char **argv) {
     OK(cuMemAlloc_v2(&a, 8 * MiB));
     CHECK(is_pooled(a));
     OK(cuMemFree_v2(a));
+    /* Each of two that stand in for cudaMalloc is asked once. */
+    void *b;
+    IS(0, cudaMalloc(&b, 8 * MiB));
+    CHECK(*(const int *)dlsym(RTLD_DEFAULT, "allocated") == 1);
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     /* Of two that stand in for dlsym, the first one answers. */
     if (argc > 1 && strcmp(argv[1], "first") == 0)
-        CHECK(lies_in(dlsym(driver, "cuMemAlloc_v2"), "libmemcuda.so"));
+        CHECK(is_pooled((CUdeviceptr)b) && lies_in(dlsym(driver, "cuMemAlloc_v2"), "libmemcuda.so"));
+    IS(0, cudaFree(b));
     /* What the first one does not stand in for reaches the second one. */
     const int *lookups = dlsym(RTLD_DEFAULT, "lookups");
     CHECK(lookups == NULL || *lookups > 0);

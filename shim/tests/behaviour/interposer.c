@@ -1,4 +1,4 @@
-/* Another preloaded library: it stands in for getppid and for dlsym, and finds
+/* Another preloaded library: it stands in for getppid, cudaMalloc and dlsym, and finds
  * the next ones as such libraries do. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -8,6 +8,14 @@
 pid_t getppid(void) {
     pid_t (*next)(void) = (pid_t(*)(void))dlsym(RTLD_NEXT, "getppid");
     return next() + 1000000;
+}
+
+int allocated;
+
+int cudaMalloc(void **out, size_t bytes) {
+    int (*next)(void **, size_t) = (int (*)(void **, size_t))dlsym(RTLD_NEXT, "cudaMalloc");
+    allocated++;
+    return next(out, bytes);
 }
 
 #ifdef WITH_DLSYM

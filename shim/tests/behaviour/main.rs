@@ -122,10 +122,17 @@ fn each_caller_reaches_its_own_runtime() {
         "libone.so",
     );
     let two = user("libcudart.so.98", scratch().to_str().unwrap(), "libtwo.so");
+    let loose = compile(
+        "runtime_user.c",
+        "libloose.so",
+        &["-shared", "-fPIC", "-Wl,-z,lazy"],
+    );
     let program = compile("runtimes.c", "runtimes", &["-ldl"]);
     let search = std::env::join_paths([simulator(), scratch().to_owned()]).unwrap();
     let mut command = preloaded(program, &[shim()]);
-    command.env("LD_LIBRARY_PATH", search).args([one, two]);
+    command
+        .env("LD_LIBRARY_PATH", search)
+        .args([one, two, loose]);
     let (_, log) = said(command.env("MEMCUDA_LOG", "debug"));
     for runtime in ["libcudart.so.13", "libcudart.so.98"] {
         let route = format!("route: cuMemAlloc_v2 by cuGetProcAddress from {runtime}");
@@ -213,6 +220,12 @@ fn an_old_driver_is_said_once_and_left_alone() {
         log.contains("this driver has no cu") && log.contains("plain driver"),
         "{log}"
     );
+}
+
+#[test]
+fn a_driver_that_finds_the_librarys_functions_for_its_own_is_known_by_them() {
+    let (out, _) = on_an_old_driver("open-driver", &["-DOPEN"]);
+    assert_eq!(out, "even\n");
 }
 
 #[test]

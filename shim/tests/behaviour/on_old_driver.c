@@ -3,6 +3,33 @@
 
 typedef CUresult (*allocate)(CUdeviceptr *, size_t);
 typedef CUresult (*first_allocate)(unsigned *, unsigned);
+typedef CUresult (*second_create)(CUcontext *, unsigned, CUdevice);
+typedef CUresult (*third_create)(CUcontext *, void *, int, unsigned, CUdevice);
+typedef CUresult (*release_in_order)(CUdeviceptr, CUstream);
+
+/* What is asked for by name is the form of that version and default stream, hooked as such. */
+static void by_name(void) {
+    void *found, *plain, *own, *same;
+    CUcontext context;
+    OK(cuGetProcAddress_v2("cuCtxCreate", &found, 3020, 0, NULL));
+    CHECK(lies_in(found, "libmemcuda.so"));
+    OK(((second_create)found)(&context, 1, 2));
+    CHECK(context == (CUcontext)0x23);
+    OK(cuGetProcAddress_v2("cuCtxCreate", &found, 12000, 2, NULL));
+    CHECK(lies_in(found, "libmemcuda.so"));
+    OK(((third_create)found)(&context, NULL, 3, 1, 2));
+    CHECK(context == (CUcontext)0x36);
+    OK(cuGetProcAddress_v2("cuMemFreeAsync", &plain, 12000, 0, NULL));
+    OK(cuGetProcAddress_v2("cuMemFreeAsync", &own, 12000, 2, NULL));
+    CHECK(lies_in(plain, "libmemcuda.so") && lies_in(own, "libmemcuda.so") && plain != own);
+    IS(11, ((release_in_order)plain)(0x1005, NULL));
+    IS(12, ((release_in_order)own)(0x1005, NULL));
+    OK(cuGetProcAddress_v2_ptsz("cuMemFreeAsync", &same, 12000, 0, NULL));
+    CHECK(same == own);
+    /* What the driver does not find is not found. */
+    IS(500, cuGetProcAddress_v2("cuMemFree", &found, 12000, 0, NULL));
+    CHECK(found == NULL);
+}
 
 int main(void) {
     CUdeviceptr a = 0;
@@ -28,6 +55,7 @@ int main(void) {
     CHECK(old == 0x3005);
     OK(cuGetProcAddress_v2("cuMemAlloc", &later, 99000, 0, NULL));
     CHECK(lies_in(later, "libmemcuda.so") == !odd);
+    if (odd) by_name();
     puts(odd ? "odd" : "even");
     return 0;
 }

@@ -28,6 +28,10 @@ int main(void) {
     CHECK(dlsym(driver, "cuNoSuchThing") == NULL && dlerror() != NULL);
     CHECK(dlsym(driver, "cuModuleLoadFatBinary") == NULL && dlerror() != NULL);
 
+    /* What the library looks for and does not find is no error of the program's. */
+    OK(cuInit(0));
+    CHECK(dlerror() == NULL);
+
     /* A module gets functions of its own, whichever way it asks. */
     void *looked_up = dlsym(driver, "cuMemAlloc_v2");
     CHECK(looked_up != (void *)cuMemAlloc_v2 && looked_up == dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
@@ -47,6 +51,10 @@ int main(void) {
     OK(cuGetProcAddress_v2("cuMemAllocAsync", &own, 11020, 2, NULL));
     CHECK(hooked(plain) && hooked(own) && plain != own);
     CHECK(own == dlsym(driver, "cuMemAllocAsync_ptsz"));
+    OK(cuGetProcAddress_v2_ptsz("cuMemAllocAsync", &found, 11020, 0, NULL));
+    CHECK(found == own);
+    OK(cuGetProcAddress_v2_ptsz("cuMemAllocAsync", &found, 11020, 1, NULL));
+    CHECK(found == plain);
     OK(cuGetProcAddress_v2("cuDeviceGet", &found, 2000, 0, NULL));
     CHECK(of_driver(found));
     found = (void *)1;
@@ -70,6 +78,6 @@ int main(void) {
     IS(0, cudaGetDriverEntryPoint_ptsz("cuMemAllocAsync", &found, 0, &result));
     CHECK(hooked(found));
     IS(0, cudaGetDriverEntryPointByVersion("cuMemFree", &found, 12000, 0, &result));
-    CHECK(hooked(found));
+    CHECK(found == dlsym(driver, "cuMemFree_v2"));
     return 0;
 }

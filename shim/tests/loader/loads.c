@@ -20,8 +20,9 @@ static void load(const char *plugin, const char *way) {
     }
     int (*linked)(void) = (int (*)(void))dlsym(library, "linked");
     int (*looked_up)(void) = (int (*)(void))dlsym(library, "looked_up");
-    CHECK(linked != NULL && looked_up != NULL);
-    printf("%s: linked %d, looked up %d\n", way, linked(), looked_up());
+    int (*is_past)(void) = (int (*)(void))dlsym(library, "is_past");
+    CHECK(linked != NULL && looked_up != NULL && is_past != NULL);
+    printf("%s: linked %d, looked up %d%s\n", way, linked(), looked_up(), is_past() ? ", past it" : "");
     CHECK(dlclose(library) == 0);
 }
 

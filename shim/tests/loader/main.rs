@@ -46,18 +46,26 @@ fn libraries_are_served_however_they_are_loaded() {
 
 #[test]
 fn deepbind_is_taken_out_and_said_once() {
-    let ways = ["deepbind", "deepbind", "base"];
-    let (out, log) = loads("deep", &ways, &[("MEMCUDA_LOG", "info")]);
-    assert_eq!(out.matches("linked 1, looked up 1").count(), 3, "{out}");
-    assert_eq!(log.matches("RTLD_DEEPBIND").count(), 1, "{log}");
+    // Before CUDA is started, and after it.
+    for first in ["deepbind", "local"] {
+        let ways = [first, "deepbind", "base"];
+        let (out, log) = loads("deep", &ways, &[("MEMCUDA_LOG", "info")]);
+        assert_eq!(out.matches("linked 1, looked up 1\n").count(), 3, "{out}");
+        assert_eq!(log.matches("RTLD_DEEPBIND").count(), 1, "{log}");
+    }
 }
 
 #[test]
 fn deepbind_is_kept_where_that_is_asked_for() {
-    for setting in [("MEMCUDA_DEEPBIND", "keep"), ("MEMCUDA_DISABLE", "1")] {
+    for setting in [
+        ("MEMCUDA_DEEPBIND", "keep"),
+        ("MEMCUDA_DEEPBIND", " keep "),
+        ("MEMCUDA_DISABLE", "1"),
+    ] {
         let (out, log) = loads("kept", &["deepbind", "base"], &[setting]);
+        let past = "linked 0, looked up 0, past it\n";
         assert_eq!(
-            (out.matches("linked 0, looked up 0").count(), log.as_str()),
+            (out.matches(past).count(), log.as_str()),
             (2, ""),
             "{setting:?}: {out}"
         );
@@ -74,17 +82,21 @@ fn who_writes_into_functions_and_looks_at_mappings_finds_the_drivers_own() {
     };
     let of_today = library("libnew.so", "-DMAPPINGS");
     let before = library("libold.so", "-DNO_MAPPINGS");
-    for (library, mode, file) in [
-        (&of_today, None, "libcuda.so.1"),
-        (&of_today, Some("bistro"), "libcuda.so.1"),
-        (&of_today, Some("reloc"), "libmemcuda.so"),
-        (&before, None, "libmemcuda.so"),
+    let mode = |mode| Some(("UCX_MEM_CUDA_HOOK_MODE", mode));
+    let (drivers, ours) = ("libcuda.so.1", "libmemcuda.so");
+    for (library, setting, file, from_driver) in [
+        (&of_today, None, drivers, ours),
+        (&of_today, mode("bistro"), drivers, ours),
+        (&of_today, mode("reloc"), ours, ours),
+        (&before, None, ours, ours),
+        (&before, Some(("MEMCUDA_DISABLE", "1")), drivers, drivers),
     ] {
         let mut command = preloaded("/bin/true", &[shim(), library.clone()]);
-        command.envs(mode.map(|mode| ("UCX_MEM_CUDA_HOOK_MODE", mode)));
+        command.envs(setting);
         let lines = format!("cuMemAlloc_v2 in {file}\ncuMemFreeAsync in {file}\n");
+        let lines = format!("{}cuMemFree in {from_driver}\n", lines.repeat(2));
         let (out, log) = said(&mut command);
-        assert_eq!((out, log.as_str()), (lines.repeat(2), ""), "{mode:?}");
+        assert_eq!((out, log.as_str()), (lines, ""), "{setting:?}");
     }
 }
 
@@ -118,6 +130,8 @@ fn a_namespace_of_its_own_is_out_of_reach_and_said_once() {
             "{log}"
         );
     }
+    // Where CUDA is started nowhere else, nothing is said.
+    assert_eq!(loads("namespace", &["namespace"], &[]).1, "");
 }
 
 #[test]

@@ -6,9 +6,9 @@
 void ucm_cuMemMap(void) {}
 #endif
 
-static void tell(void *place, const char *name) {
+static void tell(const char *name, void *found) {
     Dl_info about;
-    CHECK(dladdr(dlsym(place, name), &about) != 0);
+    CHECK(dladdr(found, &about) != 0);
     printf("%s in %s\n", name, strrchr(about.dli_fname, '/') + 1);
 }
 
@@ -16,7 +16,11 @@ __attribute__((constructor)) static void look(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     CHECK(driver != NULL);
     for (int by_handle = 0; by_handle < 2; by_handle++) {
-        tell(by_handle ? driver : RTLD_DEFAULT, "cuMemAlloc_v2");
-        tell(by_handle ? driver : RTLD_DEFAULT, "cuMemFreeAsync");
+        void *place = by_handle ? driver : RTLD_DEFAULT;
+        tell("cuMemAlloc_v2", dlsym(place, "cuMemAlloc_v2"));
+        tell("cuMemFreeAsync", dlsym(place, "cuMemFreeAsync"));
     }
+    void *found;
+    OK(cuGetProcAddress_v2("cuMemFree", &found, 3020, 0, NULL));
+    tell("cuMemFree", found);
 }

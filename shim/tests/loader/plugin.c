@@ -1,5 +1,5 @@
 /* A library that is loaded at run time: uses CUDA by symbols that it links to
- * and by what it looks up, and loads a neighbour of its own. */
+ * and by what it looks up. */
 #include "../support/cuda.h"
 
 /* 1 where the pool serves this library, 0 where the plain driver does. */
@@ -11,6 +11,9 @@ int linked(void) {
     OK(cuMemFree_v2(a));
     return pooled;
 }
+
+/* Were these symbols found past the library? */
+int is_past(void) { return !lies_in((void *)cuMemAlloc_v2, "libmemcuda.so"); }
 
 int looked_up(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);

@@ -44,6 +44,7 @@ int main(int argc, char **argv) {
 
     opened("no file", dlopen("libno.so", RTLD_NOW | deep));
     opened("no library", dlopen(argv[0], RTLD_NOW | deep));
+    opened("no file in a namespace", dlmopen(LM_ID_NEWLM, NULL, RTLD_NOW | deep));
     opened("no mode", dlopen("libnear.so", deep));
     opened("a wrong mode", dlopen("libnear.so", 0x100000 | deep));
     opened("not loaded", dlopen("libnear.so", RTLD_NOW | RTLD_NOLOAD | deep));

@@ -56,6 +56,7 @@ CUresult cuStreamIsCapturing(CUstream, int *);
 CUresult cuStreamSynchronize(CUstream);
 CUresult cuGetProcAddress(const char *, void **, int, uint64_t);
 CUresult cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
+CUresult cuGetProcAddress_v2_ptsz(const char *, void **, int, uint64_t, int *);
 
 int cudaMalloc(void **, size_t);
 int cudaFree(void *);

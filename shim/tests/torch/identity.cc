@@ -11,6 +11,7 @@ int cudaFree(void*);
 int cudaGetLastError();
 int cudaStreamIsCapturing(cudaStream_t, int*);
 int cudaStreamCreateWithFlags(cudaStream_t*, unsigned);
+int cudaStreamDestroy(cudaStream_t);
 int cudaStreamBeginCapture(cudaStream_t, int);
 int cudaStreamEndCapture(cudaStream_t, void**);
 int cuMemAlloc_v2(uint64_t*, size_t);
@@ -66,6 +67,19 @@ int main() {
     CHECK(c10_malloc(nullptr, 7 * MIB) != 0);
     cudaGetLastError();
     OK(cuMemAlloc_v2(&address, 7 * MIB));
+    // A stream was asked for before a call that the runtime refused.
+    OK(c10_is_capturing(stream, &status));
+    CHECK(c10_malloc(nullptr, MIB) != 0);
+    cudaGetLastError();
+    OK(c10_malloc(&at, 10 * MIB));
+    // The question failed.
+    status = 0;
+    cudaStream_t gone = nullptr;
+    OK(cudaStreamCreateWithFlags(&gone, 1));
+    OK(cudaStreamDestroy(gone));
+    CHECK(c10_is_capturing(gone, &status) != 0);
+    cudaGetLastError();
+    OK(c10_malloc(&at, 11 * MIB));
     // For another stream than the one that is asked for.
     allocator.load()->raw_alloc_with_stream(8 * MIB, stream);
     // Its scopes are not counted.

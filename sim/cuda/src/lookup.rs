@@ -210,6 +210,11 @@ api! { raw EXPORTS
         // SAFETY: the caller's pointers.
         unsafe { find(name, out, version, flags, status) }
     }
+    fn cuGetProcAddress_v2_ptsz(name: *const c_char, out: *mut *const c_void, version: i32, flags: u64, status: *mut u32) {
+        let meant = if flags == 0 { PER_THREAD } else { flags };
+        // SAFETY: the caller's pointers.
+        unsafe { find(name, out, version, meant, status) }
+    }
     fn cuGetErrorString(code: u32, out: *mut *const c_char) {
         text(code, out, |entry| entry.2)
     }
