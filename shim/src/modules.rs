@@ -21,11 +21,9 @@ impl Module {
     /// Callers that reached an exported symbol directly.
     pub const DIRECT: Module = Module(NUMBERED as u8 + 1);
 
-    /// What is known of the module; `None` for the two shared numbers, and for
-    /// a module that is known to be unloaded.
+    /// What is known of the module; `None` for the two shared numbers.
     pub fn about(self) -> Option<&'static About> {
-        let about = filled(TABLE.get(self.0 as usize)?)?;
-        (!about.gone.load(Ordering::Relaxed)).then_some(about)
+        filled(TABLE.get(self.0 as usize)?)
     }
 }
 

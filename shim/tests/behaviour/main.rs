@@ -193,7 +193,8 @@ fn a_fork_before_and_after_the_start_harms_nobody() {
     run(&mut preloaded(program, &[shim()]));
 }
 
-/// The old driver, in a directory of its own, and the program linked to it.
+/// The old driver, in a directory of its own, and the program linked to it. What is in
+/// `before` of that directory is found before the system's own.
 fn on_an_old_driver(name: &str, defined: &[&str]) -> (String, String) {
     let directory = scratch().join(name);
     std::fs::create_dir_all(&directory).unwrap();
@@ -208,7 +209,20 @@ fn on_an_old_driver(name: &str, defined: &[&str]) -> (String, String) {
         "-ldl",
     ];
     let program = compile("on_old_driver.c", &format!("{name}/old"), &arguments);
-    said(preloaded(program, &[shim()]).env("LD_LIBRARY_PATH", directory))
+    let search = std::env::join_paths([directory.join("before"), directory]).unwrap();
+    said(preloaded(program, &[shim()]).env("LD_LIBRARY_PATH", search))
+}
+
+/// What a panic needs is asked for first.
+#[test]
+fn without_what_a_panic_needs_everything_is_the_drivers() {
+    let before = scratch().join("broken-unwinder/before");
+    std::fs::create_dir_all(&before).unwrap();
+    std::fs::write(before.join("libgcc_s.so.1"), "no library").unwrap();
+    let (out, log) = on_an_old_driver("broken-unwinder", &[]);
+    assert_eq!(out, "even\n");
+    let line = "memcuda: error: libgcc_s.so.1 cannot be loaded; running on the plain driver\n";
+    assert_eq!(log, line);
 }
 
 #[test]

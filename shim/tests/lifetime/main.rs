@@ -113,6 +113,8 @@ fn a_plugin_goes_when_it_is_closed_and_another_may_take_its_place() {
         let route = format!("route: cuMemAlloc_v2 by cuGetProcAddress from {name}");
         assert!(log.contains(&route), "{log}");
     }
+    // Each has its number again.
+    assert!(!log.contains("from some module"), "{log}");
 }
 
 #[test]

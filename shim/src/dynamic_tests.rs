@@ -1,0 +1,124 @@
+//! What files say of themselves: those that are loaded here, and one that is made up.
+
+use super::*;
+use crate::resolve;
+use std::mem::offset_of;
+
+#[test]
+fn functions_are_those_that_dlsym_gives() {
+    let libc = resolve::loaded(c"libc.so.6");
+    assert!(!libc.is_null());
+    for name in [
+        c"dl_iterate_phdr",
+        c"getpid",
+        c"malloc",
+        c"abort",
+        c"close",
+        c"open64",
+    ] {
+        let found = find(&[c"libno.so", c"libc.so.6"], name);
+        assert!(!found.is_null(), "{name:?}");
+        assert_eq!(found, resolve::symbol(libc, name), "{name:?}");
+    }
+}
+
+#[test]
+fn a_program_uses_what_it_calls_and_nothing_else() {
+    // This test does, through the standard library.
+    assert!(program_uses(b"write"));
+    assert!(program_uses(b"mmap"));
+    assert!(!program_uses(b"memcuda_"));
+    assert!(!program_uses(b"no_such_function"));
+}
+
+#[test]
+fn a_file_exports_what_it_defines_and_no_more() {
+    let code = libc::strlen as *const () as usize;
+    assert!(exports(code, c"malloc"));
+    assert!(!exports(code, c"no_such_function"));
+    let own = exports as fn(usize, &std::ffi::CStr) -> bool as usize;
+    assert!(!exports(own, c"malloc"), "another file's");
+    assert!(!exports(8, c"malloc"), "nobody's code");
+}
+
+/// A file that has one function and calls it, with its tables as they are in the file.
+#[repr(C)]
+struct Made {
+    dynamic: [[usize; 2]; 6],
+    symbols: [Symbol; 2],
+    hash: [u32; 6],
+    calls: [Relocation; 1],
+    names: [u8; 8],
+}
+
+impl Made {
+    fn new(buckets: u32, section: u16) -> Self {
+        let symbol = |name, section| Symbol {
+            name,
+            info: FUNCTION,
+            other: 0,
+            section,
+            value: 0x10,
+            size: 1,
+        };
+        let hash = b"only".iter().fold(5381_u32, |hash, &byte| {
+            hash.wrapping_mul(33).wrapping_add(byte.into())
+        });
+        Self {
+            dynamic: [
+                [STRTAB, offset_of!(Self, names)],
+                [SYMTAB, offset_of!(Self, symbols)],
+                [GNU_HASH, offset_of!(Self, hash)],
+                [JMPREL, offset_of!(Self, calls)],
+                [PLTRELSZ, size_of::<Relocation>()],
+                [0, 0],
+            ],
+            symbols: [symbol(0, 0), symbol(1, section)],
+            // Buckets, the first symbol, no filter; the bucket; the symbol, the last one.
+            hash: [buckets, 1, 0, 0, 1, hash | 1],
+            calls: [Relocation {
+                at: 0,
+                info: 1 << 32,
+                addend: 0,
+            }],
+            names: *b"\0only\0\0\0",
+        }
+    }
+
+    fn tables(&self) -> Dynamic {
+        let base = ptr::from_ref(self) as usize;
+        let at = base + offset_of!(Self, dynamic);
+        Dynamic { base, at }
+    }
+}
+
+#[test]
+fn tables_are_read_that_the_loader_has_left_as_they_were_and_empty_ones() {
+    let found = |buckets: u32, section: u16| {
+        let made = Made::new(buckets, section);
+        // SAFETY: the tables are as their names say, and stay here.
+        let found = unsafe { look_up(made.tables(), c"only") } as usize;
+        found.checked_sub(made.tables().base)
+    };
+    assert_eq!(found(1, 1), Some(0x10));
+    assert_eq!(found(1, 0), None, "another file's");
+    assert_eq!(found(0, 1), None);
+}
+
+#[test]
+fn what_is_called_is_referred_to() {
+    let made = Made::new(1, 0);
+    // SAFETY: as above.
+    let refers = |prefix| unsafe { refers(made.tables(), prefix) };
+    assert!(refers(b"on") && !refers(b"no"));
+}
+
+#[test]
+fn what_is_absent_or_no_function_is_not_found() {
+    let in_libc = |name| find(&[c"libc.so.6"], name);
+    assert_eq!(in_libc(c"no_such_function"), ptr::null_mut());
+    assert_eq!(in_libc(c""), ptr::null_mut());
+    assert_eq!(in_libc(c"environ"), ptr::null_mut());
+    assert_eq!(find(&[c"libno.so"], c"getpid"), ptr::null_mut());
+    assert_eq!(find(&[], c"getpid"), ptr::null_mut());
+}
