@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::abi::{Answer, Code};
+use crate::address::{map_file, reserve_address};
 use crate::ranges::Ranges;
 use crate::shared::Ledger;
 
@@ -22,6 +23,8 @@ pub const LARGE: u64 = GRANULE - SMALL;
 /// Bytes of the record that describes an exported handle.
 const RECORD: u64 = 64;
 const PAGE: u64 = 4096;
+/// What new memory holds here and there: that of a card has what was there before.
+const STAIN: u8 = 0xB7;
 const MAGIC: u64 = 0x6d65_6d63_7564_6131;
 
 pub struct Arena {
@@ -101,12 +104,16 @@ impl Arena {
         }
         // More than half a granule has one that it may share, but not cross.
         let fits = bytes <= GRANULE / 2;
-        if let Some(offset) = fits.then(|| self.small.take(bytes)).flatten() {
-            return Ok(offset);
-        }
-        let slab = self.take_granules(GRANULE, ledger)?;
-        self.small.give(slab + bytes, GRANULE - bytes);
-        Ok(slab)
+        let offset = match fits.then(|| self.small.take(bytes)).flatten() {
+            Some(offset) => offset,
+            None => {
+                let slab = self.take_granules(GRANULE, ledger)?;
+                self.small.give(slab + bytes, GRANULE - bytes);
+                slab
+            }
+        };
+        self.stain(offset, bytes);
+        Ok(offset)
     }
 
     /// Lends whole granules.
@@ -115,10 +122,12 @@ impl Arena {
             self.settle_lingering(ledger);
             ledger.charge(self.device, bytes)?;
         }
-        self.large.take(bytes).ok_or_else(|| {
+        let Some(offset) = self.large.take(bytes) else {
             ledger.refund(self.device, bytes);
-            Code::OUT_OF_MEMORY
-        })
+            return Err(Code::OUT_OF_MEMORY);
+        };
+        self.stain(offset, bytes);
+        Ok(offset)
     }
 
     /// Takes back what [`Arena::take`] lent.
@@ -135,7 +144,7 @@ impl Arena {
         }
     }
 
-    /// Takes granules back; their bytes read as zero from now on.
+    /// Takes granules back, with what lies in them.
     pub fn give_granules(&mut self, offset: u64, bytes: u64, ledger: &mut Ledger) {
         self.clear(offset, bytes);
         self.large.give(offset, bytes);
@@ -155,6 +164,21 @@ impl Arena {
                 self.lingering.push((offset, bytes));
             } else {
                 self.give_granules(offset, bytes, ledger);
+            }
+        }
+    }
+
+    /// Writes where memory begins, at each granule, and where it ends. To write everywhere
+    /// would take as much of the host.
+    fn stain(&self, offset: u64, bytes: u64) {
+        let length = bytes.min(PAGE);
+        let begins = (0..bytes).step_by(GRANULE as usize);
+        for at in begins.chain([bytes - length]) {
+            // SAFETY: inside the mapping of the whole file, in what was just taken: a
+            // granule is longer than a page.
+            unsafe {
+                let at = (self.base + offset + at) as *mut u8;
+                at.write_bytes(STAIN, length as usize);
             }
         }
     }
@@ -316,67 +340,4 @@ fn lock_at(kind: i32, offset: u64) -> libc::flock {
     lock.l_start = offset as i64;
     lock.l_len = 1;
     lock
-}
-
-/// Reserves address space without access.
-pub fn reserve_address(bytes: u64, align: u64) -> Result<u64, Code> {
-    let padded = bytes.checked_add(align).ok_or(Code::OUT_OF_MEMORY)?;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a fresh mapping wherever the kernel likes, trimmed to alignment.
-    unsafe {
-        let at = libc::mmap(
-            std::ptr::null_mut(),
-            padded as usize,
-            libc::PROT_NONE,
-            flags,
-            -1,
-            0,
-        );
-        if at == libc::MAP_FAILED {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        let at = at as u64;
-        let start = at.next_multiple_of(align);
-        if start > at {
-            libc::munmap(at as *mut _, (start - at) as usize);
-        }
-        let tail = at + padded - (start + bytes);
-        if tail > 0 {
-            libc::munmap((start + bytes) as *mut _, tail as usize);
-        }
-        Ok(start)
-    }
-}
-
-/// Maps part of a file at an address that is part of a reservation.
-///
-/// # Safety
-/// `[at, at + bytes)` is address space of the simulation.
-pub unsafe fn map_file(at: u64, bytes: u64, fd: i32, offset: u64, protection: i32) -> Answer {
-    let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: by the function's own contract.
-    let got = unsafe {
-        libc::mmap(
-            at as *mut _,
-            bytes as usize,
-            protection,
-            flags,
-            fd,
-            offset as i64,
-        )
-    };
-    if got == libc::MAP_FAILED {
-        return Err(Code::OUT_OF_MEMORY);
-    }
-    Ok(())
-}
-
-/// Turns address space of the simulation back into a reservation.
-///
-/// # Safety
-/// As for [`map_file`].
-pub unsafe fn unmap_file(at: u64, bytes: u64) {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: by the function's own contract.
-    unsafe { libc::mmap(at as *mut _, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
 }

@@ -4,7 +4,8 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::abi::{Answer, Code, IpcMemHandle};
-use crate::arena::{GRANULE, Import, map_file, reserve_address};
+use crate::address::{map_file, reserve_address};
+use crate::arena::{GRANULE, Import};
 use crate::entry::{api, must_put};
 use crate::memory::{Allocation, Source};
 use crate::state::Sim;

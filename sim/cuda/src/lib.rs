@@ -14,6 +14,7 @@
 )]
 
 mod abi;
+mod address;
 mod arena;
 mod array;
 mod attributes;

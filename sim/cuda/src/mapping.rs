@@ -3,7 +3,8 @@
 use std::os::fd::AsRawFd;
 
 use crate::abi::{ACCESS_READ, ACCESS_READ_WRITE, Answer, Code, LOCATION_DEVICE, MemAccessDesc};
-use crate::arena::{GRANULE, map_file, reserve_address, unmap_file};
+use crate::address::{map_file, reserve_address, unmap_file};
+use crate::arena::GRANULE;
 use crate::check::{Touch, misuse, span};
 use crate::clock::cost;
 use crate::entry::{api, must_put};
