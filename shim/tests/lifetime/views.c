@@ -149,8 +149,8 @@ int main(int count, char **words) {
     }
     for (int round = 0; round < 2; round++) {
         OK(cuStreamCreate(&stream, 1));
-        outlived(primary);
         freed(primary, stream);
+        outlived(primary);
         captured();
         last(&primary);
     }

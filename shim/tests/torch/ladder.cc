@@ -118,7 +118,7 @@ struct Job {
             drop(ladder());
             hole = tensor(HOLE, one);
         }
-        OK(cudaDeviceSynchronize());
+        for (cudaStream_t stream : {one, other, third}) OK(cudaStreamSynchronize(stream));
         waits = {0, 0};
     }
     // From now on no page is idle, and torch has single ones of the third stream alone.
@@ -263,11 +263,12 @@ static void run(const std::string& what) {
         void* back = tensor(72, job.one);
         CHECK(back == job.hole);
         use(back, 72, job.one);
-    } else if (what == "viewed") {
+    } else if (what == "viewed" || what == "stays") {
         // To a green context, and from one that is gone before its work is over.
         View view;
         cudaStream_t there = new_stream();
         tensor(12, there);
+        if (what == "stays") CHECK(cuGreenCtxDestroy(view.green) == 999);
         void* next = tensor(48, there);
         use(next, 48, there);
         view.leave();
@@ -275,7 +276,7 @@ static void run(const std::string& what) {
         drop(next);
         CHECK(at_once([&] { job.ask(); }));
         CHECK(!at_once([&] { view.end(); }));
-        use(tensor(48, job.one), 48, job.one);
+        return use(tensor(48, job.one), 48, job.one);
     } else if (what == "released") {
         // Another user of the primary context comes and goes, and it stays.
         void* context = nullptr;

@@ -84,6 +84,10 @@ fn a_context_that_is_released_and_stays_has_its_order() {
 #[test]
 fn a_green_context_has_its_order_until_it_goes() {
     ladder("viewed", &[]);
+    // Also where the pool cannot wait for all of it, and after an end that failed.
+    let faults = "cuCtxRecordEvent%1=999,cuCtxSynchronize%1=999";
+    ladder("viewed", &[("MEMCUDA_SIM_FAIL", faults)]);
+    ladder("stays", &[("MEMCUDA_SIM_FAIL", "cuGreenCtxDestroy@1=999")]);
 }
 
 /// All streams of the first one wait for work that the one to come does not wait for.
