@@ -81,10 +81,15 @@ impl Sim {
         self.greens.retain(|_, view| !gone.contains(view));
     }
 
+    /// A handle for a context, or for a view of one: that of one that has ended, if any has.
+    pub fn context_handle(&mut self) -> u64 {
+        let spare = self.spare_contexts.pop();
+        spare.unwrap_or_else(|| self.number(0x6300_0000_0000))
+    }
+
     fn push_new(&mut self, out: *mut u64, flags: u32, device: i32) -> Answer {
         let device = self.device(device)?;
-        let spare = self.spare_contexts.pop();
-        let id = spare.unwrap_or_else(|| self.number(0x6300_0000_0000));
+        let id = self.context_handle();
         self.add_context(id, device, flags, None);
         with_contexts(|stack| stack.push(id));
         // SAFETY: the caller's pointer.

@@ -48,6 +48,7 @@ impl Sim {
         let Some(ended) = self.contexts.remove(&view) else {
             return;
         };
+        self.spare_contexts.push(view);
         self.captures.retain(|_, capture| capture.context != view);
         self.events.retain(|_, event| event.context != view);
         for stream in self.streams.values_mut() {
@@ -89,7 +90,7 @@ api! { plain EXPORTS |sim|
             return Err(Code::INVALID_VALUE);
         }
         let primary = sim.retain_primary(device);
-        let (view, green) = (sim.number(0x6300_0000_0000), sim.number(0x7600_0000_0000));
+        let (view, green) = (sim.context_handle(), sim.number(0x7600_0000_0000));
         sim.add_context(view, device, 0, Some(primary));
         sim.greens.insert(green, view);
         // SAFETY: the caller's pointer, not null.
