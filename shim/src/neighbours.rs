@@ -102,7 +102,6 @@ impl Door {
             let _ = asker
                 .set_nonblocking(false)
                 .and_then(|()| asker.set_read_timeout(Some(QUESTION)))
-                .and_then(|()| asker.set_write_timeout(Some(QUESTION)))
                 .and_then(|()| asker.read_exact(&mut bytes))
                 .and_then(|()| {
                     let bytes = u64::from_ne_bytes(bytes);

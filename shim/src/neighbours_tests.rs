@@ -1,6 +1,6 @@
 //! Doors, and who comes to them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
 
@@ -27,6 +27,11 @@ fn those_on_one_device_find_and_answer_each_other() {
     let (one, two, elsewhere) = (door(1), door(1), door(2));
     assert_eq!(one.others().as_slice(), std::slice::from_ref(&two.name));
     assert!(elsewhere.others().is_empty());
+    // The kernel lists a door once more for who is in it.
+    let entered = connect(&two.name).unwrap();
+    let inside = two.listener.accept().unwrap();
+    assert_eq!(one.others().as_slice(), std::slice::from_ref(&two.name));
+    drop((entered, inside));
     let said = Answer {
         given: 5,
         soon: 1 << 40,
@@ -88,6 +93,125 @@ fn a_library_that_knows_no_pictures_is_told_by_its_answer() {
     let asked = ask::ask(|| stream.try_clone());
     assert_eq!(asked, Err(ask::Unanswered::Old));
     older.join().unwrap().unwrap();
+}
+
+#[test]
+fn who_asks_for_nothing_keeps_others_waiting_for_a_moment_only() {
+    let (one, two) = (door(8), door(8));
+    let said = Answer { given: 1, soon: 2 };
+    let entered = connect(&two.name).unwrap();
+    let done = &AtomicBool::new(false);
+    let heard = std::thread::scope(|scope| {
+        scope.spawn(move || serve(&two, || done.load(Ordering::Relaxed), said));
+        let heard = one.ask(7);
+        done.store(true, Ordering::Relaxed);
+        drop(entered);
+        heard
+    });
+    assert_eq!(heard, said);
+}
+
+/// Comes to a door and asks.
+fn asks(door: &Door, question: &[u8]) -> UnixStream {
+    let mut asker = connect(&door.name).unwrap();
+    asker.write_all(question).unwrap();
+    asker
+}
+
+/// Of memory and of a picture.
+const QUESTIONS: [&[u8]; 2] = [b"1234567\0", b"\0\0\0\0\0\0\0\0memcshow"];
+
+/// Nobody who comes to this door now is answered.
+fn answers_nobody(door: &Door) {
+    let give = |bytes| unreachable!("{bytes} bytes");
+    door.answer(give, || unreachable!("a picture")).unwrap();
+}
+
+#[test]
+fn who_has_left_is_not_answered() {
+    let one = door(9);
+    for question in QUESTIONS {
+        drop(asks(&one, question));
+        answers_nobody(&one);
+    }
+}
+
+#[test]
+fn another_users_process_is_neither_asked_nor_answered() {
+    // SAFETY: has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        let left_out = std::env::var_os("MEMCUDA_TESTS_AS_ONE_USER").is_some();
+        assert!(
+            left_out,
+            "to be two users is root's to do; MEMCUDA_TESTS_AS_ONE_USER=1 leaves it out"
+        );
+        return;
+    }
+    let (one, two) = (door(10), door(10));
+    let _root = asks(&two, QUESTIONS[0]);
+    let other = || {
+        const NOBODY: libc::c_long = 65534;
+        // SAFETY: changes the user of this thread alone, which ends soon.
+        let code = unsafe { libc::syscall(libc::SYS_setresuid, -1, NOBODY, -1) };
+        assert_eq!(code, 0);
+        // Not root's business either.
+        answers_nobody(&two);
+        assert_eq!(one.ask(7), Answer::default());
+        let (mut came, _) = two.listener.accept().unwrap();
+        assert_eq!(came.read(&mut [0; 8]).unwrap(), 0, "it was asked");
+        QUESTIONS.map(|question| asks(&two, question))
+    };
+    let _askers = std::thread::scope(|scope| scope.spawn(other).join().unwrap());
+    answers_nobody(&two);
+}
+
+#[test]
+fn while_memory_will_be_idle_soon_others_are_asked_now_and_then_and_not_for_ever() {
+    let (one, two) = (door(11), door(11));
+    let (asked, done) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let soon = |_| {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    Answer { given: 0, soon: 1 }
+                };
+                two.answer(soon, || unreachable!()).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let began = Instant::now();
+        assert!(!one.make_room(7, began));
+        let waited = began.elapsed();
+        done.store(true, Ordering::Relaxed);
+        assert!(PATIENCE <= waited && waited < 2 * PATIENCE, "{waited:?}");
+    });
+    let most = PATIENCE.div_duration_f32(PAUSE) as u32 + 1;
+    let asked = asked.into_inner();
+    assert!((2..=most).contains(&asked), "{asked} times");
+}
+
+#[test]
+fn a_door_before_which_many_stand_keeps_nobody() {
+    let (one, two) = (door(12), door(12));
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // Who has left stands there still.
+        while connect(&two.name).is_some() {}
+        tell.send(one.ask(7)).unwrap();
+    });
+    let heard = told.recv_timeout(Duration::from_secs(20));
+    assert_eq!(heard, Ok(Answer::default()), "it waited");
+}
+
+#[test]
+fn no_more_than_some_are_asked_and_no_child_has_the_question() {
+    let many: Vec<Door> = (0..MOST + 2).map(|_| door(13)).collect();
+    assert_eq!(many[0].others().len(), MOST);
+    let entered = connect(&many[1].name).unwrap();
+    // SAFETY: asks for flags of a descriptor that is open.
+    let flags = unsafe { libc::fcntl(entered.as_raw_fd(), libc::F_GETFD) };
+    assert_eq!(flags, libc::FD_CLOEXEC);
 }
 
 #[test]

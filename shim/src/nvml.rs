@@ -136,6 +136,27 @@ unsafe fn function<F>(library: *mut c_void, name: &CStr) -> Option<F> {
 mod tests {
     use super::*;
 
+    /// More are there than there was room for.
+    unsafe extern "C" fn many(_: *mut c_void, count: *mut c_uint, _: *mut Process) -> c_int {
+        // SAFETY: the caller's, valid.
+        unsafe { *count += 1 };
+        7 // NVML_ERROR_INSUFFICIENT_SIZE
+    }
+
+    unsafe extern "C" fn lost(_: *mut c_void, _: *mut c_uint, _: *mut Process) -> c_int {
+        15 // NVML_ERROR_GPU_IS_LOST
+    }
+
+    #[test]
+    fn more_processes_than_there_is_room_for_are_several_and_an_error_is_none() {
+        let listed = |processes: Processes| Listed {
+            device: std::ptr::null_mut(),
+            processes,
+        };
+        assert!(listed(many).are_several());
+        assert!(!listed(lost).are_several());
+    }
+
     #[test]
     fn one_process_is_alone_whatever_its_number() {
         let process = |id| Process {

@@ -53,3 +53,53 @@ impl Drop for Held {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of which of them a set has any.
+    fn of(fill: impl FnOnce(*mut libc::sigset_t)) -> [bool; 2] {
+        // SAFETY: zeros are a value of a set.
+        let mut set = unsafe { zeroed() };
+        fill(&mut set);
+        // SAFETY: the set is initialised.
+        OF_WRITES.map(|signal| unsafe { libc::sigismember(&set, signal) == 1 })
+    }
+
+    fn blocked() -> [bool; 2] {
+        // SAFETY: changes nothing; the pointer is valid for the call.
+        of(|set| unsafe {
+            libc::sigprocmask(libc::SIG_SETMASK, ptr::null(), set);
+        })
+    }
+
+    fn waiting() -> [bool; 2] {
+        // SAFETY: the pointer is valid for the call.
+        of(|set| unsafe {
+            libc::sigpending(set);
+        })
+    }
+
+    fn raise() {
+        for signal in OF_WRITES {
+            // SAFETY: sends a signal to this thread, which lives.
+            unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+        }
+    }
+
+    #[test]
+    fn what_came_by_a_write_is_gone_and_what_was_there_before_stays() {
+        let held = hold();
+        assert_eq!(blocked(), [true; 2]);
+        raise();
+        drop(held);
+        // Had one of them reached this thread, there would be no test any more.
+        assert_eq!((blocked(), waiting()), ([false; 2], [false; 2]));
+        // The program holds them back itself, and one has come to it.
+        let _outer = hold();
+        raise();
+        drop(hold());
+        assert_eq!((blocked(), waiting()), ([true; 2], [true; 2]));
+    }
+}

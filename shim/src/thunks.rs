@@ -34,14 +34,14 @@ macro_rules! per_module {
 static ALLOCATE: [Allocate; NUMBERED + 1] = per_module!(allocate_from);
 static FREE: [Free; NUMBERED + 1] = per_module!(free_from);
 
-/// The `cuMemAlloc_v2` of a module.
+/// The `cuMemAlloc_v2` of a module that looks it up.
 pub fn allocate(module: Module) -> *mut c_void {
-    ALLOCATE[usize::from(module.0).min(NUMBERED)] as *mut c_void
+    ALLOCATE[usize::from(module.0)] as *mut c_void
 }
 
-/// The `cuMemFree_v2` of a module.
+/// The `cuMemFree_v2` of a module that looks it up.
 pub fn free(module: Module) -> *mut c_void {
-    FREE[usize::from(module.0).min(NUMBERED)] as *mut c_void
+    FREE[usize::from(module.0)] as *mut c_void
 }
 
 /// Is this one of the functions of [`allocate`]?

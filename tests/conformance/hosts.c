@@ -57,7 +57,7 @@ CASE(hosts_registered, SIM | SHARED) {
     NEED(cuStreamDestroy_v2(stream));
 }
 
-CASE(hosts_register_of_device_memory, GPU) {
+CASE(hosts_register_of_device_memory, SIM) {
     CUdeviceptr at = allocate(2 * MiB);
     say_code("cuMemHostRegister", cuMemHostRegister_v2((void *)at, 2 * MiB, 0));
     say_code("cuMemHostUnregister", cuMemHostUnregister((void *)at));

@@ -200,7 +200,7 @@ static void say_dma_buf(const char *what, CUdeviceptr at, size_t bytes) {
     close(fd);
 }
 
-CASE(ranges_dma_buf, GPU) {
+CASE(ranges_dma_buf, SIM) {
     CUdeviceptr at = allocate(64 * MiB);
     say_dma_buf("all", at, 64 * MiB);
     say_dma_buf("2 MiB inside", at + 32 * MiB, 2 * MiB);
@@ -213,28 +213,28 @@ CASE(ranges_dma_buf, GPU) {
     say_dma_buf("freed", at, 2 * MiB);
 }
 
-CASE(ranges_dma_buf_whole_page, GPU) {
+CASE(ranges_dma_buf_whole_page, SIM) {
     /* Less than a page of the device, on pages of the host. */
     CUdeviceptr at = allocate(64 * KiB);
     say("base on a page of the host: %s", yes(at % 4096 == 0));
     say_dma_buf("all", at & ~(CUdeviceptr)4095, 64 * KiB);
 }
 
-CASE(ranges_dma_buf_async, GPU) {
+CASE(ranges_dma_buf_async, SIM) {
     CUdeviceptr at = allocate_async(64 * MiB, NULL);
     NEED(cuStreamSynchronize(NULL));
     say_dma_buf("all", at, 64 * MiB);
     say_dma_buf("2 MiB inside", at + 32 * MiB, 2 * MiB);
 }
 
-CASE(ranges_dma_buf_mapped, GPU) {
+CASE(ranges_dma_buf_mapped, SIM) {
     struct mapping own = map_own(64 * MiB);
     say_dma_buf("both handles", own.at, 64 * MiB);
     say_dma_buf("over the seam", own.at + 30 * MiB, 4 * MiB);
     unmap_own(own);
 }
 
-CASE(ranges_dma_buf_bad_type, GPU) {
+CASE(ranges_dma_buf_bad_type, SIM) {
     CUdeviceptr at = allocate(4 * MiB);
     int fd = -1;
     say_code("type 0", cuMemGetHandleForAddressRange(&fd, at, 4 * MiB, 0, 0));

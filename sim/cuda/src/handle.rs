@@ -1,7 +1,7 @@
 //! Physical allocation handles (`cuMemCreate`), exported and imported as
 //! POSIX file descriptors.
 
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::abi::{
@@ -104,6 +104,22 @@ impl Sim {
     }
 }
 
+/// What stands for a dma-buf, which nothing here takes: an empty file as long as the range.
+fn of_length(bytes: usize) -> Result<OwnedFd, Code> {
+    // SAFETY: a constant name; the descriptor is ours.
+    unsafe {
+        let fd = libc::memfd_create(c"memcuda-sim-dma-buf".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let file = OwnedFd::from_raw_fd(fd);
+        match libc::ftruncate(fd, bytes as libc::off_t) {
+            0 => Ok(file),
+            _ => Err(Code::OUT_OF_MEMORY),
+        }
+    }
+}
+
 api! { plain EXPORTS |sim|
     fn cuMemGetAllocationGranularity(out: *mut usize, properties: *const MemAllocationProp, _option: u32) {
         sim.check_properties(properties)?;
@@ -152,12 +168,16 @@ api! { plain EXPORTS |sim|
     }
     fn cuMemGetHandleForAddressRange(out: *mut i32, base: u64, bytes: usize, kind: u32, flags: u64) {
         const DMA_BUF: u32 = 1;
-        if out.is_null() || bytes == 0 || kind != DMA_BUF || flags > 1 {
+        const PAGE: u64 = 4096;
+        let odd = (base | bytes as u64) % PAGE != 0;
+        if out.is_null() || bytes == 0 || odd || kind != DMA_BUF {
             return Err(Code::INVALID_VALUE);
         }
-        let pieces = sim.resolve(base, bytes as u64).map_err(|_| Code::INVALID_VALUE)?;
-        let device = sim.devices.get(pieces[0].object as usize).ok_or(Code::NOT_SUPPORTED)?;
-        let file = device.arena.export(pieces[0].offset, pieces[0].bytes)?;
+        if flags > 1 {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        sim.resolve(base, bytes as u64).map_err(|_| Code::INVALID_VALUE)?;
+        let file = of_length(bytes)?;
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, file.into_raw_fd()) }
     }

@@ -8,6 +8,13 @@ use crate::state::Sim;
 const PAGE: usize = 4096;
 
 impl Sim {
+    /// Is there anything to be said of an address as the host's? Of memory that a program has
+    /// mapped there is.
+    fn is_known_to_host(&self, at: u64) -> bool {
+        holding(&self.pinned, at, |bytes| *bytes).is_some()
+            || holding(&self.mappings, at, |mapping| mapping.bytes).is_some()
+    }
+
     fn host_alloc(&mut self, out: *mut u64, bytes: usize) -> crate::abi::Answer {
         self.refuse_unsafe()?;
         self.current()?;
@@ -55,6 +62,9 @@ api! { plain EXPORTS |sim|
         if at == 0 || bytes == 0 || at.checked_add(bytes as u64).is_none() {
             return Err(Code::INVALID_VALUE);
         }
+        if sim.is_device_address(at) {
+            return Err(Code::INVALID_VALUE);
+        }
         if holding(&sim.pinned, at, |bytes| *bytes).is_some() {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
@@ -62,17 +72,20 @@ api! { plain EXPORTS |sim|
         Ok(())
     }
     fn cuMemHostUnregister(at: u64) {
+        if sim.is_device_address(at) {
+            return Err(Code::INVALID_VALUE);
+        }
         sim.pinned.remove(&at).map(|_| ()).ok_or(Code::HOST_MEMORY_NOT_REGISTERED)
     }
     fn cuMemHostGetFlags(out: *mut u32, at: u64) {
-        if holding(&sim.pinned, at, |bytes| *bytes).is_none() {
+        if !sim.is_known_to_host(at) {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: the caller's pointer. All of it is portable and mapped.
         unsafe { must_put(out, 3) }
     }
     fn cuMemHostGetDevicePointer_v2(out: *mut u64, at: u64, _flags: u32) {
-        if holding(&sim.pinned, at, |bytes| *bytes).is_none() {
+        if !sim.is_known_to_host(at) {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: the caller's pointer.
