@@ -17,9 +17,6 @@ crate::hooks! {
         // SAFETY: both pointers are to locals.
         let code = unsafe { real(&mut free_bytes, &mut total_bytes) };
         boundary::unanswered();
-        if code != Code::SUCCESS {
-            (free_bytes, total_bytes) = (0, 0);
-        }
         let device = engine.current().map(|(_, device)| device);
         let idle = device.map_or(0, |device| device.free_to_have());
         let free_bytes = free_bytes.saturating_add(idle as usize).min(total_bytes);

@@ -16,5 +16,9 @@ int main(void) {
     IS(700, cuMemAllocAsync(&a, 8 * MiB, stream)); /* would be a hit */
     IS(700, cuMemAlloc_v2(&a, 4096));
     IS(700, cuMemFree_v2(b));
+    /* Nothing is free there either, though the pool has idle memory. */
+    size_t left = 7, total = 7;
+    IS(700, cuMemGetInfo_v2(&left, &total));
+    CHECK(left == 0 && total == 0);
     return 0;
 }

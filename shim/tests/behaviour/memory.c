@@ -59,6 +59,34 @@ static void attributes(void) {
     OK(cuMemFree_v2(again));
 }
 
+static CUdeviceptr value(int attribute, CUdeviceptr at) {
+    CUdeviceptr value = 0;
+    OK(cuPointerGetAttribute(&value, attribute, at));
+    return value;
+}
+
+/* What is small shares a page of 2 MiB with what else lies there. */
+static void pages(void) {
+    enum { BLOCK_ID = 20, MAPPING_SIZE = 18, MAPPING_BASE = 19, COUNT = 12 };
+    const CUdeviceptr page = 2 * MiB;
+    CUdeviceptr at[COUNT];
+    int together = 0, apart = 0;
+    for (int i = 0; i < COUNT; i++) OK(cuMemAlloc_v2(&at[i], 500 << 10));
+    for (int i = 0; i < COUNT; i++) {
+        CUdeviceptr base = value(MAPPING_BASE, at[i]), end = base + value(MAPPING_SIZE, at[i]);
+        CHECK(base % page == 0 && base <= at[i] && at[i] - base < page);
+        CHECK(end % page == 0 && at[i] + (500 << 10) <= end && end - at[i] < page + (500 << 10));
+        for (int j = 0; j < i; j++) {
+            int same = at[i] / page == at[j] / page;
+            CHECK((value(BLOCK_ID, at[i]) == value(BLOCK_ID, at[j])) == same);
+            together += same;
+            apart += !same;
+        }
+    }
+    CHECK(together > 0 && apart > 0);
+    for (int i = 0; i < COUNT; i++) OK(cuMemFree_v2(at[i]));
+}
+
 /* Where nothing of the pool is mapped any more nothing of the program's can be. */
 static void addresses(void) {
     struct { int type, types, kind, device; void *win; unsigned char flags[8]; } about = {1, 0, 1, 0, NULL, {0}};
@@ -180,6 +208,7 @@ int main(void) {
     start_cuda();
     codes();
     attributes();
+    pages();
     addresses();
     room();
     pitch();

@@ -58,6 +58,59 @@ fn a_plain_process_gets_what_another_holds_idle() {
     plain.end();
 }
 
+/// On a part of a GPU, which has a name of another kind; in a container, whose processes
+/// alone the management library lists, and without that library, by the doors.
+#[test]
+fn others_are_found_wherever_they_can_be() {
+    let devices = [
+        (Device::new(), "mig", false),
+        (Device::new(), "container", true),
+        (Device::without_management(), "", true),
+    ];
+    let mut holders = devices.map(|(device, kind, preloaded)| {
+        let command = &mut device.command();
+        command
+            .env("MEMCUDA_SIM_NVML", kind)
+            .env("MEMCUDA_IDLE", "0");
+        let mut holder = Process::start(command);
+        holder.idle(300);
+        let mut other = match preloaded {
+            true => device.preloaded(),
+            false => device.plain(),
+        };
+        assert_eq!(other.alloc("alloc 1").0, 0);
+        (kind, holder, other, device)
+    });
+    pause(2 * A_WHILE);
+    for (kind, holder, ..) in &mut holders {
+        assert_eq!(holder.number("physical"), 0, "{kind}");
+    }
+}
+
+/// Little that came beside the pool, much of a device with room, and what was there before
+/// the pool are no crowd.
+#[test]
+fn without_the_management_library_few_signs_are_none() {
+    let devices = [(0, 800, 200), (0, 300, 300), (300, 700, 0)];
+    let mut holders = devices.map(|(before, idle, after)| {
+        let device = Device::without_management();
+        let mut plain = device.plain();
+        let mut holder = device.preloaded_with("MEMCUDA_IDLE", "0");
+        if before > 0 {
+            assert_eq!(plain.alloc(&format!("alloc {before}")).0, 0);
+        }
+        holder.idle(idle);
+        if after > 0 {
+            assert_eq!(plain.alloc(&format!("alloc {after}")).0, 0);
+        }
+        (holder, plain, device, idle)
+    });
+    pause(2 * A_WHILE);
+    for (holder, _, _, held) in &mut holders {
+        assert_eq!(holder.number("physical"), *held);
+    }
+}
+
 #[test]
 fn as_much_stays_as_the_setting_says() {
     let device = Device::new();

@@ -139,7 +139,11 @@ impl Sim {
             13 => Bool(true),
             14 => Long(u64::from(types)),
             15 => Bool(handle.properties.gpu_direct_rdma_capable != 0),
-            16 => Word(u32::from(mapping.access[handle.device])),
+            // With no context there is none.
+            16 => Word(
+                self.current()
+                    .map_or(0, |_| mapping.access[handle.device].into()),
+            ),
             17 => Long(0),
             18 => Long(mapping.bytes),
             19 => Long(base),

@@ -169,7 +169,7 @@ api! { plain EXPORTS |sim|
     fn cuMemGetHandleForAddressRange(out: *mut i32, base: u64, bytes: usize, kind: u32, flags: u64) {
         const DMA_BUF: u32 = 1;
         const PAGE: u64 = 4096;
-        let odd = (base | bytes as u64) % PAGE != 0;
+        let odd = !(base | bytes as u64).is_multiple_of(PAGE);
         if out.is_null() || bytes == 0 || odd || kind != DMA_BUF {
             return Err(Code::INVALID_VALUE);
         }

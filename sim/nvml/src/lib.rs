@@ -1,6 +1,7 @@
 //! A `libnvidia-ml.so.1` for the simulated GPU: tells which processes have a
 //! context on a device, as the simulated libcuda of this process knows them.
-//! It has nothing else of NVIDIA's management library.
+//! It has nothing else of NVIDIA's management library. With `MEMCUDA_SIM_NVML=mig` its
+//! devices are parts of GPUs; with `container` it lists the process that asks alone.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -61,7 +62,8 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(
     }
     // SAFETY: by the function's own contract.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    let Some(digits) = name.strip_prefix("GPU-") else {
+    let kind = if is_set("mig") { "MIG-" } else { "GPU-" };
+    let Some(digits) = name.strip_prefix(kind) else {
         return NOT_FOUND;
     };
     let Ok(uuid) = u128::from_str_radix(&digits.replace('-', ""), 16) else {
@@ -96,6 +98,9 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
         if list(&*device, &mut ids, &mut found) != 0 {
             return NOT_FOUND;
         }
+        if is_set("container") {
+            (ids[0], found) = (std::process::id(), 1);
+        }
         let room = count.read();
         count.write(found);
         if found > room {
@@ -111,6 +116,10 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
         }
     }
     SUCCESS
+}
+
+fn is_set(word: &str) -> bool {
+    std::env::var_os("MEMCUDA_SIM_NVML").is_some_and(|set| set == word)
 }
 
 fn list(uuid: &[u8; 16], ids: &mut [u32; MOST], count: &mut u32) -> u32 {
