@@ -21,7 +21,13 @@ fn by_default_memory_comes_from_the_pool_and_nothing_is_said() {
 
 #[test]
 fn disabled_it_does_nothing() {
-    let (out, log) = said(whose().env("MEMCUDA_DISABLE", "1"));
+    for value in ["1", " 1 "] {
+        let (out, log) = said(whose().env("MEMCUDA_DISABLE", value));
+        assert_eq!((out.as_str(), log.as_str()), (ON_THE_DRIVER, ""));
+    }
+    let mut wrong = whose();
+    wrong.env("MEMCUDA_POLICY", "nonsense");
+    let (out, log) = said(wrong.env("MEMCUDA_DISABLE", "1"));
     assert_eq!((out.as_str(), log.as_str()), (ON_THE_DRIVER, ""));
 }
 
@@ -193,10 +199,16 @@ fn another_device_reaches_pooled_memory_once_it_was_given_access() {
     };
     said(&mut run("context"));
     said(&mut run("pool"));
-    let without = run("").output().expect("the program starts");
-    let words = String::from_utf8_lossy(&without.stderr);
-    assert!(
-        !without.status.success() && words.contains("no such access"),
-        "{words}"
-    );
+    // The first is the pool's own, as it makes the memory.
+    for how in ["context-refused", "pool-refused"] {
+        said(run(how).env("MEMCUDA_SIM_FAIL", "cuMemSetAccess@2=999"));
+    }
+    for how in ["", "pool-closed"] {
+        let without = run(how).output().expect("the program starts");
+        let words = String::from_utf8_lossy(&without.stderr);
+        assert!(
+            !without.status.success() && words.contains("no such access"),
+            "{how}: {words}"
+        );
+    }
 }

@@ -6,11 +6,12 @@
 #include <unistd.h>
 
 static __thread int inside;
-static int written, written_inside;
+static int written, written_inside, routes;
 
 ssize_t write(int descriptor, const void *bytes, size_t count) {
     written++;
     written_inside += inside;
+    routes += memmem(bytes, count, "route: ", 7) != NULL;
     return syscall(SYS_write, descriptor, bytes, count);
 }
 
@@ -26,6 +27,7 @@ int main(void) {
     CHECK(driver != NULL && look_up(driver, "cuInit") != NULL);
     OK(cuInit(0));
     CHECK(written > 0); /* the library's lines come by here */
+    printf("%d told\n", routes);
     for (int i = 0; i < 3; i++) {
         CHECK(look_up(driver, "cuMemAlloc_v2") != NULL);
         CHECK(look_up(driver, "cuMemFreeAsync") != NULL);

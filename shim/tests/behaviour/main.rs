@@ -28,7 +28,8 @@ fn nothing_is_logged_from_inside_dlsym() {
             "-ldl",
         ],
     );
-    let (_, log) = said(preloaded(&program, &[shim()]).env("MEMCUDA_LOG", "debug"));
+    let (out, log) = said(preloaded(&program, &[shim()]).env("MEMCUDA_LOG", "debug"));
+    assert_eq!(out, "1 told\n", "of cuInit, once CUDA was started");
     for symbol in ["cuMemAlloc_v2", "cuMemFreeAsync"] {
         let route = format!("route: {symbol} by dlsym from the program itself");
         assert_eq!(log.matches(&route).count(), 1, "{log}");

@@ -203,6 +203,7 @@ static void capture(void) {
 int main(void) {
     CUdeviceptr early;
     CHECK(cuMemAlloc_v2(&early, 100) != SUCCESS);
+    IS(INVALID_VALUE, cuInit(1)); /* starts nothing */
     OK(cuInit(0));
     CHECK(cuMemAlloc_v2(&early, 100) != SUCCESS); /* no context yet */
     start_cuda();

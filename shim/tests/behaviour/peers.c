@@ -1,5 +1,6 @@
 /* Another device reaches pooled memory once it was given access, memory that
- * there was before and memory that comes after; without it, it does not. */
+ * there was before and memory that comes after; without it, and once it was
+ * taken away, it does not. What was refused can be asked for again. */
 #include "../support/cuda.h"
 
 struct range {
@@ -36,10 +37,15 @@ int main(int argc, char **argv) {
     OK(cuCtxSetCurrent(second));
     if (!strcmp(how, "context"))
         OK(cuCtxEnablePeerAccess(first, 0));
-    if (!strcmp(how, "pool")) {
-        OK(cuDeviceGetDefaultMemPool(&pool, 0));
-        OK(cuMemPoolSetAccess(pool, &access, 1));
+    if (!strcmp(how, "context-refused")) {
+        IS(999, cuCtxEnablePeerAccess(first, 0));
+        OK(cuCtxEnablePeerAccess(first, 0));
     }
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    if (!strcmp(how, "pool-refused")) IS(999, cuMemPoolSetAccess(pool, &access, 1));
+    if (!strncmp(how, "pool", 4)) OK(cuMemPoolSetAccess(pool, &access, 1));
+    access.flags = 0;
+    if (!strcmp(how, "pool-closed")) OK(cuMemPoolSetAccess(pool, &access, 1));
     touched(before, 40 * MiB);
     OK(cuCtxSetCurrent(first));
     OK(cuMemAlloc_v2(&after, 100 * MiB));
