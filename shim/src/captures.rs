@@ -97,6 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_did_not_begin_is_no_capture() {
+        let captures = Captures::default();
+        let origin = Origin::of(Stream(0x200));
+        captures.begin(origin, Context(1), || Code::INVALID_VALUE);
+        assert!(!captures.any());
+    }
+
+    #[test]
     fn captures_of_many_threads_begin_and_end_at_once() {
         let captures = Captures::default();
         std::thread::scope(|scope| {

@@ -32,15 +32,6 @@ pub enum Which {
 }
 
 impl Which {
-    fn is_in(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Range(at, bytes), Self::Range(from, length)) => {
-                from <= at && at + bytes <= from + length
-            }
-            _ => self == other,
-        }
-    }
-
     fn touches(self, other: Self) -> bool {
         match (self, other) {
             (Self::Range(at, bytes), Self::Range(from, length)) => {
@@ -73,7 +64,7 @@ impl Memops {
     /// have the flag, `NOT_SUPPORTED` where no context can.
     pub fn set(&self, calls: &Calls, which: Which, context: Context) -> Result<(), Code> {
         let mut marks = self.lock();
-        if marks.iter().any(|mark| which.is_in(mark.which)) {
+        if marks.iter().any(|mark| mark.which == which) {
             return Ok(());
         }
         let known = marks.iter().find(|mark| mark.context == context);

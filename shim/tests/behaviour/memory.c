@@ -3,6 +3,11 @@
 
 CUresult cuMemCreate(unsigned long long *, size_t, const void *, unsigned long long);
 CUresult cuMemRelease(unsigned long long);
+CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
+CUresult cuCtxDestroy_v2(CUcontext);
+CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuCtxGetFlags(unsigned *);
+CUresult cuCtxSetFlags(unsigned);
 CUresult cuSimPhysical(int, uint64_t *);
 CUresult cuMemMap(CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long);
 
@@ -87,6 +92,40 @@ static void pages(void) {
     for (int i = 0; i < COUNT; i++) OK(cuMemFree_v2(at[i]));
 }
 
+static unsigned flags(void) {
+    unsigned flags = 0;
+    OK(cuCtxGetFlags(&flags));
+    return flags;
+}
+
+/* Memory whose copies are to be synchronous: its own context is told so, for as long as
+ * there is any, and keeps its other flags. */
+static void marks(void) {
+    enum { BLOCKING = 4, SYNC_MEMOPS = 0x80 };
+    const unsigned on = 1, off = 0;
+    CUcontext first, second;
+    CUdeviceptr here, there;
+    OK(cuCtxGetCurrent(&first));
+    OK(cuMemAlloc_v2(&here, MiB));
+    OK(cuCtxSetFlags(BLOCKING));
+    OK(cuPointerSetAttribute(&on, 6, here));
+    CHECK(flags() == (BLOCKING | SYNC_MEMOPS));
+    OK(cuCtxCreate_v2(&second, 0, 0));
+    OK(cuMemAlloc_v2(&there, MiB));
+    CHECK(flags() == 0);
+    OK(cuPointerSetAttribute(&on, 6, there));
+    CHECK(flags() == SYNC_MEMOPS);
+    OK(cuPointerSetAttribute(&off, 6, here));
+    CHECK(flags() == SYNC_MEMOPS);
+    OK(cuPointerSetAttribute(&off, 6, there));
+    CHECK(flags() == 0);
+    OK(cuCtxDestroy_v2(second));
+    OK(cuCtxSetCurrent(first));
+    CHECK(flags() == BLOCKING);
+    OK(cuCtxSetFlags(0));
+    OK(cuMemFree_v2(here));
+}
+
 /* Where nothing of the pool is mapped any more nothing of the program's can be. */
 static void addresses(void) {
     struct { int type, types, kind, device; void *win; unsigned char flags[8]; } about = {1, 0, 1, 0, NULL, {0}};
@@ -125,6 +164,11 @@ static void pitch(void) {
     OK(cuMemAllocPitch_v2(&a, &row, 1000, 300, 4));
     CHECK(row == 1024 && is_pooled(a));
     OK(cuMemFree_v2(a));
+    /* Too much, and so much that a product of it is little. */
+    a = row = 7;
+    IS(OUT_OF_MEMORY, cuMemAllocPitch_v2(&a, &row, MiB, 400 << 10, 4));
+    CHECK(a == 0 && row == 0);
+    IS(INVALID_VALUE, cuMemAllocPitch_v2(&a, &row, (size_t)1 << 33, ((size_t)1 << 31) + 1, 4));
 }
 
 static void ordered(void) {
@@ -210,6 +254,7 @@ int main(void) {
     codes();
     attributes();
     pages();
+    marks();
     addresses();
     room();
     pitch();

@@ -156,6 +156,14 @@ fn a_bare_program_is_recorded_by_its_bookkeeping() {
 
 /// On the pool as beside it.
 #[test]
+fn a_recording_without_a_pool_grows_as_well() {
+    let pairs = 70_000;
+    let settings = [("MEMCUDA_POLICY", "track")];
+    let (lines, said) = recording_of(&["pairs", &pairs.to_string()], &settings);
+    assert_eq!((said.as_str(), of(&lines, "alloc")), ("", pairs));
+}
+
+#[test]
 fn what_a_stream_gets_is_on_its_device_whichever_is_current() {
     for policy in ["stitch", "track"] {
         let settings = [("MEMCUDA_SIM_DEVICES", "2"), ("MEMCUDA_POLICY", policy)];

@@ -44,6 +44,7 @@ fn every_call_that_takes_memory_finds_room_on_a_full_device() {
 #[test]
 fn a_call_that_is_out_of_memory_is_made_again() {
     for (call, number) in [
+        ("cuMemAllocPitch", 1),
         ("cuMemSetAccess", 2),
         ("cuModuleGetFunction", 1),
         ("cuFuncLoad", 1),
@@ -70,6 +71,9 @@ fn a_call_that_is_out_of_memory_is_made_again() {
         let fault = format!("{call}@{number}=2");
         support::said(room(call).env("MEMCUDA_SIM_FAIL", fault));
     }
+    // The first asks for the pitch, which is not known then: the program's own is made.
+    let faults = "cuMemAllocPitch@1=999,cuMemAllocPitch@2=2";
+    support::said(room("its plain one").env("MEMCUDA_SIM_FAIL", faults));
 }
 
 #[test]

@@ -185,6 +185,13 @@ static int once(const char *call) {
         go_elsewhere();
         return cuMemSetAccess(at, 2 * MiB, &access, 1);
     }
+    if (strcmp(call, "cuMemAllocPitch") == 0 || strcmp(call, "its plain one") == 0) {
+        CUdeviceptr rows = 0;
+        size_t pitch;
+        int code = cuMemAllocPitch_v2(&rows, &pitch, 1000, 10, 4);
+        CHECK(code != 0 || is_pooled(rows) == (call[0] == 'c'));
+        return code;
+    }
     if (strcmp(call, "cuMemAllocFromPoolAsync") == 0) {
         CUmemoryPool pool;
         OK(cuMemPoolCreate(&pool, &on_device));

@@ -286,6 +286,34 @@ fn flags_that_the_program_sets_take_nothing_from_what_is_marked() {
         actor.must(&format!("{set} 0"));
         assert!(!is_synchronous(&mut actor), "{set}");
     }
+    // With two marks, of which one goes before the other.
+    let other = actor.must("alloc 4194304");
+    actor.must(&format!("set-flags {CTX_SYNC_MEMOPS:x}"));
+    for (marked, value) in [(&tensor, 1), (&other, 1), (&tensor, 0), (&other, 0)] {
+        actor.must(&format!("mark {marked} {value}"));
+    }
+    assert!(is_synchronous(&mut actor), "the program's own");
+    actor.must("set-flags 0");
+    // Of a context that is not the current one.
+    actor.must(&format!("mark {tensor} 1"));
+    actor.must("device 1");
+    actor.must("set-primary-flags 0");
+    actor.must("device 0");
+    assert!(is_synchronous(&mut actor));
+    actor.must(&format!("mark {tensor} 0"));
+    assert!(!is_synchronous(&mut actor));
+}
+
+#[test]
+fn flags_that_the_program_could_not_set_are_not_its_own() {
+    let place = Place::empty();
+    let mut command = command(&place, &[shim()]);
+    let mut actor = Actor::start(command.env("MEMCUDA_SIM_FAIL", "cuCtxSetFlags@2=999"));
+    let block = actor.must("alloc 4194304");
+    actor.must(&format!("mark {block} 1"));
+    assert_eq!(actor.say(&format!("set-flags {CTX_SYNC_MEMOPS:x}")), "999");
+    actor.must(&format!("mark {block} 0"));
+    assert!(!is_synchronous(&mut actor));
 }
 
 /// The driver carries cudaMalloc's memory where there is no access, and opens it where
