@@ -136,7 +136,7 @@ int main(void) {
             pid_t child = fork();
             if (child == 0) {
                 close(0), close(1), close(2);
-                sleep(4);
+                sleep(30);
                 _exit(0);
             }
             printf("%d\n", child);
