@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import os
 import weakref
 from ctypes import byref, c_uint64
 from typing import Any, Optional, Sequence
@@ -13,11 +12,10 @@ from .errors import Invalid, Timeout
 from .info import Info
 
 
-def _close(handle: int, pid: int) -> None:
+def _close(handle: int) -> None:
     """For a tensor that is collected: whatever the answer is, nobody is there to
-    hear it. A forked child has the parent's objects, and not its memory."""
-    if os.getpid() == pid:
-        _library.need().close(handle)
+    hear it. In a forked child, which has the parent's objects, the library does nothing."""
+    _library.need().close(handle)
 
 
 class Tensor:
@@ -42,7 +40,7 @@ class Tensor:
     def __init__(self, handle: int):
         """Takes the handle of the C API over. See `create`, `open` and `find`."""
         self._handle = handle
-        self._finalizer = weakref.finalize(self, _close, handle, os.getpid())
+        self._finalizer = weakref.finalize(self, _close, handle)
         # When a process ends, so do its openings. Until then others may use them.
         self._finalizer.atexit = False
         self._info = self.info()

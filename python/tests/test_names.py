@@ -3,8 +3,10 @@ import os
 import threading
 import time
 import unittest
+from unittest import mock
 
 import memcuda
+from memcuda import _library, errors, names
 
 import support
 
@@ -82,10 +84,10 @@ class Names(support.Case):
 
     def test_a_keeper_that_is_yet_to_come_is_waited_for_and_one_that_is_off_is_not(self):
         opening = ("import memcuda, support, time; support.Driver().start(); began = time.monotonic()\n"
-                   "try: memcuda.open('late', wait=0.6)\n"
+                   "try: memcuda.open('late', wait=%s)\n"
                    "except memcuda.Unavailable: print(time.monotonic() - began)")
-        for keeper, least, most in ((os.environ["MEMCUDA_KEEPER"] + "-none", 0.6, 30), ("off", 0, 0.5)):
-            done = support.run(opening, MEMCUDA_KEEPER=keeper,
+        for keeper, wait, least, most in ((os.environ["MEMCUDA_KEEPER"] + "-none", 0.6, 0.6, 30), ("off", 20, 0, 10)):
+            done = support.run(opening % wait, MEMCUDA_KEEPER=keeper,
                                PYTHONPATH=os.pathsep.join((support.TESTS, os.environ["PYTHONPATH"])))
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertTrue(least <= float(done.stdout) <= most, (keeper, done.stdout))
@@ -112,6 +114,7 @@ class Names(support.Case):
             (memcuda.Invalid, lambda: memcuda.create("new", (2**62, 4), "f32")),
             (memcuda.Invalid, lambda: memcuda.create("new", (2,), "f33")),
             (memcuda.Invalid, lambda: memcuda.create("new", nbytes=2**64)),
+            (memcuda.Invalid, lambda: held.publish(2**64)),
             (memcuda.Invalid, lambda: memcuda.persist("held", -1)),
             (memcuda.Invalid, lambda: memcuda.name_next("held", "maybe")),
             (TypeError, lambda: memcuda.create("new", ("2",), "f32")),
@@ -123,6 +126,22 @@ class Names(support.Case):
             if isinstance(caught.exception, memcuda.Error):
                 self.assertNotEqual(caught.exception.code, 0)
         self.assertEqual([info.name for info in memcuda.list()], ["held"])
+
+    def test_a_result_of_a_newer_library_keeps_its_number(self):
+        error = errors.of(99, "")
+        self.assertEqual((type(error), error.code, str(error)), (memcuda.Error, 99, "the library answers 99"))
+
+    def test_a_time_is_told_in_whole_seconds_and_never_as_none(self):
+        for seconds, told in ((0, 0), (0.5, 1), (3600.5, 3601), (1e30, _library.FOREVER - 1),
+                              (float("inf"), _library.FOREVER), (None, _library.FOREVER)):
+            with mock.patch.object(names, "call") as call:
+                memcuda.persist("w", seconds)
+            call.assert_called_once_with("persist", b"w", told)
+
+    def test_what_fails_while_names_are_listed_is_raised(self):
+        with memcuda.create("w", nbytes=1), mock.patch.object(names.Info, "of", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                memcuda.list()
 
     def test_more_than_the_device_has_is_an_error_of_cuda(self):
         with self.assertRaises(memcuda.CudaError) as caught:

@@ -106,6 +106,13 @@ class Ends(support.Case):
     def test_with_tensors_open(self):
         self.ends_well("kept = memcuda.create('a', nbytes=4)\nsys.kept = memcuda.open('a')\n")
 
+    def test_what_is_open_is_there_until_the_process_ends(self):
+        said = self.ends_well("import atexit\n"
+                              "atexit.register(lambda: print(driver.read(t.address, 4)))\n"
+                              "t = memcuda.create('a', (4,), 'u8')\n"
+                              "driver.write(t.address, b'late')\n")
+        self.assertEqual(said, "b'late'\n")
+
     def test_with_capsules_taken_and_not_taken(self):
         self.ends_well("t = memcuda.create('a', (4,), 'u8')\n"
                        "sys.capsules = [t.__dlpack__(), t.__dlpack__(max_version=(1, 0))]\n"

@@ -46,6 +46,8 @@ class Interface(support.Case):
         for shape in ((17,), (0,), (4, 5)):
             with self.assertRaisesRegex(memcuda.Invalid, "accepted: 1 to 64"):
                 tensor.view("f32", shape)
+        with self.assertRaises(memcuda.Invalid):
+            tensor.view("u8", (65,))
         address = tensor.address
         for one in (tensor, rest):
             one.close()
