@@ -178,7 +178,6 @@ impl State {
             front.count_given(&lent);
             drop(front);
             self.release(at, lent, last);
-            self.reap_slabs(1);
             return;
         }
         let (number, lane) = Fronts::place_of(last.stream);

@@ -8,7 +8,7 @@ mod world;
 
 use super::*;
 use crate::random::Random;
-use crate::units::MIB;
+use crate::units::{GIB, MIB};
 use device::Device;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -340,6 +340,13 @@ impl Program {
             assert_eq!(self.pool.driver().leftovers(), (0, 0));
         }
     }
+
+    /// The pool has so many bytes of addresses, and gets no others.
+    fn leave_addresses(&self, bytes: u64) {
+        let at = self.pool.driver().reserve(bytes).unwrap();
+        self.pool.lock().arena.give(at, bytes);
+        self.pool.bounds.fill();
+    }
 }
 
 fn run(seeds: std::ops::Range<u64>, settings: impl Fn() -> Settings, begin: impl Fn(&mut Program)) {
@@ -376,20 +383,18 @@ fn nor_where_the_driver_has_no_events_of_a_context() {
 
 #[test]
 fn nor_where_addresses_are_short() {
-    run(400..416, Settings::default, |program| {
-        let pool = &program.pool;
-        let at = pool.driver().reserve(512 * MIB).unwrap();
-        pool.lock().arena.give(at, 512 * MIB);
-        pool.bounds.fill();
-    });
+    let short = |program: &mut Program| program.leave_addresses(512 * MIB);
+    run(400..416, Settings::default, short);
 }
 
 #[test]
 fn nor_where_calls_fail() {
-    for one_of in [20, 100] {
+    // At last with addresses that are used again.
+    for (one_of, addresses) in [(20, None), (100, None), (100, Some(2 * GIB))] {
         run(300..316, Settings::default, |program| {
             program.may_fail = true;
             program.pool.driver().world().fails = one_of;
+            addresses.map(|bytes| program.leave_addresses(bytes));
         });
     }
 }

@@ -302,6 +302,10 @@ impl World {
         self.mappings.insert(at, (bytes, handle));
     }
 
+    pub fn is_mapped(&self, handle: Handle) -> bool {
+        self.mappings.values().any(|(_, mapped)| *mapped == handle)
+    }
+
     /// Ends the test where work runs there.
     pub fn unmapped(&mut self, at: Address, bytes: u64) {
         let gone = at..at + bytes;
