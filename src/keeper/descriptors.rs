@@ -151,14 +151,17 @@ mod tests {
         let most = descriptors.most;
         assert_eq!(most, 80 - 2 * 18);
         assert!(descriptors.room_for(most).is_ok());
-        let file = std::fs::File::open("/dev/null").unwrap();
         let generation = Generation([7; 16]);
-        descriptors.keep(vec![(Key::Part(generation, 0), file.into())]);
+        for key in [Key::Part(generation, 0), Key::Timeline(generation)] {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            descriptors.keep(vec![(key, file.into())]);
+        }
         assert_eq!(
             descriptors.room_for(most).unwrap_err().code,
             Code::Unavailable
         );
         descriptors.forget(generation);
+        assert_eq!(descriptors.keys().count(), 0);
         assert!(descriptors.room_for(most).is_ok());
     }
 }
