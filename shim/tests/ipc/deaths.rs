@@ -1,12 +1,18 @@
 //! Exporter, importer and keeper killed, and processes that fork or close what
 //! they do not know.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use memcuda_core::share::protocol::{Reply, Request};
 
 use crate::actor::Place;
 use crate::fickle;
 use crate::keeper::{signal, soon};
 use crate::{INVALID_VALUE, MIB, shared};
+
+/// How often the library asks a keeper that goes away.
+const TRIES: u32 = 4;
 
 #[test]
 fn the_exporters_death_takes_nothing_from_those_who_have_it_open() {
@@ -141,4 +147,33 @@ fn an_export_survives_keepers_that_go_away() {
     });
     let at = actor.filled(2 * MIB, 1);
     assert_ne!(actor.handle(&at), "0".repeat(128));
+}
+
+/// It may not have heard it. What was heard is claimed no more.
+#[test]
+fn what_was_withdrawn_is_withdrawn_once_more_after_a_keeper_that_went_away() {
+    let place = Place::empty();
+    let claimed = Arc::new(AtomicUsize::new(usize::MAX));
+    let (last, mut deaf, mut exports) = (Arc::clone(&claimed), 0, 0);
+    let mut actor = fickle::start(&place, move |request| {
+        match request {
+            Request::Introduce { leases, .. } => last.store(leases.len(), Ordering::SeqCst),
+            Request::Withdraw { .. } => deaf += 1,
+            Request::Export { .. } => exports += 1,
+            _ => {}
+        }
+        let goes = match request {
+            Request::Withdraw { .. } => deaf <= TRIES,
+            Request::Export { .. } => exports == 2,
+            _ => false,
+        };
+        (!goes).then_some(Reply::Done)
+    });
+    let at = actor.filled(6 * MIB, 1);
+    actor.handle(&at);
+    actor.free(&at);
+    actor.gets_again(&at, 6 * MIB);
+    let other = actor.filled(6 * MIB, 2);
+    actor.handle(&other);
+    assert_eq!(claimed.load(Ordering::SeqCst), 0);
 }

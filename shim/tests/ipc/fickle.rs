@@ -1,5 +1,7 @@
-//! A keeper that answers as a test says, or goes away in the place of an answer.
+//! A keeper that answers as a test says, or goes away in the place of an answer and comes
+//! back with what it knew.
 
+use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -39,6 +41,7 @@ fn accept(listener: &OwnedFd) -> OwnedFd {
 /// Serves a connection until `answer` has none for what is asked.
 fn serve(
     socket: &OwnedFd,
+    epoch: &File,
     mut answer: impl FnMut(&Request) -> Option<Reply>,
 ) -> Result<(), Broken> {
     let mut room = vec![0; wire::MOST_BYTES];
@@ -46,8 +49,7 @@ fn serve(
     loop {
         let (bytes, _) = wire::receive_bytes(socket, &mut room, false)?;
         let Packet { number, body }: Packet<Request> = wire::understand(bytes)?;
-        let epoch = tempfile::tempfile().unwrap();
-        epoch.set_len(4096).unwrap();
+        let answer = answer(&body);
         let beside = match body {
             Request::Introduce { .. } => vec![epoch.as_fd()],
             _ => Vec::new(),
@@ -57,7 +59,7 @@ fn serve(
                 node: 7,
                 lost: Vec::new(),
             },
-            asked => match answer(asked) {
+            _ => match answer {
                 Some(body) => body,
                 None => return Ok(()),
             },
@@ -73,9 +75,11 @@ pub fn start(
 ) -> Actor {
     let path = place.path("fickle.sock");
     let listener = listen(&path);
+    let epoch = tempfile::tempfile().unwrap();
+    epoch.set_len(4096).unwrap();
     std::thread::spawn(move || {
         loop {
-            let _ = serve(&accept(&listener), &mut answer);
+            let _ = serve(&accept(&listener), &epoch, &mut answer);
         }
     });
     place.actor_with(&[("MEMCUDA_KEEPER", path.to_str().unwrap())])
