@@ -11,13 +11,16 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::pool;
 
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`: as good as enabling it.
+const ALREADY: Code = Code::PEER_ACCESS_ALREADY_ENABLED;
+
 crate::hooks! {
     /// `cuCtxEnablePeerAccess`: the current context may reach the memory of the
     /// other context. Where pooled memory, or a page of torch's, cannot be opened, nothing is.
     cuCtxEnablePeerAccess ["cuCtxEnablePeerAccess" since 4000] (peer: Context, flags: u32) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(peer, flags) };
-        if code != Code::SUCCESS {
+        if code != Code::SUCCESS && code != ALREADY {
             return code;
         }
         let granted = ends(engine, peer).and_then(|(reader, device, owner)| {
@@ -32,7 +35,7 @@ crate::hooks! {
         match granted {
             Ok(()) => code,
             Err(refused) => {
-                if let Some(disable) = engine.calls.disable_peer {
+                if code == Code::SUCCESS && let Some(disable) = engine.calls.disable_peer {
                     // SAFETY: takes back what was enabled above.
                     unsafe { disable(peer) };
                 }

@@ -44,7 +44,7 @@ crate::hooks! {
         };
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(value, attribute, address) };
-        if let (Code::SUCCESS, Some(asked)) = (code, asked) {
+        if let (Code::SUCCESS, Some(asked), false) = (code, asked, value.is_null()) {
             // SAFETY: the call succeeded, so it wrote this attribute.
             unsafe { answer(engine, &asked, attribute, value) };
         }
@@ -70,6 +70,7 @@ crate::hooks! {
             unsafe {
                 let (attribute, value) = (*attributes.add(index), *values.add(index));
                 match &asked {
+                    _ if value.is_null() => {}
                     Whose::Live(asked) => answer(engine, asked, attribute, value),
                     _ if attribute == pointer::HOST_POINTER => {
                         value.cast::<Address>().write_unaligned(address);

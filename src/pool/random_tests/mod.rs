@@ -394,7 +394,9 @@ fn nor_where_calls_fail() {
         run(300..316, Settings::default, |program| {
             program.may_fail = true;
             program.pool.driver().world().fails = one_of;
-            addresses.map(|bytes| program.leave_addresses(bytes));
+            if let Some(bytes) = addresses {
+                program.leave_addresses(bytes);
+            }
         });
     }
 }
