@@ -127,6 +127,12 @@ impl Chunk {
         self.free += bytes;
     }
 
+    /// Tells from where to where it is free and `usable`, in order; what it tells may touch.
+    pub fn each_free(&self, usable: impl Fn(Use) -> bool, mut tell: impl FnMut(u64, u64)) {
+        let usable = self.spans.iter().filter(|span| usable(span.last));
+        usable.for_each(|span| tell(span.start, span.end()));
+    }
+
     /// The free interval that ends with the chunk, as far as `usable` allows.
     pub fn free_tail(&self, usable: impl Fn(Use) -> bool) -> u64 {
         let mut from = self.bytes;

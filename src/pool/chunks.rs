@@ -143,6 +143,24 @@ impl Chunks {
         rooms.filter(|(_, room)| room.has_end())
     }
 
+    /// Tells from where to where a chunk is free, in order. What touches none of its ends is
+    /// left out where all of that is shorter than so many bytes.
+    pub fn each_free(&self, id: ChunkId, inner: u64, mut tell: impl FnMut(u64, u64)) {
+        let room = &self.rooms[id as usize];
+        if room.is_whole() {
+            return tell(0, room.bytes);
+        }
+        if room.inner >= inner {
+            return self.get(id).each_free(|_| true, tell);
+        }
+        if room.head > 0 {
+            tell(0, room.head);
+        }
+        if room.tail > 0 {
+            tell(room.bytes - room.tail, room.bytes);
+        }
+    }
+
     /// Free bytes of all chunks.
     pub fn free(&self) -> u64 {
         self.free

@@ -1,12 +1,16 @@
-//! The free ranges of each stitch, whatever their uses. A search asks for those of a
-//! hundred stitches, so they stand side by side from when one asks first until a
+//! The long free ranges of each stitch, whatever their uses. A search asks for those of
+//! a hundred stitches, so they stand side by side from when one asks first until a
 //! chunk below them changes. Makes no driver call.
 
 use super::chunk::StitchId;
 use super::chunks::{Chunks, Room};
+use super::plan::STEP;
 use super::stitch::Stitch;
 use super::streams::{StreamId, Use};
 use std::ops::Range;
+
+/// Shorter ranges are not kept: there may be hundreds in a chunk.
+pub const LEAST: u64 = STEP;
 
 /// A free range of a stitch.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -21,16 +25,15 @@ impl FreeRange {
     /// Goes on with free bytes of a piece, or begins with them: then what was followed
     /// before ends.
     pub fn follow(&mut self, piece: usize, from: u64, to: u64) -> Option<Self> {
-        let mut before = None;
-        if from != self.bytes.end {
-            let begun = Self {
-                bytes: from..from,
-                pieces: piece..piece,
-            };
-            before = std::mem::replace(self, begun).end();
+        if from == self.bytes.end {
+            (self.bytes.end, self.pieces.end) = (to, piece + 1);
+            return None;
         }
-        (self.bytes.end, self.pieces.end) = (to, piece + 1);
-        before
+        let begun = Self {
+            bytes: from..to,
+            pieces: piece..piece + 1,
+        };
+        std::mem::replace(self, begun).end()
     }
 
     /// What was followed, if it was anything.
@@ -47,47 +50,42 @@ impl FreeRange {
 /// What a stitch has free.
 #[derive(Debug)]
 pub struct Shown {
-    /// Its free ranges, in order; no two of them touch.
+    /// Its free ranges of [`LEAST`] and more, in order; no two of them touch.
     pub ranges: Vec<FreeRange>,
-    /// Whose uses are below them, as [`Room::stream`].
+    /// Whose uses are below all that is free, as [`Room::stream`].
     pub stream: StreamId,
+    /// The longest free range in bytes, however short.
+    longest: u64,
 }
 
 impl Shown {
     const NOTHING: Self = Self {
         ranges: Vec::new(),
         stream: Use::NOBODY,
+        longest: 0,
     };
 
     fn measure(&mut self, stitch: &Stitch, chunks: &Chunks) {
         self.ranges.clear();
-        self.stream = Use::NOBODY;
+        (self.stream, self.longest) = (Use::NOBODY, 0);
         let mut free = FreeRange::default();
         for (index, piece) in stitch.pieces.iter().enumerate() {
             let room = chunks.room(piece.chunk);
             self.stream = Room::stream_of_both(self.stream, room.stream);
-            let mut follow = |from: u64, to: u64| {
+            self.longest = self.longest.max(room.inner);
+            chunks.each_free(piece.chunk, LEAST, |from, to| {
                 let before = free.follow(index, piece.offset + from, piece.offset + to);
-                self.ranges.extend(before);
-            };
-            if room.inner > 0 {
-                let spans = chunks.get(piece.chunk).spans.iter();
-                spans.for_each(|span| follow(span.start, span.end()));
-                continue;
-            }
-            if room.head > 0 {
-                follow(0, room.head);
-            }
-            if room.tail > 0 && !room.is_whole() {
-                follow(room.bytes - room.tail, room.bytes);
-            }
+                self.keep(before);
+            });
         }
-        self.ranges.extend(free.end());
+        self.keep(free.end());
     }
 
-    fn longest(&self) -> u64 {
-        let lengths = self.ranges.iter().map(FreeRange::length);
-        lengths.max().unwrap_or(0)
+    fn keep(&mut self, free: Option<FreeRange>) {
+        if let Some(free) = free {
+            self.longest = self.longest.max(free.length());
+            self.ranges.extend((free.length() >= LEAST).then_some(free));
+        }
     }
 }
 
@@ -120,9 +118,8 @@ impl Ranges {
     pub fn measure(&mut self, id: StitchId, stitch: &Stitch, chunks: &Chunks) -> u64 {
         let shown = &mut self.shown[id as usize];
         shown.measure(stitch, chunks);
-        let longest = shown.longest();
-        self.longest[id as usize] = longest;
-        longest
+        self.longest[id as usize] = shown.longest;
+        shown.longest
     }
 
     /// There is such a stitch, or it has changed.
@@ -146,7 +143,7 @@ mod tests {
     use crate::pool::chunk::{Chunk, ChunkId};
     use crate::pool::streams::Streams;
 
-    const PIECE: u64 = 4096;
+    const PIECE: u64 = 8 * LEAST;
 
     fn chunks<const N: usize>() -> (Chunks, [ChunkId; N]) {
         let mut chunks = Chunks::default();
@@ -172,25 +169,53 @@ mod tests {
         let mut stitch = stitch(&mut chunks, 0, &[a, b, c, d]);
         assert_eq!(chunks.measure(0, &stitch), 4 * PIECE);
         assert_eq!(shown(&chunks, 0), [(0..4 * PIECE, 0..4)]);
-        chunks.take(b, 512, 512);
-        chunks.take(b, 2048, 512);
+        chunks.take(b, LEAST, LEAST);
+        chunks.take(b, 4 * LEAST, LEAST);
         chunks.take(d, 0, PIECE);
-        assert_eq!(chunks.measure(0, &stitch), PIECE + 1536);
+        assert_eq!(chunks.measure(0, &stitch), PIECE + 3 * LEAST);
         let ranges = [
-            (0..PIECE + 512, 0..2),
-            (PIECE + 1024..PIECE + 2048, 1..2),
-            (PIECE + 2560..3 * PIECE, 1..3),
+            (0..PIECE + LEAST, 0..2),
+            (PIECE + 2 * LEAST..PIECE + 4 * LEAST, 1..2),
+            (PIECE + 5 * LEAST..3 * PIECE, 1..3),
         ];
         assert_eq!(shown(&chunks, 0), ranges);
         chunks.hide(stitch.pieces.remove(2).chunk, 0);
-        assert_eq!(chunks.measure(0, &stitch), PIECE + 512);
-        assert_eq!(shown(&chunks, 0)[2], (PIECE + 2560..2 * PIECE, 1..2));
-        chunks.take(a, 0, PIECE);
+        assert_eq!(chunks.measure(0, &stitch), PIECE + LEAST);
+        assert_eq!(shown(&chunks, 0)[2], (PIECE + 5 * LEAST..2 * PIECE, 1..2));
+    }
+
+    #[test]
+    fn short_ranges_are_measured_and_not_kept() {
+        let (mut chunks, [a, b]) = chunks();
+        let stitch = stitch(&mut chunks, 0, &[a, b]);
+        let short = LEAST - 512;
+        // From `a` on: short, taken, short; long in the middle of `b`, as short at its end.
+        chunks.take(a, short, PIECE - 2 * short);
         chunks.take(b, 0, 512);
-        chunks.take(b, 1024, 1024);
-        chunks.take(b, 2560, 1536);
-        assert_eq!(chunks.measure(0, &stitch), 0);
+        assert_eq!(chunks.measure(0, &stitch), PIECE - 512);
+        chunks.take(b, 512 + short, 512);
+        chunks.take(b, PIECE - short - 512, 512);
+        let long = 1024 + short..PIECE - short - 512;
+        assert_eq!(chunks.measure(0, &stitch), long.end - long.start);
+        assert_eq!(
+            shown(&chunks, 0),
+            [(PIECE + long.start..PIECE + long.end, 1..2)]
+        );
+        chunks.take(b, long.start + short, long.end - long.start - 2 * short);
+        assert_eq!(chunks.measure(0, &stitch), short, "in the middle");
         assert_eq!(shown(&chunks, 0), []);
+        for (chunk, at) in [
+            (b, 512),
+            (b, long.start),
+            (b, long.end - short),
+            (b, PIECE - short),
+        ] {
+            chunks.take(chunk, at, short);
+        }
+        assert_eq!(chunks.measure(0, &stitch), short, "at an end");
+        chunks.take(a, 0, short);
+        chunks.take(a, PIECE - short, short);
+        assert_eq!(chunks.measure(0, &stitch), 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::block::{Need, Window};
 use super::chunk::StitchId;
-use super::ranges::{FreeRange, Ranges};
+use super::ranges::{FreeRange, LEAST, Ranges};
 use super::state::State;
 use super::stitch::{Piece, Stitch, within};
 use super::streams::{StreamId, Use};
@@ -117,12 +117,12 @@ impl State {
         }
     }
 
-    /// Offers the ends of every free range of a stitch of which these are known.
+    /// Offers the ends of every free range of a stitch of which they are known.
     fn look_into(&self, id: StitchId, usable: Usable, best: &mut Best) {
         let stitch = self.stitch(id);
         best.looks += stitch.pieces.len();
         let shown = self.chunks.ranges().of(id);
-        if !self.is_usable_all(shown.stream, usable) {
+        if best.need.bytes < LEAST || !self.is_usable_all(shown.stream, usable) {
             return self.offer_some(id, stitch, usable, best);
         }
         for free in &shown.ranges {
@@ -168,16 +168,20 @@ impl State {
 
     /// Offers the ends of every free range of a stitch, as far as it is usable.
     fn offer_some(&self, id: StitchId, stitch: &Stitch, usable: Usable, best: &mut Best) {
-        let mut free = FreeRange::default();
+        let (needed, mut free) = (best.need.bytes, FreeRange::default());
         for (index, piece) in stitch.pieces.iter().enumerate() {
-            for span in &self.chunk(piece.chunk).spans {
-                if !self.is_usable(span.last, usable) {
-                    continue;
-                }
-                let (from, to) = (piece.offset + span.start, piece.offset + span.end());
-                if let Some(before) = free.follow(index, from, to) {
+            let follow = |from: u64, to: u64| {
+                let before = free.follow(index, piece.offset + from, piece.offset + to);
+                if let Some(before) = before {
                     self.offer(id, stitch, &before, best);
                 }
+            };
+            let stream = self.chunks.room(piece.chunk).stream;
+            if self.is_usable_all(stream, usable) {
+                self.chunks.each_free(piece.chunk, needed, follow);
+            } else {
+                let is_usable = |last| self.is_usable(last, usable);
+                self.chunk(piece.chunk).each_free(is_usable, follow);
             }
         }
         if let Some(last) = free.end() {
