@@ -131,8 +131,7 @@ impl<'a> Watched<'a> {
         let mut heard = Ok(());
         if let Some(door) = self.device.door() {
             let lend = |bytes: u64| {
-                let quiet = self.quiet().min(pool.idle() + self.device.idle_pages());
-                let given = give(engine, self.device, pool, bytes.min(quiet));
+                let given = give(engine, self.device, pool, bytes.min(self.quiet()));
                 Answer {
                     given,
                     soon: pool.whole_idle() + self.device.idle_pages(),

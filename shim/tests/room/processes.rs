@@ -174,6 +174,14 @@ fn what_is_used_again_and_again_is_not_given_away() {
     assert!((600..=664).contains(&held), "the rest went: {held} MiB");
     pause(2 * A_WHILE);
     assert_eq!(holder.number("physical"), 0, "it rests");
+    // Nor is it to who asks.
+    let device = Device::without_management();
+    let (mut holder, mut starving) = (device.preloaded(), device.preloaded());
+    holder.idle(600);
+    holder.tell("busy 4000 600 400");
+    pause(1000);
+    assert_eq!(starving.alloc("alloc 500").0, 2);
+    assert_eq!(holder.hear().parse::<u64>().unwrap() / 600, 1);
 }
 
 #[test]

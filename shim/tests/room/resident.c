@@ -4,7 +4,7 @@
  *   alloc MIB          -> code, milliseconds
  *   try MIB SECONDS    -> the same, tried again while out of memory
  *   free               -> code: the last one
- *   busy MILLISECONDS MIB -> MiB held at least while it was used again and again
+ *   busy MILLISECONDS MIB [PAUSE] -> MiB held at least while it was used again and again
  *   contexts MILLISECONDS -> contexts made, used and destroyed
  *   captures MILLISECONDS -> captures that ended well
  *   managed MIB        -> code: of the driver's own
@@ -45,9 +45,9 @@ static int allocate(size_t mib) {
     return code;
 }
 
-static unsigned long busy(double length, size_t mib) {
+static unsigned long busy(double length, size_t mib, unsigned pause) {
     unsigned long least = ~0ul;
-    for (double began = milliseconds(); milliseconds() - began < length; usleep(50000)) {
+    for (double began = milliseconds(); milliseconds() - began < length; usleep(pause * 1000)) {
         CUdeviceptr at;
         OK(cuMemAlloc_v2(&at, mib * MiB));
         OK(cuMemFree_v2(at));
@@ -99,8 +99,8 @@ int main(void) {
     start_cuda();
     puts("ready");
     while (fgets(line, sizeof line, stdin) != NULL) {
-        double a = 0, b = 0, began = milliseconds();
-        CHECK(sscanf(line, "%19s %lf %lf", word, &a, &b) >= 1);
+        double a = 0, b = 0, c = 50, began = milliseconds();
+        CHECK(sscanf(line, "%19s %lf %lf %lf", word, &a, &b, &c) >= 1);
         if (strcmp(word, "alloc") == 0) {
             int code = allocate(a);
             printf("%d %.0f\n", code, milliseconds() - began);
@@ -111,7 +111,7 @@ int main(void) {
         } else if (strcmp(word, "free") == 0) {
             printf("%d\n", cuMemFree_v2(held[--count]));
         } else if (strcmp(word, "busy") == 0) {
-            printf("%lu\n", busy(a, b));
+            printf("%lu\n", busy(a, b, c));
         } else if (strcmp(word, "contexts") == 0) {
             printf("%d\n", contexts(a));
         } else if (strcmp(word, "captures") == 0) {
