@@ -96,8 +96,15 @@ mod tests {
             (device, totals.live_bytes, totals.peak_live_bytes),
             (0, 50, 150)
         );
+        assert_eq!((totals.requests, totals.frees), (2, 1));
+        // The driver holds what the program holds, and held as much.
+        assert_eq!(
+            (totals.physical_bytes, totals.peak_physical_bytes),
+            (50, 150)
+        );
         assert_eq!(track.freed(0x1000), None);
+        track.allocated(1, Some(Context(6)), 0x4000, 3);
         let ended = track.context_ended(Context(5));
-        assert_eq!((ended[&0].live_bytes, ended[&1].live_bytes), (0, 0));
+        assert_eq!((ended[&0].live_bytes, ended[&1].live_bytes), (0, 3));
     }
 }

@@ -34,6 +34,16 @@ fn a_starving_process_gets_what_another_holds_idle() {
 }
 
 #[test]
+fn a_call_beside_the_pool_gets_what_another_process_holds_idle() {
+    let device = Device::without_management();
+    let (mut holder, mut other) = (device.preloaded(), device.preloaded());
+    assert_eq!(other.alloc("alloc 1").0, 0);
+    holder.idle(800);
+    pause(A_WHILE);
+    assert_eq!(other.ask("managed 500"), "0");
+}
+
+#[test]
 fn memory_in_use_stays_where_it_is_and_the_answer_comes_soon() {
     let device = Device::without_management();
     let (mut holder, mut starving) = (device.preloaded(), device.preloaded());
@@ -278,6 +288,19 @@ fn giving_back_meets_captures_contexts_and_failures() {
     }
 }
 
+/// Whatever the thread does, which there is in the parent alone.
+#[test]
+fn children_end_without_waiting() {
+    let device = Device::new();
+    let command = &mut device.command();
+    command.env("MEMCUDA_SIM_NVML", "slow");
+    let mut parent = Process::start(command.env("MEMCUDA_IDLE", "0"));
+    parent.idle(300);
+    pause(A_WHILE);
+    let longest = parent.number("exits");
+    assert!(longest < 500, "{longest} ms");
+}
+
 /// The names of a process's threads, and the signals that each blocks.
 fn threads(process: &Process) -> Vec<(String, String)> {
     let folder = format!("/proc/{}/task", process.child.id());
@@ -324,5 +347,13 @@ fn the_thread_comes_with_the_first_pool_and_takes_no_signal() {
         "0".repeat(16),
         "the program's own are as they were"
     );
+    process.end();
+    // A recording has it before, and there is one.
+    let trace = tempfile::tempdir().unwrap();
+    let trace = trace.path().join("trace");
+    let mut process = device.preloaded_with("MEMCUDA_TRACE", trace.to_str().unwrap());
+    assert_eq!(threads(&process).len(), 2);
+    assert_eq!(process.alloc("alloc 1").0, 0);
+    assert_eq!(threads(&process).len(), 2);
     process.end();
 }

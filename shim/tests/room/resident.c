@@ -11,9 +11,11 @@
  *   reached            -> code: by the other device
  *   physical           -> MiB held
  *   info               -> MiB free, by cuMemGetInfo
+ *   exits              -> milliseconds of the one of some children that took longest to end
  *   fork               -> the id of a child that outlives this process
  */
 #include "../support/cuda.h"
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -55,6 +57,21 @@ static unsigned long busy(double length, size_t mib, unsigned pause) {
         if (now < least) least = now;
     }
     return least;
+}
+
+/* They end as programs do, with what is to be done at an exit. */
+static double exits(void) {
+    double longest = 0;
+    fflush(stdout);
+    for (int i = 0; i < 16; i++, usleep(60000)) {
+        double began = milliseconds();
+        pid_t child = fork();
+        if (child == 0) exit(0);
+        CHECK(waitpid(child, NULL, 0) == child);
+        double took = milliseconds() - began;
+        if (took > longest) longest = took;
+    }
+    return longest;
 }
 
 static int contexts(double length) {
@@ -112,6 +129,8 @@ int main(void) {
             printf("%d\n", cuMemFree_v2(held[--count]));
         } else if (strcmp(word, "busy") == 0) {
             printf("%lu\n", busy(a, b, c));
+        } else if (strcmp(word, "exits") == 0) {
+            printf("%.0f\n", exits());
         } else if (strcmp(word, "contexts") == 0) {
             printf("%d\n", contexts(a));
         } else if (strcmp(word, "captures") == 0) {

@@ -235,8 +235,14 @@ fn torch_warns_of_what_is_true() {
 /// Beyond the limit is out of memory, which torch answers as it always does.
 #[test]
 fn a_limit_holds_for_pages_as_well() {
-    let limited = run("plain", &[("MEMCUDA_LIMIT", "700MiB")]);
-    assert!(limited.peak_reserved <= 700, "{limited:?}");
+    // Less than the job needs, which ends.
+    let limit = [EXPANDABLE, ("MEMCUDA_LIMIT", "600MiB")];
+    let output = command(&torch().join("expandable"), "plain", &limit).output();
+    let output = output.unwrap();
+    assert!(!output.status.success());
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let limited = finished((text(output.stdout), text(output.stderr)));
+    assert!(limited.peak_reserved <= 600, "{limited:?}");
 }
 
 /// What there never was is no reason to hold more than before.

@@ -1,7 +1,8 @@
 //! A `libnvidia-ml.so.1` for the simulated GPU: tells which processes have a
 //! context on a device, as the simulated libcuda of this process knows them.
 //! It has nothing else of NVIDIA's management library. With `MEMCUDA_SIM_NVML=mig` its
-//! devices are parts of GPUs; with `container` it lists the process that asks alone.
+//! devices are parts of GPUs; with `container` it lists the process that asks alone; with
+//! `slow` an answer takes a quarter of a second.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -97,6 +98,9 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     unsafe {
         if list(&*device, &mut ids, &mut found) != 0 {
             return NOT_FOUND;
+        }
+        if is_set("slow") {
+            std::thread::sleep(std::time::Duration::from_millis(250));
         }
         if is_set("container") {
             (ids[0], found) = (std::process::id(), 1);
