@@ -288,6 +288,25 @@ fn giving_back_meets_captures_contexts_and_failures() {
     }
 }
 
+/// A library that the thread asks ends with the process.
+#[test]
+fn a_process_ends_after_its_thread_has_asked() {
+    let start = |_| {
+        let device = Device::new();
+        let command = &mut device.command();
+        command.arg("lingers").env("MEMCUDA_SIM_NVML", "slow");
+        let mut process = Process::start(command.env("MEMCUDA_IDLE", "0"));
+        process.idle(100);
+        (process, device)
+    };
+    let processes = [0; 8].map(start);
+    pause(A_WHILE);
+    for (process, _device) in processes {
+        process.end();
+        pause(90);
+    }
+}
+
 /// Whatever the thread does, which there is in the parent alone.
 #[test]
 fn children_end_without_waiting() {

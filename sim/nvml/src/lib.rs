@@ -1,10 +1,12 @@
 //! A `libnvidia-ml.so.1` for the simulated GPU: tells which processes have a
 //! context on a device, as the simulated libcuda of this process knows them.
-//! It has nothing else of NVIDIA's management library. With `MEMCUDA_SIM_NVML=mig` its
+//! It has nothing else of NVIDIA's management library. Who asks after it has ended with the
+//! process, as the last functions do that run at an exit, ends the process. With `MEMCUDA_SIM_NVML=mig` its
 //! devices are parts of GPUs; with `container` it lists the process that asks alone; with
 //! `slow` an answer takes a quarter of a second.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const SUCCESS: c_int = 0;
 const INVALID_ARGUMENT: c_int = 2;
@@ -40,11 +42,21 @@ fn processes() -> Option<Processes> {
     }
 }
 
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn end() {
+    ENDED.store(true, Ordering::SeqCst);
+}
+
 /// Fails where no simulated libcuda is loaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> c_int {
     match processes() {
-        Some(_) => SUCCESS,
+        Some(_) => {
+            // SAFETY: a function of this library, which stays loaded.
+            unsafe { libc::atexit(end) };
+            SUCCESS
+        }
         None => DRIVER_NOT_LOADED,
     }
 }
@@ -101,6 +113,10 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
         }
         if is_set("slow") {
             std::thread::sleep(std::time::Duration::from_millis(250));
+        }
+        if ENDED.load(Ordering::SeqCst) {
+            eprintln!("MISUSE: the management library was asked after its end");
+            std::process::abort();
         }
         if is_set("container") {
             (ids[0], found) = (std::process::id(), 1);
