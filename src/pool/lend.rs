@@ -212,3 +212,7 @@ impl State {
         at
     }
 }
+
+#[cfg(test)]
+#[path = "lend_tests.rs"]
+mod tests;

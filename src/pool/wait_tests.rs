@@ -178,3 +178,37 @@ fn memory_whose_fill_could_not_be_waited_for_is_not_complete() {
     assert!(pool.alloc(&asked).is_ok());
     assert_eq!(pool.physical(), 64 * MIB, "the first 32 are not lent");
 }
+
+#[test]
+fn a_wait_that_ends_late_takes_nothing_back() {
+    let (driver, mut streams) = (Model::new(0), Streams::default());
+    driver.hold(CONTEXT, Stream(10), true);
+    let stream = streams.id(key(10));
+    let early = streams.tag(&driver, stream, 0).unwrap();
+    streams.outstanding(&driver).unwrap();
+    let late = streams.tag(&driver, stream, 0).unwrap();
+    for last in [late, early] {
+        streams.passed(stream, last.seq);
+        assert!(streams.is_done(late));
+    }
+}
+
+#[test]
+fn events_that_cannot_be_recorded_are_kept_for_the_next_try() {
+    for (release, code) in [
+        (Release::Stream(key(10)), Code::UNKNOWN),
+        (Release::Unknown, Code::NOT_FOUND),
+    ] {
+        let pool = pool();
+        let at = pool
+            .alloc(&request(CONTEXT, Order::Stream(key(10))))
+            .unwrap();
+        pool.driver().hold(CONTEXT, Stream(10), true);
+        pool.free(at, release).unwrap();
+        pool.driver().fail_waits(u32::MAX, code);
+        for _ in 0..3 {
+            let _ = pool.make_ready(&mut pool.lock());
+        }
+        assert_eq!(pool.driver().events(), 1, "{code:?}");
+    }
+}

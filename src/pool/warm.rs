@@ -72,10 +72,7 @@ impl State {
             return;
         }
         let block = self.blocks.remove(&at).expect("a window is a block");
-        let alias = match last.stream {
-            Use::NOBODY => Use::MIXED,
-            _ => block.window.stitch,
-        };
+        let alias = block.window.stitch;
         self.give(block.window, Use { alias, ..last });
         let hints = self.hints.entry(block.window.bytes).or_default();
         if hints.len() == HINTS {

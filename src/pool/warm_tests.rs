@@ -1,10 +1,11 @@
 //! Windows that are remembered: which of them serve a request, and how many are kept.
 
-use crate::pool::tests::{key, on, pool, request};
+use crate::driver::Stream;
+use crate::pool::tests::{CONTEXT, key, on, pool, request};
 use crate::pool::{Order, Owner, Release, Request, Settings};
 use crate::units::MIB;
 
-use super::HINT_SIZES;
+use super::{HINT_SIZES, HINTS};
 
 #[test]
 fn a_remembered_window_serves_only_what_may_begin_there() {
@@ -24,6 +25,30 @@ fn a_remembered_window_serves_only_what_may_begin_there() {
     pool.lock().settle_windows();
     let found = pool.alloc(&aligned).unwrap();
     assert!(found.is_multiple_of(2 * MIB), "{found:#x}, after {odd:#x}");
+}
+
+/// By the same address on the same stream, so that it needs no edge.
+#[test]
+fn a_remembered_window_is_known_by_the_address_that_it_was_used_through() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    pool.lock().settle_windows();
+    assert_eq!(pool.alloc(&on(10, 32 * MIB)), Ok(at));
+    assert_eq!(pool.stats().edges, 0);
+}
+
+#[test]
+fn of_one_length_not_all_are_remembered() {
+    let pool = pool(Settings::default());
+    let lent = [(); 2 * HINTS].map(|()| pool.alloc(&on(10, 3 * MIB)).unwrap());
+    for at in lent {
+        pool.free(at, Release::Stream(key(10))).unwrap();
+    }
+    let mut state = pool.lock();
+    state.settle_windows();
+    assert_eq!(state.hints[&(3 * MIB)].len(), HINTS);
 }
 
 #[test]

@@ -289,7 +289,9 @@ impl Program {
         if key.stream == Stream::LEGACY {
             return;
         }
-        self.pool.capture_begins(key.context, key.stream);
+        // Of a stream that joins the capture of another one nobody is told.
+        let begins = self.random.below(2) == 0;
+        begins.then(|| self.pool.capture_begins(key.context, key.stream));
         let lane = self.lane(key);
         self.pool.driver().world().capture(lane, true);
         self.capturing.push(key);
@@ -342,7 +344,7 @@ impl Program {
     }
 
     /// The pool has so many bytes of addresses, and gets no others.
-    fn leave_addresses(&self, bytes: u64) {
+    fn addresses(&self, bytes: u64) {
         let at = self.pool.driver().reserve(bytes).unwrap();
         self.pool.lock().arena.give(at, bytes);
         self.pool.bounds.fill();
@@ -383,20 +385,16 @@ fn nor_where_the_driver_has_no_events_of_a_context() {
 
 #[test]
 fn nor_where_addresses_are_short() {
-    let short = |program: &mut Program| program.leave_addresses(512 * MIB);
-    run(400..416, Settings::default, short);
+    run(400..416, Settings::default, |it| it.addresses(512 * MIB));
 }
 
 #[test]
 fn nor_where_calls_fail() {
-    // At last with addresses that are used again.
     for (one_of, addresses) in [(20, None), (100, None), (100, Some(2 * GIB))] {
         run(300..316, Settings::default, |program| {
             program.may_fail = true;
             program.pool.driver().world().fails = one_of;
-            if let Some(bytes) = addresses {
-                program.leave_addresses(bytes);
-            }
+            addresses.into_iter().for_each(|it| program.addresses(it));
         });
     }
 }

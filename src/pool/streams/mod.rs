@@ -255,11 +255,11 @@ impl Streams {
         Some(last.stream) == stream || self.is_done(last)
     }
 
-    /// Does a use through another address on the same stream need an edge?
+    /// Does a use that may run, through another address on the same stream, need an edge?
     /// A kernel that became resident early (programmatic dependent launch)
     /// may otherwise read what lay there before the last write.
     pub fn needs_edge(&self, last: Use, alias: u32) -> bool {
-        !self.is_done(last) && last.alias != alias && last.seq > self.progress(last.stream).edge
+        last.alias != alias && last.seq > self.progress(last.stream).edge
     }
 
     /// Orders the later work of stream `id` behind its own earlier work.

@@ -1,0 +1,77 @@
+//! Who comes after whom on one stream, by which address, and what is pending.
+
+use super::*;
+use crate::driver::Stream;
+use crate::pool::Settings;
+use crate::pool::tests::{CONTEXT, key, on, pool};
+use crate::units::MIB;
+use std::time::Duration;
+
+#[test]
+fn another_address_on_the_same_stream_gets_an_edge_and_the_same_address_none() {
+    let pool = pool(Settings::default());
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    let a = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    let b = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.free(a, Release::Stream(key(10))).unwrap();
+    assert_eq!(pool.alloc(&on(10, 32 * MIB)), Ok(a));
+    assert!(pool.driver().waits().is_empty(), "the address is the same");
+    pool.free(a, Release::Stream(key(10))).unwrap();
+    pool.free(b, Release::Stream(key(10))).unwrap();
+    let both = pool.alloc(&on(10, 64 * MIB)).unwrap();
+    assert_eq!(pool.driver().waits(), [(Stream(10), Stream(10))]);
+    assert_eq!(pool.stats().edges, 1);
+    // What is used behind an edge needs the next one.
+    pool.free(both, Release::Stream(key(10))).unwrap();
+    assert_ne!(pool.alloc(&on(10, 32 * MIB)), Ok(both));
+    assert_eq!(pool.stats().edges, 2);
+}
+
+#[test]
+fn what_lies_before_an_edge_needs_no_other_one() {
+    let pool = pool(Settings::default());
+    let lent = [(); 4].map(|()| pool.alloc(&on(10, 32 * MIB)).unwrap());
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    for at in lent {
+        pool.free(at, Release::Stream(key(10))).unwrap();
+    }
+    for _ in 0..2 {
+        pool.alloc(&on(10, 64 * MIB)).unwrap();
+        assert_eq!(pool.stats().edges, 1);
+    }
+}
+
+/// Of bytes by another address and of some by the same one, the first must be waited for.
+#[test]
+fn one_use_through_another_address_is_enough_for_an_edge() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    let mut state = pool.lock();
+    let stream = state.streams.id(key(10));
+    let through = |alias| Use {
+        stream,
+        alias,
+        seq: 1,
+    };
+    let uses = [through(1), through(0)];
+    let stream = Some(stream);
+    state.order(pool.driver(), stream, &uses, 0).unwrap();
+    assert_eq!(state.stats.edges, 1);
+}
+
+#[test]
+fn what_lies_on_shelves_and_in_slabs_is_pending_while_its_uses_run() {
+    let pool = pool(Settings::default());
+    let lent = [1000, 32 * MIB, 1000].map(|bytes| pool.alloc(&on(10, bytes)).unwrap());
+    pool.give_back(u64::MAX, Duration::ZERO);
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    assert_eq!(pool.stats().pending_bytes, 0);
+    for (at, pending) in [(lent[0], 1024), (lent[1], 32 * MIB + 1024)] {
+        pool.free(at, Release::Stream(key(10))).unwrap();
+        assert_eq!(pool.stats().pending_bytes, pending);
+    }
+    pool.lock().settle_small();
+    assert_eq!(pool.stats().pending_bytes, 32 * MIB + 1024);
+}
