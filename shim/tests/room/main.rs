@@ -1,6 +1,8 @@
 //! Idle memory of the pool makes nobody run out: not the calls beside it in its
 //! own process, not other processes on the device.
 
+#[path = "../support/counters.rs"]
+mod counters;
 mod processes;
 mod resident;
 #[path = "../support/signals.rs"]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::counters;
 use crate::resident::{Device, Process};
 use crate::signals::signal;
 
@@ -375,4 +376,18 @@ fn the_thread_comes_with_the_first_pool_and_takes_no_signal() {
     assert_eq!(process.alloc("alloc 1").0, 0);
     assert_eq!(threads(&process).len(), 2);
     process.end();
+}
+
+#[test]
+fn frees_of_what_is_not_the_pools_are_counted_with_and_without_one() {
+    let device = Device::new();
+    let mut process = device.preloaded();
+    let id = process.child.id();
+    let mut frees = |number| {
+        assert_eq!(process.ask("foreign"), "0");
+        assert_eq!(counters::of(id)[0].foreign_frees, number);
+        process.idle(32);
+        assert_eq!(counters::of(id)[0].foreign_frees, number);
+    };
+    (1..=2).for_each(&mut frees);
 }

@@ -9,6 +9,7 @@
  *   contexts MILLISECONDS -> contexts made, used and destroyed
  *   captures MILLISECONDS -> captures that ended well
  *   managed MIB        -> code: of the driver's own
+ *   foreign            -> code: of the free of such memory
  *   reached            -> code: by the other device
  *   physical           -> MiB held
  *   info               -> MiB free, by cuMemGetInfo
@@ -144,6 +145,10 @@ int main(int words, char **unused) {
         } else if (strcmp(word, "managed") == 0) {
             CUdeviceptr at;
             printf("%d\n", cuMemAllocManaged(&at, (size_t)a * MiB, 1));
+        } else if (strcmp(word, "foreign") == 0) {
+            CUdeviceptr at;
+            OK(cuMemAllocManaged(&at, 4096, 1));
+            printf("%d\n", cuMemFree_v2(at));
         } else if (strcmp(word, "reached") == 0) {
             CUcontext own, other;
             OK(cuCtxGetCurrent(&own));

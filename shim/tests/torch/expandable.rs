@@ -1,14 +1,9 @@
 //! Torch's expandable segments over pages that are kept.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::process::Stdio;
 
-use memcuda_core::pool::Stats;
-use memcuda_core::stats_page::{self, MEMFD_NAME};
-
+use crate::counters;
 use crate::support::{self, scratch};
 use crate::{NATIVE, Run, command, finished, program, torch, train, train_with};
 
@@ -172,7 +167,7 @@ fn the_page_of_statistics_counts_pages_and_how_long_torch_waited() {
     let mut lines = said.lines().map(Result::unwrap);
     let holding = lines.find(|line| line.starts_with("holding")).unwrap();
     let retries: u64 = holding.split(' ').nth(2).unwrap().parse().unwrap();
-    let page = stats(job.id());
+    let page = counters::of(job.id())[0].pool;
     drop(job.stdin.take());
     let rest: Vec<_> = lines.collect();
     assert!(job.wait().unwrap().success(), "{rest:?}");
@@ -189,19 +184,6 @@ fn the_page_of_statistics_counts_pages_and_how_long_torch_waited() {
     assert!(retries > 2 && page.stalls >= retries, "{retries} {page:?}");
     assert!(page.stall_ns >= retries * 3_000_000, "{retries} {page:?}");
     assert_eq!(page.out_of_memory, 0, "soft failures are none");
-}
-
-/// The page of statistics of a process, for its only device.
-fn stats(process: u32) -> Stats {
-    let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
-    let mut paths = open.map(|entry| entry.unwrap().path());
-    let is_page = |path: &PathBuf| {
-        let target = std::fs::read_link(path);
-        target.is_ok_and(|target| target.to_string_lossy().contains(MEMFD_NAME))
-    };
-    let page = File::open(paths.find(is_page).unwrap()).unwrap();
-    let devices = stats_page::read(|bytes| page.read_at(bytes, 0)).unwrap();
-    devices[0].pool
 }
 
 /// Torch warns of each request that fails: of those that fail for our sake it does

@@ -7,6 +7,8 @@
     reason = "shared with the tests of CUDA IPC, which use all of it"
 )]
 mod actor;
+#[path = "../support/counters.rs"]
+mod counters;
 mod expandable;
 mod handles;
 #[path = "../support/keeper.rs"]
