@@ -229,7 +229,7 @@ fn torch_is_asked_to_give_back_after_the_pool_has_stopped() {
 /// does a thread of another one's default stream, or a stream of what a graph replays.
 #[test]
 fn a_segment_that_is_still_used_is_waited_for() {
-    for case in ["stream", "thread", "graph"] {
+    for case in ["stream", "thread", "graph", "beside"] {
         let mut segments = program("segments", torch());
         segments.arg(case).env("MEMCUDA_TORCH", "segments");
         let (said, log) = support::said(&mut segments);

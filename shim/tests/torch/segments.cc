@@ -88,6 +88,20 @@ static void by_its_stream_after_a_graph() {
     use(next(first, one), one);
 }
 
+// So is one on memory that was asked for beside its capture.
+static void by_its_stream_after_a_capture_beside() {
+    cudaStream_t one = new_stream(), two = new_stream(), other = new_stream();
+    void *graph = nullptr, *ready = nullptr;
+    OK(cudaStreamBeginCapture(two, RELAXED));
+    void* first = segment(one);
+    use(first, two);
+    OK(cudaStreamEndCapture(two, &graph));
+    OK(cudaGraphInstantiate(&ready, graph, 0));
+    OK(cudaGraphLaunch(ready, other));
+    give_up(first);
+    use(next(first, one), one);
+}
+
 int main(int, char** argv) {
     std::string what = argv[1];
     if (device_count() < 1) return 2;
@@ -95,6 +109,7 @@ int main(int, char** argv) {
     if (what == "stream") by_another_stream();
     if (what == "thread") by_another_thread();
     if (what == "graph") by_its_stream_after_a_graph();
+    if (what == "beside") by_its_stream_after_a_capture_beside();
     OK(cudaDeviceSynchronize());
     return 0;
 }
