@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Output;
 
+use rustix::process::Signal;
+
 use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
 
 /// Runs it with these words.
@@ -11,16 +13,20 @@ fn compare(words: &str) -> Output {
     run(&std::iter::once("compare").chain(words).collect::<Vec<_>>())
 }
 
+/// Whatever the command itself was started with: the library, or input.
 #[test]
 fn profiles_take_turns_and_each_gets_its_setting() {
     let directory = tempfile::tempdir().unwrap();
-    let log = directory.path().join("log");
-    let script = "echo \"${MEMCUDA_TORCH:-bare} ${LD_PRELOAD:+preloaded}\" >> \"$0\"";
+    let [log, input] = ["log", "input"].map(|name| directory.path().join(name));
+    fs::write(&input, "input").unwrap();
+    let script = "echo \"${MEMCUDA_TORCH:-bare} ${LD_PRELOAD:+preloaded}$(cat)\" >> \"$0\"";
     let options = "compare --repeat 2 --profiles bare,native,bare,async --json";
     let output = memcuda()
         .args(options.split(' '))
         .args(["--", "sh", "-c", script])
         .arg(&log)
+        .env("LD_PRELOAD", "/nowhere/libmemcuda.so")
+        .stdin(fs::File::open(input).unwrap())
         .output()
         .unwrap();
     assert_eq!(code(&output), 0, "{}", stderr(&output));
@@ -63,4 +69,14 @@ fn the_commands_output_does_not_mix_with_the_table() {
     let output = compare("--repeat 1 --profiles bare --json echo hello");
     assert_eq!(objects(&output, "compare").len(), 1);
     assert!(stderr(&output).contains("hello"));
+}
+
+/// As this process does, for its own sake.
+#[test]
+fn the_command_does_not_ignore_the_end_of_who_reads_it() {
+    let output = compare("--repeat 1 --profiles bare grep SigIgn /proc/self/status");
+    let said = stderr(&output);
+    let ignored = said.split_whitespace().last().unwrap();
+    let ignored = u64::from_str_radix(ignored, 16).unwrap();
+    assert_eq!(ignored & 1 << (Signal::PIPE.as_raw() - 1), 0, "{said}");
 }
