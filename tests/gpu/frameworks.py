@@ -11,8 +11,8 @@ bytes, must be the same.
 Prints a PASS or FAIL line each, the table last, and appends each result to
 frameworks.jsonl in $OUT or here. What is not installed is a FAIL. Needs an
 NVIDIA GPU that nobody else uses with 140 GB of memory (less for most rows),
-torch, triton, cupy, jax, numba, xgboost, a C compiler, nvcc, compute-sanitizer, ncu
-and cuda-gdb.
+torch, triton, cupy, jax, numba, a C compiler, nvcc, compute-sanitizer, ncu and
+cuda-gdb.
 """
 import argparse
 import hashlib
@@ -36,7 +36,7 @@ from rows import torch_work, torch_memory, torch_sleep, arrays, programs, tools,
 # Under `auto` torch splits its blocks at other sizes, so one may be larger or
 # smaller than it would be: at most by this share of what is allocated.
 SPLIT = 0.05
-PACKAGES = ["torch", "triton", "cupy-cuda13x", "cupy-cuda12x", "jax", "numba", "numba-cuda", "xgboost", "nvidia-nccl-cu13", "nvidia-nccl-cu12"]
+PACKAGES = ["torch", "triton", "cupy-cuda13x", "cupy-cuda12x", "jax", "numba", "numba-cuda", "nvidia-nccl-cu13", "nvidia-nccl-cu12"]
 
 
 def child(name):

@@ -1,4 +1,4 @@
-"""Rows of CuPy, JAX, numba, XGBoost and Triton.
+"""Rows of CuPy, JAX, numba and Triton.
 """
 from . import PLAIN, Digest, churn, digest, must, row, torch_row
 
@@ -144,24 +144,6 @@ def numba():
         if step % 2:
             stream.synchronize()
         results.add(host)
-    return dict(results=dict(digest=str(results)))
-
-
-@row("XGBoost", profiles=PLAIN)
-def xgboost_trees():
-    """Boosted trees, of arrays on the host and on the device: the library has a runtime of its own and
-    maps memory itself. Its histograms are sums of fixed point, so exact in any order."""
-    import cupy as cp
-    import numpy as np
-    import xgboost
-    rng, results = np.random.default_rng(4), Digest()
-    for rows, columns, depth in [(300_000, 60, 8), (2_000_000, 24, 10), (50_000, 700, 5), (900_000, 40, 12)]:
-        x = rng.standard_normal((rows, columns), np.float32)
-        y = (x[:, :3].sum(axis=1) > rng.standard_normal(rows)).astype(np.float32)
-        settings = dict(device="cuda", tree_method="hist", objective="binary:logistic", max_depth=depth, subsample=0.5, seed=1)
-        for data in xgboost.DMatrix(x, y), xgboost.QuantileDMatrix(cp.asarray(x), cp.asarray(y)):
-            booster = xgboost.train(settings, data, 12)
-            results.add(np.frombuffer(booster.save_raw(), np.uint8), booster.predict(xgboost.DMatrix(x)))
     return dict(results=dict(digest=str(results)))
 
 
