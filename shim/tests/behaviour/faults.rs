@@ -162,6 +162,12 @@ fn what_is_written_behind_an_allocation_is_a_line_when_it_is_freed() {
 }
 
 #[test]
+fn poisoned_memory_holds_no_number_when_it_is_lent() {
+    let mut command = preloaded(program("poison.c", "poison"), &[shim()]);
+    said(command.env("MEMCUDA_DEBUG", "poison"));
+}
+
+#[test]
 fn after_a_crashed_kernel_memory_answers_its_error() {
     said(&mut preloaded(program("crash.c", "crash"), &[shim()]));
 }

@@ -1,10 +1,13 @@
-/* Writes a word behind what it asked for, and frees in two ways. */
+/* Writes a word behind what it asked for, and frees in two ways: at last before it was
+ * written. */
 #include "../support/cuda.h"
 
 CUresult cuMemsetD32_v2(CUdeviceptr, unsigned, size_t);
+CUresult cuMemsetD32Async(CUdeviceptr, unsigned, size_t, CUstream);
 
 int main(void) {
     CUdeviceptr at;
+    CUstream stream;
     start_cuda();
     OK(cuMemAlloc_v2(&at, 1000));
     OK(cuMemsetD32_v2(at, 0, 250));
@@ -12,8 +15,9 @@ int main(void) {
     OK(cuMemAlloc_v2(&at, 2000));
     OK(cuMemsetD32_v2(at, 0, 501));
     OK(cuMemFree_v2(at));
-    OK(cuMemAllocAsync(&at, 3000, NULL));
-    OK(cuMemsetD32_v2(at, 0, 751));
-    OK(cuMemFreeAsync(at, NULL));
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuMemAllocAsync(&at, 3000, stream));
+    OK(cuMemsetD32Async(at, 0, 751, stream));
+    OK(cuMemFreeAsync(at, stream));
     return 0;
 }
