@@ -140,7 +140,8 @@ fn a_rehearsal_leaves_nothing_whatever_call_fails() {
     for call in 0..8 {
         let pool = pool(Settings::default());
         pool.reserve_ahead();
-        let before = pool.driver().calls();
+        let addresses = || pool.lock().arena.free_bytes();
+        let (before, free) = (pool.driver().calls(), addresses());
         pool.driver().fail_at(before + call, Code::OUT_OF_MEMORY);
         pool.rehearse();
         assert!(pool.driver().calls() > before + call, "{call} is made");
@@ -152,6 +153,7 @@ fn a_rehearsal_leaves_nothing_whatever_call_fails() {
             _ => (0, 0),
         };
         assert_eq!((handles, mappings), lost, "call {call}");
+        assert_eq!(free - addresses(), lost.1 as u64 * 2 * MIB, "call {call}");
         assert_eq!((reservations, pool.physical()), (1, 0));
         let imported = imported(&pool, &[2 * MIB]);
         assert!(pool.attach(attachment(imported, 0, 1)).is_ok());

@@ -62,6 +62,11 @@ fn a_run_that_fails_is_told_and_ends_with_1() {
     let output = compare("--profiles bare -- no-such-program");
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("no-such-program"));
+    for times in ["0", "1001", "-1"] {
+        let output = compare(&format!("--repeat={times} true"));
+        assert_eq!(code(&output), 2);
+        assert!(stderr(&output).contains("accepted: a whole number from 1 to 1000"));
+    }
 }
 
 #[test]
