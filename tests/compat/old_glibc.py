@@ -82,14 +82,18 @@ def programs(root, driver):
                    "-l:libcuda.so.1", "-l:libpthread.so.0", "-l:libdl.so.2", f"-I{TESTS}/support")
 
     ways = ["local", "global", "deepbind", "base"]
-    served = lambda pooled: "".join(f"{way}: linked {pooled}, looked up {pooled}\n" for way in ways)
+    def served(pooled, past):
+        """What each way says; for those that are past the library, that they are."""
+        return "".join(f"{way}: linked {pooled}, looked up {pooled}{', past it' if way in past else ''}\n" for way in ways)
     return [
         ("a program of libc alone", [nothing], {}, "", ""),
         ("the same, all bound at once", [nothing], {"LD_BIND_NOW": "1"}, "", ""),
         ("one that asks whether it has dlsym", [weak], {}, "no dlsym\n", "nothing found\n"),
         ("CUDA linked to", [linked], {}, "plain\n", "pooled\n"),
-        ("CUDA loaded, each way", [loads, plugin, *ways], {}, served(0), served(1)),
-        ("CUDA loaded, switched off", [loads, plugin, *ways], {"MEMCUDA_DISABLE": "1"}, served(0), served(0)),
+        ("CUDA loaded, each way", [loads, plugin, *ways], {}, served(0, ways), served(1, [])),
+        # Then loads are left as they are asked for, and these two find the driver's own functions.
+        ("CUDA loaded, switched off", [loads, plugin, *ways], {"MEMCUDA_DISABLE": "1"},
+         served(0, ways), served(0, ["deepbind", "base"])),
     ]
 
 def tried(libc, own, library, driver, rows):
