@@ -92,14 +92,8 @@ impl Stitch {
     /// The parts of chunks below `offset..offset + bytes`.
     pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Part> + '_ {
         let end = offset + bytes;
-        self.pieces[self.reaching(offset)..]
-            .iter()
-            .take_while(move |piece| piece.offset < end)
-            .map(move |piece| piece.part(offset, end))
-    }
-
-    fn reaching(&self, offset: u64) -> usize {
-        reaching(&self.pieces, offset)
+        let pieces = within(&self.pieces, offset, end).iter();
+        pieces.map(move |piece| piece.part(offset, end))
     }
 }
 

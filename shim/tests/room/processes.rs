@@ -318,7 +318,8 @@ fn children_end_without_waiting() {
     parent.idle(300);
     pause(A_WHILE);
     let longest = parent.number("exits");
-    assert!(longest < 500, "{longest} ms");
+    // Who waits for the thread does it for a second.
+    assert!(longest < 1000, "{longest} ms");
 }
 
 /// The names of a process's threads, and the signals that each blocks.
