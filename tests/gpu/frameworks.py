@@ -3,7 +3,8 @@
 program whose results, and where it counts them its allocated and requested
 bytes, must be the same.
 
-    python3 tests/gpu/frameworks.py [ROW...]            # all rows of one GPU
+    python3 tests/gpu/frameworks.py                     # all rows of one GPU
+    python3 tests/gpu/frameworks.py ROW...              # these, and those of libraries that few machines have
     python3 tests/gpu/frameworks.py --gpus 2            # the rows of two GPUs
     python3 tests/gpu/frameworks.py --have FILE         # go on after an earlier run
     python3 tests/gpu/frameworks.py --table             # the table for docs/measurements
@@ -31,12 +32,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import json_lines
 import shim_run
 from rows import MIB, PROFILES, ROWS, table
-from rows import torch_work, torch_memory, torch_sleep, arrays, programs, tools, nccl  # noqa: F401  each adds its rows to ROWS, in this order
+from rows import torch_work, torch_memory, torch_sleep, arrays, programs, tools, libraries, nccl  # noqa: F401  each adds its rows to ROWS, in this order
 
 # Under `auto` torch splits its blocks at other sizes, so one may be larger or
 # smaller than it would be: at most by this share of what is allocated.
 SPLIT = 0.05
-PACKAGES = ["torch", "triton", "cupy-cuda13x", "cupy-cuda12x", "jax", "numba", "numba-cuda", "nvidia-nccl-cu13", "nvidia-nccl-cu12"]
+PACKAGES = ["torch", "triton", "cupy-cuda13x", "cupy-cuda12x", "jax", "numba", "numba-cuda", "nvidia-nccl-cu13", "nvidia-nccl-cu12",
+            "xgboost", "bitsandbytes", "torchao", "liger-kernel", "openmm", "drjit"]
 
 
 def child(name):
@@ -211,7 +213,7 @@ def main():
     if a.child:
         return child(a.child)
     if a.list:
-        return print("\n".join(f"{row.name}{f', {row.gpus} GPUs' if row.gpus > 1 else ''}" for row in ROWS.values()))
+        return print("\n".join(f"{row.name}{f', {row.gpus} GPUs' if row.gpus > 1 else ''}{', where it is named' if row.named else ''}" for row in ROWS.values()))
     a.profiles = a.profiles.split(",")
     for profile in a.profiles:
         if profile not in PROFILES:
@@ -222,7 +224,7 @@ def main():
     if a.jobs < 1:
         ap.error("--jobs is at least 1")
     wanted = [row for row in ROWS.values() if any(row.name.startswith(name) for name in a.rows)] if a.rows else \
-        [row for row in ROWS.values() if row.gpus == a.gpus]
+        [row for row in ROWS.values() if row.gpus == a.gpus and not row.named]
     if not wanted:
         ap.error(f"no rows for {a.gpus} GPUs; there are rows for 1 and 2")
     if a.table:

@@ -35,13 +35,14 @@ class Row:
     warm         the first run fills caches on disk and is thrown away
     processes    the memory is asked for by processes that it starts
     not_async    torch itself refuses it over backend:cudaMallocAsync: then it must do so under the shim too
+    named        it needs what few machines have, and runs only where it is named
     """
 
     def __init__(self, name, body, profiles=("auto",), environment=(), gpus=1, alone=False, warm=False,
-                 processes=False, not_async=False):
+                 processes=False, not_async=False, named=False):
         self.name, self.body, self.profiles = name, body, profiles
         self.environment, self.gpus, self.alone = dict(environment), gpus, alone
-        self.warm, self.processes, self.not_async = warm, processes, not_async
+        self.warm, self.processes, self.not_async, self.named = warm, processes, not_async, named
 
 
 def row(name, **settings):
