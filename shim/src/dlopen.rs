@@ -67,10 +67,10 @@ fn visible(flags: c_int) -> usize {
 /// `MEMCUDA_DEEPBIND`, read here because libraries are loaded before the
 /// settings are. A wrong value is refused at the start of CUDA.
 fn strips() -> bool {
-    let value = environment::raw(c"MEMCUDA_DEEPBIND");
-    let deepbind = match value {
-        None => Some(Deepbind::default()),
-        Some(value) => Deepbind::of(OsStr::from_bytes(value.to_bytes().trim_ascii())),
+    let value = environment::raw(c"MEMCUDA_DEEPBIND").map_or(&b""[..], CStr::to_bytes);
+    let deepbind = match value.trim_ascii() {
+        b"" => Some(Deepbind::default()),
+        word => Deepbind::of(OsStr::from_bytes(word)),
     };
     deepbind == Some(Deepbind::Strip) && !environment::disabled()
 }

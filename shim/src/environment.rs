@@ -60,7 +60,7 @@ pub fn disabled() -> bool {
     static DISABLED: AtomicU8 = AtomicU8::new(u8::MAX);
     match DISABLED.load(Ordering::Relaxed) {
         u8::MAX => {
-            let value = raw(c"MEMCUDA_DISABLE").map(CStr::to_bytes);
+            let value = raw(c"MEMCUDA_DISABLE").map(|value| value.to_bytes().trim_ascii());
             let disabled = value == Some(b"1");
             DISABLED.store(disabled.into(), Ordering::Relaxed);
             disabled

@@ -163,7 +163,7 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "which allocations get a name (docs/names.md); a wrong rule is one line, and the program runs without names",
         set: |c, v| {
             let rules = v.to_str()?;
-            c.names = (!matches!(rules, "" | "none")).then(|| rules.to_owned());
+            c.names = (rules != "none").then(|| rules.to_owned());
             Some(())
         },
     },
@@ -238,7 +238,7 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "where the log goes",
         set: |c, v| {
             c.log_file = (v != "stderr").then(|| v.into());
-            (!v.is_empty()).then_some(())
+            Some(())
         },
     },
     Variable {
@@ -250,8 +250,8 @@ pub const VARIABLES: &[Variable] = &[
 ];
 
 impl Config {
-    /// Reads every variable through `lookup`. The first invalid value is the
-    /// error: variable, value, what is accepted.
+    /// Reads every variable through `lookup`; an empty one is as one that is not
+    /// set. The first invalid value is the error: variable, value, what is accepted.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let mut config = Self::default();
         for variable in VARIABLES {
@@ -259,6 +259,10 @@ impl Config {
                 continue;
             };
             let trimmed = OsStr::from_bytes(value.as_bytes().trim_ascii());
+            // What a shell or a template leaves of a variable that nobody filled in.
+            if trimmed.is_empty() {
+                continue;
+            }
             if (variable.set)(&mut config, trimmed).is_none() {
                 return Err(Error::new(format!(
                     "{}={} is not understood; {}",

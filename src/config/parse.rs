@@ -14,10 +14,9 @@ pub fn choose<T: Copy>(value: &OsStr, names: &[(&str, T)]) -> Option<T> {
     names.iter().find(|(n, _)| *n == value).map(|(_, v)| *v)
 }
 
-/// A path; nothing and `none` are none.
+/// A path; `none` is none.
 pub fn path(value: &OsStr) -> Option<PathBuf> {
-    let none = value.is_empty() || value == "none";
-    (!none).then(|| value.into())
+    (value != "none").then(|| value.into())
 }
 
 pub fn limit(value: &OsStr) -> Option<Vec<(Option<u32>, u64)>> {

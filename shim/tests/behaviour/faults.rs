@@ -20,6 +20,14 @@ fn by_default_memory_comes_from_the_pool_and_nothing_is_said() {
 }
 
 #[test]
+fn an_empty_setting_is_as_none() {
+    for name in ["MEMCUDA_POLICY", "MEMCUDA_LIMIT", "MEMCUDA_DISABLE"] {
+        let (out, log) = said(whose().env(name, ""));
+        assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, ""), "{name}");
+    }
+}
+
+#[test]
 fn disabled_it_does_nothing() {
     for value in ["1", " 1 "] {
         let (out, log) = said(whose().env("MEMCUDA_DISABLE", value));
