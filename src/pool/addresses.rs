@@ -33,20 +33,10 @@ impl<D: Driver> Pool<D> {
         }
         drop(state);
         let began = Instant::now();
-        let mut ended = Vec::new();
-        for (_, stitch) in ending.stitches {
-            let mut unmapped = true;
-            for piece in &stitch.pieces {
-                let at = stitch.at + piece.offset;
-                unmapped &= self.driver.unmap(at, piece.bytes).is_ok();
-            }
-            if unmapped {
-                ended.push((stitch.at, stitch.room));
-            }
-        }
+        let free = self.unmap(ending.stitches.into_iter().map(|(_, stitch)| stitch));
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
-        for (at, room) in ended {
+        for (at, room) in free {
             state.arena.give(at, room);
         }
     }
@@ -63,18 +53,14 @@ impl State {
         self.reap_slabs(0);
         let lent = self.blocks.values().map(|block| block.window.stitch);
         let lent: BTreeSet<_> = lent.collect();
-        let mut stitches = Vec::new();
-        for (place, id) in self.stitches.iter_mut().zip(0..) {
-            if !lent.contains(&id)
-                && let Some(stitch) = place.take_if(|stitch| !stitch.stuck)
-            {
-                let pieces = stitch.pieces.iter();
-                pieces.for_each(|piece| self.chunks.hide(piece.chunk, id));
-                stitches.push((id, stitch));
-            }
-        }
+        let there = self.stitches.iter().zip(0..);
+        let idle = there.filter(|(stitch, id)| {
+            stitch.as_ref().is_some_and(|stitch| !stitch.stuck) && !lent.contains(id)
+        });
+        let idle: Vec<_> = idle.map(|(_, id)| id).collect();
+        let idle = idle.into_iter();
         Ending {
-            stitches,
+            stitches: idle.map(|id| (id, self.take_out(id))).collect(),
             uses: self.streams.last_uses(),
         }
     }

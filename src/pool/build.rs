@@ -59,11 +59,11 @@ impl<D: Driver> Pool<D> {
             Err(code) => return (state, Err(code)),
         };
         let total = held.chunks.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.fresh_bytes();
-        let (room, at) = match plan.behind {
-            Some(end) => (total, Some(state.stitch(end.stitch).end())),
+        let (room, at, ended) = match plan.behind {
+            Some(end) => (total, Some(state.stitch(end.stitch).end()), Vec::new()),
             None => {
                 let room = room(total);
-                (room, state.arena.take(room))
+                (room, state.arena.take(room), state.retire())
             }
         };
         let peers = state.peers.devices();
@@ -72,6 +72,7 @@ impl<D: Driver> Pool<D> {
 
         let began = Instant::now();
         let stuck = self.give_away(leaving.as_slice());
+        let free = self.unmap(ended);
         let place = self.place(at, room);
         let made = match place {
             Ok(place) => {
@@ -84,6 +85,9 @@ impl<D: Driver> Pool<D> {
 
         let mut state = self.lock();
         state.stats.driver_ns += spent;
+        for (at, room) in free {
+            state.arena.give(at, room);
+        }
         if leaving.is_some() {
             state.end_empty_stitches(&stuck);
         }

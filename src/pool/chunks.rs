@@ -203,6 +203,11 @@ impl Chunks {
         self.ranges.forget(stitch);
     }
 
+    /// What is known of the free ranges of a stitch holds no more.
+    pub fn forget(&mut self, stitch: StitchId) {
+        self.ranges.forget(stitch);
+    }
+
     /// What is known of the free ranges of stitches.
     pub fn ranges(&self) -> &Ranges {
         &self.ranges

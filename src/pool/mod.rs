@@ -33,6 +33,7 @@ mod picture;
 mod plan;
 mod ranges;
 mod request;
+mod retire;
 mod search;
 mod serve;
 mod slab;

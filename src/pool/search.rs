@@ -109,10 +109,12 @@ impl State {
     }
 
     /// The longest free range of a stitch in bytes, whatever its uses; 0 for a
-    /// stitch that is shorter than so many bytes, or that is gone.
+    /// stitch that is shorter than so many bytes, or that is gone or goes.
     fn measure(&mut self, id: StitchId, least: u64) -> u64 {
         match &self.stitches[id as usize] {
-            Some(stitch) if stitch.bytes >= least => self.chunks.measure(id, stitch),
+            Some(stitch) if stitch.bytes >= least && !stitch.leaving => {
+                self.chunks.measure(id, stitch)
+            }
             _ => 0,
         }
     }

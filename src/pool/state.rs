@@ -10,6 +10,7 @@ use super::front::{Fronts, Sum};
 use super::growing::Growing;
 use super::peers::Peers;
 use super::request::{BlockInfo, Order};
+use super::retire::Retired;
 use super::slab::Slabs;
 use super::stats::Stats;
 use super::stitch::Stitch;
@@ -39,6 +40,8 @@ pub struct State {
     pub exports: Exports,
     /// Address space.
     pub arena: Arena,
+    /// Stitches that are to go, as there are many.
+    pub retired: Retired,
     /// The other devices that may reach everything mapped.
     pub peers: Peers,
     /// Counters, but for what the fronts count: idle bytes are those that are
@@ -172,8 +175,9 @@ impl State {
 
     /// Makes the bytes below a window free.
     pub fn give(&mut self, window: Window, last: Use) {
-        let stitch = self.stitches[window.stitch as usize].as_ref();
+        let stitch = self.stitches[window.stitch as usize].as_mut();
         let stitch = stitch.expect("a stitch");
+        stitch.wanted = self.stats.stitches;
         for part in stitch.parts(window.offset, window.bytes) {
             self.chunks
                 .give(part.chunk, part.start, part.bytes, last, &self.streams);

@@ -44,6 +44,10 @@ pub struct Stitch {
     pub pieces: Vec<Piece>,
     /// Is something else still mapped here, which the driver did not unmap?
     pub stuck: bool,
+    /// How many stitches had been made when something of it was given back last.
+    pub wanted: u64,
+    /// Does it lend nothing any more?
+    pub leaving: bool,
     /// What devices may do with it.
     pub access: Access,
     /// A device that has access on its own account, whatever the peers have.
@@ -59,6 +63,8 @@ impl Stitch {
             room: 0,
             pieces: Vec::new(),
             stuck: false,
+            wanted: 0,
+            leaving: false,
             access: Access::Write,
             also: None,
         };
@@ -86,7 +92,7 @@ impl Stitch {
 
     /// May something be mapped there?
     pub fn can_grow(&self) -> bool {
-        self.bytes < self.room && !self.stuck
+        self.bytes < self.room && !self.stuck && !self.leaving
     }
 
     /// The parts of chunks below `offset..offset + bytes`.

@@ -104,7 +104,7 @@ impl State {
         let Some(Some(stitch)) = self.stitches.get(window.stitch as usize) else {
             return false;
         };
-        if !(stitch.at + window.offset).is_multiple_of(need.align) {
+        if stitch.leaving || !(stitch.at + window.offset).is_multiple_of(need.align) {
             return false;
         }
         let mut found = 0;

@@ -1,0 +1,120 @@
+//! Ends the stitches that were wanted longest ago, once there are many. Requests of ever
+//! new lengths make ever more of them, and with each of them searches and frees take longer.
+//! A part of them goes at a time, two with each one that is made, so that no request waits
+//! for many. Unmaps only what nothing runs on, and waits for nothing.
+
+use super::Pool;
+use super::chunk::StitchId;
+use super::state::State;
+use super::stitch::Stitch;
+use super::streams::Use;
+use crate::driver::{Address, Driver};
+
+/// Stitches that stay: more than a job in which no two steps are alike makes in its
+/// first minutes.
+const MOST: usize = 8192;
+/// The part of these that goes at a time.
+const PART: usize = 8;
+/// How many go with each that is made: more than come.
+const AT_ONCE: usize = 2;
+
+/// Stitches that are to go.
+pub struct Retired {
+    /// See [`MOST`].
+    pub most: usize,
+    /// Nothing is lent of them any more; the one that goes first is the last.
+    leaving: Vec<StitchId>,
+    /// What may still run on them.
+    uses: Vec<Use>,
+    /// How many stitches have been made when it is time to look for others.
+    next: u64,
+}
+
+impl Default for Retired {
+    fn default() -> Self {
+        Self {
+            most: MOST,
+            leaving: Vec::new(),
+            uses: Vec::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<D: Driver> Pool<D> {
+    /// Unmaps what was taken out; returns the addresses of which nothing is left.
+    /// The caller holds the growth lock.
+    pub(super) fn unmap(&self, ended: impl IntoIterator<Item = Stitch>) -> Vec<(Address, u64)> {
+        let mut free = Vec::new();
+        for stitch in ended {
+            let mut unmapped = !stitch.stuck;
+            for piece in &stitch.pieces {
+                let at = stitch.at + piece.offset;
+                unmapped &= self.driver.unmap(at, piece.bytes).is_ok();
+            }
+            free.extend(unmapped.then_some((stitch.at, stitch.room)));
+        }
+        free
+    }
+}
+
+impl State {
+    /// Takes a stitch of which nothing is lent out.
+    pub fn take_out(&mut self, id: StitchId) -> Stitch {
+        let stitch = self.stitches[id as usize].take().expect("a stitch");
+        for piece in &stitch.pieces {
+            self.chunks.hide(piece.chunk, id);
+        }
+        stitch
+    }
+
+    /// Takes out what goes as another stitch is made.
+    pub fn retire(&mut self) -> Vec<Stitch> {
+        if self.retired.leaving.is_empty() && self.stats.stitches >= self.retired.next {
+            self.choose_retired();
+        }
+        let (streams, retired) = (&self.streams, &mut self.retired);
+        retired.uses.retain(|last| !streams.is_done(*last));
+        let mut ended = Vec::new();
+        while ended.len() < AT_ONCE
+            && self.retired.uses.is_empty()
+            && let Some(id) = self.retired.leaving.pop()
+        {
+            // It may have lost all its pieces meanwhile, and gone by itself.
+            let there = self.stitches[id as usize].as_ref();
+            if there.is_some_and(|stitch| stitch.leaving) {
+                ended.push(self.take_out(id));
+            }
+        }
+        ended
+    }
+
+    /// Those that were wanted longest ago and of which nothing is lent lend nothing from now on.
+    fn choose_retired(&mut self) {
+        let part = self.retired.most / PART;
+        self.retired.next = self.stats.stitches + part as u64;
+        if self.stitches.iter().flatten().count() <= self.retired.most {
+            return;
+        }
+        for block in self.blocks.values() {
+            let stitch = self.stitches[block.window.stitch as usize].as_mut();
+            stitch.expect("a stitch").wanted = u64::MAX;
+        }
+        let there = self.stitches.iter().zip(0..);
+        let there = there.filter_map(|(stitch, id)| Some((stitch.as_ref()?, id)));
+        let idle = there.filter(|(stitch, _)| stitch.wanted != u64::MAX);
+        let mut idle: Vec<_> = idle.map(|(stitch, id)| (stitch.wanted, id)).collect();
+        idle.sort_unstable();
+        idle.truncate(part);
+        for &(_, id) in &idle {
+            self.stitch_mut(id).leaving = true;
+            self.chunks.forget(id);
+        }
+        self.retired.leaving = idle.into_iter().rev().map(|(_, id)| id).collect();
+        self.retired.uses = self.streams.last_uses();
+    }
+}
+
+#[cfg(test)]
+#[path = "retire_tests.rs"]
+mod tests;

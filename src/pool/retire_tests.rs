@@ -1,0 +1,159 @@
+//! A pool that keeps few stitches: which of them go, when, and what stays of them.
+
+use super::Retired;
+use crate::driver::model::Model;
+use crate::driver::{Address, Code, Stream};
+use crate::pool::tests::{CONTEXT, key, on, pool};
+use crate::pool::{Pool, Release, Settings};
+use crate::random::Random;
+use crate::units::MIB;
+
+/// Two at a time go where there are more than 16.
+fn few() -> Retired {
+    Retired {
+        most: 16,
+        ..Retired::default()
+    }
+}
+
+/// Of 20 stitches of 4 MiB, all lent, none may go yet.
+fn with_stitches() -> (Pool<Model>, Vec<Address>) {
+    let pool = pool(Settings::default());
+    let lent = (0..20).map(|_| alloc(&pool, 4)).collect();
+    assert_eq!(stitches(&pool), 20);
+    pool.lock().retired = few();
+    (pool, lent)
+}
+
+fn alloc(pool: &Pool<Model>, mib: u64) -> Address {
+    pool.alloc(&on(10, mib * MIB)).unwrap()
+}
+
+fn free(pool: &Pool<Model>, at: Address) {
+    pool.free(at, Release::Stream(key(10))).unwrap();
+}
+
+fn stitches(pool: &Pool<Model>) -> usize {
+    pool.lock().stitches.iter().flatten().count()
+}
+
+fn mapped(pool: &Pool<Model>, at: &Address) -> bool {
+    pool.driver().mapped(*at).is_some()
+}
+
+/// A new stitch of three chunks that are free, and of those that are there.
+fn stitch(pool: &Pool<Model>) -> Address {
+    let physical = pool.physical();
+    let made = pool.stats().stitches;
+    let at = alloc(pool, 12);
+    assert_eq!(
+        (pool.physical(), pool.stats().stitches),
+        (physical, made + 1)
+    );
+    at
+}
+
+#[test]
+fn what_was_wanted_longest_ago_goes_once_nothing_runs_on_it() {
+    let (pool, lent) = with_stitches();
+    pool.lock().retired.most = 100;
+    // The later ones first.
+    lent[6..12].iter().for_each(|at| free(&pool, *at));
+    stitch(&pool);
+    lent[..6].iter().for_each(|at| free(&pool, *at));
+    pool.lock().retired = few();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    stitch(&pool);
+    assert_eq!(stitches(&pool), 22, "something may still run on all");
+    pool.driver().hold(CONTEXT, Stream(10), false);
+    let last = stitch(&pool);
+    assert_eq!(stitches(&pool), 21, "one more, and two less");
+    let gone: Vec<_> = lent.iter().filter(|at| !mapped(&pool, at)).collect();
+    assert_eq!(gone, [&lent[6], &lent[7]]);
+    assert!(mapped(&pool, &last), "of the same handles");
+}
+
+#[test]
+fn what_is_to_go_lends_nothing_any_more() {
+    let (pool, lent) = with_stitches();
+    lent[..8].iter().for_each(|at| free(&pool, *at));
+    // A search looks into all of them, and knows what they have from then on.
+    free(&pool, alloc(&pool, 3));
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    stitch(&pool);
+    // Each would be remembered, or found, for this very length.
+    let again: Vec<_> = (0..5).map(|_| alloc(&pool, 4)).collect();
+    assert!(!again.contains(&lent[0]) && !again.contains(&lent[1]));
+    assert!(mapped(&pool, &lent[0]) && mapped(&pool, &lent[1]));
+}
+
+#[test]
+fn what_is_lent_stays_however_many_there_are() {
+    let (pool, lent) = with_stitches();
+    for _ in 0..20 {
+        alloc(&pool, 4);
+    }
+    assert_eq!(stitches(&pool), 40);
+    assert!(lent.iter().all(|at| mapped(&pool, at)));
+}
+
+#[test]
+fn what_goes_by_itself_meanwhile_is_not_taken_for_what_comes_in_its_place() {
+    let (pool, lent) = with_stitches();
+    lent[..8].iter().for_each(|at| free(&pool, *at));
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    free(&pool, stitch(&pool));
+    pool.driver().hold(CONTEXT, Stream(10), false);
+    pool.trim(0);
+    assert_eq!(stitches(&pool), 12, "those that are lent");
+    let new: Vec<_> = (0..8).map(|_| alloc(&pool, 4)).collect();
+    assert!(new.iter().chain(&lent[8..]).all(|at| mapped(&pool, at)));
+}
+
+#[test]
+fn where_a_part_is_not_unmapped_its_addresses_are_not_used_again() {
+    let (pool, lent) = with_stitches();
+    lent[..8].iter().for_each(|at| free(&pool, *at));
+    pool.lock().retired = few();
+    stitch(&pool);
+    let room = pool.lock().arena.free_bytes();
+    // The first call: the other of the two is unmapped.
+    pool.driver().fail_at(pool.driver().calls(), Code::UNKNOWN);
+    stitch(&pool);
+    assert_eq!(stitches(&pool), 20);
+    assert_eq!([0, 1].map(|i| mapped(&pool, &lent[i])), [true, false]);
+    // Twice as many as it shows; so has the one that was made.
+    let (gone, made) = (2 * 4 * MIB, 2 * 12 * MIB);
+    assert_eq!(pool.lock().arena.free_bytes(), room + gone - made);
+}
+
+#[test]
+fn lengths_that_never_come_again_leave_few() {
+    let pool = pool(Settings::default());
+    pool.lock().retired = few();
+    let mut random = Random::new(11);
+    let (mut live, mut most) = (Vec::new(), 0);
+    for step in 0..4000 {
+        let seed = random.next();
+        let bytes = (1 + (seed >> 40) % (1 << (1 + (seed >> 33) % 9))) * MIB + (seed >> 44);
+        live.push(pool.alloc(&on(10 + step % 2, bytes)).unwrap());
+        if live.len() > 12 {
+            let at = live.swap_remove((seed >> 50) as usize % live.len());
+            pool.free(at, Release::Stream(key(10 + step % 2))).unwrap();
+        }
+        most = most.max(stitches(&pool));
+    }
+    // Looked at after each eighth of them; those that go wait for theirs.
+    assert!(most <= 16 + 2 * 2, "{most}");
+    assert!(
+        pool.stats().stitches > 5 * 16,
+        "many went: {}",
+        pool.stats().stitches
+    );
+    for at in live {
+        pool.free(at, Release::Complete).unwrap();
+    }
+    pool.trim(0);
+    assert_eq!(pool.driver().leftovers().1, 0);
+    assert_eq!(pool.driver().leftovers().2, 0);
+}
