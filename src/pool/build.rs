@@ -63,7 +63,8 @@ impl<D: Driver> Pool<D> {
             Some(end) => (total, Some(state.stitch(end.stitch).end()), Vec::new()),
             None => {
                 let room = room(total);
-                (room, state.arena.take(room), state.retire())
+                let made = held.chunks.len() + plan.fresh.len();
+                (room, state.arena.take(room), state.retire(made))
             }
         };
         let peers = state.peers.devices();

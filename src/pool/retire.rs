@@ -1,7 +1,8 @@
-//! Ends the stitches that were wanted longest ago, once there are many. Requests of ever
-//! new lengths make ever more of them, and with each of them searches and frees take longer.
-//! A part of them goes at a time, two with each one that is made, so that no request waits
-//! for many. Unmaps only what nothing runs on, and waits for nothing.
+//! Ends the stitches that were wanted longest ago, once much is mapped. Requests of ever
+//! new lengths make ever more of them: searches and frees take longer, and a driver was
+//! reported to be out of memory at 524,288 mappings. A part of them goes at a time, twice as
+//! much with each one that is made as it maps, so that no request waits for many. Unmaps
+//! only what nothing runs on, and waits for nothing.
 
 use super::Pool;
 use super::chunk::StitchId;
@@ -10,13 +11,12 @@ use super::stitch::Stitch;
 use super::streams::Use;
 use crate::driver::{Address, Driver};
 
-/// Stitches that stay: more than a job in which no two steps are alike makes in its
-/// first minutes.
-const MOST: usize = 8192;
+/// Mappings that stay: eight processes may have so many.
+const MOST: usize = 1 << 16;
 /// The part of these that goes at a time.
 const PART: usize = 8;
-/// How many go with each that is made: more than come.
-const AT_ONCE: usize = 2;
+/// How many go for each that comes.
+const FOR_EACH: usize = 2;
 
 /// Stitches that are to go.
 pub struct Retired {
@@ -26,7 +26,7 @@ pub struct Retired {
     leaving: Vec<StitchId>,
     /// What may still run on them.
     uses: Vec<Use>,
-    /// How many stitches have been made when it is time to look for others.
+    /// How many mappings have been made when it is time to look for others.
     next: u64,
 }
 
@@ -68,22 +68,24 @@ impl State {
         stitch
     }
 
-    /// Takes out what goes as another stitch is made.
-    pub fn retire(&mut self) -> Vec<Stitch> {
-        if self.retired.leaving.is_empty() && self.stats.stitches >= self.retired.next {
+    /// Takes out what goes as a stitch of so many mappings is made.
+    pub fn retire(&mut self, made: usize) -> Vec<Stitch> {
+        if self.retired.leaving.is_empty() && self.stats.handles_mapped >= self.retired.next {
             self.choose_retired();
         }
         let (streams, retired) = (&self.streams, &mut self.retired);
         retired.uses.retain(|last| !streams.is_done(*last));
-        let mut ended = Vec::new();
-        while ended.len() < AT_ONCE
+        let (mut ended, mut unmapped) = (Vec::new(), 0);
+        while unmapped < FOR_EACH * made
             && self.retired.uses.is_empty()
             && let Some(id) = self.retired.leaving.pop()
         {
             // It may have lost all its pieces meanwhile, and gone by itself.
             let there = self.stitches[id as usize].as_ref();
             if there.is_some_and(|stitch| stitch.leaving) {
-                ended.push(self.take_out(id));
+                let stitch = self.take_out(id);
+                unmapped += stitch.pieces.len();
+                ended.push(stitch);
             }
         }
         ended
@@ -92,8 +94,10 @@ impl State {
     /// Those that were wanted longest ago and of which nothing is lent lend nothing from now on.
     fn choose_retired(&mut self) {
         let part = self.retired.most / PART;
-        self.retired.next = self.stats.stitches + part as u64;
-        if self.stitches.iter().flatten().count() <= self.retired.most {
+        self.retired.next = self.stats.handles_mapped + part as u64;
+        let mapped = |stitch: &Stitch| stitch.pieces.len();
+        let there = self.stitches.iter().flatten();
+        if there.map(mapped).sum::<usize>() <= self.retired.most {
             return;
         }
         for block in self.blocks.values() {
@@ -105,12 +109,18 @@ impl State {
         let idle = there.filter(|(stitch, _)| stitch.wanted != u64::MAX);
         let mut idle: Vec<_> = idle.map(|(stitch, id)| (stitch.wanted, id)).collect();
         idle.sort_unstable();
-        idle.truncate(part);
-        for &(_, id) in &idle {
-            self.stitch_mut(id).leaving = true;
+        let mut more = part;
+        for (_, id) in idle {
+            if more == 0 {
+                break;
+            }
+            let stitch = self.stitch_mut(id);
+            stitch.leaving = true;
+            more = more.saturating_sub(stitch.pieces.len());
             self.chunks.forget(id);
+            self.retired.leaving.push(id);
         }
-        self.retired.leaving = idle.into_iter().rev().map(|(_, id)| id).collect();
+        self.retired.leaving.reverse();
         self.retired.uses = self.streams.last_uses();
     }
 }

@@ -2,9 +2,10 @@
 """Writes synthetic allocation traces: jobs of kinds that the recorded ones are
 not. Sizes and lifetimes are made up after real jobs; nothing was run.
 
-    python3 tests/traces/synthetic.py DIRECTORY
+    python3 tests/traces/synthetic.py DIRECTORY [TIMES]
 
-The same seed gives the same bytes, in every version of Python 3.
+Each job has TIMES as many steps (default: 1). The same seed gives the same bytes,
+in every version of Python 3.
 """
 
 import os
@@ -17,11 +18,12 @@ MIB = 1 << 20
 class Trace:
     """Events of one job, `step_us` microseconds apart on average."""
 
-    def __init__(self, seed, step_us):
+    def __init__(self, out, seed, step_us):
         self.random = random.Random(seed)
         self.step_us = step_us
         self.now_us = 0.0
-        self.lines = ["# memcuda-trace 1", "t_us,op,id,bytes,stream"]
+        self.out = out
+        out.write("# memcuda-trace 1\nt_us,op,id,bytes,stream\n")
         self.live = {}
         self.made = 0
 
@@ -51,7 +53,7 @@ class Trace:
             self.now_us += 0.3 * self.step_us
 
     def _event(self, op, tensor, size):
-        self.lines.append(f"{int(self.now_us)},{op},{tensor:x},{size},0")
+        self.out.write(f"{int(self.now_us)},{op},{tensor:x},{size},0\n")
 
 
 def backward(trace, activations):
@@ -61,7 +63,7 @@ def backward(trace, activations):
         trace.free(activation, gradient)
 
 
-def graph_net(trace, steps=150):
+def graph_net(trace, steps):
     """Sampled neighbourhoods: every size is new in every step."""
     for _ in range(60):
         trace.alloc(trace.choice([1, 2, 4, 8]) * MIB)
@@ -82,7 +84,7 @@ def graph_net(trace, steps=150):
         backward(trace, activations)
 
 
-def serving(trace, steps=600, layers=16):
+def serving(trace, steps, layers=16):
     """Requests come and go; each layer's cache grows by copying it."""
     for _ in range(80):
         trace.alloc(trace.choice([32, 64, 90]) * MIB)
@@ -107,7 +109,7 @@ def serving(trace, steps=600, layers=16):
         trace.free(*scratch)
 
 
-def unet(trace, steps=120):
+def unet(trace, steps):
     """Images of many shapes through a U-Net with attention."""
     for _ in range(300):
         trace.alloc(trace.choice([1.2, 2.4, 4.7, 9.4, 14.1]) * MIB)
@@ -128,7 +130,7 @@ def unet(trace, steps=120):
         backward(trace, activations)
 
 
-def comb(trace, steps=60):
+def comb(trace, steps):
     """Every second of many equal tensors freed, then one over all holes."""
     for _ in range(steps):
         count = trace.integer(8, 40)
@@ -140,24 +142,23 @@ def comb(trace, steps=60):
 
 
 JOBS = (
-    # seed, mean time between allocations in microseconds
-    (graph_net, 1, 350),
-    (serving, 2, 750),
-    (unet, 3, 375),
-    (comb, 4, 3_300),
+    # steps, seed, mean time between allocations in microseconds
+    (graph_net, 150, 1, 350),
+    (serving, 600, 2, 750),
+    (unet, 120, 3, 375),
+    (comb, 60, 4, 3_300),
 )
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: synthetic.py DIRECTORY")
+    times = sys.argv[2] if len(sys.argv) == 3 else "1"
+    if len(sys.argv) not in (2, 3) or not times.isdecimal() or int(times) < 1:
+        sys.exit("usage: synthetic.py DIRECTORY [TIMES]; TIMES: a whole number from 1")
     os.makedirs(sys.argv[1], exist_ok=True)
-    for job, seed, step_us in JOBS:
-        trace = Trace(seed, step_us)
-        job(trace)
+    for job, steps, seed, step_us in JOBS:
         path = os.path.join(sys.argv[1], f"{job.__name__}.csv")
         with open(path, "w", newline="\n") as out:
-            out.write("\n".join(trace.lines) + "\n")
+            job(Trace(out, seed, step_us), steps * int(times))
 
 
 main()

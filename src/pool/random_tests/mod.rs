@@ -49,12 +49,12 @@ fn nor_where_addresses_are_short() {
 }
 
 #[test]
-fn nor_where_few_stitches_stay() {
-    run(500..516, Settings::default, |it| it.keep_few_stitches());
+fn nor_where_few_mappings_stay() {
+    run(500..516, Settings::default, |it| it.keep_few_mappings());
     run(600..616, Settings::default, |program| {
         program.may_fail = true;
         program.pool.driver().world().fails = 50;
-        program.keep_few_stitches();
+        program.keep_few_mappings();
     });
 }
 

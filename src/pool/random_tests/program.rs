@@ -345,8 +345,8 @@ impl Program {
         self.pool.bounds.fill();
     }
 
-    /// Of a few stitches it has, one in eight goes again and again.
-    pub fn keep_few_stitches(&self) {
+    /// What was wanted longest ago goes all the time.
+    pub fn keep_few_mappings(&self) {
         self.pool.lock().retired.most = 8;
     }
 }
