@@ -58,9 +58,8 @@ impl State {
             stitch.as_ref().is_some_and(|stitch| !stitch.stuck) && !lent.contains(id)
         });
         let idle: Vec<_> = idle.map(|(_, id)| id).collect();
-        let idle = idle.into_iter();
         Ending {
-            stitches: idle.map(|id| (id, self.take_out(id))).collect(),
+            stitches: idle.into_iter().map(|id| (id, self.take_out(id))).collect(),
             uses: self.streams.last_uses(),
         }
     }

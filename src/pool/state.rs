@@ -40,7 +40,7 @@ pub struct State {
     pub exports: Exports,
     /// Address space.
     pub arena: Arena,
-    /// Stitches that are to go, as there are many.
+    /// Stitches that are to go, as much is mapped.
     pub retired: Retired,
     /// The other devices that may reach everything mapped.
     pub peers: Peers,
