@@ -8,7 +8,6 @@ use super::state::State;
 use super::stitch::Stitch;
 use super::streams::Use;
 use crate::driver::Driver;
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// Stitches that were taken out: nothing is lent of them any more.
@@ -51,13 +50,8 @@ impl State {
         self.settle_windows();
         self.settle_small();
         self.reap_slabs(0);
-        let lent = self.blocks.values().map(|block| block.window.stitch);
-        let lent: BTreeSet<_> = lent.collect();
-        let there = self.stitches.iter().zip(0..);
-        let idle = there.filter(|(stitch, id)| {
-            stitch.as_ref().is_some_and(|stitch| !stitch.stuck) && !lent.contains(id)
-        });
-        let idle: Vec<_> = idle.map(|(_, id)| id).collect();
+        let mut idle = self.idle_stitches();
+        idle.retain(|id| !self.stitch(*id).stuck);
         Ending {
             stitches: idle.into_iter().map(|id| (id, self.take_out(id))).collect(),
             uses: self.streams.last_uses(),

@@ -68,6 +68,17 @@ impl State {
         stitch
     }
 
+    /// Those of which nothing is lent.
+    pub fn idle_stitches(&self) -> Vec<StitchId> {
+        let mut lent = vec![false; self.stitches.len()];
+        for block in self.blocks.values() {
+            lent[block.window.stitch as usize] = true;
+        }
+        let there = self.stitches.iter().zip(lent).zip(0..);
+        let idle = there.filter(|((stitch, lent), _)| stitch.is_some() && !lent);
+        idle.map(|(_, id)| id).collect()
+    }
+
     /// Takes out what goes as a stitch of so many mappings is made.
     pub fn retire(&mut self, made: usize) -> Vec<Stitch> {
         if self.retired.leaving.is_empty() && self.stats.handles_mapped >= self.retired.next {
@@ -100,17 +111,10 @@ impl State {
         if there.map(mapped).sum::<usize>() <= self.retired.most {
             return;
         }
-        for block in self.blocks.values() {
-            let stitch = self.stitches[block.window.stitch as usize].as_mut();
-            stitch.expect("a stitch").wanted = u64::MAX;
-        }
-        let there = self.stitches.iter().zip(0..);
-        let there = there.filter_map(|(stitch, id)| Some((stitch.as_ref()?, id)));
-        let idle = there.filter(|(stitch, _)| stitch.wanted != u64::MAX);
-        let mut idle: Vec<_> = idle.map(|(stitch, id)| (stitch.wanted, id)).collect();
-        idle.sort_unstable();
+        let mut idle = self.idle_stitches();
+        idle.sort_by_key(|id| self.stitch(*id).wanted);
         let mut more = part;
-        for (_, id) in idle {
+        for id in idle {
             if more == 0 {
                 break;
             }

@@ -123,7 +123,6 @@ fn addresses_where_something_else_is_mapped_stay_out_of_use() {
 fn where_a_part_is_not_unmapped_its_addresses_are_not_used_again() {
     let (pool, lent) = with_stitches();
     lent[..8].iter().for_each(|at| free(&pool, *at));
-    pool.lock().retired = few();
     stitch(&pool);
     let room = pool.lock().arena.free_bytes();
     // The first call: the other of the two is unmapped.

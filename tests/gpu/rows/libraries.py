@@ -5,8 +5,7 @@ import random
 
 from . import Digest, digest, must, row, torch_row
 
-# XGBoost keeps its pages in memory that grows by mapping more behind it; the
-# others ask for plain memory.
+
 @row("XGBoost", profiles=("auto", "poison"), named=True)
 def xgboost():
     """Trees over tables of several sizes, from the host and from the device."""
