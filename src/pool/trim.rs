@@ -20,6 +20,14 @@ pub struct Leaving {
     mapped: Vec<(Address, u64)>,
 }
 
+/// What could not be unmapped: where, and the bytes of the chunks, which the
+/// driver holds on to.
+#[derive(Default)]
+pub struct Stuck {
+    at: Vec<Address>,
+    bytes: u64,
+}
+
 impl<D: Driver> Pool<D> {
     /// Gives idle chunks back until at most `keep` bytes are idle, waiting for
     /// their last uses. Returns the bytes given back.
@@ -99,27 +107,28 @@ impl<D: Driver> Pool<D> {
 
         let began = Instant::now();
         let stuck = self.give_away(&leaving);
-        let released = leaving.iter().map(|leaving| leaving.chunk.bytes).sum();
+        let taken: u64 = leaving.iter().map(|leaving| leaving.chunk.bytes).sum();
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
         state.end_empty_stitches(&stuck);
         self.publish(&mut state);
-        released
+        taken - stuck.bytes
     }
 
-    /// Unmaps and releases what was taken out. Returns where something is still
-    /// mapped.
-    pub(super) fn give_away(&self, leaving: &[Leaving]) -> Vec<Address> {
-        let mut stuck: Vec<Address> = Vec::new();
-        for leaving in leaving {
-            let before = stuck.len();
-            for &(at, bytes) in &leaving.mapped {
+    /// Unmaps and releases what was taken out.
+    pub(super) fn give_away(&self, leaving: &[Leaving]) -> Stuck {
+        let mut stuck = Stuck::default();
+        for Leaving { chunk, mapped } in leaving {
+            let before = stuck.at.len();
+            for &(at, bytes) in mapped {
                 if self.driver.unmap(at, bytes).is_err() {
-                    stuck.push(at);
+                    stuck.at.push(at);
                 }
             }
-            if stuck.len() == before {
-                self.release(&[(leaving.chunk.handle, leaving.chunk.bytes)]);
+            if stuck.at.len() == before {
+                self.release(&[(chunk.handle, chunk.bytes)]);
+            } else {
+                stuck.bytes += chunk.bytes;
             }
         }
         stuck
@@ -179,12 +188,13 @@ impl State {
     }
 
     /// Stitches without a piece go; their addresses may be used again, but for
-    /// those where something is still mapped.
-    pub fn end_empty_stitches(&mut self, stuck: &[Address]) {
+    /// those where something is still mapped, and that counts as held.
+    pub fn end_empty_stitches(&mut self, stuck: &Stuck) {
+        self.stats.physical_bytes += stuck.bytes;
         for place in &mut self.stitches {
             let Some(stitch) = place else { continue };
             let range = stitch.at..stitch.at + stitch.room;
-            stitch.stuck |= stuck.iter().any(|at| range.contains(at));
+            stitch.stuck |= stuck.at.iter().any(|at| range.contains(at));
             if stitch.pieces.is_empty()
                 && let Some(ended) = place.take()
                 && !ended.stuck

@@ -77,7 +77,10 @@ fn show_waits_for_a_name_where_that_is_said() {
         assert_eq!(code, 1);
         assert!(waited >= Duration::from_secs(1), "{keeper:?}: {waited:?}");
     }
-    let (code, waited) = wait("20", Path::new("no/path"));
-    assert_eq!(code, 2);
-    assert!(waited < Duration::from_secs(10));
+    // But no waiting helps where the path is wrong, or no keeper is wanted.
+    for (keeper, expected) in [("no/path", 2), ("off", 1)] {
+        let (code, waited) = wait("20", Path::new(keeper));
+        assert_eq!(code, expected);
+        assert!(waited < Duration::from_secs(10));
+    }
 }

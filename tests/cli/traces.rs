@@ -151,4 +151,8 @@ fn a_trace_is_written_anew_as_it_was() {
         stdout(&explain(&again, &["--json"])).len(),
         stdout(&explain(&path, &["--json"])).len() + 4
     );
+    let twice = run(&["trace", again.to_str().unwrap()]);
+    assert_eq!(code(&twice), 1);
+    let why = "is compressed already; name another file with --out to write it anew\n";
+    assert!(stderr(&twice).ends_with(why), "{}", stderr(&twice));
 }

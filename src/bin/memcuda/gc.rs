@@ -23,7 +23,7 @@ pub struct Arguments {
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let mut keeper = match reach::find()? {
         Found::Keeper(keeper) => keeper,
-        Found::Nobody(why) => {
+        Found::Off(why) | Found::Nobody(why) => {
             writeln!(std::io::stdout().lock(), "{why}; nothing to free")?;
             return Ok(ExitCode::SUCCESS);
         }

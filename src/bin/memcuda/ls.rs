@@ -62,7 +62,7 @@ fn look(arguments: &Arguments) -> Result<(Vec<Entry>, Option<String>)> {
             });
             Ok((entries, None))
         }
-        Found::Nobody(why) => Ok((Vec::new(), Some(why))),
+        Found::Off(why) | Found::Nobody(why) => Ok((Vec::new(), Some(why))),
     }
 }
 

@@ -16,9 +16,11 @@ pub struct Keeper {
     socket: PathBuf,
 }
 
-/// The keeper that this user's programs use, or the reason why there is none.
+/// The keeper that this user's programs use, or the reason why there is none:
+/// it is off, or does not run yet.
 pub enum Found {
     Keeper(Keeper),
+    Off(String),
     Nobody(String),
 }
 
@@ -27,7 +29,7 @@ impl Found {
     pub fn keeper(self) -> Result<Keeper> {
         match self {
             Self::Keeper(keeper) => Ok(keeper),
-            Self::Nobody(why) => bail!(why),
+            Self::Off(why) | Self::Nobody(why) => bail!(why),
         }
     }
 }
@@ -42,7 +44,7 @@ pub fn find() -> Result<Found> {
     let socket = match config.keeper {
         config::Keeper::Off => {
             let why = "MEMCUDA_KEEPER is off: no memory has a name".to_owned();
-            return Ok(Found::Nobody(why));
+            return Ok(Found::Off(why));
         }
         config::Keeper::Socket(socket) => socket,
         config::Keeper::Auto => own_socket()?,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use memcuda::names::Name;
 use memcuda::share::protocol::{Entry, Process, State};
 use memcuda::units::show_bytes;
@@ -47,7 +47,10 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 fn await_name(name: &Name, longest: Duration) -> Result<Entry> {
     let began = Instant::now();
     loop {
-        let found = reach::find().and_then(Found::keeper);
+        let found = match reach::find() {
+            Ok(Found::Off(why)) => bail!(why),
+            found => found.and_then(Found::keeper),
+        };
         let why = match found.and_then(|mut it| it.show(name)) {
             Ok(entry) if entry.state != State::Creating => return Ok(entry),
             Ok(_) => anyhow!("{name} is still being made"),

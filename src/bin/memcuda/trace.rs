@@ -7,7 +7,7 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use memcuda::error::Error;
 use memcuda::trace::{Reader, Shortfall, write};
 
@@ -34,12 +34,10 @@ pub struct Arguments {
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let file = &arguments.file;
-    let beside = || {
-        let mut name = file.clone().into_os_string();
-        name.push(".zst");
-        PathBuf::from(name)
+    let out = match &arguments.out {
+        Some(out) => out.clone(),
+        None => beside(file)?,
     };
-    let out = arguments.out.clone().unwrap_or_else(beside);
     if out.as_os_str() == "-" {
         let mut reader = open(file)?;
         copy(file, &mut reader, &mut std::io::stdout().lock())?;
@@ -50,6 +48,17 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         eprintln!("memcuda: {events} events in {}", out.display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a trace goes by itself: FILE.zst.
+fn beside(file: &Path) -> Result<PathBuf> {
+    let said = file.display();
+    if file.extension().is_some_and(|it| it == "zst") {
+        bail!("{said} is compressed already; name another file with --out to write it anew");
+    }
+    let mut name = file.as_os_str().to_owned();
+    name.push(".zst");
+    Ok(PathBuf::from(name))
 }
 
 /// Opens a trace of any form. Errors name the file.

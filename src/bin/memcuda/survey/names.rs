@@ -33,7 +33,7 @@ impl Names {
 pub fn names() -> Names {
     let listed = reach::find().and_then(|found| match found {
         Found::Keeper(mut keeper) => Ok((keeper.list(false)?, None)),
-        Found::Nobody(why) => Ok((Vec::new(), Some(why))),
+        Found::Off(why) | Found::Nobody(why) => Ok((Vec::new(), Some(why))),
     });
     let (entries, nobody) = listed.unwrap_or_else(|error| (Vec::new(), Some(format!("{error:#}"))));
     Names {
