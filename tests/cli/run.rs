@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use crate::{code, library, memcuda, run, stderr, stdout};
+use crate::{code, failed, library, memcuda, run, stderr, stdout};
 
 #[test]
 fn the_status_is_the_programs() {
@@ -81,6 +81,22 @@ fn where_the_system_starts_no_program_and_says_it_did_the_answer_is_the_same() {
         assert!(clear && said.lines().count() == 1, "{said}");
     }
     assert_eq!(code(&recorded("true")), 0);
+}
+
+#[test]
+fn a_recording_may_go_to_an_empty_file_and_not_over_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    let recorded = || {
+        let mut command = memcuda();
+        let command = command.args(["run", "--trace"]).arg(&file).arg("true");
+        command.output().unwrap()
+    };
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(code(&recorded()), 0);
+    std::fs::write(&file, "a letter").unwrap();
+    failed(&recorded(), 2, "--trace would overwrite what is no trace");
+    assert_eq!(std::fs::read(&file).unwrap(), b"a letter");
 }
 
 #[test]

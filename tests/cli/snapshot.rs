@@ -3,12 +3,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::stat::Shown;
@@ -280,6 +283,23 @@ fn a_stopped_process_is_not_waited_for_without_end() {
     let output = memcuda().args(["explain", &holder.pid()]).output().unwrap();
     signal(Signal::CONT);
     failed(&output, 1, "it may be stopped");
+}
+
+#[test]
+fn somebody_elses_crowded_door_with_its_number_is_passed_by() {
+    let holder = Holder::start(&[], &["malloc 1000".to_owned()]);
+    // Before its own door in the list, and with nobody who hears.
+    let name = format!("memcuda/1/!/{}-", holder.pid());
+    let name = SocketAddr::from_abstract_name(name).unwrap();
+    let _door = UnixListener::bind_addr(&name).unwrap();
+    let _crowd: Vec<_> = std::iter::from_fn(|| {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let at = SocketAddrUnix::new_abstract_name(name.as_abstract_name()?).ok()?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+        connect(&socket, &at).ok().map(|()| socket)
+    })
+    .collect();
+    done(memcuda().args(["explain", &holder.pid()]).output().unwrap());
 }
 
 /// A folder that other users come to, with the command, the program and what

@@ -90,7 +90,7 @@ fn a_client_that_says_nothing_costs_the_others_nothing() {
 fn with_a_token_nothing_is_read_without_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
-    std::fs::write(&file, "correct-horse-battery\n").unwrap();
+    std::fs::write(&file, "correct-horse-battery\nits first line\n").unwrap();
     let mut command = memcuda();
     command.env("MEMCUDA_KEEPER", "off");
     let server = Server::start(&mut command, &["--token-file", file.to_str().unwrap()]);

@@ -1,8 +1,8 @@
 //! Other processes, seen through /proc: who descends from whom, and who has a
 //! statistics page. Reads only; a process that ends meanwhile is simply gone.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use memcuda::error::Result;
@@ -31,13 +31,25 @@ impl Page {
 pub fn page(pid: u32) -> std::io::Result<Option<Page>> {
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
         let target = fs::read_link(entry.path());
-        if target.is_ok_and(|t| is_page(&t)) {
-            let file = File::open(entry.path())?;
+        if target.is_ok_and(|t| is_page(&t))
+            && let Some(file) = open_file(&entry.path())?
+        {
             let inode = file.metadata()?.ino();
             return Ok(Some(Page { pid, inode, file }));
         }
     }
     Ok(None)
+}
+
+/// Opens a regular file, `None` where it is none. Never waits: anybody may give a
+/// pipe the name of a page, in a file system of their own.
+fn open_file(path: &Path) -> std::io::Result<Option<File>> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    Ok(file.metadata()?.is_file().then_some(file))
 }
 
 /// What a process records of itself (`MEMCUDA_TRACE`).
@@ -54,9 +66,9 @@ pub struct Recording {
 pub fn recording(pid: u32) -> Option<Recording> {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
     open.map(|entry| entry.path()).find_map(|path| {
-        // To open a pipe would be to wait for it.
+        // A device may mind being opened.
         let is_file = fs::metadata(&path).is_ok_and(|about| about.is_file());
-        let file = is_file.then(|| File::open(&path).ok())??;
+        let file = is_file.then(|| open_file(&path).ok().flatten())??;
         let word = |at: usize| {
             let mut bytes = [0; 8];
             file.read_exact_at(&mut bytes, 8 * at as u64).ok()?;
@@ -119,4 +131,19 @@ pub fn is_alive(pid: u32) -> bool {
 pub fn name(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm"));
     name.unwrap_or_default().trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_no_file_and_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(open_file(&pipe).unwrap().is_none());
+        std::fs::write(folder.path().join("file"), "x").unwrap();
+        assert!(open_file(&folder.path().join("file")).unwrap().is_some());
+    }
 }

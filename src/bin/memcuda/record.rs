@@ -25,7 +25,7 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         _ => Path::new("."),
     };
     let name = Path::new(file.file_name().unwrap_or_default());
-    if file.exists() {
+    if std::fs::metadata(file).is_ok_and(|it| it.is_file() && it.len() > 0) {
         // It is written anew: not what is no trace.
         trace::open(file).context("--trace would overwrite what is no trace")?;
     }

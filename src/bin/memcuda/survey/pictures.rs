@@ -18,11 +18,14 @@ pub fn picture(pid: u32) -> Result<Picture> {
     if !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
         bail!("there is no process {pid}");
     }
+    let mut is_crowded = false;
     for name in doors(pid) {
         let socket = match enter(&name) {
             Ok(socket) => socket,
+            // Its own door or, if not, somebody else's of that name.
             Err(error) if error.kind() == ErrorKind::WouldBlock && name.contains(&own(pid)) => {
-                bail!("process {pid}: nobody is let in any more: it may be stopped")
+                is_crowded = true;
+                continue;
             }
             // Gone since it was listed.
             Err(_) => continue,
@@ -38,6 +41,9 @@ pub fn picture(pid: u32) -> Result<Picture> {
         // It hears one after the other.
         drop(socket);
         return ask::ask(|| enter(&name)).map_err(|why| anyhow!("process {pid}: {why}"));
+    }
+    if is_crowded {
+        bail!("process {pid}: nobody is let in any more: it may be stopped");
     }
     Err(without_door(pid))
 }

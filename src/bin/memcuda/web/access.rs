@@ -40,7 +40,8 @@ impl Token {
     pub fn read(path: &Path) -> Result<Self> {
         let shown = || path.display().to_string();
         let text = fs::read_to_string(path).with_context(shown)?;
-        Ok(Self::new(text.trim_end())?)
+        let line = text.lines().next().unwrap_or_default();
+        Ok(Self::new(line.trim_end())?)
     }
 
     /// Compares in a time that does not tell how much of it is right.
