@@ -254,9 +254,9 @@ impl<D: Driver> Pool<D> {
 
     /// Asks which uses are over, and lets the chunks know what is free.
     pub(super) fn make_ready(&self, state: &mut State) -> Result<()> {
-        state.streams.poll(&self.driver)?;
+        let polled = state.streams.poll(&self.driver);
         state.settle_windows();
-        Ok(())
+        polled
     }
 
     /// A window for a request (or for the slab that a small one needs).
@@ -294,7 +294,11 @@ impl<D: Driver> Pool<D> {
         let last = stream.map(|stream| state.streams.tag(&self.driver, stream, window.stitch));
         let last = match last.transpose() {
             Ok(last) => last.unwrap_or(Use::DONE),
-            Err(code) => return (state, Err(code.into())),
+            Err(code) => {
+                let last = stream.map(|stream| state.streams.lose(stream, window.stitch));
+                state.give(window, last.unwrap_or(Use::DONE));
+                return (state, Err(code.into()));
+            }
         };
         state.add_slab(window, last);
         let lent = state.lend_small(request, stream);

@@ -20,22 +20,13 @@ pub struct Leaving {
     mapped: Vec<(Address, u64)>,
 }
 
-/// What could not be unmapped: where, and the bytes of the chunks, which the
-/// driver holds on to.
-#[derive(Default)]
-pub struct Stuck {
-    at: Vec<Address>,
-    bytes: u64,
-}
-
 impl<D: Driver> Pool<D> {
     /// Gives idle chunks back until at most `keep` bytes are idle, waiting for
     /// their last uses. Returns the bytes given back.
     pub fn trim(&self, keep: u64) -> u64 {
         let _builder = self.builder();
-        if self.wait_for_pending().is_err() {
-            return 0;
-        }
+        // What cannot be waited for is not complete, and stays.
+        let _ = self.wait_for_pending();
         self.let_go(keep, u64::MAX)
     }
 
@@ -94,9 +85,7 @@ impl<D: Driver> Pool<D> {
     /// The caller holds the growth lock.
     fn let_go(&self, keep: u64, most: u64) -> u64 {
         let mut state = self.lock();
-        if self.make_ready(&mut state).is_err() {
-            return 0;
-        }
+        let _ = self.make_ready(&mut state);
         state.settle_small();
         state.reap_slabs(0);
         let leaving = state.leaving(keep, most);
@@ -107,28 +96,27 @@ impl<D: Driver> Pool<D> {
 
         let began = Instant::now();
         let stuck = self.give_away(&leaving);
-        let taken: u64 = leaving.iter().map(|leaving| leaving.chunk.bytes).sum();
+        let released = leaving.iter().map(|leaving| leaving.chunk.bytes).sum();
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
         state.end_empty_stitches(&stuck);
         self.publish(&mut state);
-        taken - stuck.bytes
+        released
     }
 
-    /// Unmaps and releases what was taken out.
-    pub(super) fn give_away(&self, leaving: &[Leaving]) -> Stuck {
-        let mut stuck = Stuck::default();
-        for Leaving { chunk, mapped } in leaving {
-            let before = stuck.at.len();
-            for &(at, bytes) in mapped {
+    /// Unmaps and releases what was taken out. Returns where something is still
+    /// mapped.
+    pub(super) fn give_away(&self, leaving: &[Leaving]) -> Vec<Address> {
+        let mut stuck: Vec<Address> = Vec::new();
+        for leaving in leaving {
+            let before = stuck.len();
+            for &(at, bytes) in &leaving.mapped {
                 if self.driver.unmap(at, bytes).is_err() {
-                    stuck.at.push(at);
+                    stuck.push(at);
                 }
             }
-            if stuck.at.len() == before {
-                self.release(&[(chunk.handle, chunk.bytes)]);
-            } else {
-                stuck.bytes += chunk.bytes;
+            if stuck.len() == before {
+                self.release(&[(leaving.chunk.handle, leaving.chunk.bytes)]);
             }
         }
         stuck
@@ -188,13 +176,12 @@ impl State {
     }
 
     /// Stitches without a piece go; their addresses may be used again, but for
-    /// those where something is still mapped, and that counts as held.
-    pub fn end_empty_stitches(&mut self, stuck: &Stuck) {
-        self.stats.physical_bytes += stuck.bytes;
+    /// those where something is still mapped.
+    pub fn end_empty_stitches(&mut self, stuck: &[Address]) {
         for place in &mut self.stitches {
             let Some(stitch) = place else { continue };
             let range = stitch.at..stitch.at + stitch.room;
-            stitch.stuck |= stuck.at.iter().any(|at| range.contains(at));
+            stitch.stuck |= stuck.iter().any(|at| range.contains(at));
             if stitch.pieces.is_empty()
                 && let Some(ended) = place.take()
                 && !ended.stuck

@@ -149,14 +149,11 @@ fn addresses_where_something_is_still_mapped_are_not_used_again() {
     let at = pool.alloc(&request(32 * MIB)).unwrap();
     free(&pool, at);
     pool.driver().fail_at(pool.driver().calls(), Code::UNKNOWN);
-    let before = pool.physical();
-    assert_eq!(pool.give_back(MIB, Duration::ZERO), 0);
-    assert_eq!(pool.physical(), before, "the driver still has it");
+    pool.give_back(MIB, Duration::ZERO);
+    assert!(pool.physical() > 0, "a part went");
     // The rest of the range goes later, when the failure is long forgotten.
-    let released = pool.give_back(u64::MAX, Duration::ZERO);
-    let (_, _, stuck) = pool.driver().leftovers();
-    assert_eq!((pool.physical(), stuck), (before - released, 1));
-    assert!(released > 0);
+    pool.give_back(u64::MAX, Duration::ZERO);
+    assert_eq!((pool.physical(), pool.driver().leftovers().2), (0, 1));
     let mut state = pool.lock();
     while let Some(range) = state.arena.take(32 * MIB) {
         assert_ne!(range, at);

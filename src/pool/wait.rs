@@ -51,25 +51,31 @@ impl<D: Driver> Pool<D> {
     pub(super) fn wait_for_pending(&self) -> Result<()> {
         let mut state = self.lock();
         state.stats.host_waits += 1;
-        let events = state.streams.outstanding(&self.driver)?;
+        let events = state.streams.outstanding(&self.driver);
         let of = |(stream, seq, event)| (state.streams.context(stream), stream, seq, event);
         let events: Vec<_> = events.into_iter().map(of).collect();
         drop(state);
-        let waited = self.wait_for_each(&events);
-        self.lock().streams.end_wait();
-        waited?;
-        // What no event could cover, a wait for its context does.
-        let uncovered = self.lock().streams.uncovered_contexts();
-        for context in uncovered {
+        let mut unknown = self.wait_for_each(&events);
+        let mut state = self.lock();
+        state.streams.end_wait();
+        // What no event could tell, a wait for its context does.
+        unknown.extend(state.streams.uncovered_contexts());
+        drop(state);
+        unknown.sort_unstable();
+        unknown.dedup();
+        let mut waited = Ok(());
+        for context in unknown {
             match self.synchronize(context) {
-                Err(code) if !code.is_sticky() => return Err(code),
+                Err(code) if !code.is_sticky() => waited = waited.and(Err(code)),
                 _ => {}
             }
         }
-        Ok(())
+        waited
     }
 
-    fn wait_for_each(&self, events: &[(Context, StreamId, u64, Event)]) -> Result<()> {
+    /// Returns the contexts of events for which one cannot wait.
+    fn wait_for_each(&self, events: &[(Context, StreamId, u64, Event)]) -> Vec<Context> {
+        let mut unknown = Vec::new();
         for &(context, stream, seq, event) in events {
             if !self.lock().streams.begin_wait(context, event) {
                 continue;
@@ -82,10 +88,10 @@ impl<D: Driver> Pool<D> {
                 Err(code) if code.is_sticky() => {
                     state.streams.health.notice(context, waited);
                 }
-                Err(code) => return Err(code),
+                Err(_) => unknown.push(context),
             }
         }
-        Ok(())
+        unknown
     }
 
     /// Records a context-wide event under the captures' lock, then waits for

@@ -4,6 +4,7 @@ use super::super::*;
 use crate::driver::model::Model;
 use crate::pool::streams::Streams;
 use crate::units::MIB;
+use std::time::Duration;
 
 const CONTEXT: Context = Context(1);
 const OTHER: Context = Context(2);
@@ -34,7 +35,7 @@ fn an_event_that_is_waited_for_is_not_recorded_anew() {
     driver.hold(CONTEXT, Stream(10), true);
     let [slow, quick] = [10, 11].map(|stream| streams.id(key(stream)));
     streams.tag(&driver, slow, 0).unwrap();
-    let awaited = streams.outstanding(&driver).unwrap();
+    let awaited = streams.outstanding(&driver);
     let [(_, _, event)] = awaited[..] else {
         panic!("one stream has uses: {awaited:?}");
     };
@@ -120,12 +121,15 @@ fn for_a_segment_the_host_waits_for_another_stream_and_for_its_own_nobody() {
 #[test]
 fn a_segment_grows_where_a_wait_fails_and_waits_for_nothing_that_is_no_use() {
     let segment = request(CONTEXT, Order::Segment(key(11)));
-    // The question before it fails, too.
+    let (pool, at) = used_by_another();
+    pool.driver().fail_waits(u32::MAX, Code::UNKNOWN);
+    assert_ne!(pool.alloc(&segment), Ok(at));
+    assert_eq!(pool.physical(), 64 * MIB);
+    // Where one wait fails, one for the context tells.
     for failures in [1, 2] {
         let (pool, at) = used_by_another();
         pool.driver().fail_waits(failures, Code::UNKNOWN);
-        assert_ne!(pool.alloc(&segment), Ok(at));
-        assert_eq!(pool.physical(), 64 * MIB);
+        assert_eq!(pool.alloc(&segment), Ok(at));
     }
     let (pool, _) = used_by_another();
     let waits = pool.stats().host_waits;
@@ -180,12 +184,27 @@ fn memory_whose_fill_could_not_be_waited_for_is_not_complete() {
 }
 
 #[test]
+fn a_stream_of_which_nothing_can_be_learned_stops_no_other_one() {
+    let pool = pool();
+    let of = |stream| request(CONTEXT, Order::Stream(key(stream)));
+    let lent = [10, 11].map(|stream| (pool.alloc(&of(stream)).unwrap(), key(stream)));
+    for (at, stream) in lent {
+        pool.free(at, Release::Stream(stream)).unwrap();
+    }
+    pool.driver().fail_waits(1, Code::UNKNOWN);
+    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 32 * MIB);
+    assert_eq!(pool.physical(), 32 * MIB);
+    pool.driver().fail_waits(1, Code::UNKNOWN);
+    assert_eq!(pool.trim(0), 32 * MIB, "a wait for the context tells");
+}
+
+#[test]
 fn a_wait_that_ends_late_takes_nothing_back() {
     let (driver, mut streams) = (Model::new(0), Streams::default());
     driver.hold(CONTEXT, Stream(10), true);
     let stream = streams.id(key(10));
     let early = streams.tag(&driver, stream, 0).unwrap();
-    streams.outstanding(&driver).unwrap();
+    streams.outstanding(&driver);
     let late = streams.tag(&driver, stream, 0).unwrap();
     for last in [late, early] {
         streams.passed(stream, last.seq);

@@ -5,8 +5,8 @@ use std::ffi::c_void;
 
 use memcuda_core::config::Free;
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code, Context, Driver};
-use memcuda_core::pool::{BlockInfo, Order, Owner, Pool, Release};
+use memcuda_core::driver::{Address, Code, Context, Driver, Stream};
+use memcuda_core::pool::{BlockInfo, Order, Owner, Pool, Release, StreamKey};
 use memcuda_core::units::MIB;
 
 use crate::boundary::{self, planted_panic};
@@ -18,7 +18,7 @@ use crate::modules::Module;
 use crate::names::{lifetime, table};
 use crate::record::Caller;
 use crate::share::exports;
-use crate::{tags, torch};
+use crate::{tags, threads, torch};
 
 crate::slot! { cuMemFree_v2 ["cuMemFree" since 3020] Free }
 
@@ -184,7 +184,9 @@ fn release_of(
     of_torch: bool,
 ) -> Result<Release, Code> {
     let at_once = match (engine.config.free, block.order) {
-        (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch => Some(Release::Stream(key)),
+        (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch && is_named_here(key) => {
+            Some(Release::Stream(key))
+        }
         (Free::Ordered, _) => Some(Release::Unknown),
         // The driver's free does not wait for memory of a memory pool.
         _ if block.owner == Owner::MemoryPool => Some(Release::Unknown),
@@ -202,6 +204,11 @@ fn release_of(
         Err(code) if code.is_sticky() => Err(code),
         Ok(false) | Err(_) => Ok(Release::Unknown),
     }
+}
+
+/// Can this thread name the stream? A thread's own default stream is another one elsewhere.
+fn is_named_here(key: StreamKey) -> bool {
+    key.stream != Stream::PER_THREAD || key.thread == threads::number()
 }
 
 /// Fails with the error that stays with a context, or where it is gone.

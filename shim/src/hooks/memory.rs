@@ -122,12 +122,17 @@ fn lend(
     let pool = pool::of(engine, device)?;
     let request = request(engine, context, bytes);
     let call = torch::identify(tag, module, device.ordinal, bytes);
+    // Its stream may be of another context than the current one (a green one).
+    let call = call.and_then(|call| {
+        let (own, _) = engine.of_stream(call.stream).ok()?;
+        Some((engine.key(own, call.stream), call))
+    });
     let request = match &call {
-        Some(call) => call.ordered(request),
+        Some((key, call)) => call.ordered(*key, request),
         None => request,
     };
     let result = match &call {
-        Some(call) => torch::alloc(pool, &request, call),
+        Some((_, call)) => torch::alloc(pool, &request, call),
         None => {
             crate::log!(Debug, "cuMemAlloc of {bytes} bytes, not torch's own");
             pool.alloc(&request)
@@ -137,7 +142,7 @@ fn lend(
         recorder.answered(device.ordinal, &request, result, Caller::of(tag, module));
     }
     Some(result.map_err(|refusal| {
-        let key = call.map(|call| engine.key(context, call.stream));
+        let key = call.map(|(key, _)| key);
         refused(engine, device, bytes, key, refusal)
     }))
 }

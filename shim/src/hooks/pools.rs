@@ -3,6 +3,7 @@
 //! is the current one, followed.
 
 use std::ffi::c_void;
+use std::time::Duration;
 
 use memcuda_core::driver::{Code, sys::MemLocation};
 
@@ -56,16 +57,17 @@ crate::hooks! {
         code
     }
 
-    /// `cuMemPoolTrimTo`: ours first, to what the driver may keep in all.
+    /// `cuMemPoolTrimTo`: ours first, to what the driver may keep in all. Waits for
+    /// nothing, as the driver's does not.
     cuMemPoolTrimTo ["cuMemPoolTrimTo" since 11020] (
         pool: MemPool, keep: usize,
     ) |real, engine| {
         if let Some(device) = standing_in(engine, pool)
             && let Some(ours) = device.pool()
         {
-            device.pitch.free_probe(&engine.calls);
-            let used = ours.physical().saturating_sub(ours.idle());
-            ours.trim((keep as u64).saturating_sub(used));
+            let (used, _) = ours.pooled();
+            let keep = (keep as u64).saturating_sub(used);
+            ours.give_back(ours.idle().saturating_sub(keep), Duration::ZERO);
         }
         // SAFETY: the program's own call, passed on.
         unsafe { real(pool, keep) }

@@ -33,7 +33,6 @@ pub use unmaps::{unmaps_behind, waits_to_unmap};
 
 use crate::modules::Module;
 use crate::tags::Tag;
-use crate::threads;
 use library::Library;
 
 static LAYOUT: OnceLock<Result<scopes::Layout, &'static str>> = OnceLock::new();
@@ -149,13 +148,9 @@ pub fn alloc<D: Driver + Clone>(
 
 impl TorchCall {
     /// A request, in the order of the stream that torch asks for.
-    pub fn ordered(&self, request: Request) -> Request {
-        let thread = match self.stream {
-            Stream::PER_THREAD => threads::number(),
-            _ => 0,
-        };
+    pub fn ordered(&self, key: StreamKey, request: Request) -> Request {
         Request {
-            order: Order::Segment(StreamKey::new(request.context, self.stream, thread)),
+            order: Order::Segment(key),
             graph: request.graph || self.scope_open,
             ..request
         }

@@ -45,7 +45,11 @@ static void at_once(void) {
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     for (int device = 0; device < devices; device++) {
         CUmemoryPool pool;
+        CUdeviceptr any;
         OK(cuCtxSetCurrent(contexts[device]));
+        /* A free waits, and so takes what a thread had in hand when others freed. */
+        OK(cuMemAlloc_v2(&any, 1000));
+        OK(cuMemFree_v2(any));
         OK(cuDeviceGetDefaultMemPool(&pool, device));
         OK(cuMemPoolTrimTo(pool, 0));
         OK(cuMemGetInfo_v2(&after, &total));

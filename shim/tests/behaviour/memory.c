@@ -1,7 +1,9 @@
 /* Pooled memory answers as the driver's own does. */
 #include "../support/cuda.h"
+#include "../../../sim/include/memcuda_sim.h"
 
 CUresult cuMemCreate(unsigned long long *, size_t, const void *, unsigned long long);
+CUresult cuStreamQuery(CUstream);
 CUresult cuMemRelease(unsigned long long);
 CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 CUresult cuCtxDestroy_v2(CUcontext);
@@ -220,7 +222,20 @@ static void ordered(void) {
     OK(cuMemPoolTrimTo(pool, 64 * MiB));
     OK(cuSimPhysical(0, &after));
     CHECK(after == before);
+    /* Other memory does not, and nothing is waited for. */
+    OK(cuMemAlloc_v2(&plain, 128 * MiB));
+    OK(cuMemAllocAsync(&b, 64 * MiB, stream));
+    OK(cuSimPhysical(0, &before));
+    OK(cuMemFreeAsync(b, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemPoolTrimTo(pool, 128 * MiB));
+    OK(cuSimPhysical(0, &after));
+    CHECK(after == before);
+    OK(cuSimLaunch(stream, NULL, 0, 100000.0));
     OK(cuMemFreeAsync(a, stream));
+    OK(cuMemPoolTrimTo(pool, 0));
+    IS(600, cuStreamQuery(stream));
+    OK(cuMemFree_v2(plain));
     OK(cuStreamDestroy_v2(stream));
 }
 

@@ -226,22 +226,37 @@ fn torch_is_asked_to_give_back_after_the_pool_has_stopped() {
 }
 
 /// Its work takes a second on the device, and the third stream knows nothing of it. Nor
-/// does a thread of another one's default stream, or a stream of what a graph replays.
+/// does a thread of another one's default stream, a stream of what a graph replays, or one
+/// that has the handle of a green context's.
 #[test]
 fn a_segment_that_is_still_used_is_waited_for() {
-    for case in ["stream", "thread", "graph", "beside"] {
-        let mut segments = program("segments", torch());
-        segments.arg(case).env("MEMCUDA_TORCH", "segments");
-        let (said, log) = support::said(&mut segments);
-        let waited = said
-            .strip_prefix("again in ")
-            .and_then(|said| said.strip_suffix(" us\n"));
-        let waited: u64 = waited
-            .unwrap_or_else(|| panic!("{case}: {said} {log}"))
-            .parse()
-            .unwrap();
-        assert!((900_000..2_000_000).contains(&waited), "{case}: {said}");
+    for case in ["stream", "thread", "graph", "beside", "green"] {
+        let waited = until_next(case);
+        assert!((900_000..2_000_000).contains(&waited), "{case}: {waited}");
     }
+}
+
+/// Where its stream cannot be named, whoever gives it up waits.
+#[test]
+fn a_segment_whose_stream_is_no_more_or_another_threads_is_complete_when_given_up() {
+    for case in ["given", "ended", "green ended"] {
+        assert!(until_next(case) < 1000, "{case}");
+    }
+}
+
+/// Microseconds for which the host takes the same segment again.
+fn until_next(case: &str) -> u64 {
+    let mut segments = program("segments", torch());
+    segments
+        .arg(case)
+        .env("MEMCUDA_TORCH", "segments")
+        .env("MEMCUDA_SIM_MEMORY", "1GiB");
+    let (said, log) = support::said(&mut segments);
+    let waited = said
+        .strip_prefix("again in ")
+        .and_then(|said| said.strip_suffix(" us\n"));
+    let waited = waited.and_then(|us| us.parse().ok());
+    waited.unwrap_or_else(|| panic!("{case}: {said} {log}"))
 }
 
 /// What differs in one thing is lent and taken back as anybody's.

@@ -14,11 +14,17 @@
 extern "C" {
 int cudaStreamCreateWithFlags(cudaStream_t*, unsigned);
 int cudaStreamSynchronize(cudaStream_t);
+int cudaStreamDestroy(cudaStream_t);
 int cudaStreamBeginCapture(cudaStream_t, int);
 int cudaStreamEndCapture(cudaStream_t, void**);
 int cudaGraphInstantiate(void**, void*, unsigned long long);
 int cudaGraphLaunch(void*, cudaStream_t);
 int cudaDeviceSynchronize();
+int cuDeviceGetDevResource(int, void*, int);
+int cuDevResourceGenerateDesc(void**, void*, unsigned);
+int cuGreenCtxCreate(void**, void*, int, unsigned);
+int cuGreenCtxDestroy(void*);
+int cuGreenCtxStreamCreate(cudaStream_t*, void*, unsigned, int);
 }
 
 using c10::cuda::CUDACachingAllocator::allocator;
@@ -102,6 +108,61 @@ static void by_its_stream_after_a_capture_beside() {
     use(next(first, one), one);
 }
 
+// The thread that gives it up has another stream of that name.
+static void given_up_by_another_thread() {
+    void* first = segment(PER_THREAD);
+    use(first, PER_THREAD);
+    cudaStream_t other = new_stream();
+    std::thread([=] { give_up(first); use(next(first, other), other); }).join();
+}
+
+// Its handle is the next stream's. `ends`: before the segment is given up.
+static void by_a_stream_of_its_handle(cudaStream_t one, bool ends) {
+    void* first = segment(one);
+    use(first, one);
+    if (ends) OK(cudaStreamDestroy(one));
+    if (!ends) give_up(first);
+    if (!ends) OK(cudaStreamDestroy(one));
+    cudaStream_t again = new_stream();
+    if (again != one) printf("the handle is another\n");
+    if (ends) {
+        use(segment(again), again);
+        give_up(first);
+    }
+    use(next(first, again), again);
+}
+
+// A stream of a green context, used while the primary context is current.
+static void* green_context() {
+    char resource[256] = {};
+    void *description = nullptr, *green = nullptr;
+    OK(cuDeviceGetDevResource(0, resource, 1));
+    OK(cuDevResourceGenerateDesc(&description, resource, 1));
+    OK(cuGreenCtxCreate(&green, description, 0, 1));
+    return green;
+}
+static cudaStream_t stream_of(void* green) {
+    cudaStream_t stream = nullptr;
+    OK(cuGreenCtxStreamCreate(&stream, green, 1, 0));
+    return stream;
+}
+
+// What is left of a green context that ended is in nobody's way.
+static void after_its_green_context() {
+    void *green = green_context(), *late = segment(stream_of(green));
+    cudaStream_t stream = stream_of(green);
+    void* first = segment(stream);
+    use(first, stream);
+    give_up(first);
+    OK(cudaDeviceSynchronize());
+    OK(cuGreenCtxDestroy(green));
+    give_up(late);
+    // All of the device, but for what one more segment takes: only by joining what is idle.
+    current_stream = new_stream();
+    void* large = allocator.load()->raw_alloc(960u << 20);
+    printf("%s in 0 us\n", large ? "again" : "nothing");
+}
+
 int main(int, char** argv) {
     std::string what = argv[1];
     if (device_count() < 1) return 2;
@@ -110,6 +171,10 @@ int main(int, char** argv) {
     if (what == "thread") by_another_thread();
     if (what == "graph") by_its_stream_after_a_graph();
     if (what == "beside") by_its_stream_after_a_capture_beside();
+    if (what == "given") given_up_by_another_thread();
+    if (what == "ended") by_a_stream_of_its_handle(new_stream(), true);
+    if (what == "green") by_a_stream_of_its_handle(stream_of(green_context()), false);
+    if (what == "green ended") after_its_green_context();
     OK(cudaDeviceSynchronize());
     return 0;
 }

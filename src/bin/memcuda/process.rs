@@ -141,7 +141,7 @@ mod tests {
     fn a_pipe_is_no_file_and_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
         assert!(open_file(&pipe).unwrap().is_none());
         std::fs::write(folder.path().join("file"), "x").unwrap();
         assert!(open_file(&folder.path().join("file")).unwrap().is_some());

@@ -17,12 +17,15 @@ pub struct Mark {
 
 impl Streams {
     /// Learns which recorded places were passed, and records one where a
-    /// stream has uses that no event covers. A broken context stops nobody else.
+    /// stream has uses that no event covers. A stream of which nothing can be
+    /// learned stops no other one; the first such failure is the answer.
     pub fn poll<D: Driver>(&mut self, driver: &D) -> Result<()> {
+        let mut polled = Ok(());
         for id in self.ids() {
-            self.unless_broken(id, |streams| streams.poll_one(driver, id))?;
+            let one = self.unless_broken(id, |streams| streams.poll_one(driver, id));
+            polled = polled.and(one);
         }
-        Ok(())
+        polled
     }
 
     fn poll_one<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
@@ -38,13 +41,14 @@ impl Streams {
         Ok(())
     }
 
-    /// Events that together cover every outstanding use, for a wait on the
+    /// Events that together cover every outstanding use of which one can be
+    /// had ([`Streams::uncovered_contexts`] has the others), for a wait on the
     /// host, one wait at a time; [`Streams::passed`] takes each back after it,
     /// and [`Streams::end_wait`] all of them.
-    pub fn outstanding<D: Driver>(&mut self, driver: &D) -> Result<Vec<(StreamId, u64, Event)>> {
+    pub fn outstanding<D: Driver>(&mut self, driver: &D) -> Vec<(StreamId, u64, Event)> {
         let mut events = Vec::new();
         for id in self.ids() {
-            self.unless_broken(id, |streams| {
+            let _ = self.unless_broken(id, |streams| {
                 if streams.is_uncovered(id) {
                     streams.mark(driver, id)?;
                 }
@@ -52,11 +56,11 @@ impl Streams {
                     events.push((id, mark.seq, mark.event));
                 }
                 Ok(())
-            })?;
+            });
         }
         let of = |(id, _, event): &(StreamId, u64, Event)| (self.context(*id), *event);
         self.awaited = events.iter().map(of).collect();
-        Ok(events)
+        events
     }
 
     /// The wait for one of them begins; false where its context is being ended, or has.
@@ -70,7 +74,7 @@ impl Streams {
     }
 
     /// Contexts with uses that no event covers, because the driver has no
-    /// context-wide event or a capture was under way.
+    /// context-wide event, a capture was under way or it failed.
     pub fn uncovered_contexts(&self) -> Vec<Context> {
         let uncovered = self.ids().filter(|id| self.is_uncovered(*id));
         let contexts = uncovered.map(|id| self.context(id));
