@@ -335,6 +335,17 @@ fn a_page_that_others_open_before_it_is_used_was_waited_for() {
     let lease = device.create(LARGE).unwrap();
     device.pages.share(lease).unwrap();
     assert!(!device.runs(ONE));
+
+    // Whatever all streams wait for beside it.
+    let device = Device::new(GIB);
+    device.pages.contexts.begins(CONTEXT);
+    let (zero, one) = (device.put(0), device.put(1));
+    device.give_up(0, zero, ONE);
+    device.give_up(1, one, ONE);
+    device.put(OTHER);
+    let lease = device.put(0);
+    device.pages.share(lease).unwrap();
+    assert!(device.runs(ONE));
 }
 
 /// Who waited for the stream that a graph was captured on has not waited for its replays.

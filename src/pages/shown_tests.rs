@@ -113,6 +113,8 @@ fn what_is_nobodys_is_found_nowhere() {
     }
     let lease = device.map(4);
     assert_eq!(device.pages.find(device.at(3)), Found::Nothing, "between");
+    let last = device.pages.find(device.at(5) - 1);
+    assert_eq!(last, Found::Run(device.run(4)), "its last byte");
     device.unmap(4, lease);
     device.pages.give_back(u64::MAX, Duration::ZERO);
     assert_eq!(device.pages.find(device.at(4)), Found::Nothing);

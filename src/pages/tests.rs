@@ -190,6 +190,12 @@ fn what_is_mapped_at_an_address_is_not_taken_for_another_page() {
     let lease = device.create(LARGE).unwrap();
     let known = device.pages.share(lease).unwrap();
     assert_eq!(mapped(LARGE, lease), known);
+    // One that somebody has, though it is in use nowhere.
+    let unmapped = device.pages.unmap(at, LARGE.bytes, None);
+    assert_eq!(unmapped, Some(Ok(())));
+    let another = device.create(LARGE).unwrap();
+    assert_ne!(mapped(LARGE, another), known);
+    assert!(device.pages.release(lease));
 }
 
 #[test]
