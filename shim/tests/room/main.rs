@@ -81,7 +81,12 @@ fn a_call_that_is_out_of_memory_is_made_again() {
 #[test]
 fn room_is_made_where_it_lacks_whichever_device_is_current() {
     for (call, number) in [
-        ("cuMemSetAccess", 2),
+        // Two are the pools'.
+        ("cuMemSetAccess", 3),
+        ("cuCtxCreate_v2", 1),
+        ("cuCtxCreate_v4", 1),
+        ("cuGreenCtxCreate", 1),
+        ("cuGreenCtxStreamCreate", 1),
         ("cuMemAllocFromPoolAsync", 1),
         ("cuGraphUpload", 1),
         ("cuGraphUpload_ptsz", 1),

@@ -141,12 +141,24 @@ static void full(const char *file) {
     OK(cuMemCreate(&handle, 600 * MiB, &on_device, 0));
 }
 
-/* What is made then lies on the first device, which is not current. */
+/* What is made then lies on the first device, which is not current. The other one has idle memory,
+ * too. */
 static void go_elsewhere(void) {
     CUcontext context;
+    CUdeviceptr at;
     if (getenv("ROOM_ELSEWHERE") == NULL) return;
     OK(cuDevicePrimaryCtxRetain(&context, 1));
     OK(cuCtxSetCurrent(context));
+    OK(cuMemAlloc_v2(&at, 32 * MiB));
+    OK(cuMemFree_v2(at));
+}
+
+/* Nobody lacks room there. A memory pool may be on any device. */
+static void is_left_elsewhere(const char *call) {
+    uint64_t bytes;
+    if (getenv("ROOM_ELSEWHERE") == NULL || strcmp(call, "cuMemAllocFromPoolAsync") == 0) return;
+    OK(cuSimPhysical(1, &bytes));
+    CHECK(bytes >= 32 * MiB);
 }
 
 /* The one call that was told to fail once. */
@@ -165,12 +177,14 @@ static int once(const char *call) {
         void *description, *green;
         OK(cuDeviceGetDevResource(0, resource, 1));
         OK(cuDevResourceGenerateDesc(&description, resource, 1));
+        go_elsewhere();
         int code = cuGreenCtxCreate(&green, description, 0, 1);
         if (strcmp(call, "cuGreenCtxCreate") == 0) return code;
         OK(code);
         return cuGreenCtxStreamCreate(&stream, green, 1, 0);
     }
     if (strcmp(call, "cuDevicePrimaryCtxRetain") == 0) return cuDevicePrimaryCtxRetain(&context, 0);
+    if (strncmp(call, "cuCtxCreate", 11) == 0) go_elsewhere();
     if (strcmp(call, "cuCtxCreate") == 0) return cuCtxCreate(&context, 0, 0);
     if (strcmp(call, "cuCtxCreate_v2") == 0) return cuCtxCreate_v2(&context, 0, 0);
     if (strcmp(call, "cuCtxCreate_v3") == 0) return cuCtxCreate_v3(&context, NULL, 0, 0, 0);
@@ -355,6 +369,7 @@ int main(int count, char **words) {
         CHECK(physical() == 600 * MiB);
         OK(once(words[1]));
         CHECK(physical() < 600 * MiB);
+        is_left_elsewhere(words[1]);
     }
     return 0;
 }
