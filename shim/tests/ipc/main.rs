@@ -108,6 +108,13 @@ fn what_the_driver_refuses_is_refused() {
     // Opened memory is closed, not freed, and is not exported further.
     assert_eq!(importer.code(&format!("free {here}")), INVALID_VALUE);
     assert_eq!(importer.code(&format!("get {here}")), INVALID_VALUE);
+    const IS_IPC_CAPABLE: u32 = 10;
+    for (actor, at, said) in [
+        (&mut exporter, &there, "0 1"),
+        (&mut importer, &here, "0 0"),
+    ] {
+        assert_eq!(actor.say(&format!("attribute {at} {IS_IPC_CAPABLE}")), said);
+    }
     let inside = u64::from_str_radix(&here, 16).unwrap() + 512;
     assert_eq!(importer.code(&format!("close {inside:x}")), INVALID_VALUE);
     let ordered = exporter.must("alloc-async 4000000");

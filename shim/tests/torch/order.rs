@@ -140,6 +140,11 @@ fn a_stream_that_captures_waits_for_nothing_and_is_given_nothing_too_early() {
 }
 
 #[test]
+fn nobody_is_asked_for_pages_beside_a_capture() {
+    ladder("captured_beside", &[]);
+}
+
+#[test]
 fn pages_that_are_not_kept_are_waited_for() {
     ladder("shared", &[]);
 }

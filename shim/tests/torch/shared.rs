@@ -245,6 +245,19 @@ fn a_limit_is_of_blocks_and_pages_together() {
     }
 }
 
+/// A mapping takes memory, too: idle blocks go for it.
+#[test]
+fn a_page_that_there_is_no_room_to_map_is_mapped_again() {
+    let place = Place::empty();
+    let mut command = command(&place, &[shim()]);
+    // The first one is the block's.
+    let mut actor = Actor::start(command.env("MEMCUDA_SIM_FAIL", "cuMemMap@2=2"));
+    let block = actor.must("alloc 2097152");
+    actor.free(&block);
+    actor.torch(PAGE);
+    assert_eq!(actor.physical(), PAGE);
+}
+
 /// Blocks of the pool, freed in each way, and with their context.
 #[test]
 fn copies_are_synchronous_as_long_as_a_marked_block_is_there() {
