@@ -117,6 +117,7 @@ impl Sim {
             self.check_device_access(id, touch, &piece);
             self.check_claim(id, touch, &piece);
             self.check_order(id, touch, &piece);
+            self.note_use(id, &piece, call);
         }
     }
 
@@ -203,8 +204,7 @@ impl Sim {
 
     /// Refuses to take memory away from unfinished work. `ordered` names a
     /// stream behind which the memory goes; without it the host must know.
-    /// `alias` limits the check to uses through one mapping.
-    pub fn check_unused(&self, piece: &Piece, ordered: Option<u32>, alias: bool, what: &str) {
+    pub fn check_unused(&self, piece: &Piece, ordered: Option<u32>, what: &str) {
         let Some(cells) = self.shadow.0.get(&piece.object) else {
             return;
         };
@@ -215,8 +215,7 @@ impl Sim {
             .filter(|(_, c)| c.end > piece.offset);
         for (_, cell) in first.into_iter().chain(cells.range(piece.offset..end)) {
             for old in cell.write.iter().chain(&cell.reads) {
-                let through = old.alias == piece.va.wrapping_sub(piece.offset);
-                if (alias && !through) || self.is_observed(old.stream, old.count) {
+                if self.is_observed(old.stream, old.count) {
                     continue;
                 }
                 let before = ordered.is_some_and(|id| {

@@ -103,7 +103,7 @@ impl Sim {
                     span(piece.va, piece.bytes),
                 ));
             }
-            self.check_unused(piece, stream, false, "receives");
+            self.check_unused(piece, stream, "receives");
         }
         for piece in pieces {
             let ranges = self.claims.physical.entry(piece.object).or_default();

@@ -98,7 +98,6 @@ impl Sim {
             self.check_unused(
                 &Sim::piece_of(base, &self.allocations[&base]),
                 None,
-                false,
                 "frees",
             );
             self.discard(base);

@@ -9,6 +9,7 @@ use crate::arena::{GRANULE, Import};
 use crate::entry::{api, must_put};
 use crate::memory::{Allocation, Source};
 use crate::state::Sim;
+use crate::uses::Uses;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: other flags are refused.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -57,6 +58,7 @@ pub struct Opened {
     /// Keeps the range held for as long as it is open.
     _file: OwnedFd,
     reservation: (u64, u64),
+    pub uses: Uses,
 }
 
 impl Sim {
@@ -121,6 +123,7 @@ impl Sim {
                 references: 1,
                 _file: import.file,
                 reservation: (reservation, length),
+                uses: Uses::default(),
             },
         );
         // SAFETY: the caller's pointer, not null.
@@ -164,9 +167,8 @@ api! { plain EXPORTS |sim|
         if opened.references > 0 {
             return Ok(());
         }
-        if let Some(allocation) = sim.allocations.get(&base).cloned() {
-            sim.check_unused(&Sim::piece_of(base, &allocation), None, true, "closes");
-        }
+        let bytes = opened.from.bytes;
+        sim.check_unused_at(base, bytes, "closes");
         sim.allocations.remove(&base);
         if let Some(opened) = sim.opened.remove(&base) {
             let (at, length) = opened.reservation;

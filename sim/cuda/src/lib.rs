@@ -53,5 +53,6 @@ mod stream_handles;
 #[path = "../../../shim/src/system_calls.rs"]
 mod system_calls;
 mod transfer;
+mod uses;
 mod values;
 mod work;

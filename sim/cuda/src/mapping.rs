@@ -11,6 +11,7 @@ use crate::entry::{api, must_put};
 use crate::memory::{Piece, Source, holding};
 use crate::settings::MAX_DEVICES;
 use crate::state::{Sim, current_context};
+use crate::uses::Uses;
 
 /// More than this the address space does not hold, as on the H200.
 const MOST_RESERVED: u64 = 64 << 40;
@@ -22,6 +23,7 @@ pub struct Mapping {
     pub access: [u8; MAX_DEVICES],
     /// The host sees the bytes at this address.
     seen: bool,
+    pub uses: Uses,
 }
 
 impl Mapping {
@@ -55,17 +57,6 @@ impl Sim {
             return Err(Code::INVALID_VALUE);
         }
         Ok(found)
-    }
-
-    fn piece_at(&self, base: u64) -> Piece {
-        let mapping = &self.mappings[&base];
-        let physical = &self.handles[&mapping.handle];
-        Piece {
-            object: physical.object,
-            offset: physical.offset,
-            va: base,
-            bytes: mapping.bytes,
-        }
     }
 
     /// Makes the host's view of a mapping follow its access. The kernel grants
@@ -239,7 +230,7 @@ api! { plain EXPORTS |sim|
             return Err(Code::INVALID_VALUE);
         }
         sim.clock.charge(cost::map(bytes));
-        sim.mappings.insert(base, Mapping { bytes, handle, access: [0; MAX_DEVICES], seen: false });
+        sim.mappings.insert(base, Mapping { bytes, handle, access: [0; MAX_DEVICES], seen: false, uses: Uses::default() });
         if let Some(physical) = sim.handles.get_mut(&handle) {
             physical.mappings += 1;
         }
@@ -264,8 +255,7 @@ api! { plain EXPORTS |sim|
                 access[descriptor.location.id as usize] = descriptor.flags as u8;
             }
             if before.iter().zip(&access).any(|(old, new)| new < old) {
-                let piece = sim.piece_at(at);
-                sim.check_unused(&piece, None, true, "takes access from");
+                sim.check_unused_at(at, sim.mappings[&at].bytes, "takes access from");
             }
             let cost = sim.opening(cost::set_access(sim.mappings[&at].bytes));
             sim.clock.charge(cost);
@@ -290,9 +280,9 @@ api! { plain EXPORTS |sim|
         let whole = sim.whole_mappings(base, bytes as u64)?;
         sim.check_unclaimed(base, bytes as u64, "unmaps");
         for at in whole {
-            let piece = sim.piece_at(at);
-            sim.check_unused(&piece, None, true, "unmaps");
-            sim.clock.charge(cost::unmap(piece.bytes));
+            let bytes = sim.mappings[&at].bytes;
+            sim.check_unused_at(at, bytes, "unmaps");
+            sim.clock.charge(cost::unmap(bytes));
             sim.close_view(at);
             let Some(mapping) = sim.mappings.remove(&at) else { continue };
             if let Some(physical) = sim.handles.get_mut(&mapping.handle) {

@@ -303,7 +303,7 @@ api! { plain EXPORTS |sim|
                 // It does not wait for stream-ordered memory.
                 sim.check_unclaimed(base, allocation.bytes, "frees");
                 sim.clock.charge(cost::POOL_FREE);
-                sim.check_unused(&Sim::piece_of(base, &allocation), None, false, "frees");
+                sim.check_unused(&Sim::piece_of(base, &allocation), None, "frees");
                 sim.return_to_pool(pool, base, None);
             }
             Source::Graph(_) => return Err(Code::INVALID_VALUE),

@@ -99,7 +99,7 @@ impl Sim {
         }
         self.check_unclaimed(base, allocation.bytes, "frees");
         let piece = Sim::piece_of(base, &allocation);
-        self.check_unused(&piece, Some(id), false, "frees");
+        self.check_unused(&piece, Some(id), "frees");
         match allocation.source {
             Source::Pool(pool) => self.return_to_pool(pool, base, Some(id)),
             Source::Plain | Source::Managed => {

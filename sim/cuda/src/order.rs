@@ -19,7 +19,7 @@ pub fn merge(order: &mut Order, other: &Order) {
 }
 
 /// A stream that knows more than this many others forgets the complete ones.
-const MANY: usize = 32;
+pub const MANY: usize = 32;
 
 impl Sim {
     /// All work of a stream so far: what comes before its end, and when it ends.

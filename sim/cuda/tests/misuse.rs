@@ -59,6 +59,10 @@ caught! { "misuse":
     unmap_in_use => "cuMemUnmap unmaps";
     unmap_late_by_the_clock_only => "cuMemUnmap unmaps";
     take_access_in_use => "cuMemSetAccess takes access from";
+    unmap_under_ordered_alias => "cuMemUnmap unmaps";
+    unmap_under_second_reader => "cuMemUnmap unmaps";
+    unmap_under_one_of_many => "cuMemUnmap unmaps";
+    take_access_under_ordered_alias => "cuMemSetAccess takes access from";
     free_address_of_mapping => "is still mapped";
 }
 caught! { "processes":

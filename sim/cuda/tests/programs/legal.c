@@ -57,6 +57,14 @@ static void alias_behind_edge(void) {
 static void alias_behind_reader(void) {
     start(); S s = stream(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h); reads(s, a, 64); writes(s, b, 64);
 }
+/* What the host knows to be complete holds no address; nor does what runs through another one. */
+static void unmapped_when_known(void) {
+    start(); S a = stream(), b = stream(); P h = handle(PIECE), x = mapped(PIECE, h), y = mapped(PIECE, h), e = event();
+    writes(a, x, 16); edge(a, b); writes(b, y, 16); OK(cuStreamSynchronize(b)); reads(b, y, 16); OK(cuMemUnmap(x, PIECE)); map(x, PIECE, h);
+    reads(a, x, 16); OK(cuEventRecord(e, a)); reads(a, y, 16); while (cuEventQuery(e) == 600) {} grant(x, PIECE, 0); grant(x, PIECE, 3);
+    for (int i = 0; i < 40; i++) { S s = stream(); reads(s, x + i, 16); OK(cuStreamDestroy_v2(s)); }
+    OK(cuCtxSynchronize()); reads(b, y, 16); OK(cuMemUnmap(x, PIECE));
+}
 static void claims_in_order(void) {
     start(); S s = stream(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h);
     OK(cuSimClaim(a, 4096, s)); OK(cuSimClaim(b + 4096, 4096, s)); writes(s, a, 4096); writes(s, b + 4096, 4096);
@@ -229,7 +237,7 @@ static const Case cases[] = {
     CASE(many_threads), CASE(claim_behind_legacy_stream),
     CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_context_wait), CASE(order_by_whole_context), CASE(order_by_value), CASE(held_by_a_value), CASE(captured_values), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
-    CASE(alias_behind_reader), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
+    CASE(alias_behind_reader), CASE(unmapped_when_known), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
     CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),
     CASE(rows_and_slices), CASE(new_memory_is_not_zero), CASE(everything_given_back), CASE(clock_runs), CASE(opening_beside_copies), CASE(many_allocations),
 };

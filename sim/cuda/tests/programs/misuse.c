@@ -40,6 +40,20 @@ static void unmap_late_by_the_clock_only(void) {
 static void take_access_in_use(void) {
     start(); P at = mapped(PIECE, handle(PIECE)); writes(stream(), at, 16); Access a = {{1, 0}, 0}; cuMemSetAccess(at, PIECE, &a, 1);
 }
+/* A later use through another address takes none away: an ordered write, a read on the same stream. */
+static void unmap_under_ordered_alias(void) {
+    start(); S a = stream(), b = stream(); P h = handle(PIECE), x = mapped(PIECE, h), y = mapped(PIECE, h); writes(a, x, 16); edge(a, b); writes(b, y, 16); cuMemUnmap(x, PIECE);
+}
+static void unmap_under_second_reader(void) { start(); S s = stream(); P h = handle(PIECE), x = mapped(PIECE, h), y = mapped(PIECE, h); reads(s, x, 16); reads(s, y, 16); cuMemUnmap(x, PIECE); }
+static void unmap_under_one_of_many(void) {
+    start(); S s = stream(); P h = handle(PIECE), x = mapped(PIECE, h), y = mapped(PIECE, h), p = alloc(64); reads(s, x, 16); reads(s, y, 16);
+    for (int i = 0; i < 40; i++) { S t = stream(); reads(t, x + 64, 16); writes(t, p, 16); OK(cuStreamSynchronize(t)); }
+    cuMemUnmap(x, PIECE);
+}
+static void take_access_under_ordered_alias(void) {
+    start(); S a = stream(), b = stream(); P h = handle(PIECE), x = mapped(PIECE, h), y = mapped(PIECE, h); writes(a, x, 16); edge(a, b); writes(b, y, 16);
+    Access n = {{1, 0}, 0}; cuMemSetAccess(x, PIECE, &n, 1);
+}
 static void free_address_of_mapping(void) { start(); P at = mapped(PIECE, handle(PIECE)); cuMemAddressFree(at, PIECE); }
 
 static void race_write_write(void) { start(); P p = alloc(4096); writes(stream(), p, 16); writes(stream(), p + 8, 16); }
@@ -128,7 +142,7 @@ static const Case cases[] = {
     CASE(touch_reserved), CASE(touch_nothing), CASE(touch_no_access), CASE(write_read_only), CASE(touch_unmapped), CASE(touch_beyond_end),
     CASE(touch_across_hole), CASE(touch_freed), CASE(memset_freed), CASE(copy_from_freed), CASE(copy_to_freed), CASE(touch_freed_in_order),
     CASE(touch_freed_plain_in_order), CASE(free_in_order_under_other_stream), CASE(free_pool_memory_in_use), CASE(unmap_in_use),
-    CASE(unmap_late_by_the_clock_only), CASE(take_access_in_use), CASE(free_address_of_mapping), CASE(race_write_write), CASE(race_write_read),
+    CASE(unmap_late_by_the_clock_only), CASE(take_access_in_use), CASE(unmap_under_ordered_alias), CASE(unmap_under_second_reader), CASE(unmap_under_one_of_many), CASE(take_access_under_ordered_alias), CASE(free_address_of_mapping), CASE(race_write_write), CASE(race_write_read),
     CASE(race_read_write), CASE(race_second_reader), CASE(race_memset), CASE(race_copy_source), CASE(race_copy_of_rows), CASE(race_through_alias),
     CASE(race_legacy_and_non_blocking), CASE(race_event_too_early), CASE(race_with_work_before_context_wait), CASE(race_in_context_that_waits_not), CASE(race_behind_green_context), CASE(race_after_green_context), CASE(race_after_query_not_ready), CASE(race_after_destroyed_stream),
     CASE(race_of_threads), CASE(race_of_graph), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
