@@ -8,6 +8,7 @@ use crate::check::Touch;
 use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::memory::Source;
+use crate::order::Order;
 use crate::state::Sim;
 use crate::stream::Effect;
 
@@ -25,6 +26,15 @@ pub struct Graph {
     nodes: Arc<[Node]>,
     /// The graph whose memory this one uses.
     of: Option<u64>,
+    /// The last launch, behind which the next one comes, on whichever stream.
+    last: Option<Launch>,
+}
+
+#[derive(Clone)]
+struct Launch {
+    stream: u32,
+    order: Order,
+    ready: u64,
 }
 
 impl Graph {
@@ -32,6 +42,14 @@ impl Graph {
         Graph {
             nodes: nodes.into(),
             of: None,
+            last: None,
+        }
+    }
+
+    /// Moves the end of the last launch to another time.
+    pub fn move_launch(&mut self, moved: impl Fn(&mut u64)) {
+        if let Some(last) = &mut self.last {
+            moved(&mut last.ready);
         }
     }
 
@@ -59,6 +77,7 @@ impl Sim {
             Graph {
                 nodes,
                 of: Some(graph),
+                last: None,
             },
         );
         // SAFETY: the caller's pointer.
@@ -81,6 +100,39 @@ impl Sim {
         let used = self.graphs.contains_key(&of) || self.graphs.values().any(|g| g.of == Some(of));
         if !used {
             self.free_graph_memory(of);
+        }
+        Ok(())
+    }
+
+    /// Queues the operations of an executable graph: behind what is on the stream, and
+    /// behind its own last launch. In a capture they become nodes, and nothing is launched.
+    fn launch(&mut self, handle: u64, stream: u64) -> Answer {
+        let id = self.stream(stream)?;
+        let graph = self.graphs.get(&handle).filter(|g| g.of.is_some());
+        let graph = graph.ok_or(Code::INVALID_VALUE)?;
+        let (nodes, last) = (graph.nodes.clone(), graph.last.clone());
+        self.clock.charge(cost::LAUNCH);
+        let captured = self.streams[&id].capture.is_some();
+        // On one stream it is behind anyway, and no event is waited for.
+        if let Some(last) = last.filter(|last| !captured && last.stream != id) {
+            self.order_behind(id, &last.order, last.ready);
+        }
+        for node in nodes.iter() {
+            match node.effect.clone() {
+                Effect::Word { at, bytes, value } => self.write_behind(id, at, bytes, value)?,
+                Effect::Wait(until) => self.wait_behind(id, until)?,
+                effect => self.submit(id, node.ns, &node.touches, effect)?,
+            }
+        }
+        if !captured {
+            let (order, ready) = self.position(id);
+            if let Some(graph) = self.graphs.get_mut(&handle) {
+                graph.last = Some(Launch {
+                    stream: id,
+                    order,
+                    ready,
+                });
+            }
         }
         Ok(())
     }
@@ -138,17 +190,6 @@ api! { streams STREAM_EXPORTS |sim|
         if executable { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }
     fn cuGraphLaunch | cuGraphLaunch_ptsz [stream] (graph: u64, stream: u64) {
-        let id = sim.stream(stream)?;
-        let graph = sim.graphs.get(&graph).filter(|g| g.of.is_some());
-        let nodes = graph.ok_or(Code::INVALID_VALUE)?.nodes.clone();
-        sim.clock.charge(cost::LAUNCH);
-        for node in nodes.iter() {
-            match node.effect.clone() {
-                Effect::Word { at, bytes, value } => sim.write_behind(id, at, bytes, value)?,
-                Effect::Wait(until) => sim.wait_behind(id, until)?,
-                effect => sim.submit(id, node.ns, &node.touches, effect)?,
-            }
-        }
-        Ok(())
+        sim.launch(graph, stream)
     }
 }

@@ -219,6 +219,8 @@ impl Sim {
         self.held.iter_mut().for_each(|held| moved(&mut held.start));
         let records = self.events.values_mut();
         records.for_each(|event| event.move_record(moved));
+        let graphs = self.graphs.values_mut();
+        graphs.for_each(|graph| graph.move_launch(moved));
         self.clock.move_wait(moved);
     }
 

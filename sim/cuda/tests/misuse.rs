@@ -89,9 +89,12 @@ caught! { "misuse":
     race_after_destroyed_stream => "data race: cuSimLaunch";
     race_of_threads => "the default stream of thread";
     race_of_graph => "data race: cuSimLaunch";
+    race_of_two_executable_graphs => "data race: cuSimLaunch";
+    race_after_launch => "data race: cuSimLaunch";
     stale_alias_read => "stale alias: cuSimLaunch";
     stale_alias_write => "stale alias: cuSimLaunch";
     stale_alias_early_edge => "stale alias: cuSimLaunch";
+    stale_alias_beside_launches => "stale alias: cuSimLaunch";
 }
 
 // Live allocations.

@@ -147,6 +147,16 @@ static void graphs(void) {
     OK(cuGraphInstantiateWithFlags(&x, g, 0)); TRUE(*(char *)p != 5);
     OK(cuGraphLaunch(x, s)); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); TRUE(*(char *)p == 5); OK(cuGraphExecDestroy(x)); OK(cuGraphDestroy(g));
 }
+/* Each launch of an executable graph is behind its last one: also where that stands at a wait. */
+static void graph_on_two_streams(void) {
+    start(); S a = stream(), b = stream(), c = stream(); P p = alloc(4096), q = alloc(64), g, x; uint64_t *w = word();
+    OK(cuStreamBeginCapture_v2(a, 0)); writes(a, p, 64); OK(cuMemsetD8Async(q, 3, 64, a)); OK(cuStreamEndCapture(a, &g)); OK(cuGraphInstantiateWithFlags(&x, g, 0));
+    OK(cuGraphLaunch(x, a)); OK(cuGraphLaunch(x, b)); writes(b, p, 64); OK(cuGraphLaunch(x, b)); OK(cuGraphLaunch(x, c)); OK(cuStreamSynchronize(c)); writes(a, p, 64); OK(cuCtxSynchronize());
+    OK(cuMemsetD8_v2(q, 1, 64)); OK(cuCtxSynchronize());
+    OK(cuStreamWaitValue64_v2(a, (P)w, 1, 0)); OK(cuGraphLaunch(x, a)); OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(a)); TRUE(*(char *)q == 1);
+    OK(cuGraphLaunch(x, b)); OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(b)); TRUE(*(char *)q == 1); *w = 1; OK(cuStreamSynchronize(a));
+    OK(cuGraphLaunch(x, c)); OK(cuStreamSynchronize(c)); OK(cuStreamSynchronize(b)); TRUE(*(char *)q == 3); OK(cuGraphExecDestroy(x)); OK(cuGraphDestroy(g));
+}
 static void peers(void) {
     start(); P other; OK(cuDevicePrimaryCtxRetain(&other, 1)); P p = alloc(64); OK(cuCtxSetCurrent(other)); OK(cuCtxEnablePeerAccess(context, 0));
     IS(704, cuCtxEnablePeerAccess(context, 0)); reads(0, p, 64);
@@ -238,7 +248,7 @@ static const Case cases[] = {
     CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_context_wait), CASE(order_by_whole_context), CASE(order_by_value), CASE(held_by_a_value), CASE(captured_values), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(unmapped_when_known), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
-    CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(peers),
+    CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(graph_on_two_streams), CASE(peers),
     CASE(rows_and_slices), CASE(new_memory_is_not_zero), CASE(everything_given_back), CASE(clock_runs), CASE(opening_beside_copies), CASE(many_allocations),
 };
 MAIN(cases)

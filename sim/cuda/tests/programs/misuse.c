@@ -101,6 +101,16 @@ static void race_of_graph(void) {
     start(); S s = stream(); P p = alloc(4096), g, x; OK(cuStreamBeginCapture_v2(s, 0)); writes(s, p, 16); OK(cuStreamEndCapture(s, &g));
     OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphLaunch(x, s)); writes(stream(), p, 16);
 }
+/* One graph made executable twice: their launches are ordered by nothing. */
+static void race_of_two_executable_graphs(void) {
+    start(); S s = stream(); P p = alloc(4096), g, x, y; OK(cuStreamBeginCapture_v2(s, 0)); writes(s, p, 16); OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphInstantiateWithFlags(&y, g, 0)); OK(cuGraphLaunch(x, s)); cuGraphLaunch(y, stream());
+}
+/* The next launch is behind the last one, not behind what followed that. */
+static void race_after_launch(void) {
+    start(); S s = stream(), t = stream(); P p = alloc(4096), q = alloc(4096), g, x; OK(cuStreamBeginCapture_v2(s, 0)); writes(s, p, 16); OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphLaunch(x, s)); writes(s, q, 16); OK(cuGraphLaunch(x, t)); writes(t, q, 16);
+}
 static void graph_over_freed(void) {
     start(); S s = stream(); P p = alloc(4096), g, x; OK(cuStreamBeginCapture_v2(s, 0)); writes(s, p, 16); OK(cuStreamEndCapture(s, &g));
     OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuMemFree_v2(p)); cuGraphLaunch(x, s);
@@ -109,6 +119,11 @@ static void stale_alias_read(void) { start(); S s = stream(); P h = handle(PIECE
 static void stale_alias_write(void) { start(); S s = stream(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h); writes(s, a, 64); writes(s, b, 64); }
 static void stale_alias_early_edge(void) {
     start(); S s = stream(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h); edge(s, s); writes(s, a, 64); reads(s, b, 64);
+}
+/* Two launches on one stream are no event that was waited for. */
+static void stale_alias_beside_launches(void) {
+    start(); S s = stream(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h), p = alloc(64), g, x; OK(cuStreamBeginCapture_v2(s, 0)); writes(s, p, 16); OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); writes(s, a, 64); OK(cuGraphLaunch(x, s)); OK(cuGraphLaunch(x, s)); reads(s, b, 64);
 }
 static void peer_without_access(void) {
     start(); P other; OK(cuDevicePrimaryCtxRetain(&other, 1)); P p = alloc(4096); OK(cuCtxSetCurrent(other)); reads(0, p, 16);
@@ -145,8 +160,8 @@ static const Case cases[] = {
     CASE(unmap_late_by_the_clock_only), CASE(take_access_in_use), CASE(unmap_under_ordered_alias), CASE(unmap_under_second_reader), CASE(unmap_under_one_of_many), CASE(take_access_under_ordered_alias), CASE(free_address_of_mapping), CASE(race_write_write), CASE(race_write_read),
     CASE(race_read_write), CASE(race_second_reader), CASE(race_memset), CASE(race_copy_source), CASE(race_copy_of_rows), CASE(race_through_alias),
     CASE(race_legacy_and_non_blocking), CASE(race_event_too_early), CASE(race_with_work_before_context_wait), CASE(race_in_context_that_waits_not), CASE(race_behind_green_context), CASE(race_after_green_context), CASE(race_after_query_not_ready), CASE(race_after_destroyed_stream),
-    CASE(race_of_threads), CASE(race_of_graph), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
-    CASE(stale_alias_early_edge), CASE(peer_without_access), CASE(mapping_of_other_device), CASE(claim_twice), CASE(claim_through_alias),
+    CASE(race_of_threads), CASE(race_of_graph), CASE(race_of_two_executable_graphs), CASE(race_after_launch), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
+    CASE(stale_alias_early_edge), CASE(stale_alias_beside_launches), CASE(peer_without_access), CASE(mapping_of_other_device), CASE(claim_twice), CASE(claim_through_alias),
     CASE(claim_in_use), CASE(claim_for_unordered_stream), CASE(claim_of_nothing), CASE(touch_claim_through_alias), CASE(touch_second_claim_through_alias), CASE(unmap_claim),
     CASE(free_claim), CASE(leak_allocation), CASE(leak_handle), CASE(leak_reservation), CASE(leak_mapping),
 };
