@@ -6,9 +6,13 @@ use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::order::{Order, merge};
 use crate::state::Sim;
+use crate::stream::Effect;
 
 const DISABLE_TIMING: u32 = 2;
-const WAIT_EXTERNAL: u32 = 1;
+/// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`: a node of the graph that is
+/// captured, which acts when it is launched. Outside a capture both are documented as
+/// invalid; which code that is, no GPU was asked.
+const EXTERNAL: u32 = 1;
 
 pub struct Event {
     pub context: u64,
@@ -41,13 +45,17 @@ impl Sim {
         Ok(event)
     }
 
-    fn record(&mut self, handle: u64, stream: u64) -> Answer {
+    fn record(&mut self, handle: u64, stream: u64, flags: u32) -> Answer {
         let context = self.event(handle)?.context;
         let id = self.stream(stream)?;
         if self.streams[&id].context != context {
             return Err(Code::INVALID_HANDLE);
         }
+        self.refuse_external(id, flags)?;
         self.clock.charge(cost::EVENT_RECORD);
+        if flags & EXTERNAL != 0 {
+            return self.record_behind(id, handle);
+        }
         if self.streams[&id].capture.is_some() {
             let captured = self.capture_event(id)?;
             if let Some(event) = self.events.get_mut(&handle) {
@@ -56,9 +64,39 @@ impl Sim {
             }
             return Ok(());
         }
+        self.record_behind(id, handle)
+    }
+
+    fn refuse_external(&self, id: u32, flags: u32) -> Answer {
+        match flags & EXTERNAL != 0 && self.streams[&id].capture.is_none() {
+            true => Err(Code::INVALID_VALUE),
+            false => Ok(()),
+        }
+    }
+
+    /// A record in the order of a stream; of a graph's too, once it is launched. One
+    /// that was destroyed before then is recorded nowhere.
+    pub fn record_behind(&mut self, id: u32, handle: u64) -> Answer {
+        if let Some(capture) = self.streams[&id].capture {
+            return self.capture_work(capture, id, 0, &[], Effect::Record(handle));
+        }
         self.join_default(id)?;
         let (order, ready) = self.position(id);
         self.set_record(handle, order, ready);
+        Ok(())
+    }
+
+    /// A wait in the order of a stream; of a graph's too: for what the event stands for
+    /// when it is launched.
+    pub fn await_behind(&mut self, id: u32, handle: u64) -> Answer {
+        if let Some(capture) = self.streams[&id].capture {
+            return self.capture_work(capture, id, 0, &[], Effect::Await(handle));
+        }
+        let event = self.events.get(&handle);
+        if let Some(record) = event.and_then(|event| event.record.clone()) {
+            self.join_default(id)?;
+            self.order_behind(id, &record.order, record.at);
+        }
         Ok(())
     }
 
@@ -86,16 +124,13 @@ impl Sim {
     fn wait_event(&mut self, stream: u64, handle: u64, flags: u32) -> Answer {
         let id = self.stream(stream)?;
         let event = self.event(handle)?;
-        let (captured, record) = (event.captured.clone(), event.record.clone());
-        if self.streams[&id].capture.is_some() || captured.is_some() {
-            let outside = record.is_some() && flags & WAIT_EXTERNAL == 0;
+        let (captured, outside) = (event.captured.clone(), event.record.is_some());
+        self.refuse_external(id, flags)?;
+        let capturing = self.streams[&id].capture.is_some() || captured.is_some();
+        if capturing && flags & EXTERNAL == 0 {
             return self.capture_wait(id, captured, outside);
         }
-        if let Some(record) = record {
-            self.join_default(id)?;
-            self.order_behind(id, &record.order, record.at);
-        }
-        Ok(())
+        self.await_behind(id, handle)
     }
 }
 
@@ -191,13 +226,13 @@ unsafe fn elapsed(sim: &mut Sim, out: *mut f32, start: u64, end: u64) -> Answer 
 
 api! { streams STREAM_EXPORTS |sim|
     fn cuEventRecord | cuEventRecord_ptsz [stream] (event: u64, stream: u64) {
-        sim.record(event, stream)
+        sim.record(event, stream, 0)
     }
     fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz [stream] (event: u64, stream: u64, flags: u32) {
         if flags > 1 {
             return Err(Code::INVALID_VALUE);
         }
-        sim.record(event, stream)
+        sim.record(event, stream, flags)
     }
     fn cuStreamWaitEvent | cuStreamWaitEvent_ptsz [stream] (stream: u64, event: u64, flags: u32) {
         sim.wait_event(stream, event, flags)

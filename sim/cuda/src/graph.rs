@@ -121,6 +121,8 @@ impl Sim {
             match node.effect.clone() {
                 Effect::Word { at, bytes, value } => self.write_behind(id, at, bytes, value)?,
                 Effect::Wait(until) => self.wait_behind(id, until)?,
+                Effect::Record(event) => self.record_behind(id, event)?,
+                Effect::Await(event) => self.await_behind(id, event)?,
                 effect => self.submit(id, node.ns, &node.touches, effect)?,
             }
         }

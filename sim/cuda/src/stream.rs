@@ -73,6 +73,9 @@ pub enum Effect {
     },
     /// In a graph: what follows waits for a word.
     Wait(Until),
+    /// In a graph: an event is recorded, or waited for.
+    Record(u64),
+    Await(u64),
     Host(HostFn, usize),
     /// A stream-ordered free takes effect.
     Free(u64),

@@ -26,8 +26,9 @@ impl Sim {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            // What follows a wait is planned behind it; at its end nothing happens.
-            Effect::Nothing | Effect::Wait(_) => {}
+            // What follows a wait is planned behind it, and an event has its place when it is
+            // queued; at the end nothing happens.
+            Effect::Nothing | Effect::Wait(_) | Effect::Record(_) | Effect::Await(_) => {}
             Effect::Fill(fill) => self.perform_fill(&fill),
             Effect::Copy(rows) => {
                 for row in rows.iter() {

@@ -28,7 +28,7 @@ passes! { "legal", "libcuda.so.1", &[],
     order_by_legacy_stream order_by_free readers_side_by_side same_address_again
     alias_behind_edge alias_behind_reader unmapped_when_known claims_in_order aliases_see_the_same_bytes
     bytes_move_at_completion staged_and_pinned_copies stream_ordered_reuse
-    other_stream_gets_other_bytes host_functions_in_order graphs graph_on_two_streams peers rows_and_slices new_memory_is_not_zero everything_given_back
+    other_stream_gets_other_bytes host_functions_in_order graphs graph_on_two_streams external_events peers rows_and_slices new_memory_is_not_zero everything_given_back
     clock_runs opening_beside_copies many_allocations more_mappings_than_the_kernel_grants many_threads claim_behind_legacy_stream
 }
 

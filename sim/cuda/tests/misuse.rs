@@ -91,6 +91,8 @@ caught! { "misuse":
     race_of_graph => "data race: cuSimLaunch";
     race_of_two_executable_graphs => "data race: cuSimLaunch";
     race_after_launch => "data race: cuSimLaunch";
+    race_with_external_record => "data race: cuSimLaunch";
+    race_with_external_wait => "data race: cuSimLaunch";
     stale_alias_read => "stale alias: cuSimLaunch";
     stale_alias_write => "stale alias: cuSimLaunch";
     stale_alias_early_edge => "stale alias: cuSimLaunch";

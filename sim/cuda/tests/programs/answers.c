@@ -155,6 +155,8 @@ static void capture_of_streams(void) {
     OK(cuStreamBeginCapture_v2(s, 0)); OK(cuEventRecord(e, s)); OK(cuStreamWaitEvent(t, e, 0)); IS(904, cuStreamEndCapture(s, &g));
     OK(cuStreamBeginCapture_v2(s, 0)); OK(cuStreamBeginCapture_v2(t, 0)); OK(cuEventRecord(e, s)); IS(902, cuStreamWaitEvent(t, e, 0));
     IS(901, cuStreamEndCapture(s, &g)); IS(901, cuStreamEndCapture(t, &g)); IS(900, cuStreamBeginCapture_v2(LEGACY, 0));
+    IS(1, cuEventRecordWithFlags(f, t, 1)); IS(1, cuStreamWaitEvent(t, f, 1));
+    OK(cuStreamBeginCapture_v2(s, 0)); OK(cuEventRecordWithFlags(f, s, 1)); OK(cuStreamWaitEvent(s, f, 1)); OK(cuStreamEndCapture(s, &g)); size_t nodes; OK(cuGraphGetNodes(g, 0, &nodes)); TRUE(nodes == 2);
     OK(cuStreamBeginCapture_v2(b, 0)); IS(906, cuEventRecord(e, LEGACY)); IS(901, cuStreamEndCapture(b, &g));
     P p; OK(cuStreamBeginCapture_v2(s, 0)); OK(cuMemAllocAsync(&p, 64, s)); OK(cuMemFreeAsync(p, s)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g)); OK(cuSimCheckLeaks());
 }

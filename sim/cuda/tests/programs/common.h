@@ -32,8 +32,8 @@ int cuPointerGetAttribute(void *, int, P); int cuPointerGetAttributes(unsigned, 
 int cuIpcGetMemHandle(Ipc *, P); int cuIpcOpenMemHandle_v2(P *, Ipc, unsigned); int cuIpcCloseMemHandle(P);
 int cuStreamCreate(S *, unsigned); int cuStreamDestroy_v2(S); int cuStreamSynchronize(S); int cuStreamQuery(S); int cuStreamWaitEvent(S, P, unsigned);
 int cuStreamBeginCapture_v2(S, int); int cuStreamEndCapture(S, P *); int cuStreamIsCapturing(S, int *); int cuThreadExchangeStreamCaptureMode(int *);
-int cuGraphInstantiateWithFlags(P *, P, uint64_t); int cuGraphLaunch(P, S); int cuGraphDestroy(P); int cuGraphExecDestroy(P);
-int cuEventCreate(P *, unsigned); int cuEventRecord(P, S); int cuEventQuery(P); int cuEventSynchronize(P); int cuEventDestroy_v2(P);
+int cuGraphGetNodes(P, P *, size_t *); int cuGraphInstantiateWithFlags(P *, P, uint64_t); int cuGraphLaunch(P, S); int cuGraphDestroy(P); int cuGraphExecDestroy(P);
+int cuEventCreate(P *, unsigned); int cuEventRecord(P, S); int cuEventRecordWithFlags(P, S, unsigned); int cuEventQuery(P); int cuEventSynchronize(P); int cuEventDestroy_v2(P);
 int cuEventElapsedTime(float *, P, P);
 int cuMemcpyHtoD_v2(P, const void *, size_t); int cuMemcpyDtoH_v2(void *, P, size_t); int cuMemcpy(P, P, size_t); int cuMemcpyDtoD_v2(P, P, size_t); int cuMemcpyPeer(P, P, P, P, size_t); int cuMemcpyPeerAsync(P, P, P, P, size_t, S);
 int cuMemcpyAsync(P, P, size_t, S); int cuMemcpyDtoDAsync_v2(P, P, size_t, S);

@@ -157,6 +157,21 @@ static void graph_on_two_streams(void) {
     OK(cuGraphLaunch(x, b)); OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(b)); TRUE(*(char *)q == 1); *w = 1; OK(cuStreamSynchronize(a));
     OK(cuGraphLaunch(x, c)); OK(cuStreamSynchronize(c)); OK(cuStreamSynchronize(b)); TRUE(*(char *)q == 3); OK(cuGraphExecDestroy(x)); OK(cuGraphDestroy(g));
 }
+/* Recorded and waited for by a graph: when it is launched, each time. */
+static void external_events(void) {
+    start(); S a = stream(), b = stream(), s; P p = alloc(4096), e = event(), f = event(), g, x; int state;
+    OK(cuEventRecord(e, b)); OK(cuStreamBeginCapture_v2(a, 2)); OK(cuStreamWaitEvent(a, e, 1)); writes(a, p, 64); OK(cuEventRecordWithFlags(f, a, 1));
+    OK(cuEventQuery(f)); OK(cuEventQuery(e)); OK(cuStreamWaitEvent(b, f, 0)); OK(cuStreamIsCapturing(b, &state)); TRUE(state == 0);
+    OK(cuStreamEndCapture(a, &g)); OK(cuGraphInstantiateWithFlags(&x, g, 0));
+    for (int i = 0; i < 3; i++) {
+        writes(b, p, 64); OK(cuEventRecord(e, b)); OK(cuGraphLaunch(x, a)); IS(600, cuEventQuery(f));
+        if (i) OK(cuEventSynchronize(f)); else OK(cuStreamWaitEvent(b, f, 0));
+    }
+    s = stream(); writes(s, p, 64); OK(cuStreamSynchronize(s));
+    /* In the graph of a graph. What was destroyed is recorded and waited for no more. */
+    P outer, y; OK(cuStreamBeginCapture_v2(s, 0)); OK(cuGraphLaunch(x, s)); OK(cuStreamEndCapture(s, &outer)); OK(cuGraphInstantiateWithFlags(&y, outer, 0));
+    OK(cuGraphLaunch(y, s)); OK(cuEventSynchronize(f)); writes(b, p, 64); OK(cuCtxSynchronize()); OK(cuEventDestroy_v2(e)); OK(cuEventDestroy_v2(f)); OK(cuGraphLaunch(y, s));
+}
 static void peers(void) {
     start(); P other; OK(cuDevicePrimaryCtxRetain(&other, 1)); P p = alloc(64); OK(cuCtxSetCurrent(other)); OK(cuCtxEnablePeerAccess(context, 0));
     IS(704, cuCtxEnablePeerAccess(context, 0)); reads(0, p, 64);
@@ -248,7 +263,7 @@ static const Case cases[] = {
     CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_context_wait), CASE(order_by_whole_context), CASE(order_by_value), CASE(held_by_a_value), CASE(captured_values), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(unmapped_when_known), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
-    CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(graph_on_two_streams), CASE(peers),
+    CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(graph_on_two_streams), CASE(external_events), CASE(peers),
     CASE(rows_and_slices), CASE(new_memory_is_not_zero), CASE(everything_given_back), CASE(clock_runs), CASE(opening_beside_copies), CASE(many_allocations),
 };
 MAIN(cases)
