@@ -120,9 +120,11 @@ impl Sim {
     }
 
     /// Can a context's device fill these bytes? Nobody carries a fill. What is
-    /// no memory at all is left to the checker.
+    /// no memory at all is left to the checker. A context that has ended fills nothing.
     pub fn fills_reach(&self, context: u64, touch: &Touch) -> bool {
-        let context = &self.contexts[&context];
+        let Some(context) = self.contexts.get(&context) else {
+            return false;
+        };
         let pieces = self.resolve(touch.base, touch.bytes).unwrap_or_default();
         pieces.iter().all(|piece| match self.mapping_at(piece.va) {
             Some(mapping) => mapping.grants(context.device, true),
@@ -150,7 +152,9 @@ impl Sim {
                 // graph's.
                 let carried = touch.call.starts_with("cuMemcpy") && touch.call.contains("Peer");
                 let copied = touch.call.starts_with("cuMemcpy") && !carried;
-                let current = current_context().map(|current| self.contexts[&current].device);
+                // One that has ended elsewhere makes none: the copy was refused.
+                let current = current_context().and_then(|current| self.contexts.get(&current));
+                let current = current.map(|current| current.device);
                 mapping.grants(context.device, touch.write)
                     || (carried && mapping.grants(own, touch.write))
                     || (copied && current.is_some_and(|d| mapping.grants(d, touch.write)))

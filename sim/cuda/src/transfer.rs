@@ -71,7 +71,9 @@ impl Sim {
 
     /// The devices that have to reach the destination and the source of a copy:
     /// where only addresses are told it is the current context's, on whichever
-    /// stream.
+    /// stream. Where that context was ended elsewhere the copy is refused as any call that
+    /// needs it, though the stream's own lives; a fill or a kernel, which needs the stream's
+    /// alone, is not. No GPU was asked.
     fn makers(&self, ends: Ends, id: u32) -> Result<[Option<usize>; 2], Code> {
         let device = |context: u64| match context {
             0 => Ok(None),
@@ -81,6 +83,7 @@ impl Sim {
             Ends::Contexts { to, from } => Ok([device(to)?, device(from)?]),
             Ends::Addresses => {
                 let context = current_context().unwrap_or(self.streams[&id].context);
+                self.healthy(context)?;
                 Ok([device(context)?; 2])
             }
         }

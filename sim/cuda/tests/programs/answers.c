@@ -1,6 +1,7 @@
 /* The answers of a real driver (H200, driver 580, CUDA 13.0), call by call. */
 #include "common.h"
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/wait.h>
 
 static void allocation(void) {
@@ -177,6 +178,16 @@ static void contexts(void) {
     OK(cuInit(0)); P p, c, got; IS(201, cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == 0); IS(201, cuCtxSynchronize());
     OK(cuCtxCreate_v2(&c, 0, 0)); OK(cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == c); OK(cuCtxDestroy_v2(c)); IS(1, cuMemFree_v2(p)); IS(101, cuCtxCreate_v2(&c, 0, 9));
 }
+/* A context that another thread ended is still this one's; streams of others live. No GPU was asked. */
+static void *end_it(void *which) { OK(cuCtxDestroy_v2(*(P *)which)); return 0; }
+static void context_ended_elsewhere(void) {
+    start(); S s = stream(); P at = mapped(PIECE, handle(PIECE)), to = alloc(64), c, p, g, x; pthread_t t; OK(cuMemsetD8_v2(at, 1, 64)); OK(cuCtxSynchronize());
+    OK(cuStreamBeginCapture_v2(s, 2)); OK(cuMemcpyDtoDAsync_v2(to, at, 64, s)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphDestroy(g));
+    OK(cuCtxCreate_v2(&c, 0, 0)); S own = stream(); OK(cuStreamBeginCapture_v2(own, 2)); OK(cuMemsetD8Async(at, 3, 16, own)); OK(cuStreamEndCapture(own, &g));
+    pthread_create(&t, 0, end_it, &c); pthread_join(t, 0);
+    IS(709, cuMemAlloc_v2(&p, 64)); IS(709, cuMemsetD8Async(at, 0, 16, 0)); IS(400, cuMemsetD8Async(at, 0, 16, own)); IS(709, cuMemcpyDtoDAsync_v2(to, at, 64, s)); IS(1, cuGraphInstantiateWithFlags(&p, g, 0));
+    OK(cuMemsetD8Async(at, 2, 16, s)); writes(s, at, 16); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); TRUE(*(char *)at == 2 && *(char *)to == 2);
+}
 static void before_init(void) { P p; IS(3, cuMemAlloc_v2(&p, 64)); int v; OK(cuDriverGetVersion(&v)); TRUE(v == 13000); }
 static void forked(void) {
     start(); alloc(64); pid_t child = fork();
@@ -218,6 +229,6 @@ static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLau
 
 static const Case cases[] = {
     CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
-    CASE(contexts), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
+    CASE(contexts), CASE(context_ended_elsewhere), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
 };
 MAIN(cases)
