@@ -6,6 +6,7 @@
 //! `keeper::redis`, which only the command has.)
 
 pub mod config;
+pub mod descriptor;
 pub mod driver;
 pub mod error;
 #[cfg(feature = "cli")]

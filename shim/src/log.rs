@@ -4,20 +4,22 @@
 //! changes `errno`.
 
 use std::cell::Cell;
-use std::ffi::CString;
 use std::fmt::{self, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use memcuda_core::config::{Config, Level};
+use memcuda_core::descriptor::Lasting;
 use memcuda_core::log_line::{self, Form, Head, Part};
 
 use crate::signals;
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Off as u8);
-static DESCRIPTOR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
-static FILE: AtomicBool = AtomicBool::new(false);
+static FILE: OnceLock<Lasting> = OnceLock::new();
 static JSON: AtomicBool = AtomicBool::new(false);
 
 /// Was something left to be said by a lookup?
@@ -40,22 +42,20 @@ pub fn configure(config: &Config) {
     LEVEL.store(config.log as u8, Ordering::Relaxed);
     JSON.store(config.log_json, Ordering::Relaxed);
     let Some(path) = &config.log_file else { return };
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-    let opened = CString::new(path.as_os_str().as_bytes()).map_or(-1, |path| {
-        // SAFETY: the path is a string that ends in NUL.
-        unsafe { libc::open(path.as_ptr(), flags, 0o644) }
-    });
-    if opened >= 0 {
-        DESCRIPTOR.store(opened, Ordering::Relaxed);
-        FILE.store(true, Ordering::Relaxed);
-    } else {
-        let why = std::io::Error::last_os_error();
-        crate::log_once!(
+    match open(path) {
+        Ok(file) => drop(FILE.set(file)),
+        Err(why) => crate::log_once!(
             Warn,
             "MEMCUDA_LOG_FILE={} cannot be opened ({why}); logging here",
             path.display()
-        );
+        ),
     }
+}
+
+fn open(path: &Path) -> std::io::Result<Lasting> {
+    let mut options = OpenOptions::new();
+    let file = options.append(true).create(true).mode(0o644).open(path)?;
+    Ok(Lasting::new(file.into())?)
 }
 
 /// Is this level written?
@@ -97,7 +97,9 @@ pub fn line(level: Level, message: fmt::Arguments<'_>) {
     if is_silent() {
         return;
     }
-    let form = Form::of(JSON.load(Ordering::Relaxed), FILE.load(Ordering::Relaxed));
+    // Once the program has closed the file, as at first, there is standard error.
+    let file = FILE.get().and_then(Lasting::number);
+    let form = Form::of(JSON.load(Ordering::Relaxed), file.is_some());
     let head = Head {
         level,
         part: Part::Library,
@@ -110,7 +112,7 @@ pub fn line(level: Level, message: fmt::Arguments<'_>) {
     // That it is full only means that the line is cut.
     let _ = log_line::write(&mut line, form, &head, message);
     line.close(form.end());
-    line.send(DESCRIPTOR.load(Ordering::Relaxed));
+    line.send(file.unwrap_or(libc::STDERR_FILENO));
 }
 
 /// Writes a line if its level is enabled: `log!(Info, "...", ...)`.

@@ -14,6 +14,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+use memcuda_core::descriptor::Lasting;
 use memcuda_core::picture::ask::{self, DOORS, QUESTION, SHOW};
 
 /// How long a request may wait in all for others to make room: long enough for
@@ -40,13 +41,8 @@ pub struct Door {
     /// What the names of all doors to this device begin with.
     device: String,
     name: String,
-    listener: UnixListener,
-    /// What tells the socket from any other file under its descriptor.
-    identity: Option<Identity>,
+    listener: Lasting<UnixListener>,
 }
-
-/// Device and number of a file.
-type Identity = (libc::dev_t, libc::ino_t);
 
 impl Door {
     /// Opens the door of this process to the device of this identity.
@@ -62,22 +58,17 @@ impl Door {
         let name = format!("{device}{process}-{nonce:016x}");
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         listener.set_nonblocking(true)?;
-        let identity = identity(listener.as_raw_fd());
         Ok(Self {
             device,
             name,
-            listener,
-            identity,
+            listener: Lasting::new(listener)?,
         })
     }
 
     /// The descriptor to wait on for a question; `None` where the program has
-    /// closed it, as daemons close all that they do not know. It may be a file
-    /// of the program's by now.
+    /// closed it.
     pub fn descriptor(&self) -> Option<i32> {
-        let descriptor = self.listener.as_raw_fd();
-        let same = self.identity.is_some() && identity(descriptor) == self.identity;
-        same.then_some(descriptor)
+        self.listener.number()
     }
 
     /// Answers everyone who has a question now: `answer` gives so many bytes,
@@ -88,8 +79,8 @@ impl Door {
         answer: impl Fn(u64) -> Answer,
         show: impl Fn() -> std::io::Result<OwnedFd>,
     ) -> std::io::Result<()> {
-        while self.descriptor().is_some() {
-            let mut asker = match self.listener.accept() {
+        while let Some(listener) = self.listener.ours() {
+            let mut asker = match listener.accept() {
                 Ok((asker, _)) => asker,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
@@ -239,16 +230,6 @@ fn hear(mut stream: UnixStream, deadline: Instant) -> Option<Answer> {
         given: u64::from_ne_bytes(given.try_into().ok()?),
         soon: u64::from_ne_bytes(soon.try_into().ok()?),
     })
-}
-
-fn identity(descriptor: i32) -> Option<Identity> {
-    // SAFETY: all-zero is a valid value of this plain structure, which the call
-    // fills where there is such a descriptor.
-    unsafe {
-        let mut about: libc::stat64 = std::mem::zeroed();
-        let found = libc::fstat64(descriptor, &mut about) == 0;
-        found.then_some((about.st_dev, about.st_ino))
-    }
 }
 
 /// Has the process at the other end given up waiting? Then what it asked for

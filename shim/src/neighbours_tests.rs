@@ -29,7 +29,7 @@ fn those_on_one_device_find_and_answer_each_other() {
     assert!(elsewhere.others().is_empty());
     // The kernel lists a door once more for who is in it.
     let entered = connect(&two.name).unwrap();
-    let inside = two.listener.accept().unwrap();
+    let inside = two.listener.ours().unwrap().accept().unwrap();
     assert_eq!(one.others().as_slice(), std::slice::from_ref(&two.name));
     drop((entered, inside));
     let said = Answer {
@@ -80,9 +80,9 @@ fn a_library_that_knows_no_pictures_is_told_by_its_answer() {
     let stream = connect(&one.name).unwrap();
     stream.set_nonblocking(false).unwrap();
     let older = std::thread::spawn(move || {
-        let (mut asker, _) = one.listener.accept().or_else(|_| {
+        let (mut asker, _) = one.listener.ours().unwrap().accept().or_else(|_| {
             std::thread::sleep(Duration::from_millis(200));
-            one.listener.accept()
+            one.listener.ours().unwrap().accept()
         })?;
         asker.set_nonblocking(false)?;
         let mut bytes = [0; 8];
@@ -157,7 +157,7 @@ fn another_users_process_is_neither_asked_nor_answered() {
         // Not root's business either.
         answers_nobody(&two);
         assert_eq!(one.ask(7), Answer::default());
-        let (mut came, _) = two.listener.accept().unwrap();
+        let (mut came, _) = two.listener.ours().unwrap().accept().unwrap();
         assert_eq!(came.read(&mut [0; 8]).unwrap(), 0, "it was asked");
         QUESTIONS.map(|question| asks(&two, question))
     };

@@ -1,8 +1,10 @@
 //! The statistics page of this process: makes the memfd and maps it. It
 //! is gone with the process.
 
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
+use memcuda_core::descriptor::Lasting;
 use memcuda_core::pool::{Line, Stats};
 use memcuda_core::stats_page::{BYTES, Counters, MEMFD_NAME, WORDS, Writer};
 
@@ -57,21 +59,23 @@ fn map() -> Option<&'static [AtomicU64; WORDS]> {
     if descriptor < 0 {
         return None;
     }
+    // SAFETY: it was made above, and is nobody else's.
+    let file = Lasting::new(unsafe { OwnedFd::from_raw_fd(descriptor) }).ok()?;
+    let descriptor = file.number()?;
     let _held = signals::hold();
     // SAFETY: a fresh shared mapping of a file of that size, never unmapped;
     // memory of the kernel is zeroed and aligned to pages.
     unsafe {
         if libc::ftruncate(descriptor, BYTES as libc::off_t) != 0 {
-            libc::close(descriptor);
             return None;
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let null = std::ptr::null_mut();
         let at = libc::mmap(null, BYTES, access, libc::MAP_SHARED, descriptor, 0);
         if at == libc::MAP_FAILED {
-            libc::close(descriptor);
             return None;
         }
+        std::mem::forget(file);
         at.cast::<[AtomicU64; WORDS]>().as_ref()
     }
 }

@@ -36,10 +36,9 @@ const PASS: u64 = GIB;
 /// In a forked child there is no such thread, and nobody to answer.
 pub fn in_child(engine: &Engine) {
     worker::stop();
-    if let Some(recorder) = &engine.recorder {
-        recorder.file().leave();
-    }
-    for descriptor in descriptors(engine) {
+    let recorded = engine.recorder.iter();
+    let recorded = recorded.flat_map(|recorder| recorder.file().descriptors());
+    for descriptor in doors(engine).chain(recorded) {
         // SAFETY: the child's copy of a descriptor that it never uses.
         unsafe { libc::close(descriptor) };
     }
@@ -75,18 +74,18 @@ pub fn run(engine: &Engine) {
     }
 }
 
-fn descriptors(engine: &Engine) -> impl Iterator<Item = i32> {
+fn doors(engine: &Engine) -> impl Iterator<Item = i32> {
     let doors = engine.devices.iter().filter_map(Device::door);
     doors.filter_map(Door::descriptor)
 }
 
 fn bell(engine: &Engine) -> Option<i32> {
-    Some(engine.recorder.as_ref()?.file().bell())
+    engine.recorder.as_ref()?.file().bell()
 }
 
 /// Waits until somebody asks, or so long.
 fn wait(engine: &Engine, longest: Duration) {
-    let mut doors: Vec<libc::pollfd> = descriptors(engine)
+    let mut heard: Vec<libc::pollfd> = doors(engine)
         .chain(keeper::descriptor())
         .chain(bell(engine))
         .map(|fd| libc::pollfd {
@@ -95,9 +94,9 @@ fn wait(engine: &Engine, longest: Duration) {
             revents: 0,
         })
         .collect();
-    let (count, milliseconds) = (doors.len() as libc::nfds_t, longest.as_millis() as i32);
+    let (count, milliseconds) = (heard.len() as libc::nfds_t, longest.as_millis() as i32);
     // SAFETY: the array is as long as said.
-    unsafe { libc::poll(doors.as_mut_ptr(), count, milliseconds) };
+    unsafe { libc::poll(heard.as_mut_ptr(), count, milliseconds) };
 }
 
 /// What the thread knows of a device.

@@ -3,6 +3,7 @@
 
 use std::ffi::{CString, c_void};
 use std::io::{Error, ErrorKind};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -16,18 +17,15 @@ const POPULATE: libc::c_int = 23;
 pub type Refused = String;
 
 /// Opens a file to record in, and locks it; `None` where another process has.
-pub fn open(path: &Path) -> Result<Option<libc::c_int>, Refused> {
+pub fn open(path: &Path) -> Result<Option<OwnedFd>, Refused> {
     let said = |error| format!("cannot be opened: {error}");
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NONBLOCK;
     // SAFETY: the path is a string that ends in NUL.
     let descriptor = check(unsafe { libc::open(name.as_ptr(), flags, 0o644) }).map_err(said)?;
-    let result = take_over(descriptor);
-    if !matches!(result, Ok(true)) {
-        // SAFETY: this function's own descriptor.
-        unsafe { libc::close(descriptor) };
-    }
-    Ok(result?.then_some(descriptor))
+    // SAFETY: it was opened above, and is nobody else's.
+    let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    Ok(take_over(descriptor)?.then_some(file))
 }
 
 /// Locks an open file and empties it where it is a recording; false where
@@ -60,9 +58,15 @@ fn take_over(descriptor: libc::c_int) -> Result<bool, Refused> {
         return Err("is there and is no recording: it stays as it is".to_owned());
     }
     locked.map_err(|error| format!("is there and cannot be locked ({error})"))?;
-    // SAFETY: takes no pointer. Nobody has it mapped who still records.
-    check(unsafe { libc::ftruncate(descriptor, 0) }).map_err(said)?;
+    // Nobody has it mapped who still records.
+    empty(descriptor).map_err(said)?;
     Ok(true)
+}
+
+/// Takes all bytes away.
+pub fn empty(descriptor: libc::c_int) -> Result<(), Error> {
+    // SAFETY: takes no pointer.
+    check(unsafe { libc::ftruncate(descriptor, 0) }).map(drop)
 }
 
 fn check(result: libc::c_int) -> Result<libc::c_int, Error> {

@@ -1,14 +1,18 @@
 //! The file that a process records itself in: mapped, and made longer ahead of
 //! what is written, so that writing is a few stores into memory that the system
 //! keeps whatever becomes of the process. Room that is not there in time is
-//! events lost, and counted; no writer ever waits.
+//! events lost, and counted; no writer ever waits. Where the program closes it,
+//! what is mapped is written still.
 
 use std::io::{Error, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use memcuda_core::descriptor::Lasting;
 use memcuda_core::trace::frames::{FRAME_BYTES, HEADER_BYTES, MAGIC, VERSION, WORDS, header};
 
+use super::bell::Bell;
 use super::disk::{self, Refused};
 
 /// Bytes by which the file grows.
@@ -23,9 +27,10 @@ const IN_FLIGHT: u64 = 1024;
 
 /// The file.
 pub struct File {
-    descriptor: libc::c_int,
-    /// An event descriptor: somebody should make the file longer.
-    bell: libc::c_int,
+    file: Lasting,
+    /// Somebody should make the file longer; where there is none, somebody looks
+    /// now and then.
+    bell: Option<Bell>,
     header: &'static [AtomicU64; HEADER_BYTES / 8],
     segments: Box<[AtomicPtr<AtomicU64>]>,
     /// Frames for which there is room.
@@ -41,8 +46,8 @@ impl File {
     /// process id. The path is that of the file.
     pub fn make(path: &Path, started_us: u64) -> Result<(Self, PathBuf), Refused> {
         let pid = std::process::id();
-        let (descriptor, path) = match disk::open(path)? {
-            Some(descriptor) => (descriptor, path.to_owned()),
+        let (file, path) = match disk::open(path)? {
+            Some(file) => (file, path.to_owned()),
             None => {
                 let mut beside = path.as_os_str().to_owned();
                 beside.push(format!(".{pid}"));
@@ -51,35 +56,30 @@ impl File {
                 (disk::open(&beside)?.ok_or_else(taken)?, beside)
             }
         };
-        let made = Self::lay_out(descriptor, started_us, pid);
-        if made.is_err() {
-            // SAFETY: takes no pointer; this function's own descriptor, of a file that was empty.
-            unsafe {
-                libc::ftruncate(descriptor, 0);
-                libc::close(descriptor);
-            }
-        }
-        let said = |error| format!("cannot be written: {error}");
-        made.map(|file| (file, path)).map_err(said)
+        let said = |error: Error| format!("cannot be written: {error}");
+        let file = Lasting::new(file).map_err(|error| said(error.into()))?;
+        let made = Self::lay_out(file, started_us, pid).map_err(said)?;
+        Ok((made, path))
     }
 
-    fn lay_out(descriptor: libc::c_int, started_us: u64, pid: u32) -> Result<Self, Error> {
-        disk::provide(descriptor, 0, HEADER_BYTES)?;
-        let at = disk::map(descriptor, 0, HEADER_BYTES)?;
+    fn lay_out(file: Lasting, started_us: u64, pid: u32) -> Result<Self, Error> {
+        let descriptor = file.as_fd().as_raw_fd();
+        // What is left behind is as it was found: empty.
+        let undo = |_: &Error| drop(disk::empty(descriptor));
+        disk::provide(descriptor, 0, HEADER_BYTES).inspect_err(undo)?;
+        let at = disk::map(descriptor, 0, HEADER_BYTES).inspect_err(undo)?;
         // SAFETY: a fresh shared mapping of that size, never unmapped.
         let header = unsafe { &*at.cast::<[AtomicU64; HEADER_BYTES / 8]>() };
-        // SAFETY: takes no pointer.
-        let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         let file = Self {
-            descriptor,
-            bell,
+            file,
+            bell: Bell::make().ok(),
             header,
             segments: (0..SEGMENTS).map(|_| AtomicPtr::default()).collect(),
             room: AtomicU64::new(0),
             full: AtomicBool::new(false),
             left: AtomicUsize::new(0),
         };
-        file.grow()?;
+        file.grow().inspect_err(undo)?;
         for (word, value) in [
             (header::VERSION, VERSION),
             (header::FRAME, FRAME_BYTES as u64),
@@ -106,8 +106,10 @@ impl File {
         if place + frames > room {
             return None;
         }
-        if place % SEGMENT < frames {
-            self.ring();
+        if place % SEGMENT < frames
+            && let Some(bell) = &self.bell
+        {
+            bell.ring();
         }
         Some(place)
     }
@@ -140,9 +142,9 @@ impl File {
     /// Makes the file longer where that is due, and lets what was written go
     /// from this process's memory. For one thread.
     pub fn look(&self) {
-        let mut rings = 0_u64;
-        // SAFETY: reads into a word that is there.
-        unsafe { libc::read(self.bell, (&raw mut rings).cast(), 8) };
+        if let Some(bell) = &self.bell {
+            bell.hear();
+        }
         let begun = || self.counts().0;
         while self.room.load(Ordering::Relaxed) < begun() + AHEAD {
             match self.grow() {
@@ -169,9 +171,15 @@ impl File {
         }
     }
 
-    /// What rings when [`look`](Self::look) is due.
-    pub fn bell(&self) -> libc::c_int {
-        self.bell
+    /// What to wait on until [`look`](Self::look) is due.
+    pub fn bell(&self) -> Option<RawFd> {
+        self.bell.as_ref()?.descriptor()
+    }
+
+    /// All that it has open, for a forked child: it is its parent's.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let bell = self.bell.iter().flat_map(Bell::descriptors);
+        self.file.number().into_iter().chain(bell)
     }
 
     /// The program exits: the room that it did not use goes back to the disk.
@@ -181,30 +189,11 @@ impl File {
         let used = (self.counts().0 + IN_FLIGHT) * FRAME_BYTES as u64;
         let used = used.next_multiple_of(page) + HEADER_BYTES as u64;
         let all = self.room.load(Ordering::Relaxed) * FRAME_BYTES as u64 + HEADER_BYTES as u64;
-        if used < all {
+        if let Some(descriptor) = self.file.number().filter(|_| used < all) {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             let (start, bytes) = (used as libc::off_t, (all - used) as libc::off_t);
             // SAFETY: takes no pointer.
-            unsafe { libc::fallocate(self.descriptor, mode, start, bytes) };
-        }
-    }
-
-    /// In a forked child: the file is its parent's.
-    pub fn leave(&self) {
-        for descriptor in [self.descriptor, self.bell] {
-            // SAFETY: the child's copy of a descriptor that it never uses.
-            unsafe { libc::close(descriptor) };
-        }
-    }
-
-    fn ring(&self) {
-        let one = 1_u64;
-        // SAFETY: writes from a word that is there; where it fails the bell has rung.
-        unsafe {
-            let errno = libc::__errno_location();
-            let before = *errno;
-            libc::write(self.bell, (&raw const one).cast(), 8);
-            *errno = before;
+            unsafe { libc::fallocate(descriptor, mode, start, bytes) };
         }
     }
 
@@ -214,8 +203,10 @@ impl File {
         let at = (room / SEGMENT) as usize;
         let slot = self.segments.get(at).ok_or(ErrorKind::FileTooLarge)?;
         let offset = HEADER_BYTES + at * SEGMENT_BYTES;
-        disk::provide(self.descriptor, offset, SEGMENT_BYTES)?;
-        let segment = disk::map(self.descriptor, offset, SEGMENT_BYTES)?;
+        let closed = || Error::other("the program has closed the file");
+        let descriptor = self.file.number().ok_or_else(closed)?;
+        disk::provide(descriptor, offset, SEGMENT_BYTES)?;
+        let segment = disk::map(descriptor, offset, SEGMENT_BYTES)?;
         if let Err(error) = disk::populate(segment, SEGMENT_BYTES) {
             // SAFETY: mapped above, and nobody else's.
             unsafe { libc::munmap(segment, SEGMENT_BYTES) };

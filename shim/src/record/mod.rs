@@ -8,6 +8,7 @@
 //! again, it was given back in an earlier frame.
 
 mod asks;
+mod bell;
 mod disk;
 mod file;
 mod freeing;

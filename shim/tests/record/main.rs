@@ -1,6 +1,7 @@
 //! What a process asks for is recorded, nothing of it is lost that was written,
 //! and nothing that goes wrong with the recording is the program's.
 
+mod closing;
 mod fit;
 #[path = "../support/keeper.rs"]
 #[allow(dead_code, reason = "shared with the tests of names")]

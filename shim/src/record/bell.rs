@@ -1,0 +1,63 @@
+//! What wakes the library's own thread: a pair of sockets. Unlike an event descriptor each
+//! has an inode, and only a socket can be rung or heard: so it never is what the program
+//! has opened in its place. Nobody waits who rings, and how often was rung is lost.
+
+use std::io::Error;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::ptr;
+
+use memcuda_core::descriptor::Lasting;
+
+/// The pair.
+pub struct Bell {
+    rope: Lasting<UnixStream>,
+    clapper: Lasting<UnixStream>,
+}
+
+impl Bell {
+    /// Makes one.
+    pub fn make() -> Result<Self, Error> {
+        let (rope, clapper) = UnixStream::pair()?;
+        Ok(Self {
+            rope: Lasting::new(rope)?,
+            clapper: Lasting::new(clapper)?,
+        })
+    }
+
+    /// Rings. `errno` stays as it is.
+    pub fn ring(&self) {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let Some(rope) = self.rope.ours() else { return };
+        // SAFETY: sends a byte that is there; where it fails the bell has rung, or is gone.
+        unsafe {
+            let errno = libc::__errno_location();
+            let before = *errno;
+            libc::send(rope.as_raw_fd(), ptr::from_ref(&1_u8).cast(), 1, flags);
+            *errno = before;
+        }
+    }
+
+    /// Hears that it was rung.
+    pub fn hear(&self) {
+        let mut rings = [0_u8; 64];
+        let Some(clapper) = self.clapper.ours() else {
+            return;
+        };
+        let (into, flags) = (rings.as_mut_ptr().cast(), libc::MSG_DONTWAIT);
+        // SAFETY: there is room for as many bytes as said.
+        unsafe { libc::recv(clapper.as_raw_fd(), into, rings.len(), flags) };
+    }
+
+    /// What to wait on until it rings; `None` where the program has closed it.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.clapper.number()
+    }
+
+    /// All that it has open.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        [self.rope.number(), self.clapper.number()]
+            .into_iter()
+            .flatten()
+    }
+}
