@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{boundary, engine};
+use crate::{boundary, engine, loader};
 
 /// Held while the thread makes calls of libcuda or of libraries over it.
 static TURN: Mutex<()> = Mutex::new(());
@@ -29,7 +29,7 @@ pub fn start() {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let named = std::thread::Builder::new().name("memcuda".to_owned());
-        let started = named.stack_size(256 << 10).spawn(run);
+        let started = named.stack_size(stack()).spawn(run);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         started
     };
@@ -39,6 +39,20 @@ pub fn start() {
             "no thread ({error}): idle memory is not given to other processes"
         );
     }
+}
+
+/// How long its stack is made: glibc takes the thread-local memory of all files that were
+/// there at the start of the program, which may be any number of bytes, out of it.
+fn stack() -> usize {
+    let mut bytes = 256 << 10;
+    loader::find(|file| {
+        let local = file.headers().iter().filter(|h| h.p_type == libc::PT_TLS);
+        bytes += local
+            .map(|h| (h.p_memsz + h.p_align) as usize)
+            .sum::<usize>();
+        None::<()>
+    });
+    bytes
 }
 
 /// Keeps the thread from the driver while the guard lives: a context goes.

@@ -13,6 +13,11 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#ifdef LOCAL
+/* glibc takes it out of the stack of every thread. */
+__thread char local[LOCAL];
+#endif
+
 static CUcontext context;
 static CUdeviceptr held[4096];
 static int count;

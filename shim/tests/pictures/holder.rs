@@ -1,12 +1,12 @@
 //! `holder.c`, driven line by line.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::support::{preloaded, program, shim};
+use crate::support::{compile, preloaded, program, shim, simulator};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -23,7 +23,18 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// The command of a holder on a device of 1 GiB of its own.
 pub fn command() -> Command {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let built = BUILT.get_or_init(|| program("holder.c", "holder"));
+    command_of(BUILT.get_or_init(|| program("holder.c", "holder")))
+}
+
+/// The same, of a holder with so much thread-local memory.
+pub fn command_with_local(bytes: usize) -> Command {
+    let directory = format!("-L{}", simulator().display());
+    let local = format!("-DLOCAL={bytes}");
+    let arguments = [&local, &directory, "-l:libcuda.so.1"];
+    command_of(&compile("holder.c", "holder-local", &arguments))
+}
+
+fn command_of(built: &Path) -> Command {
     let mut command = preloaded(built, &[shim()]);
     command.env("MEMCUDA_SIM_MEMORY", "1GiB");
     command

@@ -8,7 +8,7 @@ use memcuda_core::picture::ask::{DOORS, Unanswered, ask};
 use memcuda_core::picture::layout::Layout;
 use memcuda_core::picture::{Owner, Picture, State};
 
-use crate::holder::{Holder, MIB, command, until};
+use crate::holder::{Holder, MIB, command, command_with_local, until};
 
 /// The sockets of a process, one a device that it uses.
 fn doors(pid: u32) -> Vec<String> {
@@ -136,4 +136,19 @@ fn a_process_that_ends_meanwhile_is_gone() {
     kill(libc::SIGKILL);
     assert_eq!(asking.join().unwrap(), Err(Unanswered::Gone));
     assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn thread_local_memory_of_the_program_leaves_the_thread_its_stack() {
+    let mut holder = Holder::start(&mut command_with_local(240_000));
+    let at = holder.alloc("alloc 1000 1");
+    let picture = picture(&holder);
+    assert!(
+        picture.devices[0]
+            .pool
+            .blocks
+            .iter()
+            .any(|b| b.address == at)
+    );
+    holder.end();
 }
