@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::protocol::{Code, Event, Generation, Hello, Lease, MOST_LEASES, Packet, Reply, Request};
-use super::socket::Socket;
+use super::socket::reach;
 use super::wire::{self, Broken};
+use crate::descriptor::Lasting;
 
 /// How long an answer may take before the keeper counts as gone.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -65,7 +65,9 @@ impl std::error::Error for Error {}
 
 /// A connection that has introduced itself.
 pub struct Client {
-    socket: Socket,
+    socket: Lasting,
+    /// How long it waits, whatever signals come meanwhile.
+    patience: Duration,
     /// Numbers of the last request and of the last answer: these come in order.
     asked: u32,
     answered: u32,
@@ -110,34 +112,30 @@ impl Client {
         command: &str,
         leases: &[Lease],
     ) -> Result<Dialled, Error> {
-        Self::greet(
-            Socket::connect(socket, true, PATIENCE),
-            pid,
-            command,
-            leases,
-        )
+        Self::greet(reach(socket, true, PATIENCE), pid, command, leases)
     }
 
     /// The same without leases, where the keeper lets it in without a wait.
     pub fn dial_now(socket: &Path, pid: u32, command: &str) -> Result<Dialled, Error> {
-        Self::greet(Socket::connect(socket, false, PATIENCE), pid, command, &[])
+        Self::greet(reach(socket, false, PATIENCE), pid, command, &[])
     }
 
     fn greet(
-        socket: Result<Socket, Errno>,
+        socket: Result<Lasting, Errno>,
         pid: u32,
         command: &str,
         leases: &[Lease],
     ) -> Result<Dialled, Error> {
         let mut client = Self {
             socket: socket.map_err(Error::Absent)?,
+            patience: PATIENCE,
             asked: 0,
             answered: 0,
             room: Vec::new(),
             events: VecDeque::new(),
         };
         let hello = Hello::OURS.to_bytes();
-        said(wire::send_bytes(&client.socket, &hello, &[]))?;
+        client.put(|socket| wire::send_bytes(socket, &hello, &[]))?;
         let first = &leases[..leases.len().min(MOST_LEASES)];
         let introduce = Request::Introduce {
             pid,
@@ -198,18 +196,51 @@ impl Client {
             number: self.asked,
             body: request,
         };
-        said(wire::send(&self.socket, &packet, descriptors))
+        self.put(|socket| wire::send(socket, &packet, descriptors))
+    }
+
+    /// Sends a packet, and waits for room for it. A keeper that has closed the
+    /// connection may have said why, which is there to be read.
+    fn put(&self, send: impl Fn(&Lasting) -> Result<(), Broken>) -> Result<(), Error> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match send(&self.socket) {
+                Ok(()) | Err(Broken::Closed) => return Ok(()),
+                Err(Broken::Later) => self.wait(PollFlags::OUT, deadline)?,
+                Err(_) => return Err(Error::Lost),
+            }
+        }
+    }
+
+    /// Waits until the socket is ready, or somebody has to look.
+    fn wait(&self, until: PollFlags, deadline: Instant) -> Result<(), Error> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let time = Timespec::try_from(left).map_err(|_| Error::Lost)?;
+        if left.is_zero() {
+            return Err(Error::Lost);
+        }
+        match poll(&mut [PollFd::new(&self.socket, until)], Some(&time)) {
+            // Meanwhile the program may have closed it, and have another one there.
+            Ok(_) | Err(Errno::INTR) => self.intact(),
+            Err(_) => Err(Error::Lost),
+        }
     }
 
     /// Waits for the next answer.
     fn receive(&mut self) -> Result<(Reply, Vec<OwnedFd>), Error> {
         self.answered = next(self.answered);
         self.wait_awake();
+        let deadline = Instant::now() + self.patience;
         loop {
-            let (said, beside) = self.hear(false).map_err(|broken| match broken {
-                Broken::NoRoom => Error::NoRoom,
-                _ => Error::Lost,
-            })?;
+            let (said, beside) = match self.hear() {
+                Ok(heard) => heard,
+                Err(Broken::Later) => {
+                    self.wait(PollFlags::IN, deadline)?;
+                    continue;
+                }
+                Err(Broken::NoRoom) => return Err(Error::NoRoom),
+                Err(_) => return Err(Error::Lost),
+            };
             match said {
                 Said::Event(event) => self.events.push_back(event),
                 Said::Reply(number, _) if number != self.answered => return Err(Error::Lost),
@@ -244,7 +275,7 @@ impl Client {
     pub fn events(&mut self) -> Result<Vec<Event>, Error> {
         self.intact()?;
         loop {
-            match self.hear(true) {
+            match self.hear() {
                 Ok((Said::Event(event), _)) => self.events.push_back(event),
                 Ok((Said::Reply(..), _)) => return Err(Error::Lost),
                 Err(Broken::Later) => return Ok(self.events.drain(..).collect()),
@@ -253,26 +284,26 @@ impl Client {
         }
     }
 
-    /// The next packet; where there is none `now`, [`Broken::Later`].
-    fn hear(&mut self, now: bool) -> Result<(Said, Vec<OwnedFd>), Broken> {
+    /// The next packet; where there is none, [`Broken::Later`].
+    fn hear(&mut self) -> Result<(Said, Vec<OwnedFd>), Broken> {
         // Room is made as it is needed: to touch the memory for the longest
         // packet takes as long as a request.
         if self.room.len() < wire::MOST_BYTES {
-            let length = wire::length_of_next(&self.socket, now)?;
+            let length = wire::length_of_next(&self.socket, true)?;
             let length = length.next_power_of_two().clamp(512, wire::MOST_BYTES);
             self.room.resize(length.max(self.room.len()), 0);
         }
-        let (bytes, beside) = wire::receive_bytes(&self.socket, &mut self.room, now)?;
+        let (bytes, beside) = wire::receive_bytes(&self.socket, &mut self.room, true)?;
         Ok((read(bytes)?, beside))
     }
 
     /// Is the socket still open? Programs close what they do not know.
     pub fn is_intact(&self) -> bool {
-        self.socket.is_ours()
+        self.socket.ours().is_some()
     }
 
     fn intact(&self) -> Result<(), Error> {
-        self.socket.is_ours().then_some(()).ok_or(Error::Lost)
+        self.is_intact().then_some(()).ok_or(Error::Lost)
     }
 }
 
@@ -286,9 +317,8 @@ impl Dialled {
     }
 
     /// Waits so long for each answer, where a program would wait for [`PATIENCE`].
-    pub fn be_patient(&self, patience: Duration) -> Result<(), Error> {
-        let set = set_socket_timeout(&self.client.socket, Timeout::Recv, Some(patience));
-        set.map_err(|_| Error::Lost)
+    pub fn be_patient(&mut self, patience: Duration) {
+        self.client.patience = patience;
     }
 
     /// Is the keeper's word there?
@@ -328,15 +358,6 @@ impl AsFd for Client {
 /// The number after this one; 0 is none.
 fn next(number: u32) -> u32 {
     number.wrapping_add(1).max(1)
-}
-
-/// A keeper that has closed the connection may have said why, which is there to
-/// be read.
-fn said(sent: Result<(), Broken>) -> Result<(), Error> {
-    match sent {
-        Ok(()) | Err(Broken::Closed) => Ok(()),
-        Err(_) => Err(Error::Lost),
-    }
 }
 
 enum Said {

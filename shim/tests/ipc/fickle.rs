@@ -12,7 +12,7 @@ use memcuda_core::share::wire::{self, Broken};
 use crate::actor::{Actor, Place};
 
 /// Listens there.
-fn listen(path: &Path) -> OwnedFd {
+pub fn listen(path: &Path) -> OwnedFd {
     // SAFETY: system calls on a new socket, with an address that is large enough.
     unsafe {
         let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);

@@ -5,6 +5,7 @@ mod actor;
 mod deaths;
 mod elsewhere;
 mod fickle;
+mod hangs;
 #[path = "../support/keeper.rs"]
 mod keeper;
 #[path = "../../../tests/support/random.rs"]

@@ -44,8 +44,8 @@ pub fn ask(action: &Action, socket: &Path) -> Result<()> {
 
 fn connect(socket: &Path) -> Result<Client> {
     let dialled = Client::dial(socket, std::process::id(), "memcuda", &[]);
-    let connected = dialled.and_then(|dialled| {
-        dialled.be_patient(PATIENCE)?;
+    let connected = dialled.and_then(|mut dialled| {
+        dialled.be_patient(PATIENCE);
         dialled.welcome()
     });
     let (client, _) = connected.map_err(|error| anyhow!("{}: {error}", socket.display()))?;

@@ -1,0 +1,53 @@
+//! A keeper that hangs is waited for so long and no longer, whatever signals the program has.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use memcuda_core::share::client::{Client, Error};
+
+use crate::fickle::listen;
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// As of a timer: every call that waits is broken off again and again.
+#[test]
+fn signals_make_nobody_wait_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("silent.sock");
+    let _silent = listen(&path);
+    let mut dialled = Client::dial(&path, std::process::id(), "test", &[]).unwrap();
+    let patience = Duration::from_millis(300);
+    dialled.be_patient(patience);
+    // SAFETY: zeros are a value of it, and the handler does nothing.
+    let this = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()),
+            0
+        );
+        libc::pthread_self()
+    };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20 {
+                std::thread::sleep(Duration::from_millis(100));
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                // SAFETY: that thread waits for this one before it ends.
+                unsafe { libc::pthread_kill(this, libc::SIGUSR1) };
+            }
+        });
+        let began = Instant::now();
+        let answer = dialled.welcome();
+        let waited = began.elapsed();
+        over.store(true, Ordering::Relaxed);
+        assert!(matches!(answer, Err(Error::Lost)));
+        assert!(
+            (patience..Duration::from_secs(1)).contains(&waited),
+            "{waited:?}"
+        );
+    });
+}
