@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::fmt::{self, Write};
 use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -54,7 +55,11 @@ pub fn configure(config: &Config) {
 
 fn open(path: &Path) -> std::io::Result<Lasting> {
     let mut options = OpenOptions::new();
-    let file = options.append(true).create(true).mode(0o644).open(path)?;
+    options.append(true).create(true).mode(0o644);
+    // A pipe that nobody reads would be waited for here.
+    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    // SAFETY: takes no pointer. Lines wait for who reads them, as on standard error.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) };
     Ok(Lasting::new(file.into())?)
 }
 

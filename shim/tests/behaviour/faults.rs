@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::support::{compile, preloaded, program, said, scratch, shim};
+use crate::support::{compile, preloaded, program, run, said, scratch, shim};
 
 const ON_THE_POOL: &str = "pool\npool\n";
 const ON_THE_DRIVER: &str = "driver\ndriver\n";
@@ -112,6 +112,22 @@ fn a_log_that_cannot_be_opened_is_one_line_with_the_reason() {
     let (out, log) = said(whose().env("MEMCUDA_LOG_FILE", "/proc/none/log"));
     let line = "memcuda: warning: MEMCUDA_LOG_FILE=/proc/none/log cannot be opened (No such file or directory (os error 2)); logging here\n";
     assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, line));
+}
+
+/// Nobody reads it, and nobody waits for who might.
+#[test]
+fn a_log_in_a_pipe_that_nobody_reads_is_one_line() {
+    let pipe = scratch().join("log.pipe");
+    let _ = fs::remove_file(&pipe);
+    run(Command::new("mkfifo").arg(&pipe));
+    let mut command = preloaded("timeout", &[shim()]);
+    command.arg("10").arg(program("whose.c", "whose-piped"));
+    let (out, log) = said(command.env("MEMCUDA_LOG_FILE", &pipe));
+    assert_eq!((out.as_str(), log.lines().count()), (ON_THE_POOL, 1));
+    assert!(
+        log.contains("cannot be opened (No such device or address"),
+        "{log}"
+    );
 }
 
 #[test]

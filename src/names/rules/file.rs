@@ -1,5 +1,10 @@
 //! Rules in a TOML file: a table `[[rule]]` each, with the keys of the line.
 
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
 use toml::de::{DeArray, DeTable, DeValue};
 
 use super::keys::Draft;
@@ -10,14 +15,30 @@ use crate::error::{Error, Result};
 /// Most bytes of a file.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Reads all rules.
-pub fn read(text: &str, facts: &Facts) -> Result<Vec<Rule>> {
+/// Reads all rules of a file, and no more of it than rules may have.
+pub fn open(path: &Path, facts: &Facts) -> Result<Vec<Rule>> {
+    let failed = |error: std::io::Error| Error::new(error.to_string());
+    let mut options = OpenOptions::new();
+    // A pipe that nobody writes to would be waited for here.
+    let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(Error::new("is no file; accepted: a TOML file"));
+    }
+    let mut text = Vec::new();
+    let most = MOST_BYTES as u64 + 1;
+    file.take(most).read_to_end(&mut text).map_err(failed)?;
     if text.len() > MOST_BYTES {
         return Err(Error::new(format!(
-            "{} bytes; accepted: up to {MOST_BYTES}",
-            text.len()
+            "it is too long; accepted: up to {MOST_BYTES} bytes"
         )));
     }
+    let text = String::from_utf8(text).map_err(|error| Error::new(error.to_string()))?;
+    read(&text, facts)
+}
+
+/// Reads all rules.
+pub fn read(text: &str, facts: &Facts) -> Result<Vec<Rule>> {
     let table = DeTable::parse(text).map_err(|error| {
         let before = error.span().map_or(0, |span| span.start.min(text.len()));
         let line = 1 + text.as_bytes()[..before]

@@ -122,8 +122,7 @@ impl Rules {
             rules = read.map_err(|error| Error::new(format!("MEMCUDA_NAMES: {error}")))?;
         }
         if let Some(path) = file {
-            let text = std::fs::read_to_string(path).map_err(|error| Error::new(error.to_string()));
-            let read = text.and_then(|text| file::read(&text, facts));
+            let read = file::open(path, facts);
             let place = path.display();
             let named = |error| Error::new(format!("MEMCUDA_NAMES_FILE={place}: {error}"));
             rules.extend(read.map_err(named)?);

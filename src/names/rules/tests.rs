@@ -212,3 +212,28 @@ fn a_rank_is_needed_only_by_who_names_it() {
     let said = Rules::read(Some("name=w/{rank}"), None, &nobody).unwrap_err();
     assert!(said.to_string().contains("OMPI_COMM_WORLD_RANK"), "{said}");
 }
+
+#[test]
+fn what_is_no_file_of_rules_is_neither_waited_for_nor_read_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, long) = (folder.path().join("pipe"), folder.path().join("long"));
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let sparse = std::fs::File::create(&long).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    for (path, why) in [
+        (pipe.as_path(), "is no file; accepted: a TOML file"),
+        (Path::new("/dev/zero"), "is no file; accepted: a TOML file"),
+        (&long, "it is too long; accepted: up to 1048576 bytes"),
+    ] {
+        let error = Rules::read(None, Some(path), &facts()).unwrap_err();
+        let line = format!("MEMCUDA_NAMES_FILE={}: {why}", path.display());
+        assert_eq!(error.to_string(), line);
+    }
+}
