@@ -49,6 +49,7 @@ pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
 /// pool minds that one, if it is there.
 pub fn mind_primary(engine: &Engine, device: &Device, pool: &Pool<Real>) {
     let calls = &engine.calls;
+    let _still = worker::hold();
     if let Ok(Some(primary)) = calls.relaxed(|| calls.primary(device.handle)) {
         pool.context_joins(primary);
     }

@@ -6,13 +6,15 @@
 //! makes no driver call while a context is being destroyed or after the program
 //! began to exit, and runs no hook's body.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::{boundary, engine, loader};
 
-/// Held while the thread makes calls of libcuda or of libraries over it.
+/// Held while the thread makes calls of libcuda or of libraries over it, and while a
+/// context begins or ends.
 static TURN: Mutex<()> = Mutex::new(());
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -55,9 +57,29 @@ fn stack() -> usize {
     bytes
 }
 
-/// Keeps the thread from the driver while the guard lives: a context goes.
-pub fn hold() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// The turn of a thread, until it is dropped.
+pub struct Held(Option<MutexGuard<'static, ()>>);
+
+thread_local! {
+    static IS_HELD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps the thread from the driver while the guard lives, and other threads from calls
+/// by which a context begins or ends. A call of the driver may call a tool back that asks
+/// for memory on the same thread: that needs no second turn.
+pub fn hold() -> Held {
+    if IS_HELD.replace(true) {
+        return Held(None);
+    }
+    Held(Some(TURN.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            IS_HELD.set(false);
+        }
+    }
 }
 
 /// Lets the thread rest before anything that was loaded up to now ends: what is

@@ -11,7 +11,7 @@ use crate::engine::{self, Engine};
 use crate::hooks::start;
 use crate::names::Failure;
 use crate::names::place::Place;
-use crate::resolve;
+use crate::{resolve, worker};
 
 /// `MEMCUDA_CURRENT`.
 pub const CURRENT: i32 = -1;
@@ -76,6 +76,8 @@ fn primary(engine: &Engine, device: &Device) -> Result<Context, Failure> {
     let mut retained = RETAINED
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
+    // Nor does it end between question and retain.
+    let _still = worker::hold();
     let active = engine.calls.primary_is_active(device.handle);
     let known = retained
         .iter()

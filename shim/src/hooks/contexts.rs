@@ -1,8 +1,9 @@
 //! Contexts that begin: room is made for them, and where names are expected the
 //! pool of the device. Contexts that get other flags: they keep the one that marked
 //! memory needs. Contexts that end: mappings of the pool outlive them (cuMemAlloc's memory
-//! does not), so the pools are told, after the driver has done its part. The
-//! thread that gives memory back makes no call meanwhile.
+//! does not), so the pools are told, after the driver has done its part. Until they
+//! have heard it no other context begins, whose handle may be the same, and the
+//! thread that gives memory back makes no call.
 
 use std::ffi::c_void;
 
@@ -63,7 +64,7 @@ crate::hooks! {
         (green: *mut GreenContext, resources: *mut c_void, device: i32, flags: u32) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let real = || unsafe { real(green, resources, device, flags) };
-        let code = with_room(engine, || on(engine, device), real);
+        let code = with_room(engine, || on(engine, device), || while_none_ends(real));
         if code == Code::SUCCESS
             && let Some(device) = engine.by_handle(device)
             && let Some(pool) = device.pool()
@@ -136,6 +137,7 @@ crate::hooks! {
     /// `cuDevicePrimaryCtxSetFlags_v2`: cudaSetDeviceFlags, of a context that may be there.
     cuDevicePrimaryCtxSetFlags_v2 ["cuDevicePrimaryCtxSetFlags" since 11000]
         (device: i32, flags: u32) |real, engine| {
+        let _still = worker::hold();
         let context = || engine.calls.primary(device).ok().flatten();
         // SAFETY: the program's own call, passed on.
         flagged(engine.by_handle(device), flags, context, |flags| unsafe { real(device, flags) })
@@ -179,9 +181,17 @@ crate::hooks! {
     }
 }
 
+/// Runs `work` while no context ends: what is known by the handle of an old context is
+/// forgotten before a new one has it, and none is kept alive between a call that may end
+/// it and the question whether it did.
+fn while_none_ends<T>(work: impl FnOnce() -> T) -> T {
+    let _still = worker::hold();
+    work()
+}
+
 /// Runs a call that makes a context or another use of one.
 fn begins(engine: &Engine, context: *mut Context, device: i32, real: impl Fn() -> Code) -> Code {
-    let code = with_room(engine, || on(engine, device), real);
+    let code = with_room(engine, || on(engine, device), || while_none_ends(&real));
     if code == Code::SUCCESS {
         // SAFETY: the driver has just written there.
         let context = unsafe { *context };
@@ -208,7 +218,8 @@ fn flagged(
     }
 }
 
-/// Runs a call that ends a context, if `is_over` says so after it succeeded.
+/// Runs a call that ends a context, if `is_over` says so after it succeeded. The
+/// caller holds the worker, and with it contexts that begin.
 fn ends(
     engine: &Engine,
     context: Context,

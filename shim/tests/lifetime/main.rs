@@ -42,6 +42,41 @@ fn a_context_takes_its_own_memory_with_it_and_nobody_elses() {
     same(&program("contexts.c", &[]), "1");
 }
 
+/// The old context's end must be noticed, and must take nothing of the new one's.
+#[test]
+fn a_context_that_begins_while_another_one_ends_is_not_taken_for_it() {
+    let program = program("handover.c", &["-rdynamic"]);
+    let pausing = pausing_driver();
+    for way in ["ended", "asked", "destroy", "flags"] {
+        let [expected, with] = [vec![], vec![shim()]].map(|libraries| {
+            let mut command = preloaded(&program, &libraries);
+            said(command.arg(way).env("LD_LIBRARY_PATH", &pausing))
+        });
+        assert_eq!(with, expected, "{way}");
+    }
+}
+
+/// The directory of a driver that tells the program of its calls. What is behind it, the
+/// simulated driver by another name, is itself only while it is linked.
+fn pausing_driver() -> PathBuf {
+    let directory = support::scratch().join("pausing");
+    std::fs::create_dir_all(&directory).unwrap();
+    let shared = |name: &str, more: &[&str]| {
+        let soname = format!("-Wl,-soname,{name}");
+        let arguments = [&["-shared", "-fPIC", &soname], more].concat();
+        compile("pausing_driver.c", &format!("pausing/{name}"), &arguments)
+    };
+    let behind = shared("libsimulated.so", &[]);
+    let search = format!("-L{}", directory.display());
+    let needs = ["-Wl,--no-as-needed", &search, "-l:libsimulated.so"];
+    shared("libcuda.so.1", &needs);
+    std::fs::remove_file(&behind).unwrap();
+    std::fs::copy(simulator().join("libcuda.so.1"), behind).unwrap();
+    let runtime = "libcudart.so.13";
+    std::fs::copy(simulator().join(runtime), directory.join(runtime)).unwrap();
+    directory
+}
+
 #[test]
 fn what_was_in_a_view_of_a_context_is_the_contexts_when_it_is_gone() {
     same(&program("views.c", &[]), "1");
