@@ -11,7 +11,7 @@ use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::names::rules::Rules;
 use memcuda_core::pages::{Contexts, Pages};
-use memcuda_core::pool::{Owner, Pool, Request, StreamKey};
+use memcuda_core::pool::{Owner, Pool, Request, Stats, StreamKey};
 
 use crate::calls::Calls;
 use crate::captures::Captures;
@@ -197,25 +197,42 @@ impl Engine {
         }
         if self.config.policy == Policy::Track {
             let ends_with = (request.owner == Owner::Context).then_some(request.context);
-            let totals = self
-                .track
-                .allocated(ordinal, ends_with, address, request.bytes);
-            self.page.publish(ordinal, &totals, 0);
+            let memory = (address, request.bytes);
+            self.track
+                .allocated(ordinal, ends_with, memory, self.tracked());
         }
     }
 
-    /// The plain driver took memory back.
-    pub fn plain_freed(&self, address: Address, freeing: Option<Freeing<'_>>) {
+    /// Runs the plain driver's free. What is kept of the memory leaves before: once the driver
+    /// has it, another thread may be given its address.
+    pub fn plain_free(
+        &self,
+        address: Address,
+        caller: Caller,
+        real: impl FnOnce() -> Code,
+    ) -> Code {
+        let freeing = self.freeing(0, address, caller);
+        let tracks = self.config.policy == Policy::Track;
+        let left = tracks.then(|| self.track.leaves(address, self.tracked()));
+        let code = real();
+        if code != Code::SUCCESS {
+            if let Some(left) = left.flatten() {
+                self.track.stays(address, left, self.tracked());
+            }
+            return code;
+        }
         if let Some(freeing) = freeing {
             freeing.of_others();
         }
-        if self.config.policy != Policy::Track {
-            if let Ok((_, device)) = self.current() {
-                device.count_foreign_free(self.page);
-            }
-        } else if let Some((device, totals)) = self.track.freed(address) {
-            self.page.publish(device, &totals, 0);
+        if !tracks && let Ok((_, device)) = self.current() {
+            device.count_foreign_free(self.page);
         }
+        code
+    }
+
+    /// Shows what the books of `MEMCUDA_POLICY=track` say.
+    fn tracked(&self) -> impl Fn(u32, &Stats) {
+        |device, totals| self.page.publish(device, totals, 0)
     }
 
     /// Runs work on a pool with a context of its device current, where one is
@@ -233,8 +250,6 @@ impl Engine {
         if let Some(recorder) = &self.recorder {
             recorder.context_ended(context);
         }
-        for (device, totals) in self.track.context_ended(context) {
-            self.page.publish(device, &totals, 0);
-        }
+        self.track.context_ended(context, self.tracked());
     }
 }

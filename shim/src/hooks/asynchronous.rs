@@ -211,12 +211,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
         return code;
     }
     let Some((device, pool)) = engine.owner(address) else {
-        let freeing = engine.freeing(0, address, Caller::UNKNOWN);
-        let code = real();
-        if code == Code::SUCCESS {
-            engine.plain_freed(address, freeing);
-        }
-        return code;
+        return engine.plain_free(address, Caller::UNKNOWN, real);
     };
     if engine.captures.any() {
         match engine.calls.captures(stream) {

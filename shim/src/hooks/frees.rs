@@ -61,12 +61,8 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
                 return code;
             }
             let Some(owner) = engine.owner(address) else {
-                let freeing = engine.freeing(0, address, Caller::of(&tag, module));
-                let code = torch::plain_free(&tag, module, address, real);
-                if code == Code::SUCCESS {
-                    engine.plain_freed(address, freeing);
-                }
-                return code;
+                let real = || torch::plain_free(&tag, module, address, real);
+                return engine.plain_free(address, Caller::of(&tag, module), real);
             };
             take_back(engine, owner, address, &tag, module, real)
         },
