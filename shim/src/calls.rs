@@ -181,7 +181,8 @@ impl Calls {
 
     /// What the driver answers this thread now to a call that a capture forbids,
     /// as it forbids an allocation and a free; the capture is lost then. It is
-    /// asked by a query of a stream made for it: that changes nothing else.
+    /// asked by a query of a stream made for it, in the current context: that changes
+    /// nothing else.
     pub fn refusal_of_captures(&self) -> Option<Code> {
         const NON_BLOCKING: u32 = 1;
         if self.is_relaxed() {

@@ -41,12 +41,18 @@ impl Captures {
     }
 
     /// What an allocation or a free must answer because a capture forbids them
-    /// to the calling thread.
-    pub fn refusal(&self, calls: &Calls) -> Option<Code> {
+    /// to the calling thread. Where that has no context the driver is asked in theirs.
+    pub fn refusal(&self, calls: &Calls, theirs: impl FnOnce() -> Option<Context>) -> Option<Code> {
         if !self.any() {
             return None;
         }
-        calls.refusal_of_captures()
+        match calls.current() {
+            Err(Code::INVALID_CONTEXT) => {
+                let asked = calls.within(theirs()?, || calls.refusal_of_captures());
+                asked.ok().flatten()
+            }
+            _ => calls.refusal_of_captures(),
+        }
     }
 
     /// Begins a capture of this stream by `real`, while no pool does anything

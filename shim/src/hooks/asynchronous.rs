@@ -129,7 +129,7 @@ fn allocate(
         Ok(None) => return with_room(engine, || taken_on(engine, stream, from), real),
         Err(code) => return code,
     };
-    if let Some(code) = engine.captures.refusal(&engine.calls) {
+    if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
         return code;
     }
     let bytes = bytes as u64;
@@ -221,7 +221,8 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
             Err(code) => return code,
         }
     }
-    if let Some(code) = engine.captures.refusal(&engine.calls) {
+    let its = || Some(engine.of_stream(stream).ok()?.0);
+    if let Some(code) = engine.captures.refusal(&engine.calls, its) {
         return code;
     }
     planted_panic("cuMemFreeAsync: found");

@@ -77,7 +77,8 @@ pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
     if !table::any_allocated() || !table::is_allocated(address) {
         return None;
     }
-    match engine.captures.refusal(&engine.calls) {
+    let its = || Some(table::at(address)?.context);
+    match engine.captures.refusal(&engine.calls, its) {
         Some(code) => Some(code),
         None => lifetime::free(engine, address),
     }
@@ -107,7 +108,8 @@ fn take_back(
         Err(Code::INVALID_CONTEXT) => None,
         Err(code) => return code,
     };
-    if let Some(code) = engine.captures.refusal(&engine.calls) {
+    let its = || Some(pool.find(address)?.context);
+    if let Some(code) = engine.captures.refusal(&engine.calls, its) {
         return code;
     }
     let lent = |block: &BlockInfo| block.base == address;

@@ -100,7 +100,7 @@ fn lend_named(engine: &Engine, bytes: u64, tag: &tags::Tag) -> Option<Result<Add
     }
     // Where there is none, the driver says so.
     let (context, device) = engine.current().ok()?;
-    if let Some(code) = engine.captures.refusal(&engine.calls) {
+    if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
         return Some(Err(code));
     }
     let place = Place { context, device };
@@ -116,7 +116,7 @@ fn lend(
 ) -> Option<Result<Address, Code>> {
     // Where there is none, the driver says so.
     let (context, device) = engine.current().ok()?;
-    if let Some(code) = engine.captures.refusal(&engine.calls) {
+    if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
         return Some(Err(code));
     }
     let pool = pool::of(engine, device)?;

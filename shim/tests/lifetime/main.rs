@@ -42,6 +42,11 @@ fn a_context_takes_its_own_memory_with_it_and_nobody_elses() {
     same(&program("contexts.c", &[]), "1");
 }
 
+#[test]
+fn a_capture_forbids_to_threads_without_a_context_what_it_forbids_to_others() {
+    same(&program("capturing.c", &[]), "1");
+}
+
 /// The old context's end must be noticed, and must take nothing of the new one's.
 #[test]
 fn a_context_that_begins_while_another_one_ends_is_not_taken_for_it() {
