@@ -198,7 +198,9 @@ impl Known {
             }
             Record::Joined(client, process) => {
                 self.next_client = self.next_client.max(client + 1);
-                self.clients.insert(client, (process, HashMap::new()));
+                // Said again, it holds what it held.
+                let new = || (process, HashMap::new());
+                self.clients.entry(client).or_insert_with(new);
             }
             Record::Left(client) => {
                 self.clients.remove(&client);
@@ -243,6 +245,8 @@ mod tests {
         journal.begin(5, 1);
         journal.add(&Record::Joined(4, process()));
         journal.add(&Record::Held(4, generation, 2));
+        // Said again, and the leases were not.
+        journal.add(&Record::Joined(4, process()));
         journal.add(&Record::Joined(6, process()));
         journal.add(&Record::Left(6));
         journal.write().unwrap();

@@ -9,7 +9,7 @@ use crate::share::protocol::{Generation, Persist, Process, State};
 
 impl Entries {
     /// What a journal says. `has` tells of a generation's part whether it was
-    /// handed over: what has lost one is left out, and told.
+    /// handed over: what has lost one is left out, and told. Nothing of it is an effect.
     pub fn restore(known: Known, has: impl Fn(Generation, u32) -> bool) -> (Self, Vec<Item>) {
         let mut entries = Self::default();
         for (client, (process, _)) in &known.clients {
@@ -52,6 +52,9 @@ impl Entries {
         let all: Vec<_> = entries.items.keys().copied().collect();
         all.into_iter()
             .for_each(|generation| entries.settle(generation));
+        // A successor writes down all that there is: the same once more, cut short,
+        // would be clients that joined and hold nothing.
+        entries.effects.clear();
         (entries, lost)
     }
 
