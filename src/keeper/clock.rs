@@ -4,15 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use tracing::{error, info};
+use tracing::info;
 
 use super::Refusal;
 use super::calendar::now_us;
 use super::client::{COURTESY, Stage};
 use super::entries::ClientId;
-use super::key::Key;
-use super::listen;
-use super::serve::{End, Ghost, Keeper};
+use super::serve::{Ghost, Keeper};
 
 /// How long a process that came back may take to say all that it holds, and one
 /// that cannot be seen to come back.
@@ -47,8 +45,13 @@ impl Keeper {
         let ghosts = self.ghosts.values().filter_map(|ghost| ghost.until).min();
         let idle = self.idle_since.zip(self.options.idle);
         let idle = idle.map(|(since, most)| since + most);
-        let clocks = [new, ghosts, idle, self.standby_again, self.versions.next];
-        let next = clocks.into_iter().flatten().min();
+        let others = [
+            self.standby_again,
+            self.versions.next,
+            Some(self.place_again),
+        ];
+        let clocks = [new, ghosts, idle].into_iter().chain(others);
+        let next = clocks.flatten().min();
         let expiry = self.entries.next_expiry_s().map(|second| {
             Duration::from_micros((second.saturating_mul(1_000_000)).saturating_sub(now_us()))
         });
@@ -87,6 +90,9 @@ impl Keeper {
             self.standby_again = None;
             self.start_standby();
         }
+        if self.place_again <= now {
+            self.look_at_place();
+        }
         let busy = !(self.entries.is_empty() && self.connections.is_empty());
         self.idle_since = match self.idle_since {
             _ if busy => None,
@@ -97,27 +103,6 @@ impl Keeper {
             && now >= since + most
         {
             self.end_idle();
-        }
-    }
-
-    /// Ends for want of work, unless somebody comes at this very moment.
-    fn end_idle(&mut self) {
-        let _ = std::fs::remove_file(&self.options.socket);
-        self.accept();
-        if self.connections.is_empty() {
-            info!("nobody needs the keeper: it ends");
-            self.end = Some(End::Stop);
-            return;
-        }
-        match listen::bind_to(&self.options.socket, self.door) {
-            Ok(listener) => {
-                self.descriptors.drop_all(&[Key::Listener]);
-                self.descriptors.keep(vec![(Key::Listener, listener)]);
-                if let Err(error) = self.listen() {
-                    error!("{error:#}");
-                }
-            }
-            Err(error) => error!("{error:#}"),
         }
     }
 }

@@ -2,13 +2,13 @@
 //! keeper of many that start at once, and the listening socket.
 
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::fs::{FlockOperation, Mode, Stat, flock, fstat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
@@ -88,11 +88,11 @@ pub fn enter(socket: &Path, door: Door) -> Result<()> {
 }
 
 /// How long a keeper may take to end, with its standby, or to begin.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Takes the lock, or says in one line who has it. One that is locked without a socket
 /// is of a keeper that is about to end, or to serve.
-pub fn lock(socket: &Path) -> Result<OwnedFd> {
+pub fn lock(socket: &Path, patience: Duration) -> Result<OwnedFd> {
     let path = with_suffix(socket, ".lock");
     let file = File::options()
         .create(true)
@@ -102,7 +102,7 @@ pub fn lock(socket: &Path) -> Result<OwnedFd> {
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
         .open(&path)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file.into()),
@@ -122,6 +122,18 @@ pub fn lock(socket: &Path) -> Result<OwnedFd> {
             }
         }
     }
+}
+
+/// Is this the lock that lies there? Who has it has the place, whatever became of the
+/// socket; where it is not, the place may be another keeper's.
+pub fn is_place_of(lock: impl AsFd, socket: &Path) -> bool {
+    let there = fs::symlink_metadata(with_suffix(socket, ".lock"));
+    let ours = fstat(lock);
+    there.is_ok_and(|there| ours.is_ok_and(|ours| same(&there, &ours)))
+}
+
+fn same(one: &fs::Metadata, other: &Stat) -> bool {
+    (one.dev(), one.ino()) == (other.st_dev, other.st_ino)
 }
 
 /// Listens there; who holds the lock may take the place of a dead one's socket, and

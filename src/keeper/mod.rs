@@ -20,6 +20,7 @@ mod listen;
 mod memory;
 mod options;
 mod pages;
+mod place;
 mod process;
 pub mod redis;
 mod refusal;

@@ -85,6 +85,9 @@ pub struct Keeper {
     pub(super) new: VecDeque<(Instant, ClientId)>,
     pub(super) idle_since: Option<Instant>,
     pub(super) standby_again: Option<Instant>,
+    /// When it looks whether clients still find it, and whether it was said that they do not.
+    pub(super) place_again: Instant,
+    pub(super) displaced: bool,
     pub(super) versions: Versions,
     pub(super) room: Box<[u8]>,
     pub(super) awake: Awake,
@@ -146,6 +149,8 @@ impl Keeper {
             // Nobody may ever come, and then nothing wakes it.
             idle_since: Some(Instant::now()),
             standby_again: None,
+            place_again: Instant::now(),
+            displaced: false,
             versions: Versions::default(),
             room: vec![0; wire::MOST_BYTES].into_boxed_slice(),
             calendar: Calendar::new(),
@@ -197,6 +202,7 @@ impl Keeper {
             Vault::Standby(standby) => self.watch(&standby.socket, Token::Standby)?,
             Vault::Systemd(_) => {}
         }
+        self.look_at_place();
         self.finish_turn();
         Ok(())
     }
@@ -250,6 +256,7 @@ impl Keeper {
                 self.end = Some(End::Signal);
                 return;
             }
+            self.look_at_place();
             // What is gone by now is not to be taken from what is counted anew.
             self.finish_turn();
             let owner = rustix::process::geteuid().as_raw();
@@ -311,7 +318,7 @@ impl Keeper {
             if count > 0 {
                 warn!("the keeper ends, and {count} names and exports with it");
             }
-            let _ = std::fs::remove_file(&self.options.socket);
+            self.leave_place();
             let all: Vec<_> = self.descriptors.keys().collect();
             self.descriptors.vault.end(&all);
             if let Some(desk) = self.desk.take() {

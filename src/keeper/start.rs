@@ -105,13 +105,14 @@ fn inherit(part: Part) -> Result<(Vault, Vec<(Key, OwnedFd)>)> {
 }
 
 /// Makes what a keeper has beside memory, as far as it was not left by another.
+/// What became of its place meanwhile it looks at when it begins: it is not to fail by that.
 fn complete(descriptors: &mut Descriptors, socket: &Path, door: Door) -> Result<()> {
-    listen::enter(socket, door)?;
     if descriptors.get(Key::Lock).is_none() {
-        descriptors.keep(vec![(Key::Lock, listen::lock(socket)?)]);
+        listen::enter(socket, door)?;
+        let lock = listen::lock(socket, listen::PATIENCE)?;
+        descriptors.keep(vec![(Key::Lock, lock)]);
     }
-    let there = std::fs::symlink_metadata(socket);
-    if descriptors.get(Key::Listener).is_none() || there.is_err() {
+    if descriptors.get(Key::Listener).is_none() {
         descriptors.keep(vec![(Key::Listener, listen::bind_to(socket, door)?)]);
     }
     if descriptors.get(Key::Epoch).is_none() {

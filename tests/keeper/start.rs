@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use memcuda::share::protocol::{Persist, Request};
+use memcuda::share::protocol::{Persist, Reply, Request};
 use rustix::process::Signal;
 
 use crate::requests::*;
@@ -124,6 +124,55 @@ fn one_to_whom_nobody_ever_comes_ends() {
     let socket = directory.path().join("keeper.sock");
     assert_eq!(run(&socket, &["--idle", "1"]).status.code(), Some(0));
     until("the end", || !socket.exists());
+}
+
+/// As a logout takes a user's directory away.
+#[test]
+fn a_place_that_was_taken_away_is_taken_again() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    make(&mut client, "kept", b"kept").unwrap();
+    persist(&mut client, "kept", Persist::Yes);
+    let (socket, pid) = (keeper.socket(), keeper.status().pid);
+    let take_away = || std::fs::remove_dir_all(socket.parent().unwrap()).unwrap();
+    take_away();
+    signal(pid, Signal::HUP);
+    has(&mut keeper.client(), "kept", b"kept");
+    assert_eq!(keeper.status().pid, pid);
+    // Who was there notices nothing, and nobody else comes there.
+    has(&mut client, "kept", b"kept");
+    let said = text(&run(&socket, &["--foreground"]).stderr);
+    assert!(said.contains("already"), "{said}");
+    take_away();
+    keeper.kill(pid);
+    has(&mut keeper.client(), "kept", b"kept");
+}
+
+#[test]
+fn a_place_that_another_keeper_has_taken_stays_that_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("run/keeper.sock");
+    let pid = |client: &mut memcuda::share::client::Client| {
+        let (reply, _) = client.call(Request::Status, &[]).unwrap();
+        match reply {
+            Reply::Status(status) => status.pid,
+            reply => panic!("{reply:?}"),
+        }
+    };
+    assert_eq!(run(&socket, &["--idle", "1"]).status.code(), Some(0));
+    let mut held = client(&socket);
+    let first = pid(&mut held);
+    std::fs::remove_dir_all(socket.parent().unwrap()).unwrap();
+    assert_eq!(run(&socket, &[]).status.code(), Some(0));
+    let second = pid(&mut client(&socket));
+    assert_ne!(first, second);
+    signal(first, Signal::HUP);
+    assert_eq!(pid(&mut held), first);
+    assert_eq!(pid(&mut client(&socket)), second);
+    drop(held);
+    until("the end", || !is_alive(first));
+    assert_eq!(pid(&mut client(&socket)), second);
+    assert_eq!(run(&socket, &["stop"]).status.code(), Some(0));
 }
 
 #[test]
