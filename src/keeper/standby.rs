@@ -41,7 +41,8 @@ enum Word {
     End,
 }
 
-/// A keeper that lived no longer than this did not start.
+/// A keeper that lived no longer than this did not start, whatever it has said; and the
+/// pause behind each that did not.
 const SHORT: Duration = Duration::from_millis(200);
 /// Starts that fail before the standby's own program is tried instead.
 const MOST_FAILURES: u32 = 3;
@@ -202,13 +203,14 @@ impl Standby {
 /// new keeper whenever there is none.
 pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
     let mut held: BTreeMap<Key, OwnedFd> = BTreeMap::new();
+    let mut has_begun = false;
     let mut socket = socket;
     let mut keeper: Option<Child> = None;
     let mut since = Instant::now();
     let mut failures = 0;
     let mut room = vec![0; wire::MOST_BYTES];
     loop {
-        match serve(&socket, &mut held, &mut room) {
+        match serve(&socket, &mut held, &mut has_begun, &mut room) {
             Ok(true) => continue,
             Ok(false) => return Ok(()),
             Err(Broken::Closed) => info!("the keeper is gone"),
@@ -226,7 +228,8 @@ pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
             // It never began: there is nothing to be saved.
             return Ok(());
         }
-        let failed = since.elapsed() < SHORT;
+        // However long it took.
+        let failed = !std::mem::take(&mut has_begun) || since.elapsed() < SHORT;
         failures = if failed { failures + 1 } else { 0 };
         if failed {
             std::thread::sleep(SHORT);
@@ -250,17 +253,23 @@ pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
     }
 }
 
-/// One word; `false` at the end.
+/// One word; `false` at the end. A keeper has begun once it hands over a journal of its
+/// own.
 fn serve(
     socket: &OwnedFd,
     held: &mut BTreeMap<Key, OwnedFd>,
+    has_begun: &mut bool,
     room: &mut [u8],
 ) -> Result<bool, Broken> {
     let (bytes, beside) = wire::receive_bytes(socket, room, false)?;
     match wire::understand(bytes)? {
-        Word::Keep(keys) => held.extend(keys.into_iter().zip(beside)),
+        Word::Keep(keys) => {
+            *has_begun |= keys.iter().any(|key| matches!(key, Key::State(_)));
+            held.extend(keys.into_iter().zip(beside));
+        }
         Word::Forget(keys) => keys.iter().for_each(|key| drop(held.remove(key))),
         Word::Give => {
+            *has_begun = false;
             let all: Vec<_> = held.iter().collect();
             for some in all.chunks(MOST_PARTS) {
                 let keys = some.iter().map(|(key, _)| **key).collect();

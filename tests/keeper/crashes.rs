@@ -1,5 +1,6 @@
 //! The keeper, its standby, makers and holders die or are started anew.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -291,18 +292,25 @@ fn an_upgrade_that_does_not_start_is_undone_and_the_next_one_is_done() {
         release(&mut client, held);
         client
     };
-    let first = process(&mut client);
-    install("/bin/false");
-    let (done, said) = run(Path::new(good), &["restart"]);
-    assert!(!done && said.contains("does not start"), "{said}");
-    let mut client = again();
-    let second = process(&mut client);
-    assert_ne!(first, second);
-    install(good);
-    assert_eq!(run(Path::new(good), &["restart"]), (true, String::new()));
-    let mut client = again();
-    assert_eq!(process(&mut client), second);
-    let runs = std::fs::read_link(format!("/proc/{second}/exe")).unwrap();
+    // It may have looked for something first, or waited for it.
+    let slow = directory.path().join("slow");
+    std::fs::write(&slow, "#!/bin/sh\nsleep 0.25\nexit 1\n").unwrap();
+    std::fs::set_permissions(&slow, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut before = process(&mut client);
+    for bad in ["/bin/false", slow.to_str().unwrap()] {
+        install(bad);
+        let (done, said) = run(Path::new(good), &["restart"]);
+        assert!(!done && said.contains("does not start"), "{said}");
+        client = again();
+        let now = process(&mut client);
+        assert_ne!(before, now);
+        install(good);
+        assert_eq!(run(Path::new(good), &["restart"]), (true, String::new()));
+        client = again();
+        assert_eq!(process(&mut client), now);
+        before = now;
+    }
+    let runs = std::fs::read_link(format!("/proc/{before}/exe")).unwrap();
     assert_eq!(runs, program);
     client.call(Request::Stop { force: true }, &[]).unwrap();
 }
