@@ -10,7 +10,7 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::descriptors::{Descriptors, raise_limit};
-use super::entries::Entries;
+use super::entries::{Entries, Item};
 use super::journal::{self, FORMAT, Known, Unreadable};
 use super::key::Key;
 use super::launch::Launch;
@@ -166,12 +166,14 @@ fn take_over(
 }
 
 /// Descriptors of what is not there: the answer to whoever sent them was never
-/// given.
+/// given, or the predecessor ended before it had let them go.
 fn drop_strays(descriptors: &mut Descriptors, entries: &Entries) {
     let is_stray = |key: &Key| match key {
         Key::Part(generation, place) => {
             let item = entries.item(*generation);
-            item.is_none_or(|item| item.parts.len() <= *place as usize)
+            let is_over =
+                |item: &Item| item.parts.len() <= *place as usize || item.given_up.contains(place);
+            item.is_none_or(is_over)
         }
         Key::Timeline(generation) => entries.item(*generation).is_none(),
         _ => false,
@@ -201,6 +203,7 @@ fn standard_input() -> Result<OwnedFd> {
 mod tests {
     use super::super::journal::{Journal, Record};
     use super::*;
+    use crate::share::protocol::{Generation, Persist};
 
     #[test]
     fn a_journal_of_another_version_is_not_taken_for_none() {
@@ -225,5 +228,28 @@ mod tests {
         assert_eq!(known.unwrap().restarts, 6);
         let empty = Journal::create().unwrap().descriptor().unwrap();
         assert!(take_over(vec![empty]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_part_that_was_given_up_and_not_let_go_yet_is_let_go() {
+        let generation = Generation([1; 16]);
+        let mut item = super::super::entries::tests::export(generation, vec![2, 2, 2]);
+        assert!(item.give_up(1));
+        item.persist = Persist::Yes;
+        let mut descriptors = Descriptors::new(Vault::None, 1024);
+        // The last one came with a packet that was never answered.
+        for place in 0..4 {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            descriptors.inherit(Key::Part(generation, place), file.into());
+        }
+        let known = Known {
+            items: [(generation, item)].into(),
+            ..Known::default()
+        };
+        let (entries, lost) = Entries::restore(known, |_, _| true);
+        assert_eq!(lost, []);
+        drop_strays(&mut descriptors, &entries);
+        let kept: Vec<_> = descriptors.keys().collect();
+        assert_eq!(kept, [0, 2].map(|place| Key::Part(generation, place)));
     }
 }
