@@ -9,13 +9,12 @@ use std::ptr;
 
 use crate::loader::{self, File};
 
-/// The function of this name in the first loaded library that has one of these
-/// file names and exports it; null where none does. Of a function with several
+/// The function of this name in the first loaded library whose file's name is
+/// wanted and which exports it; null where none does. Of a function with several
 /// symbol versions it is any one.
-pub fn find(files: &[&CStr], name: &CStr) -> *mut c_void {
+pub fn find(wanted: impl Fn(&[u8]) -> bool, name: &CStr) -> *mut c_void {
     let found = loader::find(|file| {
-        let wanted = files.iter().any(|known| known.to_bytes() == file.file());
-        let dynamic = Dynamic::of(file).filter(|_| wanted)?;
+        let dynamic = Dynamic::of(file).filter(|_| wanted(file.file()))?;
         // SAFETY: the library stays loaded while it is looked at.
         let found = unsafe { look_up(dynamic, name) };
         (!found.is_null()).then_some(found)
@@ -86,14 +85,14 @@ pub fn program_uses(prefix: &[u8]) -> bool {
 }
 
 /// The dynamic section of a loaded file, and where the file is loaded.
-#[derive(Clone, Copy)]
-struct Dynamic {
+#[derive(Debug, Clone, Copy)]
+pub struct Dynamic {
     base: usize,
     at: usize,
 }
 
 impl Dynamic {
-    fn of(file: &File<'_>) -> Option<Self> {
+    pub fn of(file: &File<'_>) -> Option<Self> {
         let mut headers = file.headers().iter();
         let header = headers.find(|h| h.p_type == libc::PT_DYNAMIC)?;
         let base = file.base();
@@ -104,14 +103,27 @@ impl Dynamic {
     /// # Safety
     /// It is still loaded.
     unsafe fn value(self, tag: usize) -> Option<usize> {
+        // SAFETY: as the caller says.
+        unsafe { self.values(tag) }.next()
+    }
+
+    /// # Safety
+    /// It stays loaded while they are gone through.
+    unsafe fn values(self, tag: usize) -> impl Iterator<Item = usize> {
         // SAFETY: pairs of tag and value up to the tag 0.
-        unsafe {
-            let mut entry = self.at as *const [usize; 2];
-            while (*entry)[0] != 0 && (*entry)[0] != tag {
-                entry = entry.add(1);
-            }
-            ((*entry)[0] != 0).then_some((*entry)[1])
-        }
+        let entries = (0..).map(move |index| unsafe { *(self.at as *const [usize; 2]).add(index) });
+        let entries = entries.take_while(|[known, _]| *known != 0);
+        entries.filter_map(move |[known, value]| (known == tag).then_some(value))
+    }
+
+    /// The strings that the entries of this tag say: [`NEEDED`], [`SONAME`].
+    ///
+    /// # Safety
+    /// It stays loaded while they are used.
+    pub unsafe fn texts(self, tag: usize) -> impl Iterator<Item = *const c_char> {
+        // SAFETY: as the caller says.
+        let (table, values) = unsafe { (self.address(STRTAB), self.values(tag)) };
+        values.filter_map(move |value| Some((table? + value) as *const c_char))
     }
 
     /// # Safety
@@ -148,7 +160,12 @@ struct Relocation {
     addend: isize,
 }
 
-/// Tags of the dynamic section, and the type of a symbol that is a function.
+/// Tags of the dynamic section: the libraries that a file needs, and what it is called by
+/// those that need it.
+pub const NEEDED: usize = 1;
+pub const SONAME: usize = 14;
+
+/// More of them, and the type of a symbol that is a function.
 const PLTRELSZ: usize = 2;
 const RELA: usize = 7;
 const RELASZ: usize = 8;
@@ -196,7 +213,7 @@ unsafe fn refers(dynamic: Dynamic, prefix: &[u8]) -> bool {
 
 /// # Safety
 /// It is still loaded.
-unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
+pub unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
     let base = dynamic.base;
     // SAFETY: as the caller says.
     let tables = unsafe {

@@ -16,7 +16,7 @@ fn functions_are_those_that_dlsym_gives() {
         c"close",
         c"open64",
     ] {
-        let found = find(&[c"libno.so", c"libc.so.6"], name);
+        let found = find(|file| file == b"libc.so.6", name);
         assert!(!found.is_null(), "{name:?}");
         assert_eq!(found, resolve::symbol(libc, name), "{name:?}");
     }
@@ -115,10 +115,9 @@ fn what_is_called_is_referred_to() {
 
 #[test]
 fn what_is_absent_or_no_function_is_not_found() {
-    let in_libc = |name| find(&[c"libc.so.6"], name);
+    let in_libc = |name| find(|file| file == b"libc.so.6", name);
     assert_eq!(in_libc(c"no_such_function"), ptr::null_mut());
     assert_eq!(in_libc(c""), ptr::null_mut());
     assert_eq!(in_libc(c"environ"), ptr::null_mut());
-    assert_eq!(find(&[c"libno.so"], c"getpid"), ptr::null_mut());
-    assert_eq!(find(&[], c"getpid"), ptr::null_mut());
+    assert_eq!(find(|file| file == b"libno.so", c"getpid"), ptr::null_mut());
 }

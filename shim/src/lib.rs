@@ -49,6 +49,7 @@ mod record;
 mod resolve;
 mod room;
 mod routes;
+mod scope;
 mod shapes;
 mod share;
 mod signals;

@@ -65,6 +65,12 @@ pub fn find<T>(look: impl FnMut(&File<'_>) -> Option<T>) -> Option<T> {
     search.found
 }
 
+/// Runs `work` while no other thread loads or unloads anything; it may search, too.
+pub fn held<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let mut work = Some(work);
+    find(|_| work.take().map(|work| work()))
+}
+
 struct Search<L, T> {
     look: L,
     found: Option<T>,

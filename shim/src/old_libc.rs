@@ -28,6 +28,13 @@ crate::late! { 12 from find, else unknown:
     "pthread_attr_getguardsize" 11,
 }
 
+/// Looks every function up, so that a later call takes no lock of the loader.
+pub fn prepare() {
+    for index in 0..NAMES.len() {
+        fetch(index);
+    }
+}
+
 /// What any library's call would reach: sanitizers stand in for some of them, and call
 /// leaked what a thread has that they never heard of. Where nobody has it in the open,
 /// that of a library which was loaded for another.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{dynamic, loader, modules};
+use crate::{dynamic, loader, scope};
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -15,7 +15,7 @@ type Dlerror = unsafe extern "C" fn() -> *mut c_char;
 /// 2.34 they are in a library of their own.
 fn of_libc(name: &CStr) -> *mut c_void {
     match dynamic::of_libc(name) {
-        found if found.is_null() => dynamic::find(&[c"libdl.so.2"], name),
+        found if found.is_null() => dynamic::find(|file| file == b"libdl.so.2", name),
         found => found,
     }
 }
@@ -80,18 +80,6 @@ pub fn symbol_at(address: usize) -> Option<(String, usize)> {
         name.into_owned(),
         address.wrapping_sub(about.dli_saddr as usize),
     ))
-}
-
-/// Gives a handle back that was opened here.
-fn close(handle: *mut c_void) {
-    static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    let found = cached(&DLCLOSE, || of_libc(c"dlclose"));
-    type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
-    // SAFETY: null is `None`; anything else is a function of this signature.
-    if let Some(dlclose) = unsafe { std::mem::transmute::<*mut c_void, Option<Dlclose>>(found) } {
-        // SAFETY: opened by us, and not used any more.
-        unsafe { dlclose(handle) };
-    }
 }
 
 fn cached(slot: &AtomicPtr<c_void>, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
@@ -165,27 +153,19 @@ pub fn driver() -> *mut c_void {
 /// library: the one of the libcudart that its own module depends on, else the
 /// next one in the search order, else any loaded libcudart's. `own` is this
 /// library's function of that name. It holds until something is unloaded.
+///
+/// Only where neither the caller's module nor the program depends on one is the
+/// loader asked: it may be busy with a constructor that waits for this thread.
 pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
-    let usable = |found: *mut c_void| !found.is_null() && is_behind(own as usize, found as usize);
-    let through = |handle: *mut c_void| {
-        if handle.is_null() {
-            return ptr::null_mut();
-        }
-        let found = symbol(handle, name);
-        // Nothing is kept loaded that the program unloads.
-        close(handle);
-        found
-    };
-    let module = modules::at(caller);
-    let from_caller = module.map_or(ptr::null_mut(), |module| through(loaded(&module.path)));
-    if usable(from_caller) {
-        return from_caller;
+    let from_tables = scope::behind(own as usize, caller, name);
+    if !from_tables.is_null() {
+        return from_tables;
     }
     let from_next = next(name);
-    if usable(from_next) {
+    if !from_next.is_null() && is_behind(own as usize, from_next as usize) {
         return from_next;
     }
-    through(any_cudart())
+    dynamic::find(|file| file.starts_with(b"libcudart"), name)
 }
 
 /// Does a function lie in a file that comes after this library's? What comes before it, as
@@ -197,12 +177,4 @@ fn is_behind(own: usize, found: usize) -> bool {
         first.then(|| !range.contains(&found))
     });
     behind.unwrap_or(false)
-}
-
-fn any_cudart() -> *mut c_void {
-    let path = loader::find(|library| {
-        let is_cudart = library.file().starts_with(b"libcudart");
-        is_cudart.then(|| library.path().to_owned())
-    });
-    path.map_or(ptr::null_mut(), |path| loaded(&path))
 }

@@ -5,16 +5,17 @@
 //!
 //! A note is used once: `cuMemAlloc`, `cuMemFree`, `cuStreamSynchronize` and, of torch's
 //! pages, `cuMemUnmap` take it away. Nothing is
-//! allocated or locked once a call site has been seen.
+//! allocated or locked once a module has called.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use memcuda_core::driver::{Address, Stream};
 
 use crate::asm::Next;
 use crate::tags::{self, Tag};
-use crate::{boundary, modules, resolve, torch};
+use crate::{boundary, loader, modules, resolve, torch};
 
 /// Leaves a note; the first of these calls tells torch's part which libraries
 /// are there.
@@ -30,66 +31,68 @@ fn note(name: &str, caller: usize, leave: impl FnOnce()) {
 /// what these symbols answer without a runtime behind them.
 const NO_RUNTIME: c_int = 35;
 
-/// The real functions of one name, by call site; the few call sites that a
-/// program has are found without asking the loader again, until it unloads
-/// something.
-pub struct Sites {
+/// The real functions of one name, by the calling module; the few modules that
+/// call are found without searching again, until something is unloaded.
+pub struct Callers {
     name: &'static CStr,
-    known: [AtomicPtr<Site>; 16],
+    known: [AtomicPtr<Known>; 32],
 }
 
-/// What was found for a call site. Never freed: it may be being read.
-struct Site {
-    caller: usize,
+/// What was found for a module. Never freed: it may be being read.
+struct Known {
+    module: Range<usize>,
     real: *mut c_void,
     /// See [`modules::unloads`]: how many there had been when it was last found.
     unloads: AtomicU64,
 }
 
-impl Site {
+impl Known {
     fn is_of(&self, unloads: u64) -> bool {
         self.unloads.load(Ordering::Relaxed) == unloads
     }
 }
 
-impl Sites {
+impl Callers {
     pub const fn new(name: &'static CStr) -> Self {
-        let known = [const { AtomicPtr::new(std::ptr::null_mut()) }; 16];
+        let known = [const { AtomicPtr::new(std::ptr::null_mut()) }; 32];
         Self { name, known }
     }
 
     pub fn real(&self, caller: usize, own: unsafe extern "C" fn()) -> *mut c_void {
         let unloads = modules::unloads();
         // SAFETY: null, or a record that is never freed.
-        let filled = |slot: &AtomicPtr<Site>| unsafe { slot.load(Ordering::Acquire).as_ref() };
-        let sites = || self.known.iter().map_while(filled);
-        if let Some(site) = sites().find(|site| site.caller == caller && site.is_of(unloads)) {
-            return site.real;
+        let filled = |slot: &AtomicPtr<Known>| unsafe { slot.load(Ordering::Acquire).as_ref() };
+        let modules = || self.known.iter().map_while(filled);
+        let mut of_caller = modules().filter(|known| known.module.contains(&caller));
+        if let Some(known) = of_caller.find(|known| known.is_of(unloads)) {
+            return known.real;
         }
         let real = resolve::runtime(caller, self.name, own as *const c_void);
         if real.is_null() {
             return no_runtime as *mut c_void;
         }
+        let module = loader::find(|file| file.range().filter(|range| range.contains(&caller)));
+        let module = module.unwrap_or(caller..caller + 1);
         // What was unloaded seldom changes an answer: the record still holds.
-        if let Some(site) = sites().find(|site| site.caller == caller && site.real == real) {
-            site.unloads.store(unloads, Ordering::Relaxed);
+        if let Some(known) = modules().find(|known| known.module == module && known.real == real) {
+            known.unloads.store(unloads, Ordering::Relaxed);
             return real;
         }
-        let site = Box::into_raw(Box::new(Site {
-            caller,
+        let fresh = Box::into_raw(Box::new(Known {
+            module,
             real,
             unloads: AtomicU64::new(unloads),
         }));
         let kept = self.known.iter().any(|slot| {
             let known = slot.load(Ordering::Acquire);
             // SAFETY: as above.
-            let free = unsafe { known.as_ref() }.is_none_or(|site| !site.is_of(unloads));
-            let swap = || slot.compare_exchange(known, site, Ordering::AcqRel, Ordering::Acquire);
+            let free = unsafe { known.as_ref() }.is_none_or(|known| !known.is_of(unloads));
+            let swap = || slot.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
             free && swap().is_ok()
         });
         if !kept {
             // SAFETY: made above and not published.
-            drop(unsafe { Box::from_raw(site) });
+            drop(unsafe { Box::from_raw(fresh) });
         }
         real
     }
@@ -105,7 +108,7 @@ crate::tail_jump! {
 }
 
 unsafe extern "C" fn on_malloc(_pointer: usize, bytes: usize, caller: usize) -> Next {
-    static SITES: Sites = Sites::new(c"cudaMalloc");
+    static CALLERS: Callers = Callers::new(c"cudaMalloc");
     note("cudaMalloc", caller, || {
         let before = tags::take();
         let is_capturing = before.is_capturing.filter(|_| before.cuda_malloc.is_none());
@@ -115,7 +118,7 @@ unsafe extern "C" fn on_malloc(_pointer: usize, bytes: usize, caller: usize) -> 
             ..Tag::NONE
         });
     });
-    Next::jump(SITES.real(caller, cudaMalloc))
+    Next::jump(CALLERS.real(caller, cudaMalloc))
 }
 
 crate::tail_jump! {
@@ -124,14 +127,14 @@ crate::tail_jump! {
 }
 
 unsafe extern "C" fn on_free(address: usize, _unused: usize, caller: usize) -> Next {
-    static SITES: Sites = Sites::new(c"cudaFree");
+    static CALLERS: Callers = Callers::new(c"cudaFree");
     note("cudaFree", caller, || {
         tags::set(Tag {
             cuda_free: Some((caller, address as Address)),
             ..Tag::NONE
         });
     });
-    Next::jump(SITES.real(caller, cudaFree))
+    Next::jump(CALLERS.real(caller, cudaFree))
 }
 
 crate::tail_jump! {
@@ -140,14 +143,14 @@ crate::tail_jump! {
 }
 
 unsafe extern "C" fn on_synchronize(stream: usize, _unused: usize, caller: usize) -> Next {
-    static SITES: Sites = Sites::new(c"cudaStreamSynchronize");
+    static CALLERS: Callers = Callers::new(c"cudaStreamSynchronize");
     note("cudaStreamSynchronize", caller, || {
         tags::set(Tag {
             synchronize: Some((caller, Stream(stream as u64))),
             ..Tag::NONE
         });
     });
-    Next::jump(SITES.real(caller, cudaStreamSynchronize))
+    Next::jump(CALLERS.real(caller, cudaStreamSynchronize))
 }
 
 crate::tail_jump! {
@@ -156,9 +159,9 @@ crate::tail_jump! {
 }
 
 unsafe extern "C" fn on_device_count(_count: usize, _unused: usize, caller: usize) -> Next {
-    static SITES: Sites = Sites::new(c"cudaGetDeviceCount");
+    static CALLERS: Callers = Callers::new(c"cudaGetDeviceCount");
     note("cudaGetDeviceCount", caller, || ());
-    Next::jump(SITES.real(caller, cudaGetDeviceCount))
+    Next::jump(CALLERS.real(caller, cudaGetDeviceCount))
 }
 
 crate::pass_caller! {
@@ -169,9 +172,9 @@ crate::pass_caller! {
 }
 
 unsafe extern "C" fn on_is_capturing(stream: Stream, status: *mut u32, caller: usize) -> c_int {
-    static SITES: Sites = Sites::new(c"cudaStreamIsCapturing");
+    static CALLERS: Callers = Callers::new(c"cudaStreamIsCapturing");
     type Real = unsafe extern "C" fn(Stream, *mut u32) -> c_int;
-    let real = SITES.real(caller, cudaStreamIsCapturing);
+    let real = CALLERS.real(caller, cudaStreamIsCapturing);
     // SAFETY: the runtime's function of this name, called as the program did.
     let result = unsafe { std::mem::transmute::<*mut c_void, Real>(real)(stream, status) };
     let succeeded = result == 0 && !status.is_null();

@@ -7,6 +7,8 @@
 //! began to exit, and runs no hook's body.
 
 use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,20 +28,39 @@ pub fn start() {
     }
     rest_at_exit();
     // SAFETY: both sets are initialised before they are read.
-    let started = unsafe {
+    let code = unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let named = std::thread::Builder::new().name("memcuda".to_owned());
-        let started = named.stack_size(stack()).spawn(run);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        started
+        let code = spawn();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+        code
     };
-    if let Err(error) = started {
+    if code != 0 {
+        let error = std::io::Error::from_raw_os_error(code);
         crate::log!(
             Info,
             "no thread ({error}): idle memory is not given to other processes"
         );
+    }
+}
+
+/// Not by the standard library: what it keeps for a thread that starts another has a
+/// destructor, and to register one is to wait for the loader, where a constructor may
+/// wait for this thread. Returns the error.
+fn spawn() -> c_int {
+    // SAFETY: the attributes are initialised before they are used, and destroyed after.
+    unsafe {
+        let (mut thread, mut attributes) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, stack());
+        let null = ptr::null_mut();
+        let code = libc::pthread_create(&mut thread, &attributes, run, null);
+        libc::pthread_attr_destroy(&mut attributes);
+        if code == 0 {
+            libc::pthread_detach(thread);
+        }
+        code
     }
 }
 
@@ -115,10 +136,12 @@ extern "C" fn at_exit() {
     }
 }
 
-fn run() {
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    // SAFETY: a name of at most 15 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"memcuda".as_ptr()) };
     boundary::stay_outside();
-    let Some(engine) = engine::running() else {
-        return;
-    };
-    boundary::or_else("watch", || (engine.duty)(engine), || ());
+    if let Some(engine) = engine::running() {
+        boundary::or_else("watch", || (engine.duty)(engine), || ());
+    }
+    ptr::null_mut()
 }

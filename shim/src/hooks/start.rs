@@ -18,8 +18,8 @@ use crate::stats_page::Page;
 use crate::substitute::Probe;
 use crate::track::Track;
 use crate::{
-    boundary, dlopen, environment, fork, hook, log, resolve, routes, substitute, torch, unwind,
-    watch, worker,
+    boundary, dlopen, environment, fork, hook, log, old_libc, resolve, routes, substitute, torch,
+    unwind, watch, worker,
 };
 
 crate::slot! { cuInit ["cuInit" since 2000] Exported }
@@ -76,6 +76,7 @@ fn make() -> Option<Engine> {
         return None;
     }
     let config = settings()?;
+    old_libc::prepare();
     boundary::planted_panic("start");
     let (calls, driver) = tables()?;
     let devices = Device::all(&calls).inspect_err(|code| {

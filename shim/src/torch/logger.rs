@@ -42,7 +42,7 @@ fn real() -> *mut c_void {
         return known;
     }
     let name = c"_ZN3c1013MessageLoggerC1ENS_14SourceLocationEib";
-    let found = dynamic::find(&[c"libc10.so"], name);
+    let found = dynamic::find(|file| file == b"libc10.so", name);
     REAL.store(found, Ordering::Release);
     found
 }

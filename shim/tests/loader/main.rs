@@ -131,6 +131,23 @@ fn a_namespace_of_its_own_is_out_of_reach_and_said_once() {
     assert_eq!(loads("namespace", &["namespace"], &[]).1, "");
 }
 
+/// The loader holds its lock while a constructor or a destructor runs.
+#[test]
+fn threads_that_constructors_and_destructors_wait_for_get_memory() {
+    let directory = format!("-L{}", simulator().display());
+    let cuda = [directory.as_str(), "-l:libcudart.so.13", "-l:libcuda.so.1"];
+    let build = |name: &str, arguments: &[&str]| {
+        let arguments = [&cuda, arguments, &["-ldl", "-lpthread"]].concat();
+        compile("joining.c", name, &arguments)
+    };
+    let library = build("libjoining.so", &LIBRARY);
+    let program = build("joining", &["-DPROGRAM"]);
+    let mut bare = preloaded(&program, &[]);
+    let (bare, _) = said(bare.env_remove("LD_PRELOAD").arg(&library));
+    let (out, log) = said(preloaded(&program, &[shim()]).arg(&library));
+    assert_eq!((out, log), (bare, String::new()));
+}
+
 #[test]
 fn other_dlopen_interposers_work_before_and_after() {
     let (program, plugin) = plugin("opened");

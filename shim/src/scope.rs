@@ -1,0 +1,148 @@
+//! Which function lies behind one of this library's, by the tables of the loaded files and in
+//! the order in which the loader searches them: in a library's scope (itself and what it
+//! needs, breadth first), then in the program's.
+//!
+//! `dlsym` waits for constructors and destructors of other threads to end, and these may wait
+//! for the thread that asks. This waits for no more than a file's mapping or unmapping, loads
+//! nothing and keeps nothing loaded.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ops::Range;
+use std::ptr;
+
+use crate::dynamic::{self, Dynamic};
+use crate::loader;
+
+/// Files that others may load between the counting and the search.
+const SPARE: usize = 16;
+
+/// The function of this name behind the library in which `own` lies, as code at `caller`
+/// would find it; null where neither what its module needs nor what the program began with
+/// has one. Of a function with several symbol versions it is any one.
+pub fn behind(own: usize, caller: usize, name: &CStr) -> *mut c_void {
+    let mut count = SPARE;
+    loader::find(|_| {
+        count += 1;
+        None::<()>
+    });
+    // Before the search: during it, a thread's first memory may be had only from the loader.
+    let (mut files, mut queue) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let found = loader::held(|| {
+        loader::find(|file| {
+            if files.len() == files.capacity() {
+                return Some(());
+            }
+            files.push(Listed::of(file));
+            None
+        });
+        let found = find(&files, &mut queue, own, caller, name);
+        found.unwrap_or(ptr::null_mut())
+    });
+    found.unwrap_or(ptr::null_mut())
+}
+
+/// A loaded file, in the order in which they were loaded.
+struct Listed {
+    range: Range<usize>,
+    dynamic: Option<Dynamic>,
+    /// The last part of its path.
+    file: *const c_char,
+    /// What it calls itself; null where it does not.
+    soname: *const c_char,
+}
+
+impl Listed {
+    fn of(file: &loader::File<'_>) -> Self {
+        let dynamic = Dynamic::of(file);
+        // SAFETY: the list is held, so it stays loaded.
+        let soname = dynamic.and_then(|of| unsafe { of.texts(dynamic::SONAME) }.next());
+        Self {
+            range: file.range().unwrap_or_default(),
+            dynamic,
+            // The end of a string.
+            file: file.file().as_ptr().cast(),
+            soname: soname.unwrap_or(ptr::null()),
+        }
+    }
+
+    /// Is it what a file means that needs a library of this name? The first one is.
+    fn is_called(&self, name: *const c_char) -> bool {
+        // SAFETY: strings of files that stay loaded; a string of a list that is held.
+        let is = |own: *const c_char| !own.is_null() && unsafe { libc::strcmp(own, name) } == 0;
+        is(self.soname) || is(self.file)
+    }
+
+    fn exported(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: the list is held, so it stays loaded.
+        let found = unsafe { dynamic::look_up(self.dynamic?, name) };
+        (!found.is_null()).then_some(found)
+    }
+}
+
+fn find(
+    files: &[Listed],
+    queue: &mut Vec<usize>,
+    own: usize,
+    caller: usize,
+    name: &CStr,
+) -> Option<*mut c_void> {
+    let holds = |address: usize| files.iter().position(|file| file.range.contains(&address));
+    let own = holds(own)?;
+    // What comes before this library, as another preloaded one, has been asked already, and
+    // asks on.
+    let exported = |at: usize| files[at].exported(name).filter(|_| at > own);
+    // The program's own scope is everybody's, and has what was preloaded, too.
+    let library = holds(caller).filter(|&at| at > 0);
+    if let Some(found) = library.and_then(|library| search(files, queue, library, exported)) {
+        return Some(found);
+    }
+    let all = own + 1..files.len();
+    let (first, found) = all.into_iter().find_map(|at| Some((at, exported(at)?)))?;
+    // It was there from the beginning if something behind it was: what the program needs.
+    search(files, queue, 0, |at| (at >= first).then_some(found))
+}
+
+/// What `look` finds in the first file in which it finds anything: the one with this number,
+/// then what it needs, then what that needs.
+fn search<T>(
+    files: &[Listed],
+    queue: &mut Vec<usize>,
+    from: usize,
+    look: impl Fn(usize) -> Option<T>,
+) -> Option<T> {
+    queue.clear();
+    queue.push(from);
+    let mut next = 0;
+    while let Some(&at) = queue.get(next) {
+        if let Some(found) = look(at) {
+            return Some(found);
+        }
+        if let Some(dynamic) = files[at].dynamic {
+            // SAFETY: the list is held, so it stays loaded.
+            for name in unsafe { dynamic.texts(dynamic::NEEDED) } {
+                let needed = files.iter().position(|file| file.is_called(name));
+                queue.extend(needed.filter(|needed| !queue.contains(needed)));
+            }
+        }
+        next += 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_found_behind_the_program_for_it_and_for_libraries() {
+        let own = super::behind as *const () as usize;
+        let libc = libc::getpid as *const () as usize;
+        for caller in [own, libc] {
+            assert_eq!(behind(own, caller, c"getpid") as usize, libc);
+            assert!(behind(own, caller, c"no_such_function").is_null());
+        }
+        // Nobody asks for what is there already.
+        assert!(behind(libc, own, c"getpid").is_null());
+        assert!(behind(8, own, c"getpid").is_null());
+    }
+}
