@@ -139,10 +139,11 @@ impl Sim {
         })
     }
 
-    /// A call over a whole context: no capture in it survives, in any mode.
+    /// A call over a whole context: no capture in which a stream of it takes part
+    /// survives, in any mode, wherever that capture began.
     pub fn refuse_context_capture(&mut self, context: u64) -> Answer {
         let streams = self.streams_of(context);
-        self.refuse(|capture| streams.contains(&capture.origin))
+        self.refuse(|capture| streams.iter().any(|id| capture.members.contains_key(id)))
     }
 
     /// Ends the captures that a call hits; it fails if there is one.

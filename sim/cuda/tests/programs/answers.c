@@ -148,6 +148,16 @@ static void capture(void) {
         }
     OK(cuCtxRecordEvent(context, scratch_event)); OK(cuCtxSynchronize());
 }
+/* A stream that joined a capture of another context's captures, too. No GPU was asked. */
+static void capture_across_contexts(void) {
+    start(); P other, g, e = event(), f, back; S a = stream(), b; OK(cuDevicePrimaryCtxRetain(&other, 1)); OK(cuCtxSetCurrent(other)); b = stream(); f = event(); back = event();
+    for (int call = 0; call < 4; call++) {
+        OK(cuCtxSetCurrent(context)); OK(cuStreamBeginCapture_v2(a, 2)); OK(cuEventRecord(e, a)); OK(cuCtxRecordEvent(other, f)); OK(cuCtxWaitEvent(other, f)); OK(cuStreamWaitEvent(b, e, 0)); OK(cuCtxSetCurrent(other));
+        if (call < 3) IS(900, call == 0 ? cuCtxRecordEvent(other, f) : call == 1 ? cuCtxWaitEvent(other, f) : cuCtxSynchronize());
+        else { OK(cuEventRecord(back, b)); OK(cuStreamWaitEvent(a, back, 0)); }
+        IS(call < 3 ? 901 : 0, cuStreamEndCapture(a, &g)); OK(cuCtxRecordEvent(other, f));
+    }
+}
 static void capture_of_streams(void) {
     start(); S s = stream(), t = stream(), b; P e = event(), f = event(), g; int state; OK(cuStreamCreate(&b, 0));
     OK(cuStreamBeginCapture_v2(s, 0)); IS(900, cuStreamSynchronize(s)); OK(cuStreamIsCapturing(s, &state)); TRUE(state == 2); IS(901, cuStreamEndCapture(s, &g));
@@ -228,7 +238,7 @@ static void real_clock(void) { start(); S s = stream(); P p = alloc(64), e = eve
 static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuEventRecord(e, s)); OK(cuEventQuery(e)); TRUE(cuSimClock() == 0); }
 
 static const Case cases[] = {
-    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
+    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(capture_across_contexts), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
     CASE(contexts), CASE(context_ended_elsewhere), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
 };
 MAIN(cases)
