@@ -51,6 +51,9 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
         // Found by searching the whole program: only real if somebody behind
         // this library has it too.
         behind = resolve::look_up(libc::RTLD_NEXT, name);
+        if behind.is_null() && handle == libc::RTLD_DEFAULT {
+            behind = resolve::in_scope(caller, name, own);
+        }
     }
     if behind.is_null() {
         // The error that dlerror tells of is the real dlsym's.

@@ -168,6 +168,17 @@ pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
     dynamic::find(|file| file.starts_with(b"libcudart"), name)
 }
 
+/// What the scope of the caller's own library has behind this one, which RTLD_DEFAULT
+/// searches too: of what was loaded with RTLD_LOCAL nobody else sees it. That it is in no
+/// other scope is forgotten with that.
+pub fn in_scope(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
+    let found = scope::behind(own as usize, caller, name);
+    if !found.is_null() {
+        forget_failure();
+    }
+    found
+}
+
 /// Does a function lie in a file that comes after this library's? What comes before it, as
 /// another preloaded library, has been asked already, and asks on.
 fn is_behind(own: usize, found: usize) -> bool {
