@@ -243,6 +243,37 @@ fn a_client_with_the_documented_rights_reads_and_orders_and_no_more() {
     }
 }
 
+/// Nor is anybody told by it where the answer would have to be written over something.
+#[test]
+fn an_answer_to_a_list_of_others_holds_nobody_up() {
+    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+    let mut admin = connect(server.socket());
+    give_documented(&mut admin, "keeper", "");
+    let mut place = Place::bare(&server, directory.path());
+    place.address += "?user=keeper&pass=secret";
+    let keeper = Keeper::start(&place);
+    keeper.add(["w"]);
+    // What else the keeper keeps in Redis does not hold it up either.
+    for key in ["memcuda:tries", "memcuda:notes"] {
+        ask::<()>(&mut admin, &["SET", key, "somebody's"]);
+    }
+    for reply in ["answers:1", "reply:1", "answers:2", "reply:2"] {
+        let get = json!({"op": "get", "name": "w", "reply": reply});
+        push(&mut admin, "tensor:cmd", get.to_string());
+    }
+    for reply in ["reply:1", "reply:2"] {
+        assert_eq!(answer(&mut admin, reply)["status"], "ok");
+        assert!(!server.has(reply), "it was answered twice");
+    }
+    assert_eq!(server.ask("LLEN memcuda:aside"), ":2");
+    let record: String = ask(&mut admin, &["LINDEX", "memcuda:aside", "0"]);
+    assert!(
+        record.contains("answers:2") && record.contains("NOPERM"),
+        "{record}"
+    );
+    assert_eq!(server.ask("LLEN memcuda:taken:tensor:cmd"), ":0");
+}
+
 /// The rights that docs/redis.md gives the keeper are enough, with scripts and
 /// with functions; and with functions no script runs.
 #[test]

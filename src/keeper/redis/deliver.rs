@@ -39,9 +39,9 @@ pub fn deliver(
     address: &Address,
     outcome: &Outcome,
 ) {
-    let told = answer(address, &shared.keys, outcome);
+    let mut told = answer(address, &shared.keys, outcome);
     // A refusal that nobody is told of is kept for whoever looks.
-    let aside = match (outcome, &told) {
+    let mut aside = match (outcome, &told) {
         (Err((fault, why)), told) if told.is_none() || *fault == Fault::Poisoned => {
             record(&taken.queue.name, &taken.body, *fault, why)
         }
@@ -50,6 +50,7 @@ pub fn deliver(
     let keys = &shared.keys;
     // May it have been answered by a try whose end is unknown?
     let mut sure = true;
+    let mut refused = 0;
     while !shared.ending() {
         let Some(term) = shared.term(PATIENCE) else {
             continue;
@@ -84,8 +85,19 @@ pub fn deliver(
             Ok(Value::BulkString(said)) if said == b"lost" => shared.ended(term),
             Ok(_) => return,
             Err(Trouble::Lost(_)) => (sure, *link) = (false, None),
-            // Full, or a replica for now.
-            Err(Trouble::Refused(_)) => shared.rest(Duration::from_millis(100)),
+            Err(trouble @ Trouble::Refused(_)) => {
+                refused += u32::from(!trouble.passes());
+                // The list that a client named may be none that we may write to: nobody is
+                // told then, and the queue goes on.
+                if refused > 1
+                    && let Some(told) = told.take()
+                    && aside.is_empty()
+                {
+                    let why = format!("the answer does not go to {}: {trouble}", told.list);
+                    aside = record(&taken.queue.name, &taken.body, Fault::Denied, &why);
+                }
+                shared.rest(Duration::from_millis(100));
+            }
         }
     }
 }

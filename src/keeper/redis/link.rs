@@ -11,7 +11,7 @@ use crate::error::{Error, Result as Checked};
 
 const LIBRARY: &str = include_str!("memcuda.lua");
 /// What `memcuda_edition` answers of this text.
-const EDITION: i64 = 1;
+const EDITION: i64 = 2;
 /// Makes a script of the library: what it registers is called by name.
 const CALLED: &str = "local todo = {}
 local redis = setmetatable({register_function = function(it)
@@ -86,6 +86,40 @@ pub enum Trouble {
     Lost(String),
     /// The server refuses, and has changed nothing.
     Refused(String),
+}
+
+/// By what word a refusal begins that is over by itself, or once somebody has seen to the
+/// server: it is full, a replica, busy, not up yet.
+const PASSING: [&str; 12] = [
+    "OOM",
+    "READONLY",
+    "LOADING",
+    "MISCONF",
+    "BUSY",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "NOTBUSY",
+    "NOAUTH",
+    "UNKILLABLE",
+];
+
+impl Trouble {
+    /// Is it worth to try the same again?
+    pub fn passes(&self) -> bool {
+        let Self::Refused(why) = self else {
+            return true;
+        };
+        let mut words = why.split_ascii_whitespace();
+        let first = words.next().unwrap_or_default();
+        // Before Redis 7 the error of a script's command is in the script's own.
+        let within = |word: &str| {
+            word.strip_prefix('-')
+                .is_some_and(|it| PASSING.contains(&it))
+        };
+        PASSING.contains(&first) || (first == "ERR" && words.any(within))
+    }
 }
 
 impl fmt::Display for Trouble {
