@@ -274,6 +274,34 @@ fn an_answer_to_a_list_of_others_holds_nobody_up() {
     assert_eq!(server.ask("LLEN memcuda:taken:tensor:cmd"), ":0");
 }
 
+/// It answers at once then, and would be asked again at once.
+#[test]
+fn a_queue_that_is_no_list_is_not_asked_all_the_time() {
+    let server = Redis::start();
+    let (directory, served) = published(&server);
+    let mut admin = connect(server.socket());
+    ask::<()>(&mut admin, &["SET", "tensor:cmd", "somebody's"]);
+    until("a line", || served.log().contains("commands in tensor:cmd"));
+    let calls = |admin: &mut Connection| {
+        let stats: String = ask(admin, &["INFO", "stats"]);
+        let of = |line: &str| line.strip_prefix("total_commands_processed:")?.parse().ok();
+        let calls: u64 = stats.lines().find_map(of).unwrap();
+        calls
+    };
+    let before = calls(&mut admin);
+    std::thread::sleep(Duration::from_millis(300));
+    let asked = calls(&mut admin) - before;
+    assert!(asked < 100, "{asked} in 300 ms");
+    let log = served.log();
+    assert!(log.contains("is no list but a string"), "{log}");
+    assert_eq!(log.matches("WARN").count(), 1, "{log}");
+    ask::<()>(&mut admin, &["DEL", "tensor:cmd"]);
+    let get = json!({"op": "get", "name": "a", "reply": "reply:1"});
+    push(&mut admin, "tensor:cmd", get.to_string());
+    assert_eq!(answer(&mut admin, "reply:1")["status"], "ok");
+    drop((directory, served));
+}
+
 /// The rights that docs/redis.md gives the keeper are enough, with scripts and
 /// with functions; and with functions no script runs.
 #[test]

@@ -259,6 +259,28 @@ impl Link {
         }
     }
 
+    /// Why [`Link::move_then`] moves nothing and does not wait, as far as it can be told
+    /// without taking an element; nothing is known where the server would do it.
+    pub fn refuses_move(&mut self, next: &Move<'_>) -> Result<Option<String>, Trouble> {
+        let mut blmove = redis::cmd("BLMOVE");
+        blmove.arg(next.queue).arg(next.taken);
+        // So long nobody waits: that is looked at behind all that may be refused.
+        match self.ask::<Value>(blmove.arg(next.end).arg("LEFT").arg(-1)) {
+            Err(Trouble::Refused(why)) if !why.contains("timeout is negative") => {
+                return Ok(Some(format!("BLMOVE is refused: {why}")));
+            }
+            Err(lost @ Trouble::Lost(_)) => return Err(lost),
+            _ => {}
+        }
+        for key in [next.queue, next.taken] {
+            let kind: String = self.ask(redis::cmd("TYPE").arg(key))?;
+            if kind != "none" && kind != "list" {
+                return Ok(Some(format!("{key} is no list but a {kind}")));
+            }
+        }
+        Ok(None)
+    }
+
     /// Does the server let us keep it from answering? Without that right the
     /// answers of [`Link::move_then`] would be mistaken for each other.
     pub fn check_skip(&mut self) -> Result<(), Trouble> {

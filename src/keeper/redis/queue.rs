@@ -4,7 +4,7 @@
 //! takes long is moved on to `making` and carried out by others (`work`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Value, from_redis_value};
 
@@ -19,6 +19,12 @@ use crate::keeper::calendar::now_us;
 
 /// How long a thread waits for a command before it looks around.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Who is told sooner that there is none did not wait: the server does not serve that.
+const SOON: Duration = Duration::from_millis(100);
+/// How long a thread rests then, at first and at most.
+const RESTS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(2)];
+/// Whoever takes an element away between a move and a look makes one such answer, too.
+const MOST_SOON: u32 = 3;
 /// How often a command is taken up by one process after another.
 const MOST_TRIES: u64 = 3;
 
@@ -65,6 +71,7 @@ pub fn run(shared: &Arc<Shared>, desk: &Arc<Desk>, queue: Queue) {
         queue: Arc::new(queue),
         first: true,
         link: None,
+        soon: 0,
     };
     while !shared.ending() {
         let Some(term) = shared.term(PATIENCE) else {
@@ -85,6 +92,8 @@ struct Lane<'a> {
     /// Has this process not taken up yet what an earlier one left?
     first: bool,
     link: Option<Link>,
+    /// So often the server did not wait for a command, and had none.
+    soon: u32,
 }
 
 impl Lane<'_> {
@@ -128,9 +137,15 @@ impl Lane<'_> {
             let Some(link) = &mut self.link else {
                 return Ok(());
             };
+            let begun = Instant::now();
             let answer: Vec<Value> = read(link.move_then(&next, &look)?)?;
             let mut answer = answer.into_iter();
-            match text(answer.next())?.as_str() {
+            let said = text(answer.next())?;
+            if said != "none" || begun.elapsed() >= SOON {
+                self.hear_again();
+            }
+            match said.as_str() {
+                "none" if begun.elapsed() < SOON => self.rest_deaf(&next)?,
                 "none" => {}
                 "command" => {
                     self.handle(read_bytes(answer.next())?, answer.next(), answer.next())?
@@ -146,6 +161,35 @@ impl Lane<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The server did not wait for a command: rests in its place, ever longer, and says why.
+    fn rest_deaf(&mut self, next: &Move<'_>) -> Result<(), Trouble> {
+        let (shared, [first, most]) = (self.shared, RESTS);
+        self.soon += 1;
+        if self.soon >= MOST_SOON
+            && let Some(link) = &mut self.link
+        {
+            let why = link.refuses_move(next)?;
+            let why = why.unwrap_or_else(|| "BLMOVE does not wait".to_owned());
+            let line = format!("commands in {} are not taken for now: {why}", next.queue);
+            shared.registry.report(format!("{}: {line}", shared.server));
+            if self.soon == MOST_SOON {
+                tracing::warn!("{line}");
+            }
+        }
+        shared.rest((first * 2_u32.pow(self.soon.min(8) - 1)).min(most));
+        Ok(())
+    }
+
+    /// It waits, or has one.
+    fn hear_again(&mut self) {
+        if std::mem::take(&mut self.soon) >= MOST_SOON {
+            let (shared, queue) = (self.shared, &self.queue.name);
+            let state = format!("{}: published", shared.server);
+            shared.registry.report(state);
+            tracing::info!("commands in {queue} are taken again");
+        }
     }
 
     /// Puts back what was taken and not answered; are the keys still ours?
