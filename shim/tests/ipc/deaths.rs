@@ -105,6 +105,7 @@ fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
     let mut third = place.actor();
     let now = exporter.handle(&kept);
     assert_ne!(now, before);
+    assert_eq!(exporter.handle(&kept), now, "once");
     let elsewhere = third.open(&now);
     assert!(third.has(&elsewhere, 6 * MIB, 7));
     exporter.free(&left);

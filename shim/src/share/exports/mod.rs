@@ -35,9 +35,12 @@ struct Exported {
     pages: Option<runs::Left>,
     /// The program has freed it, and others have it open or may have.
     freed: bool,
-    /// A keeper that knew who has it open is gone for good: its memory stays
-    /// parked once it is freed.
-    forgotten: bool,
+    /// The keeper that had it is gone for good: asked for its handle, the allocation is
+    /// exported anew.
+    void: bool,
+    /// A keeper that knew who has the allocation open is gone for good, by this export or
+    /// by one before: its memory stays parked once it is freed.
+    for_good: bool,
 }
 
 static TABLE: Mutex<Option<HashMap<Which, Exported>>> = Mutex::new(None);
@@ -104,7 +107,7 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
 
 fn known(which: &Which) -> Option<[u8; 64]> {
     with(|table| {
-        let export = table.get(which).filter(|export| !export.forgotten)?;
+        let export = table.get(which).filter(|export| !export.void)?;
         Some(export.handle)
     })
 }
@@ -128,13 +131,14 @@ fn marked(memory: &Memory, address: Address) -> Option<(Export, Option<Run>)> {
 
 fn insert(which: Which, generation: Generation, handle: [u8; 64], pages: Option<runs::Left>) {
     with(|table| {
-        let forgotten = table.get(&which).is_some_and(|before| before.forgotten);
+        let for_good = table.get(&which).is_some_and(|before| before.for_good);
         let export = Exported {
             generation,
             handle,
             pages,
             freed: false,
-            forgotten,
+            void: false,
+            for_good,
         };
         table.insert(which, export);
     });
@@ -180,14 +184,14 @@ fn withdraw(engine: &Engine, which: Which) {
         if !std::mem::replace(&mut export.freed, true) {
             PARKED.fetch_add(1, Ordering::Relaxed);
         }
-        Some((export.generation, export.forgotten, export.pages.is_some()))
+        Some((export.generation, export.for_good, export.pages.is_some()))
     });
-    let Some((generation, forgotten, is_run)) = marked else {
+    let Some((generation, for_good, is_run)) = marked else {
         return;
     };
     let answer = keeper::request(engine, Request::Withdraw { generation }, &[]);
     match answer {
-        _ if forgotten => {}
+        _ if for_good => {}
         Ok((Reply::Done, _)) | Err(Error::Refused(protocol::Code::NotFound, _)) => {
             end(engine, which, generation);
         }
@@ -206,7 +210,7 @@ pub fn let_go(engine: &Engine, generation: Generation) {
     let found = with(|table| {
         let mut all = table.iter();
         let found = all.find(|(_, export)| export.generation == generation && export.freed);
-        found.map(|(which, export)| (*which, export.forgotten))
+        found.map(|(which, export)| (*which, export.for_good))
     });
     if let Some((which, false)) = found {
         end(engine, which, generation);
@@ -253,7 +257,7 @@ pub fn resumed(engine: &Engine, resumed: &Resumed) {
         }
         for (which, export) in table {
             if forgets(export) {
-                export.forgotten = true;
+                (export.void, export.for_good) = (true, true);
             } else if export.freed {
                 freed.push(*which);
             }
