@@ -88,7 +88,10 @@ impl Keeper {
         }
         if self.standby_again.is_some_and(|at| at <= now) {
             self.standby_again = None;
-            self.start_standby();
+            match self.descriptors.vault.lacks() {
+                true => self.descriptors.refill(),
+                false => self.start_standby(),
+            }
         }
         if self.place_again <= now {
             self.look_at_place();

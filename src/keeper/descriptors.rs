@@ -111,8 +111,11 @@ impl Descriptors {
         }
     }
 
-    /// Fills a new vault.
+    /// Fills a new vault, or one that lacks something.
     pub fn refill(&mut self) {
+        if let Vault::Standby(standby) = &mut self.vault {
+            standby.lacks = false;
+        }
         let all: Vec<_> = self
             .held
             .iter()

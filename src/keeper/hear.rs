@@ -208,6 +208,7 @@ impl Keeper {
         // somebody else has too: there is none.
         let connection = self.connections.remove(&client)?;
         take_leave(&connection.socket, &mut self.room, &self.strays);
+        self.unread.ends(client);
         Some(connection)
     }
 

@@ -34,6 +34,7 @@ mod strays;
 mod systemd;
 mod token;
 mod turn;
+mod unread;
 mod versions;
 
 pub use awake::AFTER_REQUEST;

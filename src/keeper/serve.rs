@@ -32,6 +32,7 @@ use super::registry::Desk;
 use super::standby::{Standby, Vault};
 use super::strays::Strays;
 use super::token::Token;
+use super::unread::Unread;
 use super::versions::Versions;
 use crate::share::wire::{self};
 
@@ -68,6 +69,7 @@ pub struct Keeper {
     pub(super) shares: HashMap<u32, u32>,
     pub(super) ghosts: HashMap<ClientId, Ghost>,
     pub(super) outgoing: Vec<Outgoing>,
+    pub(super) unread: Unread,
     pub(super) desk: Option<Desk>,
     /// Answers to the registry, once the journal is written.
     pub(super) told: Vec<Box<dyn FnOnce()>>,
@@ -132,6 +134,7 @@ impl Keeper {
             shares: HashMap::new(),
             ghosts: HashMap::new(),
             outgoing: Vec::new(),
+            unread: Unread::default(),
             desk: options.desk.take(),
             told: Vec::new(),
             awake: Awake::new(options.awake),

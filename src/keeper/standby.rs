@@ -68,6 +68,8 @@ pub struct Standby {
     pub socket: OwnedFd,
     /// Its number.
     pub pid: u32,
+    /// Did it not get something that it is to hold?
+    pub lacks: bool,
     process: Option<OwnedFd>,
 }
 
@@ -84,6 +86,11 @@ impl Vault {
                 Self::Systemd(store) => store.keep(some),
             }
         }
+    }
+
+    /// Did something not arrive there that is to be kept?
+    pub fn lacks(&self) -> bool {
+        matches!(self, Self::Standby(standby) if standby.lacks)
     }
 
     /// Takes them away.
@@ -144,14 +151,24 @@ impl Standby {
         Self {
             socket,
             pid,
+            lacks: false,
             process: process::watch_pid(pid),
         }
     }
 
     fn say(&mut self, word: &Word, beside: &[BorrowedFd<'_>]) {
-        if let Err(error) = wire::send(&self.socket, word, beside) {
-            warn!("the standby does not take what it is to hold ({error:?})");
-            self.kill();
+        match wire::send(&self.socket, word, beside) {
+            Ok(()) => {}
+            // Too many of this user are on their way: what it has is better than nothing.
+            Err(Broken::System(Errno::TOOMANYREFS)) => {
+                if !std::mem::replace(&mut self.lacks, true) {
+                    warn!("the standby lacks something: too many descriptors are on their way");
+                }
+            }
+            Err(error) => {
+                warn!("the standby does not take what it is to hold ({error:?})");
+                self.kill();
+            }
         }
     }
 

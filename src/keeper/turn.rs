@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use tracing::{error, info};
 
@@ -14,7 +15,7 @@ use super::registry::Ask;
 use super::serve::{Keeper, Outgoing};
 use crate::names::Name;
 use crate::share::protocol::{Event, Packet};
-use crate::share::wire;
+use crate::share::wire::{self, Broken};
 
 impl Keeper {
     /// Ends a turn.
@@ -23,11 +24,18 @@ impl Keeper {
         loop {
             let effects = self.entries.take_effects();
             if effects.is_empty() && self.outgoing.is_empty() && self.told.is_empty() {
-                return;
+                return self.look_at_standby();
             }
             self.settle(effects);
             self.told.drain(..).for_each(|tell| tell());
             self.send_all();
+        }
+    }
+
+    /// One that lacks something is given all again, a little later.
+    fn look_at_standby(&mut self) {
+        if self.standby_again.is_none() && self.descriptors.vault.lacks() {
+            self.standby_again = Some(Instant::now() + Duration::from_secs(1));
         }
     }
 
@@ -136,7 +144,15 @@ impl Keeper {
                 continue;
             };
             let beside: Vec<_> = beside.iter().map(|descriptor| descriptor.as_fd()).collect();
-            let sent = wire::send_bytes(&connection.socket, &bytes, &beside);
+            let (uid, count) = (connection.peer.uid, beside.len());
+            let most = self.descriptors.limit / if self.access.is_own(uid) { 2 } else { 4 };
+            let sent = match count == 0 || self.unread.has_room(uid, count, most) {
+                true => wire::send_bytes(&connection.socket, &bytes, &beside),
+                false => Err(Broken::NoRoom),
+            };
+            if sent.is_ok() && count > 0 {
+                self.unread.sent(client, uid, &connection.socket, count);
+            }
             if let Err(error) = &sent {
                 info!(
                     "process {} does not read its answers ({error:?})",

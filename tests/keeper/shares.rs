@@ -2,10 +2,10 @@
 
 use std::os::fd::AsFd;
 
-use memcuda::share::client::Client;
+use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{Code, Generation, MOST_PARTS, Packet, Request};
 use memcuda::share::wire;
-use rustix::process::Signal;
+use rustix::process::{Resource, Signal, getrlimit};
 
 use crate::faults::introduced_with;
 use crate::requests::*;
@@ -96,4 +96,53 @@ fn many_connections_of_a_user_are_in_nobodys_way() {
     let before = many.iter().filter(answered).count();
     signal(pid, Signal::CONT);
     assert!(before < 100, "{before} of 200 came before");
+}
+
+/// Beyond its limit of open files the kernel sends no descriptor for the keeper any more,
+/// to whomever.
+#[test]
+fn one_user_of_several_does_not_leave_all_unread_that_may_be() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let most = getrlimit(Resource::Nofile).maximum.unwrap() as usize / 4;
+    let generation = Generation([8; 16]);
+    let floods = most / MOST_PARTS + 10;
+    let import = Request::Import { generation };
+    let (unread, _exporter, mut other) = as_user(MAKER, MAKER, || {
+        let mut exporter = client(&keeper.socket());
+        let page = memory(b"", 4096);
+        let export = Request::Export {
+            generation,
+            spec: spec(4096 * MOST_PARTS as u64),
+            offset: 0,
+            parts: vec![4096; MOST_PARTS],
+            total: MOST_PARTS as u32,
+        };
+        let many = vec![page.as_fd(); MOST_PARTS];
+        exporter.call(export, &many).unwrap();
+        let socket = introduced_with(&keeper, &[]);
+        let (number, body) = (3, import.clone());
+        let import = Packet { number, body };
+        // It may be closed before the last one.
+        (0..floods).for_each(|_| drop(wire::send(&socket, &import, &[])));
+        (socket, exporter, client(&keeper.socket()))
+    });
+    keeper.settle("it stays", |status| status.clients == 3);
+    let refused = other.call(import.clone(), &[]).unwrap_err();
+    assert_eq!(refused, Error::Lost, "nor by another connection");
+    // Others are served all the same.
+    let mut own = keeper.client();
+    make(&mut own, "a", b"a").unwrap();
+    has(&mut own, "a", b"a");
+    let (mut room, mut got) = (vec![0; wire::MOST_BYTES], 0);
+    while let Ok((_, beside)) = wire::receive_bytes(&unread, &mut room, false) {
+        got += beside.len();
+    }
+    assert!(got > most / 2 && got <= most, "{got} of {most}");
+    as_user(MAKER, MAKER, || {
+        wait_for("what was read to make room", || {
+            client(&keeper.socket()).call(import.clone(), &[]).ok()
+        });
+    });
 }
