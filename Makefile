@@ -77,13 +77,15 @@ conformance-doc: conformance
 	tests/conformance/document.py $(RELEASE)/conformance.list >$(RELEASE)/conformance.md
 	mv $(RELEASE)/conformance.md docs/conformance.md
 
-# NVIDIA's own runtimes over the simulated driver, an old glibc, and PyTorch's
-# reader of snapshots. Fetches them (pip, apt-get) into target/compat.
+# NVIDIA's own runtimes over the simulated driver, an old glibc, PyTorch's reader of
+# snapshots, and the real allocators of its releases. Fetches them (pip, apt-get) into
+# target/compat; of PyTorch's wheels 7 GB the first time, of which 20 MB stay.
 test-compat: build wheel-portable
 	$(PYTHON) tests/compat/cudart.py
 	$(PYTHON) tests/compat/old_glibc.py
 	$(PYTHON) tests/compat/wheel.py
 	$(PYTHON) tests/compat/memory_viz.py
+	$(PYTHON) tests/compat/torch_allocators.py
 
 # The pictures of docs/live.md.
 screenshots: test-build

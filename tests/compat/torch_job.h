@@ -1,0 +1,226 @@
+// What a thread does with torch's memory: it allocates, writes, shares, reads and frees
+// tensors, the same for a seed whoever lends the memory. Every tensor is written on its stream,
+// and its ends and places between are looked at when it is freed; the simulator, which is told
+// of each, ends the program where two share bytes or work is not ordered. Waits for no work
+// before it has to know what was read.
+#pragma once
+
+#include "torch_calls.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "memcuda_sim.h"
+
+typedef void* cudaEvent_t;
+enum { TO_HOST = 2, NO_TIMING = 2 };
+static const size_t KIB = 1 << 10, MIB = 1 << 20;
+// What is looked at of a tensor: so many bytes, so far apart; and of all until it is checked.
+static const size_t SPOT = 16, APART = 24 * MIB, SEEN = 64 * KIB;
+
+// Found once torch's libraries have brought the runtime.
+#define FUNCTIONS(X)                                                   \
+    X(cudaMallocHost, (void**, size_t))                                \
+    X(cudaMemGetInfo, (size_t*, size_t*))                              \
+    X(cudaMemsetAsync, (void*, int, size_t, cudaStream_t))             \
+    X(cudaMemcpyAsync, (void*, const void*, size_t, int, cudaStream_t)) \
+    X(cudaStreamSynchronize, (cudaStream_t))                           \
+    X(cudaStreamWaitEvent, (cudaStream_t, cudaEvent_t, unsigned))      \
+    X(cudaEventCreateWithFlags, (cudaEvent_t*, unsigned))              \
+    X(cudaEventRecord, (cudaEvent_t, cudaStream_t))                    \
+    X(cudaEventDestroy, (cudaEvent_t))                                 \
+    X(cuDevicePrimaryCtxGetState, (int, unsigned*, int*))              \
+    X(cuSimLaunch, (void*, const CUsimRange*, unsigned, double))       \
+    X(cuSimClaim, (uint64_t, size_t, void*))                           \
+    X(cuSimRelease, (uint64_t))                                        \
+    X(cuSimPhysical, (int, uint64_t*))
+namespace call {
+#define DECLARE(name, parameters) static int(*name) parameters;
+FUNCTIONS(DECLARE)
+static void find() {
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY);
+#define FIND(name, parameters)                                              \
+    name = reinterpret_cast<int(*) parameters>(                             \
+        dlsym(strncmp(#name, "cuda", 4) ? driver : RTLD_DEFAULT, #name));   \
+    if (!name) fail(#name);
+    FUNCTIONS(FIND)
+}
+}
+#define OK(call) CHECK((call) == 0)
+
+// What the simulated runtime lacks and torch calls: of the structure it looks at
+// totalGlobalMem alone, whose place is the same in CUDA 12 and 13.
+#define EXPORT extern "C" __attribute__((visibility("default")))
+EXPORT int cudaGetDeviceProperties_v2(char* out, int) {
+    static const size_t CLEARED = 512, TOTAL = 288;
+    size_t free = 0, total = 0;
+    if (int code = call::cudaMemGetInfo(&free, &total)) return code;
+    memset(out, 0, CLEARED);
+    memcpy(out + TOTAL, &total, sizeof total);
+    return 0;
+}
+EXPORT int cudaGetDeviceProperties(char* out, int device) { return cudaGetDeviceProperties_v2(out, device); }
+
+static uint64_t held() {
+    uint64_t bytes = 0;
+    OK(call::cuSimPhysical(0, &bytes));
+    return bytes;
+}
+
+// One of torch's streams, or the default one.
+struct Queue {
+    TorchStream torch;
+    cudaStream_t stream;
+    Queue(const Torch& torch, TorchStream which) : torch(which), stream(torch.native(which)) {}
+};
+
+struct Tensor {
+    char* at = nullptr;
+    size_t bytes = 0;
+    const Queue* queue = nullptr;
+    unsigned char value = 0;
+    // Allocated as torch's tensors are, not as its extensions allocate.
+    bool whole = false;
+    DataPtr pointer{};
+    size_t spots() const { return (bytes - SPOT) / APART + 2; }
+    char* spot(size_t i) const { return i + 1 == spots() ? at + bytes - SPOT : at + i * APART; }
+    uint64_t address() const { return reinterpret_cast<uint64_t>(at); }
+};
+
+// What a thread does, the same for a seed whoever lends the memory.
+struct Job {
+    const Torch& torch;
+    uint64_t seed;
+    std::vector<Queue> queues;
+    std::vector<Tensor> tensors;
+    size_t live = 0, peak = 0, physical = 0, refused = 0;
+    // Of four tensors so many are an extension's.
+    size_t raw = 1;
+    bool shares = false, scopes = true;
+    uint64_t sum = 0xcbf29ce484222325;
+    unsigned char* seen = nullptr;
+    std::vector<unsigned char> wanted;
+
+    Job(const Torch& torch, uint64_t seed, std::vector<Queue> queues) : torch(torch), seed(seed), queues(queues) {
+        void* pinned = nullptr;
+        OK(call::cudaMallocHost(&pinned, SEEN));
+        seen = static_cast<unsigned char*>(pinned);
+    }
+    size_t below(size_t limit) {
+        seed += 0x9E3779B97F4A7C15;
+        uint64_t mixed = (seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9;
+        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB;
+        return (mixed ^ (mixed >> 31)) % limit;
+    }
+    void runs(const Queue& queue, const Tensor& tensor, bool writes, double microseconds) {
+        CUsimRange range{tensor.address(), tensor.bytes, writes};
+        OK(call::cuSimLaunch(queue.stream, &range, 1, microseconds));
+    }
+    bool allocate(size_t bytes, const Queue& queue, bool whole) {
+        Tensor tensor;
+        tensor.bytes = bytes, tensor.queue = &queue, tensor.whole = whole;
+        tensor.value = 1 + below(255);
+        bool served = Torch::served([&] {
+            if (whole) torch.make_current(queue.torch);
+            void* at = whole ? torch.allocate(bytes, &tensor.pointer) : torch.raw_allocate(bytes, queue.stream);
+            tensor.at = static_cast<char*>(at);
+        });
+        if (!served) return false;
+        CHECK(tensor.at != nullptr);
+        OK(call::cuSimClaim(tensor.address(), bytes, queue.stream));
+        runs(queue, tensor, true, 5 + below(100));
+        for (size_t i = 0; i < tensor.spots(); i++)
+            OK(call::cudaMemsetAsync(tensor.spot(i), tensor.value, SPOT, queue.stream));
+        live += bytes;
+        peak = std::max(peak, live);
+        physical = std::max<size_t>(physical, held());
+        tensors.push_back(tensor);
+        return true;
+    }
+    // Another stream reads it, and torch is told.
+    void share(const Tensor& tensor, const Queue& reader) {
+        if (!tensor.whole || reader.stream == tensor.queue->stream) return;
+        cudaEvent_t written = nullptr;
+        OK(call::cudaEventCreateWithFlags(&written, NO_TIMING));
+        OK(call::cudaEventRecord(written, tensor.queue->stream));
+        OK(call::cudaStreamWaitEvent(reader.stream, written, 0));
+        OK(call::cudaEventDestroy(written));
+        runs(reader, tensor, false, 300);
+        torch.record_stream(&tensor.pointer, reader.torch);
+    }
+    void free(size_t index) {
+        Tensor tensor = tensors[index];
+        tensors.erase(tensors.begin() + index);
+        if (wanted.size() + tensor.spots() * SPOT > SEEN) look();
+        for (size_t i = 0; i < tensor.spots(); i++) {
+            void* to = seen + wanted.size();
+            OK(call::cudaMemcpyAsync(to, tensor.spot(i), SPOT, TO_HOST, tensor.queue->stream));
+            wanted.insert(wanted.end(), SPOT, tensor.value);
+        }
+        OK(call::cuSimRelease(tensor.address()));
+        if (tensor.whole) torch.free(tensor.at);
+        else torch.raw_free(tensor.at);
+        live -= tensor.bytes;
+    }
+    void clear() {
+        while (!tensors.empty()) free(below(tensors.size()));
+    }
+    // What was read so far: nobody is waited for before it must be known.
+    void look() {
+        for (const Queue& queue : queues) OK(call::cudaStreamSynchronize(queue.stream));
+        for (size_t i = 0; i < wanted.size(); i++) {
+            if (seen[i] != wanted[i]) fail("a tensor does not hold what was written to it", i);
+            sum = (sum ^ seen[i]) * 0x100000001b3;
+        }
+        wanted.clear();
+    }
+    // Tensors of all sizes, freed in no order; never more alive than `most` bytes.
+    template <typename Size> bool churn(int rounds, size_t most, Size size) {
+        for (int i = 0; i < rounds; i++) {
+            size_t bytes = size();
+            while (live + bytes > most) free(below(tensors.size()));
+            const Queue& queue = queues[below(queues.size())];
+            if (!allocate(bytes, queue, below(4) >= raw)) return false;
+            if (shares && below(6) == 0) share(tensors.back(), queues[below(queues.size())]);
+            if (!tensors.empty() && below(3) == 0) free(below(tensors.size()));
+        }
+        return true;
+    }
+    size_t mixed() {
+        switch (below(8)) {
+        case 0: case 1: case 2: return 512 + below(MIB);
+        case 3: case 4: case 5: return MIB + below(20 * MIB);
+        default: return 20 * MIB + below(180 * MIB);
+        }
+    }
+    // Steps of a training whose batches are of other lengths each time.
+    bool train(int steps, size_t layers) {
+        const Queue& queue = queues[0];
+        for (int step = 0; step < steps; step++) {
+            size_t length = 40 + below(100), before = tensors.size();
+            for (size_t layer = 0; layer < layers; layer++)
+                for (size_t part : {1, 2, 4})
+                    if (!allocate(length * part * 64 * KIB + 512, queue, true)) return false;
+            while (tensors.size() > before) free(tensors.size() - 1);
+        }
+        return true;
+    }
+    // A private pool, some of whose tensors outlive the scope.
+    bool pooled() {
+        const Queue& queue = queues[1];
+        // Torch's counter of them begins at 1.
+        static std::atomic<unsigned long long> pools{0};
+        const MempoolId pool(0, ++pools);
+        size_t before = tensors.size();
+        if (scopes) torch.open_pool(pool, queue.stream);
+        for (int i = 0; i < 12; i++) {
+            if (!allocate(mixed() / 2 + SPOT, queue, i % 3 != 0)) return false;
+            if (i % 4 == 3) free(tensors.size() - 2);
+        }
+        if (scopes) torch.close_pool(pool, queue.stream);
+        if (!churn(10, live + 300 * MIB, [&] { return mixed(); })) return false;
+        while (tensors.size() > before) free(tensors.size() - 1);
+        if (scopes) torch.release_pool(pool);
+        return true;
+    }
+};
