@@ -170,6 +170,7 @@ def tried(player):
         alone, under = player.play("tight", bare=True, nvml=nvml), player.play("tight", nvml=nvml)
         check(alone.status == 0, f"bare with {what}: {alone.fared()}")
         check(under.status == 0, f"default with {what}: {under.fared()}")
+        check("[W" not in under.log, f"default with {what}: torch warns: {under.fared()}")
     row = [release.version, release.words, release.methods.get("raw_alloc_with_stream"), bare.mib("physical"),
            default.mib("physical"), plays["segments"][1].mib("physical"), plays["async"][1].mib("physical"),
            known.mib("physical"), native.mib("physical"), "FAIL" if failures else "PASS"]

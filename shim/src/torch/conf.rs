@@ -81,6 +81,11 @@ fn expandable(user: &str) -> Merged {
     })
 }
 
+/// Does the user's own setting turn expandable segments on?
+pub fn has_expandable(user: &str) -> bool {
+    value_of(&split_entries(user), "expandable_segments").is_some_and(is_true)
+}
+
 const NO_NUMBER: &str = "a size in the user's own setting is not a number";
 
 /// Fails with what reclaim cannot live with.
@@ -237,6 +242,10 @@ mod tests {
 
     #[test]
     fn expandable_segments_that_the_user_has_off_stay_off() {
+        assert!(has_expandable("a:1, expandable_segments:True"));
+        assert!(!has_expandable(
+            "expandable_segments:True,expandable_segments:False"
+        ));
         let off = expandable("expandable_segments:False");
         assert_eq!(off, segments("expandable_segments:False"));
         let text = "expandable_segments:False,max_split_size_mb:32";

@@ -47,6 +47,8 @@ const DRIVER_CALLS: [&CStr; 9] = [
 static COOPERATES: AtomicBool = AtomicBool::new(false);
 /// Was torch told to use expandable segments, over pages of ours?
 static MAPS_PAGES: AtomicBool = AtomicBool::new(false);
+/// And were they not the user's own wish?
+static TURNED_ON: AtomicBool = AtomicBool::new(false);
 static CACHING_OFF: AtomicBool = AtomicBool::new(false);
 /// The profile that this process gets, or why torch keeps its own settings.
 static PROFILE: OnceLock<Result<Profile, &str>> = OnceLock::new();
@@ -59,6 +61,11 @@ pub fn cooperates() -> bool {
 /// Does torch have expandable segments whose pages are ours?
 pub fn maps_pages() -> bool {
     MAPS_PAGES.load(Ordering::Relaxed)
+}
+
+/// Would torch by itself have no expandable segments?
+pub fn turned_pages_on() -> bool {
+    TURNED_ON.load(Ordering::Relaxed)
 }
 
 /// Was torch told not to cache?
@@ -246,7 +253,10 @@ fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
     } = setting.ok()?;
     match profile {
         Profile::Segments => COOPERATES.store(true, Ordering::Relaxed),
-        Profile::Expandable => MAPS_PAGES.store(true, Ordering::Relaxed),
+        Profile::Expandable => {
+            MAPS_PAGES.store(true, Ordering::Relaxed);
+            TURNED_ON.store(!conf::has_expandable(own), Ordering::Relaxed);
+        }
         Profile::Async => {}
     }
     if changed.is_empty() {

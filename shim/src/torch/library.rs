@@ -1,11 +1,13 @@
 //! Torch's libraries as the dynamic loader mapped them: where, and from which
 //! file. Loads nothing and keeps no library alive.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::loader;
+use crate::{dynamic, loader};
 
 /// A library as the loader mapped it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,33 @@ impl Library {
             .file_name()
             .and_then(|n| n.to_str())
             .unwrap_or_default()
+    }
+}
+
+/// A function of torch's that one of this library stands before. Looked up when it is
+/// first wanted, and in the way of nobody's lookup: who calls it has it loaded.
+pub struct Exported {
+    file: &'static CStr,
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Exported {
+    /// The function of this name in the library of this file name.
+    pub const fn new(file: &'static CStr, name: &'static CStr) -> Self {
+        let found = AtomicPtr::new(ptr::null_mut());
+        Self { file, name, found }
+    }
+
+    /// Torch's own; null where it is not loaded or has none.
+    pub fn get(&self) -> *mut c_void {
+        let known = self.found.load(Ordering::Acquire);
+        if !known.is_null() {
+            return known;
+        }
+        let found = dynamic::find(|file| file == self.file.to_bytes(), self.name);
+        self.found.store(found, Ordering::Release);
+        found
     }
 }
 

@@ -8,13 +8,9 @@
 //! of them (aarch64) and stays as it is; nothing else of it is known here. Only a
 //! severity that is exactly a warning's is changed.
 
-use std::ffi::c_void;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-
+use super::library::Exported;
 use super::reclaim;
 use crate::asm::Next;
-use crate::dynamic;
 
 /// `c10::GLOG_INFO` and `c10::GLOG_WARNING`.
 const INFO: usize = 0;
@@ -26,23 +22,14 @@ crate::tail_jump_with! {
 }
 
 unsafe extern "C" fn on_message(_logger: usize, second: usize, third: usize) -> Next {
+    static REAL: Exported = Exported::new(
+        c"libc10.so",
+        c"_ZN3c1013MessageLoggerC1ENS_14SourceLocationEib",
+    );
     let severity = match cfg!(target_arch = "aarch64") {
         true => third,
         false => second,
     };
     let quiet = severity == WARNING && reclaim::is_on_ladder();
-    Next::jump_with(real(), if quiet { INFO } else { severity })
-}
-
-/// Torch's own. It is in the way of nobody's lookup, who calls it has it loaded.
-fn real() -> *mut c_void {
-    static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    let known = REAL.load(Ordering::Acquire);
-    if !known.is_null() {
-        return known;
-    }
-    let name = c"_ZN3c1013MessageLoggerC1ENS_14SourceLocationEib";
-    let found = dynamic::find(|file| file == b"libc10.so", name);
-    REAL.store(found, Ordering::Release);
-    found
+    Next::jump_with(REAL.get(), if quiet { INFO } else { severity })
 }

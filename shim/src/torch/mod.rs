@@ -10,6 +10,7 @@
 mod conf;
 mod elf;
 mod environment;
+mod fabric;
 #[cfg(test)]
 mod fixture;
 mod identity;

@@ -10,6 +10,7 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
@@ -19,6 +20,7 @@ use super::library::Library;
 const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator";
 const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
 const ALLOCATOR: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
+const CLIQUE: &str = "_ZN3c104cuda20get_fabric_clique_idEa";
 
 /// Words before the first method: offset to top, type information.
 const HEADER: usize = 2;
@@ -98,6 +100,9 @@ pub struct Layout {
     words: usize,
     /// Word of each of [`METHODS`].
     slots: [Option<usize>; METHODS.len()],
+    /// The code of `c10::cuda::get_fabric_clique_id`, in releases that have it
+    /// (`fabric`).
+    pub clique: Option<Range<usize>>,
 }
 
 /// Compares a loaded `libc10_cuda.so` with its own symbol table.
@@ -146,6 +151,9 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
         vtable: range.start + HEADER * WORD,
         words,
         slots,
+        clique: symbols
+            .only(CLIQUE)
+            .map(|s| at(s.value)..at(s.value + s.size)),
     })
 }
 

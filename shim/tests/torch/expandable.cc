@@ -20,6 +20,22 @@ int device_count() {
     return cudaGetDeviceCount(&count) ? 0 : count;
 }
 
+// As torch since 2.13: is there a fabric to share memory through? FABRIC says it; where it
+// is "unknown", torch ends the program.
+namespace c10::cuda {
+static int clique = -1;
+EXPORT bool get_fabric_access(signed char) {
+    std::string fabric = getenv("FABRIC") ? getenv("FABRIC") : "";
+    if (fabric == "unknown") abort();
+    if (fabric == "yes") clique = 7;
+    return clique == 7;
+}
+EXPORT int get_fabric_clique_id(signed char device) {
+    get_fabric_access(device);
+    return clique;
+}
+}
+
 namespace c10::cuda::CUDACachingAllocator {
 namespace Native {
 struct Page {
@@ -45,6 +61,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         if (at != std::string::npos) page = std::stoul(setting.substr(at + strlen("large_segment_size_mb:"))) << 20;
         if (setting.find("expandable_segments:True") == std::string::npos) return;
         if (configured("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC") == "1") fprintf(stderr, "pages can be shared\n");
+        if (getenv("FABRIC_CLIQUE")) fprintf(stderr, "clique %d\n", get_fabric_clique_id(0));
         void* context = nullptr;
         cudaMalloc(&context, 512), cudaFree(context);
         driver(create, "cuMemCreate");
@@ -70,6 +87,8 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
     }
     // Pages of a range that are not mapped are made, all of them before any is mapped.
     bool map_range(size_t begin, size_t end) {
+        static bool fabric = get_fabric_access(0);
+        if (fabric) fprintf(stderr, "pages are for a fabric\n"), fabric = false;
         std::vector<size_t> made;
         Properties wanted = properties();
         for (size_t i = begin; i < end; i++) {

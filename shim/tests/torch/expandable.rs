@@ -214,6 +214,25 @@ fn torch_warns_of_what_is_true() {
     );
 }
 
+/// A torch that would not have expandable segments is not to look for a fabric for them
+/// (`_ZN3c104cuda17get_fabric_accessEa`), which ends the program on some machines.
+/// Whoever asks for another reason learns the truth.
+#[test]
+fn torch_looks_for_a_fabric_as_it_would_by_itself() {
+    let unknown = run("plain", &[("FABRIC", "unknown")]);
+    assert_eq!(unknown.setting, SETTING, "{unknown:?}");
+    let sought = |settings: &[(&str, &str)]| {
+        let yes = [("FABRIC", "yes"), ("FABRIC_CLIQUE", "1")];
+        let run = run("plain", &[&yes, settings].concat());
+        assert!(run.log.contains("clique 7\n"), "{run:?}");
+        run.log.contains("pages are for a fabric")
+    };
+    assert!(!sought(&[]));
+    let user = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+    assert!(sought(&[user]));
+    assert!(sought(&[user, ("MEMCUDA_TORCH", "keep")]));
+}
+
 /// Beyond the limit is out of memory, which torch answers as it always does.
 #[test]
 fn a_limit_holds_for_pages_as_well() {

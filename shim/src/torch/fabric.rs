@@ -1,0 +1,35 @@
+//! Torch's question whether a device is on a fabric. Releases from 2.13 on ask it of the
+//! management library before the first page of an expandable segment is mapped, and some
+//! end the program where that library, or a GPU before Hopper, does not know. A torch
+//! that has such segments by our choice alone is told that there is none: by itself it
+//! would not have asked, and the handles of its pages are descriptors, as sharing wants them.
+//!
+//! Whoever asks for another reason gets torch's own answer, and so does a user who turned
+//! these segments on. Takes no lock.
+
+use std::ptr;
+
+use super::library::Exported;
+use super::{LAYOUT, environment, identity};
+use crate::asm::Next;
+
+crate::tail_jump! {
+    /// `bool c10::cuda::get_fabric_access(signed char device)`.
+    _ZN3c104cuda17get_fabric_accessEa, on_asked
+}
+
+unsafe extern "C" fn on_asked(_device: usize, _unused: usize, caller: usize) -> Next {
+    static REAL: Exported = Exported::new(c"libc10_cuda.so", c"_ZN3c104cuda17get_fabric_accessEa");
+    match environment::turned_pages_on() && for_pages(caller) {
+        true => Next::answer(ptr::null_mut()),
+        false => Next::jump(REAL.get()),
+    }
+}
+
+/// Does the allocator ask? The other function of its library that does,
+/// `get_fabric_clique_id`, tells what the real one has noted.
+fn for_pages(caller: usize) -> bool {
+    let layout = LAYOUT.get().and_then(|layout| layout.as_ref().ok());
+    let clique = layout.and_then(|layout| layout.clique.as_ref());
+    identity::is_allocator(caller) && clique.is_none_or(|code| !code.contains(&caller))
+}
