@@ -18,7 +18,7 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 # Where the runs on a GPU leave their results.
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
-.PHONY: build product run named test test-compat gpu-build test-gpu bench bench-count bench-build bench-gpu check-exports fmt lint doc \
+.PHONY: build product run named test test-compat test-torch gpu-build test-gpu bench bench-count bench-build bench-gpu check-exports fmt lint doc \
 	clean test-build fragment fragment-static conformance conformance-doc charts screenshots book drawings
 
 build: product
@@ -77,14 +77,17 @@ conformance-doc: conformance
 	tests/conformance/document.py $(RELEASE)/conformance.list >$(RELEASE)/conformance.md
 	mv $(RELEASE)/conformance.md docs/conformance.md
 
-# NVIDIA's own runtimes over the simulated driver, an old glibc, PyTorch's reader of
-# snapshots, and the real allocators of its releases. Fetches them (pip, apt-get) into
-# target/compat; of PyTorch's wheels 7 GB the first time, of which 20 MB stay.
+# NVIDIA's own runtimes over the simulated driver, an old glibc and PyTorch's reader of
+# snapshots. Fetches them (pip, apt-get) into target/compat.
 test-compat: build wheel-portable
 	$(PYTHON) tests/compat/cudart.py
 	$(PYTHON) tests/compat/old_glibc.py
 	$(PYTHON) tests/compat/wheel.py
 	$(PYTHON) tests/compat/memory_viz.py
+
+# The real allocators of PyTorch's releases over the simulated GPU. Fetches their wheels
+# into target/compat, 7 GB the first time, of which 20 MB stay.
+test-torch: build
 	$(PYTHON) tests/compat/torch_allocators.py
 
 # The pictures of docs/live.md.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The real allocators of torch's releases over the simulated GPU, with and without the library.
 
-    make test-compat
+    make test-torch
     tests/compat/torch_allocators.py 2.13.0 2.15.0      # of these alone
 
 Each release's own libc10_cuda.so serves the same random tensors (torch_allocators.cc): bare,
