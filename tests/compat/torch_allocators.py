@@ -163,6 +163,12 @@ def tried(player):
     check(f": {told}\n" in native.log and ASKED in native.log, "native: torch was not told, or never asked")
     check("[W" not in native.log, f"native: torch warned of what is no failure: {native.fared()}")
 
+    # Read by the allocators of 2.10 and later alone; what is set in it changes nothing here.
+    other = player.play("tight", ("PYTORCH_ALLOC_CONF", "max_split_size_mb:2048"), ("MEMCUDA_TORCH", "segments"))
+    known_to_it = tuple(map(int, release.version.split(".")[:2])) >= (2, 10)
+    check(other.status == 0, f"another variable: {other.fared()}")
+    check((f": {SEGMENTS}\n" in other.log) != known_to_it, "another variable: told as if it read the wrong one")
+
     # Where torch finds no fabric, or nobody who knows of one.
     for nvml, what in (("before", "a GPU before Hopper"), ("none", "no management library")):
         if not release.maps_pages:

@@ -8,6 +8,7 @@
 //! The environment itself is never changed, and no other caller sees this.
 
 use std::ffi::{CStr, CString, c_char};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -208,21 +209,24 @@ fn driver_has_the_calls() -> bool {
             .all(|name| !resolve::symbol(driver, name).is_null())
 }
 
-/// Is a later variable set that this torch would read?
+/// Is a later variable set that this torch would read? An allocator that does names the
+/// last of them itself: 2.9 reads the first alone, though its `libc10.so` names all.
 fn another_is_set(allocator: &Library) -> bool {
     let mut later = SETTINGS[1..].iter();
-    later.any(|name| environment::raw(name).is_some() && holds(allocator, name))
+    later.any(|name| environment::raw(name).is_some()) && has(&allocator.path, SETTINGS[2])
 }
 
 /// Do torch's libraries have this text in them?
 fn holds(allocator: &Library, text: &CStr) -> bool {
     let common = library::named("libc10.so");
-    let files = [Some(&allocator.path), common.as_ref().map(|l| &l.path)];
+    let files = [Some(allocator), common.as_ref()];
+    files.iter().flatten().any(|file| has(&file.path, text))
+}
+
+/// Is this text, a whole string, in the file?
+fn has(file: &Path, text: &CStr) -> bool {
     let text = text.to_bytes_with_nul();
-    files
-        .iter()
-        .flatten()
-        .any(|file| std::fs::read(file).is_ok_and(|f| f.windows(text.len()).any(|w| w == text)))
+    std::fs::read(file).is_ok_and(|f| f.windows(text.len()).any(|w| w == text))
 }
 
 /// One answer for each variable and value, made once and never freed: torch

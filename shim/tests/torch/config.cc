@@ -9,6 +9,9 @@ std::string configured(const char* name) {
     return value ? value : "";
 }
 
+// As torch since 2.9, whose own library of configuration knows this one, too.
+extern "C" EXPORT const char* later_variable() { return "PYTORCH_ALLOC_CONF"; }
+
 namespace c10 {
 MessageLogger::MessageLogger(SourceLocation where, int severity, bool) : where(where), severity(severity) {}
 MessageLogger::~MessageLogger() {

@@ -186,6 +186,8 @@ std::atomic<CUDAAllocator*> allocator{&Native::instance};
 static std::string backend = configured("PYTORCH_CUDA_ALLOC_CONF");
 // As torch's own table of keys: by it a torch that is recent enough is told.
 extern "C" EXPORT const char* newest_key() { return "large_segment_size_mb"; }
+// As torch since 2.10, whose allocator reads it.
+extern "C" EXPORT const char* newest_variable() { return "PYTORCH_ALLOC_CONF"; }
 }
 
 // Torch's memory for a program of C, and the handle of the page around an address.

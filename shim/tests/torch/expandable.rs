@@ -214,6 +214,17 @@ fn torch_warns_of_what_is_true() {
     );
 }
 
+/// Torch reads the first variable that is set, of those that its allocator knows: 2.9
+/// is told in the first one though another is set, later ones in that other one.
+#[test]
+fn another_variable_counts_where_the_allocator_reads_it() {
+    for name in ["PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"] {
+        let user = (name, "garbage_collection_threshold:0.9");
+        assert_eq!(train("plain", &[user]).setting, SEGMENTS);
+        assert_eq!(run("plain", &[user]).setting, "");
+    }
+}
+
 /// A torch that would not have expandable segments is not to look for a fabric for them
 /// (`_ZN3c104cuda17get_fabric_accessEa`), which ends the program on some machines.
 /// Whoever asks for another reason learns the truth.
