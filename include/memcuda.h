@@ -4,9 +4,11 @@
  *
  * Every declaration is weak: a program that was built with this header starts
  * without the library, too, and finds the functions null. Ask memcuda_present()
- * once, or call through MEMCUDA_TRY, which then answers MEMCUDA_ABSENT. (Weak
- * references need a program that is not linked with -static.) Define
- * MEMCUDA_STRONG before the include to have plain references instead.
+ * once, or call through MEMCUDA_TRY, which then answers MEMCUDA_ABSENT. Weak
+ * references need a program that is not linked with -static; compilers other
+ * than gcc need position-independent code for them, too (-fPIE or -fPIC), and warn
+ * where it is not. Define MEMCUDA_STRONG before the include to have plain
+ * references instead.
  *
  * Units: sizes are bytes, times are microseconds unless a name says otherwise.
  * Threads: every function may be called from any thread. A handle may be used
@@ -32,10 +34,18 @@ extern "C" {
  * A library of a higher number has everything of a lower one. */
 #define MEMCUDA_VERSION 1
 
-#ifdef MEMCUDA_STRONG
+/* In position-dependent code linkers settle a weak function that they do not find
+ * as null, for good, unless it is reached by its entry of the GOT, which the loader
+ * fills: noplt is that. clang does not know it, and nvcc may not pass it on. */
+#if defined(MEMCUDA_STRONG)
 #define MEMCUDA_API extern
+#elif defined(__GNUC__) && __GNUC__ >= 6 && !defined(__clang__) && !defined(__CUDACC__)
+#define MEMCUDA_API extern __attribute__((weak, noplt))
 #else
 #define MEMCUDA_API extern __attribute__((weak))
+#ifndef __PIC__
+#warning "memcuda.h: without -fPIE (or -fPIC) the library is never found; or define MEMCUDA_STRONG"
+#endif
 #endif
 
 /* Results. The numbers are stable. memcuda_message() says more. */

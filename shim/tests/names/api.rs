@@ -1,9 +1,9 @@
 //! The interface of `include/memcuda.h`.
 
-use crate::actor::{Actor, Place, program};
+use crate::actor::{Actor, Place};
 use crate::keeper::soon;
 use crate::{
-    ABSENT, DENIED, EXISTS, IN_PROGRESS, INVALID, INVALID_VALUE, MIB, MISMATCH, NOT_FOUND, SEALED,
+    DENIED, EXISTS, IN_PROGRESS, INVALID, INVALID_VALUE, MIB, MISMATCH, NOT_FOUND, SEALED,
     UNAVAILABLE, field,
 };
 
@@ -251,28 +251,6 @@ fn a_hidden_one_is_found_once_it_is_sealed() {
     soon("the hidden one is gone", || {
         other.code("open v wait=1000") == NOT_FOUND
     });
-}
-
-#[test]
-fn a_program_runs_without_the_library() {
-    let place = Place::empty();
-    let mut actor = Actor::start(&mut place.command(program(), &[]));
-    assert_eq!(actor.say("version"), "0 0");
-    for line in [
-        "open w",
-        "close 1",
-        "next w 3",
-        "delete w",
-        "list",
-        "publish 1 0",
-        "seal 1",
-    ] {
-        assert_eq!(actor.code(line), ABSENT, "{line}");
-    }
-    let at = actor.malloc(4096);
-    actor.free(&at);
-    actor.end();
-    assert_eq!(place.actor().say("version"), "1 1");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod actor;
 mod api;
 mod books;
+mod header;
 #[path = "../support/keeper.rs"]
 #[allow(dead_code, reason = "shared with the tests of CUDA IPC")]
 mod keeper;
