@@ -8,7 +8,9 @@
  * references need a program that is not linked with -static; compilers other
  * than gcc need position-independent code for them, too (-fPIE or -fPIC), and warn
  * where it is not. Define MEMCUDA_STRONG before the include to have plain
- * references instead.
+ * references instead. Who links the library defines it: for weak references alone
+ * linkers leave a library out where they are given --as-needed, as many gcc do by
+ * themselves.
  *
  * Units: sizes are bytes, times are microseconds unless a name says otherwise.
  * Threads: every function may be called from any thread. A handle may be used

@@ -56,3 +56,19 @@ fn it_is_found_in_c_and_in_c_plus_plus_position_independent_or_not() {
         }
     }
 }
+
+/// To linkers that leave out what nobody needs weak references are no need.
+#[test]
+fn who_links_it_needs_strong_references() {
+    let beside = format!("-L{}", support::simulator().parent().unwrap().display());
+    for (define, found) in [
+        ("-DWEAK", "0 absent\n"),
+        ("-DMEMCUDA_STRONG", "1 unavailable\n"),
+    ] {
+        let arguments = [define, "-Wl,--as-needed", &beside, "-lmemcuda"];
+        let program = support::compile("present.c", &format!("linked{define}"), &arguments);
+        let mut command = support::preloaded(program, &[]);
+        command.env("LD_LIBRARY_PATH", support::shim().parent().unwrap());
+        assert_eq!(support::said(&mut command).0, found, "{define}");
+    }
+}
