@@ -136,6 +136,7 @@ pub fn counters() -> Counters {
     let pool = Stats {
         live_bytes: 3 << 30,
         physical_bytes: 4 << 30,
+        shared_bytes: 5 << 20,
         requests: 1000,
         hits: 995,
         ..Stats::default()
@@ -168,6 +169,7 @@ fn a_page_is_shown_with_every_counter() {
         table.contains("3.0 GiB") && table.contains("99.50 %") && !table.contains("NaN"),
         "{table}"
     );
+    assert!(table.contains("shared") && table.contains("5.0 MiB"), "{table}");
 }
 
 /// The scripts of the GPU lane have a reader of their own, which outlives the process.

@@ -279,3 +279,16 @@ fn what_is_sealed_is_read_only_also_by_a_handle_of_cuda_ipc() {
     assert_eq!(one.must(&format!("access {here}")), "3");
     assert_eq!(other.must(&format!("access {there}")), "1");
 }
+
+/// Else what a name takes looks as memory that the pool lost.
+#[test]
+fn what_a_process_holds_by_a_name_is_told_apart() {
+    let place = Place::with_keeper();
+    let mut maker = place.actor();
+    maker.opened("create w bytes=8388608");
+    maker.malloc(4 * MIB);
+    let pid = maker.pid().to_string();
+    let said = place.keeper.verb(&["explain", &pid]).unwrap();
+    let sum = "physical 12.0 MiB: live 4.0 MiB (lent 4.0 MiB), shared 8.0 MiB, pending 0 B, idle 0 B";
+    assert!(said.contains(sum), "{said}");
+}

@@ -4,7 +4,7 @@
 #include "../../../include/memcuda.h"
 
 int main(void) {
-    int result = MEMCUDA_TRY(memcuda_name_next, "w", MEMCUDA_CREATE, NULL);
+    int result = MEMCUDA_TRY(memcuda_delete, "w");
     printf("%d %s\n", memcuda_present(), memcuda_present() ? memcuda_result_name(result) : "absent");
     return 0;
 }

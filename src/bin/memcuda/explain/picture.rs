@@ -163,12 +163,15 @@ fn describe(
         pool.counter("peak_live_bytes"),
         pool.counter("physical_bytes"),
     );
+    // All of it is lent, and none of it is live.
+    let shared = pool.counter("shared_bytes");
     writeln!(
         text,
-        "  physical {}: live {} (lent {}), pending {}, idle {}",
+        "  physical {}: live {} (lent {}), shared {}, pending {}, idle {}",
         show_bytes(physical),
         show_bytes(live),
-        show_bytes(sums.live),
+        show_bytes(sums.live.saturating_sub(shared)),
+        show_bytes(shared),
         show_bytes(sums.pending),
         show_bytes(sums.idle)
     )?;

@@ -42,10 +42,11 @@ pub const COLUMNS: &[Column] = &[
     Column::new("GPU", 4, Number(|r| r.counters.ordinal)),
     Column::new("LIVE", 10, Bytes(|r| r.counters.pool.live_bytes)),
     Column::new("IDLE", 10, Bytes(|r| r.counters.pool.idle_bytes)),
+    Column::new("SHARED", 10, Bytes(|r| r.counters.pool.shared_bytes)).from(115),
     Column::new("PHYSICAL", 10, Bytes(|r| r.counters.pool.physical_bytes)),
-    Column::new("PEAK", 10, Bytes(|r| r.counters.pool.peak_physical_bytes)).wide(),
+    Column::new("PEAK", 10, Bytes(|r| r.counters.pool.peak_physical_bytes)).from(104),
     Column::new("EFF", 4, Share(efficiency)),
-    Column::new("REQ/S", 10, Rate(|r| Some(r.rates?.requests_rate))).wide(),
+    Column::new("REQ/S", 10, Rate(|r| Some(r.rates?.requests_rate))).from(104),
     Column::new("HITS", 5, Most(|r| r.rates?.hit_share())),
     Column::new("ST/S", 5, Rate(|r| Some(r.rates?.stitches_rate))),
     Column::new("DRV", 5, Share(|r| Some(r.rates?.driver_time_rate))),
@@ -61,11 +62,8 @@ impl Column {
         }
     }
 
-    const fn wide(self) -> Self {
-        Self {
-            from_width: 104,
-            ..self
-        }
+    const fn from(self, from_width: u16) -> Self {
+        Self { from_width, ..self }
     }
 
     /// Is it of names, which stand left?
@@ -98,10 +96,11 @@ impl Column {
     }
 }
 
-/// The share of the physical bytes that is live.
+/// The share of the pool's own physical bytes that is live. What is shared is never live.
 fn efficiency(row: &Row) -> Option<f64> {
     let pool = &row.counters.pool;
-    (pool.physical_bytes > 0).then(|| pool.live_bytes as f64 / pool.physical_bytes as f64)
+    let own = pool.physical_bytes.saturating_sub(pool.shared_bytes);
+    (own > 0).then(|| pool.live_bytes as f64 / own as f64)
 }
 
 fn percent(share: f64) -> String {

@@ -343,8 +343,8 @@ p space        pause
 q Esc ^C       quit
 
 LIVE asked for and not freed   IDLE held and not lent
-PHYSICAL all handles           EFF  live of physical
-HITS requests that needed no driver call
+PHYSICAL all handles           SHARED those of names
+EFF  live of those not shared  HITS without a driver call
 ST/S stitches a second         DRV  time in the driver
 
 What a job saves is a difference of two runs:

@@ -27,7 +27,7 @@ function facts(pool) {
 function sum() {
   const total = name => pools.reduce((sum, pool) => sum + pool[name], 0), count = new Set(pools.map(pool => pool.pid)).size;
   by("sum").textContent = pools.length === 0 ? "No process that can be seen runs on the pool." :
-    count + (count === 1 ? " process" : " processes") + ", live " + bytes(total("live_bytes")) + ", idle " + bytes(total("idle_bytes")) + " (pending " + bytes(total("pending_bytes")) + ")" + ", physical " + bytes(total("physical_bytes"));
+    count + (count === 1 ? " process" : " processes") + ", live " + bytes(total("live_bytes")) + ", idle " + bytes(total("idle_bytes")) + " (pending " + bytes(total("pending_bytes")) + "), shared " + bytes(total("shared_bytes")) + ", physical " + bytes(total("physical_bytes"));
 }
 
 function unread(list) {

@@ -8,8 +8,9 @@ const COLUMNS = [
   ["live", p => p.live_bytes, p => bytes(p.live_bytes)],
   ["pending", p => p.pending_bytes, p => bytes(p.pending_bytes)],
   ["idle", p => p.idle_bytes, p => bytes(p.idle_bytes)],
+  ["shared", p => p.shared_bytes, p => bytes(p.shared_bytes)],
   ["physical", p => p.physical_bytes, p => bytes(p.physical_bytes)],
-  ["live/physical", p => p.live_bytes / (p.physical_bytes || 1), p => share(p.live_bytes, p.physical_bytes)],
+  ["efficiency", p => p.live_bytes / (p.physical_bytes - p.shared_bytes || 1), p => share(p.live_bytes, p.physical_bytes - p.shared_bytes)],
   ["requests/s", p => p.requests_rate || 0, p => rate(p.requests_rate)],
   ["hits", p => typeof p.hit_share === "number" ? p.hit_share : -1, p => share(p.hit_share, 1)],
   ["stitches/s", p => p.stitches_rate || 0, p => rate(p.stitches_rate)],
@@ -18,7 +19,7 @@ const COLUMNS = [
 
 function Pools(choose) {
   const table = by("pools-table"), body = table.tBodies[0], head = table.tHead.rows[0];
-  let order = 5, down = true, from = 0, all = [], chosen = null;
+  let order = 6, down = true, from = 0, all = [], chosen = null;
   COLUMNS.forEach(([name], at) => {
     const heading = make("th", head, null, { scope: "col", class: at === 0 ? "left" : "" });
     make("button", heading, name, { type: "button" }).addEventListener("click", () => {
