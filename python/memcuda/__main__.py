@@ -13,12 +13,24 @@ from .errors import Absent
 from .installed import command
 
 
+# The verbs that run a program, and which options of each have a value as the next word.
+_PROGRAMS = {"run": ("--trace",), "compare": ("--repeat", "--profiles"), "doctor": ()}
+
+
 def with_python(words: list[str]) -> list[str]:
-    """The words of the command line, this Python put in front of a script."""
-    program = words.index("--") + 1 if "--" in words else 1 if words[:1] == ["run"] else len(words)
-    script = words[program:program + 1]
-    python = [sys.executable] if script and script[0].endswith(".py") else []
-    return words[:program] + python + words[program:]
+    """The words of the command line, this Python put in front of a script. What
+    stands behind the program is the program's own, `--` too."""
+    valued = _PROGRAMS.get(words[0]) if words else None
+    if valued is None:
+        return words
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        word = words[at]
+        at += 2 if word in valued else 1
+        if word == "--":
+            break
+    script = at < len(words) and words[at].endswith(".py")
+    return words[:at] + [sys.executable] * script + words[at:]
 
 
 def main() -> None:
