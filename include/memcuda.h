@@ -211,7 +211,9 @@ MEMCUDA_API int memcuda_seal(memcuda_handle handle);
  * one takes effect at once: the caller has waited for the work that it
  * announces. The one on a stream takes effect behind the work before it there
  * (stream: CUstream or cudaStream_t, null is the default one); those of a name
- * that publish on several streams order them. */
+ * that publish on several streams order them. Until it has come the plain one is
+ * INVALID: the stream's would take it back. (Where the process that queued it has
+ * ended, it never comes: publish on a stream once more.) */
 MEMCUDA_API int memcuda_publish(memcuda_handle handle, uint64_t version, uint64_t *published);
 MEMCUDA_API int memcuda_publish_on(memcuda_handle handle, uint64_t version, void *stream,
                                    uint64_t *published);

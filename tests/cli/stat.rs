@@ -169,7 +169,10 @@ fn a_page_is_shown_with_every_counter() {
         table.contains("3.0 GiB") && table.contains("99.50 %") && !table.contains("NaN"),
         "{table}"
     );
-    assert!(table.contains("shared") && table.contains("5.0 MiB"), "{table}");
+    assert!(
+        table.contains("shared") && table.contains("5.0 MiB"),
+        "{table}"
+    );
 }
 
 /// The scripts of the GPU lane have a reader of their own, which outlives the process.

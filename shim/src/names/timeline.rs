@@ -1,6 +1,7 @@
 //! The page with the versions of a name: shared memory of the host that the
 //! keeper made. Word 0 is the newest version, word 1 the largest number that was
-//! given out. Streams reach it as page-locked memory, once one of them is asked.
+//! given out, word 2 the largest that a stream was told to write: its write is a plain
+//! one and would take back what the host publishes before it. Streams reach it as page-locked memory, once one of them is asked.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
@@ -96,6 +97,25 @@ impl Page {
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         let last = self.word(1);
         let _ = last.compare_exchange(taken.number, taken.before, success, failure);
+    }
+
+    /// A stream will write this number; the largest before, for [`Self::not_queued`].
+    pub fn queued(&self, number: u64) -> u64 {
+        self.word(2).fetch_max(number, Ordering::AcqRel)
+    }
+
+    /// It will not.
+    pub fn not_queued(&self, number: u64, before: u64) {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self
+            .word(2)
+            .compare_exchange(number, before, success, failure);
+    }
+
+    /// The number that a stream is still to write.
+    pub fn to_come(&self) -> Option<u64> {
+        let queued = self.word(2).load(Ordering::Acquire);
+        (queued > self.newest()).then_some(queued)
     }
 
     /// The address of word 0 for streams of this context.

@@ -68,9 +68,16 @@ fn too_large(mapped: &Mapped) -> Failure {
     ))
 }
 
-/// Publishes a version at once: this number, or the next one for 0.
+/// Publishes a version at once: this number, or the next one for 0. Not before what a
+/// stream is still to write, which would then take it back.
 pub fn publish(engine: &Engine, mapped: &Mapped, version: u64) -> Result<u64, Failure> {
     let page = page(engine, mapped)?;
+    if let Some(queued) = page.to_come().filter(|_| mapped.write) {
+        return Err(Failure::Invalid(format!(
+            "version {queued} of {} was queued on a stream and has not come: wait for it, or publish on a stream behind it",
+            mapped.name()
+        )));
+    }
     let number = take(mapped, &page, version)?.number;
     page.set_newest(number);
     Ok(number)
@@ -89,11 +96,13 @@ pub fn publish_on(
     let write = write.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWriteValue64"))?;
     let taken = take(mapped, &page, version)?;
     let number = taken.number;
+    let before = page.queued(number);
     // SAFETY: a word of page-locked memory.
     let written = on(engine, mapped.context, stream, |stream| unsafe {
         write(stream, at, number, 0)
     });
     written.map_err(|code| {
+        page.not_queued(number, before);
         page.give_back(taken);
         Failure::of("cuStreamWriteValue64")(code)
     })?;

@@ -289,6 +289,7 @@ fn what_a_process_holds_by_a_name_is_told_apart() {
     maker.malloc(4 * MIB);
     let pid = maker.pid().to_string();
     let said = place.keeper.verb(&["explain", &pid]).unwrap();
-    let sum = "physical 12.0 MiB: live 4.0 MiB (lent 4.0 MiB), shared 8.0 MiB, pending 0 B, idle 0 B";
+    let sum =
+        "physical 12.0 MiB: live 4.0 MiB (lent 4.0 MiB), shared 8.0 MiB, pending 0 B, idle 0 B";
     assert!(said.contains(sum), "{said}");
 }

@@ -52,6 +52,29 @@ fn a_version_is_published_behind_the_work_of_a_stream() {
     assert_eq!(reader.get(&there), 7);
 }
 
+/// A stream writes its number whatever stands there.
+#[test]
+fn no_version_that_was_published_is_taken_back() {
+    let (_place, [mut writer, mut reader], [w, r, here, _]) = two();
+    writer.must(&format!("setasync {here} 7 4096"));
+    assert_eq!(writer.must(&format!("publishon {w} 2")), "2");
+    let (other, _) = reader.opened("open w");
+    for version in [0, 3] {
+        let said = writer.code(&format!("publish {w} {version}"));
+        assert_eq!(said, INVALID);
+        assert!(
+            writer.message().contains("version 2"),
+            "{}",
+            writer.message()
+        );
+        assert_eq!(reader.code(&format!("publish {other} {version}")), INVALID);
+    }
+    assert_eq!(writer.must(&format!("publishon {w} 0")), "3");
+    writer.must("sync");
+    assert_eq!(writer.must(&format!("publish {w} 0")), "4");
+    assert_eq!(reader.must(&format!("wait {r} 4 0")), "4");
+}
+
 #[test]
 fn the_work_of_a_stream_waits_for_a_version_of_another_process() {
     const NOT_READY: i32 = 600;
@@ -126,6 +149,7 @@ fn what_a_stream_refused_to_publish_can_be_published_after_it() {
         let (w, _) = actor.opened("create w bytes=4096");
         let publish = |version| format!("publishon {w} {version}");
         assert_eq!(actor.code(&publish(7)), CUDA, "{call}");
+        assert_eq!(actor.must(&format!("publish {w} 5")), "5", "{call}");
         assert_eq!(actor.must(&publish(7)), "7", "{call}");
         assert_eq!(actor.must(&publish(0)), "8", "{call}");
     }
