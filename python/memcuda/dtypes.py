@@ -51,10 +51,16 @@ _OTHERS = {
     "bool_": "bool", "complex64": "c64", "complex128": "c128",
 }
 
+# Python's own types, as numpy takes them: other ones than those words of C.
+_BUILTINS = {float: "f64", int: "i64", bool: "bool", complex: "c128"}
+
 
 def of(dtype: object) -> Dtype:
     """The type that is meant: one of our names (`f32`), or what numpy, torch or
-    JAX have for it (`torch.float32`, `numpy.dtype("float32")`, `"float32"`)."""
+    JAX have for it (`torch.float32`, `numpy.dtype("float32")`, `"float32"`), or a
+    type of Python's (`float` is `f64`)."""
+    if isinstance(dtype, type) and dtype in _BUILTINS:
+        return ALL[_BUILTINS[dtype]]
     text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     text = str(text)
     if text.startswith("torch."):

@@ -75,7 +75,8 @@ class Dtypes(unittest.TestCase):
             pass
 
         for given, name in (("f32", "f32"), ("float64", "f64"), (Named(), "f32"), (TorchLike(), "bf16"),
-                            (float8_e4m3fn, "f8e4m3"), (bool, "bool"), ("uint16", "u16"), ("complex64", "c64")):
+                            (float8_e4m3fn, "f8e4m3"), (bool, "bool"), (float, "f64"), (int, "i64"),
+                            (complex, "c128"), ("float", "f32"), ("int", "i32"), ("uint16", "u16"), ("complex64", "c64")):
             self.assertEqual(dtypes.of(given).name, name)
         for name, dtype in dtypes.ALL.items():
             self.assertIs(dtypes.of(name), dtype)
