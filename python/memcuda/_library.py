@@ -143,12 +143,11 @@ def call(function: str, *arguments: Any) -> None:
         raise errors.of(result, message, library.cuda_result() if result == errors.CudaError.code else 0)
 
 
-def wait_for(seconds: Optional[float], once: "Callable[[float], Result]", late: Any) -> "Result":
-    """Calls `once` with a part of this time (None: for ever), again and again while it
-    raises `late`, and has waited before. Between two calls Python does what signals ask
-    for, as Ctrl-C."""
-    microseconds(seconds)       # says what is no time
-    end = math.inf if seconds is None else time.monotonic() + seconds
+def wait_for(seconds: float, once: "Callable[[float], Result]", late: Any) -> "Result":
+    """Calls `once` with a part of this time, again and again while it raises `late`,
+    and has waited before. Between two calls Python does what signals ask for, as
+    Ctrl-C."""
+    end = time.monotonic() + seconds
     while True:
         began = time.monotonic()
         left = end - began
@@ -163,12 +162,16 @@ def text(name: object) -> bytes:
     """A name as the C API takes it. What else is wrong with one the library says."""
     if not isinstance(name, str):
         raise TypeError(f"a name is a str, not {type(name).__name__}")
-    if "\0" in name:
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:
         raise errors.Invalid(f"the name {name[:60]!r} has a character that names do not have")
-    return name.encode()
+    return encoded
 
 
-def options(*, flags: int = 0, nbytes: Optional[int] = None, shape: Optional[Sequence[int]] = None,
+def options(*, flags: int = 0, nbytes: Optional[int] = None, shape: Any = None,
             dtype: Optional[str] = None, device: Optional[int] = None, wait: Optional[float] = None) -> Options:
     """`memcuda_options` with what is not None. `wait` is in seconds, and for a name
     that is not there yet, too."""
@@ -180,11 +183,11 @@ def options(*, flags: int = 0, nbytes: Optional[int] = None, shape: Optional[Seq
     if dtype is not None:
         chosen.dtype = dtype.encode()
     if shape is not None:
-        extents = [natural(extent, "an extent of the shape") for extent in shape]
-        chosen.rank = len(extents)
-        chosen.shape = (c_uint64 * max(len(extents), 1))(*extents)
+        each = extents(shape)
+        chosen.rank = len(each)
+        chosen.shape = (c_uint64 * max(len(each), 1))(*each)
     if wait is not None:
-        chosen.wait_us = microseconds(wait)
+        chosen.wait_us = microseconds(duration(wait, "wait"))
         chosen.flags |= AWAIT
     return chosen
 
@@ -200,10 +203,29 @@ def natural(value: Any, what: str, end: int = 2**64) -> int:
     return number
 
 
-def microseconds(seconds: Optional[float]) -> int:
-    """Seconds as the C API counts; None is for ever."""
-    if seconds is None or seconds == float("inf"):
-        return FOREVER
-    if not seconds >= 0:
-        raise errors.Invalid(f"a time of {seconds} s; accepted: 0 and more, or None for ever")
-    return min(int(seconds * 1e6), FOREVER - 1)
+def extents(shape: Any, end: int = 2**64) -> "tuple[int, ...]":
+    """A shape: one extent, or several."""
+    if not hasattr(shape, "__index__") and not hasattr(shape, "__iter__"):
+        raise TypeError(f"a shape is an integer or several, not {type(shape).__name__}")
+    several = (shape,) if hasattr(shape, "__index__") else shape
+    return tuple(natural(extent, "an extent of the shape", end) for extent in several)
+
+
+def duration(seconds: Any, what: str) -> float:
+    """Seconds as a number of them; None is for ever."""
+    if seconds is None:
+        return math.inf
+    if not hasattr(seconds, "__float__") and not hasattr(seconds, "__index__"):
+        raise TypeError(f"{what} is a number of seconds, not {type(seconds).__name__}")
+    try:
+        number = float(seconds)
+    except OverflowError:
+        number = math.inf if seconds > 0 else -math.inf
+    if not number >= 0:
+        raise errors.Invalid(f"{what} is {seconds} s; accepted: 0 and more, or None for ever")
+    return number
+
+
+def microseconds(seconds: float) -> int:
+    """Seconds as the C API counts."""
+    return FOREVER if seconds == math.inf else min(int(seconds * 1e6), FOREVER - 1)

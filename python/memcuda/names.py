@@ -120,12 +120,11 @@ def show(name: str) -> Info:
 def persist(name: str, seconds: Optional[float] = None) -> None:
     """Lets a name outlive its holders: for so many seconds from now, None until it
     is deleted, 0 not any more."""
-    if seconds is None or seconds == float("inf"):
+    time = _library.duration(seconds, "seconds")
+    if time == float("inf"):
         return call("persist", _library.text(name), _library.FOREVER)
-    if not seconds >= 0:
-        raise Invalid(f"a time of {seconds} s; accepted: 0 and more, or None for ever")
     # Whole seconds, and never 0 for a little time.
-    whole = int(-(-seconds // 1))
+    whole = int(-(-time // 1))
     return call("persist", _library.text(name), min(whole, _library.FOREVER - 1))
 
 
@@ -147,7 +146,7 @@ def _flags(zeroed: bool, hidden: bool, persist: bool, cuda_ipc: bool, read_only:
 
 def _options(flags: int, shape: Any, dtype: Any, nbytes: Any, device: Any, wait: Any) -> _library.Options:
     element = None if dtype is None else dtypes.of(dtype).name
-    extents = None if shape is None else (shape,) if hasattr(shape, "__index__") else tuple(shape)
+    extents = None if shape is None else _library.extents(shape)
     if extents == () and element and nbytes is None:
         # The C API takes no extents for "not said".
         nbytes = dtypes.ALL[element].bits // 8
@@ -164,5 +163,5 @@ def _opening(function: str, name: str, options: _library.Options, wait: Optional
     if wait is None:
         call(function, _library.text(name), byref(options), byref(handle))
     else:
-        _library.wait_for(wait, once, (InProgress, NotFound, Unavailable))
+        _library.wait_for(_library.duration(wait, "wait"), once, (InProgress, NotFound, Unavailable))
     return Tensor(handle.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import weakref
 from ctypes import byref, c_uint64
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Union
 
 from . import _dlpack, _library, dtypes
 from ._library import call
@@ -39,8 +39,9 @@ class Tensor:
 
     def __init__(self, handle: int):
         """Takes the handle of the C API over. See `create`, `open` and `find`."""
-        self._handle = handle
-        self._finalizer = weakref.finalize(self, _close, handle)
+        _library.need()
+        self._handle = _library.natural(handle, "a handle")
+        self._finalizer = weakref.finalize(self, _close, self._handle)
         # When a process ends, so do its openings. Until then others may use them.
         self._finalizer.atexit = False
         self._info = self.info()
@@ -122,13 +123,12 @@ class Tensor:
         call("describe", self._open(), byref(info))
         return Info.of(info)
 
-    def view(self, dtype: Any, shape: Optional[Sequence[int]] = None) -> "Tensor":
+    def view(self, dtype: Any, shape: "Union[int, Sequence[int], None]" = None) -> "Tensor":
         """The same memory as other elements: a tensor of its own, to be closed by
         itself. Without a shape, one extent with as many as there is room for."""
         element = dtypes.of(dtype)
         room = self._info.nbytes
-        extents = (room * 8 // element.bits,) if shape is None else \
-            tuple(_library.natural(extent, "an extent of the shape", 2**63) for extent in shape)
+        extents = (room * 8 // element.bits,) if shape is None else _library.extents(shape, 2**63)
         needed = math.prod(extents) * element.bits // 8
         if not 0 < needed <= room:
             raise Invalid(f"{self.name}: {element.name} {extents} takes {needed} bytes; accepted: 1 to {room}")
@@ -172,15 +172,15 @@ class Tensor:
                 raise Invalid("a stream waits without an end; accepted: a timeout or a stream")
             call("wait_on", self._open(), version, _stream(stream))
             return None
-        seen = c_uint64()
+        seen, longest = c_uint64(), _library.duration(timeout, "timeout")
 
         def once(seconds: float) -> None:
             call("wait", self._open(), version, _library.microseconds(seconds), byref(seen))
 
         try:
-            _library.wait_for(timeout, once, Timeout)
+            _library.wait_for(longest, once, Timeout)
         except Timeout:
-            raise Timeout(f"version {version} of {self.name} did not come in {timeout:g} s; "
+            raise Timeout(f"version {version} of {self.name} did not come in {longest:g} s; "
                           f"the newest is {self.version}") from None
         return seen.value
 

@@ -10,7 +10,7 @@ class Absent(unittest.TestCase):
             "import memcuda\n"
             "assert not memcuda.present()\n"
             "for call in (lambda: memcuda.open('x'), lambda: memcuda.create('x', nbytes=1), memcuda.list,\n"
-            "             lambda: memcuda.delete('x'), lambda: memcuda.find(1), lambda: memcuda.name_next(None)):\n"
+            "             lambda: memcuda.Tensor(5), lambda: memcuda.delete('x'), lambda: memcuda.find(1), lambda: memcuda.name_next(None)):\n"
             "    try:\n"
             "        call()\n"
             "    except memcuda.Absent as error:\n"

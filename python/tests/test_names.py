@@ -119,6 +119,8 @@ class Names(support.Case):
             (memcuda.Invalid, lambda: memcuda.name_next("held", "maybe")),
             (TypeError, lambda: memcuda.create("new", ("2",), "f32")),
             (TypeError, lambda: memcuda.open(7)),
+            (memcuda.Invalid, lambda: memcuda.open("\udc80")),
+            (memcuda.Invalid, lambda: memcuda.open("held", wait=float("nan"))),
         ):
             with self.subTest(kind=kind.__name__), self.assertRaises(kind) as caught:
                 call()
@@ -126,6 +128,22 @@ class Names(support.Case):
             if isinstance(caught.exception, memcuda.Error):
                 self.assertNotEqual(caught.exception.code, 0)
         self.assertEqual([info.name for info in memcuda.list()], ["held"])
+
+    def test_what_is_of_another_type_is_said_with_what_it_was_for(self):
+        with memcuda.create("held", nbytes=8) as held:
+            for said, call in (
+                ("wait is a number of seconds, not str", lambda: memcuda.open("held", wait="x")),
+                ("timeout is a number of seconds, not str", lambda: held.wait(99, timeout="1")),
+                ("seconds is a number of seconds, not str", lambda: memcuda.persist("held", "3")),
+                ("a shape is an integer or several, not float", lambda: held.view("u8", 8.0)),
+                ("a shape is an integer or several, not float", lambda: memcuda.create("new", 8.0, "u8")),
+                ("a handle is an integer, not str", lambda: memcuda.Tensor("held")),
+            ):
+                with self.subTest(said=said), self.assertRaises(TypeError) as caught:
+                    call()
+                self.assertEqual(str(caught.exception), said)
+            with held.view("f16", 4) as view:
+                self.assertEqual(view.shape, (4,))
 
     def test_a_result_of_a_newer_library_keeps_its_number(self):
         error = errors.of(99, "")
