@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::snapshot::{Holder, mixed};
 use crate::traces::small;
-use crate::{code, done, memcuda, run, stderr};
+use crate::{code, done, failed, library, memcuda, run, stderr, stdout};
 
 fn bundled() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -34,9 +34,26 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Ends a process behind the first bytes that it writes to a file.
+const KILL: &str = "#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+ssize_t write(int to, const void *from, size_t bytes) {
+    struct stat about;
+    if (to > 2 && fstat(to, &about) == 0 && S_ISREG(about.st_mode)) {
+        if (about.st_size > 0) kill(getpid(), SIGKILL);
+        bytes = bytes < 512 ? bytes : 512;
+    }
+    return syscall(SYS_write, to, from, bytes);
+}
+";
+
 #[test]
 fn who_is_killed_while_it_writes_leaves_what_was_there_and_nothing_else() {
     let (holder, trace) = (Holder::start(&[], &mixed()), bundled());
+    let made = tempfile::tempdir().unwrap();
+    let library = library(made.path(), KILL);
     let pid = holder.pid();
     let verbs: [&[&str]; 5] = [
         &["snapshot", &pid, "-o"],
@@ -49,16 +66,49 @@ fn who_is_killed_while_it_writes_leaves_what_was_there_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "as it was").unwrap();
-        // Its first bytes are written, and the next ones end it by a signal.
-        let mut killed = Command::new("sh");
-        killed.args(["-c", "ulimit -c 0; ulimit -f 1; exec \"$@\"", "sh"]);
-        killed.arg(memcuda().get_program()).args(verb).arg(&file);
+        let mut killed = memcuda();
+        killed.args(verb).arg(&file).env("LD_PRELOAD", &library);
         let output = killed.output().unwrap();
         let signal = output.status.signal();
-        assert_eq!(signal, Some(25), "{verb:?}: {}", stderr(&output));
+        assert_eq!(signal, Some(9), "{verb:?}: {}", stderr(&output));
+        assert_eq!(names(folder.path()), ["file"], "{verb:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "as it was", "{verb:?}");
+        // Where no file may be longer, it says so instead.
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -c 0; ulimit -f 1; exec \"$@\"", "sh"]);
+        limited.arg(memcuda().get_program()).args(verb).arg(&file);
+        failed(&limited.output().unwrap(), 1, "File too large");
         assert_eq!(names(folder.path()), ["file"], "{verb:?}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "as it was", "{verb:?}");
     }
+}
+
+/// Programs and the keeper: these get the signal as it was before, that one as much room
+/// as it may take.
+#[test]
+fn the_limit_of_files_is_the_programs_own_affair() {
+    let blocked = |verb: &str| {
+        let output = run(&[verb, "--", "grep", "SigBlk", "/proc/self/status"]);
+        let said = stdout(&output) + &stderr(&output);
+        assert!(said.contains("SigBlk:\t0000000000000000"), "{verb}: {said}");
+    };
+    blocked("run");
+    blocked("doctor");
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = Command::new("sh");
+    keeper.args(["-c", "ulimit -S -f 0; exec \"$@\"", "sh"]);
+    let socket = folder.path().join("keeper.sock");
+    keeper
+        .arg(memcuda().get_program())
+        .args(["keeper", "--idle", "1", "--socket"]);
+    done(keeper.arg(&socket).output().unwrap());
+    let mut stop = memcuda();
+    done(
+        stop.args(["keeper", "stop", "--force", "--socket"])
+            .arg(&socket)
+            .output()
+            .unwrap(),
+    );
 }
 
 #[test]

@@ -24,6 +24,8 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitOptions, kill_process, pidfd_open, waitpid};
 
+use crate::file_limit;
+
 /// Signals by which somebody wants it to end.
 const ENDING: [Signal; 4] = [
     Signal::SIGINT,
@@ -157,7 +159,7 @@ fn spawn(command: &Command, streams: Streams, mask: &SigSet) -> io::Result<Pid> 
         files.add_dup2(2, 1)?;
     }
     let mut attributes = PosixSpawnAttr::init()?;
-    attributes.set_sigmask(mask)?;
+    attributes.set_sigmask(&file_limit::of_program(*mask))?;
     // This process ignores it, as every one in Rust does.
     attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
     let (masked, defaults) = (

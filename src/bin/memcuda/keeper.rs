@@ -16,8 +16,8 @@ use memcuda::keeper::redis::{self, Server};
 use memcuda::keeper::{self, Launch, Options, Part, registry};
 use memcuda::share::place;
 
-use crate::accepted;
 use crate::keeper_ask::{self, Action};
+use crate::{accepted, file_limit};
 
 /// How long memory may take that Redis's queue asks for.
 const ALLOCATION: Duration = Duration::from_secs(30);
@@ -114,6 +114,7 @@ fn program() -> Result<PathBuf> {
 
 /// Is one of the keeper's processes.
 fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role>) -> Result<()> {
+    file_limit::raise();
     if role == Some(Role::Daemon) {
         rustix::process::setsid().context("cannot leave the terminal")?;
         std::env::set_current_dir("/").context("cannot leave the directory")?;

@@ -13,6 +13,7 @@ mod doctor;
 mod entry;
 mod env;
 mod explain;
+mod file_limit;
 mod gc;
 mod history;
 mod keeper;
@@ -86,6 +87,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    file_limit::hold();
     let verb = Arguments::parse().verb;
     let result = log::start(verb.part(), !matches!(verb, Verb::Run(_))).and_then(|()| match verb {
         Verb::Run(arguments) => run::main(&arguments),

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::{preload, record};
+use crate::{file_limit, preload, record};
 
 /// Run a program on the pool.
 ///
@@ -42,6 +42,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
                 program.display(),
                 preloaded.display()
             );
+            file_limit::let_go();
             command.exec()
         }
         Some(file) => match record::run(&mut command, file)? {
