@@ -106,7 +106,9 @@ mod tests {
     #[test]
     fn sums_are_kept_per_device_and_unknown_frees_are_left_out() {
         let (track, page) = (Track::default(), RefCell::new(HashMap::new()));
-        let publish = |device, sums: &Stats| drop(page.borrow_mut().insert(device, *sums));
+        let publish = |device, sums: &Stats| {
+            page.borrow_mut().insert(device, *sums);
+        };
         let sums = |device| -> Stats { page.borrow()[&device] };
         let context = Some(Context(5));
         track.allocated(0, None, (0x1000, 100), publish);
