@@ -145,3 +145,17 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
     ptr::null_mut()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_the_turn_has_it_again_and_gives_it_up_once() {
+        let first = hold();
+        drop(hold());
+        assert!(TURN.try_lock().is_err());
+        drop(first);
+        assert!(!IS_HELD.get());
+    }
+}

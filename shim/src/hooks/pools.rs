@@ -57,14 +57,16 @@ crate::hooks! {
         code
     }
 
-    /// `cuMemPoolTrimTo`: ours first, to what the driver may keep in all. Waits for
-    /// nothing, as the driver's does not.
+    /// `cuMemPoolTrimTo`: ours first, to what the driver may keep in all. Waits for no
+    /// work, as the driver's does not.
     cuMemPoolTrimTo ["cuMemPoolTrimTo" since 11020] (
         pool: MemPool, keep: usize,
     ) |real, engine| {
         if let Some(device) = standing_in(engine, pool)
             && let Some(ours) = device.pool()
         {
+            // Once in the life of a device, and only where rows were asked for, this waits.
+            device.pitch.free_probe(&engine.calls);
             let (used, _) = ours.pooled();
             let keep = (keep as u64).saturating_sub(used);
             ours.give_back(ours.idle().saturating_sub(keep), Duration::ZERO);

@@ -344,7 +344,7 @@ q Esc ^C       quit
 
 LIVE asked for and not freed   IDLE held and not lent
 PHYSICAL all handles           SHARED those of names
-EFF  live of those not shared  HITS without a driver call
+EFF  live of those not shared  HITS of no driver call
 ST/S stitches a second         DRV  time in the driver
 
 What a job saves is a difference of two runs:
