@@ -202,6 +202,7 @@ enum {
     F(cuGraphAddNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, const void *, size_t, CUgraphNodeParams *)) \
     F(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long)) \
     F(cuGraphLaunch, (CUgraphExec, CUstream)) \
+    F(cuGraphUpload, (CUgraphExec, CUstream)) \
     F(cuGraphExecDestroy, (CUgraphExec)) \
     F(cuGraphDestroy, (CUgraph)) \
     F(cuMemHostRegister_v2, (void *, size_t, unsigned)) \

@@ -79,14 +79,13 @@ void drop_replay(Thread *t, Replay *r) {
     if (r->graph == 0) return;
     /* The graph's own memory goes with it: nothing may run any more. */
     int refused = 1;
-    for (int tries = 0; refused && tries < TRIES; tries++) {
-        enter_forbidden(t);
+    enter_forbidden(t);
+    for (int tries = 0; refused && tries < TRIES; tries++)
         refused = answer(t, cudaStreamSynchronize(t->lanes[r->device][MAIN_LANE]), "cudaStreamSynchronize", 0);
-        leave_forbidden(t);
-    }
+    if (!refused && r->ready != 0) answer(t, cudaGraphExecDestroy(r->ready), "cudaGraphExecDestroy", 0);
+    leave_forbidden(t);
     if (refused) fail("a stream cannot be waited for", 0);
     lane_done(t, r->device, MAIN_LANE);
-    if (r->ready != 0) answer(t, cudaGraphExecDestroy(r->ready), "cudaGraphExecDestroy", 0);
     answer(t, cudaGraphDestroy(r->graph), "cudaGraphDestroy", 0);
     let_go(r);
 }
@@ -142,7 +141,10 @@ int capture(Thread *t, int device) {
         return 1;
     }
     Graph ready = 0;
-    TRY(cudaGraphInstantiate(&ready, r->graph, 0));
+    enter_forbidden(t);
+    int code = answer(t, cudaGraphInstantiate(&ready, r->graph, 0), "cudaGraphInstantiate", 0);
+    leave_forbidden(t);
+    if (code) return 1;
     r->ready = ready;
     return refused || replay(t, r);
 }

@@ -61,6 +61,7 @@ impl Graph {
 
 impl Sim {
     fn instantiate(&mut self, out: *mut u64, graph: u64) -> Answer {
+        self.refuse_unsafe()?;
         let source = self.graphs.get(&graph).filter(|g| g.of.is_none());
         let nodes = source.ok_or(Code::INVALID_VALUE)?.nodes.clone();
         let reached = |node: &Node| {
@@ -176,6 +177,7 @@ api! { plain EXPORTS |sim|
         sim.destroy_graph(graph, false)
     }
     fn cuGraphExecDestroy(graph: u64) {
+        sim.refuse_unsafe()?;
         sim.destroy_graph(graph, true)
     }
     fn cuGraphGetNodes(graph: u64, _nodes: *mut u64, count: *mut usize) {
