@@ -54,6 +54,10 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
         if behind.is_null() && handle == libc::RTLD_DEFAULT {
             behind = resolve::in_scope(caller, name, own);
         }
+        if behind.is_null() {
+            // What fails behind a library leaves dlerror nothing in glibc 2.23.
+            behind = resolve::in_libc(name);
+        }
     }
     if behind.is_null() {
         // The error that dlerror tells of is the real dlsym's.

@@ -110,6 +110,15 @@ pub fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     })
 }
 
+/// As [`look_up`] in libc, which has nothing of CUDA: for the failure that it leaves.
+pub fn in_libc(name: &CStr) -> *mut c_void {
+    static LIBC: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    match cached(&LIBC, || loaded(c"libc.so.6")) {
+        libc if libc.is_null() => libc,
+        libc => look_up(libc, name),
+    }
+}
+
 /// As [`look_up`]; a failure is forgotten.
 pub fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
     let found = look_up(handle, name);
