@@ -1,8 +1,8 @@
 //! Ends the stitches that were wanted longest ago, once much is mapped. Requests of ever
-//! new lengths make ever more of them: searches and frees take longer, and a driver was
-//! reported to be out of memory at 524,288 mappings. A part of them goes at a time, twice as
-//! much with each one that is made as it maps, so that no request waits for many. Unmaps
-//! only what nothing runs on, and waits for nothing.
+//! new lengths make ever more of them: searches and frees take longer, and the driver has
+//! 524,000 mappings for all processes (docs/measurements/driver-h200.md). A part of them
+//! goes at a time, twice as much with each one that is made as it maps, so that no request
+//! waits for many. Unmaps only what nothing runs on, and waits for nothing.
 
 use super::Pool;
 use super::chunk::StitchId;
