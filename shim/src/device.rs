@@ -50,6 +50,7 @@ pub struct Device {
     /// Frees of addresses that are not the pool's; its callback reads it.
     foreign_frees: &'static AtomicU64,
     other_mem_pool: AtomicBool,
+    views: AtomicBool,
     asked_mem_pool: AtomicBool,
 }
 
@@ -80,6 +81,7 @@ impl Device {
                 stand_in: StandIn::default(),
                 foreign_frees: Box::leak(Box::default()),
                 other_mem_pool: AtomicBool::new(false),
+                views: AtomicBool::new(false),
                 asked_mem_pool: AtomicBool::new(false),
             })
         };
@@ -131,6 +133,16 @@ impl Device {
     pub fn make_room(&self, bytes: u64, failed: Instant) -> bool {
         self.door()
             .is_some_and(|door| door.make_room(bytes, failed))
+    }
+
+    /// A view of the primary context (a green one) may be there from now on.
+    pub fn view_begins(&self) {
+        self.views.store(true, Ordering::Release);
+    }
+
+    /// Was there ever a view of the primary context?
+    pub fn had_views(&self) -> bool {
+        self.views.load(Ordering::Acquire)
     }
 
     /// Frees of addresses that are not the pool's.

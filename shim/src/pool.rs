@@ -51,7 +51,7 @@ pub fn mind_primary(engine: &Engine, device: &Device, pool: &Pool<Real>) {
     let calls = &engine.calls;
     let _still = worker::hold();
     if let Ok(Some(primary)) = calls.relaxed(|| calls.primary(device.handle)) {
-        pool.context_joins(primary);
+        pool.primary_joins(primary);
     }
 }
 

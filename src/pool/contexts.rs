@@ -12,10 +12,10 @@ use std::time::Duration;
 const NAP: Duration = Duration::from_micros(100);
 
 impl<D: Driver> Pool<D> {
-    /// Work of a context may use memory that was asked for in another one: who waits for the
-    /// device ([`Pool::synchronize_device`]) waits for it, too.
-    pub fn context_joins(&self, context: Context) {
-        self.lock().streams.health.joins(context);
+    /// Work of the primary context may use memory that was asked for in another one, a view of
+    /// it: who waits for the device ([`Pool::synchronize_device`]) waits for it, too.
+    pub fn primary_joins(&self, primary: Context) {
+        self.lock().streams.health.joins(primary);
     }
 
     /// A context is about to be destroyed, by a call that may take its time:

@@ -24,7 +24,7 @@ pub struct Export {
 /// An exported allocation that was freed since.
 struct Parked {
     at: Address,
-    last: Use,
+    uses: Vec<Use>,
     bytes: u64,
 }
 
@@ -48,14 +48,9 @@ impl Exports {
         !self.all.is_empty() && self.all.contains_key(&id)
     }
 
-    /// Parks an allocation; false where it is not exported.
-    pub fn park(&mut self, id: u64, at: Address, last: Use, bytes: u64) -> bool {
-        if self.all.is_empty() {
-            return false;
-        }
-        let export = self.all.get_mut(&id);
-        let parked = Some(Parked { at, last, bytes });
-        export.map(|export| *export = parked).is_some()
+    /// Parks an exported allocation.
+    pub fn park(&mut self, id: u64, at: Address, uses: Vec<Use>, bytes: u64) {
+        self.all.insert(id, Some(Parked { at, uses, bytes }));
     }
 
     /// Were so many bytes exported in several handles? What is like that is best
@@ -99,7 +94,7 @@ impl<D: Driver> Pool<D> {
             state.stats.parked_bytes -= parked.bytes;
             let home = state.home(parked.at);
             let (_, home) = home.expect("a parked block is somewhere at home");
-            state.give_again(parked.at, home, parked.last);
+            state.give_again(parked.at, home, parked.uses);
         }
         self.publish(&mut state);
     }

@@ -21,6 +21,8 @@ pub struct Health {
     leaving: Vec<Context>,
     /// Contexts that the host waits for, once for each wait.
     awaited: Vec<Context>,
+    /// The context whose views others are.
+    primary: Option<Context>,
     /// Counts what changes an answer of [`Health::check`] without the driver.
     epoch: Arc<Epoch>,
 }
@@ -98,9 +100,15 @@ impl Health {
         self.known.iter().map(|known| known.context).collect()
     }
 
-    /// Work of this context may use the pool's memory, though none was asked for in it.
-    pub fn joins(&mut self, context: Context) {
-        self.known(context);
+    /// Work of the primary context may use the pool's memory, though none was asked for in it.
+    pub fn joins(&mut self, primary: Context) {
+        self.known(primary);
+        self.primary = Some(primary);
+    }
+
+    /// The primary context, if it is known.
+    pub fn primary(&self) -> Option<Context> {
+        self.primary
     }
 
     /// The context is about to end: nothing of it is touched from now on.
@@ -139,6 +147,7 @@ impl Health {
     /// The context is gone.
     pub fn forget(&mut self, context: Context) {
         self.known.retain(|known| known.context != context);
+        self.primary = self.primary.filter(|primary| *primary != context);
         self.stays(context);
         self.begin_epoch();
     }

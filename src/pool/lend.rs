@@ -146,31 +146,38 @@ impl State {
         };
         front.set_aside(at);
         drop(front);
-        let release = if info.graph && release != Release::Complete {
-            Release::Unknown
-        } else {
-            release
+        let release = match release {
+            Release::Stream(_) if info.graph => Release::Unknown,
+            release => release,
         };
-        let last = self.last_use(driver, release, info.context);
+        let uses = self.last_uses(driver, release, info.context);
         if let Release::Stream(key) = release
             && self.streams.health.is_whole(key.context)
         {
-            let (number, lane) = Fronts::place_of(last.stream);
+            let (number, lane) = Fronts::place_of(uses[0].stream);
             let epoch = self.fronts().now();
             self.fronts().lock(number).vouch(lane, key.context, epoch);
         }
-        info.parked = self.exports.park(info.id, at, last, info.bytes);
+        info.parked = self.exports.has(info.id);
         if info.parked {
+            self.exports.park(info.id, at, uses, info.bytes);
             self.stats.parked_bytes += info.bytes;
         } else {
-            self.give_again(at, home, last);
+            self.give_again(at, home, uses);
         }
         Ok(info)
     }
 
     /// A block that was set aside goes from the front that it is at home in onto
-    /// the shelf of its last use.
-    pub(super) fn give_again(&mut self, at: Address, home: usize, last: Use) {
+    /// the shelf of its last use. Where it has several it stays aside until all but one are
+    /// over.
+    pub(super) fn give_again(&mut self, at: Address, home: usize, mut uses: Vec<Use>) {
+        uses.retain(|last| !self.streams.is_done(*last));
+        if uses.len() > 1 {
+            self.aside.push((at, uses));
+            return;
+        }
+        let last = uses.pop().unwrap_or(Use::DONE);
         let mut front = self.fronts().lock(home);
         let lent = front.remove(at).expect("a block that was set aside");
         if self.streams.is_whole_context(last.stream) {
@@ -189,21 +196,30 @@ impl State {
         front.shelve(at, lent, lane, last.seq);
     }
 
-    /// The use that a free ends, through whatever address.
-    fn last_use<D: Driver>(&mut self, driver: &D, release: Release, context: Context) -> Use {
+    /// Gives again what stays aside for several uses.
+    pub(super) fn give_aside(&mut self) {
+        for (at, uses) in std::mem::take(&mut self.aside) {
+            let (_, home) = self.home(at).expect("a block that was set aside");
+            self.give_again(at, home, uses);
+        }
+    }
+
+    /// The uses that a free ends, through whatever address; one but for [`Release::Own`].
+    fn last_uses<D: Driver>(&mut self, driver: &D, release: Release, context: Context) -> Vec<Use> {
         let stream = match release {
-            Release::Complete => return Use::DONE,
+            Release::Complete => return vec![Use::DONE],
+            Release::Own => return self.streams.noted_elsewhere(context),
             Release::Stream(key) => self.streams.id(key),
             Release::Unknown => self.streams.whole_context(context),
         };
-        self.streams
-            .tag(driver, stream, Use::MIXED)
-            .unwrap_or_else(|code| {
-                // Without an event nothing tells when the use ends.
-                let context = self.streams.context(stream);
-                self.streams.health.notice(context, Err(code));
-                self.streams.lose(stream, Use::MIXED)
-            })
+        let last = self.streams.tag(driver, stream, Use::MIXED);
+        let last = last.unwrap_or_else(|code| {
+            // Without an event nothing tells when the use ends.
+            let context = self.streams.context(stream);
+            self.streams.health.notice(context, Err(code));
+            self.streams.lose(stream, Use::MIXED)
+        });
+        vec![last]
     }
 
     fn enter(&mut self, window: Window, holder: Holder) -> Address {

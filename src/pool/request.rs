@@ -131,6 +131,9 @@ pub enum Release {
     Stream(StreamKey),
     /// They are complete: the caller has waited for the context.
     Complete,
+    /// They are complete in the allocation's own context; in the others they end before
+    /// what [`Pool::synchronize_own`](super::Pool::synchronize_own) noted there.
+    Own,
     /// Nothing: they end before a later completion of the whole context.
     Unknown,
 }

@@ -57,7 +57,7 @@ impl<D: Driver> Pool<D> {
             Release::Stream(key) if key.stream == Stream::PER_THREAD => return None,
             Release::Stream(key) => (Fronts::of_stream(&key), Order::Stream(key)),
             Release::Complete => (COMMON, Order::Unknown),
-            Release::Unknown => return None,
+            Release::Own | Release::Unknown => return None,
         };
         let mut front = self.fronts.lock(number);
         let lane = front.lane_of(&order)?;

@@ -36,6 +36,8 @@ pub struct State {
     pub hints: BTreeMap<u64, Vec<Window>>,
     /// Streams and their progress.
     pub streams: Streams,
+    /// Freed blocks that work of several contexts may still use.
+    pub aside: Vec<(Address, Vec<Use>)>,
     /// Allocations that other processes may have open.
     pub exports: Exports,
     /// Address space.
@@ -200,6 +202,10 @@ impl State {
                     bytes += length;
                 }
             }
+        }
+        for (at, _) in &self.aside {
+            let home = self.home(*at).map(|(_, home)| home);
+            bytes += home.map_or(0, |home| self.fronts().lock(home).granted(*at));
         }
         self.slabs.each_free(|_, length, last| {
             if running(&last) {

@@ -3,7 +3,8 @@
 
 use super::Pool;
 use super::captures::CAPTURES;
-use super::streams::StreamId;
+use super::request::Release;
+use super::streams::{Noted, StreamId};
 use crate::driver::{Code, Context, Driver, Event, Result};
 
 impl<D: Driver> Pool<D> {
@@ -32,8 +33,41 @@ impl<D: Driver> Pool<D> {
         Ok(true)
     }
 
-    /// Waits on the host for all contexts that use the pool, as cudaFree waits
-    /// for the device; the answer is that of `context`.
+    /// Waits on the host for a context as cudaFree does, and for the primary one where it may
+    /// be a view of that. For the others nobody waits: what runs there now is noted, and the
+    /// answer says what is known of the uses of the context's memory.
+    pub fn synchronize_own(&self, context: Context, is_view: bool) -> Result<Release> {
+        let primary = || self.lock().streams.health.primary();
+        let whole = is_view.then(primary).flatten();
+        let whole = whole.filter(|primary| *primary != context);
+        let waited = whole.map_or(Ok(true), |primary| self.synchronize(primary));
+        // In a broken context nothing runs any more.
+        let waited = waited.unwrap_or_else(Code::is_sticky);
+        if !self.synchronize(context)? || !waited {
+            return Ok(Release::Unknown);
+        }
+        let mut others = self.lock().streams.health.contexts();
+        others.retain(|other| *other != context);
+        let mut release = Release::Complete;
+        for other in others {
+            let noted = self.lock().streams.note(&self.driver, other);
+            let over = match noted {
+                Noted::Over => true,
+                Noted::Running => false,
+                // A driver without context-wide events has nothing but a wait. What a capture
+                // keeps from being noted is noted after it.
+                Noted::Nothing if CAPTURES.exclude(|| ()).is_none() => false,
+                Noted::Nothing => self.synchronize(other) != Ok(false),
+            };
+            if !over {
+                release = Release::Own;
+            }
+        }
+        Ok(release)
+    }
+
+    /// Waits on the host for all contexts that use the pool, before memory is unmapped that
+    /// they may use; the answer is that of `context`.
     pub fn synchronize_device(&self, context: Context) -> Result<bool> {
         let contexts = self.lock().streams.health.contexts();
         let mut complete = true;

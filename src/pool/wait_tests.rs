@@ -231,3 +231,119 @@ fn events_that_cannot_be_recorded_are_kept_for_the_next_try() {
         assert_eq!(pool.driver().events(), 1, "{code:?}");
     }
 }
+
+/// A pool with a free block of 32 MiB that was lent in the first of several contexts, work of
+/// whose others was not waited for.
+fn freed_beside(others: &[Context]) -> (Pool<Model>, Address) {
+    let pool = pool();
+    for &other in others {
+        let beside = pool.alloc(&request(other, Order::Unknown)).unwrap();
+        pool.free(beside, Release::Complete).unwrap();
+        pool.driver().hold(other, Stream(10), true);
+    }
+    pool.trim(0);
+    for &other in others {
+        pool.driver().hold(other, Stream(10), true);
+    }
+    let at = pool.alloc(&request(CONTEXT, Order::Unknown)).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    let waits = pool.stats().host_waits;
+    let release = pool.synchronize_own(CONTEXT, false).unwrap();
+    assert_eq!(
+        (release, pool.stats().host_waits),
+        (Release::Own, waits + 1)
+    );
+    pool.free(at, release).unwrap();
+    assert_eq!(pool.stats().pending_bytes, 32 * MIB);
+    (pool, at)
+}
+
+#[test]
+fn what_was_freed_beside_another_context_is_used_behind_its_work() {
+    let (pool, at) = freed_beside(&[OTHER]);
+    let unordered = request(CONTEXT, Order::Unknown);
+    let window = Request {
+        effort: Effort::Window,
+        ..unordered
+    };
+    assert_eq!(pool.alloc(&window), Err(Refusal::NoWindow));
+    let ordered = request(CONTEXT, Order::Stream(key(11)));
+    assert_eq!(pool.alloc(&ordered), Ok(at));
+    assert_eq!(pool.driver().waits().len(), 1, "for the other context");
+    pool.free(at, Release::Own).unwrap();
+    pool.driver().hold(OTHER, Stream(10), false);
+    assert_eq!(pool.alloc(&unordered), Ok(at));
+}
+
+#[test]
+fn what_was_freed_beside_several_contexts_is_used_behind_all_their_work() {
+    let others = [OTHER, Context(3)];
+    for last in [0, 1] {
+        let (pool, at) = freed_beside(&others);
+        let ordered = request(CONTEXT, Order::Stream(key(11)));
+        let window = Request {
+            effort: Effort::Window,
+            ..ordered
+        };
+        assert_eq!(pool.alloc(&window), Err(Refusal::NoWindow));
+        pool.driver().hold(others[1 - last], Stream(10), false);
+        assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 0);
+        assert_eq!(pool.alloc(&window), Ok(at));
+        assert_eq!(pool.driver().waits().len(), 1, "for the one that runs");
+        assert_eq!(pool.trim(0), 0, "it is lent");
+    }
+    // Whoever waits for all that is pending has it as well.
+    let (pool, _) = freed_beside(&others);
+    assert_eq!(pool.trim(0), 32 * MIB);
+    // So has whoever ends both contexts.
+    let (pool, _) = freed_beside(&others);
+    others.iter().for_each(|other| pool.context_ends(*other));
+    assert_eq!(pool.physical(), 0);
+}
+
+#[test]
+fn what_is_exported_stays_parked_beside_other_contexts_and_is_used_behind_their_work() {
+    let pool = pool();
+    let others = [OTHER, Context(3)];
+    let of = |context| pool.alloc(&request(context, Order::Unknown)).unwrap();
+    let at = of(CONTEXT);
+    let id = pool.export(at).unwrap().block.id;
+    for other in others {
+        of(other);
+        pool.driver().hold(other, Stream(10), true);
+    }
+    let release = pool.synchronize_own(CONTEXT, false).unwrap();
+    assert!(pool.free(at, release).unwrap().parked);
+    pool.export_ends(id);
+    let ordered = request(CONTEXT, Order::Stream(key(11)));
+    assert_ne!(pool.alloc(&ordered), Ok(at));
+    for other in others {
+        pool.driver().hold(other, Stream(10), false);
+    }
+    assert_eq!(pool.alloc(&ordered), Ok(at));
+}
+
+#[test]
+fn beside_contexts_that_do_nothing_memory_is_free_at_once() {
+    let pool = pool();
+    for context in [CONTEXT, OTHER, Context(3)] {
+        pool.alloc(&request(context, Order::Unknown)).unwrap();
+    }
+    let release = |is_view| pool.synchronize_own(CONTEXT, is_view);
+    assert_eq!(release(false), Ok(Release::Complete));
+    // In a broken context nothing runs any more.
+    pool.driver().hold(OTHER, Stream(10), true);
+    pool.freeze(OTHER, Code::ILLEGAL_ADDRESS);
+    assert_eq!(release(false), Ok(Release::Complete));
+    // A view of the primary context is waited for with that.
+    pool.driver().hold(Context(3), Stream(10), true);
+    assert_eq!(release(false), Ok(Release::Own));
+    pool.primary_joins(Context(3));
+    assert_eq!(release(false), Ok(Release::Own));
+    assert_eq!(release(true), Ok(Release::Complete));
+    // Of one that is being ended nothing is asked.
+    pool.driver().hold(Context(3), Stream(10), true);
+    pool.context_leaves(Context(3));
+    assert_eq!(release(false), Ok(Release::Own));
+    assert_eq!(release(true), Ok(Release::Unknown));
+}

@@ -19,6 +19,7 @@ const RECALLS: usize = 8;
 impl State {
     /// Tells the chunks that the windows on all shelves are free.
     pub fn settle_windows(&mut self) {
+        self.give_aside();
         for front in self.fronts().used() {
             self.settle_windows_of(front);
         }

@@ -244,7 +244,7 @@ CASE(waits_free_beside_the_threads_own_stream, SIM | SHARED) {
     NEED(cuCtxSynchronize());
 }
 
-CASE(waits_free_in_another_context, GPU) {
+CASE(waits_free_in_another_context, SIM) {
     CUcontext first = context(), second = NULL;
     CUdeviceptr at = allocate(MiB);
     NEED(cuCtxCreate_v2(&second, 0, 0));
@@ -254,6 +254,26 @@ CASE(waits_free_in_another_context, GPU) {
     say("the other context's stream is over: %s", is_over(stream));
     NEED(cuCtxSetCurrent(second));
     say("asked there: %s", is_over(stream));
+}
+
+/* The other context has memory, and its work is on that. */
+CASE(waits_free_beside_memory_of_another_context, GPU) {
+    size_t bytes = 30 * MiB;
+    CUcontext first = context(), second = NULL;
+    CUdeviceptr at = allocate(bytes);
+    NEED(cuCtxCreate_v2(&second, 0, 0));
+    CUdeviceptr there = allocate(bytes);
+    CUstream stream = busy_stream(NON_BLOCKING);
+    work_write(stream, there, bytes, 0x11111111);
+    NEED(cuCtxSetCurrent(first));
+    say_code("cuMemFree", cuMemFree_v2(at));
+    say("the other context's stream is over: %s", is_over(stream));
+    CUdeviceptr again = allocate(bytes);
+    say("over after an allocation: %s", is_over(stream));
+    put_memory(again);
+    NEED(cuCtxSetCurrent(second));
+    say_code("cuMemFree there", cuMemFree_v2(there));
+    say("over then: %s", is_over(stream));
 }
 
 CASE(waits_memory_freed_under_a_kernel, SIM | SHARED) {

@@ -67,9 +67,11 @@ crate::hooks! {
         let code = with_room(engine, || on(engine, device), || while_none_ends(real));
         if code == Code::SUCCESS
             && let Some(device) = engine.by_handle(device)
-            && let Some(pool) = device.pool()
         {
-            mind_primary(engine, device, pool);
+            device.view_begins();
+            if let Some(pool) = device.pool() {
+                mind_primary(engine, device, pool);
+            }
         }
         code
     }

@@ -173,7 +173,7 @@ pub fn taken_back(engine: &Engine, device: &Device, freed: &BlockInfo) {
 }
 
 /// How a block is released: in the order of torch's stream, else behind a wait for the
-/// work of the device, as the driver's free makes. Where that could not be made, which is
+/// work of its context, as the driver's free makes. Where that could not be made, which is
 /// no failure of the program's, the pool finds out later that the work is over.
 fn release_of(
     engine: &Engine,
@@ -194,13 +194,13 @@ fn release_of(
         // What a wait would tell.
         return is_whole(engine, block.context).map(|()| release);
     }
-    match pool.synchronize_device(block.context) {
-        Ok(true) => {
+    match pool.synchronize_own(block.context, device.had_views()) {
+        Ok(release) if release != Release::Unknown => {
             device.pitch.free_probe(&engine.calls);
-            Ok(Release::Complete)
+            Ok(release)
         }
         Err(code) if code.is_sticky() => Err(code),
-        Ok(false) | Err(_) => Ok(Release::Unknown),
+        Ok(_) | Err(_) => Ok(Release::Unknown),
     }
 }
 

@@ -44,7 +44,7 @@ impl Freeing<'_> {
     pub fn of_pool(self, freed: &BlockInfo, release: Release) {
         let (uses, stream, context) = match release {
             Release::Stream(key) => (Use::Stream, key.stream.0, key.context),
-            Release::Complete => (Use::Complete, 0, freed.context),
+            Release::Complete | Release::Own => (Use::Complete, 0, freed.context),
             Release::Unknown => (Use::Any, 0, freed.context),
         };
         let record = Record {

@@ -43,6 +43,20 @@ fn a_context_takes_its_own_memory_with_it_and_nobody_elses() {
 }
 
 #[test]
+fn a_free_waits_for_its_own_context_alone() {
+    let program = program("beside.c", &[]);
+    same(&program, "1");
+    let (out, _) = said(bare(&program).arg("alone"));
+    assert!(out.contains("cuStreamQuery(other->stream): 600"), "{out}");
+}
+
+/// Nor does anybody use these bytes before that is over.
+#[test]
+fn what_work_in_other_contexts_uses_is_freed_without_a_wait() {
+    run(preloaded(program("beside.c", &[]), &[shim()]).arg("shared"));
+}
+
+#[test]
 fn a_capture_forbids_to_threads_without_a_context_what_it_forbids_to_others() {
     same(&program("capturing.c", &[]), "1");
 }

@@ -292,8 +292,9 @@ api! { plain EXPORTS |sim|
             Source::Plain | Source::Managed => {
                 sim.check_unclaimed(base, allocation.bytes, "frees");
                 sim.clock.charge(cost::free(allocation.bytes));
-                // The driver waits for the device before it takes memory away.
-                sim.wait_for_device(allocation.device);
+                // The driver waits for the memory's context, and for no other one, before it
+                // takes memory away.
+                sim.wait_for_context(sim.whole(allocation.context));
                 sim.settle();
                 // What it waited for may have crashed.
                 context.map_or(Ok(()), |context| sim.healthy(context))?;

@@ -189,6 +189,11 @@ impl Front {
         }
     }
 
+    /// Bytes of a block that is at home here.
+    pub fn granted(&self, at: Address) -> u64 {
+        self.lent.get(&at).map_or(0, |lent| lent.granted)
+    }
+
     /// The blocks that the program has: address and what is known of each.
     pub fn live(&self) -> impl Iterator<Item = BlockInfo> {
         let live = self.lent.iter();

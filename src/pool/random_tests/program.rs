@@ -9,7 +9,7 @@ use crate::units::MIB;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-const CONTEXTS: u64 = 2;
+const CONTEXTS: u64 = 3;
 const THREADS: u64 = 3;
 
 /// What the program has of an allocation.
@@ -195,11 +195,12 @@ impl Program {
                 world.finish(&uses);
                 Release::Complete
             }
-            2 if is_of_one => {
+            2 if is_of_one || self.knows_all() => {
                 drop(world);
-                match self.pool.synchronize_device(held.context) {
-                    Ok(true) => Release::Complete,
-                    _ => Release::Unknown,
+                match self.pool.synchronize_own(held.context, false) {
+                    Ok(release) if is_of_one || release != Release::Unknown => release,
+                    Err(_) if is_of_one => Release::Unknown,
+                    _ => return,
                 }
             }
             _ if is_captured => return,
@@ -215,6 +216,12 @@ impl Program {
         };
         self.held.remove(&at);
         self.pool.free(at, release).unwrap();
+    }
+
+    /// Does the pool know that there may be work in every context?
+    fn knows_all(&self) -> bool {
+        let known = self.pool.lock().streams.health.contexts();
+        known.len() as u64 == CONTEXTS
     }
 
     fn end_stream(&mut self) {

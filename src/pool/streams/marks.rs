@@ -15,6 +15,17 @@ pub struct Mark {
     event: Event,
 }
 
+/// What is known of the work in a context when it was noted.
+pub enum Noted {
+    /// It is over.
+    Over,
+    /// An event will tell when it is.
+    Running,
+    /// There is no event: a capture or the end of the context is under way, the driver has
+    /// none of that kind, or it failed.
+    Nothing,
+}
+
 impl Streams {
     /// Learns which recorded places were passed, and records one where a
     /// stream has uses that no event covers. A stream of which nothing can be
@@ -39,6 +50,32 @@ impl Streams {
             self.retire(id);
         }
         Ok(())
+    }
+
+    /// Notes what runs in a whole context now, by a place that an event tells of; of what runs
+    /// in a broken one nothing needs to be told.
+    pub fn note<D: Driver>(&mut self, driver: &D, context: Context) -> Noted {
+        let id = self.whole_context(context);
+        let last = self.tag(driver, id, Use::MIXED);
+        // What fails is found uncovered.
+        let _ = self.unless_broken(id, |streams| streams.poll_one(driver, id));
+        let over = |last: Use| self.is_done(last) || self.health.error(context).is_some();
+        match last {
+            Ok(last) if over(last) => Noted::Over,
+            Ok(_) if !self.is_uncovered(id) => Noted::Running,
+            _ => Noted::Nothing,
+        }
+    }
+
+    /// What was noted of whole contexts but this one, as far as it may still run.
+    pub fn noted_elsewhere(&self, context: Context) -> Vec<Use> {
+        let mut uses = self.last_uses();
+        uses.retain(|last| {
+            let of = self.context(last.stream);
+            let noted = of != context && self.is_whole_context(last.stream);
+            noted && self.health.error(of).is_none()
+        });
+        uses
     }
 
     /// Events that together cover every outstanding use of which one can be

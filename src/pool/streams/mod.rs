@@ -10,6 +10,7 @@ use super::health::Health;
 use super::request::StreamKey;
 use crate::driver::{Code, Context, Driver, Event, Result, Stream};
 use marks::Mark;
+pub use marks::Noted;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
