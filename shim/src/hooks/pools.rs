@@ -19,6 +19,9 @@ const RESERVED_CURRENT: u32 = 5;
 const RESERVED_HIGH: u32 = 6;
 const USED_CURRENT: u32 = 7;
 const USED_HIGH: u32 = 8;
+/// After so long a device on which nothing runs has reached an event that was recorded,
+/// which takes some microseconds.
+const REACHED: Duration = Duration::from_micros(200);
 
 crate::hooks! {
     /// `cuMemPoolGetAttribute`: for a default pool, sizes are the sum of the
@@ -58,7 +61,7 @@ crate::hooks! {
     }
 
     /// `cuMemPoolTrimTo`: ours first, to what the driver may keep in all. Waits for no
-    /// work, as the driver's does not.
+    /// work, as the driver's does not, but until it can be known what is over.
     cuMemPoolTrimTo ["cuMemPoolTrimTo" since 11020] (
         pool: MemPool, keep: usize,
     ) |real, engine| {
@@ -69,7 +72,13 @@ crate::hooks! {
             device.pitch.free_probe(&engine.calls);
             let (used, _) = ours.pooled();
             let keep = (keep as u64).saturating_sub(used);
-            ours.give_back(ours.idle().saturating_sub(keep), Duration::ZERO);
+            let mut beyond = ours.idle().saturating_sub(keep);
+            while beyond > 0 {
+                match ours.give_back(beyond, REACHED) {
+                    0 => break,
+                    given => beyond = beyond.saturating_sub(given),
+                }
+            }
         }
         // SAFETY: the program's own call, passed on.
         unsafe { real(pool, keep) }

@@ -57,6 +57,14 @@ fn pooled_memory_answers_as_the_drivers_own() {
     assert_eq!(of_ipc.count(), 1, "{log}");
 }
 
+/// The first question whether it has reached an event is answered as a device that has not.
+#[test]
+fn a_trim_gives_back_what_the_program_has_waited_for() {
+    let program = program("trimmed.c", "trimmed");
+    let mut command = preloaded(program, &[shim()]);
+    run(command.env("MEMCUDA_SIM_FAIL", "cuEventQuery@1=600"));
+}
+
 #[test]
 fn a_free_waits_for_the_device_unless_it_is_told_not_to() {
     let program = program("waits.c", "waits");
