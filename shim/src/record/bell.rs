@@ -49,9 +49,10 @@ impl Bell {
         unsafe { libc::recv(clapper.as_raw_fd(), into, rings.len(), flags) };
     }
 
-    /// What to wait on until it rings; `None` where the program has closed it.
+    /// What to wait on until it rings; `None` where the program has closed either of
+    /// them: without the rope it would be ready at once, again and again.
     pub fn descriptor(&self) -> Option<RawFd> {
-        self.clapper.number()
+        self.rope.number().and(self.clapper.number())
     }
 
     /// All that it has open.
@@ -59,5 +60,24 @@ impl Bell {
         [self.rope.number(), self.clapper.number()]
             .into_iter()
             .flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn without_its_rope_nobody_waits_for_it() {
+        let bell = Bell::make().unwrap();
+        let clapper = bell.clapper.number();
+        assert!(clapper.is_some() && bell.descriptor() == clapper);
+        let (other, rope) = (File::open("/dev/null").unwrap(), bell.rope.number());
+        // SAFETY: the bell knows that the number is another file's.
+        unsafe { libc::dup2(other.as_raw_fd(), rope.unwrap()) };
+        assert_eq!(bell.descriptor(), None);
+        assert_eq!(Vec::from_iter(bell.descriptors()), Vec::from_iter(clapper));
     }
 }
