@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{boundary, engine, loader};
+use crate::{boundary, dynamic, engine};
 
 /// Held while the thread makes calls of libcuda or of libraries over it, and while a
 /// context begins or ends.
@@ -53,7 +53,8 @@ fn spawn() -> c_int {
     unsafe {
         let (mut thread, mut attributes) = (std::mem::zeroed(), std::mem::zeroed());
         libc::pthread_attr_init(&mut attributes);
-        libc::pthread_attr_setstacksize(&mut attributes, stack());
+        let bytes = stack(&attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, bytes);
         let null = ptr::null_mut();
         let code = libc::pthread_create(&mut thread, &attributes, run, null);
         libc::pthread_attr_destroy(&mut attributes);
@@ -64,18 +65,21 @@ fn spawn() -> c_int {
     }
 }
 
-/// How long its stack is made: glibc takes the thread-local memory of all files that were
-/// there at the start of the program, which may be any number of bytes, out of it.
-fn stack() -> usize {
-    let mut bytes = 256 << 10;
-    loader::find(|file| {
-        let local = file.headers().iter().filter(|h| h.p_type == libc::PT_TLS);
-        bytes += local
-            .map(|h| (h.p_memsz + h.p_align) as usize)
-            .sum::<usize>();
-        None::<()>
-    });
-    bytes
+/// How long its stack is made: glibc takes thread-local memory out of it, that of the files
+/// that were there at the start of the program and what it keeps for more, which is any
+/// number of bytes. It tells by a function that no header has.
+fn stack(attributes: &libc::pthread_attr_t) -> usize {
+    type Least = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+    let name = c"__pthread_get_minstack";
+    let found = match dynamic::of_libc(name) {
+        found if found.is_null() => dynamic::find(|file| file == b"libpthread.so.0", name),
+        found => found,
+    };
+    // SAFETY: null is `None`; anything else is a function of this signature, which reads
+    // attributes at most.
+    let least = unsafe { std::mem::transmute::<*mut c_void, Option<Least>>(found) }
+        .map_or(0, |least| unsafe { least(attributes) });
+    (256 << 10) + least
 }
 
 /// The turn of a thread, until it is dropped.

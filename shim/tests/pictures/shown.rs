@@ -139,16 +139,19 @@ fn a_process_that_ends_meanwhile_is_gone() {
 }
 
 #[test]
-fn thread_local_memory_of_the_program_leaves_the_thread_its_stack() {
-    let mut holder = Holder::start(&mut command_with_local(240_000));
-    let at = holder.alloc("alloc 1000 1");
-    let picture = picture(&holder);
-    assert!(
-        picture.devices[0]
-            .pool
-            .blocks
-            .iter()
-            .any(|b| b.address == at)
-    );
-    holder.end();
+fn thread_local_memory_leaves_the_thread_its_stack() {
+    // The program's, and what is kept for files that it loads.
+    let kept = |bytes| format!("glibc.rtld.optional_static_tls={bytes}");
+    for (local, kept) in [
+        (240_000, kept(2000)),
+        (1, kept(240_000)),
+        (1, kept(900_000)),
+    ] {
+        let mut command = command_with_local(local);
+        let mut holder = Holder::start(command.env("GLIBC_TUNABLES", kept));
+        let at = holder.alloc("alloc 1000 1");
+        let blocks = &picture(&holder).devices[0].pool.blocks;
+        assert!(blocks.iter().any(|b| b.address == at));
+        holder.end();
+    }
 }
