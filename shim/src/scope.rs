@@ -45,7 +45,9 @@ pub fn behind(own: usize, caller: usize, name: &CStr) -> *mut c_void {
 struct Listed {
     range: Range<usize>,
     dynamic: Option<Dynamic>,
-    /// The last part of its path.
+    /// As the loader knows it.
+    path: *const c_char,
+    /// The last part of that.
     file: *const c_char,
     /// What it calls itself; null where it does not.
     soname: *const c_char,
@@ -59,17 +61,19 @@ impl Listed {
         Self {
             range: file.range().unwrap_or_default(),
             dynamic,
+            path: file.path().as_ptr(),
             // The end of a string.
             file: file.file().as_ptr().cast(),
             soname: soname.unwrap_or(ptr::null()),
         }
     }
 
-    /// Is it what a file means that needs a library of this name? The first one is.
+    /// Is it what a file means that needs a library of this name, or of this path where
+    /// that has no name of its own? The first one is.
     fn is_called(&self, name: *const c_char) -> bool {
         // SAFETY: strings of files that stay loaded; a string of a list that is held.
         let is = |own: *const c_char| !own.is_null() && unsafe { libc::strcmp(own, name) } == 0;
-        is(self.soname) || is(self.file)
+        is(self.soname) || is(self.file) || is(self.path)
     }
 
     fn exported(&self, name: &CStr) -> Option<*mut c_void> {

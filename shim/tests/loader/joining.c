@@ -1,16 +1,21 @@
 /* A library whose constructor and destructor wait for threads that use CUDA, and (PROGRAM)
- * who loads it: the loader's lock is held meanwhile. */
+ * who loads it: the loader's lock is held meanwhile. Or (MIDDLE) what such a library needs,
+ * which needs the runtime. */
 #include "../support/cuda.h"
 #include <pthread.h>
 #include <semaphore.h>
 #include <unistd.h>
 
-#ifdef PROGRAM
+#ifdef MIDDLE
+int nothing;
+#elif defined PROGRAM
 int main(int argc, char **argv) {
     int count;
     alarm(10);
     start_cuda();
-    IS(0, cudaGetDeviceCount(&count));
+    void *runtime = dlopen("libcudart.so.13", RTLD_NOW | RTLD_LOCAL);
+    CHECK(runtime != NULL);
+    IS(0, ((int (*)(int *))dlsym(runtime, "cudaGetDeviceCount"))(&count));
     /* The process's first memory is asked for by the constructor's thread. */
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     CHECK(argc == 2 && library != NULL);

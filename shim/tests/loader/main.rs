@@ -135,17 +135,29 @@ fn a_namespace_of_its_own_is_out_of_reach_and_said_once() {
 #[test]
 fn threads_that_constructors_and_destructors_wait_for_get_memory() {
     let directory = format!("-L{}", simulator().display());
-    let cuda = [directory.as_str(), "-l:libcudart.so.13", "-l:libcuda.so.1"];
-    let build = |name: &str, arguments: &[&str]| {
-        let arguments = [&cuda, arguments, &["-ldl", "-lpthread"]].concat();
-        compile("joining.c", name, &arguments)
+    let runtime = [directory.as_str(), "-l:libcudart.so.13"];
+    let build = |name: &str, arguments: &[&[&str]]| {
+        let driver = ["-l:libcuda.so.1", "-ldl", "-lpthread"];
+        let all = [arguments.concat().as_slice(), &runtime[..1], &driver].concat();
+        compile("joining.c", name, &all)
     };
-    let library = build("libjoining.so", &LIBRARY);
-    let program = build("joining", &["-DPROGRAM"]);
-    let mut bare = preloaded(&program, &[]);
-    let (bare, _) = said(bare.env_remove("LD_PRELOAD").arg(&library));
-    let (out, log) = said(preloaded(&program, &[shim()]).arg(&library));
-    assert_eq!((out, log), (bare, String::new()));
+    let needed = ["-Wl,--no-as-needed"];
+    let middle = build(
+        "libmiddle.so",
+        &[&LIBRARY, &["-DMIDDLE"], &needed, &runtime],
+    );
+    // It has no name but its path.
+    let middle = [middle.to_str().unwrap()];
+    for (number, needs) in [&runtime[..], &middle].into_iter().enumerate() {
+        let name = format!("libjoining{number}.so");
+        let library = build(&name, &[&LIBRARY, &needed, needs]);
+        let with_it = if number == 0 { &runtime[..] } else { &[] };
+        let program = build("joining", &[&["-DPROGRAM"], with_it]);
+        let mut bare = preloaded(&program, &[]);
+        let (bare, _) = said(bare.env_remove("LD_PRELOAD").arg(&library));
+        let (out, log) = said(preloaded(&program, &[shim()]).arg(&library));
+        assert_eq!((out, log), (bare, String::new()), "{needs:?}");
+    }
 }
 
 #[test]
