@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, Mode, Stat, flock, fstat};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 use rustix::process::{geteuid, umask};
 use tracing::warn;
@@ -130,6 +130,16 @@ pub fn is_place_of(lock: impl AsFd, socket: &Path) -> bool {
     let there = fs::symlink_metadata(with_suffix(socket, ".lock"));
     let ours = fstat(lock);
     there.is_ok_and(|there| ours.is_ok_and(|ours| same(&there, &ours)))
+}
+
+/// Does somebody listen there? A keeper may have been killed between the making of a socket
+/// and handing it to its standby: that one is there, and of no use.
+pub fn is_heard(socket: &Path) -> bool {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let heard = socket_with(family, kind, flags, None)
+        .and_then(|own| connect(&own, &SocketAddrUnix::new(socket)?));
+    !matches!(heard, Err(Errno::NOENT | Errno::CONNREFUSED))
 }
 
 fn same(one: &fs::Metadata, other: &Stat) -> bool {

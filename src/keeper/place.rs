@@ -27,7 +27,7 @@ impl Keeper {
     /// Listens there again where clients do not find it any more.
     pub(super) fn look_at_place(&mut self) {
         self.place_again = Instant::now() + PAUSE;
-        if self.has_place() && fs::symlink_metadata(&self.options.socket).is_ok() {
+        if self.has_place() && listen::is_heard(&self.options.socket) {
             self.displaced = false;
             return;
         }

@@ -148,6 +148,20 @@ fn a_place_that_was_taken_away_is_taken_again() {
     has(&mut keeper.client(), "kept", b"kept");
 }
 
+/// As it is where a keeper is killed before its standby has the socket.
+#[test]
+fn a_place_with_a_socket_at_which_nobody_listens_is_taken_again() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    make(&mut client, "kept", b"kept").unwrap();
+    persist(&mut client, "kept", Persist::Yes);
+    let (socket, pid) = (keeper.socket(), keeper.status().pid);
+    std::fs::remove_file(&socket).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    keeper.kill(pid);
+    has(&mut keeper.client(), "kept", b"kept");
+}
+
 #[test]
 fn a_place_that_another_keeper_has_taken_stays_that_ones() {
     let directory = tempfile::tempdir().unwrap();
