@@ -81,7 +81,10 @@ impl Keeper {
                 }
             }
         }
-        if let Err(error) = self.journal.write() {
+        // One that is made anew may be shorter than a file may be.
+        if let Err(error) = self.journal.write()
+            && self.renew_journal().is_err()
+        {
             error!("the journal cannot be written ({error}); a restart now would lose what is new");
         }
         for item in &gone {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{Code, Generation, Hello, Mode, Packet, Persist, Reply, Request};
 use memcuda::share::wire;
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use crate::faults::{answer, raw};
 use crate::requests::*;
@@ -179,6 +179,29 @@ fn a_maker_that_comes_back_says_its_commit_again() {
     let (mut client, _) = keeper.client_with(&[]);
     let (reply, _) = client.call(open("b", Mode::Create, 4096), &[]).unwrap();
     assert!(matches!(reply, Reply::Make { .. }));
+}
+
+/// What there is has room in a file; all that was has not.
+#[test]
+fn a_journal_that_may_not_be_longer_is_made_anew() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    make(&mut client, "early", b"early").unwrap();
+    let pid = keeper.status().pid;
+    let most = Some(64 << 10);
+    let (current, maximum) = (most, most);
+    let pid_of = Pid::from_raw(pid as i32);
+    prlimit(pid_of, Resource::Fsize, Rlimit { current, maximum }).unwrap();
+    for _ in 0..1000 {
+        persist(&mut client, "early", Persist::No);
+        persist(&mut client, "early", Persist::Yes);
+    }
+    make(&mut client, "late", b"late").unwrap();
+    persist(&mut client, "late", Persist::Yes);
+    keeper.kill(pid);
+    let mut client = keeper.client();
+    has(&mut client, "early", b"early");
+    has(&mut client, "late", b"late");
 }
 
 /// A successor would take it for one that is there otherwise.
