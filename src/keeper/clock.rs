@@ -11,6 +11,7 @@ use super::calendar::now_us;
 use super::client::{COURTESY, Stage};
 use super::entries::ClientId;
 use super::serve::{Ghost, Keeper};
+use super::standby::Vault;
 
 /// How long a process that came back may take to say all that it holds, and one
 /// that cannot be seen to come back.
@@ -88,9 +89,11 @@ impl Keeper {
         }
         if self.standby_again.is_some_and(|at| at <= now) {
             self.standby_again = None;
-            match self.descriptors.vault.lacks() {
-                true => self.descriptors.refill(),
-                false => self.start_standby(),
+            match &self.descriptors.vault {
+                Vault::None => self.start_standby(),
+                vault if vault.lacks() => self.descriptors.refill(),
+                // It was started anew meanwhile.
+                Vault::Standby(_) | Vault::Systemd(_) => {}
             }
         }
         if self.place_again <= now {

@@ -294,9 +294,9 @@ fn serve(
                     .iter()
                     .map(|(_, descriptor)| descriptor.as_fd())
                     .collect();
-                wire::send(socket, &Word::Given(keys), &beside)?;
+                hand_over(socket, &Word::Given(keys), &beside)?;
             }
-            wire::send(socket, &Word::All(std::process::id()), &[])?;
+            hand_over(socket, &Word::All(std::process::id()), &[])?;
         }
         Word::End => return Ok(false),
         Word::Given(_) | Word::All(_) => return Err(Broken::Garbled),
@@ -304,7 +304,18 @@ fn serve(
     Ok(true)
 }
 
-/// Two ends; the standby's waits for as long as it takes.
+/// To a successor, for as long as it takes: it may be slow to read, or too many descriptors
+/// of this user be on their way. Whoever gave up here would lose everything.
+fn hand_over(socket: &OwnedFd, word: &Word, beside: &[BorrowedFd<'_>]) -> Result<(), Broken> {
+    loop {
+        match wire::send(socket, word, beside) {
+            sent @ (Ok(()) | Err(Broken::Closed)) => return sent,
+            Err(_) => std::thread::sleep(SHORT),
+        }
+    }
+}
+
+/// Two ends; the keeper's waits no longer than a standby may take to read.
 fn pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (here, there) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;

@@ -99,6 +99,7 @@ impl Keeper {
             desk.mark(changed);
         }
         if self.journal.is_long()
+            && !self.descriptors.vault.lacks()
             && let Err(error) = self.renew_journal()
         {
             error!("the journal cannot be made anew ({error})");
@@ -194,8 +195,14 @@ impl Keeper {
             _ => 0,
         });
         let number = number.max().unwrap_or(0);
-        self.descriptors
-            .keep(vec![(Key::State(number), journal.descriptor()?)]);
+        let key = Key::State(number);
+        self.descriptors.keep(vec![(key, journal.descriptor()?)]);
+        if self.descriptors.vault.lacks() {
+            // A successor goes on by the one that the standby has.
+            self.descriptors.drop_all(&[key]);
+            let why = "the standby does not get it";
+            return Err(std::io::Error::other(why));
+        }
         self.descriptors.drop_all(&old);
         self.journal = journal;
         Ok(())

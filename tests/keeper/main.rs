@@ -18,4 +18,5 @@ mod storm;
 mod strays;
 mod support;
 mod systemd;
+mod unsent;
 mod worker;

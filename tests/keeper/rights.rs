@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{Code, Generation, Mode, Packet, Persist, Request};
@@ -49,34 +50,52 @@ pub fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T
     })
 }
 
-/// A keeper that the group comes to; `None`, said aloud, where a person wants
-/// these tests left out.
-pub fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
+/// Can this test be several users? Where it can, a keeper of it has a limit of open files
+/// that a test reaches.
+pub fn can_be_several() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_possible_or_left_out(is_root, "to be several users") {
-        return None;
+        return false;
     }
-    // Its own is the keeper's, which a test is to reach.
     let limit = getrlimit(Resource::Nofile);
     let few = limit.maximum.map_or(20_000, |most| most.min(20_000));
     let maximum = Some(few);
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            maximum,
-            current: maximum,
-        },
-    )
-    .unwrap();
-    let keeper = Keeper::prepare(|directory| {
+    let current = maximum;
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    true
+}
+
+/// A keeper that the group comes to; `None`, said aloud, where a person wants
+/// these tests left out.
+pub fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
+    keeper_by(&[], rules)
+}
+
+/// Puts words in front of a command.
+fn start_by(starter: &[&str], command: &mut Command) {
+    let [program, arguments @ ..] = starter else {
+        return;
+    };
+    let mut started = Command::new(program);
+    started.args(arguments).arg(command.get_program());
+    started.args(command.get_args()).stdin(Stdio::null());
+    for (variable, _) in command.get_envs().filter(|(_, value)| value.is_none()) {
+        started.env_remove(variable);
+    }
+    *command = started;
+}
+
+/// The same, started by these words.
+pub fn keeper_by(starter: &[&str], rules: &str) -> Option<(Keeper, PathBuf)> {
+    if !can_be_several() {
+        return None;
+    }
+    let keeper = Keeper::run(|command, directory| {
         std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
-        std::fs::write(directory.join("rules.toml"), rules).unwrap();
-        vec![
-            "--group".to_owned(),
-            GROUP.to_string(),
-            "--rules".to_owned(),
-            directory.join("rules.toml").display().to_string(),
-        ]
+        let file = directory.join("rules.toml");
+        std::fs::write(&file, rules).unwrap();
+        command.args(["--group", &GROUP.to_string(), "--rules"]);
+        start_by(starter, command.arg(file));
     });
     let rules = keeper.directory.path().join("rules.toml");
     Some((keeper, rules))

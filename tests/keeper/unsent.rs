@@ -1,0 +1,110 @@
+//! So much is on its way for the keeper's user that the kernel takes no descriptor more:
+//! what the keeper has is not lost by that, whoever ends meanwhile.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use memcuda::share::client::{Client, Error};
+use memcuda::share::protocol::{
+    MOST_EXTENTS, MOST_PARTS, Mode, Persist, Reply, Request, Spec, Status,
+};
+use memcuda::share::wire::{self, Broken};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::requests::*;
+use crate::rights::{as_user, can_be_several};
+use crate::support::*;
+
+/// A keeper of a user who is not root, to whom the kernel sets limits, with a name. Each
+/// test has a user of its own: what is on its way counts for the user.
+fn with_keeper(user: u32, test: impl FnOnce(&Keeper, Client) + Send) {
+    if can_be_several() {
+        as_user(user, user, || {
+            let keeper = Keeper::start(&[]);
+            let mut client = keeper.client();
+            make(&mut client, "kept", b"kept").unwrap();
+            persist(&mut client, "kept", Persist::Yes);
+            test(&keeper, client);
+        });
+    }
+}
+
+/// As many descriptors on their way as this user may have there, until it is dropped.
+fn flood() -> (OwnedFd, OwnedFd) {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (here, there) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let page = memory(b"", 4096);
+    let many = vec![page.as_fd(); MOST_PARTS];
+    let refused = loop {
+        if let Err(error) = wire::send_bytes(&here, b"packet", &many) {
+            break error;
+        }
+    };
+    assert_eq!(refused, Broken::System(Errno::TOOMANYREFS));
+    (here, there)
+}
+
+#[test]
+fn a_successor_is_handed_everything_once_there_is_room_again() {
+    with_keeper(42011, |keeper, _client| {
+        let pid = keeper.status().pid;
+        let flood = flood();
+        keeper.kill(pid);
+        // The standby has tried by then.
+        std::thread::sleep(Duration::from_millis(500));
+        drop(flood);
+        has(&mut keeper.client(), "kept", b"kept");
+    });
+}
+
+#[test]
+fn a_journal_that_the_standby_does_not_get_is_not_put_in_the_place_of_the_one_it_has() {
+    with_keeper(42012, |keeper, mut client| {
+        let pid = keeper.status().pid;
+        // What is written of it is as long as that may be.
+        let spec = Spec {
+            shape: vec![u64::MAX; MOST_EXTENTS],
+            ..spec(4096)
+        };
+        let open = Request::Open {
+            name: name("long"),
+            mode: Mode::Create,
+            spec,
+            write: false,
+            hidden: false,
+        };
+        let Reply::Make { generation } = client.call(open, &[]).unwrap().0 else {
+            panic!("it is there");
+        };
+        commit(&mut client, generation, b"").unwrap();
+        let flood = flood();
+        // Until the journal is made anew.
+        for _ in 0..8000 {
+            persist(&mut client, "long", Persist::Yes);
+            persist(&mut client, "long", Persist::No);
+        }
+        keeper.kill(pid);
+        drop(flood);
+        has(&mut keeper.client(), "kept", b"kept");
+    });
+}
+
+/// One that is there and complete is not ended for another.
+#[test]
+fn a_standby_that_was_replaced_before_it_was_given_what_it_lacked_stays() {
+    with_keeper(42013, |keeper, mut client| {
+        let generation = attach(&mut client, "kept").unwrap().0.generation;
+        let flood = flood();
+        let timeline = client.call(Request::Timeline { generation }, &[]);
+        assert_eq!(timeline.unwrap_err(), Error::Lost);
+        drop(flood);
+        let before = keeper.status().standby;
+        keeper.kill(before);
+        let is_new = |status: &Status| ![before, 0].contains(&status.standby);
+        let now = keeper.settle("no new standby", is_new).standby;
+        // The first one would have been given it by then.
+        std::thread::sleep(Duration::from_millis(1500));
+        assert_eq!(keeper.status().standby, now);
+    });
+}
