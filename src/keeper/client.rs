@@ -2,6 +2,7 @@
 //! what a packet means at this point; what follows from it is `answer`'s.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,7 +33,7 @@ pub enum Stage {
 /// One of them.
 pub struct Connection {
     /// Never blocks.
-    pub socket: OwnedFd,
+    pub socket: Rc<OwnedFd>,
     /// Readable when the process has ended.
     pub watch: Option<OwnedFd>,
     /// What the kernel says of it.
@@ -66,7 +67,7 @@ impl Connection {
     /// A new one.
     pub fn new(socket: OwnedFd, peer: Peer) -> Self {
         Self {
-            socket,
+            socket: Rc::new(socket),
             watch: None,
             peer,
             stage: Stage::Hello,

@@ -49,6 +49,7 @@ impl Keeper {
         let others = [
             self.standby_again,
             self.versions.next,
+            self.unread.next,
             Some(self.place_again),
         ];
         let clocks = [new, ghosts, idle].into_iter().chain(others);
@@ -66,6 +67,7 @@ impl Keeper {
         let now = Instant::now();
         self.entries.expire();
         self.look_at_versions(now);
+        self.unread.look_at_over(now);
         while let Some(&(since, client)) = self.new.front()
             && now >= since + COURTESY
         {

@@ -208,7 +208,9 @@ impl Keeper {
         // somebody else has too: there is none.
         let connection = self.connections.remove(&client)?;
         take_leave(&connection.socket, &mut self.room, &self.strays);
-        self.unread.ends(client);
+        if self.unread.ends(client) {
+            let _ = epoll::delete(&self.epoll, &connection.socket);
+        }
         Some(connection)
     }
 

@@ -11,21 +11,27 @@ use crate::share::protocol::Code;
 
 impl Keeper {
     /// Is there room for a connection of this peer? One user among several does
-    /// not take all of it. A former one whose process holds something takes room, too:
-    /// one descriptor, where a connection has two.
+    /// not take all of it. A former one whose process holds something, or has not read all,
+    /// takes room, too: one descriptor, where a connection has two.
     pub(super) fn room_for_client(&self, peer: &Peer) -> Result<(), Refusal> {
         let most = most_clients(self.descriptors.limit);
         let mine = || {
             let users = self.connections.values().map(|one| one.peer.uid);
             let former = self.ghosts.keys().flat_map(|id| self.entries.user(*id));
-            users.chain(former).filter(|uid| *uid == peer.uid).count()
+            let over = self.unread.over();
+            users
+                .chain(former)
+                .chain(over)
+                .filter(|uid| *uid == peer.uid)
+                .count()
         };
         let own = self.access.is_own(peer.uid);
         if self.strays.are_many() && !own {
             let message = "the keeper still closes what others sent that is no memory".to_owned();
             return Err(Refusal::new(Code::Unavailable, message));
         }
-        let all = self.connections.len() + self.ghosts.len().div_ceil(2);
+        let former = self.ghosts.len() + self.unread.over().count();
+        let all = self.connections.len() + former.div_ceil(2);
         let (clients, most) = match all {
             all if all >= most || own => (all, most),
             all if all < most / 4 => (all, most),

@@ -1,21 +1,23 @@
 //! Descriptors on their way to clients that have not read them. The kernel counts them for
 //! the user of whoever sends, and beyond that one's limit of open files it takes none any
 //! more, to nobody: so one user's clients may leave only a share of them unread. What was
-//! read the kernel is asked (sock_diag), and only once there may be too many. Closes nothing.
+//! read the keeper's own end of a connection tells, wherever the client is; it stays open
+//! for that until all is read. Asked only once there may be too many.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::fstat;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
-};
+use nix::libc;
+use nix::sys::socket::{getsockopt, sockopt::GetStruct};
 
 use super::entries::ClientId;
 
 /// How soon the kernel is asked again where it said that much is not read.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often it is asked of connections that are over.
+const LEISURE: Duration = Duration::from_secs(1);
 
 /// All that may be unread.
 #[derive(Default)]
@@ -24,16 +26,17 @@ pub struct Unread {
     /// Of each user.
     sums: HashMap<u32, usize>,
     again: HashMap<u32, Instant>,
-    diag: Diag,
+    /// When connections that are over are looked at, where there are any.
+    pub next: Option<Instant>,
 }
 
 /// What was sent over a connection since all was read.
 struct Sent {
     uid: u32,
     count: usize,
-    /// The keeper's end; once that is closed the client's, with which what is unread stays.
-    inode: u32,
-    ended: bool,
+    /// The keeper's end.
+    socket: Rc<OwnedFd>,
+    is_over: bool,
 }
 
 impl Unread {
@@ -58,30 +61,46 @@ impl Unread {
     }
 
     /// So many were sent to a client.
-    pub fn sent(&mut self, client: ClientId, uid: u32, socket: impl AsFd, count: usize) {
-        let inode = || fstat(&socket).map_or(0, |it| it.st_ino as u32);
+    pub fn sent(&mut self, client: ClientId, uid: u32, socket: &Rc<OwnedFd>, count: usize) {
         let sent = self.of.entry(client).or_insert_with(|| Sent {
             uid,
             count: 0,
-            inode: inode(),
-            ended: false,
+            socket: socket.clone(),
+            is_over: false,
         });
         sent.count += count;
         *self.sums.entry(uid).or_default() += count;
     }
 
-    /// The keeper is about to close its end of a connection.
-    pub fn ends(&mut self, client: ClientId) {
+    /// A connection is over; does its socket stay here?
+    pub fn ends(&mut self, client: ClientId) -> bool {
         let Some(sent) = self.of.get_mut(&client) else {
-            return;
+            return false;
         };
-        match self.diag.queues(sent.inode) {
-            Some(Queues {
-                sent: 1..,
-                peer: Some(peer),
-                ..
-            }) => (sent.inode, sent.ended) = (peer, true),
-            _ => self.forget(client),
+        sent.is_over = is_unread(&sent.socket);
+        if !sent.is_over {
+            self.forget(client);
+            return false;
+        }
+        self.next.get_or_insert_with(|| Instant::now() + LEISURE);
+        true
+    }
+
+    /// The users of connections that are over.
+    pub fn over(&self) -> impl Iterator<Item = u32> {
+        let over = self.of.values().filter(|sent| sent.is_over);
+        over.map(|sent| sent.uid)
+    }
+
+    /// Closes those of them that have been read meanwhile.
+    pub fn look_at_over(&mut self, now: Instant) {
+        if self.next.is_some_and(|next| next <= now) {
+            let read = |sent: &Sent| sent.is_over && !is_unread(&sent.socket);
+            let read = self.of.iter().filter(|(_, sent)| read(sent));
+            let read: Vec<_> = read.map(|(client, _)| *client).collect();
+            read.into_iter().for_each(|client| self.forget(client));
+            let are_left = self.over().next().is_some();
+            self.next = are_left.then_some(now + LEISURE);
         }
     }
 
@@ -95,13 +114,7 @@ impl Unread {
             if self.sums.get(&uid).is_none_or(|sum| *sum <= enough) {
                 return;
             }
-            let sent = &self.of[&client];
-            let queues = self.diag.queues(sent.inode);
-            let left = queues.map_or(0, |queues| match sent.ended {
-                true => queues.received,
-                false => queues.sent,
-            });
-            if left == 0 {
+            if !is_unread(&self.of[&client].socket) {
                 self.forget(client);
             }
         }
@@ -120,101 +133,39 @@ impl Unread {
     }
 }
 
-/// What the kernel tells of sockets.
-#[derive(Default)]
-struct Diag {
-    socket: Option<OwnedFd>,
-    number: u32,
-}
+/// The first words of what `SO_MEMINFO` says: received, room for that, sent and not read.
+type Words = [u32; 3];
 
-/// Of one socket, in bytes.
-#[derive(Debug, Default)]
-struct Queues {
-    /// What it received, and nobody has read.
-    received: u32,
-    /// What it sent, and the other end has not read.
-    sent: u32,
-    /// The other end.
-    peer: Option<u32>,
-}
+#[derive(Clone, Copy)]
+struct Memory;
 
-const BY_FAMILY: u16 = 20;
-const REQUEST: u16 = 1;
-/// `UDIAG_SHOW_PEER` and `UDIAG_SHOW_RQLEN`.
-const SHOW: u32 = 4 | 16;
-const PEER: u16 = 2;
-const LENGTHS: u16 = 4;
+nix::getsockopt_impl!(
+    Memory,
+    libc::SOL_SOCKET,
+    libc::SO_MEMINFO,
+    Words,
+    GetStruct<Words>
+);
 
-impl Diag {
-    /// `None` where there is no such socket any more, or where that cannot be told.
-    fn queues(&mut self, inode: u32) -> Option<Queues> {
-        if self.socket.is_none() {
-            let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
-            let protocol = Some(netlink::SOCK_DIAG);
-            self.socket = socket_with(family, kind, SocketFlags::CLOEXEC, protocol).ok();
-        }
-        let socket = self.socket.as_ref()?;
-        self.number = self.number.wrapping_add(1);
-        let mut request = Vec::with_capacity(40);
-        request.extend(40_u32.to_ne_bytes());
-        request.extend(BY_FAMILY.to_ne_bytes());
-        request.extend(REQUEST.to_ne_bytes());
-        request.extend(self.number.to_ne_bytes());
-        request.extend(0_u32.to_ne_bytes());
-        // Of the family of Unix sockets, in any state; no cookie.
-        request.extend([AddressFamily::UNIX.as_raw() as u8, 0, 0, 0]);
-        for word in [u32::MAX, inode, SHOW, u32::MAX, u32::MAX] {
-            request.extend(word.to_ne_bytes());
-        }
-        send(socket, &request, SendFlags::empty()).ok()?;
-        let mut room = [0_u8; 512];
-        // The answer is there by now; one to an earlier question is none.
-        loop {
-            let (length, _) = recv(socket, &mut room, RecvFlags::DONTWAIT).ok()?;
-            let answer = &room[..length];
-            if word(answer, 8)? == self.number {
-                return (half(answer, 4)? == BY_FAMILY).then(|| of_answer(answer.get(32..)))?;
-            }
-        }
-    }
-}
-
-fn of_answer(attributes: Option<&[u8]>) -> Option<Queues> {
-    let mut queues = Queues::default();
-    let mut rest = attributes?;
-    while let (Some(length), Some(kind)) = (half(rest, 0), half(rest, 2)) {
-        match kind {
-            PEER => queues.peer = word(rest, 4),
-            LENGTHS => (queues.received, queues.sent) = (word(rest, 4)?, word(rest, 8)?),
-            _ => {}
-        }
-        // At least its own head, so that this ends.
-        let length = usize::from(length).max(4).next_multiple_of(4);
-        rest = rest.get(length..).unwrap_or_default();
-    }
-    Some(queues)
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u32::from_ne_bytes(*bytes))
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u16::from_ne_bytes(*bytes))
+/// Is there something that the other end has not read? Not where the kernel (before Linux
+/// 4.12) does not tell.
+fn is_unread(socket: impl AsFd) -> bool {
+    getsockopt(&socket, Memory).is_ok_and(|[_, _, sent]| sent > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::socketpair;
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+    };
 
     const MOST: usize = 10;
 
-    fn pair() -> (OwnedFd, OwnedFd) {
+    fn pair() -> (Rc<OwnedFd>, OwnedFd) {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap()
+        let (here, there) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        (Rc::new(here), there)
     }
 
     fn read(socket: &OwnedFd) {
@@ -236,28 +187,30 @@ mod tests {
         read(&there);
         write(&mut unread);
         assert!(!unread.has_room(7, 6, MOST));
-        unread.ends(1);
+        assert!(unread.ends(1), "its end is needed");
         drop(here);
         std::thread::sleep(PAUSE);
         assert!(!unread.has_room(7, 6, MOST));
+        let later = Instant::now() + LEISURE;
+        unread.look_at_over(later);
+        assert_eq!(unread.over().collect::<Vec<_>>(), [7]);
         read(&there);
-        std::thread::sleep(PAUSE);
-        assert!(unread.has_room(7, 6, MOST));
-        assert!(unread.of.is_empty() && unread.sums.is_empty());
+        unread.look_at_over(later + LEISURE);
+        assert!(unread.of.is_empty() && unread.sums.is_empty() && unread.next.is_none());
+        assert_eq!(recv(&there, &mut [0_u8; 8], RecvFlags::empty()), Ok((0, 0)));
         // Who closes its end has nothing any more.
         let (here, there) = pair();
         send(&here, b"packet", SendFlags::empty()).unwrap();
         unread.sent(2, 7, &here, 6);
         drop(there);
-        unread.ends(2);
-        assert!(unread.of.is_empty());
+        assert!(!unread.ends(2) && unread.of.is_empty());
     }
 
     #[test]
     fn one_packet_is_let_through_whatever_its_size() {
         let mut unread = Unread::default();
         assert!(unread.has_room(7, MOST + 1, MOST));
-        unread.sent(1, 7, pair().0, MOST + 1);
+        unread.sent(1, 7, &pair().0, MOST + 1);
         assert!(unread.has_room(7, 1, MOST), "its socket is gone");
     }
 }

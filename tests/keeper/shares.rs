@@ -9,7 +9,7 @@ use rustix::process::{Resource, Signal, getrlimit};
 
 use crate::faults::introduced_with;
 use crate::requests::*;
-use crate::rights::{MAKER, READER, RULES, as_user, keeper};
+use crate::rights::{MAKER, READER, RULES, as_user, keeper, keeper_by};
 use crate::support::*;
 
 #[test]
@@ -102,9 +102,20 @@ fn many_connections_of_a_user_are_in_nobodys_way() {
 /// to whomever.
 #[test]
 fn one_user_of_several_does_not_leave_all_unread_that_may_be() {
-    let Some((keeper, _)) = keeper(RULES) else {
-        return;
-    };
+    if let Some((keeper, _)) = keeper(RULES) {
+        leave_unread(&keeper);
+    }
+}
+
+/// As a container's: the kernel does not tell one of the sockets of the other.
+#[test]
+fn nor_does_one_whose_network_is_another() {
+    if let Some((keeper, _)) = keeper_by(&["unshare", "--net"], RULES) {
+        leave_unread(&keeper);
+    }
+}
+
+fn leave_unread(keeper: &Keeper) {
     let most = getrlimit(Resource::Nofile).maximum.unwrap() as usize / 4;
     let generation = Generation([8; 16]);
     let floods = most / MOST_PARTS + 10;
@@ -121,7 +132,7 @@ fn one_user_of_several_does_not_leave_all_unread_that_may_be() {
         };
         let many = vec![page.as_fd(); MOST_PARTS];
         exporter.call(export, &many).unwrap();
-        let socket = introduced_with(&keeper, &[]);
+        let socket = introduced_with(keeper, &[]);
         let (number, body) = (3, import.clone());
         let import = Packet { number, body };
         // It may be closed before the last one.
