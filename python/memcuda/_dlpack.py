@@ -116,8 +116,9 @@ def export(handle: int, address: int, device: int, dtype: Dtype, shape: Sequence
     tensor.strides = ctypes.cast(block + size + 8 * rank, POINTER(c_int64))
     capsule = _new(block, ctypes.addressof(name), None)
     sweep()
-    with _turn:
-        _capsules[id(capsule)] = (capsule, name.value, lambda: deleter(block))
+    # Without the lock, which a collection in the midst of this may wait for: whatever
+    # that finalizes may come here, too. A sweep does not mind what is added.
+    _capsules[id(capsule)] = (capsule, name.value, lambda: deleter(block))
     return capsule
 
 

@@ -207,7 +207,11 @@ def extents(shape: Any, end: int = 2**64) -> "tuple[int, ...]":
     """A shape: one extent, or several."""
     if not hasattr(shape, "__index__") and not hasattr(shape, "__iter__"):
         raise TypeError(f"a shape is an integer or several, not {type(shape).__name__}")
-    several = (shape,) if hasattr(shape, "__index__") else shape
+    try:
+        # First: an array of numpy's may be either.
+        several = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
+    except TypeError:
+        several = (shape,)
     return tuple(natural(extent, "an extent of the shape", end) for extent in several)
 
 

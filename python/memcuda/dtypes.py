@@ -61,6 +61,8 @@ def of(dtype: object) -> Dtype:
     type of Python's (`float` is `f64`)."""
     if isinstance(dtype, type) and dtype in _BUILTINS:
         return ALL[_BUILTINS[dtype]]
+    if getattr(dtype, "isnative", True) is False:      # numpy's; its name is the same
+        raise Invalid(f"the dtype {str(dtype)[:40]!r} has its bytes in another order than the device")
     text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     text = str(text)
     if text.startswith("torch."):

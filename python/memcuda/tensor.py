@@ -267,4 +267,4 @@ def _stream(stream: Any) -> int:
     for attribute in ("cuda_stream", "ptr", "handle"):              # torch, CuPy, numba
         stream = getattr(stream, attribute, stream)
     stream = getattr(stream, "value", stream)
-    return _library.natural(stream or 0, "a stream")
+    return _library.natural(0 if stream is None else stream, "a stream")

@@ -11,6 +11,30 @@ from memcuda import _library, errors, names
 import support
 
 
+class Array:
+    """As numpy's: it says that it is an integer and iterable, whichever it is."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        if not isinstance(self.value, int):
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return self.value
+
+    def __iter__(self):
+        return iter(self.value)
+
+
+class Swapped:
+    """As `numpy.dtype(">f4")`."""
+
+    name, isnative = "float32", False
+
+    def __str__(self):
+        return ">f4"
+
+
 class Names(support.Case):
     def test_a_name_is_made_listed_opened_and_deleted(self):
         before = time.time()
@@ -113,6 +137,7 @@ class Names(support.Case):
             (memcuda.Invalid, lambda: memcuda.create("new", (-1,), "f32")),
             (memcuda.Invalid, lambda: memcuda.create("new", (2**62, 4), "f32")),
             (memcuda.Invalid, lambda: memcuda.create("new", (2,), "f33")),
+            (memcuda.Invalid, lambda: memcuda.create("new", (2,), Swapped())),
             (memcuda.Invalid, lambda: memcuda.create("new", nbytes=2**64)),
             (memcuda.Invalid, lambda: held.publish(2**64)),
             (memcuda.Invalid, lambda: memcuda.persist("held", -1)),
@@ -138,12 +163,14 @@ class Names(support.Case):
                 ("a shape is an integer or several, not float", lambda: held.view("u8", 8.0)),
                 ("a shape is an integer or several, not float", lambda: memcuda.create("new", 8.0, "u8")),
                 ("a handle is an integer, not str", lambda: memcuda.Tensor("held")),
+                ("a stream is an integer, not str", lambda: held.publish(stream="")),
             ):
                 with self.subTest(said=said), self.assertRaises(TypeError) as caught:
                     call()
                 self.assertEqual(str(caught.exception), said)
-            with held.view("f16", 4) as view:
-                self.assertEqual(view.shape, (4,))
+            for shape in (4, Array(4), Array([2, 2])):
+                with held.view("f16", shape) as view:
+                    self.assertEqual(view.nbytes, 8)
 
     def test_a_result_of_a_newer_library_keeps_its_number(self):
         error = errors.of(99, "")

@@ -1,6 +1,7 @@
 """What other libraries are given: the array interface and DLPack."""
 import ctypes
 import gc
+import threading
 import unittest
 
 import memcuda
@@ -157,6 +158,35 @@ class Capsules(support.Case):
         with memcuda.create("w", (4,), "u8") as tensor:
             with self.assertRaises(TypeError):
                 int(tensor.__dlpack__())
+        gc.collect()
+        self.assertEqual(memcuda.list(), [])
+
+    def test_what_is_collected_meanwhile_may_hand_out_too(self):
+        tensor = memcuda.create("w", (4,), "u8")
+
+        class Collected:
+            def __init__(self):
+                self.me = self
+
+            def __del__(self):
+                tensor.__dlpack__()
+
+        def hand_out():
+            for objects in range(2, 200):
+                gc.collect()
+                Collected()
+                # A collection after so many, wherever that is.
+                gc.set_threshold(objects)
+                tensor.__dlpack__()
+                gc.set_threshold(0)
+
+        self.addCleanup(gc.set_threshold, *gc.get_threshold())
+        thread = threading.Thread(target=hand_out, daemon=True)
+        thread.start()
+        thread.join(30)
+        self.assertFalse(thread.is_alive())
+        gc.collect()
+        tensor.close()
         gc.collect()
         self.assertEqual(memcuda.list(), [])
 
