@@ -113,22 +113,33 @@ fn of_a_context_that_may_be_ending_nothing_is_asked() {
     device.pages.context_stays(CONTEXT);
     // Who uses it by another address next, which would be an edge; who unmaps it in
     // truth; who gives up what graphs may replay on.
-    let lease = waits_until_it_stays(&device, || device.put(1));
+    let at = device.at(LARGE, 1);
+    // It is mapped there, and how that comes after the last use is decided, under one lock.
+    let is_mapped = || device.pages.used_in(at, LARGE.bytes).is_some();
+    let lease = waits_until_it_stays(&device, is_mapped, || device.put(1));
     assert!(device.model().waits().is_empty());
     device.give_up(1, lease, ONE);
-    let at = device.at(LARGE, 1);
-    waits_until_it_stays(&device, || device.pages.leave(at, LARGE.bytes).unwrap());
+    let leave = || device.pages.leave(at, LARGE.bytes).unwrap();
+    waits_until_it_stays(&device, || true, leave);
     assert_eq!(give(), LARGE.bytes);
     let lease = device.put(1);
     device.pages.on_any_stream(at, CONTEXT);
-    waits_until_it_stays(&device, || device.unmap(LARGE, 1, lease));
+    waits_until_it_stays(&device, || true, || device.unmap(LARGE, 1, lease));
 }
 
-/// Runs what waits for a context that may be ending, which does not end.
-fn waits_until_it_stays<T: Send>(device: &Device, run: impl FnOnce() -> T + Send) -> T {
+/// Runs what waits for a context that may be ending, which does not end. It stays once
+/// `has_begun` says so, however late that is.
+fn waits_until_it_stays<T: Send>(
+    device: &Device,
+    has_begun: impl Fn() -> bool,
+    run: impl FnOnce() -> T + Send,
+) -> T {
     device.pages.context_leaves(CONTEXT);
     std::thread::scope(|scope| {
         let waits = scope.spawn(run);
+        while !has_begun() && !waits.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::thread::sleep(Duration::from_millis(5));
         assert!(!waits.is_finished());
         device.pages.context_stays(CONTEXT);
