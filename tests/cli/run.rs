@@ -1,7 +1,9 @@
 //! `memcuda run`.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
@@ -26,6 +28,42 @@ fn a_shell_sees_128_and_the_signal() {
         .output()
         .unwrap();
     assert_eq!(stdout(&shell).trim(), "143");
+}
+
+#[test]
+fn of_a_script_every_verb_that_starts_programs_says_how_it_is_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = |name: &str, mode| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "exit\n").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    let trace = folder.path().join("trace").display().to_string();
+    // The first may not be run, the second has no line that names its interpreter.
+    for (path, interpreter) in [
+        (script("unset.py", 0o644), "python"),
+        (script("unnamed.sh", 0o755), "sh"),
+    ] {
+        for (verb, options) in [
+            ("run", &["--trace", &trace][..]),
+            ("compare", &["--profiles", "bare"]),
+            ("doctor", &[]),
+        ] {
+            let mut command = memcuda();
+            let output = command
+                .arg(verb)
+                .args(options)
+                .arg("--")
+                .arg(&path)
+                .output();
+            let said = stderr(&output.unwrap());
+            let how = format!("by its interpreter: memcuda {verb} -- {interpreter} FILE\n");
+            let start = format!("memcuda: cannot run {}: ", path.display());
+            assert!(said.starts_with(&start) && said.ends_with(&how), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    }
 }
 
 #[test]

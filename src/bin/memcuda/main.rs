@@ -44,6 +44,7 @@ mod stat;
 mod survey;
 mod top;
 mod trace;
+mod unstarted;
 mod web;
 mod whole;
 

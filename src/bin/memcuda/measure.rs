@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use memcuda::driver::inspect::{SIMULATED_GPU, inspect};
 use memcuda::driver::nvml::Nvml;
 use nix::sys::signal::Signal;
@@ -16,6 +16,7 @@ use tempfile::NamedTempFile;
 
 use crate::child::{Program, Signals, Streams};
 use crate::process::{self, Page};
+use crate::unstarted;
 
 /// What tells the bytes in use on the device.
 pub enum Meter {
@@ -113,7 +114,7 @@ pub fn run(mut command: Command, meter: &Meter) -> Result<Run> {
     let start = Instant::now();
     let program = command.get_program().to_owned();
     let child = Program::start(&command, Streams::Beside, &signals);
-    let mut child = child.with_context(|| format!("cannot run {}", program.display()))?;
+    let mut child = child.map_err(|error| anyhow!(unstarted::why("compare", &program, &error)))?;
     let mut pages = Pages::default();
     let mut peak_device = None;
     let status = loop {

@@ -2,15 +2,15 @@
 //! process is replaced, so signals, terminal and process id are the program's
 //! own; but with `--trace` it stays, to write the trace at the end.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::{file_limit, preload, record};
+use crate::{file_limit, preload, record, unstarted};
 
 /// Run a program on the pool.
 ///
@@ -50,12 +50,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             Err(error) => error,
         },
     };
-    let script = Path::new(program).extension() == Some(OsStr::new("py"));
-    let hint = match script {
-        true => "; a script is run by its interpreter: memcuda run -- python FILE",
-        false => "",
-    };
-    eprintln!("memcuda: cannot run {}: {error}{hint}", program.display());
+    eprintln!("memcuda: {}", unstarted::why("run", program, &error));
     Ok(ExitCode::from(match error.kind() {
         ErrorKind::NotFound => 127,
         _ => 126,

@@ -7,12 +7,12 @@ use std::ffi::OsString;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use serde::Deserialize;
 
 use super::{Finding, Status};
 use crate::child::{Program, Signals, Streams};
-use crate::{preload, process};
+use crate::{preload, process, unstarted};
 
 /// Libraries worth naming, by the start of their file names.
 const LIBRARIES: [&str; 9] = [
@@ -40,7 +40,7 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
         .env("MEMCUDA_LOG_FORMAT", "json")
         .env("MEMCUDA_LOG_FILE", log.path());
     let child = Program::start(&command, Streams::Beside, &signals);
-    let mut child = child.with_context(|| format!("cannot run {}", words[0].display()))?;
+    let mut child = child.map_err(|error| anyhow!(unstarted::why("doctor", &words[0], &error)))?;
     let mut loaded = BTreeSet::new();
     let status = loop {
         for pid in process::tree(child.id()) {
