@@ -121,6 +121,24 @@ fn where_the_system_starts_no_program_and_says_it_did_the_answer_is_the_same() {
     assert_eq!(code(&recorded("true")), 0);
 }
 
+/// Elsewhere it is, but a trace there would stand among what the program says.
+#[test]
+fn a_trace_does_not_go_to_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let traced = |file: &str| {
+        let mut command = memcuda();
+        let command = command.current_dir(&folder).args(["run", "--trace", file]);
+        command.args(["--", "touch", "begun"]).output().unwrap()
+    };
+    failed(
+        &traced("-"),
+        2,
+        "--trace -: standard output is the program's own",
+    );
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    assert_eq!(code(&traced("./-")), 0);
+}
+
 #[test]
 fn a_recording_may_go_to_an_empty_file_and_not_over_another_one() {
     let folder = tempfile::tempdir().unwrap();

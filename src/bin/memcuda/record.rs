@@ -20,6 +20,10 @@ use crate::{trace, whole};
 /// process id behind it where several processes recorded, or in the place of
 /// `%p`. Ends as the program did; the inner error is that it cannot be run.
 pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCode>> {
+    if file.as_os_str() == "-" {
+        let why = "standard output is the program's own; accepted: a file, such as ./-";
+        return Err(Error::new(format!("--trace -: {why}")).into());
+    }
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
