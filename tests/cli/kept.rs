@@ -115,7 +115,12 @@ fn names_are_listed_shown_deleted_and_collected() {
     let removed = keeper.run(&["rm", "deleted", "nowhere"]);
     assert_eq!(code(&removed), 1);
     assert!(stdout(&removed).starts_with("deleted: deleted; its 2.0 MiB go with the last holder"));
-    assert!(stderr(&removed).starts_with("memcuda: nowhere: "));
+    // The same line by every verb, and of a pattern.
+    let missing = |name: &str| format!("memcuda: {name}: there is no such name\n");
+    assert_eq!(stderr(&removed), missing("nowhere"));
+    for (verb, name) in [("show", "nowhere"), ("persist", "nowhere"), ("rm", "no*")] {
+        failed(&keeper.run(&[verb, name]), 1, &missing(name));
+    }
     assert_eq!(code(&keeper.run(&["show", "deleted"])), 1);
     let all = stdout(&keeper.run(&["ls", "--all"]));
     assert!(all.contains("\ndeleted "), "{all}");

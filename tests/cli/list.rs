@@ -151,7 +151,7 @@ fn a_name_that_is_not_there_is_1_and_the_others_are_deleted() {
     let keeper = some();
     let output = keeper.run(&["show", "nowhere"]);
     assert_eq!(code(&output), 1);
-    assert_eq!(stderr(&output), "memcuda: there is no such name\n");
+    assert_eq!(stderr(&output), "memcuda: nowhere: there is no such name\n");
 
     let output = keeper.run(&["rm", "held", "nowhere", "kept"]);
     assert_eq!(code(&output), 1);

@@ -52,7 +52,7 @@ pub fn each(
                 let all = listed.iter().filter_map(|it| it.name.as_ref());
                 names.extend(all.filter(|name| pattern.holds(name.as_str())).cloned());
                 if names.len() == before {
-                    eprintln!("memcuda: {pattern}: there is no such name");
+                    eprintln!("memcuda: {pattern}: {}", reach::NO_NAME);
                     status = ExitCode::FAILURE;
                 }
             }

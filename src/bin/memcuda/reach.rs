@@ -8,7 +8,10 @@ use memcuda::config::{self, Config};
 use memcuda::names::Name;
 use memcuda::share::client::{Client, Error};
 use memcuda::share::place::{self, SOCKET};
-use memcuda::share::protocol::{Entry, Reply, Request};
+use memcuda::share::protocol::{Code, Entry, Reply, Request};
+
+/// What is said behind a name that is not there.
+pub const NO_NAME: &str = "there is no such name";
 
 /// A keeper that answers.
 pub struct Keeper {
@@ -78,10 +81,13 @@ fn own_socket() -> Result<PathBuf> {
 
 impl Keeper {
     /// Asks, and waits for the answer. A refusal stays an [`Error::Refused`]
-    /// below the context.
+    /// below the context; that there is no such name is said as verbs say it.
     pub fn ask(&mut self, request: Request) -> Result<Reply> {
         match self.client.call(request, &[]) {
             Ok((reply, _)) => Ok(reply),
+            Err(Error::Refused(code @ Code::NotFound, _)) => {
+                Err(Error::Refused(code, NO_NAME.to_owned()).into())
+            }
             Err(error @ Error::Refused(..)) => Err(error.into()),
             Err(error) => {
                 Err(error).with_context(|| format!("the keeper at {}", self.socket.display()))

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use memcuda::names::Name;
+use memcuda::share::client::Error;
 use memcuda::share::protocol::{Entry, Process, State};
 use memcuda::units::show_bytes;
 
@@ -32,9 +33,13 @@ pub struct Arguments {
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let name = Name::new(&arguments.name)?;
     let entry = match arguments.wait {
-        None => reach::find()?.keeper()?.show(&name)?,
-        Some(seconds) => await_name(&name, Duration::from_secs(seconds))?,
+        None => reach::find()?.keeper()?.show(&name),
+        Some(seconds) => await_name(&name, Duration::from_secs(seconds)),
     };
+    let entry = entry.map_err(|error| match error.is::<Error>() {
+        true => error.context(name.to_string()),
+        false => error,
+    })?;
     if arguments.json {
         output::json("show", &Object::new(&entry, entry::now_us()))?;
     } else {
