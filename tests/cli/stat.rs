@@ -232,9 +232,13 @@ fn a_process_without_a_page_is_an_error() {
 #[test]
 fn a_process_that_is_not_there_is_said_to_be_none() {
     let none = i32::MAX.to_string();
-    for verb in ["stat", "explain"] {
-        let output = run(&[verb, &none]);
+    for verb in [
+        &["stat", &none][..],
+        &["explain", &none],
+        &["explain", &none, "--json"],
+        &["snapshot", &none, "--json"],
+    ] {
         let said = format!("memcuda: there is no process {none}\n");
-        assert_eq!((code(&output), stderr(&output)), (1, said));
+        failed(&run(verb), 1, &said);
     }
 }

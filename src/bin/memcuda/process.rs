@@ -127,6 +127,13 @@ pub fn is_alive(pid: u32) -> bool {
     !state.is_empty() && !state.starts_with('Z')
 }
 
+/// The user as whom a process acts, whoever may look into it.
+pub fn user(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// The short name of a process (`comm`).
 pub fn name(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm"));

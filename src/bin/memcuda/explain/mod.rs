@@ -24,6 +24,7 @@ use crate::output::plain;
 use crate::picture::{find, process_of};
 use crate::process;
 use crate::replay::{Profile, chunk, size};
+use crate::survey;
 use crate::whole;
 
 /// Most events of a recording that are looked at for a report.
@@ -114,6 +115,7 @@ fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
     let path = match process_of(source) {
         Some(_) if !arguments.of_traces() && arguments.svg.is_none() => return Ok(None),
         Some(pid) => {
+            survey::check(pid)?;
             let without = || no_trace(format!("process {pid} records no trace (MEMCUDA_TRACE)"));
             match process::recording(pid) {
                 Some(recording) => recording.path,

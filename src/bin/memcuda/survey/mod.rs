@@ -8,7 +8,8 @@ mod pictures;
 mod rates;
 
 use std::collections::{HashMap, HashSet};
-use std::io::ErrorKind;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
@@ -25,12 +26,30 @@ use crate::process::{self, Page};
 /// What is said where there is nobody to look at.
 pub const NOBODY: &str = "no process that can be seen here runs on the pool";
 
+/// Fails, in one line, for a process that is not there or may not be looked into.
+pub fn check(pid: u32) -> Result<()> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"));
+    open.map(drop).map_err(|error| unseen(pid, &error))
+}
+
+/// Why a process cannot be looked into.
+fn unseen(pid: u32, error: &io::Error) -> anyhow::Error {
+    let own = Some(rustix::process::geteuid().as_raw());
+    match error.kind() {
+        ErrorKind::NotFound => anyhow!("there is no process {pid}"),
+        ErrorKind::PermissionDenied if process::user(pid) != own => another_user_s(pid),
+        _ => anyhow!("process {pid}: {error}"),
+    }
+}
+
+/// Who may not ask is told so by every verb.
+fn another_user_s(pid: u32) -> anyhow::Error {
+    anyhow!("process {pid} is another user's: only that user and root may ask it")
+}
+
 /// The statistics page of a process, or in one line why it has none.
 pub fn page_of(pid: u32) -> Result<Page> {
-    let page = process::page(pid).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => anyhow!("there is no process {pid}"),
-        _ => anyhow!("process {pid}: {error}"),
-    })?;
+    let page = process::page(pid).map_err(|error| unseen(pid, &error))?;
     page.ok_or_else(|| {
         anyhow!(
             "process {pid} has no statistics page: it was not started under memcuda, MEMCUDA_STATS is off, or it has not used CUDA yet"

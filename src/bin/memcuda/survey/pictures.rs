@@ -11,7 +11,7 @@ use memcuda::picture::ask::{self, DOORS};
 use nix::sys::socket::{getsockopt, sockopt};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use super::page_of;
+use super::{another_user_s, page_of};
 
 /// The picture of a process, or in one line why there is none.
 pub fn picture(pid: u32) -> Result<Picture> {
@@ -36,7 +36,7 @@ pub fn picture(pid: u32) -> Result<Picture> {
         }
         let me = rustix::process::geteuid();
         if !me.is_root() && me.as_raw() != peer.uid() {
-            bail!("process {pid} is another user's: only that user and root may ask it");
+            return Err(another_user_s(pid));
         }
         // It hears one after the other.
         drop(socket);
