@@ -246,7 +246,7 @@ fn a_trace_that_says_no_time_or_is_none_is_a_clear_line() {
     let holder = Holder::start(&[], &mixed());
     let trace = folder.path().join("t");
     let with = || taken(&holder.pid(), &file, &["--trace", trace.to_str().unwrap()]);
-    failed(&with(), 1, "No such file");
+    failed(&with(), 2, "No such file");
     fs::write(&trace, "t_us,op,id,bytes,stream\n1,alloc,1,1,0\n").unwrap();
     failed(&with(), 2, "does not say when it was recorded");
     fs::write(&trace, "no trace").unwrap();

@@ -236,7 +236,7 @@ fn whoever_cannot_be_shown_is_a_clear_line() {
     failed(&snapshot(&idle.pid()), 1, "has no pool to show");
     let track = Holder::start(&[("MEMCUDA_POLICY", "track")], &["malloc 1000".to_owned()]);
     failed(&snapshot(&track.pid()), 1, "has no pool to show");
-    failed(&snapshot("no such report"), 1, "no such report");
+    failed(&snapshot("no such report"), 2, "no such report");
     failed(
         &run(&["explain", folder.path().to_str().unwrap()]),
         1,

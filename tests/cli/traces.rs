@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::stat::Shown;
-use crate::{code, done, memcuda, objects, run, stderr, stdout};
+use crate::{code, done, failed, memcuda, objects, run, stderr, stdout};
 
 fn bundled() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -120,6 +120,17 @@ fn wrong_input_is_one_line() {
         }
     }
     assert!(!folder.path().join("cut.zst").exists());
+    // What takes reports says the same of a file that is not there, of either kind.
+    let absent = absent.to_str().unwrap();
+    let missing = format!("memcuda: {absent}: No such file or directory (os error 2)\n");
+    for arguments in [
+        &["snapshot", absent, "--json"][..],
+        &["explain", absent],
+        &["trace", absent],
+        &["replay", absent],
+    ] {
+        failed(&run(arguments), 2, &missing);
+    }
     for verb in ["trace", "replay"] {
         let said = stderr(&run(&[verb, "/proc"]));
         assert_eq!(said, "memcuda: /proc: a folder, and no trace\n");

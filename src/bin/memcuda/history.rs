@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use memcuda::error::Error;
 use memcuda::picture::{Picture, State};
 use memcuda::trace::{Event, Op, Owner, Reader};
@@ -37,7 +37,9 @@ impl History {
     /// which its process recorded itself, if it is there and still the same.
     pub fn of_report(picture: &Picture, named: Option<&Path>, most: usize) -> Result<Option<Self>> {
         if let Some(path) = named {
-            let file = File::open(path).with_context(|| format!("{}", path.display()))?;
+            let file = File::open(path);
+            let named = |error| Error::new(format!("{}: {error}", path.display()));
+            let file = file.map_err(named)?;
             return Self::told(path, file, picture, most).map(Some);
         }
         let path = Path::new(&picture.recording);

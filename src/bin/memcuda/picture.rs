@@ -1,10 +1,11 @@
 //! Where a verb's picture comes from: a process that runs, a report that one wrote
 //! when it had no memory left, or a folder of such reports.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use memcuda::error::Error;
 use memcuda::picture::{Picture, bytes};
 
@@ -19,10 +20,11 @@ pub fn find(source: &Path) -> Result<Picture> {
     if let Some(pid) = process_of(source) {
         return survey::picture(pid);
     }
-    match source.is_dir() {
+    let found = match source.is_dir() {
         true => read(&latest(source)?),
         false => read(source),
-    }
+    };
+    Ok(found?)
 }
 
 /// The process that an argument is the number of.
@@ -30,24 +32,22 @@ pub fn process_of(source: &Path) -> Option<u32> {
     source.to_str()?.parse().ok()
 }
 
-fn read(path: &Path) -> Result<Picture> {
-    let shown = path.display();
+fn read(path: &Path) -> memcuda::error::Result<Picture> {
+    let named = |why: &dyn Display| Error::new(format!("{}: {why}", path.display()));
     let long = |length: u64| length > bytes::MOST;
     // Not a device, whose length nobody knows.
-    let about = fs::metadata(path).with_context(|| format!("{shown}"))?;
+    let about = fs::metadata(path).map_err(|error| named(&error))?;
     if !about.is_file() || long(about.len()) {
-        return Err(anyhow!(Error::new(format!(
-            "{shown}: not a memcuda report"
-        ))));
+        return Err(named(&"not a memcuda report"));
     }
-    let all = fs::read(path).with_context(|| format!("{shown}"))?;
-    let picture = bytes::decode(&all);
-    picture.map_err(|error| anyhow!(Error::new(format!("{shown}: {error}"))))
+    let all = fs::read(path).map_err(|error| named(&error))?;
+    bytes::decode(&all).map_err(|error| named(&error))
 }
 
 fn latest(folder: &Path) -> Result<PathBuf> {
     let shown = folder.display();
-    let entries = fs::read_dir(folder).with_context(|| format!("{shown}"))?;
+    let unread = |error| Error::new(format!("{shown}: {error}"));
+    let entries = fs::read_dir(folder).map_err(unread)?;
     let reports = entries.flatten().filter(|entry| {
         let name = entry.file_name();
         let name = name.to_string_lossy();
