@@ -194,6 +194,7 @@ impl<D: Driver> Pool<D> {
         let _builder = self.builder();
         // For memory, and for bytes that others still use.
         let mut waited = [false; 2];
+        let mut known = Ok(());
         let mut ready_only = false;
         loop {
             let mut state = self.lock();
@@ -234,7 +235,7 @@ impl<D: Driver> Pool<D> {
                 let over = self.wait_for_pending();
                 self.end_stitches(ending);
                 if !unready {
-                    over?;
+                    known = over;
                 }
                 continue;
             }
@@ -248,6 +249,8 @@ impl<D: Driver> Pool<D> {
             if !short {
                 return Err(refused);
             }
+            // Of what could not be waited for nobody knows whether it is free.
+            known?;
             return Err(Code::OUT_OF_MEMORY.into());
         }
     }

@@ -199,6 +199,33 @@ fn a_stream_of_which_nothing_can_be_learned_stops_no_other_one() {
 }
 
 #[test]
+fn what_fails_for_one_stream_is_no_answer_to_another_ones_request() {
+    // No event can be had of the stream whose bytes it could have.
+    let (pool, at) = used_by_another();
+    pool.driver().fail_waits(2, Code::UNKNOWN);
+    let asked = request(CONTEXT, Order::Stream(key(11)));
+    assert_eq!(pool.alloc(&asked), Ok(at));
+    // Nor can its context be waited for, where there is no more memory.
+    let pool = Pool::new(Model::new(64 * MIB), 0, Settings::default()).unwrap();
+    let of_other = StreamKey::new(OTHER, Stream(20), 0);
+    let lent = [key(10), of_other].map(|stream| {
+        let asked = request(stream.context, Order::Stream(stream));
+        (pool.alloc(&asked).unwrap(), stream)
+    });
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    for (at, stream) in lent {
+        pool.free(at, Release::Stream(stream)).unwrap();
+    }
+    let asked = request(OTHER, Order::Unknown);
+    pool.driver().fail_waits(6, Code::UNKNOWN);
+    let [_, (at, _)] = lent;
+    assert_eq!(pool.alloc(&asked), Ok(at));
+    // Nobody knows that there is none.
+    pool.driver().fail_waits(u32::MAX, Code::UNKNOWN);
+    assert_eq!(pool.alloc(&asked), Err(Code::UNKNOWN.into()));
+}
+
+#[test]
 fn a_wait_that_ends_late_takes_nothing_back() {
     let (driver, mut streams) = (Model::new(0), Streams::default());
     driver.hold(CONTEXT, Stream(10), true);

@@ -272,9 +272,9 @@ impl Streams {
         Ok(())
     }
 
-    /// Orders the later work of `waiter` behind a use. `NOT_READY` where the
-    /// user's stream is capturing and no event covers the use, or where it turns out
-    /// that its context is broken, which is no error of the waiter's.
+    /// Orders the later work of `waiter` behind a use. `NOT_READY` where no event covers
+    /// the use, as the user's stream is capturing or fails, or where it turns out that
+    /// its context is broken: neither is an error of the waiter's.
     pub fn order_behind<D: Driver>(
         &mut self,
         driver: &D,
@@ -282,7 +282,10 @@ impl Streams {
         last: Use,
     ) -> Result<()> {
         let (user, waiter) = (self.context(last.stream), self.progress(waiter).key);
-        let event = self.cover(driver, last);
+        let event = match self.cover(driver, last) {
+            Err(code) if !code.is_sticky() => Err(Code::NOT_READY),
+            covered => covered,
+        };
         let ordered = event.and_then(|event| {
             let event = event.ok_or(Code::NOT_READY)?;
             driver.wait(waiter.context, waiter.stream, event)
