@@ -2,12 +2,13 @@
 //! the system are reused, these are not. Knows which of these threads have ended.
 
 use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
-    static END: Cell<Option<End>> = const { Cell::new(None) };
 }
 
 /// The numbers of threads that have ended, until somebody asks for them.
@@ -16,19 +17,32 @@ static ENDED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 /// How often a thread that ends tries to say so.
 const TRIES: usize = 100;
 
-/// What is dropped with the thread of this number.
-struct End(u64);
+/// The thread of this number ends.
+extern "C" fn ends(number: *mut c_void) {
+    // In a forked child there may be nobody to let it go.
+    let ended = (0..TRIES).find_map(|_| {
+        let ended = ENDED.try_lock();
+        ended.inspect_err(|_| std::thread::yield_now()).ok()
+    });
+    if let Some(mut ended) = ended {
+        ended.push(number.addr() as u64);
+    }
+}
 
-impl Drop for End {
-    fn drop(&mut self) {
-        // In a forked child there may be nobody to let it go.
-        let ended = (0..TRIES).find_map(|_| {
-            let ended = ENDED.try_lock();
-            ended.inspect_err(|_| std::thread::yield_now()).ok()
-        });
-        if let Some(mut ended) = ended {
-            ended.push(self.0);
-        }
+/// Sees to it that the end of this thread is told. Not by a thread-local value with a
+/// destructor: to register one is to wait for the loader, where a constructor may wait for
+/// this thread.
+fn tell_of_end(number: u64) {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    let make = || {
+        let mut key = 0;
+        // SAFETY: the pointer is valid for the call, the function never unloaded.
+        let code = unsafe { libc::pthread_key_create(&mut key, Some(ends)) };
+        (code == 0).then_some(key)
+    };
+    if let Some(key) = *KEY.get_or_init(make) {
+        // SAFETY: a key that is never deleted; its value is no pointer.
+        unsafe { libc::pthread_setspecific(key, ptr::without_provenance(number as usize)) };
     }
 }
 
@@ -37,8 +51,7 @@ pub fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if NUMBER.get() == 0 {
         NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        // Of a thread that is ending already nobody hears.
-        let _ = END.try_with(|end| end.set(Some(End(NUMBER.get()))));
+        tell_of_end(NUMBER.get());
     }
     NUMBER.get()
 }

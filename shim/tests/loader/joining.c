@@ -33,6 +33,9 @@ static void *begin(void *unused) {
     start_cuda();
     OK(cuMemAlloc_v2(&at, 3 * MiB));
     OK(cuMemFree_v2(at));
+    /* On its own default stream. */
+    OK(cuMemAllocAsync(&at, MiB, (CUstream)2));
+    OK(cuMemFreeAsync(at, (CUstream)2));
     IS(0, cudaMalloc(&kept, 3 * MiB));
     return unused;
 }
