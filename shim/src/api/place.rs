@@ -73,11 +73,12 @@ pub fn of(engine: &'static Engine, device: i32) -> Result<Place<'static>, Failur
 /// The primary context of a device, retained once for the life of the process.
 fn primary(engine: &Engine, device: &Device) -> Result<Context, Failure> {
     static RETAINED: Mutex<Vec<(i32, Context)>> = Mutex::new(Vec::new());
+    // It does not end between question and retain. Before the lock: who has the turn may
+    // be called back by the driver, and come here.
+    let _still = worker::hold();
     let mut retained = RETAINED
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
-    // Nor does it end between question and retain.
-    let _still = worker::hold();
     let active = engine.calls.primary_is_active(device.handle);
     let known = retained
         .iter()

@@ -10,6 +10,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use support::{compile, preloaded, run, said, shim, simulator};
 
@@ -69,31 +70,41 @@ fn a_context_that_begins_while_another_one_ends_is_not_taken_for_it() {
     for way in ["ended", "asked", "destroy", "flags"] {
         let [expected, with] = [vec![], vec![shim()]].map(|libraries| {
             let mut command = preloaded(&program, &libraries);
-            said(command.arg(way).env("LD_LIBRARY_PATH", &pausing))
+            said(command.arg(way).env("LD_LIBRARY_PATH", pausing))
         });
         assert_eq!(with, expected, "{way}");
     }
 }
 
+#[test]
+fn a_tool_that_is_called_back_while_a_context_ends_waits_for_nobody_who_waits_for_that() {
+    let program = program("called_back.c", &["-rdynamic"]);
+    let mut command = preloaded(&program, &[shim()]);
+    run(command.env("LD_LIBRARY_PATH", pausing_driver()));
+}
+
 /// The directory of a driver that tells the program of its calls. What is behind it, the
 /// simulated driver by another name, is itself only while it is linked.
-fn pausing_driver() -> PathBuf {
-    let directory = support::scratch().join("pausing");
-    std::fs::create_dir_all(&directory).unwrap();
-    let shared = |name: &str, more: &[&str]| {
-        let soname = format!("-Wl,-soname,{name}");
-        let arguments = [&["-shared", "-fPIC", &soname], more].concat();
-        compile("pausing_driver.c", &format!("pausing/{name}"), &arguments)
-    };
-    let behind = shared("libsimulated.so", &[]);
-    let search = format!("-L{}", directory.display());
-    let needs = ["-Wl,--no-as-needed", &search, "-l:libsimulated.so"];
-    shared("libcuda.so.1", &needs);
-    std::fs::remove_file(&behind).unwrap();
-    std::fs::copy(simulator().join("libcuda.so.1"), behind).unwrap();
-    let runtime = "libcudart.so.13";
-    std::fs::copy(simulator().join(runtime), directory.join(runtime)).unwrap();
-    directory
+fn pausing_driver() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let directory = support::scratch().join("pausing");
+        std::fs::create_dir_all(&directory).unwrap();
+        let shared = |name: &str, more: &[&str]| {
+            let soname = format!("-Wl,-soname,{name}");
+            let arguments = [&["-shared", "-fPIC", &soname], more].concat();
+            compile("pausing_driver.c", &format!("pausing/{name}"), &arguments)
+        };
+        let behind = shared("libsimulated.so", &[]);
+        let search = format!("-L{}", directory.display());
+        let needs = ["-Wl,--no-as-needed", &search, "-l:libsimulated.so"];
+        shared("libcuda.so.1", &needs);
+        std::fs::remove_file(&behind).unwrap();
+        std::fs::copy(simulator().join("libcuda.so.1"), behind).unwrap();
+        let runtime = "libcudart.so.13";
+        std::fs::copy(simulator().join(runtime), directory.join(runtime)).unwrap();
+        directory
+    })
 }
 
 #[test]
