@@ -6,11 +6,12 @@
  * without the library, too, and finds the functions null. Ask memcuda_present()
  * once, or call through MEMCUDA_TRY, which then answers MEMCUDA_ABSENT. Weak
  * references need a program that is not linked with -static; compilers other
- * than gcc need position-independent code for them, too (-fPIE or -fPIC), and warn
- * where it is not. Define MEMCUDA_STRONG before the include to have plain
- * references instead. Who links the library defines it: for weak references alone
- * linkers leave a library out where they are given --as-needed, as many gcc do by
- * themselves.
+ * than gcc, and -mcmodel=large, need position-independent code for them, too
+ * (-fPIE or -fPIC), and warn where it is not. In other code a function's address in
+ * static data is null, whatever compiles it: take it where the program runs. Define
+ * MEMCUDA_STRONG before the include to have plain references instead. Who links the
+ * library defines it: for weak references alone linkers leave a library out where they
+ * are given --as-needed, as many gcc do by themselves.
  *
  * Units: sizes are bytes, times are microseconds unless a name says otherwise.
  * Threads: every function may be called from any thread. A handle may be used
@@ -38,10 +39,12 @@ extern "C" {
 
 /* In position-dependent code linkers settle a weak function that they do not find
  * as null, for good, unless it is reached by its entry of the GOT, which the loader
- * fills: noplt is that. clang does not know it, and nvcc may not pass it on. */
+ * fills: noplt is that. clang does not know it, nvcc may not pass it on, and code of
+ * the large model is without it. */
 #if defined(MEMCUDA_STRONG)
 #define MEMCUDA_API extern
-#elif defined(__GNUC__) && __GNUC__ >= 6 && !defined(__clang__) && !defined(__CUDACC__)
+#elif defined(__GNUC__) && __GNUC__ >= 6 && !defined(__clang__) && !defined(__CUDACC__) && \
+    !defined(__code_model_large__)
 #define MEMCUDA_API extern __attribute__((weak, noplt))
 #else
 #define MEMCUDA_API extern __attribute__((weak))

@@ -57,6 +57,19 @@ fn it_is_found_in_c_and_in_c_plus_plus_position_independent_or_not() {
     }
 }
 
+/// Nothing helps there.
+#[test]
+fn code_of_the_large_model_is_warned_unless_it_is_position_independent() {
+    for (moved, warned) in [("-fno-pie", true), ("-fPIE", false)] {
+        let mut compile = Command::new("gcc");
+        compile.args(["-mcmodel=large", moved, "-fsyntax-only"]);
+        let done = compile.arg(support::source("present.c")).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{said}");
+        assert_eq!(said.contains("MEMCUDA_STRONG"), warned, "{said}");
+    }
+}
+
 /// To linkers that leave out what nobody needs weak references are no need.
 #[test]
 fn who_links_it_needs_strong_references() {
