@@ -2,7 +2,7 @@
 //! the user of whoever sends, and beyond that one's limit of open files it takes none any
 //! more, to nobody: so one user's clients may leave only a share of them unread. What was
 //! read the keeper's own end of a connection tells, wherever the client is; it stays open
-//! for that until all is read. Asked only once there may be too many.
+//! for that until all is read.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,8 +40,16 @@ struct Sent {
 }
 
 impl Unread {
-    /// May so many more go to a user who may leave so many unread?
-    pub fn has_room(&mut self, uid: u32, more: usize, most: usize) -> bool {
+    /// May so many more go to a client, of a user who may leave so many unread?
+    pub fn has_room(&mut self, client: ClientId, uid: u32, more: usize, most: usize) -> bool {
+        // Who asks for one thing after the other has read what came before.
+        if self
+            .of
+            .get(&client)
+            .is_some_and(|it| !is_unread(&it.socket))
+        {
+            self.forget(client);
+        }
         let sum = |sums: &HashMap<u32, usize>| sums.get(&uid).copied().unwrap_or(0);
         let fits = |sum: usize| sum == 0 || sum + more <= most;
         if fits(sum(&self.sums)) {
@@ -177,20 +185,20 @@ mod tests {
         let mut unread = Unread::default();
         let (here, there) = pair();
         let write = |unread: &mut Unread| {
-            assert!(unread.has_room(7, 6, MOST));
+            assert!(unread.has_room(1, 7, 6, MOST));
             send(&here, b"packet", SendFlags::empty()).unwrap();
             unread.sent(1, 7, &here, 6);
         };
         write(&mut unread);
-        assert!(unread.has_room(8, 6, MOST), "it is another user's");
+        assert!(unread.has_room(2, 8, 6, MOST), "it is another user's");
         // Once more than there is room for: it was read.
         read(&there);
         write(&mut unread);
-        assert!(!unread.has_room(7, 6, MOST));
+        assert!(!unread.has_room(1, 7, 6, MOST));
         assert!(unread.ends(1), "its end is needed");
         drop(here);
         std::thread::sleep(PAUSE);
-        assert!(!unread.has_room(7, 6, MOST));
+        assert!(!unread.has_room(1, 7, 6, MOST));
         let later = Instant::now() + LEISURE;
         unread.look_at_over(later);
         assert_eq!(unread.over().collect::<Vec<_>>(), [7]);
@@ -207,10 +215,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_read_long_ago_is_not_taken_for_unread() {
+        let mut unread = Unread::default();
+        let (here, there) = pair();
+        for times in 0..5 {
+            assert!(unread.has_room(1, 7, 2, MOST), "{times}");
+            send(&here, b"packet", SendFlags::empty()).unwrap();
+            unread.sent(1, 7, &here, 2);
+            if times < 4 {
+                read(&there);
+            }
+        }
+        assert!(unread.has_room(2, 7, 2, MOST), "two are unread");
+    }
+
+    #[test]
     fn one_packet_is_let_through_whatever_its_size() {
         let mut unread = Unread::default();
-        assert!(unread.has_room(7, MOST + 1, MOST));
+        assert!(unread.has_room(1, 7, MOST + 1, MOST));
         unread.sent(1, 7, &pair().0, MOST + 1);
-        assert!(unread.has_room(7, 1, MOST), "its socket is gone");
+        assert!(unread.has_room(2, 7, 1, MOST), "its socket is gone");
     }
 }
