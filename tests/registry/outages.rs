@@ -302,6 +302,28 @@ fn a_queue_that_is_no_list_is_not_asked_all_the_time() {
     drop((directory, served));
 }
 
+/// Names are published all the same, and that says nothing of commands.
+#[test]
+fn a_queue_that_may_not_be_listened_to_is_told_of() {
+    let server = Redis::start();
+    server.ask("ACL SETUSER default -client|reply");
+    let (directory, served) = published(&server);
+    let line = "commands in tensor:cmd are not taken for now";
+    until("a line", || served.log().contains(line));
+    let log = served.log();
+    assert!(log.contains("NOPERM"), "{log}");
+    server.ask("ACL SETUSER default +client|reply");
+    let get = json!({"op": "get", "name": "a", "reply": "reply:1"});
+    let mut admin = connect(server.socket());
+    push(&mut admin, "tensor:cmd", get.to_string());
+    assert_eq!(answer(&mut admin, "reply:1")["status"], "ok");
+    until("said", || {
+        let log = served.log();
+        log.contains("commands in tensor:cmd are taken again")
+    });
+    drop((directory, served));
+}
+
 /// The rights that docs/redis.md gives the keeper are enough, with scripts and
 /// with functions; and with functions no script runs.
 #[test]

@@ -293,7 +293,7 @@ impl Link {
         self.connection.send_packed_command(&bytes)?;
         match answer(self.connection.recv_response())? {
             Answer::Value(Value::BulkString(text)) if text == b"memcuda" => Ok(()),
-            Answer::Refused(Trouble::Refused(why)) => Err(Trouble::Lost(why)),
+            Answer::Refused(trouble) => Err(trouble),
             _ => Err(Trouble::Lost("CLIENT REPLY SKIP is not served".to_owned())),
         }
     }

@@ -77,10 +77,13 @@ pub fn run(shared: &Arc<Shared>, desk: &Arc<Desk>, queue: Queue) {
         let Some(term) = shared.term(PATIENCE) else {
             continue;
         };
-        if lane.serve(term).is_err() {
+        if let Err(trouble) = lane.serve(term) {
             lane.link = None;
-            // Why is the mirror's to say.
-            shared.rest(Duration::from_millis(200));
+            match trouble.passes() {
+                // Why is the mirror's to say.
+                true => shared.rest(RESTS[0]),
+                false => lane.rest_deaf(&trouble),
+            }
         }
     }
 }
@@ -92,7 +95,7 @@ struct Lane<'a> {
     /// Has this process not taken up yet what an earlier one left?
     first: bool,
     link: Option<Link>,
-    /// So often the server did not wait for a command, and had none.
+    /// So often the server did not wait for a command, and had none, or refused.
     soon: u32,
 }
 
@@ -145,7 +148,10 @@ impl Lane<'_> {
                 self.hear_again();
             }
             match said.as_str() {
-                "none" if begun.elapsed() < SOON => self.rest_deaf(&next)?,
+                "none" if begun.elapsed() < SOON => {
+                    let why = self.why_deaf(&next)?;
+                    self.rest_deaf(&Trouble::Refused(why));
+                }
                 "none" => {}
                 "command" => {
                     self.handle(read_bytes(answer.next())?, answer.next(), answer.next())?
@@ -163,23 +169,30 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// The server did not wait for a command: rests in its place, ever longer, and says why.
-    fn rest_deaf(&mut self, next: &Move<'_>) -> Result<(), Trouble> {
+    /// Why the server does not wait for a command. The first times it may be by others who
+    /// take elements away: it is not asked then.
+    fn why_deaf(&mut self, next: &Move<'_>) -> Result<String, Trouble> {
+        let why = match &mut self.link {
+            Some(link) if self.soon + 1 >= MOST_SOON => link.refuses_move(next)?,
+            _ => None,
+        };
+        Ok(why.unwrap_or_else(|| "BLMOVE does not wait".to_owned()))
+    }
+
+    /// The server did not wait for a command, or refused what is asked of it: rests in its
+    /// place, ever longer, and says why.
+    fn rest_deaf(&mut self, why: &Trouble) {
         let (shared, [first, most]) = (self.shared, RESTS);
         self.soon += 1;
-        if self.soon >= MOST_SOON
-            && let Some(link) = &mut self.link
-        {
-            let why = link.refuses_move(next)?;
-            let why = why.unwrap_or_else(|| "BLMOVE does not wait".to_owned());
-            let line = format!("commands in {} are not taken for now: {why}", next.queue);
+        if self.soon >= MOST_SOON {
+            let queue = shared.keys.queue(&self.queue.name);
+            let line = format!("commands in {queue} are not taken for now: {why}");
             shared.registry.report(format!("{}: {line}", shared.server));
             if self.soon == MOST_SOON {
                 tracing::warn!("{line}");
             }
         }
         shared.rest((first * 2_u32.pow(self.soon.min(8) - 1)).min(most));
-        Ok(())
     }
 
     /// It waits, or has one.
