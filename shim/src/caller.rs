@@ -25,7 +25,7 @@ pub fn library() -> String {
     let (mut frames, mut found) = (0, None);
     backtrace::walk(|at| {
         frames += 1;
-        found = modules::at(at).and_then(named);
+        found = modules::at(at).and_then(|module| named(&module));
         found.is_none() && frames < MOST_FRAMES
     });
     found.unwrap_or_default()

@@ -3,6 +3,7 @@
 //! Modules come and go, and another may come to lie where one was.
 
 use std::ffi::CString;
+use std::ops::Deref;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
@@ -82,25 +83,59 @@ fn filled(slot: &AtomicPtr<About>) -> Option<&'static About> {
     unsafe { slot.load(Ordering::Acquire).as_ref() }
 }
 
-/// The number of the module that holds this address; gives a new one out
-/// while there are any. A file that was unloaded gets its old one again.
-pub fn number(address: usize) -> Module {
+/// A module that was found.
+pub enum Found {
+    /// It has a number.
+    Numbered(Module, &'static About),
+    /// One of those for which no number is left.
+    Beyond(Box<About>),
+}
+
+impl Found {
+    /// Its number.
+    pub fn module(&self) -> Module {
+        match self {
+            Found::Numbered(module, _) => *module,
+            Found::Beyond(_) => Module::OTHER,
+        }
+    }
+}
+
+impl Deref for Found {
+    type Target = About;
+    fn deref(&self) -> &About {
+        match self {
+            Found::Numbered(_, about) => about,
+            Found::Beyond(about) => about,
+        }
+    }
+}
+
+/// The module that holds this address; gives it a number while there are any. A file
+/// that was unloaded gets its old one again.
+pub fn at(address: usize) -> Option<Found> {
     let unloads = unloads();
     for (index, slot) in TABLE.iter().enumerate() {
         let Some(about) = filled(slot) else { break };
         if about.holds(address) && about.is_loaded(unloads) {
-            return Module(index as u8);
+            return Some(Found::Numbered(Module(index as u8), about));
         }
     }
-    find(address, unloads).map_or(Module::OTHER, enter)
+    find(address, unloads).map(enter)
 }
 
-fn enter(about: About) -> Module {
+/// The number of the module that holds this address.
+pub fn number(address: usize) -> Module {
+    at(address).map_or(Module::OTHER, |found| found.module())
+}
+
+fn enter(about: About) -> Found {
     let (address, unloads) = (about.start, about.seen.load(Ordering::Relaxed));
     let fresh = Box::into_raw(Box::new(about));
-    // SAFETY: made above; freed below only where it was not published.
+    // SAFETY: made above; taken back below only where it was not published.
     let about = unsafe { &*fresh };
     for (index, slot) in TABLE.iter().enumerate() {
+        let module = Module(index as u8);
         let known = slot.load(Ordering::Acquire);
         // SAFETY: as in `filled`.
         let free = match unsafe { known.as_ref() } {
@@ -109,7 +144,7 @@ fn enter(about: About) -> Module {
                 if other.is_loaded(unloads) && other.holds(address) {
                     // SAFETY: it was not published.
                     drop(unsafe { Box::from_raw(fresh) });
-                    return Module(index as u8);
+                    return Found::Numbered(module, other);
                 }
                 !other.is_loaded(unloads)
             }
@@ -117,23 +152,17 @@ fn enter(about: About) -> Module {
         };
         let swap = || slot.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
         if free && swap().is_ok() {
-            return Module(index as u8);
+            return Found::Numbered(module, about);
         }
     }
     // SAFETY: it was not published.
-    drop(unsafe { Box::from_raw(fresh) });
-    Module::OTHER
+    Found::Beyond(unsafe { Box::from_raw(fresh) })
 }
 
 /// How many modules were unloaded so far: where this is what it was, every
 /// address means what it meant.
 pub fn unloads() -> u64 {
     loader::find(|file| Some(file.unloads())).unwrap_or(0)
-}
-
-/// The module that holds this address, from the table where it has a number.
-pub fn at(address: usize) -> Option<&'static About> {
-    number(address).about()
 }
 
 /// Asks the loader. `unloads` is how many modules had been unloaded by then.

@@ -144,7 +144,7 @@ fn in_c(addresses: &[usize]) -> String {
         if !text.is_empty() {
             text.push(';');
         }
-        let file = match about.map(About::file) {
+        let file = match about.as_deref().map(About::file) {
             None => "?".into(),
             Some(b"") => "the program".into(),
             Some(file) => String::from_utf8_lossy(file),
@@ -154,7 +154,7 @@ fn in_c(addresses: &[usize]) -> String {
             None => write!(
                 text,
                 "{file}+{:#x}",
-                about.map_or(at, |about| about.offset(at))
+                about.as_deref().map_or(at, |about| about.offset(at))
             ),
         };
     }
@@ -165,11 +165,10 @@ fn in_c(addresses: &[usize]) -> String {
 fn asks() -> Option<Module> {
     let mut found = None;
     backtrace::walk(|at| {
-        let module = modules::number(at);
-        let about = module.about().filter(|_| !is_own(at));
+        let about = modules::at(at).filter(|about| !about.holds(backtrace::own()));
         found = about
             .filter(|about| !words::is_of_cuda(about.file()))
-            .map(|_| module);
+            .map(|about| about.module());
         found.is_none()
     });
     found

@@ -58,12 +58,9 @@ impl Words {
         };
         match number {
             0 if caller.asks => asks::number(|at| {
-                let module = modules::number(at);
                 // Between CUDA and the stack's end may be code of no module.
-                let about = module
-                    .about()
-                    .filter(|about| !about.holds(backtrace::own()))?;
-                (!is_of_cuda(about.file())).then(|| self.library(module, &tell))
+                let about = modules::at(at).filter(|about| !about.holds(backtrace::own()))?;
+                (!is_of_cuda(about.file())).then(|| self.library(about.module(), &tell))
             }),
             number => number,
         }

@@ -5,7 +5,7 @@ mod inert;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use support::{compile, preloaded, program, run, said, scratch, shim, simulator};
@@ -147,6 +147,38 @@ fn each_caller_reaches_its_own_runtime() {
         let route = format!("route: cuMemAlloc_v2 by cuGetProcAddress from {runtime}");
         assert!(log.contains(&route), "{log}");
     }
+}
+
+/// So many that not every one can have an entry point of its own.
+#[test]
+fn each_of_many_callers_reaches_its_own_runtime() {
+    let renamed = |from: &Path, number: usize, to: &Path| {
+        let (old, new) = (b"libcudart.so.13", format!("libcudart.so.{number}"));
+        let mut bytes = std::fs::read(from).unwrap();
+        while let Some(at) = bytes.windows(old.len()).position(|w| w == old) {
+            bytes[at..at + old.len()].copy_from_slice(new.as_bytes());
+        }
+        std::fs::write(to, bytes).unwrap();
+    };
+    let directory = format!("-L{}", simulator().display());
+    let runtime = ["-shared", "-fPIC", &directory, "-l:libcudart.so.13"];
+    let user = compile("runtime_user.c", "libuser.so", &runtime);
+    let numbers = 40..80;
+    let users: Vec<PathBuf> = numbers
+        .map(|number| {
+            let own = scratch().join(format!("libcudart.so.{number}"));
+            renamed(&simulator().join("libcudart.so.13"), number, &own);
+            let its = scratch().join(format!("libuser{number}.so"));
+            renamed(&user, number, &its);
+            its
+        })
+        .collect();
+    let program = compile("many.c", "many", &[&directory, "-l:libcuda.so.1", "-ldl"]);
+    let search = std::env::join_paths([simulator(), scratch().to_owned()]).unwrap();
+    let mut command = preloaded(program, &[shim()]);
+    command.env("LD_LIBRARY_PATH", search).args(users);
+    let (out, log) = said(&mut command);
+    assert_eq!((out.as_str(), log.as_str()), ("", ""));
 }
 
 #[test]

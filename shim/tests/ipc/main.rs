@@ -2,6 +2,8 @@
 //! keeper of the test's own.
 
 mod actor;
+#[path = "../support/crowd.rs"]
+mod crowd;
 mod deaths;
 mod elsewhere;
 mod fickle;

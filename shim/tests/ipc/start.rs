@@ -35,18 +35,24 @@ fn without_a_keeper_the_driver_refuses_and_one_line_says_why() {
 #[test]
 fn a_keeper_is_started_when_it_is_first_needed() {
     // As they are built.
-    starts_a_keeper("release", "release");
+    starts_a_keeper("release", "release", 0);
 }
 
 #[test]
 fn an_installed_library_finds_its_command() {
     // The tree of `make install`, of wheels and packages.
-    starts_a_keeper("lib/memcuda", "bin");
+    starts_a_keeper("lib/memcuda", "bin", 0);
+}
+
+/// In each process so many libraries ask for the driver's functions before.
+#[test]
+fn a_keeper_is_started_in_a_crowd_of_libraries() {
+    starts_a_keeper("release", "release", 40);
 }
 
 /// A keeper that the library starts is nobody's child, has nothing of the job's,
 /// and is used by the next process. Library and command lie in these folders.
-fn starts_a_keeper(libraries: &str, commands: &str) {
+fn starts_a_keeper(libraries: &str, commands: &str, crowd: usize) {
     let place = Place::empty();
     // All of it where another user comes, too, wherever the source lies.
     let copy = |from: &Path, folder: &str| {
@@ -60,6 +66,7 @@ fn starts_a_keeper(libraries: &str, commands: &str) {
     let library = copy(&support::shim(), libraries);
     copy(memcuda(), commands);
     let (program, simulator) = (copy(program(), "."), copy(&support::simulator(), "."));
+    let (first, others) = crate::crowd::crowd(&place.path("crowd"), crowd);
     let runtime = place.path("runtime");
     fs::create_dir(&runtime).unwrap();
     fs::set_permissions(runtime.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -68,8 +75,9 @@ fn starts_a_keeper(libraries: &str, commands: &str) {
     let root = unsafe { libc::geteuid() } == 0;
     let nobody = 65534;
     let start = || {
-        let mut command = place.command(&program, std::slice::from_ref(&library));
+        let mut command = place.command(&program, &[library.clone(), first.clone()]);
         command
+            .env("CROWD", &others)
             .env("LD_LIBRARY_PATH", &simulator)
             .env("MEMCUDA_KEEPER", "auto")
             .env("XDG_RUNTIME_DIR", &runtime);

@@ -2,6 +2,8 @@
 //! and nothing that goes wrong with the recording is the program's.
 
 mod closing;
+#[path = "../support/crowd.rs"]
+mod crowd;
 mod fit;
 #[path = "../support/keeper.rs"]
 #[allow(dead_code, reason = "shared with the tests of names")]
@@ -134,6 +136,32 @@ fn libraries_that_ask_in_turns_are_told_apart_without_stacks() {
         (callers.len() / 40..callers.len()).contains(&known),
         "{known}"
     );
+}
+
+/// No number is left for the two libraries, where so many others asked for functions before.
+#[test]
+fn in_a_crowd_of_libraries_nobody_is_taken_for_another_one() {
+    let library = |name: &str| support::compile("asker.c", name, &["-shared", "-fPIC"]);
+    let asking = ["one", "other"].map(|name| library(&format!("lib{name}-in-a-crowd.so")));
+    let (first, others) = crowd::crowd(&support::scratch().join("crowd"), 40);
+    let folder = tempfile::tempdir().unwrap();
+    for stacks in [None, Some("c")] {
+        let trace = folder.path().join("t");
+        let mut command = support::preloaded(program(), &[support::shim(), first.clone()]);
+        command.env("MEMCUDA_TRACE", &trace).env("CROWD", &others);
+        command.envs(stacks.map(|how| ("MEMCUDA_TRACE_STACKS", how)));
+        command.arg("askers").args(&asking).args(["20", "0"]);
+        support::run(&mut command);
+        let (lines, _) = read(&trace);
+        assert_eq!(lines.len(), 20 * 2 * 2 * 3);
+        for (at, line) in lines.iter().enumerate() {
+            let event = columns(line);
+            assert_eq!(event[9], "", "{line}");
+            let own = asking[at / 6 % 2].file_name().unwrap().to_string_lossy();
+            let told = event[11].contains(&format!("{own}!pair"));
+            assert_eq!(told, stacks.is_some(), "{line}");
+        }
+    }
 }
 
 #[test]
