@@ -257,7 +257,7 @@ CASE(waits_free_in_another_context, SIM) {
 }
 
 /* The other context has memory, and its work is on that. */
-CASE(waits_free_beside_memory_of_another_context, GPU) {
+CASE(waits_free_beside_memory_of_another_context, SIM) {
     size_t bytes = 30 * MiB;
     CUcontext first = context(), second = NULL;
     CUdeviceptr at = allocate(bytes);
