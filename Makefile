@@ -138,12 +138,12 @@ gpu-build:
 	@echo "no $(CARGO) here: $(RELEASE) and $(DEBUG) are used as they are"
 endif
 
-# The command, the examples and the real frameworks on a real GPU, about 27
+# The command, the examples and the real frameworks on a real GPU, about 30
 # minutes in all; GPU_TESTS="smoke identical" runs only those. Fails, and says so,
 # where something is missing. GPU_TESTS=suites runs other projects' own tests, whose
 # sources are in the folder SOURCES (tests/gpu/suites.py), GPU_TESTS=samples NVIDIA's
 # samples, built in the folder PROGRAMS (tests/gpu/samples.py).
-GPU_TESTS ?= smoke conformance random_programs starvation identical keep_parity frameworks ipc names checkpoint
+GPU_TESTS ?= smoke conformance random_programs random_torch starvation identical keep_parity frameworks ipc names checkpoint
 test-gpu: gpu-build
 	@failed=; \
 	for name in $(GPU_TESTS); do \
