@@ -76,6 +76,21 @@ pub fn exports(code: usize, name: &CStr) -> bool {
     found.unwrap_or(false)
 }
 
+/// The name of the symbol that code belongs to, as far as its file tells, and how far
+/// behind its beginning the code is, in bytes: for code whose file stays loaded.
+pub fn symbol_at(code: usize) -> Option<(String, usize)> {
+    let found = loader::find(|file| {
+        file.range().filter(|range| range.contains(&code))?;
+        // SAFETY: the library stays loaded while it is looked at.
+        let around = |dynamic| unsafe { symbol_around(dynamic, code) };
+        Some(Dynamic::of(file).and_then(around))
+    });
+    let (name, offset) = found.flatten()?;
+    // SAFETY: a string of the file, which stays loaded.
+    let name = unsafe { CStr::from_ptr(name) };
+    Some((name.to_string_lossy().into_owned(), offset))
+}
+
 /// Does the program itself, not a library, refer to anything whose name begins
 /// so? By its relocations, as its symbol table does not tell its own length.
 pub fn program_uses(prefix: &[u8]) -> bool {
@@ -165,7 +180,7 @@ struct Relocation {
 pub const NEEDED: usize = 1;
 pub const SONAME: usize = 14;
 
-/// More of them, and the type of a symbol that is a function.
+/// More of them, and types of symbols.
 const PLTRELSZ: usize = 2;
 const RELA: usize = 7;
 const RELASZ: usize = 8;
@@ -176,6 +191,7 @@ const STRTAB: usize = 5;
 const SYMTAB: usize = 6;
 const GNU_HASH: usize = 0x6fff_fef5;
 const FUNCTION: u8 = 2;
+const THREAD_LOCAL: u8 = 6;
 
 /// # Safety
 /// It is still loaded.
@@ -209,6 +225,50 @@ unsafe fn refers(dynamic: Dynamic, prefix: &[u8]) -> bool {
             };
             all.iter().any(named)
         })
+}
+
+/// # Safety
+/// It is still loaded.
+unsafe fn symbol_around(dynamic: Dynamic, code: usize) -> Option<(*const c_char, usize)> {
+    // SAFETY: as the caller says; the table has as many symbols.
+    let (names, symbols) = unsafe {
+        let (names, symbols) = (dynamic.address(STRTAB)?, dynamic.address(SYMTAB)?);
+        let count = symbols_in(dynamic)?;
+        let symbols = std::slice::from_raw_parts(symbols as *const Symbol, count);
+        (names as *const c_char, symbols)
+    };
+    let offset = code - dynamic.base;
+    let around = |symbol: &&Symbol| {
+        let behind = offset.checked_sub(symbol.value);
+        let is_place = symbol.section != 0 && symbol.info & 0xf != THREAD_LOCAL;
+        is_place && behind.is_some_and(|behind| behind < symbol.size)
+    };
+    let around = symbols.iter().filter(around);
+    let found = around.min_by_key(|symbol| offset - symbol.value)?;
+    // SAFETY: a symbol's name lies in the table of names.
+    let name = unsafe { names.add(found.name as usize) };
+    Some((name, offset - found.value))
+}
+
+/// How many symbols a file has, as far as its hash table knows: up to the end of the last
+/// chain.
+///
+/// # Safety
+/// It is still loaded.
+unsafe fn symbols_in(dynamic: Dynamic) -> Option<usize> {
+    // SAFETY: the table is as `look_up` says.
+    unsafe {
+        let table = dynamic.address(GNU_HASH)? as *const u32;
+        let (buckets, first, filter) = (*table, *table.add(1), *table.add(2));
+        let bucket = table.add(4 + 2 * filter as usize);
+        let chain = bucket.add(buckets as usize);
+        let last = (0..buckets as usize).map(|at| *bucket.add(at)).max();
+        let mut last = last.filter(|last| *last >= first)?;
+        while *chain.add((last - first) as usize) & 1 == 0 {
+            last += 1;
+        }
+        Some(last as usize + 1)
+    }
 }
 
 /// # Safety

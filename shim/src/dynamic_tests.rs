@@ -121,3 +121,11 @@ fn what_is_absent_or_no_function_is_not_found() {
     assert_eq!(in_libc(c"environ"), ptr::null_mut());
     assert_eq!(find(|file| file == b"libno.so", c"getpid"), ptr::null_mut());
 }
+
+#[test]
+fn code_is_the_symbols_in_which_it_lies() {
+    let start = libc::getpid as *const () as usize;
+    let (name, offset) = symbol_at(start + 1).unwrap();
+    assert_eq!((name.contains("getpid"), offset), (true, 1));
+    assert_eq!(symbol_at(8), None);
+}

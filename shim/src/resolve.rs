@@ -59,29 +59,6 @@ fn forget_failure() {
     }
 }
 
-/// The symbol that code at an address belongs to, as far as its file tells, and
-/// how far behind its beginning that is, in bytes.
-pub fn symbol_at(address: usize) -> Option<(String, usize)> {
-    static DLADDR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
-    let found = cached(&DLADDR, || of_libc(c"dladdr"));
-    // SAFETY: null is `None`; anything else is a function of this signature.
-    let dladdr = unsafe { std::mem::transmute::<*mut c_void, Option<Dladdr>>(found) }?;
-    // SAFETY: zeros are a value of it.
-    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: the address is only looked for; the pointer is valid for the call.
-    let known = unsafe { dladdr(address as *const c_void, &mut about) } != 0;
-    if !known || about.dli_sname.is_null() {
-        return None;
-    }
-    // SAFETY: the loader's own string, of a file that is loaded.
-    let name = unsafe { CStr::from_ptr(about.dli_sname) }.to_string_lossy();
-    Some((
-        name.into_owned(),
-        address.wrapping_sub(about.dli_saddr as usize),
-    ))
-}
-
 fn cached(slot: &AtomicPtr<c_void>, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
     let known = slot.load(Ordering::Acquire);
     if !known.is_null() {

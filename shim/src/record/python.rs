@@ -101,8 +101,17 @@ struct Python {
     text_type: usize,
 }
 
+static FOUND: OnceLock<Option<Python>> = OnceLock::new();
+
+/// Looks the interpreter up, if there is one yet, so that it is found later without a lock
+/// of the loader.
+pub fn prepare() {
+    if let Some(python) = Python::find() {
+        let _ = FOUND.set(Some(python));
+    }
+}
+
 fn python() -> Option<&'static Python> {
-    static FOUND: OnceLock<Option<Python>> = OnceLock::new();
     FOUND
         .get_or_init(|| {
             let found = Python::find();

@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use memcuda_core::trace::frames::MOST_TEXT;
 
 use super::{python, words};
-use crate::backtrace;
 use crate::modules::{self, About, Module};
-use crate::resolve;
+use crate::{backtrace, dynamic};
 
 /// Frames of a stack.
 const DEPTH: usize = 32;
@@ -41,6 +40,9 @@ pub struct Found {
 impl Stacks {
     /// No stack yet; those of Python are looked for first, if they are wanted.
     pub fn new(python: bool) -> Self {
+        if python {
+            python::prepare();
+        }
         let other = || AtomicU8::new(Module::OTHER.0);
         Self {
             python,
@@ -149,7 +151,7 @@ fn in_c(addresses: &[usize]) -> String {
             Some(b"") => "the program".into(),
             Some(file) => String::from_utf8_lossy(file),
         };
-        let _ = match resolve::symbol_at(at) {
+        let _ = match dynamic::symbol_at(at) {
             Some((name, offset)) => write!(text, "{file}!{name}+{offset:#x}"),
             None => write!(
                 text,

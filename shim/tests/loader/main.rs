@@ -155,8 +155,18 @@ fn threads_that_constructors_and_destructors_wait_for_get_memory() {
         let program = build("joining", &[&["-DPROGRAM"], with_it]);
         let mut bare = preloaded(&program, &[]);
         let (bare, _) = said(bare.env_remove("LD_PRELOAD").arg(&library));
-        let (out, log) = said(preloaded(&program, &[shim()]).arg(&library));
-        assert_eq!((out, log), (bare, String::new()), "{needs:?}");
+        let recording = scratch().join("joining.trace");
+        for stacks in ["none", "c"] {
+            let mut command = preloaded(&program, &[shim()]);
+            command.env("MEMCUDA_TRACE", &recording);
+            let (out, log) = said(command.env("MEMCUDA_TRACE_STACKS", stacks).arg(&library));
+            let expected = (bare.as_str(), "");
+            assert_eq!(
+                (out.as_str(), log.as_str()),
+                expected,
+                "{needs:?}, {stacks}"
+            );
+        }
     }
 }
 
