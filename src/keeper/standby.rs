@@ -326,3 +326,35 @@ fn pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
 fn patient(socket: &OwnedFd) -> rustix::io::Result<()> {
     set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::descriptors::raise_limit;
+
+    /// More than there is room for between the two.
+    const MANY: u32 = 8000;
+
+    #[test]
+    fn a_successor_that_is_slow_to_read_gets_everything() {
+        assert!(raise_limit() > MANY as usize + 1000);
+        let (here, there) = pair().unwrap();
+        // It asks for all, is stopped for longer than a keeper waits, reads, and ends.
+        let script = "exec 3<&0; printf '\\2' >&3; sleep 3; cat <&3 >/dev/null & printf '\\5' >&3";
+        let launch = Launch {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            quiet: true,
+        };
+        let standby = std::thread::spawn(move || main(there, &launch));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let generation = Generation([1; 16]);
+        let keys = (0..MANY).map(|place| Key::Part(generation, place));
+        let all: Vec<_> = keys.chain([Key::State(0)]).collect();
+        let all: Vec<_> = all.into_iter().map(|key| (key, null.as_fd())).collect();
+        let mut vault = Vault::Standby(Standby::new(here, 0));
+        vault.keep(&all);
+        drop(vault);
+        standby.join().unwrap().unwrap();
+    }
+}
