@@ -1,7 +1,9 @@
 //! The page with the versions of a name: shared memory of the host that the
 //! keeper made. Word 0 is the newest version, word 1 the largest number that was
 //! given out, word 2 the largest that a stream was told to write: its write is a plain
-//! one and would take back what the host publishes before it. Streams reach it as page-locked memory, once one of them is asked.
+//! one and would take back what the host publishes before it. Word 3 is the largest that
+//! the host is to write: each of the two says its own before it looks at the other's.
+//! Streams reach it as page-locked memory, once one of them is asked.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
@@ -24,6 +26,15 @@ pub struct Taken {
     /// The number.
     pub number: u64,
     before: u64,
+}
+
+/// Who writes a version, and in which word that is announced.
+#[derive(Clone, Copy)]
+pub enum By {
+    /// A stream, when it comes to it.
+    Stream = 2,
+    /// The host, now.
+    Host = 3,
 }
 
 /// A mapped page.
@@ -99,23 +110,32 @@ impl Page {
         let _ = last.compare_exchange(taken.number, taken.before, success, failure);
     }
 
-    /// A stream will write this number; the largest before, for [`Self::not_queued`].
-    pub fn queued(&self, number: u64) -> u64 {
-        self.word(2).fetch_max(number, Ordering::AcqRel)
+    /// Says who will write a number; the largest before, for [`Self::take_back`].
+    pub fn announce(&self, who: By, number: u64) -> u64 {
+        self.word(who as usize).fetch_max(number, Ordering::SeqCst)
     }
 
-    /// It will not.
-    pub fn not_queued(&self, number: u64, before: u64) {
+    /// Who announced a number will not write it.
+    pub fn take_back(&self, who: By, number: u64, before: u64) {
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-        let _ = self
-            .word(2)
-            .compare_exchange(number, before, success, failure);
+        let last = self.word(who as usize);
+        let _ = last.compare_exchange(number, before, success, failure);
     }
 
     /// The number that a stream is still to write.
     pub fn to_come(&self) -> Option<u64> {
-        let queued = self.word(2).load(Ordering::Acquire);
+        let queued = self.word(By::Stream as usize).load(Ordering::SeqCst);
         (queued > self.newest()).then_some(queued)
+    }
+
+    /// Would a stream that writes this number take one of the host's back? Then numbers
+    /// are given out behind that one from now on.
+    pub fn is_behind(&self, number: u64) -> bool {
+        let host = self.word(By::Host as usize).load(Ordering::SeqCst);
+        if host > number {
+            self.word(1).fetch_max(host, Ordering::AcqRel);
+        }
+        host > number
     }
 
     /// The address of word 0 for streams of this context.

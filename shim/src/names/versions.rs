@@ -9,7 +9,7 @@ use memcuda_core::share::protocol::{self, Reply, Request};
 
 use super::Failure;
 use super::table::Mapped;
-use super::timeline::{MOST, Page, Taken};
+use super::timeline::{By, MOST, Page, Taken};
 use crate::engine::Engine;
 use crate::share::{self, keeper};
 
@@ -72,13 +72,17 @@ fn too_large(mapped: &Mapped) -> Failure {
 /// stream is still to write, which would then take it back.
 pub fn publish(engine: &Engine, mapped: &Mapped, version: u64) -> Result<u64, Failure> {
     let page = page(engine, mapped)?;
-    if let Some(queued) = page.to_come().filter(|_| mapped.write) {
+    let taken = take(mapped, &page, version)?;
+    let number = taken.number;
+    let before = page.announce(By::Host, number);
+    if let Some(queued) = page.to_come() {
+        page.take_back(By::Host, number, before);
+        page.give_back(taken);
         return Err(Failure::Invalid(format!(
             "version {queued} of {} was queued on a stream and has not come: wait for it, or publish on a stream behind it",
             mapped.name()
         )));
     }
-    let number = take(mapped, &page, version)?.number;
     page.set_newest(number);
     Ok(number)
 }
@@ -94,15 +98,23 @@ pub fn publish_on(
     let at = page.for_streams(engine, mapped.context)?;
     let write = engine.calls.write_value;
     let write = write.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWriteValue64"))?;
-    let taken = take(mapped, &page, version)?;
+    let (taken, before) = loop {
+        let taken = take(mapped, &page, version)?;
+        let before = page.announce(By::Stream, taken.number);
+        if !page.is_behind(taken.number) {
+            break (taken, before);
+        }
+        // The host took a larger one meanwhile: the next is larger yet, and one that was
+        // said is refused.
+        page.take_back(By::Stream, taken.number, before);
+    };
     let number = taken.number;
-    let before = page.queued(number);
     // SAFETY: a word of page-locked memory.
     let written = on(engine, mapped.context, stream, |stream| unsafe {
         write(stream, at, number, 0)
     });
     written.map_err(|code| {
-        page.not_queued(number, before);
+        page.take_back(By::Stream, number, before);
         page.give_back(taken);
         Failure::of("cuStreamWriteValue64")(code)
     })?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::actor::{Actor, Place};
-use crate::{INVALID, NOT_FOUND, TIMEOUT, field};
+use crate::{INVALID, NOT_FOUND, TIMEOUT, field, support};
 
 /// A writer and a reader of one name in a place; the handle of each, and its address.
 fn two() -> (Place, [Actor; 2], [String; 4]) {
@@ -73,6 +73,15 @@ fn no_version_that_was_published_is_taken_back() {
     writer.must("sync");
     assert_eq!(writer.must(&format!("publish {w} 0")), "4");
     assert_eq!(reader.must(&format!("wait {r} 4 0")), "4");
+}
+
+/// Nor where another thread queues one on a stream at that very moment.
+#[test]
+fn none_is_taken_back_by_one_that_is_queued_at_once() {
+    let place = Place::with_keeper();
+    let program = support::program("versions.c", "versions");
+    let (said, _) = support::said(&mut place.command(&program, &[support::shim()]));
+    assert_eq!(said, "0 wrong, 0 failed\n");
 }
 
 #[test]
