@@ -17,6 +17,7 @@ use rustix::process::{geteuid, umask};
 use tracing::warn;
 
 use super::rules::group_id;
+use crate::share::place;
 
 /// Who else than the user may come to the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +40,25 @@ impl Door {
     }
 }
 
-/// Makes the directory of the socket, if it is not there. One that others may
-/// write to is refused, but for a sticky one: there, the socket alone is closed
-/// to them.
+/// Makes the directory of the socket, if it is not there, and of a path that somebody
+/// wrote none above it. One that others may write to is refused, but for a sticky one:
+/// there, the socket alone is closed to them. Nothing is made for a socket that cannot be.
 pub fn enter(socket: &Path, door: Door) -> Result<()> {
+    may_be_at(socket)?;
     let directory = socket
         .parent()
         .context("the socket's path has no directory")?;
     if !directory.exists() {
         let mode = if door == Door::Own { 0o700 } else { 0o750 };
+        let own = place::directory(geteuid().as_raw(), |name| std::env::var(name).ok());
+        let above = directory.parent().filter(|above| !above.exists());
+        if let Some(above) = above.filter(|_| directory != own) {
+            bail!(
+                "cannot listen at {}: {} is not there; accepted: a path whose directory is there or can be made in one that is",
+                socket.display(),
+                above.display()
+            );
+        }
         let made = fs::DirBuilder::new()
             .recursive(true)
             .mode(mode)
@@ -86,6 +97,21 @@ pub fn enter(socket: &Path, door: Door) -> Result<()> {
     }
     Ok(())
 }
+
+/// Fails where no socket can be: what is there stays as it is.
+fn may_be_at(path: &Path) -> Result<()> {
+    let shown = path.display();
+    if fs::symlink_metadata(path).is_ok_and(|it| !it.file_type().is_socket()) {
+        bail!("{shown} is there and is no socket: it stays as it is");
+    }
+    if SocketAddrUnix::new(path).is_err() {
+        bail!("{shown} is too long; accepted: a path of up to {MOST_PATH} bytes");
+    }
+    Ok(())
+}
+
+/// Bytes of the longest path of a socket.
+const MOST_PATH: usize = 107;
 
 /// How long a keeper may take to end, with its standby, or to begin.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -150,12 +176,7 @@ fn same(one: &fs::Metadata, other: &Stat) -> bool {
 /// of nothing else.
 pub fn bind_to(path: &Path, door: Door) -> Result<OwnedFd> {
     let what = || format!("cannot listen at {}", path.display());
-    if fs::symlink_metadata(path).is_ok_and(|it| !it.file_type().is_socket()) {
-        bail!(
-            "{} is there and is no socket: it stays as it is",
-            path.display()
-        );
-    }
+    may_be_at(path)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(what);

@@ -1,6 +1,7 @@
 //! How a keeper begins and ends, and who may come to its socket.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use memcuda::share::protocol::{Persist, Reply, Request};
 use rustix::process::Signal;
 
 use crate::requests::*;
+use crate::rights::READER;
 use crate::support::*;
 
 fn run(socket: &std::path::Path, arguments: &[&str]) -> Output {
@@ -202,6 +204,55 @@ fn what_is_no_socket_is_not_replaced() {
         "{said}"
     );
     assert_eq!(std::fs::read(&file).unwrap(), b"print()\n");
+    let beside = std::fs::read_dir(&directory).unwrap().count();
+    assert_eq!(beside, 1, "something was made beside it");
+}
+
+/// Nothing of a path that is wrong is made.
+#[test]
+fn a_place_where_no_socket_can_be_is_refused_in_a_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let (above, long) = (directory.path().join("above"), "n".repeat(100));
+    for (socket, why) in [
+        (above.join("run/keeper.sock"), "above is not there"),
+        (above.join(long), "accepted: a path of up to 107 bytes"),
+    ] {
+        let refused = run(&socket, &[]);
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    }
+    // One of just that length is served.
+    let room = 107 - directory.path().as_os_str().len() - 1;
+    let longest = directory.path().join("n".repeat(room));
+    assert_eq!(run(&longest, &[]).status.code(), Some(0));
+    assert_eq!(run(&longest, &["stop"]).status.code(), Some(0));
+}
+
+/// That of a user whose runtime directory nobody made yet, as where a variable alone names it.
+#[test]
+fn its_own_place_is_made_whole() {
+    if !is_possible_or_left_out(rustix::process::geteuid().is_root(), "to be another user") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o777)).unwrap();
+    // By a process of its own: none of this one's may have it open for writing.
+    let program = directory.path().join("memcuda");
+    let mut copy = std::process::Command::new("cp");
+    let copied = copy.args([env!("CARGO_BIN_EXE_memcuda").as_ref(), program.as_os_str()]);
+    assert!(copied.status().unwrap().success());
+    let runtime = directory.path().join("nobody/made");
+    let mut command = std::process::Command::new(program);
+    command.args(["keeper", "--idle", "0"]).uid(READER);
+    let output = command
+        .env_clear()
+        .env("XDG_RUNTIME_DIR", &runtime)
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stderr), "");
+    assert!(runtime.join("memcuda/keeper.sock.lock").exists());
 }
 
 #[test]
