@@ -129,7 +129,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_LIMIT",
-        accepts: "none, SIZE (2MiB or more), ORDINAL=SIZE,...",
+        accepts: "none, SIZE (2MiB or more), ORDINAL=SIZE,... (each device once)",
         meaning: "most physical memory that this process may hold",
         set: |c, v| parse::limit(v).map(|v| c.limit = v),
     },

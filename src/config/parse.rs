@@ -1,6 +1,7 @@
 //! From the text of a variable to its value. `None` is what is not accepted;
 //! which variable it was, and what is, says who asks.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +34,10 @@ pub fn limit(value: &OsStr) -> Option<Vec<(Option<u32>, u64)>> {
         let (ordinal, size) = item.split_once('=')?;
         Some((Some(ordinal.trim().parse().ok()?), handle(size)?))
     };
-    value.split(',').map(pair).collect()
+    let limits: Vec<_> = value.split(',').map(pair).collect::<Option<_>>()?;
+    // Who names a device twice means one of the two, and nobody knows which.
+    let named: HashSet<_> = limits.iter().map(|(ordinal, _)| ordinal).collect();
+    (named.len() == limits.len()).then_some(limits)
 }
 
 pub fn idle(value: &OsStr) -> Option<Idle> {

@@ -67,8 +67,16 @@ fn a_limit_is_for_all_devices_or_for_each() {
         [0, 1, 2].map(|d| each.limit_of(d)),
         [Some(24 * GIB), Some(40 * GIB), None]
     );
-    for wrong in ["0", "24", "1MiB", "0=24GiB,1=40"] {
-        assert!(read("MEMCUDA_LIMIT", wrong).is_err(), "{wrong}");
+    for wrong in [
+        "0",
+        "24",
+        "1MiB",
+        "0=24GiB,1=40",
+        "0=1GiB,0=2GiB",
+        "1=1GiB,0=1GiB,01=1GiB",
+    ] {
+        let message = read("MEMCUDA_LIMIT", wrong).unwrap_err().to_string();
+        assert!(message.contains("ORDINAL=SIZE"), "{wrong}: {message}");
     }
 }
 
