@@ -17,6 +17,7 @@ pub mod pages;
 pub mod picture;
 pub mod pool;
 pub mod reclaim;
+pub mod rules_file;
 pub mod share;
 pub mod stats_page;
 pub mod trace;

@@ -2,7 +2,6 @@
 //! without them a name is its keeper's user's, and root's.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use super::Refusal;
@@ -10,6 +9,7 @@ use super::process::Peer;
 use super::rules::{self, Rights, Rule};
 use crate::error::{Error, Result};
 use crate::names::Name;
+use crate::rules_file;
 use crate::share::protocol::Code;
 use crate::units::show_bytes;
 
@@ -29,7 +29,7 @@ impl Access {
         };
         let wrong =
             |error: &dyn std::fmt::Display| Error::new(format!("{}: {error}", path.display()));
-        let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        let text = rules_file::read(path).map_err(|error| wrong(&error))?;
         Self::parse(owner, &text).map_err(|error| wrong(&error))
     }
 

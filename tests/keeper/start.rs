@@ -208,6 +208,39 @@ fn what_is_no_socket_is_not_replaced() {
     assert_eq!(beside, 1, "something was made beside it");
 }
 
+/// Nor, once it serves, for what is there instead when they are read again.
+#[test]
+fn rules_that_are_no_file_are_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let [socket, rules] = ["socket", "rules"].map(|name| directory.path().join(name));
+    let pipe = || {
+        let mut make = std::process::Command::new("mkfifo");
+        assert!(make.arg(&rules).status().unwrap().success());
+    };
+    pipe();
+    let mut refused = command(&socket);
+    refused.args(["--foreground", "--rules"]).arg(&rules);
+    let mut refused = refused.stderr(Stdio::piped()).spawn().unwrap();
+    until("it says so", || refused.try_wait().unwrap().is_some());
+    let refused = refused.wait_with_output().unwrap();
+    let said = text(&refused.stderr);
+    assert!(said.contains("is no file; accepted: a TOML file"), "{said}");
+    assert_eq!((refused.status.code(), said.lines().count()), (Some(2), 1));
+    std::fs::remove_file(&rules).unwrap();
+    std::fs::write(&rules, "").unwrap();
+    let started = run(&socket, &["--rules", rules.to_str().unwrap()]);
+    assert_eq!(started.status.code(), Some(0));
+    std::fs::remove_file(&rules).unwrap();
+    pipe();
+    let (mut client, _) = connect(&socket, &[]).unwrap();
+    let Ok((Reply::Status(status), _)) = client.call(Request::Status, &[]) else {
+        panic!("no status");
+    };
+    signal(status.pid, Signal::HUP);
+    assert_eq!(run(&socket, &["stop"]).status.code(), Some(0));
+    until("the end", || !is_alive(status.pid));
+}
+
 /// Nothing of a path that is wrong is made.
 #[test]
 fn a_place_where_no_socket_can_be_is_refused_in_a_line() {

@@ -1,8 +1,5 @@
 //! Rules in a TOML file: a table `[[rule]]` each, with the keys of the line.
 
-use std::fs::OpenOptions;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use toml::de::{DeArray, DeTable, DeValue};
@@ -11,30 +8,11 @@ use super::keys::Draft;
 use super::line::MOST_RULES;
 use super::{Facts, Rule};
 use crate::error::{Error, Result};
+use crate::rules_file;
 
-/// Most bytes of a file.
-const MOST_BYTES: usize = 1 << 20;
-
-/// Reads all rules of a file, and no more of it than rules may have.
+/// Reads all rules of a file.
 pub fn open(path: &Path, facts: &Facts) -> Result<Vec<Rule>> {
-    let failed = |error: std::io::Error| Error::new(error.to_string());
-    let mut options = OpenOptions::new();
-    // A pipe that nobody writes to would be waited for here.
-    let options = options.read(true).custom_flags(libc::O_NONBLOCK);
-    let file = options.open(path).map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(Error::new("is no file; accepted: a TOML file"));
-    }
-    let mut text = Vec::new();
-    let most = MOST_BYTES as u64 + 1;
-    file.take(most).read_to_end(&mut text).map_err(failed)?;
-    if text.len() > MOST_BYTES {
-        return Err(Error::new(format!(
-            "it is too long; accepted: up to {MOST_BYTES} bytes"
-        )));
-    }
-    let text = String::from_utf8(text).map_err(|error| Error::new(error.to_string()))?;
-    read(&text, facts)
+    read(&rules_file::read(path)?, facts)
 }
 
 /// Reads all rules.

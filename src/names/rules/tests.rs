@@ -227,9 +227,11 @@ fn what_is_no_file_of_rules_is_neither_waited_for_nor_read_whole() {
     .unwrap();
     let sparse = std::fs::File::create(&long).unwrap();
     sparse.set_len(1 << 40).unwrap();
+    let no_file =
+        "is no file; accepted: a TOML file, which is read more than once: no pipe, such as <(...)";
     for (path, why) in [
-        (pipe.as_path(), "is no file; accepted: a TOML file"),
-        (Path::new("/dev/zero"), "is no file; accepted: a TOML file"),
+        (pipe.as_path(), no_file),
+        (Path::new("/dev/zero"), no_file),
         (&long, "it is too long; accepted: up to 1048576 bytes"),
     ] {
         let error = Rules::read(None, Some(path), &facts()).unwrap_err();
