@@ -218,11 +218,19 @@ fn rules_that_are_no_file_are_not_waited_for() {
         assert!(make.arg(&rules).status().unwrap().success());
     };
     pipe();
-    let mut refused = command(&socket);
-    refused.args(["--foreground", "--rules"]).arg(&rules);
-    let mut refused = refused.stderr(Stdio::piped()).spawn().unwrap();
-    until("it says so", || refused.try_wait().unwrap().is_some());
-    let refused = refused.wait_with_output().unwrap();
+    let mut refused = std::process::Command::new("timeout");
+    refused.args([
+        "20",
+        env!("CARGO_BIN_EXE_memcuda"),
+        "keeper",
+        "--foreground",
+    ]);
+    refused
+        .arg("--socket")
+        .arg(&socket)
+        .arg("--rules")
+        .arg(&rules);
+    let refused = refused.output().unwrap();
     let said = text(&refused.stderr);
     assert!(said.contains("is no file; accepted: a TOML file"), "{said}");
     assert_eq!((refused.status.code(), said.lines().count()), (Some(2), 1));
