@@ -6,7 +6,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::{code, memcuda, stderr, until};
+use crate::{code, memcuda, stderr, stdout, until};
 
 /// What `run` says of itself with these settings.
 fn said(settings: &[(&str, &str)]) -> String {
@@ -59,6 +59,23 @@ fn a_file_has_the_time_in_front() {
 }
 
 #[test]
+fn a_pipe_that_is_read_has_whole_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let mut make = std::process::Command::new("mkfifo");
+    assert!(make.arg(&pipe).status().unwrap().success());
+    let mut reader = std::process::Command::new("cat");
+    let reader = reader.arg(&pipe).stdout(Stdio::piped()).spawn().unwrap();
+    // Open to write at the other end, so that the reader is there and stays.
+    let held = File::options().append(true).open(&pipe).unwrap();
+    let (file, level) = (pipe.to_str().unwrap(), ("MEMCUDA_LOG", "info"));
+    assert_eq!(said(&[level, ("MEMCUDA_LOG_FILE", file)]), "");
+    drop(held);
+    let read = stdout(&reader.wait_with_output().unwrap());
+    assert!(read.contains("memcuda: info: becomes true with"), "{read}");
+}
+
+#[test]
 fn what_is_wrong_with_the_log_is_said_and_stops_no_verb() {
     let said = |name, value| {
         let output = memcuda().arg("env").env(name, value).output().unwrap();
@@ -72,6 +89,18 @@ fn what_is_wrong_with_the_log_is_said_and_stops_no_verb() {
     );
     let nowhere = said("MEMCUDA_LOG_FILE", "/nowhere/log");
     assert!(nowhere.contains("cannot open the log /nowhere/log") && nowhere.contains("here"));
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let mut make = std::process::Command::new("mkfifo");
+    assert!(make.arg(&pipe).status().unwrap().success());
+    let mut waiting = std::process::Command::new("timeout");
+    waiting.args(["20", env!("CARGO_BIN_EXE_memcuda"), "env"]);
+    let unread = waiting.env("MEMCUDA_LOG_FILE", &pipe).output().unwrap();
+    let unread = stderr(&unread);
+    assert!(
+        unread.contains("cannot open the log") && unread.contains("logging here"),
+        "{unread}"
+    );
     let full = memcuda()
         .args(["compare", "--repeat", "1", "--profiles", "bare", "true"])
         .envs([("MEMCUDA_LOG_FILE", "/dev/full"), ("MEMCUDA_LOG", "info")])

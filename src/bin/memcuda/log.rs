@@ -4,11 +4,15 @@
 
 use std::fmt::{self, Write};
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use memcuda::config::{Config, Level};
 use memcuda::log_line::{self, Form, Head, Part};
+use rustix::fs::{OFlags, fcntl_setfl};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -34,7 +38,7 @@ pub fn start(part: Part, says: bool) -> Result<()> {
         Err(error) => (Config::default(), Some(error)),
     };
     let opened = config.log_file.as_deref().map(|path| {
-        let file = File::options().append(true).create(true).open(path);
+        let file = open(path);
         file.with_context(|| format!("cannot open the log {}", path.display()))
     });
     let (file, missing) = match opened.transpose() {
@@ -66,6 +70,17 @@ pub fn start(part: Part, says: bool) -> Result<()> {
         tracing::warn!("{error:#}; logging here");
     }
     Ok(())
+}
+
+/// As the library does: a pipe that nobody reads would be waited for here.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.append(true).create(true);
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = options.custom_flags(flags).open(path)?;
+    // Lines wait for who reads them, as on standard error.
+    fcntl_setfl(&file, OFlags::APPEND)?;
+    Ok(file)
 }
 
 fn filter(level: Level) -> LevelFilter {
