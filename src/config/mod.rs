@@ -284,6 +284,12 @@ impl Config {
         name.starts_with("MEMCUDA_") && !known && !elsewhere
     }
 
+    /// What is to be said where a variable is set that does nothing without another one.
+    pub fn without_effect(&self) -> Option<&'static str> {
+        let unused = self.trace_stacks != Stacks::None && self.trace.is_none();
+        unused.then_some("MEMCUDA_TRACE_STACKS has no effect without MEMCUDA_TRACE")
+    }
+
     /// Most physical bytes that this process may hold on a device.
     pub fn limit_of(&self, ordinal: u32) -> Option<u64> {
         let own = self.limit.iter().find(|(d, _)| *d == Some(ordinal));

@@ -179,6 +179,21 @@ fn a_name_that_is_misspelt_is_known_to_be_none() {
 }
 
 #[test]
+fn stacks_are_of_a_trace() {
+    let said = |trace: Option<&str>, stacks: &str| {
+        let value = |name: &str| match name {
+            "MEMCUDA_TRACE" => trace.map(OsString::from),
+            "MEMCUDA_TRACE_STACKS" => Some(stacks.into()),
+            _ => None,
+        };
+        Config::read(value).unwrap().without_effect()
+    };
+    let line = Some("MEMCUDA_TRACE_STACKS has no effect without MEMCUDA_TRACE");
+    assert_eq!([said(None, "c"), said(Some("none"), "python")], [line; 2]);
+    assert_eq!([said(Some("f"), "c"), said(None, "none")], [None; 2]);
+}
+
+#[test]
 fn no_rules_are_none() {
     assert_eq!(read("MEMCUDA_NAMES", "none"), Ok(Config::default()));
     assert_eq!(read("MEMCUDA_NAMES_FILE", "none"), Ok(Config::default()));

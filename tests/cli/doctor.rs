@@ -55,6 +55,17 @@ fn a_setting_that_is_misspelt_is_found() {
 }
 
 #[test]
+fn a_setting_that_needs_another_one_is_found_without_it() {
+    let stacks = ("MEMCUDA_TRACE_STACKS", "python");
+    let detail = "MEMCUDA_TRACE_STACKS has no effect without MEMCUDA_TRACE";
+    assert_eq!(
+        settings(&[stacks]),
+        [("warn".to_owned(), detail.to_owned())]
+    );
+    assert_eq!(settings(&[stacks, ("MEMCUDA_TRACE", "t")])[0].0, "ok");
+}
+
+#[test]
 fn rules_are_read_as_a_program_would() {
     let found = settings(&[("MEMCUDA_NAMES", "siz=1MiB,name=a")]);
     assert_eq!(found.len(), 1);

@@ -132,6 +132,9 @@ fn settings() -> Option<Config> {
     for name in environment::names().filter(|name| Config::is_unknown(name)) {
         crate::log!(Warn, "{name} is no setting, and changes nothing");
     }
+    if let Some(line) = config.without_effect() {
+        crate::log!(Warn, "{line}");
+    }
     Some(config)
 }
 

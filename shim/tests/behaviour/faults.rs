@@ -77,6 +77,13 @@ fn a_misspelt_setting_is_one_line_and_changes_nothing() {
 }
 
 #[test]
+fn a_setting_that_needs_another_one_is_one_line_without_it() {
+    let (out, log) = said(whose().env("MEMCUDA_TRACE_STACKS", "c"));
+    let line = "memcuda: warning: MEMCUDA_TRACE_STACKS has no effect without MEMCUDA_TRACE\n";
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_POOL, line));
+}
+
+#[test]
 fn a_limit_of_a_device_that_is_not_there_is_one_line() {
     let (out, log) = said(whose().env("MEMCUDA_LIMIT", "0=1GiB,3=1GiB"));
     let line =

@@ -91,6 +91,8 @@ fn settings() -> Vec<Finding> {
             findings.push(found(Status::Warn, detail.to_owned()));
         }
         Ok(config) => {
+            let unused = config.without_effect();
+            findings.extend(unused.map(|line| found(Status::Warn, line.to_owned())));
             let (line, file) = (config.names.as_deref(), config.names_file.as_deref());
             let rules = Rules::read(line, file, &Facts::here(|name| std::env::var(name).ok()));
             findings.extend(rules.err().map(wrong));
