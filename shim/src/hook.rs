@@ -87,12 +87,13 @@ pub const fn slot() -> AtomicPtr<c_void> {
 /// The body runs only while the engine runs and this thread is not inside a
 /// hook already; otherwise, and if the body panics, the call goes to the real
 /// function (or to `, panicked { ... }` where that is given). `real` is the real
-/// function; the arguments are in scope.
+/// function; the arguments are in scope. Behind `hit` the thread may be cancelled where the
+/// body does not forbid it.
 #[macro_export]
 macro_rules! hooks {
     ($(
         $(#[$meta:meta])*
-        $symbol:ident [$name:literal since $since:literal $($thread:ident)?]
+        $symbol:ident [$name:literal since $since:literal $($thread:ident)?] $($hit:ident)?
             ($($arg:ident: $type:ty),* $(,)?)
             |$real:ident, $engine:ident| $body:block $(, panicked $panicked:block)?
     )*) => {
@@ -113,6 +114,7 @@ macro_rules! hooks {
                 /// The driver's function; what it answers is remembered, so that a
                 /// panic behind it does not make the program's call twice.
                 unsafe extern "C" fn answered($($arg: $type),*) -> memcuda_core::driver::Code {
+                    let _held = memcuda_core::driver::cancel::hold();
                     // SAFETY: the driver's function of this name has this
                     // signature, and was there when the hook was entered.
                     let code = unsafe {
@@ -123,6 +125,7 @@ macro_rules! hooks {
                     $crate::boundary::answered(code)
                 }
                 let $real: Real = answered;
+                let _held = $crate::held!($($hit)?);
                 $crate::boundary::enter(
                     stringify!($symbol),
                     |$engine| $body,
@@ -141,6 +144,17 @@ macro_rules! hooks {
 
         /// The hooks of this family.
         pub static HOOKS: &[&$crate::hook::Hook] = &[$(&$symbol::HOOK),*];
+    };
+}
+
+/// Whether a hook's thread may be cancelled.
+#[macro_export]
+macro_rules! held {
+    () => {
+        memcuda_core::driver::cancel::hold()
+    };
+    (hit) => {
+        ()
     };
 }
 

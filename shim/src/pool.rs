@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Code, Driver, sys};
+use memcuda_core::driver::{Code, Driver, cancel, sys};
 use memcuda_core::pool::{Grantee, Pool, Settings, Stats};
 
 use crate::device::Device;
@@ -27,20 +27,23 @@ thread_local! {
 /// The pool, made now if need be; `None` where the device cannot have one
 /// (said once).
 pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
-    device.pool_or(|| match make(engine, device) {
-        Ok(pool) => {
-            mind_primary(engine, device, &pool);
-            meet_others(engine, device, &pool);
-            Some(pool)
-        }
-        Err(code) => {
-            crate::log!(
-                Warn,
-                "device {} has no virtual memory management for this process ({code:?}); \
+    device.pool_or(|| {
+        let _held = cancel::hold();
+        match make(engine, device) {
+            Ok(pool) => {
+                mind_primary(engine, device, &pool);
+                meet_others(engine, device, &pool);
+                Some(pool)
+            }
+            Err(code) => {
+                crate::log!(
+                    Warn,
+                    "device {} has no virtual memory management for this process ({code:?}); \
                  its memory comes from the plain driver",
-                device.ordinal
-            );
-            None
+                    device.ordinal
+                );
+                None
+            }
         }
     })
 }

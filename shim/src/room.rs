@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use memcuda_core::driver::Code;
+use memcuda_core::driver::{Code, cancel};
 use memcuda_core::pages::Pages;
 use memcuda_core::pool::Pool;
 use memcuda_core::units::MIB;
@@ -69,6 +69,7 @@ pub fn is_beyond_the_limit(
 
 #[cold]
 fn again(engine: &Engine, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
+    let _held = cancel::hold();
     let devices: Vec<&Device> = match place {
         Place::Device(device) => vec![*device],
         Place::Somewhere => engine.devices.iter().collect(),

@@ -1,10 +1,12 @@
 //! The signals by which the system tells a thread that it wrote to a pipe nobody reads, or
 //! beyond the limit of a file's size (`ulimit -f`): by default both end the program, which
-//! did not write. Held back while this library writes. Changes no handler, and takes no
+//! did not write. Held back, as is the cancelling of the thread, while this library writes. Changes no handler, and takes no
 //! signal that was the program's before.
 
 use std::mem::zeroed;
 use std::ptr;
+
+use memcuda_core::driver::cancel;
 
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
@@ -14,6 +16,8 @@ pub struct Held {
     before: libc::sigset_t,
     /// What waited for it before.
     waiting: libc::sigset_t,
+    /// To ask for what came is a call by which a thread ends that is cancelled.
+    _cancel: cancel::Held,
 }
 
 /// Holds them back on this thread.
@@ -22,7 +26,12 @@ pub fn hold() -> Held {
     // `sigprocmask` changes is the calling thread's on Linux; unlike `pthread_sigmask` it
     // is in the same place in every glibc.
     unsafe {
-        let (mut ours, mut held): (libc::sigset_t, Held) = (zeroed(), zeroed());
+        let mut ours: libc::sigset_t = zeroed();
+        let mut held = Held {
+            before: zeroed(),
+            waiting: zeroed(),
+            _cancel: cancel::hold(),
+        };
         libc::sigemptyset(&mut ours);
         for signal in OF_WRITES {
             libc::sigaddset(&mut ours, signal);

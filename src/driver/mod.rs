@@ -5,6 +5,7 @@
 
 #[cfg(feature = "cli")]
 pub mod allocate;
+pub mod cancel;
 mod code;
 mod cost;
 #[cfg(feature = "cli")]

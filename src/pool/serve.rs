@@ -13,7 +13,7 @@ use super::state::State;
 use super::streams::{StreamId, Use};
 use super::{Pool, StateGuard};
 use crate::config::Policy;
-use crate::driver::{Address, Code, Driver, Result, Stream};
+use crate::driver::{Address, Code, Driver, Result, Stream, cancel};
 use std::time::{Duration, Instant};
 
 /// What takes longer beyond the quick path is counted as a stall.
@@ -139,6 +139,7 @@ impl<D: Driver> Pool<D> {
 
     /// Everything beyond the quick path, whose time is taken here.
     pub(super) fn alloc_timed(&self, request: &Request) -> std::result::Result<Address, Refusal> {
+        let _held = cancel::hold();
         let began = Instant::now();
         let served = self.alloc_patiently(request);
         self.count_stall(began);

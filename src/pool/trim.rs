@@ -7,7 +7,7 @@ use super::Pool;
 use super::chunk::{Chunk, ChunkId, Span};
 use super::front::Sum;
 use super::state::State;
-use crate::driver::{Address, Driver};
+use crate::driver::{Address, Driver, cancel};
 use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ impl<D: Driver> Pool<D> {
     /// Gives idle chunks back until at most `keep` bytes are idle, waiting for
     /// their last uses. Returns the bytes given back.
     pub fn trim(&self, keep: u64) -> u64 {
+        let _held = cancel::hold();
         let _builder = self.builder();
         // What cannot be waited for is not complete, and stays.
         let _ = self.wait_for_pending();
@@ -35,6 +36,7 @@ impl<D: Driver> Pool<D> {
     /// for uses that still run and for whoever builds just now: a kernel may
     /// be waiting for the very thread that asks.
     pub fn give_back(&self, most: u64, patience: Duration) -> u64 {
+        let _held = cancel::hold();
         let began = Instant::now();
         loop {
             let mut may_come = true;

@@ -5,13 +5,14 @@ use super::Pool;
 use super::captures::CAPTURES;
 use super::request::Release;
 use super::streams::{Noted, StreamId};
-use crate::driver::{Code, Context, Driver, Event, Result};
+use crate::driver::{Code, Context, Driver, Event, Result, cancel};
 
 impl<D: Driver> Pool<D> {
     /// Waits on the host for a whole context, as cudaFree does. `Ok(false)`
     /// where that is impossible: a capture is under way and the device is full,
     /// or the context is being ended.
     pub fn synchronize(&self, context: Context) -> Result<bool> {
+        let _held = cancel::hold();
         let mut state = self.lock();
         if !state.streams.health.begin_wait(context) {
             return Ok(false);

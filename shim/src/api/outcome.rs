@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 
-use memcuda_core::driver::Code;
+use memcuda_core::driver::{Code, cancel};
 use memcuda_core::share::protocol;
 
 use super::place;
@@ -94,6 +94,7 @@ fn note(message: std::fmt::Arguments<'_>) {
 
 /// Runs a function of the interface in a process whose engine runs.
 pub fn call(name: &str, body: impl FnOnce(&'static Engine) -> Result<(), Failure>) -> c_int {
+    let _held = cancel::hold();
     let run = || boundary::inside(|| place::engine().and_then(body));
     let answer = boundary::or_else(name, || Some(run()), || None);
     match answer {

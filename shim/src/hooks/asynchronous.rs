@@ -18,7 +18,7 @@ use crate::room::{Place, with_room};
 
 crate::hooks! {
     /// `cuMemAllocAsync`.
-    cuMemAllocAsync ["cuMemAllocAsync" since 11020] (
+    cuMemAllocAsync ["cuMemAllocAsync" since 11020] hit (
         out: *mut Address, bytes: usize, stream: Stream,
     ) |real, engine| {
         let plain = || {
@@ -29,7 +29,7 @@ crate::hooks! {
     }
 
     /// `cuMemAllocAsync` whose default stream is the thread's own.
-    cuMemAllocAsync_ptsz ["cuMemAllocAsync" since 11020 per_thread] (
+    cuMemAllocAsync_ptsz ["cuMemAllocAsync" since 11020 per_thread] hit (
         out: *mut Address, bytes: usize, stream: Stream,
     ) |real, engine| {
         let plain = || {
@@ -40,7 +40,7 @@ crate::hooks! {
     }
 
     /// `cuMemAllocFromPoolAsync`; served here for a device's default pool.
-    cuMemAllocFromPoolAsync ["cuMemAllocFromPoolAsync" since 11020] (
+    cuMemAllocFromPoolAsync ["cuMemAllocFromPoolAsync" since 11020] hit (
         out: *mut Address, bytes: usize, pool: MemPool, stream: Stream,
     ) |real, engine| {
         let plain = || {
@@ -51,7 +51,7 @@ crate::hooks! {
     }
 
     /// `cuMemAllocFromPoolAsync` whose default stream is the thread's own.
-    cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" since 11020 per_thread] (
+    cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" since 11020 per_thread] hit (
         out: *mut Address, bytes: usize, pool: MemPool, stream: Stream,
     ) |real, engine| {
         let plain = || {
@@ -62,7 +62,7 @@ crate::hooks! {
     }
 
     /// `cuMemFreeAsync`.
-    cuMemFreeAsync ["cuMemFreeAsync" since 11020] (
+    cuMemFreeAsync ["cuMemFreeAsync" since 11020] hit (
         address: Address, stream: Stream,
     ) |real, engine| {
         let plain = || {
@@ -78,7 +78,7 @@ crate::hooks! {
     }
 
     /// `cuMemFreeAsync` whose default stream is the thread's own.
-    cuMemFreeAsync_ptsz ["cuMemFreeAsync" since 11020 per_thread] (
+    cuMemFreeAsync_ptsz ["cuMemFreeAsync" since 11020 per_thread] hit (
         address: Address, stream: Stream,
     ) |real, engine| {
         let plain = || {

@@ -33,6 +33,7 @@ macro_rules! copies {
                 if real.is_null() {
                     return ABSENT;
                 }
+                let _held = memcuda_core::driver::cancel::hold();
                 // SAFETY: the driver's function of this name has this
                 // signature; the program's own call, passed on.
                 let real = || unsafe {

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use memcuda_core::config::Free;
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code, Context, Driver, Stream};
+use memcuda_core::driver::{Address, Code, Context, Driver, Stream, cancel};
 use memcuda_core::pool::{BlockInfo, Order, Owner, Pool, Release, StreamKey};
 use memcuda_core::units::MIB;
 
@@ -51,8 +51,11 @@ pub unsafe fn free(module: Module, address: Address) -> Code {
     }
     // SAFETY: the driver's function of this name has this signature.
     let real = unsafe { std::mem::transmute::<*mut c_void, RealFree>(real) };
-    // SAFETY: the program's own call, passed on.
-    let real = || boundary::answered(unsafe { real(address) });
+    let real = || {
+        let _held = cancel::hold();
+        // SAFETY: the program's own call, passed on.
+        boundary::answered(unsafe { real(address) })
+    };
     let tag = tags::take();
     boundary::enter(
         "cuMemFree_v2",
@@ -77,6 +80,7 @@ pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
     if !table::any_allocated() || !table::is_allocated(address) {
         return None;
     }
+    let _held = cancel::hold();
     let its = || Some(table::at(address)?.context);
     match engine.captures.refusal(&engine.calls, its) {
         Some(code) => Some(code),
@@ -194,6 +198,7 @@ fn release_of(
         // What a wait would tell.
         return is_whole(engine, block.context).map(|()| release);
     }
+    let _held = cancel::hold();
     match pool.synchronize_own(block.context, device.had_views()) {
         Ok(release) if release != Release::Unknown => {
             device.pitch.free_probe(&engine.calls);

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::driver::{Address, Code, Context, cancel};
 use memcuda_core::pool::{Effort, Order, Owner, Refusal, Request, StreamKey};
 
 use super::foreign;
@@ -47,8 +47,11 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
     }
     // SAFETY: the driver's function of this name has this signature.
     let real = unsafe { std::mem::transmute::<*mut c_void, RealAllocate>(real) };
-    // SAFETY: the program's own call, passed on.
-    let real = || boundary::answered(unsafe { real(out, bytes) });
+    let real = || {
+        let _held = cancel::hold();
+        // SAFETY: the program's own call, passed on.
+        boundary::answered(unsafe { real(out, bytes) })
+    };
     // Taken here: what goes on after a panic must know who asks, too.
     let tag = tags::take();
     boundary::enter(
@@ -178,6 +181,7 @@ pub fn refused(
         Refusal::NoWindow => Code::OUT_OF_MEMORY,
         Refusal::Driver(code) => {
             if code == Code::OUT_OF_MEMORY {
+                let _held = cancel::hold();
                 oom::report(engine, device, bytes, key);
             }
             code

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::sys::{HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp};
-use memcuda_core::driver::{Code, Driver, Handle, Result};
+use memcuda_core::driver::{Code, Driver, Handle, Result, cancel};
 use memcuda_core::pages::{Kind, Lease, Pages};
 
 use crate::boundary;
@@ -48,6 +48,7 @@ unsafe extern "C" fn create(
     }
     // SAFETY: the driver's function of this name has this signature.
     let real = unsafe { std::mem::transmute::<*mut c_void, RealCreate>(real) };
+    let _held = cancel::hold();
     // SAFETY: the program's own call, passed on.
     let passed = || boundary::answered(unsafe { real(handle, bytes, properties, flags) });
     boundary::enter(

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use memcuda_core::config::Config;
-use memcuda_core::driver::Code;
 use memcuda_core::driver::real::Real;
+use memcuda_core::driver::{Code, cancel};
 
 use crate::calls::Calls;
 use crate::captures::Captures;
@@ -45,6 +45,7 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
     if real.is_null() {
         return hook::ABSENT;
     }
+    let _held = cancel::hold();
     // SAFETY: the driver's function of this name, called as the program did.
     let code = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Real>(real)(flags) };
     if code == Code::SUCCESS {

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memcuda_core::config::Config;
-use memcuda_core::driver::{Address, Code};
+use memcuda_core::driver::{Address, Code, cancel};
 use memcuda_core::names::rules::{Asked, Facts, Rules};
 use memcuda_core::share::protocol;
 
@@ -75,6 +75,7 @@ pub fn allocate(
     bytes: u64,
     segment: impl FnOnce() -> bool,
 ) -> Option<Result<Address, Code>> {
+    let _held = cancel::hold();
     let next = take_back(NEXT.replace(ptr::null_mut()));
     let wanted = match next {
         Some(next) => Wanted { bytes, ..*next },

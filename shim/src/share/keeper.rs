@@ -9,6 +9,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use memcuda_core::driver::cancel;
 use memcuda_core::share::client::Dialled;
 use memcuda_core::share::protocol::{Event, Request};
 
@@ -28,6 +29,7 @@ pub fn request(
     request: Request,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<Answer, Error> {
+    let _held = cancel::hold();
     let (answer, resumed, events) = {
         let mut line = lock();
         let line = line.get_or_insert_default();
@@ -56,6 +58,7 @@ pub fn request_first(
 
 /// The host and its boot, as the keeper says, which is found or started for it.
 pub fn node(engine: &Engine) -> Result<u64, Error> {
+    let _held = cancel::hold();
     let (node, resumed) = {
         let mut line = lock();
         let line = line.get_or_insert_default();

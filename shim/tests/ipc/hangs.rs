@@ -1,11 +1,14 @@
-//! A keeper that hangs is waited for so long and no longer, whatever signals the program has.
+//! A keeper that hangs is waited for so long and no longer, whatever signals the program has;
+//! and no thread ends in a wait for one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use memcuda_core::share::client::{Client, Error};
 
+use crate::actor::Place;
 use crate::fickle::listen;
+use crate::support::{program, run, shim};
 
 extern "C" fn nothing(_: libc::c_int) {}
 
@@ -50,4 +53,12 @@ fn signals_make_nobody_wait_longer() {
             "{waited:?}"
         );
     });
+}
+
+/// A forced unwinding through this library would end the process.
+#[test]
+fn a_thread_that_is_cancelled_ends_in_no_request() {
+    let place = Place::with_keeper();
+    let program = program("cancelled.c", "cancelled");
+    run(&mut place.command(&program, &[shim()]));
 }

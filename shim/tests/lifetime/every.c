@@ -2,9 +2,11 @@
  * by its name. With the library, with a panic planted in any hook, and with an
  * injected failure in any driver call the lines are those of the bare driver:
  *
- *   every [CODE]   where a call answers CODE, it is made once more
+ *   every [CODE]      where a call answers CODE, it is made once more
+ *   every cancelled   by a thread that is cancelled, and makes no call by which it would end
  */
-#include "../support/cuda.h"
+#include "../support/cancelled.h"
+#include <sys/syscall.h>
 #include <unistd.h>
 
 struct access { int kind, device, flags; };
@@ -88,7 +90,7 @@ static void memory(void) {
     CALL(cuMemHostGetFlags, CUresult(unsigned *, void *), &on, (void *)a);
     CALL(cuMemHostGetDevicePointer_v2, CUresult(u64 *, void *, unsigned), &handle, (void *)a, 0);
     CALL(cuMemGetAddressRange_v2, CUresult(CUdeviceptr *, size_t *, CUdeviceptr), &base, &bytes, a + 3);
-    if (CALL(cuMemGetHandleForAddressRange, CUresult(void *, CUdeviceptr, size_t, int, u64), &fd, a, 2 * MiB, 1, 0) == 0) close(fd);
+    if (CALL(cuMemGetHandleForAddressRange, CUresult(void *, CUdeviceptr, size_t, int, u64), &fd, a, 2 * MiB, 1, 0) == 0) syscall(SYS_close, fd);
     CALL(cuIpcGetMemHandle, CUresult(void *, CUdeviceptr), &ipc, 0);
     CALL(cuIpcOpenMemHandle, CUresult(CUdeviceptr *, struct ipc, unsigned), &base, ipc, 1);
     CALL(cuIpcOpenMemHandle_v2, CUresult(CUdeviceptr *, struct ipc, unsigned), &base, ipc, 1);
@@ -357,13 +359,12 @@ static void runtime(void) {
     printf("getenv: %s\n", getenv("PYTORCH_CUDA_ALLOC_CONF") ? "set" : "not set");
 }
 
-int main(int argc, char **argv) {
+static void everything(void *unused) {
+    (void)unused;
     CUcontext primary = NULL, second = NULL;
     CUstream stream = NULL;
     void *found = NULL;
     int status = 0;
-    if (argc > 1) again = atoi(argv[1]);
-    setvbuf(stdout, NULL, _IONBF, 0);
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     CALL(cuInit, CUresult(unsigned), 0);
     CALL(cuGetProcAddress, CUresult(const char *, void **, int, u64), "cuMemAlloc", &found, 3020, 0);
@@ -382,6 +383,18 @@ int main(int argc, char **argv) {
     CALL(cuStreamDestroy_v2, takes_stream, stream);
     contexts(primary, second);
     memory();
+}
+
+int main(int argc, char **argv) {
+    static char buffer[1 << 16];
+    if (argc > 1 && strcmp(argv[1], "cancelled") == 0) {
+        setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
+        run_cancelled(everything, NULL);
+        return 0;
+    }
+    if (argc > 1) again = atoi(argv[1]);
+    setvbuf(stdout, NULL, _IONBF, 0);
+    everything(NULL);
     if (again != -1) fprintf(stderr, "repeated %d\n", repeated);
     return 0;
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::{preloaded, run, said, shim};
-use crate::{bare, program};
+use crate::{bare, driver, program};
 
 fn every() -> PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -53,6 +53,23 @@ fn nothing_is_to_be_seen_of_the_library() {
     let mut command = preloaded(every(), &[shim()]);
     let (out, log) = said(command.env("MEMCUDA_SIM_DEVICES", "2"));
     assert_eq!((out.as_str(), log.as_str()), (expected(), ""));
+}
+
+/// A forced unwinding through this library would end the process. Each call is made with the
+/// library's lines of the log, which are written, and without.
+#[test]
+fn a_thread_that_is_cancelled_ends_in_no_call() {
+    let ends_in = driver("cancelling", &["-ldl"]);
+    for (driver, level) in [(None, "warn"), (None, "debug"), (Some(ends_in), "warn")] {
+        let mut command = preloaded(every(), &[shim()]);
+        command.envs(driver.map(|driver| ("LD_LIBRARY_PATH", driver)));
+        command.arg("cancelled").env("MEMCUDA_LOG", level);
+        let (out, log) = said(command.env("MEMCUDA_SIM_DEVICES", "2"));
+        assert_eq!(
+            (out.as_str(), log.is_empty()),
+            (expected(), level == "warn")
+        );
+    }
 }
 
 /// After a panic in one of these the pool does not know that the context

@@ -83,28 +83,32 @@ fn a_tool_that_is_called_back_while_a_context_ends_waits_for_nobody_who_waits_fo
     run(command.env("LD_LIBRARY_PATH", pausing_driver()));
 }
 
-/// The directory of a driver that tells the program of its calls. What is behind it, the
-/// simulated driver by another name, is itself only while it is linked.
+/// The directory of a driver that tells the program of its calls.
 fn pausing_driver() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let directory = support::scratch().join("pausing");
-        std::fs::create_dir_all(&directory).unwrap();
-        let shared = |name: &str, more: &[&str]| {
-            let soname = format!("-Wl,-soname,{name}");
-            let arguments = [&["-shared", "-fPIC", &soname], more].concat();
-            compile("pausing_driver.c", &format!("pausing/{name}"), &arguments)
-        };
-        let behind = shared("libsimulated.so", &[]);
-        let search = format!("-L{}", directory.display());
-        let needs = ["-Wl,--no-as-needed", &search, "-l:libsimulated.so"];
-        shared("libcuda.so.1", &needs);
-        std::fs::remove_file(&behind).unwrap();
-        std::fs::copy(simulator().join("libcuda.so.1"), behind).unwrap();
-        let runtime = "libcudart.so.13";
-        std::fs::copy(simulator().join(runtime), directory.join(runtime)).unwrap();
-        directory
-    })
+    MADE.get_or_init(|| driver("pausing", &[]))
+}
+
+/// The directory of a driver of this kind (`KIND_driver.c`). What is behind it, the simulated
+/// driver by another name, is itself only while it is linked.
+fn driver(kind: &str, more: &[&str]) -> PathBuf {
+    let directory = support::scratch().join(kind);
+    std::fs::create_dir_all(&directory).unwrap();
+    let shared = |name: &str, needs: &[&str]| {
+        let soname = format!("-Wl,-soname,{name}");
+        let arguments = [&["-shared", "-fPIC", &soname], needs, more].concat();
+        let source = format!("{kind}_driver.c");
+        compile(&source, &format!("{kind}/{name}"), &arguments)
+    };
+    let behind = shared("libsimulated.so", &[]);
+    let search = format!("-L{}", directory.display());
+    let needs = ["-Wl,--no-as-needed", &search, "-l:libsimulated.so"];
+    shared("libcuda.so.1", &needs);
+    std::fs::remove_file(&behind).unwrap();
+    std::fs::copy(simulator().join("libcuda.so.1"), behind).unwrap();
+    let runtime = "libcudart.so.13";
+    std::fs::copy(simulator().join(runtime), directory.join(runtime)).unwrap();
+    directory
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! How every driver call enters: the lock, the clock, injected faults, work
 //! whose time has come, and the boundary that no panic crosses.
 
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -62,6 +63,27 @@ pub fn call(name: &'static str, body: impl FnOnce(&mut Sim) -> Answer) -> u32 {
 
 /// Runs a body that may not unwind further and needs no simulation.
 pub fn guard(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
+    let before = hold();
+    let code = guarded(name, body);
+    // SAFETY: the state that the thread had; null is legal.
+    unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
+    code
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// No thread that is cancelled ends in the frames of Rust that lie here, as in a driver's.
+fn hold() -> c_int {
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: the pointer is valid for the call.
+    unsafe { pthread_setcancelstate(DISABLE, &mut before) };
+    before
+}
+
+fn guarded(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
         Ok(Err(code)) => code.0,
