@@ -8,23 +8,19 @@ requests for too much. Each kernel looks whether its tensor is still its own
     python3 tests/gpu/random_torch.py --seeds 10 native
 
 Prints a PASS or FAIL line for each setting, and what its programs did; bare is
-the first. Needs an NVIDIA GPU with 100 GiB free, torch and nvcc; --kernels is
+the first. Needs an NVIDIA GPU with 100 GiB free, torch and nvcc; --built is
 random_on_gpu.cu built already, --library another library.
 """
 import argparse
-import concurrent.futures
 import ctypes
 import json
 import os
 import random
-import subprocess
 import sys
-import tempfile
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import shim_run
-from rows.programs import tool
+import random_runs
 
 MIB = 1 << 20
 # What is alive at most; a program under a limit may hold little more, and is refused at times.
@@ -36,11 +32,11 @@ SETTINGS = {
     "segments": dict(MEMCUDA_TORCH="segments"),
     "async": dict(MEMCUDA_TORCH="async"),
     "keep": dict(MEMCUDA_TORCH="keep"),
-    "native, poison": dict(MEMCUDA_TORCH="native", MEMCUDA_DEBUG="poison"),
-    "async, poison": dict(MEMCUDA_TORCH="async", MEMCUDA_DEBUG="poison"),
-    "native, a limit": dict(MEMCUDA_TORCH="native", MEMCUDA_LIMIT=f"{LIVE // MIB + 200}MiB"),
-    "async, a limit": dict(MEMCUDA_TORCH="async", MEMCUDA_LIMIT=f"{LIVE // MIB + 200}MiB"),
-    "native, canary": dict(MEMCUDA_TORCH="native", MEMCUDA_DEBUG="canary"),
+    "native with poison": dict(MEMCUDA_TORCH="native", MEMCUDA_DEBUG="poison"),
+    "async with poison": dict(MEMCUDA_TORCH="async", MEMCUDA_DEBUG="poison"),
+    "native under a limit": dict(MEMCUDA_TORCH="native", MEMCUDA_LIMIT=f"{LIVE // MIB + 200}MiB"),
+    "async under a limit": dict(MEMCUDA_TORCH="async", MEMCUDA_LIMIT=f"{LIVE // MIB + 200}MiB"),
+    "native with canaries": dict(MEMCUDA_TORCH="native", MEMCUDA_DEBUG="canary"),
 }
 
 
@@ -181,7 +177,7 @@ class Thread:
 
 def program(options):
     import torch
-    kernels = Kernels(options.kernels)
+    kernels = Kernels(options.built)
     torch.cuda.init()
     # What is too much is refused by torch: to find out, expandable segments would take all that others have left.
     torch.cuda.set_per_process_memory_fraction(0.2)
@@ -206,76 +202,38 @@ def program(options):
     print(json.dumps(dict(total, reserved_mib=stats["reserved_bytes.all.peak"] // MIB if native else 0)), flush=True)
 
 
-def build(folder):
-    nvcc = tool("nvcc")
-    if not nvcc:
-        sys.exit("FAIL: nvcc is missing (looked on PATH, in CUDA_HOME and /usr/local/cuda*)")
-    kernels = os.path.join(folder, "kernels.so")
-    done = subprocess.run([nvcc, "-O2", "-arch=native", "-shared", "-Xcompiler", "-fPIC", "-cudart", "shared", "-o", kernels,
-                           os.path.join(shim_run.ROOT, "tests/gpu/random_on_gpu.cu")], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"FAIL: nvcc: {done.stderr.strip()[-400:]}")
-    return kernels
+def build(path):
+    random_runs.build(path, "-shared", "-Xcompiler", "-fPIC")
 
 
-def one(options, kernels, setting, seed, threads):
-    variables = SETTINGS[setting]
-    done = shim_run.run([sys.executable, os.path.abspath(__file__), "--program", "--kernels", kernels, "--seed", str(seed),
-                         "--threads", str(threads), "--operations", str(options.operations)],
-                        preload=None if variables is None else options.library, limit=options.limit,
-                        CUDA_MODULE_LOADING="EAGER", **(variables or {}))
-    return seed, threads, done, json.loads(done.last_line) if done.status == 0 else {}
-
-
-def judge(verdicts, setting, runs):
+def judge(setting, runs):
     """A setting passes where all its programs ended well and did what they are for."""
-    wrong = [f"seed {seed}, {threads} threads: {done.reason()}" for seed, threads, done, _ in runs if done.status]
-    total = {name: sum(did.get(name, 0) for *_, did in runs) for name in ("operations", "allocations", "captures", "refused")}
-    served = sum(done.served for _, _, done, _ in runs)
-    limited = "MEMCUDA_LIMIT" in (SETTINGS[setting] or {})
-    if not wrong and not (total["allocations"] and total["refused"] and (total["captures"] or limited)):
+    did = [json.loads(done.last_line) for _, done in runs if done.status == 0]
+    total = {name: sum(one[name] for one in did) for name in ("operations", "allocations", "captures", "refused")}
+    wrong = [f"{which}: {done.reason()}" for which, done in runs if done.status]
+    if not (total["allocations"] and total["refused"] and (total["captures"] or "MEMCUDA_LIMIT" in (SETTINGS[setting] or {}))):
         wrong.append("nothing was allocated, captured or refused")
-    if SETTINGS[setting] is not None and not served:
-        wrong.append("the library served nothing")
-    held = max([done.counters["peak_physical_bytes"] // MIB for *_, done, _ in runs if done.counters] or
-               [did["reserved_mib"] for *_, did in runs if did] or [0])
-    did = ", ".join(f"{number:,} {name}" for name, number in total.items())
-    verdicts.say(not wrong, setting, f"{len(runs)} programs, {did}, {served:,} served, at most {held:,} MiB held, "
-                 f"{sum(done.seconds for *_, done, _ in runs):.0f} s" + "".join(f"\n     {line}" for line in wrong))
+    pooled = [done.counters["peak_physical_bytes"] // MIB for _, done in runs if done.counters]
+    held = max(pooled + [one["reserved_mib"] for one in did], default=0)
+    return wrong, ", ".join(f"{number:,} {name}" for name, number in total.items()) + f", at most {held:,} MiB held"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("settings", nargs="*", metavar="SETTING", help=f"of: {', '.join(SETTINGS)} (default: all)")
-    parser.add_argument("--seeds", type=int, default=2, help="programs of one and of three threads for each setting")
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--operations", type=int, default=6000)
-    parser.add_argument("--limit", type=int, default=150, help="seconds that a program may take")
-    parser.add_argument("--jobs", type=int, default=4, help="programs at one time")
-    parser.add_argument("--library", default=shim_run.LIBRARY)
-    parser.add_argument("--kernels")
+    parser = random_runs.parser_of(__doc__, SETTINGS, seeds=2, operations=6000, limit=150, jobs=4)
+    # One program, as the script starts itself.
     parser.add_argument("--program", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--seed", type=int, default=1, help=argparse.SUPPRESS)
-    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.program:
         program(options)
         return
-    unknown = [name for name in options.settings if name not in SETTINGS]
-    if unknown:
-        parser.error(f"no setting {unknown[0]!r}; there are: {', '.join(SETTINGS)}")
-    shim_run.need_gpu()
-    shim_run.need_library(options.library)
-    options.library = os.path.abspath(options.library)
-    verdicts = shim_run.Verdicts()
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        kernels = os.path.abspath(options.kernels) if options.kernels else build(folder)
-        begun = {setting: [pool.submit(one, options, kernels, setting, seed, threads)
-                           for seed in range(options.first, options.first + options.seeds) for threads in (1, 3)]
-                 for setting in options.settings or SETTINGS}
-        for setting, runs in begun.items():
-            judge(verdicts, setting, [run.result() for run in runs])
-    verdicts.finish()
+
+    def command(path, seed, threads):
+        return [sys.executable, os.path.abspath(__file__), "--program", "--built", path, "--seed", str(seed),
+                "--threads", str(threads), "--operations", str(options.operations)]
+
+    random_runs.run(options, 3, build, command, judge)
 
 
 if __name__ == "__main__":
