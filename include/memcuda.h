@@ -196,7 +196,8 @@ MEMCUDA_API int memcuda_open(const char *name, const memcuda_options *options, m
 MEMCUDA_API int memcuda_create_or_open(const char *name, const memcuda_options *options,
                                        memcuda_handle *out);
 /* Ends an opening. With the last one of a process its address ends, once the
- * work of the context is done, as with cudaFree. */
+ * work of the context is done, as with cudaFree. Where that cannot be waited for now
+ * (beside a capture, on a full device) it fails, and nothing has ended. */
 MEMCUDA_API int memcuda_close(memcuda_handle handle);
 
 /* The address (CUdeviceptr); null where the handle is none. */

@@ -36,33 +36,49 @@ fn give_back(engine: &Engine, spare: Spare) {
     match spare {
         Spare::Nothing => {}
         Spare::Lease(generation) => held::release(engine, generation),
-        Spare::Mapping(mapped) => drop(end(engine, &mapped, false)),
+        Spare::Mapping(mapped) => end(engine, &mapped, false),
     }
 }
 
 /// Ends a handle; `None` where it is none. The last use of a mapping waits for
-/// its work, as cudaFree does, and ends it.
+/// its work, as cudaFree does, and ends it. What cannot be waited for now may still be in
+/// use, and stays, and its handle with it.
 pub fn close(engine: &Engine, handle: u64) -> Option<Result<(), Failure>> {
-    let ended = table::leave(handle)?;
-    let ended = ended.map_or(Ok(()), |mapped| end(engine, &mapped, true));
-    Some(ended.map_err(Failure::of("the wait of a close")))
+    let waited = table::only_use(handle)?.map(|mapped| wait(engine, &mapped));
+    let failed = Failure::of("the wait of a close");
+    if let Some(Err(code)) = waited.filter(|waited| !is_over(*waited)) {
+        return Some(Err(failed(code)));
+    }
+    let ended = table::leave(handle)?.map_or(Ok(()), |mapped| {
+        // Another handle may have ended since.
+        let waited = waited.unwrap_or_else(|| wait(engine, &mapped));
+        end(engine, &mapped, true);
+        waited
+    });
+    Some(ended.map_err(failed))
 }
 
 /// The program frees what it allocated; `None` where this is nothing of it. It waits as
-/// cudaFree does, also where handles keep the memory.
+/// cudaFree does, also where handles keep the memory; what cannot be waited for stays.
 pub fn free(engine: &Engine, address: Address) -> Option<Code> {
-    let freed = table::at(address)?;
-    let waited = match table::leave_allocated(address)? {
-        Some(mapped) => end(engine, &mapped, true),
-        None => wait(engine, &freed),
-    };
+    let waited = wait(engine, &*table::at(address)?);
+    if is_over(waited)
+        && let Some(mapped) = table::leave_allocated(address)?
+    {
+        end(engine, &mapped, true);
+    }
     Some(waited.err().unwrap_or(Code::SUCCESS))
+}
+
+/// Was that a wait, or for what runs no more?
+fn is_over(waited: Result<(), Code>) -> bool {
+    waited.map_or_else(Code::is_sticky, |()| true)
 }
 
 /// A context is gone, and all mappings of it.
 pub fn context_ended(engine: &Engine, context: Context) {
     for mapped in table::leave_context(context) {
-        let _ = end(engine, &mapped, false);
+        end(engine, &mapped, false);
     }
 }
 
@@ -72,12 +88,8 @@ fn wait(engine: &Engine, mapped: &Mapped) -> Result<(), Code> {
     pool.map_or(Ok(()), |pool| held::wait(engine, pool, mapped.context))
 }
 
-/// Takes a mapping away; the code is that of the wait before it.
-fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code> {
-    let waited = match context_lives {
-        true => wait(engine, mapped),
-        false => Ok(()),
-    };
+/// Takes a mapping away on which nothing runs any more.
+fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) {
     let device = engine.by_ordinal(mapped.device);
     let pool = device.and_then(Device::pool);
     // Not locked during the driver's and the keeper's part.
@@ -104,7 +116,6 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) -> Result<(), Code
     }
     held::release(engine, mapped.entry.generation);
     *ended_at() = Some(Instant::now());
-    waited
 }
 
 fn ended_at() -> MutexGuard<'static, Option<Instant>> {

@@ -303,6 +303,14 @@ pub fn is_allocated(address: Address) -> bool {
     held.is_some_and(|held| held.allocated > 0)
 }
 
+/// What only this handle uses; `None` where it is none.
+pub(super) fn only_use(handle: u64) -> Option<Option<Arc<Mapped>>> {
+    let table = lock();
+    let table = table.as_ref()?;
+    let held = table.at.get(&table.handles.get(&handle)?.address)?;
+    Some((held.count == 1).then(|| held.mapped.clone()))
+}
+
 /// A handle ends; `None` where it is none. What was used by nobody else is to be
 /// ended by who gets it.
 pub(super) fn leave(handle: u64) -> Option<Option<Arc<Mapped>>> {

@@ -106,25 +106,39 @@ pub fn attach(
     Ok(address)
 }
 
-/// Closes what is open at an address once; after the last time it waits as
-/// cudaFree does, then unmaps. `None` where nothing is open there;
-/// else the driver's code of the wait.
+/// Closes what is open at an address once; the last time it waits as cudaFree does, then
+/// unmaps. `None` where nothing is open there; else the driver's code of the wait. What
+/// cannot be waited for now may still be in use, and stays open.
 pub fn close(engine: &Engine, address: Address) -> Option<Result<(), Code>> {
-    let held = {
+    let last = {
         let mut table = table();
-        let table = table.as_mut()?;
-        let held = table.at.get_mut(&address)?;
-        held.count -= 1;
-        if held.count > 0 {
+        let held = table.as_mut()?.at.get_mut(&address)?;
+        if held.count > 1 {
+            held.count -= 1;
             return Some(Ok(()));
         }
-        table.by.remove(&(held.generation, held.context));
-        table.at.remove(&address)?
+        *held
     };
-    let pool = engine.pool_of(held.device)?;
-    let waited = wait(engine, pool, held.context);
+    let pool = engine.pool_of(last.device)?;
+    let waited = wait(engine, pool, last.context);
+    if waited.is_err_and(|code| !code.is_sticky()) {
+        return Some(waited);
+    }
+    {
+        let mut table = table();
+        let table = table.as_mut()?;
+        let held = table.at.get_mut(&address);
+        let held = held.filter(|held| held.generation == last.generation)?;
+        held.count -= 1;
+        if held.count > 0 {
+            // Another thread has opened it meanwhile.
+            return Some(waited);
+        }
+        table.by.remove(&(last.generation, last.context));
+        table.at.remove(&address);
+    }
     let _ = pool.detach(address);
-    release(engine, held.generation);
+    release(engine, last.generation);
     Some(waited)
 }
 

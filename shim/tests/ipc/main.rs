@@ -233,6 +233,26 @@ fn captures_of_any_kind_are_not_touched() {
     }
 }
 
+/// Beside a capture the wait is an allocation and its free.
+#[test]
+fn a_close_for_whose_wait_no_memory_is_left_closes_nothing_yet() {
+    const OUT_OF_MEMORY: i32 = 2;
+    let place = Place::with_keeper();
+    let mut exporter = place.actor();
+    let mut importer = place.actor_with(&[("MEMCUDA_SIM_FAIL", "cuMemAlloc_v2%1=2")]);
+    let there = exporter.filled(4 * MIB, 1);
+    let here = importer.open(&exporter.handle(&there));
+    importer.must(&format!("work {here} {} 50000", 4 * MIB));
+    importer.must("capture 2");
+    // The simulated GPU ends a program that unmaps memory in use.
+    assert_eq!(importer.code(&format!("close {here}")), OUT_OF_MEMORY);
+    assert_eq!(importer.must("captured"), "kept");
+    importer.close(&here);
+    assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
+    importer.end();
+    exporter.end();
+}
+
 #[test]
 fn a_context_that_ends_closes_what_was_opened_in_it() {
     let (_place, [mut exporter, mut importer], [there, before, handle]) = shared(8 * MIB);

@@ -142,6 +142,7 @@ static void obey(const char *what) {
     else if (!strcmp(what, "delete")) printf("%d\n", MEMCUDA_TRY(memcuda_delete, name()));
     else if (!strcmp(what, "list")) { char names[4096] = ""; result = MEMCUDA_TRY(memcuda_list, listed, names); printf("%d%s\n", result, names); }
     else if (!strcmp(what, "capture")) printf("%d\n", cuStreamBeginCapture_v2(stream, 0));
+    else if (!strcmp(what, "relaxed")) printf("%d\n", cuStreamBeginCapture_v2(stream, 2));
     else if (!strcmp(what, "captured")) { CUgraph graph; printf("%d\n", cuStreamEndCapture(stream, &graph)); }
     else if (!strcmp(what, "physical")) { result = ((int (*)(int, uint64_t *))dlsym(RTLD_DEFAULT, "cuSimPhysical"))(0, &value); printf("%d %lu\n", result, value); }
     else if (!strcmp(what, "message")) printf("0 %s\n", memcuda_message());

@@ -293,3 +293,30 @@ fn what_a_process_holds_by_a_name_is_told_apart() {
         "physical 12.0 MiB: live 4.0 MiB (lent 4.0 MiB), shared 8.0 MiB, pending 0 B, idle 0 B";
     assert!(said.contains(sum), "{said}");
 }
+
+/// Beside a capture the wait of a close is an allocation and its free, for which there is no
+/// memory here. The simulated GPU ends a program that unmaps memory in use.
+#[test]
+fn what_cannot_be_waited_for_now_is_not_closed_yet() {
+    const DRIVER: i32 = 12;
+    const OUT_OF_MEMORY: i32 = 2;
+    let place = Place::with_keeper();
+    let full = ("MEMCUDA_SIM_FAIL", "cuMemAlloc_v2%1=2");
+    let rule = ("MEMCUDA_NAMES", "size=4MiB,name=t");
+    let mut actor = place.actor_with(&[full, rule]);
+    let (handle, here) = actor.opened("create w bytes=4096");
+    let there = actor.must("malloc 4194304");
+    for (at, ends, fails) in [
+        (&here, format!("close {handle}"), DRIVER),
+        (&there, format!("free {there}"), OUT_OF_MEMORY),
+    ] {
+        actor.must(&format!("setasync {at} 7 4096"));
+        actor.must("relaxed");
+        assert_eq!(actor.code(&ends), fails);
+        actor.must("captured");
+        assert_eq!(actor.get(at), 7);
+        actor.must(&ends);
+    }
+    assert_eq!(actor.say("list"), "0");
+    actor.end();
+}
