@@ -113,9 +113,7 @@ impl Descriptors {
 
     /// Fills a new vault, or one that lacks something.
     pub fn refill(&mut self) {
-        if let Vault::Standby(standby) = &mut self.vault {
-            standby.lacks = false;
-        }
+        self.vault.begin_anew();
         let all: Vec<_> = self
             .held
             .iter()

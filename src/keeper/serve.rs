@@ -165,7 +165,15 @@ impl Keeper {
     pub fn begin(&mut self, restarts: u32, next_client: ClientId) -> Result<()> {
         (self.restarts, self.next_client) = (restarts, next_client);
         self.entries.set_time(now_us());
-        self.renew_journal().context("cannot write the journal")?;
+        match self.renew_journal() {
+            // To end would be to be given up by systemd.
+            Err(error) if matches!(self.descriptors.vault, Vault::Systemd(_)) => {
+                error!(
+                    "the journal cannot be stored ({error}); a restart now would lose what is new"
+                );
+            }
+            renewed => renewed.context("cannot write the journal")?,
+        }
         self.listen()?;
         self.watch(&self.signals, Token::Signal)?;
         if let Some(desk) = &self.desk {

@@ -90,7 +90,20 @@ impl Vault {
 
     /// Did something not arrive there that is to be kept?
     pub fn lacks(&self) -> bool {
-        matches!(self, Self::Standby(standby) if standby.lacks)
+        match self {
+            Self::None => false,
+            Self::Standby(standby) => standby.lacks,
+            Self::Systemd(store) => store.lacks,
+        }
+    }
+
+    /// It is about to be given all again.
+    pub fn begin_anew(&mut self) {
+        match self {
+            Self::None => {}
+            Self::Standby(standby) => standby.lacks = false,
+            Self::Systemd(store) => store.lacks = false,
+        }
     }
 
     /// Takes them away.

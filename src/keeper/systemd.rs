@@ -20,6 +20,8 @@ pub struct Store {
     address: SocketAddrUnix,
     /// How many descriptors it holds at most; 0 where it holds none.
     pub most: usize,
+    /// Did it not hear of something that it is to hold?
+    pub lacks: bool,
 }
 
 impl Store {
@@ -39,6 +41,7 @@ impl Store {
             socket: socket_with(family, kind, SocketFlags::CLOEXEC, None).ok()?,
             address: address.ok()?,
             most: most.unwrap_or(0),
+            lacks: false,
         })
     }
 
@@ -62,13 +65,11 @@ impl Store {
     }
 
     /// Puts duplicates into the store.
-    pub fn keep(&self, all: &[(Key, BorrowedFd<'_>)]) {
+    pub fn keep(&mut self, all: &[(Key, BorrowedFd<'_>)]) {
         for (key, descriptor) in all {
             // A memory's descriptor may say at any time that it is readable.
-            self.say(
-                &format!("FDSTORE=1\nFDPOLL=0\nFDNAME={key}"),
-                &[*descriptor],
-            );
+            let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={key}");
+            self.lacks |= !self.say(&text, &[*descriptor]);
         }
     }
 
@@ -79,16 +80,20 @@ impl Store {
         }
     }
 
-    fn say(&self, text: &str, beside: &[BorrowedFd<'_>]) {
+    /// Was it heard?
+    fn say(&self, text: &str, beside: &[BorrowedFd<'_>]) -> bool {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !beside.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(beside));
         }
         let (text, flags) = ([IoSlice::new(text.as_bytes())], SendFlags::NOSIGNAL);
-        if let Err(error) = sendmsg_addr(&self.socket, &self.address, &text, &mut ancillary, flags)
+        let said = sendmsg_addr(&self.socket, &self.address, &text, &mut ancillary, flags);
+        if let Err(error) = &said
+            && !self.lacks
         {
             warn!("systemd does not hear ({error})");
         }
+        said.is_ok()
     }
 }

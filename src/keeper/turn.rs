@@ -39,6 +39,16 @@ impl Keeper {
         }
     }
 
+    /// Gives it all, and a journal that it may not have got.
+    pub(super) fn complete_vault(&mut self) {
+        self.descriptors.refill();
+        if !self.descriptors.vault.lacks()
+            && let Err(error) = self.renew_journal()
+        {
+            error!("the journal cannot be made anew ({error})");
+        }
+    }
+
     fn settle(&mut self, effects: Vec<Effect>) {
         let mut gone = Vec::new();
         let mut given_up = Vec::new();
@@ -200,7 +210,7 @@ impl Keeper {
         if self.descriptors.vault.lacks() {
             // A successor goes on by the one that the standby has.
             self.descriptors.drop_all(&[key]);
-            let why = "the standby does not get it";
+            let why = "too many descriptors are on their way";
             return Err(std::io::Error::other(why));
         }
         self.descriptors.drop_all(&old);

@@ -18,7 +18,9 @@ use rustix::net::{
 use tempfile::TempDir;
 
 use crate::requests::*;
+use crate::rights::{as_user, can_be_several};
 use crate::support::*;
+use crate::unsent::{flood, lengthen_journal, make_long};
 
 /// Becomes the keeper with descriptors from number 3 on, as systemd starts it.
 const START: &str = r#"
@@ -214,4 +216,30 @@ fn what_systemd_stores_is_taken_over_after_a_kill_a_stop_and_an_upgrade() {
     assert!(manager.service.take().unwrap().wait().unwrap().success());
     until("an empty store", || manager.names().is_empty());
     assert!(!manager.socket().exists());
+}
+
+/// Too many descriptors of the keeper's user are on their way.
+#[test]
+fn a_journal_that_systemd_does_not_get_is_not_put_in_the_place_of_the_one_it_has() {
+    if !can_be_several() {
+        return;
+    }
+    as_user(42014, 42014, || {
+        let mut manager = Manager::new();
+        manager.start();
+        let (mut client, _) = connect(&manager.socket(), &[]).unwrap();
+        make(&mut client, "kept", b"kept").unwrap();
+        persist(&mut client, "kept", Persist::Yes);
+        make_long(&mut client);
+        let flood = flood();
+        lengthen_journal(&mut client);
+        manager.end(rustix::process::Signal::KILL);
+        drop(flood);
+        manager.start();
+        has(
+            &mut connect(&manager.socket(), &[]).unwrap().0,
+            "kept",
+            b"kept",
+        );
+    });
 }

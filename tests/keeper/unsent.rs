@@ -31,7 +31,7 @@ fn with_keeper(user: u32, test: impl FnOnce(&Keeper, Client) + Send) {
 }
 
 /// As many descriptors on their way as this user may have there, until it is dropped.
-fn flood() -> (OwnedFd, OwnedFd) {
+pub fn flood() -> (OwnedFd, OwnedFd) {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (here, there) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
     let page = memory(b"", 4096);
@@ -43,6 +43,33 @@ fn flood() -> (OwnedFd, OwnedFd) {
     };
     assert_eq!(refused, Broken::System(Errno::TOOMANYREFS));
     (here, there)
+}
+
+/// Makes a name of which as much is written as may be.
+pub fn make_long(client: &mut Client) {
+    let spec = Spec {
+        shape: vec![u64::MAX; MOST_EXTENTS],
+        ..spec(4096)
+    };
+    let open = Request::Open {
+        name: name("long"),
+        mode: Mode::Create,
+        spec,
+        write: false,
+        hidden: false,
+    };
+    let Reply::Make { generation } = client.call(open, &[]).unwrap().0 else {
+        panic!("it is there");
+    };
+    commit(client, generation, b"").unwrap();
+}
+
+/// Changes it until the journal is made anew.
+pub fn lengthen_journal(client: &mut Client) {
+    for _ in 0..8000 {
+        persist(client, "long", Persist::Yes);
+        persist(client, "long", Persist::No);
+    }
 }
 
 #[test]
@@ -62,28 +89,9 @@ fn a_successor_is_handed_everything_once_there_is_room_again() {
 fn a_journal_that_the_standby_does_not_get_is_not_put_in_the_place_of_the_one_it_has() {
     with_keeper(42012, |keeper, mut client| {
         let pid = keeper.status().pid;
-        // What is written of it is as long as that may be.
-        let spec = Spec {
-            shape: vec![u64::MAX; MOST_EXTENTS],
-            ..spec(4096)
-        };
-        let open = Request::Open {
-            name: name("long"),
-            mode: Mode::Create,
-            spec,
-            write: false,
-            hidden: false,
-        };
-        let Reply::Make { generation } = client.call(open, &[]).unwrap().0 else {
-            panic!("it is there");
-        };
-        commit(&mut client, generation, b"").unwrap();
+        make_long(&mut client);
         let flood = flood();
-        // Until the journal is made anew.
-        for _ in 0..8000 {
-            persist(&mut client, "long", Persist::Yes);
-            persist(&mut client, "long", Persist::No);
-        }
+        lengthen_journal(&mut client);
         keeper.kill(pid);
         drop(flood);
         has(&mut keeper.client(), "kept", b"kept");
