@@ -4,14 +4,17 @@
 
 use std::fmt::{self, Write};
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use memcuda::config::{Config, Level};
 use memcuda::log_line::{self, Form, Head, Part};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -50,9 +53,11 @@ pub fn start(part: Part, says: bool) -> Result<()> {
         form: Form::of(config.log_json, file.is_some()),
         part,
     };
-    let writer = match file {
-        Some(file) => BoxMakeWriter::new(file),
-        None => BoxMakeWriter::new(std::io::stderr),
+    let writer = match (file.map(Arc::new), part) {
+        (Some(file), Part::Keeper) => BoxMakeWriter::new(move || Prompt(file.clone())),
+        (None, Part::Keeper) => BoxMakeWriter::new(|| Prompt(io::stderr())),
+        (Some(file), _) => BoxMakeWriter::new(file),
+        (None, _) => BoxMakeWriter::new(io::stderr),
     };
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(writer)
@@ -90,6 +95,23 @@ fn filter(level: Level) -> LevelFilter {
         Level::Warn => LevelFilter::WARN,
         Level::Info => LevelFilter::INFO,
         Level::Debug => LevelFilter::DEBUG,
+    }
+}
+
+/// The log of who serves others: a line that is not taken now is lost.
+struct Prompt<T>(T);
+
+impl<T: AsFd + io::Write> io::Write for Prompt<T> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut ready = [PollFd::new(&self.0, PollFlags::OUT)];
+        match poll(&mut ready, Some(&Timespec::default())) {
+            Ok(0) => Err(ErrorKind::WouldBlock.into()),
+            _ => self.0.write(line),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
