@@ -19,7 +19,7 @@ use super::awake::Awake;
 use super::calendar::{Calendar, now_us};
 use super::client::Connection;
 use super::clock::GRACE;
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, raise_limit};
 use super::entries::{ClientId, Entries};
 use super::journal::Journal;
 use super::key::Key;
@@ -70,6 +70,8 @@ pub struct Keeper {
     pub(super) ghosts: HashMap<ClientId, Ghost>,
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) unread: Unread,
+    /// How many files this process may have open, and the kernel lets be on their way.
+    pub(super) open_files: usize,
     pub(super) desk: Option<Desk>,
     /// Answers to the registry, once the journal is written.
     pub(super) told: Vec<Box<dyn FnOnce()>>,
@@ -135,6 +137,7 @@ impl Keeper {
             ghosts: HashMap::new(),
             outgoing: Vec::new(),
             unread: Unread::default(),
+            open_files: raise_limit(),
             desk: options.desk.take(),
             told: Vec::new(),
             awake: Awake::new(options.awake),

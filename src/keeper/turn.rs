@@ -159,7 +159,7 @@ impl Keeper {
             };
             let beside: Vec<_> = beside.iter().map(|descriptor| descriptor.as_fd()).collect();
             let (uid, count) = (connection.peer.uid, beside.len());
-            let most = self.descriptors.limit / if self.access.is_own(uid) { 2 } else { 4 };
+            let most = self.open_files / if self.access.is_own(uid) { 2 } else { 4 };
             let sent = match count == 0 || self.unread.has_room(client, uid, count, most) {
                 true => wire::send_bytes(&connection.socket, &bytes, &beside),
                 false => Err(Broken::NoRoom),

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
-use memcuda::share::protocol::{Persist, Reply, Request};
+use memcuda::share::client::Client;
+use memcuda::share::protocol::{Generation, MOST_PARTS, Persist, Reply, Request};
 use memcuda::share::wire;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
@@ -242,4 +243,39 @@ fn a_journal_that_systemd_does_not_get_is_not_put_in_the_place_of_the_one_it_has
             b"kept",
         );
     });
+}
+
+/// What may be on its way is the kernel's affair, not the store's.
+#[test]
+fn a_small_store_is_no_limit_of_what_is_read_a_moment_later() {
+    let mut manager = Manager::new();
+    manager.start();
+    let socket = manager.socket();
+    let generation = Generation([8; 16]);
+    let mut exporter = client(&socket);
+    let page = memory(b"", 4096);
+    let export = Request::Export {
+        generation,
+        spec: spec(4096 * MOST_PARTS as u64),
+        offset: 0,
+        parts: vec![4096; MOST_PARTS],
+        total: MOST_PARTS as u32,
+    };
+    let many = vec![page.as_fd(); MOST_PARTS];
+    exporter.call(export, &many).unwrap();
+    let import = Request::Import { generation };
+    let asked: Vec<_> = (0..6)
+        .map(|_| {
+            let mut dialled = Client::dial(&socket, std::process::id(), "test", &[]).unwrap();
+            dialled.ask(import.clone()).unwrap();
+            dialled
+        })
+        .collect();
+    // The last one is answered behind them.
+    client(&socket).call(Request::Status, &[]).unwrap();
+    for dialled in asked {
+        let (mut client, _) = dialled.welcome().unwrap();
+        let (_, beside) = client.answer().unwrap();
+        assert_eq!(beside.len(), MOST_PARTS);
+    }
 }
