@@ -7,6 +7,7 @@ mod containers;
 mod crashes;
 mod faults;
 mod fuzz;
+mod log;
 mod names;
 #[path = "../support/random.rs"]
 mod random;

@@ -128,29 +128,6 @@ fn one_to_whom_nobody_ever_comes_ends() {
     until("the end", || !socket.exists());
 }
 
-#[test]
-fn nobody_waits_for_who_reads_what_it_logs() {
-    // On standard error, and in a pipe that has the name of a log.
-    for file in [None, Some("/dev/stdout")] {
-        let keeper = Keeper::run(|command, _| {
-            command.stderr(Stdio::piped()).stdout(Stdio::piped());
-            command.env("MEMCUDA_LOG", "info");
-            command.envs(file.map(|file| ("MEMCUDA_LOG_FILE", file)));
-        });
-        log_much(&keeper);
-    }
-}
-
-fn log_much(keeper: &Keeper) {
-    let mut client = keeper.client();
-    let pid = keeper.status().pid;
-    // A line each; a pipe has room for less.
-    for _ in 0..1500 {
-        signal(pid, Signal::HUP);
-        client.call(Request::Status, &[]).unwrap();
-    }
-}
-
 /// As a logout takes a user's directory away.
 #[test]
 fn a_place_that_was_taken_away_is_taken_again() {
