@@ -123,7 +123,7 @@ fn where_the_system_starts_no_program_and_says_it_did_the_answer_is_the_same() {
 
 /// Elsewhere it is, but a trace there would stand among what the program says.
 #[test]
-fn a_trace_does_not_go_to_standard_output() {
+fn a_trace_goes_neither_to_standard_output_nor_over_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let traced = |file: &str| {
         let mut command = memcuda();
@@ -135,6 +135,7 @@ fn a_trace_does_not_go_to_standard_output() {
         2,
         "--trace -: standard output is the program's own",
     );
+    failed(&traced("."), 2, "--trace .: a folder; accepted: a file");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     assert_eq!(code(&traced("./-")), 0);
 }

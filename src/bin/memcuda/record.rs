@@ -24,6 +24,10 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         let why = "standard output is the program's own; accepted: a file, such as ./-";
         return Err(Error::new(format!("--trace -: {why}")).into());
     }
+    if file.is_dir() {
+        let shown = file.display();
+        return Err(Error::new(format!("--trace {shown}: a folder; accepted: a file")).into());
+    }
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
