@@ -2,7 +2,7 @@
 //! command, and links and pipes stay what they are.
 
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -158,4 +158,31 @@ fn a_pipe_is_written_as_it_is() {
     let read = run(&["explain", copy.to_str().unwrap()]);
     assert_eq!(code(&read), 0, "{}", stderr(&read));
     assert_eq!(names(folder.path()), ["copy", "pipe"]);
+}
+
+#[test]
+fn what_is_read_is_not_overwritten() {
+    let (folder, trace) = short();
+    let recorded = folder.path().join("recorded").display().to_string();
+    let holder = Holder::start(&[("MEMCUDA_TRACE", &recorded)], &mixed());
+    let pid = holder.pid();
+    let report = folder.path().join("report");
+    fs::write(&report, "a report").unwrap();
+    symlink(&report, folder.path().join("link")).unwrap();
+    let [report, link] = ["report", "link"].map(|name| folder.path().join(name));
+    let [report, link] = [&report, &link].map(|path| path.to_str().unwrap());
+    for (verb, file) in [
+        (&["explain", &trace, "--svg", &trace][..], &trace[..]),
+        (&["explain", &recorded, "--svg", &recorded], &recorded),
+        (&["explain", &pid, "--svg", &recorded], &recorded),
+        (&["snapshot", &pid, "-o", &recorded], &recorded),
+        (&["trace", &recorded, "-o", &recorded], &recorded),
+        (&["snapshot", &pid, "--trace", &trace, "-o", &trace], &trace),
+        (&["snapshot", report, "--html", "-o", link], report),
+    ] {
+        let before = (fs::read(file).unwrap(), fs::metadata(file).unwrap().ino());
+        failed(&run(verb), 2, "is what is read, and would be lost");
+        let after = (fs::read(file).unwrap(), fs::metadata(file).unwrap().ino());
+        assert!(before == after, "{verb:?}");
+    }
 }

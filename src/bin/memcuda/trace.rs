@@ -43,6 +43,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         copy(file, &mut reader, &mut std::io::stdout().lock())?;
         say(file, reader.shortfall());
     } else {
+        // A process may go on recording to it.
+        whole::apart(&out, [file.as_path()])?;
         let (events, shortfall) = convert(file, &out)?;
         say(file, shortfall);
         eprintln!("memcuda: {events} events in {}", out.display());

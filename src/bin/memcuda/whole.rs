@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -23,6 +24,23 @@ pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> R
         true => error,
         false => error.context(format!("cannot write {}", path.display())),
     })
+}
+
+/// Fails where a file that is to be written is one of those that are read: it would be lost.
+pub fn apart<'a>(
+    written: &Path,
+    read: impl IntoIterator<Item = &'a Path>,
+) -> memcuda::error::Result<()> {
+    let which = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+    let Some(own) = which(written) else {
+        return Ok(());
+    };
+    if read.into_iter().any(|path| which(path) == Some(own)) {
+        let path = written.display();
+        let why = "is what is read, and would be lost; accepted: another file";
+        return Err(Error::new(format!("{path} {why}")));
+    }
+    Ok(())
 }
 
 /// An error of `tempfile` without the name of a file that nobody knows.

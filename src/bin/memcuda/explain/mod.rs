@@ -12,6 +12,7 @@ mod trace;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -85,6 +86,10 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn of_picture(arguments: &Arguments) -> Result<String> {
+    let read = iter::once(&arguments.source).chain(&arguments.trace);
+    if let Some(to) = &arguments.svg {
+        whole::apart(to, read.map(PathBuf::as_path))?;
+    }
     let picture = find(&arguments.source)?;
     // It is read from its beginning, which may be long ago: not unasked for a
     // process that runs.

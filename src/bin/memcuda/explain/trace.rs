@@ -23,6 +23,9 @@ const ROWS: usize = 8;
 /// Explains a trace in words, or as JSON, and draws it where that is asked for.
 pub fn explain(path: &Path, arguments: &Arguments) -> Result<String> {
     arguments.profile.check_chunk(arguments.chunk)?;
+    if let Some(to) = &arguments.svg {
+        whole::apart(to, [path])?;
+    }
     let name = path.display();
     let of_file = |error: Error| {
         let text = error.to_string();

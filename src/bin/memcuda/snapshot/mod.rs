@@ -9,6 +9,7 @@ mod viewer;
 
 use std::fs::File;
 use std::io::Write;
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -52,6 +53,11 @@ pub struct Arguments {
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let recording = recording(arguments);
+    if let Some(to) = &arguments.output {
+        let own = recording.as_ref().map(|(path, _)| path);
+        let read = iter::once(&arguments.source).chain(&arguments.trace);
+        whole::apart(to, read.chain(own).map(PathBuf::as_path))?;
+    }
     let picture = find(&arguments.source)?;
     let most = arguments.events;
     let history = match (recording, arguments.trace.as_deref()) {
