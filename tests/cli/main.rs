@@ -203,6 +203,38 @@ fn a_closed_output_is_no_error() {
     assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
 }
 
+/// What alone says "no space left on device" could speak of a GPU.
+#[test]
+fn an_output_that_is_full_is_said_to_be_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = traces::small(folder.path()).display().to_string();
+    for verb in [
+        &["env"][..],
+        &["env", "--json"],
+        &["completions", "bash"],
+        &["doctor"],
+        &["explain", &trace],
+        &["explain", &trace, "--json"],
+        &["replay", &trace],
+        &["trace", &trace, "-o", "-"],
+        &["web", "--metrics"],
+        &["top", "--once"],
+        &["gc"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut command = memcuda();
+        let socket = folder.path().join("no keeper");
+        command.args(verb).env("MEMCUDA_KEEPER", socket);
+        let output = command.stdout(full.unwrap()).output().unwrap();
+        let said = "memcuda: cannot write the output: No space left on device (os error 28)\n";
+        assert_eq!(
+            (code(&output), stderr(&output)),
+            (1, said.to_owned()),
+            "{verb:?}"
+        );
+    }
+}
+
 /// A pipe that nobody reads.
 fn unread() -> std::io::PipeWriter {
     std::io::pipe().unwrap().1

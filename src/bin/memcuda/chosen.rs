@@ -10,6 +10,7 @@ use memcuda::names::{Name, Pattern};
 use memcuda::share::client::Error;
 use memcuda::share::protocol::{Code, Entry};
 
+use crate::output;
 use crate::reach::{self, Keeper};
 
 /// A name, or what stands for some.
@@ -62,7 +63,7 @@ pub fn each(
     names.retain(|name| done.insert(name.clone()));
     for name in names {
         match work(&mut keeper, &name) {
-            Ok(line) => writeln!(std::io::stdout().lock(), "{name}: {line}")?,
+            Ok(line) => writeln!(output::out(), "{name}: {line}")?,
             // The next name may be there.
             Err(error) if error.is::<Error>() => {
                 eprintln!("memcuda: {name}: {error:#}");

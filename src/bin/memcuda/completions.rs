@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap_complete::{Shell, generate};
 
+use crate::output;
+
 /// Print the completions for a shell.
 ///
 /// For this shell alone: eval "$(memcuda completions bash)". `make install` and the
@@ -21,6 +23,6 @@ pub struct Arguments {
 pub fn main(arguments: &Arguments, mut command: clap::Command) -> Result<ExitCode> {
     let mut script = Vec::new();
     generate(arguments.shell, &mut command, "memcuda", &mut script);
-    std::io::stdout().lock().write_all(&script)?;
+    output::out().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -37,7 +37,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         )?;
     } else {
         let line = [b"export LD_PRELOAD=", &quote(value.as_bytes())[..], b"\n"].concat();
-        std::io::Write::write_all(&mut std::io::stdout().lock(), &line)?;
+        std::io::Write::write_all(&mut output::out(), &line)?;
     }
     Ok(ExitCode::SUCCESS)
 }

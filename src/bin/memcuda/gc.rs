@@ -7,6 +7,7 @@ use anyhow::Result;
 use memcuda::share::protocol::{Reply, Request};
 use memcuda::units::show_bytes;
 
+use crate::output;
 use crate::reach::{self, Found, Keeper};
 
 /// Free what nobody holds and nothing keeps; names that were persisted stay.
@@ -24,12 +25,12 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let mut keeper = match reach::find()? {
         Found::Keeper(keeper) => keeper,
         Found::Off(why) | Found::Nobody(why) => {
-            writeln!(std::io::stdout().lock(), "{why}; nothing to free")?;
+            writeln!(output::out(), "{why}; nothing to free")?;
             return Ok(ExitCode::SUCCESS);
         }
     };
     let (count, bytes) = collect(&mut keeper, arguments.dry_run, arguments.kept)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = output::out();
     let verb = if arguments.dry_run {
         "would free"
     } else {

@@ -85,7 +85,7 @@ fn watch(arguments: &Arguments) -> Result<()> {
         let (entries, nobody) = look(arguments)?;
         if terminal {
             // Home, and nothing below.
-            write!(std::io::stdout(), "\x1b[H\x1b[2J")?;
+            write!(output::out(), "\x1b[H\x1b[2J")?;
         }
         // Headings, the sum and the cursor have a line each, and so has the
         // line that says how many names there was no room for.
@@ -94,7 +94,7 @@ fn watch(arguments: &Arguments) -> Result<()> {
             false => usize::MAX,
         };
         print(arguments, &entries, nobody, rows)?;
-        std::io::stdout().flush()?;
+        output::out().flush()?;
         std::thread::sleep(PAUSE);
     }
 }
@@ -116,7 +116,7 @@ fn follow(arguments: &Arguments) -> Result<()> {
         gone.sort_by(|a, b| (&a.name, a.generation).cmp(&(&b.name, b.generation)));
         objects.extend(gone.iter().map(|it| Object::gone(it, now_us)));
         output::json_lines("ls", &objects)?;
-        std::io::stdout().flush()?;
+        output::out().flush()?;
         before = entries.into_iter().map(|it| (it.generation, it)).collect();
         std::thread::sleep(PAUSE);
     }
@@ -129,7 +129,7 @@ fn print(
     nobody: Option<String>,
     rows: usize,
 ) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::out();
     if entries.is_empty() {
         let none = match arguments.names.is_empty() {
             true => "no memory has a name",
@@ -165,7 +165,7 @@ fn print(
     table.shrink(output::terminal().0, &[(0, 15), (2, 11), (4, 17)]);
     drop(out);
     table.print()?;
-    out = std::io::stdout().lock();
+    out = output::out();
     if let left @ 1.. = entries.len().saturating_sub(rows) {
         writeln!(out, "... and {left} more")?;
     }

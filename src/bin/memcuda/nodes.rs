@@ -95,7 +95,7 @@ pub fn list(names: &[Pattern], json: bool) -> Result<()> {
         return output::json_lines("ls", &all.collect::<Vec<_>>());
     }
     if nodes.is_empty() {
-        let mut out = std::io::stdout().lock();
+        let mut out = output::out();
         writeln!(out, "no names are published there")?;
     }
     for (at, node) in nodes.iter().enumerate() {
@@ -105,7 +105,7 @@ pub fn list(names: &[Pattern], json: bool) -> Result<()> {
 }
 
 fn print(node: &Node, first: bool) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::out();
     if !first {
         writeln!(out)?;
     }

@@ -1,7 +1,7 @@
 //! What the verbs print: JSON lines for programs, tables for people. Writes to
 //! standard output only.
 
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -13,6 +13,29 @@ struct Line<'a, T> {
     value: &'a T,
 }
 
+/// Standard output. Where it takes nothing the error says that it was this: what alone says
+/// "no space left on device" could speak of a GPU.
+pub struct Out(StdoutLock<'static>);
+
+/// Takes it, until that is dropped.
+pub fn out() -> Out {
+    Out(std::io::stdout().lock())
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(of_output)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(of_output)
+    }
+}
+
+fn of_output(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write the output: {error}"))
+}
+
 /// Prints one JSON object, whose first field is `memcuda.<verb>/1`.
 pub fn json<T: Serialize>(verb: &str, value: &T) -> Result<()> {
     json_lines(verb, std::slice::from_ref(value))
@@ -20,7 +43,7 @@ pub fn json<T: Serialize>(verb: &str, value: &T) -> Result<()> {
 
 /// Prints such objects, a line each, in few writes however many there are.
 pub fn json_lines<T: Serialize>(verb: &str, values: &[T]) -> Result<()> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(out());
     for value in values {
         write_json(&mut out, verb, value)?;
     }
@@ -37,7 +60,7 @@ pub fn write_json<T: Serialize>(out: &mut dyn Write, verb: &str, value: &T) -> R
 /// Prints a line. Unlike `println!` it fails, and does not panic, where nobody reads
 /// it any more.
 pub fn line(text: impl std::fmt::Display) -> Result<()> {
-    Ok(writeln!(std::io::stdout().lock(), "{text}")?)
+    Ok(writeln!(out(), "{text}")?)
 }
 
 /// Columns and rows of the terminal; 80 by 24 where the output is none.
@@ -107,7 +130,7 @@ impl Table {
 
     /// Prints it.
     pub fn print(&self) -> Result<()> {
-        let mut out = std::io::stdout().lock();
+        let mut out = out();
         out.write_all(self.text("").as_bytes())?;
         Ok(out.flush()?)
     }

@@ -77,7 +77,7 @@ fn print(entry: &Entry) -> Result<()> {
         format!("{} ago", entry::show_seconds(seconds))
     };
     let spec = &entry.spec;
-    let mut out = std::io::stdout().lock();
+    let mut out = output::out();
     let mut line = |what: &str, text: String| writeln!(out, "{what:<12}{text}");
     line("name", entry::title(entry))?;
     line("state", state(entry))?;

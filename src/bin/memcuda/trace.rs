@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use memcuda::error::Error;
 use memcuda::trace::{Reader, Shortfall, write};
 
-use crate::whole;
+use crate::{output, whole};
 
 /// Bytes of text that are written at once.
 const PART: usize = 1 << 16;
@@ -40,7 +40,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     };
     if out.as_os_str() == "-" {
         let mut reader = open(file)?;
-        copy(file, &mut reader, &mut std::io::stdout().lock())?;
+        copy(file, &mut reader, &mut output::out())?;
         say(file, reader.shortfall());
     } else {
         // A process may go on recording to it.

@@ -21,7 +21,7 @@ use memcuda::error::Error;
 use memcuda::picture::bytes;
 
 use crate::history::History;
-use crate::output::plain;
+use crate::output::{self, plain};
 use crate::picture::{find, process_of};
 use crate::process;
 use crate::replay::{Profile, chunk, size};
@@ -79,9 +79,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         Some(path) => trace::explain(&path, arguments)?,
         None => of_picture(arguments)?,
     };
-    std::io::stdout()
-        .lock()
-        .write_all(plain_lines(&text).as_bytes())?;
+    output::out().write_all(plain_lines(&text).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

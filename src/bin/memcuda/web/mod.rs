@@ -51,7 +51,7 @@ pub struct Arguments {
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.metrics {
         let text = metrics::text(&Survey::default().look(), &survey::names());
-        std::io::stdout().lock().write_all(text.as_bytes())?;
+        output::out().write_all(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let token = match (&arguments.token, &arguments.token_file) {
