@@ -1,5 +1,6 @@
 //! Files of rules, as people write them: text, read whole and never waited for, as a pipe
-//! would be, nor beyond what rules may be long, as a device might. Knows nothing of rules.
+//! would be, nor beyond what rules may be long, as a device might. Knows nothing of rules,
+//! but in which line they are none.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -32,4 +33,12 @@ pub fn read(path: &Path) -> Result<String> {
         )));
     }
     String::from_utf8(text).map_err(|error| Error::new(error.to_string()))
+}
+
+/// What is wrong with a text, in one line.
+pub fn where_and_why(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().map_or(0, |span| span.start.min(text.len()));
+    let ends = text.as_bytes()[..before].iter().filter(|&&b| b == b'\n');
+    let (line, said) = (1 + ends.count(), error.message().replace('\n', " "));
+    format!("line {line}: {said}")
 }

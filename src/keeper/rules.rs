@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::names::{Name, Pattern};
+use crate::rules_file;
 use crate::units::parse_size;
 
 /// What may be done with a name.
@@ -90,8 +91,8 @@ enum Who {
 
 /// All rules of a text.
 pub fn parse(text: &str) -> Result<Vec<Rule>> {
-    let text: Text = toml::from_str(text)
-        .map_err(|error| Error::new(error.to_string().trim_end().replace('\n', " | ")))?;
+    let wrong = |error| Error::new(rules_file::where_and_why(text, &error));
+    let text: Text = toml::from_str(text).map_err(wrong)?;
     text.access.into_iter().map(rule).collect()
 }
 

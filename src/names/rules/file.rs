@@ -18,13 +18,8 @@ pub fn open(path: &Path, facts: &Facts) -> Result<Vec<Rule>> {
 /// Reads all rules.
 pub fn read(text: &str, facts: &Facts) -> Result<Vec<Rule>> {
     let table = DeTable::parse(text).map_err(|error| {
-        let before = error.span().map_or(0, |span| span.start.min(text.len()));
-        let line = 1 + text.as_bytes()[..before]
-            .iter()
-            .filter(|&&b| b == b'\n')
-            .count();
-        let said = error.message().replace('\n', " ");
-        Error::new(format!("line {line}: {said}; accepted: TOML"))
+        let said = rules_file::where_and_why(text, &error);
+        Error::new(format!("{said}; accepted: TOML"))
     })?;
     let expected = || Error::new("accepted: one table [[rule]] for each rule, and nothing else");
     let mut rules = Vec::new();
