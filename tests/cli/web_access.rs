@@ -113,8 +113,15 @@ fn with_a_token_nothing_is_read_without_it() {
         .unwrap();
     let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap());
     assert_eq!(server.get_with("/api/now", &cookie).0, 200);
-    let missing = run(&["web", "--token-file", "/nowhere/token"]);
-    failed(&missing, 1, "/nowhere/token");
+    for (file, why) in [
+        ("/nowhere/token", "No such file"),
+        ("/", "Is a directory"),
+        ("/dev/null", "a token of 0 bytes is not accepted"),
+        ("/dev/zero", "a token of 4096 bytes is not accepted"),
+    ] {
+        let refused = run(&["web", "--token-file", file]);
+        failed(&refused, 2, &format!("memcuda: {file}: {why}"));
+    }
 }
 
 #[test]

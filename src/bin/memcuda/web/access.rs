@@ -2,14 +2,19 @@
 //! own (a page of another site whose name was bound to our address does not), and,
 //! where there is a token, only who has it.
 
-use std::fs;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use memcuda::error::Error;
 
 use super::http::{Answer, Request, Status};
+
+/// Bytes of a token's line that are looked at: more than a token may have.
+const MOST_LINE: u64 = 4096;
 
 /// Who may ask.
 pub struct Access {
@@ -36,12 +41,14 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// Reads one from the first line of a file.
-    pub fn read(path: &Path) -> Result<Self> {
-        let shown = || path.display().to_string();
-        let text = fs::read_to_string(path).with_context(shown)?;
-        let line = text.lines().next().unwrap_or_default();
-        Ok(Self::new(line.trim_end())?)
+    /// Reads one from the first line of a file, and nothing else of it.
+    pub fn read(path: &Path) -> memcuda::error::Result<Self> {
+        let named = |why: &dyn Display| Error::new(format!("{}: {why}", path.display()));
+        let mut line = String::new();
+        let file = File::open(path).map_err(|error| named(&error))?;
+        let read = BufReader::new(file.take(MOST_LINE)).read_line(&mut line);
+        read.map_err(|error| named(&error))?;
+        Self::new(line.trim_end()).map_err(|error| named(&error))
     }
 
     /// Compares in a time that does not tell how much of it is right.
