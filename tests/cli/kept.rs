@@ -247,6 +247,8 @@ fn all_nodes_without_redis_says_so() {
     let mut command = memcuda();
     command.args(["ls", "--all-nodes"]);
     failed(&command.output().unwrap(), 2, "set MEMCUDA_REDIS");
+    command.env("MEMCUDA_REDIS", "redis://host:99999");
+    failed(&command.output().unwrap(), 2, "is not understood");
     command.env("MEMCUDA_REDIS", "redis+unix:///nowhere/redis.sock");
     failed(&command.output().unwrap(), 1, "/nowhere/redis.sock");
 }

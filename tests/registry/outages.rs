@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use memcuda::keeper::redis::{Server, nodes};
 use redis::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -182,13 +183,12 @@ fn an_address_that_is_none_is_one_line_without_the_password() {
         "redis://user:secret@h:port/",
         "",
     ] {
-        let said = memcuda::keeper::redis::nodes(wrong)
-            .unwrap_err()
-            .to_string();
+        let said = Server::new(wrong).err().unwrap().to_string();
         assert!(said.contains("accepted: redis://"), "{said}");
         assert!(!said.contains("secret") && !said.contains('\n'), "{said}");
     }
-    let said = memcuda::keeper::redis::nodes("rediss://:secret@127.0.0.1:1/").unwrap_err();
+    let server = Server::new("rediss://:secret@127.0.0.1:1/").unwrap();
+    let said = nodes(&server).unwrap_err();
     assert!(!said.to_string().contains("secret"), "{said}");
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use base64::Engine;
+use memcuda::keeper::redis::{Server, nodes};
 use memcuda::share::handle::Handle;
 
 use crate::clients::{address, ask, connect};
@@ -165,7 +166,7 @@ fn bare_keys_belong_to_one_keeper_and_namespaces_do_not_meet() {
     assert_eq!(node(&mut redis, "b:tensor:w"), "0000000000000003");
     assert!(!server.has("tensor:other"));
 
-    let nodes = memcuda::keeper::redis::nodes(&address(server.socket())).unwrap();
+    let nodes = nodes(&Server::new(&address(server.socket())).unwrap()).unwrap();
     let seen: Vec<_> = nodes
         .iter()
         .map(|n| (n.namespace.as_str(), n.node.as_str(), n.entries.len()))

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::{Result, anyhow};
 use memcuda::config::Config;
-use memcuda::keeper::redis::{self, Listed, Node};
+use memcuda::keeper::redis::{self, Listed, Node, Server};
 use memcuda::names::Pattern;
 use memcuda::units::show_bytes;
 use serde::Serialize;
@@ -78,8 +78,9 @@ pub fn list(names: &[Pattern], json: bool) -> Result<()> {
     let address = config.redis.ok_or_else(|| {
         memcuda::error::Error::new("--all-nodes asks Redis; set MEMCUDA_REDIS to its address")
     })?;
+    let server = Server::new(&address)?;
     // Not bad input of the user's, so not the library's error.
-    let mut nodes = redis::nodes(&address).map_err(|error| anyhow!("{error}"))?;
+    let mut nodes = redis::nodes(&server).map_err(|error| anyhow!("{error}"))?;
     if !names.is_empty() {
         for node in &mut nodes {
             node.entries

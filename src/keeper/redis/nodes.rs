@@ -66,8 +66,7 @@ const BATCH: usize = 256;
 
 /// All keepers that publish at a server, by their namespaces. Goes through all
 /// of its keys: for people, not for programs in a loop.
-pub fn nodes(address: &str) -> Result<Vec<Node>> {
-    let server = Server::new(address)?;
+pub fn nodes(server: &Server) -> Result<Vec<Node>> {
     let failed = |why: &dyn std::fmt::Display| Error::new(format!("{server}: {why}"));
     let mut link = server.connect().map_err(|why| failed(&why))?;
     let namespaces = namespaces(&mut link).map_err(|why| failed(&why))?;
