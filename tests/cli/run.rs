@@ -141,6 +141,27 @@ fn a_trace_goes_neither_to_standard_output_nor_over_a_folder() {
 }
 
 #[test]
+fn a_trace_does_not_take_the_place_of_what_the_program_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("output");
+    for trace in ["/dev/stdout", output.to_str().unwrap()] {
+        let mut command = memcuda();
+        command.args(["run", "--trace", trace, "--", "echo", "said"]);
+        let file = std::fs::File::create(&output).unwrap();
+        failed(
+            &command.stdout(file).output().unwrap(),
+            2,
+            "the program's output goes there; accepted: another file",
+        );
+    }
+    // Where that is a device nothing is lost.
+    let mut command = memcuda();
+    command.args(["run", "--trace", "/dev/null", "--", "echo", "said"]);
+    let nowhere = std::fs::File::options().write(true).open("/dev/null");
+    assert!(command.stdout(nowhere.unwrap()).status().unwrap().success());
+}
+
+#[test]
 fn a_recording_may_go_to_an_empty_file_and_not_over_another_one() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

@@ -20,23 +20,12 @@ use crate::{trace, whole};
 /// process id behind it where several processes recorded, or in the place of
 /// `%p`. Ends as the program did; the inner error is that it cannot be run.
 pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCode>> {
-    if file.as_os_str() == "-" {
-        let why = "standard output is the program's own; accepted: a file, such as ./-";
-        return Err(Error::new(format!("--trace -: {why}")).into());
-    }
-    if file.is_dir() {
-        let shown = file.display();
-        return Err(Error::new(format!("--trace {shown}: a folder; accepted: a file")).into());
-    }
+    check(file)?;
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     let name = Path::new(file.file_name().unwrap_or_default());
-    if std::fs::metadata(file).is_ok_and(|it| it.is_file() && it.len() > 0) {
-        // It is written anew: not what is no trace.
-        trace::open(file).context("--trace would overwrite what is no trace")?;
-    }
     // `%p` is theirs alone: in the folder's name it would be replaced, too.
     let mut prefix = OsString::from(path_of(name, std::process::id()));
     prefix.push(".recording-");
@@ -59,6 +48,28 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
     };
     write(&inside, file);
     Ok(Ok(code(status)))
+}
+
+/// Is a trace to be put there at all? Before the program runs, which may take long.
+fn check(file: &Path) -> Result<()> {
+    let refused = |why: &str| Error::new(format!("--trace {}: {why}", file.display()));
+    if file.as_os_str() == "-" {
+        let why = "standard output is the program's own; accepted: a file, such as ./-";
+        return Err(refused(why).into());
+    }
+    if file.is_dir() {
+        return Err(refused("a folder; accepted: a file").into());
+    }
+    // What the program says would be lost with the file in whose place the trace is put.
+    let outputs = ["/proc/self/fd/1", "/proc/self/fd/2"].map(Path::new);
+    if file.is_file() && whole::is_one_of(file, outputs) {
+        return Err(refused("the program's output goes there; accepted: another file").into());
+    }
+    if std::fs::metadata(file).is_ok_and(|it| it.is_file() && it.len() > 0) {
+        // It is written anew: not what is no trace.
+        trace::open(file).context("--trace would overwrite what is no trace")?;
+    }
+    Ok(())
 }
 
 fn code(status: ExitStatus) -> ExitCode {

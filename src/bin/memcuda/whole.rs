@@ -26,16 +26,19 @@ pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> R
     })
 }
 
+/// Is a file, behind all links, one of these?
+pub fn is_one_of<'a>(file: &Path, others: impl IntoIterator<Item = &'a Path>) -> bool {
+    let which = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+    let own = which(file);
+    own.is_some() && others.into_iter().any(|other| which(other) == own)
+}
+
 /// Fails where a file that is to be written is one of those that are read: it would be lost.
 pub fn apart<'a>(
     written: &Path,
     read: impl IntoIterator<Item = &'a Path>,
 ) -> memcuda::error::Result<()> {
-    let which = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
-    let Some(own) = which(written) else {
-        return Ok(());
-    };
-    if read.into_iter().any(|path| which(path) == Some(own)) {
+    if is_one_of(written, read) {
         let path = written.display();
         let why = "is what is read, and would be lost; accepted: another file";
         return Err(Error::new(format!("{path} {why}")));
