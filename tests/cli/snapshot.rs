@@ -304,7 +304,7 @@ fn somebody_elses_crowded_door_with_its_number_is_passed_by() {
 
 /// A folder that other users come to, with the command, the program and what
 /// they load.
-fn for_all() -> tempfile::TempDir {
+pub fn for_all() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(folder.path(), open).unwrap();

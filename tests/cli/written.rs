@@ -2,12 +2,12 @@
 //! command, and links and pipes stay what they are.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, symlink};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::Command;
 
-use crate::snapshot::{Holder, mixed};
+use crate::snapshot::{Holder, for_all, mixed};
 use crate::traces::small;
 use crate::{code, done, failed, library, memcuda, run, stderr, stdout};
 
@@ -185,4 +185,38 @@ fn what_is_read_is_not_overwritten() {
         let after = (fs::read(file).unwrap(), fs::metadata(file).unwrap().ino());
         assert!(before == after, "{verb:?}");
     }
+}
+
+#[test]
+fn a_file_stays_closed_to_whom_it_is() {
+    let (_kept, trace) = short();
+    let folder = for_all();
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let [own, closed] = ["own", "closed"].map(|name| folder.path().join(name));
+    for file in [&own, &closed] {
+        fs::write(file, "as it was").unwrap();
+    }
+    mode(&own, 0o600);
+    done(run(&["trace", &trace, "-o", own.to_str().unwrap()]));
+    assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o600);
+    assert_ne!(fs::read(&own).unwrap(), b"as it was");
+    if !rustix::process::geteuid().is_root() {
+        mode(&closed, 0o400);
+        let output = run(&["trace", &trace, "-o", closed.to_str().unwrap()]);
+        failed(&output, 1, "Permission denied");
+        assert_eq!(fs::read(&closed).unwrap(), b"as it was");
+        return;
+    }
+    // Root may write everything; somebody else, who may put files there, not.
+    mode(&closed, 0o644);
+    mode(folder.path(), 0o777);
+    let own = folder.path().join("trace");
+    fs::copy(&trace, &own).unwrap();
+    let mut stranger = Command::new(folder.path().join("memcuda"));
+    stranger.arg("trace").arg(&own).arg("-o").arg(&closed);
+    let output = stranger.uid(42_003).output().unwrap();
+    failed(&output, 1, "Permission denied");
+    assert_eq!(fs::read(&closed).unwrap(), b"as it was");
 }

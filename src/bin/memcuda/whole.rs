@@ -3,10 +3,10 @@
 //! file system has no such files it is copied at the end. What is no file (a pipe, a
 //! terminal) is written as it is.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Seek, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -74,6 +74,12 @@ fn at(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<(
     };
     // As any file that a command makes; the umask takes its part.
     let fresh = tempfile::tempfile_in(folder).map_err(alone)?;
+    if path.exists() {
+        // Whom it is closed to may not put another one there, nor open it to others.
+        let there = File::options().write(true).open(path)?;
+        let mode = there.metadata()?.mode() & 0o777;
+        fresh.set_permissions(Permissions::from_mode(mode))?;
+    }
     let mut out = BufWriter::new(&fresh);
     write(&mut out)?;
     out.flush()?;
@@ -94,7 +100,11 @@ fn link(file: &File, name: &Path) -> io::Result<()> {
 
 fn copy(mut file: &File, name: &Path) -> io::Result<()> {
     let mut to = File::create_new(name)?;
-    let copied = file.rewind().and_then(|()| io::copy(&mut file, &mut to));
+    let mode = file
+        .metadata()
+        .and_then(|it| to.set_permissions(it.permissions()));
+    let copied = mode.and_then(|()| file.rewind());
+    let copied = copied.and_then(|()| io::copy(&mut file, &mut to));
     copied
         .map(drop)
         .inspect_err(|_| drop(fs::remove_file(name)))
@@ -109,9 +119,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut file = tempfile::tempfile_in(&folder).unwrap();
         file.write_all(b"text").unwrap();
+        file.set_permissions(Permissions::from_mode(0o600)).unwrap();
         let name = folder.path().join("name");
         copy(&file, &name).unwrap();
         assert_eq!(fs::read(&name).unwrap(), b"text");
+        assert_eq!(fs::metadata(&name).unwrap().mode() & 0o777, 0o600);
         let taken = copy(&file, &name).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         let unreadable = File::options().write(true).open(&name).unwrap();
