@@ -178,9 +178,9 @@ pub trait Driver: Send + Sync {
     fn check(&self, context: Context) -> Result<()>;
     /// Waits on the host for a whole context (`cuCtxSynchronize`).
     fn synchronize_context(&self, context: Context) -> Result<()>;
-    /// The same by a free of memory that is allocated for it (`cuMemAlloc`, `cuMemFree`):
-    /// of all such waits the one that a capture survives. `OUT_OF_MEMORY` where the
-    /// device is full.
+    /// The same by a free of memory that is allocated for it (`cuMemAlloc`, `cuMemFree`; where
+    /// the device is full `cuMemHostAlloc`, `cuMemFreeHost`): of all such waits the one that a
+    /// capture survives. `OUT_OF_MEMORY` where there is neither.
     fn synchronize_by_free(&self, context: Context) -> Result<()>;
 
     /// Fills 32-bit words in stream order (`cuMemsetD32Async`); `bytes` is a

@@ -11,6 +11,7 @@ thread_local! {
     static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static REFUSE: Cell<u8> = const { Cell::new(0) };
     static EVENT: Cell<u32> = const { Cell::new(0) };
+    static HOST: Cell<u32> = const { Cell::new(0) };
 }
 
 fn note(text: String) {
@@ -85,6 +86,16 @@ extern "C" fn mem_free(at: Address) -> Code {
     Code::SUCCESS
 }
 
+extern "C" fn host_alloc(_at: *mut *mut c_void, bytes: usize, _flags: u32) -> Code {
+    note(format!("allocate {bytes} of the host"));
+    Code(HOST.get())
+}
+
+extern "C" fn host_free(_at: *mut c_void) -> Code {
+    note("free it".into());
+    Code::SUCCESS
+}
+
 extern "C" fn create(
     handle: *mut Handle,
     _bytes: usize,
@@ -117,6 +128,8 @@ fn lookup(name: &CStr) -> *mut c_void {
         "cuEventQuery" => query as *mut c_void,
         "cuMemAlloc_v2" => mem_alloc as *mut c_void,
         "cuMemFree_v2" => mem_free as *mut c_void,
+        "cuMemHostAlloc" => host_alloc as *mut c_void,
+        "cuMemFreeHost" => host_free as *mut c_void,
         "cuMemCreate" => create as *mut c_void,
         "cuCtxRecordEvent" => ptr::null_mut(),
         _ => succeed as *mut c_void,
@@ -173,9 +186,17 @@ fn a_wait_by_a_free_is_made_in_its_context_and_frees_what_it_has() {
     let made = ["push 5", "allocate 1 in mode 2", "free 77 in mode 2", "pop"];
     assert_eq!(seen(), made);
     EVENT.set(Code::OUT_OF_MEMORY.0);
+    assert_eq!(driver().synchronize_by_free(Context(1)), Ok(()));
+    let of_host = [
+        "allocate 1 in mode 2",
+        "allocate 1048576 of the host",
+        "free it",
+    ];
+    assert_eq!(seen(), of_host);
+    HOST.set(Code::OUT_OF_MEMORY.0);
     let full = driver().synchronize_by_free(Context(1));
     assert_eq!(full, Err(Code::OUT_OF_MEMORY));
-    assert_eq!(seen(), ["allocate 1 in mode 2"]);
+    assert_eq!(seen(), of_host[..2]);
     assert_eq!(MODE.get(), 0);
 }
 

@@ -233,13 +233,14 @@ fn captures_of_any_kind_are_not_touched() {
     }
 }
 
-/// Beside a capture the wait is an allocation and its free.
+/// Beside a capture the wait is an allocation and its free, of the host where the device is full.
 #[test]
 fn a_close_for_whose_wait_no_memory_is_left_closes_nothing_yet() {
     const OUT_OF_MEMORY: i32 = 2;
     let place = Place::with_keeper();
     let mut exporter = place.actor();
-    let mut importer = place.actor_with(&[("MEMCUDA_SIM_FAIL", "cuMemAlloc_v2%1=2")]);
+    let full = ("MEMCUDA_SIM_FAIL", "cuMemAlloc_v2%1=2,cuMemHostAlloc%1=2");
+    let mut importer = place.actor_with(&[full]);
     let there = exporter.filled(4 * MIB, 1);
     let here = importer.open(&exporter.handle(&there));
     importer.must(&format!("work {here} {} 50000", 4 * MIB));

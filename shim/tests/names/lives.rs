@@ -301,7 +301,7 @@ fn what_cannot_be_waited_for_now_is_not_closed_yet() {
     const DRIVER: i32 = 12;
     const OUT_OF_MEMORY: i32 = 2;
     let place = Place::with_keeper();
-    let full = ("MEMCUDA_SIM_FAIL", "cuMemAlloc_v2%1=2");
+    let full = ("MEMCUDA_SIM_FAIL", "cuMemAlloc_v2%1=2,cuMemHostAlloc%1=2");
     let rule = ("MEMCUDA_NAMES", "size=4MiB,name=t");
     let mut actor = place.actor_with(&[full, rule]);
     let (handle, here) = actor.opened("create w bytes=4096");
