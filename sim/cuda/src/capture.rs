@@ -312,6 +312,16 @@ api! { streams STREAM_EXPORTS |sim|
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, sim.capture_status(id).0) }
     }
+    fn cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz [stream] (stream: u64, status: *mut u32, number: *mut u64) {
+        let id = sim.stream(stream)?;
+        let (state, capture, _) = sim.capture_status(id);
+        // SAFETY: the caller's pointers; the second may be null.
+        unsafe {
+            must_put(status, state)?;
+            put(number, capture);
+        }
+        Ok(())
+    }
     fn cuStreamGetCaptureInfo_v2 | cuStreamGetCaptureInfo_v2_ptsz [stream] (stream: u64, status: *mut u32, number: *mut u64, graph: *mut u64, dependencies: *mut usize, count: *mut usize) {
         let id = sim.stream(stream)?;
         let (state, capture, under) = sim.capture_status(id);

@@ -49,11 +49,16 @@ const SINCE: &[(&str, i32)] = &[
     ("cuMemHostRegister_v2", 6050),
     ("cuStreamBeginCapture_v2", 10010),
     ("cuStreamDestroy_v2", 4000),
+    ("cuStreamGetCaptureInfo", 10010),
     ("cuStreamGetCaptureInfo_v2", 11030),
     ("cuStreamGetCaptureInfo_v3", 12030),
+    ("cuStreamWaitValue32", 8000),
     ("cuStreamWaitValue32_v2", 11070),
+    ("cuStreamWaitValue64", 9000),
     ("cuStreamWaitValue64_v2", 11070),
+    ("cuStreamWriteValue32", 8000),
     ("cuStreamWriteValue32_v2", 11070),
+    ("cuStreamWriteValue64", 9000),
     ("cuStreamWriteValue64_v2", 11070),
 ];
 /// The version of every other `_v2`: 64-bit sizes.

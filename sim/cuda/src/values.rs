@@ -248,6 +248,22 @@ impl Sim {
 }
 
 api! { streams STREAM_EXPORTS |sim|
+    fn cuStreamWriteValue32 | cuStreamWriteValue32_ptsz [stream] (stream: u64, at: u64, value: u32, flags: u32) {
+        let id = sim.stream(stream)?;
+        sim.queue_write(id, at, 4, u64::from(value), flags)
+    }
+    fn cuStreamWriteValue64 | cuStreamWriteValue64_ptsz [stream] (stream: u64, at: u64, value: u64, flags: u32) {
+        let id = sim.stream(stream)?;
+        sim.queue_write(id, at, 8, value, flags)
+    }
+    fn cuStreamWaitValue32 | cuStreamWaitValue32_ptsz [stream] (stream: u64, at: u64, value: u32, flags: u32) {
+        let id = sim.stream(stream)?;
+        sim.queue_wait(id, at, 4, u64::from(value), flags)
+    }
+    fn cuStreamWaitValue64 | cuStreamWaitValue64_ptsz [stream] (stream: u64, at: u64, value: u64, flags: u32) {
+        let id = sim.stream(stream)?;
+        sim.queue_wait(id, at, 8, value, flags)
+    }
     fn cuStreamWriteValue32_v2 | cuStreamWriteValue32_v2_ptsz [stream] (stream: u64, at: u64, value: u32, flags: u32) {
         let id = sim.stream(stream)?;
         sim.queue_write(id, at, 4, u64::from(value), flags)

@@ -138,6 +138,8 @@ driver! {
     stream_wait = c"cuStreamWaitEvent", 3020: fn(u64, u64, u32);
     stream_flags = c"cuStreamGetFlags", 5050: fn(u64, *mut u32);
     stream_priority = c"cuStreamGetPriority", 5050: fn(u64, *mut c_int);
+    capture_info_v2 = c"cuStreamGetCaptureInfo", 11030: fn(u64, *mut u32, *mut u64, *mut u64, *mut P, *mut usize);
+    capture_info = c"cuStreamGetCaptureInfo", 12030: fn(u64, *mut u32, *mut u64, *mut u64, *mut P, *mut P, *mut usize);
     stream_is_capturing = c"cuStreamIsCapturing", 10000: fn(u64, *mut c_int);
     stream_begin_capture = c"cuStreamBeginCapture", 10010: fn(u64, c_int);
     stream_end_capture = c"cuStreamEndCapture", 10000: fn(u64, *mut u64);

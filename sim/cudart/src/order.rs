@@ -36,6 +36,17 @@ runtime! { with_context |driver|
     fn cudaStreamIsCapturing | cudaStreamIsCapturing_ptsz (stream: u64, out: *mut i32) {
         check((driver.stream_is_capturing)(stream, out))
     }
+    // As of CUDA 13; before that this name was a call of three arguments.
+    fn cudaStreamGetCaptureInfo | cudaStreamGetCaptureInfo_ptsz (stream: u64, status: *mut u32, number: *mut u64, graph: *mut u64, dependencies: *mut *mut c_void, edges: *mut *mut c_void, count: *mut usize) {
+        check((driver.capture_info)(stream, status, number, graph, dependencies, edges, count))
+    }
+    // Of CUDA 12, for programs that were built for it.
+    fn cudaStreamGetCaptureInfo_v2 | cudaStreamGetCaptureInfo_v2_ptsz (stream: u64, status: *mut u32, number: *mut u64, graph: *mut u64, dependencies: *mut *mut c_void, count: *mut usize) {
+        check((driver.capture_info_v2)(stream, status, number, graph, dependencies, count))
+    }
+    fn cudaStreamGetCaptureInfo_v3 | cudaStreamGetCaptureInfo_v3_ptsz (stream: u64, status: *mut u32, number: *mut u64, graph: *mut u64, dependencies: *mut *mut c_void, edges: *mut *mut c_void, count: *mut usize) {
+        check((driver.capture_info)(stream, status, number, graph, dependencies, edges, count))
+    }
     fn cudaStreamBeginCapture | cudaStreamBeginCapture_ptsz (stream: u64, mode: i32) {
         check((driver.stream_begin_capture)(stream, mode))
     }

@@ -45,6 +45,8 @@ typedef struct { End3D from, to; size_t width, height, depth; } Copy3D;
 int cuMemcpy2D_v2(const Copy2D *); int cuMemcpy2DAsync_v2(const Copy2D *, S); int cuMemcpy3D_v2(const Copy3D *);
 int cuMemsetD2D16_v2(P, size_t, unsigned short, size_t, size_t);
 int cuMemsetD8_v2(P, unsigned char, size_t); int cuMemsetD8Async(P, unsigned char, size_t, S); int cuMemsetD32Async(P, unsigned, size_t, S);
+int cuStreamWriteValue64(S, P, uint64_t, unsigned); int cuStreamWaitValue64(S, P, uint64_t, unsigned); int cuStreamGetCaptureInfo(S, unsigned *, uint64_t *);
+int cuStreamWriteValue32(S, P, uint32_t, unsigned); int cuStreamWaitValue32(S, P, uint32_t, unsigned);
 int cuStreamWriteValue64_v2(S, P, uint64_t, unsigned); int cuStreamWaitValue64_v2(S, P, uint64_t, unsigned);
 int cuStreamWriteValue32_v2(S, P, uint32_t, unsigned); int cuStreamWaitValue32_v2(S, P, uint32_t, unsigned);
 int cuMemHostRegister_v2(void *, size_t, unsigned); int cuMemHostUnregister(void *);

@@ -107,6 +107,9 @@ static void order_by_value(void) {
     OK(cuStreamWriteValue64_v2(a, w, 7, 0)); OK(cuStreamWaitValue64_v2(b, w, 7, 0)); writes(b, p, 64);
     TRUE(*(uint64_t *)w == 0); OK(cuStreamSynchronize(b)); TRUE(*(uint64_t *)w == 7); OK(cuStreamSynchronize(a));
     OK(cuStreamWriteValue32_v2(a, w, 9, 0)); OK(cuStreamSynchronize(a)); TRUE(*(uint32_t *)w == 9);
+    /* By their names before CUDA 11.7. */
+    OK(cuStreamWriteValue32(a, w, 8, 0)); OK(cuStreamWaitValue32(a, w, 8, 0)); OK(cuStreamWriteValue64(a, w, 7, 0)); OK(cuStreamWaitValue64(a, w, 7, 0)); OK(cuStreamSynchronize(a)); TRUE(*(uint64_t *)w == 7);
+    unsigned status = 7; uint64_t number = 7; OK(cuStreamGetCaptureInfo(a, &status, &number)); TRUE(status == 0); IS(1, cuStreamGetCaptureInfo(a, 0, 0));
     OK(cuStreamWriteValue64_v2(a, p, 3, 0)); OK(cuStreamWaitValue64_v2(a, p, 3, 1)); OK(cuStreamSynchronize(a)); TRUE(*(uint64_t *)p == 3);
 }
 static void *write_later(void *at) { usleep(20000); __atomic_store_n((uint64_t *)at, 5, __ATOMIC_RELEASE); return 0; }

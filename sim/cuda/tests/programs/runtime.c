@@ -20,6 +20,8 @@ int cudaDeviceSynchronize(void); int cudaSetDevice(int); int cudaGetDevice(int *
 int cudaDeviceGetDefaultMemPool(void **, int); int cudaMemPoolGetAttribute(void *, int, void *); int cudaMemPoolTrimTo(void *, size_t); int cudaPointerGetAttributes(Attributes *, const void *);
 int cudaHostAlloc(void **, size_t, unsigned); int cudaFreeHost(void *); int cudaGetLastError(void); int cudaPeekAtLastError(void); const char *cudaGetErrorString(int); const char *cudaGetErrorName(int);
 int cudaGetDriverEntryPoint(const char *, void **, unsigned long long, int *); int cudaGetDriverEntryPointByVersion(const char *, void **, unsigned, unsigned long long, int *);
+int cudaStreamGetCaptureInfo(void *, int *, unsigned long long *, void **, void ***, void **, size_t *); int cudaStreamGetCaptureInfo_v2(void *, int *, unsigned long long *, void **, void ***, size_t *);
+int cudaStreamGetCaptureInfo_v3(void *, int *, unsigned long long *, void **, void ***, void **, size_t *);
 int cudaDriverGetVersion(int *); int cudaRuntimeGetVersion(int *);
 
 #define IS(code, call) do { int got_ = (call); if (got_ != (code)) { fprintf(stderr, "%s:%d: %s answered %d, not %d\n", __FILE__, __LINE__, #call, got_, (int)(code)); exit(3); } } while (0)
@@ -47,6 +49,10 @@ int main(void) {
     OK(cudaMallocAsync_ptsz(&q, 1 << 20, 0)); OK(cudaMemsetAsync_ptsz(q, 1, 64, 0)); OK(cudaFreeAsync_ptsz(q, 0));
     OK(cudaEventCreate(&e)); OK(cudaEventCreate(&f)); OK(cudaEventRecord(e, s)); OK(cudaMemsetAsync(p, 1, 64, s)); OK(cudaEventRecord(f, s)); OK(cudaEventSynchronize(f)); OK(cudaEventElapsedTime(&ms, e, f)); TRUE(ms > 0);
 
+    int status = 7; unsigned long long id = 7, same = 7; void *graph = 0, *edges = 0, **nodes = 0; size_t count = 7;
+    OK(cudaStreamGetCaptureInfo(s, &status, &id, 0, 0, 0, 0)); TRUE(status == 0); IS(1, cudaStreamGetCaptureInfo(s, 0, &id, 0, 0, 0, 0)); (void)cudaGetLastError();
+    OK(cudaStreamBeginCapture(s, 0)); OK(cudaStreamGetCaptureInfo(s, &status, &id, &graph, &nodes, &edges, &count)); TRUE(status == 1 && id != 0 && graph != 0 && count == 0);
+    OK(cudaStreamGetCaptureInfo_v2(s, &status, &same, 0, 0, 0)); TRUE(status == 1 && same == id); OK(cudaStreamGetCaptureInfo_v3(s, &status, &same, 0, 0, 0, 0)); TRUE(status == 1 && same == id); OK(cudaStreamEndCapture(s, &g)); OK(cudaGraphDestroy(g));
     int mode = 2; OK(cudaStreamBeginCapture(s, 0)); OK(cudaMemsetAsync(p, 9, 64, s)); IS(900, cudaMalloc(&q, 64)); IS(901, cudaStreamEndCapture(s, &g)); TRUE(cudaGetLastError() == 901);
     OK(cudaStreamBeginCapture(s, 0)); OK(cudaMemsetAsync(p, 9, 64, s)); OK(cudaThreadExchangeStreamCaptureMode(&mode)); TRUE(mode == 0); OK(cudaMalloc(&q, 64)); OK(cudaThreadExchangeStreamCaptureMode(&mode));
     OK(cudaStreamEndCapture(s, &g)); OK(cudaGraphInstantiate(&x, g, 0)); OK(cudaGraphLaunch(x, s)); OK(cudaStreamSynchronize(s)); OK(cudaMemcpy(host, p, 64, 2)); TRUE(host[5] == 9);
