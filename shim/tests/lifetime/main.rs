@@ -134,6 +134,13 @@ fn access_between_devices_comes_and_goes() {
     same(&program, "4");
 }
 
+/// Each device's pool hears of the end of a stream, whosever it is.
+#[test]
+fn memory_that_is_freed_across_devices_is_used_after_the_stream_that_ended() {
+    let program = program("across.c", &[]);
+    same(&program, "2");
+}
+
 #[test]
 fn a_device_loses_the_access_that_nobody_wants_any_more() {
     let program = program("access.c", &[]);

@@ -4,160 +4,7 @@
 // LADDER_CONTEXTS=1: the program has a second context, for which the first one's waits
 // on the device are nothing: the host waits. LADDER_DEFAULT=1: the first stream is the
 // default one.
-#include "checks.h"
-#include "mappings.h"
-#include "streams.h"
-
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-#include <stdexcept>
-#include <vector>
-
-extern "C" {
-int cudaSetDevice(int);
-int cudaGetDeviceCount(int*);
-int cudaMalloc(void**, size_t);
-int cudaFree(void*);
-int cudaDeviceSynchronize();
-int cudaStreamSynchronize(cudaStream_t);
-int cudaStreamCreateWithFlags(cudaStream_t*, unsigned);
-int cudaStreamDestroy(cudaStream_t);
-int cudaEventCreateWithFlags(cudaEvent_t*, unsigned);
-int cudaEventRecord(cudaEvent_t, cudaStream_t);
-int cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
-int cuStreamSynchronize(cudaStream_t);
-int cuCtxCreate_v2(void**, unsigned, int);
-int cuDevicePrimaryCtxRetain(void**, int);
-int cuDevicePrimaryCtxRelease_v2(int);
-int cuCtxSetCurrent(void*);
-int cuDeviceGetDevResource(int, void*, int);
-int cuDevResourceGenerateDesc(void**, const void*, unsigned);
-int cuGreenCtxCreate(void**, void*, int, unsigned);
-int cuGreenCtxDestroy(void*);
-int cuCtxFromGreenCtx(void**, void*);
-int cuMemCreate(u64*, size_t, const Properties*, u64);
-int cuMemRelease(u64);
-int cuMemExportToShareableHandle(void*, unsigned long long, int, unsigned long long);
-int cudaStreamBeginCapture(cudaStream_t, int);
-int cudaStreamEndCapture(cudaStream_t, void**);
-int cudaGraphInstantiate(void**, void*, unsigned long long);
-int cudaGraphLaunch(void*, cudaStream_t);
-}
-
-using c10::cuda::CUDACachingAllocator::allocator;
-static const size_t MIB = 1 << 20;
-static const double BUSY_US = 5e6;
-static const int CRASHED = 700;
-static const bool several = getenv("LADDER_CONTEXTS");
-
-static void* tensor(size_t mib, cudaStream_t stream) {
-    return allocator.load()->raw_alloc_with_stream(mib * MIB, stream);
-}
-static void drop(void* at) { allocator.load()->raw_delete(at); }
-static void use(void* at, size_t mib, cudaStream_t stream, double us = BUSY_US) {
-    CUsimRange range{reinterpret_cast<uint64_t>(at), mib * MIB, 1};
-    OK(cuSimLaunch(stream, &range, 1, us));
-}
-// Did the host not wait for what is busy?
-template <typename F> static bool at_once(F run) {
-    uint64_t before = cuSimClock();
-    run();
-    return cuSimClock() - before < BUSY_US * 500;
-}
-static cudaStream_t new_stream() {
-    cudaStream_t stream;
-    OK(cudaStreamCreateWithFlags(&stream, 1));
-    return stream;
-}
-
-// A stream of another context.
-static cudaStream_t another_context() {
-    void* context = nullptr;
-    OK(cuCtxCreate_v2(&context, 0, 0));
-    cudaStream_t stream = new_stream();
-    OK(cudaSetDevice(0));
-    return stream;
-}
-
-// A green context: current until it goes.
-struct View {
-    void *green = nullptr, *context = nullptr;
-    View() {
-        char resource[152];
-        void* description = nullptr;
-        OK(cuDeviceGetDevResource(0, resource, 1));
-        OK(cuDevResourceGenerateDesc(&description, resource, 1));
-        OK(cuGreenCtxCreate(&green, description, 0, 1));
-        OK(cuCtxFromGreenCtx(&context, green));
-        OK(cuCtxSetCurrent(context));
-    }
-    void leave() { OK(cudaSetDevice(0)); }
-    void end() {
-        leave();
-        OK(cuGreenCtxDestroy(green));
-    }
-};
-
-// Three streams, tensors that keep their reservations, and ladders by which it is known
-// on which stream each is used.
-struct Job {
-    cudaStream_t one = getenv("LADDER_DEFAULT") ? nullptr : new_stream(), other = new_stream(), third = new_stream();
-    // Idle pages at the highest addresses go first: those of the first reservation.
-    void* first = tensor(12, third);
-    // The hole of the first stream: what fits in comes to lie there.
-    static const size_t HOLE = 96;
-    void *front = tensor(12, one), *hole = tensor(HOLE, one), *behind = tensor(12, one);
-
-    Job() {
-        CHECK(first > behind);
-        tensor(12, other);
-        for (int i = 0; i < 3; i++) {
-            drop(tensor(HOLE, other)), drop(tensor(HOLE, third)), drop(hole);
-            drop(ladder());
-            hole = tensor(HOLE, one);
-        }
-        for (cudaStream_t stream : {one, other, third}) OK(cudaStreamSynchronize(stream));
-        waits = {0, 0};
-    }
-    // From now on no page is idle, and torch has single ones of the third stream alone.
-    void prepare() {
-        std::vector<void*> asked;
-        while (asked.size() < 4) {
-            size_t retries = numbers.retries;
-            void* page = tensor(12, third);
-            numbers.retries > retries ? asked.push_back(page) : asked.clear();
-        }
-        drop(asked[0]), drop(asked[2]);
-    }
-    // Torch is asked for what it has. Those pages are taken, the rest is nobody's.
-    void* ask() {
-        size_t retries = numbers.retries;
-        void* both = tensor(24, third);
-        CHECK(numbers.retries > retries);
-        return both;
-    }
-    void* ladder() {
-        prepare();
-        return ask();
-    }
-    // The hole is given up with work on it.
-    void give_up() {
-        prepare();
-        use(hole, HOLE, one);
-        drop(hole);
-        CHECK(at_once([&] { ask(); }));
-    }
-    // Its pages are used next by a tensor of this stream; where is that? `waits`: the
-    // host does.
-    void* next(size_t mib, cudaStream_t stream, bool waits) {
-        void* next = nullptr;
-        CHECK(at_once([&] { next = tensor(mib, stream); }) != waits);
-        use(next, mib, stream);
-        return next;
-    }
-};
+#include "ladder.h"
 
 // A graph that nobody keeps is still replayed, on another stream than it was captured
 // on. Torch waits for that one alone; whoever uses the memory comes after both.
@@ -302,6 +149,11 @@ static void run(const std::string& what) {
         void* again = tensor(48, fresh);
         CHECK(again == job.hole);
         use(again, 48, fresh);
+    } else if (what == "reset") {
+        // The context ends with the work behind pages that nobody uses, and the stream.
+        OK(cudaDeviceReset());
+        cudaStream_t fresh = new_stream();
+        use(tensor(48, fresh), 48, fresh);
     } else if (what == "captured" || what == "captured_own") {
         // A stream that captures can wait for nothing: the host does.
         void *graph = nullptr, *ready = nullptr;
@@ -339,6 +191,68 @@ static void run(const std::string& what) {
         CHECK(!"a case");
     }
     OK(cudaDeviceSynchronize());
+}
+
+// Torch waits for the thread's own default stream in truth, after a wait that it did not make.
+// What it unmaps then is nothing of the other stream's, and its addresses are used beside that.
+static void own_stream() {
+    Job job;
+    cudaStream_t own = reinterpret_cast<cudaStream_t>(2);
+    void *kept = tensor(12, own), *given = tensor(12, own);
+    CHECK(given > kept);
+    job.prepare();
+    drop(job.hole), drop(given);
+    job.ask();
+    job.hole = tensor(Job::HOLE, job.one);
+    OK(cudaDeviceSynchronize());
+    job.give_up();
+    use(tensor(48, own), 48, own);
+    OK(cudaDeviceSynchronize());
+}
+
+// Torch waits for the own default stream of its thread. Another thread's is another stream, by
+// the same name: it has the same addresses next, and they are mapped anew for it.
+static void other_thread() {
+    Job job;
+    cudaStream_t own = reinterpret_cast<cudaStream_t>(2);
+    void *kept = tensor(12, own), *given = tensor(48, own);
+    CHECK(given > kept);
+    job.prepare();
+    use(given, 48, own);
+    drop(given);
+    job.ask();
+    std::thread([&] {
+        OK(cudaSetDevice(0));
+        use(tensor(48, own), 48, own);
+    }).join();
+    OK(cudaDeviceSynchronize());
+}
+
+// A mapping of the program's own, whose stream torch has waited for: it may go.
+static u64 mapped;
+static cudaStream_t mapped_for;
+static void unmaps(cudaStream_t stream) {
+    if (mapped == 0 || stream != mapped_for) return;
+    OK(cuMemUnmap(mapped, 12 * MIB));
+    mapped = 0;
+}
+static void beside() {
+    Job job;
+    Properties about{1, 1, 1, 0, nullptr, 0, 0, 0, {}};
+    Access access{1, 0, 3};
+    u64 handle = 0, at = 0;
+    OK(cuMemAddressReserve(&at, 12 * MIB, 0, 0, 0));
+    OK(cuMemCreate(&handle, 12 * MIB, &about, 0));
+    OK(cuMemMap(at, 12 * MIB, 0, handle, 0));
+    OK(cuMemSetAccess(at, 12 * MIB, &access, 1));
+    OK(cuMemRelease(handle));
+    job.prepare();
+    use(reinterpret_cast<void*>(at), 12, job.one);
+    drop(job.hole);
+    mapped = at, mapped_for = job.one, torch_waited = unmaps;
+    CHECK(!at_once([&] { job.ask(); }));
+    CHECK(mapped == 0);
+    OK(cuMemAddressFree(at, 12 * MIB));
 }
 
 // Torch's ladder ends by an exception: nothing asks it for anything any more, and its
@@ -385,7 +299,12 @@ int main(int, char** argv) {
     OK(cudaSetDevice(0));
     allocator.load()->init(devices);
     if (several) another_context();
-    what == "thrown" ? thrown() : what == "elsewhere" ? elsewhere() : run(what);
+    if (what == "thrown") thrown();
+    else if (what == "elsewhere") elsewhere();
+    else if (what == "own_stream") own_stream();
+    else if (what == "other_thread") other_thread();
+    else if (what == "beside") beside();
+    else run(what);
     printf("waits %zu in %zu us\n", waits.count, waits.nanoseconds / 1000);
     return 0;
 }

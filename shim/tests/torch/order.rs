@@ -166,6 +166,31 @@ fn after_a_ladder_that_ended_by_an_exception_waits_are_waits() {
     ladder("thrown", &[]);
 }
 
+/// A wait that is made ends what stood for the one before: its stream's work is not the other's.
+#[test]
+fn a_wait_that_is_put_off_is_not_taken_for_the_next_one() {
+    ladder("own_stream", &[]);
+}
+
+/// A thread's own default stream is another one elsewhere: its waits are made.
+#[test]
+fn what_a_thread_used_on_its_own_stream_is_not_in_the_order_of_another_ones() {
+    ladder("other_thread", &[]);
+}
+
+/// Nothing runs on them any more, and there are no events to ask: who uses them next waits for
+/// neither.
+#[test]
+fn pages_outlive_the_context_of_their_last_use() {
+    ladder("reset", &[]);
+}
+
+/// Whoever unmaps in truth behind a wait that was put off finds it made.
+#[test]
+fn a_mapping_of_the_programs_own_goes_behind_the_wait_that_torch_did_not_make() {
+    ladder("beside", &[]);
+}
+
 /// What random programs did, added up.
 #[derive(Default, Debug)]
 struct Done {

@@ -129,6 +129,7 @@ struct Segment {
     void unmap_handles(size_t begin, size_t end, bool on_ladder) {
         u64 before = cuSimClock();
         MUST(cudaStreamSynchronize(stream));
+        if (torch_waited) torch_waited(stream);
         count([&] {
             waits.count += on_ladder;
             waits.nanoseconds += on_ladder ? cuSimClock() - before : 0;

@@ -22,6 +22,7 @@ int cudaEventSynchronize(cudaEvent_t);
 Numbers numbers;
 Waits waits;
 bool torch_fails, torch_stays;
+void (*torch_waited)(cudaStream_t);
 static const size_t MIB = 1 << 20;
 static const int NOT_READY = 600;
 

@@ -18,6 +18,8 @@ extern EXPORT bool torch_fails;
 // From now on it waits for the default stream of the current device, whosever pages it
 // unmaps (pytorch/pytorch#196258).
 extern EXPORT bool torch_stays;
+// Called when a ladder has waited for a stream: by then nothing runs on it.
+extern EXPORT void (*torch_waited)(cudaStream_t stream);
 // A use on a stream of this device.
 EXPORT void torch_record_stream(void* at, cudaStream_t stream, int device);
 // The memory of a device is open to another one from now on.

@@ -1,0 +1,163 @@
+// What the cases of one ladder of torch's over pages are made of (ladder.cc).
+#pragma once
+#include "checks.h"
+#include "mappings.h"
+#include "streams.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+extern "C" {
+int cudaSetDevice(int);
+int cudaGetDeviceCount(int*);
+int cudaMalloc(void**, size_t);
+int cudaFree(void*);
+int cudaDeviceReset();
+int cudaDeviceSynchronize();
+int cudaStreamSynchronize(cudaStream_t);
+int cudaStreamCreateWithFlags(cudaStream_t*, unsigned);
+int cudaStreamDestroy(cudaStream_t);
+int cudaEventCreateWithFlags(cudaEvent_t*, unsigned);
+int cudaEventRecord(cudaEvent_t, cudaStream_t);
+int cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
+int cuStreamSynchronize(cudaStream_t);
+int cuCtxCreate_v2(void**, unsigned, int);
+int cuDevicePrimaryCtxRetain(void**, int);
+int cuDevicePrimaryCtxRelease_v2(int);
+int cuCtxSetCurrent(void*);
+int cuDeviceGetDevResource(int, void*, int);
+int cuDevResourceGenerateDesc(void**, const void*, unsigned);
+int cuGreenCtxCreate(void**, void*, int, unsigned);
+int cuGreenCtxDestroy(void*);
+int cuCtxFromGreenCtx(void**, void*);
+int cuMemCreate(u64*, size_t, const Properties*, u64);
+int cuMemRelease(u64);
+int cuMemAddressReserve(u64*, size_t, size_t, u64, u64);
+int cuMemAddressFree(u64, size_t);
+int cuMemMap(u64, size_t, size_t, u64, u64);
+int cuMemSetAccess(u64, size_t, const Access*, size_t);
+int cuMemUnmap(u64, size_t);
+int cuMemExportToShareableHandle(void*, unsigned long long, int, unsigned long long);
+int cudaStreamBeginCapture(cudaStream_t, int);
+int cudaStreamEndCapture(cudaStream_t, void**);
+int cudaGraphInstantiate(void**, void*, unsigned long long);
+int cudaGraphLaunch(void*, cudaStream_t);
+}
+
+using c10::cuda::CUDACachingAllocator::allocator;
+static const size_t MIB = 1 << 20;
+static const double BUSY_US = 5e6;
+static const int CRASHED = 700;
+static const bool several = getenv("LADDER_CONTEXTS");
+
+static void* tensor(size_t mib, cudaStream_t stream) {
+    return allocator.load()->raw_alloc_with_stream(mib * MIB, stream);
+}
+static void drop(void* at) { allocator.load()->raw_delete(at); }
+static void use(void* at, size_t mib, cudaStream_t stream, double us = BUSY_US) {
+    CUsimRange range{reinterpret_cast<uint64_t>(at), mib * MIB, 1};
+    OK(cuSimLaunch(stream, &range, 1, us));
+}
+// Did the host not wait for what is busy?
+template <typename F> static bool at_once(F run) {
+    uint64_t before = cuSimClock();
+    run();
+    return cuSimClock() - before < BUSY_US * 500;
+}
+static cudaStream_t new_stream() {
+    cudaStream_t stream;
+    OK(cudaStreamCreateWithFlags(&stream, 1));
+    return stream;
+}
+
+// A stream of another context.
+static cudaStream_t another_context() {
+    void* context = nullptr;
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    cudaStream_t stream = new_stream();
+    OK(cudaSetDevice(0));
+    return stream;
+}
+
+// A green context: current until it goes.
+struct View {
+    void *green = nullptr, *context = nullptr;
+    View() {
+        char resource[152];
+        void* description = nullptr;
+        OK(cuDeviceGetDevResource(0, resource, 1));
+        OK(cuDevResourceGenerateDesc(&description, resource, 1));
+        OK(cuGreenCtxCreate(&green, description, 0, 1));
+        OK(cuCtxFromGreenCtx(&context, green));
+        OK(cuCtxSetCurrent(context));
+    }
+    void leave() { OK(cudaSetDevice(0)); }
+    void end() {
+        leave();
+        OK(cuGreenCtxDestroy(green));
+    }
+};
+
+// Three streams, tensors that keep their reservations, and ladders by which it is known
+// on which stream each is used.
+struct Job {
+    cudaStream_t one = getenv("LADDER_DEFAULT") ? nullptr : new_stream(), other = new_stream(), third = new_stream();
+    // Idle pages at the highest addresses go first: those of the first reservation.
+    void* first = tensor(12, third);
+    // The hole of the first stream: what fits in comes to lie there.
+    static const size_t HOLE = 96;
+    void *front = tensor(12, one), *hole = tensor(HOLE, one), *behind = tensor(12, one);
+
+    Job() {
+        CHECK(first > behind);
+        tensor(12, other);
+        for (int i = 0; i < 3; i++) {
+            drop(tensor(HOLE, other)), drop(tensor(HOLE, third)), drop(hole);
+            drop(ladder());
+            hole = tensor(HOLE, one);
+        }
+        for (cudaStream_t stream : {one, other, third}) OK(cudaStreamSynchronize(stream));
+        waits = {0, 0};
+    }
+    // From now on no page is idle, and torch has single ones of the third stream alone.
+    void prepare() {
+        std::vector<void*> asked;
+        while (asked.size() < 4) {
+            size_t retries = numbers.retries;
+            void* page = tensor(12, third);
+            numbers.retries > retries ? asked.push_back(page) : asked.clear();
+        }
+        drop(asked[0]), drop(asked[2]);
+    }
+    // Torch is asked for what it has. Those pages are taken, the rest is nobody's.
+    void* ask() {
+        size_t retries = numbers.retries;
+        void* both = tensor(24, third);
+        CHECK(numbers.retries > retries);
+        return both;
+    }
+    void* ladder() {
+        prepare();
+        return ask();
+    }
+    // The hole is given up with work on it.
+    void give_up() {
+        prepare();
+        use(hole, HOLE, one);
+        drop(hole);
+        CHECK(at_once([&] { ask(); }));
+    }
+    // Its pages are used next by a tensor of this stream; where is that? `waits`: the
+    // host does.
+    void* next(size_t mib, cudaStream_t stream, bool waits) {
+        void* next = nullptr;
+        CHECK(at_once([&] { next = tensor(mib, stream); }) != waits);
+        use(next, mib, stream);
+        return next;
+    }
+};
