@@ -68,7 +68,7 @@ pub fn of_libc(name: &CStr) -> *mut c_void {
 /// Does the file in which this code lies export a function of this name?
 pub fn exports(code: usize, name: &CStr) -> bool {
     let found = loader::find(|file| {
-        file.range().filter(|range| range.contains(&code))?;
+        file.code().filter(|range| range.contains(&code))?;
         // SAFETY: the library stays loaded while its code runs.
         let of = |dynamic: Dynamic| unsafe { look_up(dynamic, name) };
         Some(Dynamic::of(file).is_some_and(|dynamic| !of(dynamic).is_null()))
@@ -80,7 +80,7 @@ pub fn exports(code: usize, name: &CStr) -> bool {
 /// behind its beginning the code is, in bytes: for code whose file stays loaded.
 pub fn symbol_at(code: usize) -> Option<(String, usize)> {
     let found = loader::find(|file| {
-        file.range().filter(|range| range.contains(&code))?;
+        file.code().filter(|range| range.contains(&code))?;
         // SAFETY: the library stays loaded while it is looked at.
         let around = |dynamic| unsafe { symbol_around(dynamic, code) };
         Some(Dynamic::of(file).and_then(around))

@@ -40,13 +40,24 @@ impl File<'_> {
         }
     }
 
-    /// From the first byte of its segments to behind the last; `None` where it has none.
+    /// From the first byte of its segments to behind the last; `None` where it has none. What
+    /// lies between two segments may be another file's.
     pub fn range(&self) -> Option<Range<usize>> {
-        let (base, headers) = (self.base(), self.headers().iter());
-        let loads = || headers.clone().filter(|h| h.p_type == libc::PT_LOAD);
-        let start = loads().map(|h| base + h.p_vaddr as usize).min()?;
-        let end = loads().map(|h| base + (h.p_vaddr + h.p_memsz) as usize);
-        Some(start..end.max()?)
+        self.around(|_| true)
+    }
+
+    /// The same of its code alone, in which no other file lies: an old glibc's own loader has
+    /// 2 MiB between code and data, and the kernel maps others there.
+    pub fn code(&self) -> Option<Range<usize>> {
+        self.around(|header| header.p_flags & libc::PF_X != 0)
+    }
+
+    fn around(&self, is_wanted: impl Fn(&libc::Elf64_Phdr) -> bool) -> Option<Range<usize>> {
+        let wanted = |h: &&libc::Elf64_Phdr| h.p_type == libc::PT_LOAD && is_wanted(h);
+        let loads = || self.headers().iter().filter(wanted);
+        let first = loads().map(|h| h.p_vaddr).min()?;
+        let end = loads().map(|h| h.p_vaddr + h.p_memsz).max()?;
+        Some(self.base() + first as usize..self.base() + end as usize)
     }
 
     /// How many files were unloaded from the process so far.
@@ -108,7 +119,7 @@ mod tests {
         assert_eq!((none, files[0].as_slice()), (None, &b""[..]));
         assert!(files.len() > 1);
         let strlen = libc::strlen as *const () as usize;
-        let holds = |file: &File<'_>| file.range()?.contains(&strlen).then_some(());
+        let holds = |file: &File<'_>| file.code()?.contains(&strlen).then_some(());
         let name = find(|file| holds(file).map(|()| file.file().to_vec())).unwrap();
         assert!(name.starts_with(b"libc.so"), "{name:?}");
         assert!(find(|file| file.range()?.contains(&8).then_some(())).is_none());

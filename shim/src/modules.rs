@@ -3,7 +3,7 @@
 //! Modules come and go, and another may come to lie where one was.
 
 use std::ffi::CString;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
@@ -28,13 +28,13 @@ impl Module {
     }
 }
 
-/// A module: its file and where its segments lie.
+/// A module: its file and where its code lies.
 #[derive(Debug)]
 pub struct About {
     /// Path as the loader knows it; empty for the program itself.
     pub path: CString,
     start: usize,
-    end: usize,
+    code: Range<usize>,
     /// How many modules had been unloaded when this one was last seen.
     seen: AtomicU64,
     /// It is unloaded; its addresses may be another's.
@@ -48,9 +48,9 @@ impl About {
         path.rsplit(|&b| b == b'/').next().unwrap_or(path)
     }
 
-    /// Does this address lie in the module?
+    /// Does this address lie in the module's code?
     pub fn holds(&self, address: usize) -> bool {
-        (self.start..self.end).contains(&address)
+        self.code.contains(&address)
     }
 
     /// How far an address lies behind its beginning, in bytes.
@@ -67,7 +67,7 @@ impl About {
         if self.seen.load(Ordering::Relaxed) == unloads {
             return true;
         }
-        let here = find(self.start, unloads);
+        let here = find(self.code.start, unloads);
         let same = here.is_some_and(|here| here.start == self.start && here.path == self.path);
         self.seen.store(unloads, Ordering::Relaxed);
         self.gone.store(!same, Ordering::Relaxed);
@@ -130,7 +130,7 @@ pub fn number(address: usize) -> Module {
 }
 
 fn enter(about: About) -> Found {
-    let (address, unloads) = (about.start, about.seen.load(Ordering::Relaxed));
+    let (address, unloads) = (about.code.start, about.seen.load(Ordering::Relaxed));
     let fresh = Box::into_raw(Box::new(about));
     // SAFETY: made above; taken back below only where it was not published.
     let about = unsafe { &*fresh };
@@ -168,11 +168,11 @@ pub fn unloads() -> u64 {
 /// Asks the loader. `unloads` is how many modules had been unloaded by then.
 fn find(address: usize, unloads: u64) -> Option<About> {
     loader::find(|file| {
-        let range = file.range().filter(|range| range.contains(&address))?;
+        let code = file.code().filter(|code| code.contains(&address))?;
         Some(About {
             path: file.path().to_owned(),
-            start: range.start,
-            end: range.end,
+            start: file.range()?.start,
+            code,
             seen: AtomicU64::new(unloads),
             gone: AtomicBool::new(false),
         })

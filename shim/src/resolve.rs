@@ -169,9 +169,9 @@ pub fn in_scope(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
 /// another preloaded library, has been asked already, and asks on.
 fn is_behind(own: usize, found: usize) -> bool {
     let behind = loader::find(|file| {
-        let range = file.range()?;
-        let first = range.contains(&own) || range.contains(&found);
-        first.then(|| !range.contains(&found))
+        let code = file.code()?;
+        let first = code.contains(&own) || code.contains(&found);
+        first.then(|| !code.contains(&found))
     });
     behind.unwrap_or(false)
 }

@@ -43,7 +43,7 @@ pub fn behind(own: usize, caller: usize, name: &CStr) -> *mut c_void {
 
 /// A loaded file, in the order in which they were loaded.
 struct Listed {
-    range: Range<usize>,
+    code: Range<usize>,
     dynamic: Option<Dynamic>,
     /// As the loader knows it.
     path: *const c_char,
@@ -59,7 +59,7 @@ impl Listed {
         // SAFETY: the list is held, so it stays loaded.
         let soname = dynamic.and_then(|of| unsafe { of.texts(dynamic::SONAME) }.next());
         Self {
-            range: file.range().unwrap_or_default(),
+            code: file.code().unwrap_or_default(),
             dynamic,
             path: file.path().as_ptr(),
             // The end of a string.
@@ -90,7 +90,7 @@ fn find(
     caller: usize,
     name: &CStr,
 ) -> Option<*mut c_void> {
-    let holds = |address: usize| files.iter().position(|file| file.range.contains(&address));
+    let holds = |address: usize| files.iter().position(|file| file.code.contains(&address));
     let own = holds(own)?;
     // What comes before this library, as another preloaded one, has been asked already, and
     // asks on.

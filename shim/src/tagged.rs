@@ -71,7 +71,7 @@ impl Callers {
         if real.is_null() {
             return no_runtime as *mut c_void;
         }
-        let module = loader::find(|file| file.range().filter(|range| range.contains(&caller)));
+        let module = loader::find(|file| file.code().filter(|code| code.contains(&caller)));
         let module = module.unwrap_or(caller..caller + 1);
         // What was unloaded seldom changes an answer: the record still holds.
         if let Some(known) = modules().find(|known| known.module == module && known.real == real) {

@@ -45,6 +45,18 @@ fn libraries_are_served_however_they_are_loaded() {
 }
 
 #[test]
+fn a_library_between_the_segments_of_another_one_is_not_taken_for_that() {
+    let (_, plugin) = plugin("within");
+    let far_apart = [&LIBRARY[..], &["-Wl,-z,max-page-size=0x10000000"]].concat();
+    let wide = compile("hole.c", "libwide.so", &far_apart);
+    let program = compile("hole.c", "hole", &["-DPROGRAM", "-ldl"]);
+    let mut command = preloaded(program, &[shim()]);
+    let (out, log) = said(command.args([wide, plugin]));
+    let served = "within 1, linked 1, looked up 1\n";
+    assert_eq!((out.as_str(), log.as_str()), (served, ""));
+}
+
+#[test]
 fn deepbind_is_taken_out_and_said_once() {
     // Before CUDA is started, and after it.
     for (first, value) in [("deepbind", " strip "), ("local", "")] {
