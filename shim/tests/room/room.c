@@ -5,6 +5,7 @@
  *   room capture   the same during a capture, which survives
  *   room node      a node of a graph that is refused (injected) is not asked for again
  *   room shaken    calls fail while room is made: out of memory is all that may come of it
+ *   room waited    a free during a capture, on a full device: it waits by memory of the host
  *   room unwaited  a free during a capture that cannot wait: its memory is waited for later
  *   room pending   what is still in use is waited for, and never for ever
  */
@@ -284,8 +285,9 @@ static void before_a_capture(CUstream captured, CUstream stream) {
     OK(cuMemFreeAsync(at, stream));
 }
 
-/* A free waits during a capture by a small allocation and free, for which there is no memory. */
-static void unwaited(void) {
+/* A free waits during a capture by a small allocation and free, for which there is no memory
+ * of the device: what was freed is `expected` to be had again. */
+static void beside_a_capture(CUresult expected) {
     CUdeviceptr at;
     CUstream stream, captured;
     CUgraph graph;
@@ -296,14 +298,19 @@ static void unwaited(void) {
     OK(cuSimLaunch(stream, &range, 1, 1e6));
     OK(cuStreamBeginCapture_v2(captured, 2));
     OK(cuMemFree_v2(at));
-    IS(OUT_OF_MEMORY, cuMemAlloc_v2(&at, DEVICE));
+    IS(expected, cuMemAlloc_v2(&at, DEVICE));
     OK(cuStreamEndCapture(captured, &graph));
-    OK(cuMemAlloc_v2(&at, DEVICE));
+    if (expected != SUCCESS) OK(cuMemAlloc_v2(&at, DEVICE));
     range.base = at;
     OK(cuSimLaunch(captured, &range, 1, 1));
     OK(cuMemFree_v2(at));
     before_a_capture(captured, stream);
 }
+
+static void waited(void) { beside_a_capture(SUCCESS); }
+
+/* Nor of the host. */
+static void unwaited(void) { beside_a_capture(OUT_OF_MEMORY); }
 
 static double seconds(void) {
     struct timespec now;
@@ -359,6 +366,7 @@ int main(int count, char **words) {
     if (strcmp(words[1], "full") == 0) full(words[0]);
     else if (strcmp(words[1], "capture") == 0) capture();
     else if (strcmp(words[1], "node") == 0) node();
+    else if (strcmp(words[1], "waited") == 0) waited();
     else if (strcmp(words[1], "unwaited") == 0) unwaited();
     else if (strcmp(words[1], "shaken") == 0) shaken();
     else if (strcmp(words[1], "pending") == 0) pending();
