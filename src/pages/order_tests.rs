@@ -348,6 +348,21 @@ fn a_page_that_others_open_before_it_is_used_was_waited_for() {
     assert!(device.runs(ONE));
 }
 
+/// Whoever had the page between may have done nothing there, so that its wait was for nothing.
+#[test]
+fn others_wait_for_a_use_before_the_last_one_too() {
+    let device = Device::new(GIB);
+    device.pages.contexts.begins(CONTEXT);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    let lease = device.put(OTHER);
+    device.unmap(LARGE, OTHER, lease);
+    let lease = device.put(OTHER);
+    assert!(device.runs(ONE) && device.pages.physical() == LARGE.bytes);
+    device.pages.share(lease).unwrap();
+    assert!(!device.runs(ONE));
+}
+
 /// Who waited for the stream that a graph was captured on has not waited for its replays.
 #[test]
 fn what_may_be_used_on_any_stream_is_given_up_behind_all_of_them() {

@@ -170,20 +170,18 @@ impl Books {
         pages.into_iter().flat_map(marks).collect()
     }
 
-    /// What may run on a page and not in the order of who uses it: anything where nobody
-    /// does, else what all streams of the only context wait for.
+    /// What may run on a page, by any of its addresses, and not in the order of who uses it:
+    /// anything where nobody does, else what all streams of the only context wait for.
     pub fn marks_beside_use(&self, page: PageId) -> Vec<Mark> {
-        match self.pages.get(&page) {
-            Some(Page { used: 0, .. }) => self.marks_of(page),
-            Some(Page { last, .. }) => {
-                let last = last.map(|last| last.mark);
-                let everywhere = self.orders.awaited_everywhere();
-                last.into_iter()
-                    .filter(|mark| everywhere.contains(mark))
-                    .collect()
-            }
-            None => Vec::new(),
+        let Some(Page { used, .. }) = self.pages.get(&page) else {
+            return Vec::new();
+        };
+        let mut marks = self.marks_of(page);
+        if *used > 0 {
+            let everywhere = self.orders.awaited_everywhere();
+            marks.retain(|mark| everywhere.contains(mark));
         }
+        marks
     }
 
     /// What may run on the page that is given back first.
