@@ -276,7 +276,17 @@ impl Books {
 
     /// The idle page to give back first, if one is nobody's.
     pub fn least_wanted(&self) -> Option<PageId> {
-        self.idle.least_wanted()
+        self.idle.least_wanted(|_| true)
+    }
+
+    /// The same of those on which nothing of this runs; later places come later.
+    pub fn least_wanted_beside(&self, running: &[Mark]) -> Option<PageId> {
+        let runs = |mark: &Mark| {
+            let found = running.binary_search_by_key(&mark.number, |mark| mark.number);
+            found.is_ok()
+        };
+        self.idle
+            .least_wanted(|page| !self.marks_of(page).iter().any(runs))
     }
 
     /// Takes an idle page out: its bytes, its handle, where it is mapped.

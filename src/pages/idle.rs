@@ -90,10 +90,11 @@ impl Idle {
         found.expect("one was promised").1
     }
 
-    /// The one to give back first: mapped nowhere, or idle longest.
-    pub fn least_wanted(&self) -> Option<PageId> {
+    /// The one to give back first of those that may be: mapped nowhere, or idle longest.
+    pub fn least_wanted(&self, may_go: impl Fn(PageId) -> bool) -> Option<PageId> {
         let free = self.kinds.values().filter(|ranks| ranks.free() > 0);
-        let firsts = free.filter_map(|ranks| ranks.by_age.first());
+        let may_go = |(_, page): &&(u64, PageId)| may_go(*page);
+        let firsts = free.filter_map(|ranks| ranks.by_age.iter().find(may_go));
         firsts.min().map(|(_, page)| *page)
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::Pages;
 use super::books::Books;
 use super::page::PageId;
+use super::wait::NAP;
 use crate::driver::{Address, Driver, Result};
 
 impl<D: Driver> Pages<D> {
@@ -24,13 +25,16 @@ impl<D: Driver> Pages<D> {
     /// and returns how many. Waits at most `patience` for what may still run on them.
     pub fn give_back(&self, bytes: u64, patience: Duration) -> u64 {
         let until = Instant::now().checked_add(patience);
-        let first = |books: &Books| books.first_marks();
         let mut given = 0;
         loop {
             given += self.beside(|books| self.let_go(books, bytes - given));
-            let is_more = given < bytes && self.lock().least_wanted().is_some();
-            if !is_more || !self.quiet_until(first, until) {
+            if given >= bytes || self.lock().least_wanted().is_none() {
                 return given;
+            }
+            match until {
+                Some(until) if Instant::now() >= until => return given,
+                Some(_) => std::thread::sleep(NAP),
+                None => drop(self.quiet(Books::first_marks)),
             }
         }
     }
@@ -50,14 +54,13 @@ impl<D: Driver> Pages<D> {
 
     /// Gives back pages on which nothing runs any more.
     pub(super) fn let_go(&self, books: &mut Books, bytes: u64) -> u64 {
+        if bytes == 0 {
+            return 0;
+        }
+        let running = books.orders.running(&self.driver);
         let mut given = 0;
-        let runs = |books: &Books, mark| !books.orders.is_passed(&self.driver, mark);
         while given < bytes
-            && let Some(page) = books.least_wanted()
-            && !books
-                .marks_of(page)
-                .into_iter()
-                .any(|mark| runs(books, mark))
+            && let Some(page) = books.least_wanted_beside(&running)
         {
             given += self.destroy(books, page);
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::order_tests::{CONTEXT, ONE, TWO};
 use super::tests::{Device, LARGE, SMALL};
 use super::*;
 use crate::units::{GIB, MIB};
@@ -86,6 +87,59 @@ fn first_goes_what_is_mapped_nowhere_then_what_is_idle_longest() {
         assert_eq!(device.pages.give_back(1, Duration::ZERO), LARGE.bytes);
         assert!(there.into_iter().all(is_there) && !is_there(gone));
     }
+}
+
+/// Work on one stream may last, or never end.
+#[test]
+fn what_runs_on_one_page_keeps_no_other() {
+    let give = |device: &Device, patience| device.pages.give_back(LARGE.bytes, patience);
+    let device = Device::new(GIB);
+    let (zero, one) = (device.put(0), device.put(1));
+    device.give_up(0, zero, ONE);
+    device.unmap(LARGE, 1, one);
+    assert_eq!(give(&device, Duration::ZERO), LARGE.bytes);
+    assert_eq!(give(&device, Duration::ZERO), 0);
+    assert!(device.runs(ONE) && device.pages.idle() == LARGE.bytes);
+
+    // Nor where it ends while one waits for the other.
+    let device = Device::new(GIB);
+    let (zero, one) = (device.put(0), device.put(1));
+    device.model().hold_truly();
+    device.give_up(0, zero, ONE);
+    device.give_up(1, one, TWO);
+    let given = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(5));
+            device.model().hold(CONTEXT, TWO, false);
+        });
+        give(&device, Duration::from_secs(5))
+    });
+    assert_eq!(given, LARGE.bytes);
+    assert!(device.runs(ONE));
+}
+
+/// Nor does a page of another kind wait for it.
+#[test]
+fn room_for_a_page_is_made_without_a_wait_where_it_can_be() {
+    let device = Device::new(24 * MIB);
+    let (zero, one) = (device.put(0), device.put(1));
+    device.give_up(0, zero, ONE);
+    device.unmap(LARGE, 1, one);
+    assert!(device.create(SMALL).is_ok());
+    assert!(device.runs(ONE));
+    assert_eq!(device.model().held(), LARGE.bytes + SMALL.bytes);
+
+    // Nor where it is somebody else who has what lacks.
+    let device = Device::new(36 * MIB);
+    let [zero, one, two] = [0, 1, 2].map(|place| device.put(place));
+    device.give_up(0, zero, ONE);
+    device.unmap(LARGE, 1, one);
+    device.unmap(LARGE, 2, two);
+    assert_eq!(device.pages.give_back(1, Duration::ZERO), LARGE.bytes);
+    device.model().create(0, LARGE.bytes).unwrap();
+    assert!(device.create(SMALL).is_ok());
+    assert!(device.runs(ONE));
+    assert_eq!(device.pages.physical(), LARGE.bytes + SMALL.bytes);
 }
 
 #[test]

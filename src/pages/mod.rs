@@ -181,6 +181,9 @@ impl<D: Driver> Pages<D> {
         let waits_for = (over - over.min(given)).saturating_sub(totals.peak_used_bytes / DEBT);
         (books, _) = self.let_go_for_sure(books, waits_for);
         let mut made = books.watch.call(&make);
+        if made == Err(Code::OUT_OF_MEMORY) && self.let_go(&mut books, u64::MAX) > 0 {
+            made = books.watch.call(&make);
+        }
         if made == Err(Code::OUT_OF_MEMORY) {
             let given;
             (books, given) = self.let_go_for_sure(books, u64::MAX);

@@ -219,6 +219,14 @@ impl Orders {
         })
     }
 
+    /// The places that were not passed, as far as the driver can tell now.
+    pub fn running<D: Driver>(&self, driver: &D) -> Vec<Mark> {
+        let marks = self.records.iter().map(mark_of);
+        marks
+            .filter(|mark| !self.is_passed(driver, *mark))
+            .collect()
+    }
+
     /// All places that are not known to be passed, of the streams of a context.
     pub fn marks_in(&self, context: Context) -> Vec<Mark> {
         let marks = self.records.iter().map(mark_of);

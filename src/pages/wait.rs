@@ -43,25 +43,6 @@ impl<D: Driver> Pages<D> {
         since
     }
 
-    /// The same, until a moment at most if one is given; false where it waited in vain.
-    pub(super) fn quiet_until(
-        &self,
-        which: impl Fn(&Books) -> Vec<Mark>,
-        until: Option<Instant>,
-    ) -> bool {
-        let Some(until) = until else {
-            self.quiet(which);
-            return true;
-        };
-        while self.runs_at(&which).is_some() {
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(NAP);
-        }
-        true
-    }
-
     /// The lock for a call of the program, with the places that `which` finds passed, and
     /// since when the call stands still, if it does.
     pub(super) fn turn_behind(
