@@ -181,7 +181,7 @@ impl Books {
             page,
             bytes,
             used: false,
-            on_any_stream: None,
+            on_any_stream: BTreeSet::new(),
             run: 0,
             number: 0,
             last: None,
@@ -197,7 +197,7 @@ impl Books {
         let mapping = self.mappings.get_mut(&at).expect("a mapping");
         self.watch.counts.requests += 1;
         (mapping.used, mapping.number) = (true, self.watch.counts.requests);
-        mapping.on_any_stream = None;
+        mapping.on_any_stream.clear();
         mapping.run = self.runs.add(at, mapping.bytes, home);
         let page = mapping.page;
         self.page(page).used += 1;

@@ -42,6 +42,10 @@ impl<D: Driver> Pages<D> {
 
     /// A context was destroyed, with all that ran in it.
     pub fn context_ends(&self, context: Context) {
-        self.lock().orders.context_ends(context);
+        let mut books = self.lock();
+        books.orders.context_ends(context);
+        for mapping in books.mappings.values_mut() {
+            mapping.on_any_stream.remove(&context);
+        }
     }
 }

@@ -127,6 +127,36 @@ fn of_a_context_that_may_be_ending_nothing_is_asked() {
     waits_until_it_stays(&device, || true, || device.unmap(LARGE, 1, lease));
 }
 
+/// Its handle may be another's.
+#[test]
+fn a_context_that_ended_is_not_waited_for_though_graphs_replayed_in_it() {
+    const WHOLE: Context = Context(2);
+    for ends_meanwhile in [false, true] {
+        let device = Device::new(GIB);
+        let lease = device.put(0);
+        device.pages.on_any_stream(device.at(LARGE, 0), WHOLE);
+        device.model().hold(WHOLE, TWO, true);
+        let end = || {
+            device.pages.context_ends(CONTEXT);
+            device.model().hold(CONTEXT, ONE, true);
+        };
+        device.pages.context_leaves(CONTEXT);
+        if !ends_meanwhile {
+            end();
+        }
+        std::thread::scope(|scope| {
+            let unmaps = scope.spawn(|| device.unmap(LARGE, 0, lease));
+            if ends_meanwhile {
+                std::thread::sleep(Duration::from_millis(5));
+                assert!(!unmaps.is_finished());
+                end();
+            }
+        });
+        assert!(!device.runs_in(WHOLE, TWO));
+        assert!(device.runs(ONE), "{ends_meanwhile}");
+    }
+}
+
 /// Runs what waits for a context that may be ending, which does not end. It stays once
 /// `has_begun` says so, however late that is.
 fn waits_until_it_stays<T: Send>(

@@ -282,8 +282,10 @@ impl<D: Driver> Pages<D> {
     /// that who waited for one has not waited for all. The context in which it was mapped
     /// may be a view of another one (a green one), whose streams are all those of `whole`.
     pub fn on_any_stream(&self, at: Address, whole: Context) {
-        if let Some(mapping) = self.lock().mappings.get_mut(&at) {
-            mapping.on_any_stream = Some(whole);
+        let books = &mut *self.lock();
+        let used = books.mappings.get_mut(&at).filter(|mapping| mapping.used);
+        if let Some(mapping) = used {
+            mapping.on_any_stream = [whole, books.runs.home_of(at).context].into();
         }
     }
 

@@ -76,9 +76,8 @@ pub struct Mapping {
     pub page: PageId,
     pub bytes: u64,
     pub used: bool,
-    /// Is it used in an order that no stream tells, and in which context beside that in
-    /// which it was mapped?
-    pub on_any_stream: Option<Context>,
+    /// The contexts in which it may be used in an order that no stream tells.
+    pub on_any_stream: BTreeSet<Context>,
     /// The number of the run that it was in when it was used last.
     pub run: u64,
     /// Which of the program's requests it was last mapped for, from 1.

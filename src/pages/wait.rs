@@ -84,8 +84,10 @@ impl<D: Driver> Pages<D> {
             drop(books);
             since = since.or_else(|| Some(Instant::now()));
             for context in any {
-                while !self.lock().orders.await_context(context) {
+                if !self.lock().orders.await_context(context) {
+                    // It may be ending: soon it is known whether there is one to wait for.
                     std::thread::sleep(NAP);
+                    continue;
                 }
                 self.quiet_context(context);
                 self.lock().orders.waited_for(context);
@@ -135,11 +137,8 @@ impl Books {
     /// The contexts of what is used in this range, where that may be on any stream.
     fn used_on_any_stream(&self, at: Address, bytes: u64) -> BTreeSet<Context> {
         let used = self.used_in(at, bytes);
-        let contexts = used.filter_map(|(at, mapping)| {
-            let whole = mapping.on_any_stream?;
-            Some([whole, self.runs.home_of(at).context])
-        });
-        contexts.flatten().collect()
+        used.flat_map(|(_, mapping)| mapping.on_any_stream.iter().copied())
+            .collect()
     }
 
     /// What may run on the pages in use in this range that are not kept, by any of their
