@@ -279,12 +279,9 @@ impl Books {
         self.idle.least_wanted(|_| true)
     }
 
-    /// The same of those on which nothing of this runs; later places come later.
-    pub fn least_wanted_beside(&self, running: &[Mark]) -> Option<PageId> {
-        let runs = |mark: &Mark| {
-            let found = running.binary_search_by_key(&mark.number, |mark| mark.number);
-            found.is_ok()
-        };
+    /// The same of those on which none of these places keeps work.
+    pub fn least_wanted_beside(&self, running: &BTreeSet<u64>) -> Option<PageId> {
+        let runs = |mark: &Mark| running.contains(&mark.number);
         self.idle
             .least_wanted(|page| !self.marks_of(page).iter().any(runs))
     }

@@ -7,7 +7,7 @@
 //!
 //! State, and the event calls that it takes. Waits for nothing on the host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::contexts::Contexts;
 use super::runs::Home;
@@ -219,12 +219,24 @@ impl Orders {
         })
     }
 
-    /// The places that were not passed, as far as the driver can tell now.
-    pub fn running<D: Driver>(&self, driver: &D) -> Vec<Mark> {
-        let marks = self.records.iter().map(mark_of);
-        marks
-            .filter(|mark| !self.is_passed(driver, *mark))
-            .collect()
+    /// The numbers of the places that were not passed, as far as the driver can tell now. One
+    /// that a stream has yet to reach tells of all behind it, but for what was a stream of
+    /// the same handle.
+    pub fn running<D: Driver>(&self, driver: &D) -> BTreeSet<u64> {
+        let mut busy = Vec::new();
+        let runs = |(_, record): &(&u64, &Record)| {
+            if !record.ended && busy.contains(&record.stream) {
+                return true;
+            }
+            let ask = || driver.is_complete(record.event);
+            let runs = self.leaves(record) || !is_over(ask);
+            if runs && !record.ended && !self.leaves(record) && ask() == Ok(false) {
+                busy.push(record.stream);
+            }
+            runs
+        };
+        let running = self.records.iter().filter(runs);
+        running.map(|(number, _)| *number).collect()
     }
 
     /// All places that are not known to be passed, of the streams of a context.
@@ -311,19 +323,14 @@ impl Orders {
             .retain(|_, known| known.as_ref().is_none_or(|known| !is_its(known)));
     }
 
-    /// Forgets what was passed: of each stream up to the first place that was not.
+    /// Forgets what was passed.
     fn retire<D: Driver>(&mut self, driver: &D) {
-        let mut busy = Vec::new();
-        let passed = |(number, record): (&u64, &Record)| {
-            let runs = busy.contains(&record.stream)
-                || self.leaves(record)
-                || !is_over(|| driver.is_complete(record.event));
-            if runs {
-                busy.push(record.stream);
-            }
-            (!runs).then_some(*number)
-        };
-        let passed: Vec<_> = self.records.iter().filter_map(passed).collect();
+        let running = self.running(driver);
+        let passed = self
+            .records
+            .keys()
+            .filter(|number| !running.contains(number));
+        let passed: Vec<_> = passed.copied().collect();
         for number in passed {
             let record = self.records.remove(&number).expect("a record");
             self.spare.push((record.stream.context, record.event));
