@@ -136,7 +136,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "MEMCUDA_IDLE",
         accepts: "10%, PERCENT, SIZE (0, or 2MiB or more)",
-        meaning: "idle memory kept while another process is on the device; alone, all of it is kept",
+        meaning: "idle memory kept while another process is on the device, until a preloaded one needs it; alone, all of it is kept",
         set: |c, v| parse::idle(v).map(|v| c.idle = v),
     },
     Variable {

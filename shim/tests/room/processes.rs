@@ -135,6 +135,8 @@ fn as_much_stays_as_the_setting_says() {
     all.idle(300);
     pause(A_WHILE);
     assert_eq!(all.number("physical"), 300);
+    // It is no reserve: who asks for what is idle gets that, too.
+    assert_eq!(device.preloaded().alloc("alloc 900").0, 0);
 }
 
 #[test]
