@@ -52,6 +52,12 @@ fn a_trace_is_explained_in_words() {
     ] {
         assert!(text.contains(said), "{said:?} is not in\n{text}");
     }
+    let one = folder.path().join("one.csv");
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().take(3).collect();
+    fs::write(&one, lines.join("\n") + "\n").unwrap();
+    let text = done(explain(&one, &[]));
+    assert!(text.contains(": 1 event in 0.0 s"), "{text}");
     let fits = explain(&path, &["--would-fit", "50MiB"]);
     assert!(
         stdout(&fits).contains("it would: 50.0 MiB at most"),

@@ -14,6 +14,7 @@ use memcuda::trace::frames::{MAGIC, path_of};
 use rustix::fs::FlockOperation;
 
 use crate::child::{Program, Signals, Streams};
+use crate::output::times;
 use crate::{trace, whole};
 
 /// Runs a command to its end and writes what it recorded to `file`: with the
@@ -106,7 +107,8 @@ fn write(folder: &Path, file: &Path) {
         }
         match trace::convert(&path, &to) {
             Ok((events, shortfall)) => {
-                eprintln!("memcuda: {events} events in {}", to.display());
+                let events = times(events, "event", "events");
+                eprintln!("memcuda: {events} in {}", to.display());
                 trace::say(&to, shortfall);
             }
             Err(error) => {

@@ -11,7 +11,8 @@ use anyhow::{Result, bail};
 use memcuda::error::Error;
 use memcuda::trace::{Reader, Shortfall, write};
 
-use crate::{output, whole};
+use crate::output::{self, times};
+use crate::whole;
 
 /// Bytes of text that are written at once.
 const PART: usize = 1 << 16;
@@ -47,7 +48,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         whole::apart(&out, [file.as_path()])?;
         let (events, shortfall) = convert(file, &out)?;
         say(file, shortfall);
-        eprintln!("memcuda: {events} events in {}", out.display());
+        let events = times(events, "event", "events");
+        eprintln!("memcuda: {events} in {}", out.display());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,7 +13,7 @@ use memcuda::units::show_bytes;
 use super::estimates::Estimates;
 use super::json::Report;
 use super::{Arguments, svg};
-use crate::output::{self, Table};
+use crate::output::{self, Table, times};
 use crate::trace::{lacks, open};
 use crate::whole;
 
@@ -60,9 +60,9 @@ fn head(text: &mut String, path: &Path, account: &Account) -> std::fmt::Result {
     let seconds = account.duration_us as f64 / 1e6;
     writeln!(
         text,
-        "{}: {} events in {seconds:.1} s",
+        "{}: {} in {seconds:.1} s",
         path.display(),
-        account.events
+        times(account.events, "event", "events")
     )?;
     if let Some((pid, command)) = &account.process {
         writeln!(text, "  process {pid}: {}", command.replace('\n', " "))?;
