@@ -18,6 +18,8 @@ const ROWS: [u64; 13] = [
 ];
 /// Columns of a bar.
 const BAR: u64 = 40;
+/// Seconds that a rate is of, at least: of two moments of one burst it would say anything.
+const RATE: f64 = 0.05;
 /// Milliseconds of a step of a chart.
 const STEP_MS: u64 = 250;
 /// Seconds of which a recording is asked.
@@ -56,7 +58,7 @@ fn cells(row: &[&Moment], earlier: Option<&Moment>, most: u64) -> Option<Vec<Str
     let since = earlier.unwrap_or(first);
     let seconds = since.before_us.saturating_sub(last.before_us) as f64 / 1e6;
     let requests = last.requests.saturating_sub(since.requests);
-    let rate = match seconds > 0.0 {
+    let rate = match seconds >= RATE {
         true => format!("{:.0}", requests as f64 / seconds),
         false => String::new(),
     };
@@ -149,4 +151,25 @@ pub fn recent(text: &mut String, picture: &Picture, device: u32, history: &Histo
         table.row(vec![who, count.to_string(), show_bytes(bytes)]);
     }
     *text += &table.text("    ");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_of_a_time_and_not_of_a_burst() {
+        let rate = |us: u64| {
+            let moment = |before_us, requests| Moment {
+                before_us,
+                requests,
+                ..Moment::default()
+            };
+            let (earlier, last) = (moment(us, 1), moment(0, 6));
+            cells(&[&last], Some(&earlier), 1).unwrap()[2].clone()
+        };
+        assert_eq!(rate(250_000), "20");
+        assert_eq!(rate(83), "", "five requests are not 60,000 a second");
+        assert_eq!(rate(0), "");
+    }
 }
