@@ -105,8 +105,8 @@ pub struct Variable {
 pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "MEMCUDA_DISABLE",
-        accepts: "unset, 1",
-        meaning: "the shim does nothing at all",
+        accepts: "0, 1",
+        meaning: "1: the shim does nothing at all",
         set: |c, v| choose(v, &[("0", false), ("1", true)]).map(|v| c.disable = v),
     },
     Variable {
