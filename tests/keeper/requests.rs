@@ -8,7 +8,8 @@ use std::os::unix::fs::FileExt;
 use memcuda::names::Name;
 use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{
-    Backend, Code, DeviceId, Entry, Generation, Lease, Mode, Persist, Reply, Request, Spec,
+    Backend, Code, DeviceId, Entry, Generation, Lease, MOST_PARTS, Mode, Persist, Reply, Request,
+    Spec,
 };
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -33,6 +34,20 @@ pub fn memory(content: &[u8], bytes: u64) -> OwnedFd {
     file.set_len(bytes).unwrap();
     (&file).write_all(content).unwrap();
     file.into()
+}
+
+/// Exports one page in as many parts as there may be.
+pub fn export_in_parts(exporter: &mut Client, generation: Generation) {
+    let page = memory(b"", 4096);
+    let export = Request::Export {
+        generation,
+        spec: spec(4096 * MOST_PARTS as u64),
+        offset: 0,
+        parts: vec![4096; MOST_PARTS],
+        total: MOST_PARTS as u32,
+    };
+    let many = vec![page.as_fd(); MOST_PARTS];
+    exporter.call(export, &many).unwrap();
 }
 
 /// The first bytes of memory.

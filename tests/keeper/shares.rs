@@ -122,16 +122,7 @@ fn leave_unread(keeper: &Keeper) {
     let import = Request::Import { generation };
     let (unread, _exporter, mut other) = as_user(MAKER, MAKER, || {
         let mut exporter = client(&keeper.socket());
-        let page = memory(b"", 4096);
-        let export = Request::Export {
-            generation,
-            spec: spec(4096 * MOST_PARTS as u64),
-            offset: 0,
-            parts: vec![4096; MOST_PARTS],
-            total: MOST_PARTS as u32,
-        };
-        let many = vec![page.as_fd(); MOST_PARTS];
-        exporter.call(export, &many).unwrap();
+        export_in_parts(&mut exporter, generation);
         let socket = introduced_with(keeper, &[]);
         let (number, body) = (3, import.clone());
         let import = Packet { number, body };

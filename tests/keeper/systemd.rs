@@ -253,16 +253,7 @@ fn a_small_store_is_no_limit_of_what_is_read_a_moment_later() {
     let socket = manager.socket();
     let generation = Generation([8; 16]);
     let mut exporter = client(&socket);
-    let page = memory(b"", 4096);
-    let export = Request::Export {
-        generation,
-        spec: spec(4096 * MOST_PARTS as u64),
-        offset: 0,
-        parts: vec![4096; MOST_PARTS],
-        total: MOST_PARTS as u32,
-    };
-    let many = vec![page.as_fd(); MOST_PARTS];
-    exporter.call(export, &many).unwrap();
+    export_in_parts(&mut exporter, generation);
     let import = Request::Import { generation };
     let asked: Vec<_> = (0..6)
         .map(|_| {
