@@ -59,7 +59,7 @@ pub fn run(engine: &Engine) {
             std::thread::sleep(LOOK);
         } else {
             let timed = engine.config.oom_report.is_some() && engine.pools().next().is_some();
-            let soon = idle || timed || keeper::is_missing();
+            let soon = idle || timed || keeper::is_missing() || is_mute(engine);
             wait(engine, if soon { LOOK } else { REST });
         }
         // Nobody hears the keeper while somebody asks it.
@@ -81,6 +81,11 @@ fn doors(engine: &Engine) -> impl Iterator<Item = i32> {
 
 fn bell(engine: &Engine) -> Option<i32> {
     engine.recorder.as_ref()?.file().bell()
+}
+
+/// Is there a recording that cannot ring, as the program has closed its bell?
+fn is_mute(engine: &Engine) -> bool {
+    engine.recorder.is_some() && bell(engine).is_none()
 }
 
 /// Waits until somebody asks, or so long.
