@@ -204,10 +204,10 @@ impl State {
         }
     }
 
-    /// The uses that a free ends, through whatever address; one but for [`Release::Own`].
+    /// The uses that a free ends, through whatever address, as far as they may still run.
     fn last_uses<D: Driver>(&mut self, driver: &D, release: Release, context: Context) -> Vec<Use> {
         let stream = match release {
-            Release::Complete => return vec![Use::DONE],
+            Release::Complete => return Vec::new(),
             Release::Own => return self.streams.noted_elsewhere(context),
             Release::Stream(key) => self.streams.id(key),
             Release::Unknown => self.streams.whole_context(context),

@@ -191,8 +191,10 @@ def program(options):
             must(False, f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
     running = [threading.Thread(target=body, args=(thread,)) for thread in threads]
-    [thread.start() for thread in running]
-    [thread.join() for thread in running]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
     torch.cuda.synchronize()
     kernels.see()
     total = {name: sum(thread.did[name] for thread in threads) for name in threads[0].did}
