@@ -115,7 +115,7 @@ def ratios(results, view):
         else:
             grid.missing(cell, said(row))
     grid.scale(scale, ticks(*scale, 3))
-    return picture.end(summary.source(results.of("cell") + results.of("concurrency")))
+    return picture.end(summary.source([line for kind in ("cell", "turns", "concurrency") for line in results.of(kind)]))
 
 
 def reach(values):
