@@ -1,9 +1,10 @@
-// Random tensors over a release of torch's real CUDA allocator, on the simulated GPU.
+// Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
 // usage: torch_allocators LIBC10_CUDA whole|tight|async NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
 // "counters" of torch's. Ends with 3 where torch was out of memory, and was not meant to be;
-// asks nothing of whoever stands between torch and the driver.
+// asks nothing of whoever stands between torch and the driver. SEED in the environment makes
+// others of the tensors.
 #include <thread>
 
 #include "torch_job.h"
@@ -53,12 +54,14 @@ int main(int, char** argv) {
         return active != 0;
     });
     auto queue = [&] { return Queue(torch, torch.stream()); };
-    Job job(torch, 1, {Queue(torch, torch.default_stream()), queue(), queue()});
+    const char* named = getenv("SEED");
+    const uint64_t seed = named ? strtoul(named, nullptr, 10) * 3 : 0;
+    Job job(torch, seed + 1, {Queue(torch, torch.default_stream()), queue(), queue()});
     const bool native = strcmp(argv[2], "async") != 0;
     if (strcmp(argv[2], "tight") == 0) {
         tight(job);
     } else {
-        Job other(torch, 2, {queue(), queue()});
+        Job other(torch, seed + 2, {queue(), queue()});
         // The other backend has private pools for captures alone.
         job.scopes = other.scopes = native;
         whole(job, true);
@@ -70,13 +73,13 @@ int main(int, char** argv) {
             printf("\n");
         }
         size_t physical = std::max(job.physical, other.physical);
-        Job beside(torch, 3, {queue(), queue()});
+        Job beside(torch, seed + 3, {queue(), queue()});
         job.shares = other.shares = beside.shares = true;
         std::thread both([&] { whole(beside, false); });
         whole(job, false);
         both.join();
         // More than there is: torch says so, and goes on.
-        job.refused = !job.allocate(64ul << 30, job.queues[0], true);
+        job.refused = !job.allocate(300ul << 30, job.queues[0], true);
         whole(job, true);
         job.sum ^= other.sum * 3 ^ beside.sum * 5;
         job.physical = physical;

@@ -188,7 +188,8 @@ def main():
     program = os.path.join(FOLDER, "torch_allocators")
     found = list(releases(sys.argv[1:], CALLED + WATCHED))
     run(["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-o", program,
-         "-I", os.path.join(ROOT, "sim/include"), os.path.join(HERE, "torch_allocators.cc"), "-ldl"])
+         "-I", os.path.join(ROOT, "sim/include"), os.path.join(HERE, "torch_allocators.cc"),
+         os.path.join(HERE, "torch_properties.cc"), "-ldl"])
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         results = list(threads.map(tried, [Player(program, library, release) for release in found]))
     failures = [failure for failed, _ in results for failure in failed]

@@ -1,8 +1,8 @@
 // What a thread does with torch's memory: it allocates, writes, shares, reads and frees
 // tensors, the same for a seed whoever lends the memory. Every tensor is written on its stream,
-// and its ends and places between are looked at when it is freed; the simulator, which is told
-// of each, ends the program where two share bytes or work is not ordered. Waits for no work
-// before it has to know what was read.
+// and its ends and places between are looked at when it is freed; the simulator, or on a real GPU
+// tests/gpu/random_on_gpu.cu, is told of each, and ends the program where two share bytes or work
+// is not ordered. Waits for no work before it has to know what was read.
 #pragma once
 
 #include "torch_calls.h"
@@ -15,8 +15,14 @@
 typedef void* cudaEvent_t;
 enum { TO_HOST = 2, NO_TIMING = 2 };
 static const size_t KIB = 1 << 10, MIB = 1 << 20;
-// What is looked at of a tensor: so many bytes, so far apart; and of all until it is checked.
-static const size_t SPOT = 16, APART = 24 * MIB, SEEN = 64 * KIB;
+// What is looked at of a tensor: so many bytes, so far apart (on a real GPU its ends alone, since
+// kernels look at the rest); and of all until it is checked.
+#ifdef ON_GPU
+static const size_t APART = SIZE_MAX;
+#else
+static const size_t APART = 24 * MIB;
+#endif
+static const size_t SPOT = 16, SEEN = 64 * KIB;
 
 // Found once torch's libraries have brought the runtime.
 #define FUNCTIONS(X)                                                   \
@@ -39,27 +45,18 @@ namespace call {
 FUNCTIONS(DECLARE)
 static void find() {
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY);
-#define FIND(name, parameters)                                              \
-    name = reinterpret_cast<int(*) parameters>(                             \
-        dlsym(strncmp(#name, "cuda", 4) ? driver : RTLD_DEFAULT, #name));   \
+    // The driver's; of the runtime, or on a real GPU of the program itself.
+    auto found = [driver](const char* name) {
+        void* function = strncmp(name, "cuda", 4) ? dlsym(driver, name) : nullptr;
+        return function ? function : dlsym(RTLD_DEFAULT, name);
+    };
+#define FIND(name, parameters)                                \
+    name = reinterpret_cast<int(*) parameters>(found(#name)); \
     if (!name) fail(#name);
     FUNCTIONS(FIND)
 }
 }
 #define OK(call) CHECK((call) == 0)
-
-// What the simulated runtime lacks and torch calls: of the structure it looks at
-// totalGlobalMem alone, whose place is the same in CUDA 12 and 13.
-#define EXPORT extern "C" __attribute__((visibility("default")))
-EXPORT int cudaGetDeviceProperties_v2(char* out, int) {
-    static const size_t CLEARED = 512, TOTAL = 288;
-    size_t free = 0, total = 0;
-    if (int code = call::cudaMemGetInfo(&free, &total)) return code;
-    memset(out, 0, CLEARED);
-    memcpy(out + TOTAL, &total, sizeof total);
-    return 0;
-}
-EXPORT int cudaGetDeviceProperties(char* out, int device) { return cudaGetDeviceProperties_v2(out, device); }
 
 static uint64_t held() {
     uint64_t bytes = 0;
