@@ -32,6 +32,8 @@ WATCHED = ["enable", "setUseOnOOM"]
 # Between what the native profile needs and what torch by itself does.
 SMALL = ("MEMCUDA_SIM_MEMORY", "800MiB")
 OUT_OF_MEMORY = 3
+# Programs in which a pool is given up whose tensors live on: torch ends if it was in expandable segments.
+LIVE_ON = ("17", "34", "36")
 # These look for a function in libcuda that the simulated one lacks, once there is a
 # management library.
 WITHOUT_NVML = ("2.6.0", "2.7.0")
@@ -149,6 +151,10 @@ def tried(player):
         held = plays[name][1].mib("physical")
         check(held <= bare.mib("physical"), f"{name}: held {held} MiB, bare {bare.mib('physical')}")
     check(same_counters(bare, again, keep), "keep: torch counted something else than bare")
+
+    for seed in LIVE_ON:
+        play = player.play("whole", ("SEED", seed))
+        check(play.status == 0, f"default, seed {seed}: {play.fared()}")
 
     # Tensors alone, each in a segment of torch's own: extensions allocate in the other plays.
     known = player.play("tight", ("MEMCUDA_TORCH", "keep"), debug)

@@ -20,6 +20,7 @@ mod notice;
 mod reclaim;
 mod scopes;
 mod sharing;
+mod switch;
 mod unmaps;
 
 use std::ffi::{CStr, c_char};

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use super::elf::Symbols;
 use super::library::Library;
+use super::switch;
 
 const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator";
 const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
@@ -282,12 +283,14 @@ wrappers! {
     /// rather than too late. If opening throws it counts as open for good.
     begin of BEGIN |device, real| {
         count_of(device).fetch_add(1, Ordering::AcqRel);
+        switch::opens();
         real()
     }
 
     /// Counted after the scope has closed, for the same reason.
     end of END |device, real| {
         let value = real();
+        switch::closed();
         count_of(device).fetch_sub(1, Ordering::AcqRel);
         value
     }

@@ -14,6 +14,18 @@ typedef std::pair<unsigned long long, unsigned long long> MempoolId_t;
 // libc10.so: reads the environment for everybody.
 EXPORT std::string configured(const char* name);
 
+// The setting that all allocators read.
+namespace c10::CachingAllocator {
+struct EXPORT AcceleratorAllocatorConfig {
+    AcceleratorAllocatorConfig();
+    static AcceleratorAllocatorConfig& instance();
+    void parseArgs(const std::string& setting);
+    std::atomic<size_t> split{0};
+    std::atomic<bool> expandable{false};
+    std::string last;
+};
+}
+
 // What torch writes its own warnings with.
 namespace c10 {
 struct SourceLocation {

@@ -9,6 +9,22 @@ std::string configured(const char* name) {
     return value ? value : "";
 }
 
+namespace c10::CachingAllocator {
+AcceleratorAllocatorConfig::AcceleratorAllocatorConfig() {}
+void AcceleratorAllocatorConfig::parseArgs(const std::string& setting) {
+    last = setting;
+    expandable = setting.find("expandable_segments:True") != std::string::npos;
+}
+AcceleratorAllocatorConfig& AcceleratorAllocatorConfig::instance() {
+    static AcceleratorAllocatorConfig* made = [] {
+        auto made = new AcceleratorAllocatorConfig();
+        made->parseArgs(configured("PYTORCH_CUDA_ALLOC_CONF"));
+        return made;
+    }();
+    return *made;
+}
+}
+
 // As torch since 2.9, whose own library of configuration knows this one, too.
 extern "C" EXPORT const char* later_variable() { return "PYTORCH_ALLOC_CONF"; }
 

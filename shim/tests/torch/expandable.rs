@@ -63,6 +63,19 @@ fn segments_and_checks_of_what_the_pool_lends_have_no_pages() {
     }
 }
 
+/// There torch would count its pages wrongly (`torch/switch`); who turned them on has them.
+#[test]
+fn private_pools_have_no_pages_but_by_the_users_wish() {
+    let with = |case, settings: &[(&str, &str)]| {
+        train_with(&torch().join("expandable"), case, settings);
+    };
+    with("paused", &[NATIVE]);
+    let own = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+    with("as it was", &[NATIVE, own]);
+    with("as it was", &[("MEMCUDA_TORCH", "segments")]);
+    with("as it was", &[("MEMCUDA_TORCH", "keep")]);
+}
+
 /// What the user asked for is kept, and there is nothing to say.
 #[test]
 fn expandable_segments_of_the_user_stay_on() {

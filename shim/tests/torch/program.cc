@@ -93,6 +93,30 @@ static void try_last() {
     numbers.limit = 0;
 }
 
+// Torch's switch for expandable segments is off in private pools, or what it was.
+static void switched(bool paused) {
+    auto& expandable = c10::CachingAllocator::AcceleratorAllocatorConfig::instance().expandable;
+    const bool before = expandable, within = before && !paused;
+    failures += paused && !before;
+    auto any = [](cudaStream_t) { return true; };
+    for (int again = 0; again < 2; again++) {
+        for (int device : {0, 1}) {
+            allocator.load()->beginAllocateToPool(device, {0, 1}, any);
+            failures += expandable != within;
+        }
+        allocator.load()->endAllocateToPool(0, {0, 1});
+        failures += expandable != within;
+        allocator.load()->endAllocateToPool(1, {0, 1});
+        failures += expandable != before;
+    }
+    // The user turns it off, and opens a pool.
+    expandable = false;
+    allocator.load()->beginAllocateToPool(0, {0, 1}, any);
+    allocator.load()->endAllocateToPool(0, {0, 1});
+    failures += expandable;
+    expandable = before;
+}
+
 int main(int, char** argv) {
     std::string what = argv[1];
     if (device_count() < 1) return 2;
@@ -111,6 +135,7 @@ int main(int, char** argv) {
             job.churn(30, 900 * MIB);
             allocator.load()->endAllocateToPool(0, id);
         }
+        if (what == "paused" || what == "as it was") switched(what == "paused");
         if (what == "elsewhere") {
             // From there the memory cannot be reached.
             marks = false;
