@@ -110,6 +110,10 @@ fn complete(descriptors: &mut Descriptors, socket: &Path, door: Door) -> Result<
     if descriptors.get(Key::Lock).is_none() {
         listen::enter(socket, door)?;
         let lock = listen::lock(socket, listen::PATIENCE)?;
+        // The file of a lock may be taken away while its keeper serves, as by who cleans /tmp.
+        if descriptors.get(Key::Listener).is_none() && listen::is_heard(socket) {
+            bail!("a keeper serves {} already", socket.display());
+        }
         descriptors.keep(vec![(Key::Lock, lock)]);
     }
     if descriptors.get(Key::Listener).is_none() {

@@ -150,6 +150,29 @@ fn a_place_that_was_taken_away_is_taken_again() {
     has(&mut keeper.client(), "kept", b"kept");
 }
 
+/// What cleans /tmp takes old files and leaves sockets at which somebody listens.
+#[test]
+fn the_place_of_one_whose_lock_was_taken_away_stays_its_own() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    make(&mut client, "kept", b"kept").unwrap();
+    persist(&mut client, "kept", Persist::Yes);
+    let (socket, pid) = (keeper.socket(), keeper.status().pid);
+    std::fs::remove_file(socket.with_extension("sock.lock")).unwrap();
+    let refused = run(&socket, &["--foreground", "--idle", "1"]);
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("already"), "{said}");
+    has(&mut keeper.client(), "kept", b"kept");
+    // It has a lock again once it has looked.
+    signal(pid, Signal::HUP);
+    until("a lock", || {
+        let lock = std::fs::File::open(socket.with_extension("sock.lock")).unwrap();
+        lock.try_lock().is_err()
+    });
+    has(&mut keeper.client(), "kept", b"kept");
+}
+
 /// As it is where a keeper is killed before its standby has the socket.
 #[test]
 fn a_place_with_a_socket_at_which_nobody_listens_is_taken_again() {
