@@ -252,3 +252,36 @@ fn all_nodes_without_redis_says_so() {
     command.env("MEMCUDA_REDIS", "redis+unix:///nowhere/redis.sock");
     failed(&command.output().unwrap(), 1, "/nowhere/redis.sock");
 }
+
+/// What others write into the same Redis hides no host, and is no command to a terminal.
+#[test]
+fn all_nodes_are_listed_whatever_else_is_there() {
+    let redis = Redis::start();
+    let address = format!("redis+unix://{}", redis.socket().display());
+    let keeper = Keeper::start(&[("MEMCUDA_REDIS", &address)]);
+    let mut client = keeper.client();
+    make(&mut client, "weights");
+    let list = |arguments: &[&str]| {
+        let mut command = memcuda();
+        command.args(["ls", "--all-nodes"]).args(arguments);
+        command.env("MEMCUDA_REDIS", &address).output().unwrap()
+    };
+    until("it is published", || redis.has("tensor:weights"));
+    for foreign in [
+        r#"HSET tensor:weights thumbnail "\xff\xfe" dtype "f\x1b[31m""#,
+        "SET theirs:memcuda:names text",
+        "SADD others:memcuda:names one",
+        "SET others:memcuda:owner text",
+        "SET others:tensor:one text",
+        r#"SADD "e\x1b[31m:memcuda:names" one"#,
+    ] {
+        let answer = redis.ask(foreign);
+        assert!(!answer.starts_with('-'), "{foreign}: {answer}");
+    }
+    let found = objects(&list(&["--json"]), "ls");
+    let names: Vec<_> = found.iter().map(|it| it["name"].clone()).collect();
+    assert_eq!(names, ["weights"]);
+    let table = stdout(&list(&[]));
+    assert!(table.contains("weights"), "{table}");
+    assert!(!table.contains('\x1b'), "{table:?}");
+}

@@ -112,7 +112,7 @@ fn print(node: &Node, first: bool) -> Result<()> {
     }
     let namespace = match &node.namespace[..] {
         "" => "no namespace".to_owned(),
-        namespace => format!("namespace {namespace}"),
+        namespace => format!("namespace {}", plain(namespace)),
     };
     match said(&node.host) {
         Some(host) => writeln!(out, "{}, {namespace}", plain(host))?,
@@ -134,7 +134,10 @@ fn print(node: &Node, first: bool) -> Result<()> {
         table.row(vec![
             plain(&listed.name),
             show_bytes(listed.bytes),
-            entry::elements(said(&listed.dtype), &shape.unwrap_or_default()),
+            plain(&entry::elements(
+                said(&listed.dtype),
+                &shape.unwrap_or_default(),
+            )),
             listed.device.to_string(),
             plain(&listed.state),
             listed.refcount.to_string(),

@@ -2,6 +2,7 @@
 //! `memcuda.lua` over it. An error of the connection ends it; an error that the
 //! server answers does not.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -303,16 +304,27 @@ impl Link {
         Ok(command.query(&mut self.connection)?)
     }
 
-    /// Many hashes, each with all its fields.
-    pub fn hashes<T: redis::FromRedisValue>(
+    /// Many hashes, each with all its fields as text. A key of another type is somebody
+    /// else's, and has none.
+    pub fn hashes(
         &mut self,
         keys: impl Iterator<Item = String>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<Vec<HashMap<String, String>>, Trouble> {
+        type Hash = HashMap<Vec<u8>, Vec<u8>>;
         let mut pipeline = redis::pipe();
         for key in keys {
             pipeline.cmd("HGETALL").arg(key);
         }
-        Ok(pipeline.query(&mut self.connection)?)
+        let answers: Vec<redis::RedisResult<Hash>> =
+            pipeline.ignore_errors().query(&mut self.connection)?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let texts = |hash: Hash| hash.into_iter().map(|(field, it)| (text(field), text(it)));
+        let read = |answer: redis::RedisResult<Hash>| match answer {
+            Ok(hash) => Ok(texts(hash).collect()),
+            Err(error) if error.code() == Some("WRONGTYPE") => Ok(HashMap::new()),
+            Err(error) => Err(error.into()),
+        };
+        answers.into_iter().map(read).collect()
     }
 
     /// Has an administrator loaded the library, so that no script need be sent?

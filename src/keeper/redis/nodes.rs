@@ -81,7 +81,9 @@ fn namespaces(link: &mut Link) -> Asked<BTreeSet<String>> {
     loop {
         let mut scan = cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(format!("*{INDEX}"));
-        let (next, keys): (u64, Vec<Vec<u8>>) = link.ask(scan.arg("COUNT").arg(1000))?;
+        // What is called so and is no set is somebody else's.
+        scan.arg("COUNT").arg(1000).arg("TYPE").arg("set");
+        let (next, keys): (u64, Vec<Vec<u8>>) = link.ask(&scan)?;
         let keys = keys.into_iter().flat_map(String::from_utf8);
         found.extend(keys.filter_map(|key| {
             let namespace = key.strip_suffix(INDEX)?;
@@ -101,15 +103,16 @@ fn namespaces(link: &mut Link) -> Asked<BTreeSet<String>> {
 
 fn node(link: &mut Link, namespace: String) -> Asked<Node> {
     let keys = Keys::new(&namespace);
-    let owner: HashMap<String, String> = link.ask(cmd("HGETALL").arg(keys.owner()))?;
-    let names: BTreeSet<String> = link.ask(cmd("SMEMBERS").arg(keys.index()))?;
-    let names: Vec<String> = names.into_iter().collect();
+    let owner = link.hashes([keys.owner()].into_iter())?;
+    let owner = owner.into_iter().next().unwrap_or_default();
+    let names: BTreeSet<Vec<u8>> = link.ask(cmd("SMEMBERS").arg(keys.index()))?;
+    let names: Vec<String> = names.into_iter().flat_map(String::from_utf8).collect();
     let mut entries = Vec::with_capacity(names.len());
     for names in names.chunks(BATCH) {
         let hashes = names.iter().map(|name| format!("{}{name}", keys.hashes()));
-        let hashes: Vec<HashMap<String, String>> = link.hashes(hashes)?;
+        let hashes = link.hashes(hashes)?.into_iter();
         // A hash that went meanwhile is empty.
-        entries.extend(hashes.into_iter().filter(|h| !h.is_empty()).map(listed));
+        entries.extend(hashes.filter(|hash| !hash.is_empty()).map(listed));
     }
     let said = |field: &str| owner.get(field).cloned().unwrap_or_default();
     Ok(Node {
