@@ -5,6 +5,7 @@
 //! the host is to write: each of the two says its own before it looks at the other's.
 //! Streams reach it as page-locked memory, once one of them is asked.
 
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,7 @@ pub struct Taken {
 }
 
 /// Who writes a version, and in which word that is announced.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum By {
     /// A stream, when it comes to it.
     Stream = 2,
@@ -42,6 +43,9 @@ pub struct Page {
     at: *mut libc::c_void,
     /// Its address for the device, once it is page-locked.
     locked: Mutex<Option<u64>>,
+    /// What was announced here, is not written, and could not be taken back since a larger
+    /// one stood there; with what stood there before.
+    over: Mutex<HashMap<(By, u64), u64>>,
 }
 
 // SAFETY: the page is only reached through atomics, and unmapped by who is last.
@@ -62,8 +66,11 @@ impl Page {
             }
             libc::mmap(ptr::null_mut(), BYTES, both, shared, file.as_raw_fd(), 0)
         };
-        let locked = Mutex::new(None);
-        (at != libc::MAP_FAILED).then_some(Self { at, locked })
+        (at != libc::MAP_FAILED).then(|| Self {
+            at,
+            locked: Mutex::default(),
+            over: Mutex::default(),
+        })
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
@@ -115,11 +122,27 @@ impl Page {
         self.word(who as usize).fetch_max(number, Ordering::SeqCst)
     }
 
-    /// Who announced a number will not write it.
+    /// Who announced a number will not write it; nor whoever announced the one before, where
+    /// that came to nothing meanwhile.
     pub fn take_back(&self, who: By, number: u64, before: u64) {
-        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let newest = self.newest();
+        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        over.retain(|(_, number), _| *number > newest);
+        over.insert((who, number), before);
         let last = self.word(who as usize);
-        let _ = last.compare_exchange(number, before, success, failure);
+        loop {
+            let stands = last.load(Ordering::Acquire);
+            let Some(&before) = over.get(&(who, stands)) else {
+                return;
+            };
+            let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+            if last
+                .compare_exchange(stands, before, success, failure)
+                .is_ok()
+            {
+                over.remove(&(who, stands));
+            }
+        }
     }
 
     /// The number that a stream is still to write.
@@ -183,5 +206,46 @@ impl Drop for Page {
     fn drop(&mut self) {
         // SAFETY: mapped by `open`, and nobody has it any more.
         unsafe { libc::munmap(self.at, BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Page {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BYTES as u64).unwrap();
+        Page::open(&file.into()).unwrap()
+    }
+
+    #[test]
+    fn what_two_announced_at_once_and_neither_writes_is_not_to_come() {
+        for first in [0, 1] {
+            let page = page();
+            let taken = [(); 2].map(|()| {
+                let number = page.take_next().unwrap().number;
+                (number, page.announce(By::Stream, number))
+            });
+            assert_eq!(page.to_come(), Some(2));
+            for (number, before) in [taken[first], taken[1 - first]] {
+                page.take_back(By::Stream, number, before);
+            }
+            assert_eq!(page.to_come(), None, "{first}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_stays_announced_whoever_takes_back_below_it() {
+        let page = page();
+        let before = page.announce(By::Stream, 1);
+        page.announce(By::Stream, 2);
+        page.take_back(By::Stream, 1, before);
+        assert_eq!(page.to_come(), Some(2));
+        page.set_newest(2);
+        let before = page.announce(By::Stream, 3);
+        page.take_back(By::Stream, 3, before);
+        assert_eq!((page.to_come(), page.newest()), (None, 2));
+        assert!(page.over.lock().unwrap().is_empty());
     }
 }
