@@ -202,7 +202,9 @@ impl Line {
             .map(|(&generation, &count)| Lease { generation, count })
             .collect();
         let command = who::command();
+        let (began, mut tries) = (Instant::now(), 1);
         let (client, welcome) = loop {
+            let mut broke_off = false;
             let made = who::trusted(engine, &socket).and_then(|()| {
                 let (pid, command) = (std::process::id(), &command);
                 let dialled = Client::dial(&socket, pid, command, &leases);
@@ -213,6 +215,7 @@ impl Line {
                     worker::start();
                     dialled.welcome()
                 });
+                broke_off = matches!(made, Err(client::Error::Lost));
                 made.map_err(|error| match error {
                     client::Error::Refused(code, why) => Error::Refused(code, why),
                     error => Error::Gone(format!("{}: {error}", socket.display())),
@@ -220,6 +223,10 @@ impl Line {
             });
             match made {
                 Ok(made) => break made,
+                // It ended in the midst of this, and another one takes its place.
+                Err(_) if broke_off && tries < TRIES && began.elapsed() < client::PATIENCE => {
+                    tries += 1;
+                }
                 Err(Error::Gone(_)) if again(&socket) => {}
                 Err(error) => return Err(error),
             }

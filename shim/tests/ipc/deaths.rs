@@ -150,6 +150,21 @@ fn an_export_survives_keepers_that_go_away() {
     assert_ne!(actor.handle(&at), "0".repeat(128));
 }
 
+/// As one that is killed, or whose program is replaced, before it has said a word.
+#[test]
+fn who_came_to_keepers_that_went_away_comes_to_the_next_one() {
+    let place = Place::empty();
+    let mut gone = 0;
+    let mut actor = fickle::start(&place, move |request| {
+        // More often than an export comes to it by itself.
+        let goes = gone < 12 && matches!(request, Request::Introduce { .. });
+        gone += u32::from(goes);
+        (!goes).then_some(Reply::Done)
+    });
+    let at = actor.filled(2 * MIB, 1);
+    assert_ne!(actor.handle(&at), "0".repeat(128));
+}
+
 /// It may not have heard it. What was heard is claimed no more.
 #[test]
 fn what_was_withdrawn_is_withdrawn_once_more_after_a_keeper_that_went_away() {

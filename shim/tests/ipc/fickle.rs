@@ -49,20 +49,15 @@ fn serve(
     loop {
         let (bytes, _) = wire::receive_bytes(socket, &mut room, false)?;
         let Packet { number, body }: Packet<Request> = wire::understand(bytes)?;
-        let answer = answer(&body);
-        let beside = match body {
-            Request::Introduce { .. } => vec![epoch.as_fd()],
-            _ => Vec::new(),
+        let Some(answer) = answer(&body) else {
+            return Ok(());
         };
-        let body = match &body {
-            Request::Introduce { .. } => Reply::Welcome {
-                node: 7,
-                lost: Vec::new(),
-            },
-            _ => match answer {
-                Some(body) => body,
-                None => return Ok(()),
-            },
+        let (body, beside) = match body {
+            Request::Introduce { .. } => {
+                let lost = Vec::new();
+                (Reply::Welcome { node: 7, lost }, vec![epoch.as_fd()])
+            }
+            _ => (answer, Vec::new()),
         };
         wire::send(socket, &Packet { number, body }, &beside)?;
     }
