@@ -11,12 +11,19 @@ pub const SOCKET: &str = "keeper.sock";
 /// `/run/memcuda`, and where neither is to be had `/tmp/memcuda-UID`. Whoever
 /// makes or uses it checks that it is the user's own.
 pub fn directory(uid: u32, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
-    let runtime = variable("XDG_RUNTIME_DIR").filter(|text| text.starts_with('/'));
-    match runtime {
+    let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+    match runtime.filter(|runtime| runtime.is_absolute() && may_have(runtime, uid)) {
         _ if uid == 0 => PathBuf::from("/run/memcuda"),
-        Some(runtime) => PathBuf::from(runtime).join("memcuda"),
+        Some(runtime) => runtime.join("memcuda"),
         None => PathBuf::from(format!("/tmp/memcuda-{uid}")),
     }
+}
+
+/// Is this directory the user's, or what is there of its path, so that it can be made? A
+/// variable may come from another host or user, as by srun or sudo.
+fn may_have(directory: &Path, uid: u32) -> bool {
+    let mut found = directory.ancestors().flat_map(std::fs::metadata);
+    found.next().is_some_and(|found| found.uid() == uid)
 }
 
 /// Is this directory the user's own, so that no stranger can have put a socket
@@ -40,10 +47,22 @@ mod tests {
 
     #[test]
     fn each_user_has_a_place() {
-        let runtime = |name: &str| (name == "XDG_RUNTIME_DIR").then(|| "/run/user/7".to_owned());
-        assert_eq!(directory(7, runtime), PathBuf::from("/run/user/7/memcuda"));
-        assert_eq!(directory(0, runtime), PathBuf::from("/run/memcuda"));
-        assert_eq!(directory(7, |_| None), PathBuf::from("/tmp/memcuda-7"));
+        let there = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(&there, Some(7), None).unwrap();
+        let of = |uid: u32, runtime: &Path| {
+            let runtime = runtime.display().to_string();
+            directory(uid, |name| {
+                (name == "XDG_RUNTIME_DIR").then(|| runtime.clone())
+            })
+        };
+        assert_eq!(of(7, there.path()), there.path().join("memcuda"));
+        let missing = there.path().join("yet/to/be/made");
+        assert_eq!(of(7, &missing), missing.join("memcuda"));
+        assert_eq!(of(0, there.path()), PathBuf::from("/run/memcuda"));
+        let else_where = PathBuf::from("/tmp/memcuda-8");
+        assert_eq!(of(8, there.path()), else_where, "another user's");
+        assert_eq!(of(8, Path::new("/nowhere/8")), else_where, "not there");
+        assert_eq!(directory(8, |_| None), else_where, "not set");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! finding that out took its time, nobody is asked for as long.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,6 +54,8 @@ pub(super) struct Line {
     /// The keeper was told that this process comes back.
     expected: bool,
     rest_until: Option<Instant>,
+    /// One was started in vain: nobody is waited for once more.
+    in_vain: bool,
     /// Not yet told to those who have something to do about it.
     pub(super) resumed: Option<Resumed>,
 }
@@ -151,6 +154,7 @@ impl Line {
         }
         let began = Instant::now();
         let mut started: Option<Instant> = None;
+        let may_start = engine.config.keeper == Keeper::Auto && !self.in_vain;
         let reached = self.reach(engine, &mut |socket| match started {
             Some(at) => {
                 std::thread::sleep(PAUSE);
@@ -158,10 +162,12 @@ impl Line {
             }
             None => {
                 started = Some(Instant::now());
-                engine.config.keeper == Keeper::Auto && start::start(socket)
+                may_start && start::start(socket)
             }
         });
         if let Err(Error::Gone(_)) = reached {
+            let nobody = || who::socket(engine).is_ok_and(|socket| !socket.exists());
+            self.in_vain |= began.elapsed() >= START && nobody();
             self.rest_after(began);
         }
         reached
@@ -205,7 +211,15 @@ impl Line {
         let (began, mut tries) = (Instant::now(), 1);
         let (client, welcome) = loop {
             let mut broke_off = false;
-            let made = who::trusted(engine, &socket).and_then(|()| {
+            let gone = |error: std::io::Error| Error::Gone(error.to_string());
+            let trusted = match who::trusted(engine, &socket) {
+                // Somebody else has the place: nobody can be started there.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    return Err(gone(error));
+                }
+                trusted => trusted.map_err(gone),
+            };
+            let made = trusted.and_then(|()| {
                 let (pid, command) = (std::process::id(), &command);
                 let dialled = Client::dial(&socket, pid, command, &leases);
                 // It may break off with its leases taken up, if there is a keeper at all.
@@ -242,7 +256,7 @@ impl Line {
         self.client = Some(client);
         self.expected = false;
         self.node = heard.node;
-        self.rest_until = None;
+        (self.rest_until, self.in_vain) = (None, false);
         let before = std::mem::replace(&mut self.epoch, heard.epoch);
         if let Some(before) = before {
             let anew = self.epoch.as_ref().is_none_or(|now| !now.follows(&before));

@@ -41,11 +41,9 @@ pub fn socket(engine: &Engine) -> Result<PathBuf, Error> {
 
 /// What lies at the user's own place is trusted only where nobody else can have
 /// put it there.
-pub fn trusted(engine: &Engine, socket: &Path) -> Result<(), Error> {
+pub fn trusted(engine: &Engine, socket: &Path) -> std::io::Result<()> {
     match (&engine.config.keeper, socket.parent()) {
-        (Keeper::Auto, Some(directory)) => {
-            place::check(directory, user()).map_err(|error| Error::Gone(error.to_string()))
-        }
+        (Keeper::Auto, Some(directory)) => place::check(directory, user()),
         _ => Ok(()),
     }
 }

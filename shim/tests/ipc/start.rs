@@ -1,10 +1,12 @@
 //! How a process finds a keeper, or starts one.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::actor::{Actor, Place, program};
 use crate::keeper::{memcuda, signal, soon};
@@ -50,50 +52,95 @@ fn a_keeper_is_started_in_a_crowd_of_libraries() {
     starts_a_keeper("release", "release", 40);
 }
 
+/// Its command ends at once, as one does that can make no directory for its socket.
+#[test]
+fn a_keeper_that_does_not_come_is_waited_for_once() {
+    let place = Place::empty();
+    let tree = Tree::new(&place, "release", "release", 0);
+    let command = place.path("release").join(memcuda().file_name().unwrap());
+    support::run(Command::new("cp").arg("/bin/true").arg(command));
+    let mut actor = tree.start(&place);
+    let at = actor.filled(4 * MIB, 1);
+    for _ in 0..2 {
+        assert_eq!(actor.code(&format!("get {at}")), INVALID_VALUE);
+        // As long as nobody is asked again.
+        std::thread::sleep(Duration::from_millis(5100));
+    }
+    let log = actor.end();
+    assert_eq!(log.matches("keeper started: ").count(), 1, "{log}");
+}
+
+/// A library, its command and a program where another user comes, too.
+struct Tree {
+    library: PathBuf,
+    program: PathBuf,
+    simulator: PathBuf,
+    crowd: (PathBuf, OsString),
+    runtime: PathBuf,
+}
+
+impl Tree {
+    /// Library and command lie in these folders of the place.
+    fn new(place: &Place, libraries: &str, commands: &str, crowd: usize) -> Self {
+        let copy = |from: &Path, folder: &str| {
+            let into = place.path(folder);
+            fs::create_dir_all(&into).unwrap();
+            // Not by this process: another thread's child could have a program open for
+            // writing when it is run.
+            support::run(Command::new("cp").arg("-r").arg(from).arg(&into));
+            into.join(from.file_name().unwrap())
+        };
+        copy(memcuda(), commands);
+        let tree = Self {
+            library: copy(&support::shim(), libraries),
+            program: copy(program(), "."),
+            simulator: copy(&support::simulator(), "."),
+            crowd: crate::crowd::crowd(&place.path("crowd"), crowd),
+            runtime: place.path("runtime"),
+        };
+        fs::create_dir(&tree.runtime).unwrap();
+        let all = tree.runtime.parent().unwrap();
+        fs::set_permissions(all, fs::Permissions::from_mode(0o755)).unwrap();
+        if is_root() {
+            chown(&tree.runtime, Some(NOBODY), Some(NOBODY)).unwrap();
+            let shared = place.path("devices");
+            fs::write(&shared, "").unwrap();
+            chown(&shared, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        tree
+    }
+
+    /// Starts the program, as a user who is not root.
+    fn start(&self, place: &Place) -> Actor {
+        let (first, others) = &self.crowd;
+        let mut command = place.command(&self.program, &[self.library.clone(), first.clone()]);
+        command
+            .env("CROWD", others)
+            .env("LD_LIBRARY_PATH", &self.simulator)
+            .env("MEMCUDA_KEEPER", "auto")
+            .env("XDG_RUNTIME_DIR", &self.runtime);
+        if is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        Actor::start(&mut command)
+    }
+}
+
+const NOBODY: u32 = 65534;
+
+/// Root has a place of the whole host, which is not the test's.
+fn is_root() -> bool {
+    // SAFETY: has no preconditions.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// A keeper that the library starts is nobody's child, has nothing of the job's,
 /// and is used by the next process. Library and command lie in these folders.
 fn starts_a_keeper(libraries: &str, commands: &str, crowd: usize) {
     let place = Place::empty();
-    // All of it where another user comes, too, wherever the source lies.
-    let copy = |from: &Path, folder: &str| {
-        let into = place.path(folder);
-        fs::create_dir_all(&into).unwrap();
-        // Not by this process: another thread's child could have a program open for
-        // writing when it is run.
-        support::run(Command::new("cp").arg("-r").arg(from).arg(&into));
-        into.join(from.file_name().unwrap())
-    };
-    let library = copy(&support::shim(), libraries);
-    copy(memcuda(), commands);
-    let (program, simulator) = (copy(program(), "."), copy(&support::simulator(), "."));
-    let (first, others) = crate::crowd::crowd(&place.path("crowd"), crowd);
-    let runtime = place.path("runtime");
-    fs::create_dir(&runtime).unwrap();
-    fs::set_permissions(runtime.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
-    // Root has a place of the whole host, which is not the test's.
-    // SAFETY: has no preconditions.
-    let root = unsafe { libc::geteuid() } == 0;
-    let nobody = 65534;
-    let start = || {
-        let mut command = place.command(&program, &[library.clone(), first.clone()]);
-        command
-            .env("CROWD", &others)
-            .env("LD_LIBRARY_PATH", &simulator)
-            .env("MEMCUDA_KEEPER", "auto")
-            .env("XDG_RUNTIME_DIR", &runtime);
-        if root {
-            command.uid(nobody).gid(nobody);
-        }
-        Actor::start(&mut command)
-    };
-    if root {
-        chown(&runtime, Some(nobody), Some(nobody)).unwrap();
-        let shared = place.path("devices");
-        fs::write(&shared, "").unwrap();
-        chown(&shared, Some(nobody), Some(nobody)).unwrap();
-    }
-    let keepers = Started(runtime.display().to_string());
-    let (mut exporter, mut importer) = (start(), start());
+    let tree = Tree::new(&place, libraries, commands, crowd);
+    let keepers = Started(tree.runtime.display().to_string());
+    let (mut exporter, mut importer) = (tree.start(&place), tree.start(&place));
     let at = exporter.filled(4 * MIB, 1);
     let handle = exporter.handle(&at);
     let here = importer.open(&handle);
