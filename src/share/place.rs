@@ -48,21 +48,21 @@ mod tests {
     #[test]
     fn each_user_has_a_place() {
         let there = tempfile::tempdir().unwrap();
-        std::os::unix::fs::chown(&there, Some(7), None).unwrap();
+        let own = std::fs::metadata(&there).unwrap().uid();
+        let missing = there.path().join("yet/to/be/made");
+        assert!(may_have(there.path(), own) && may_have(&missing, own));
         let of = |uid: u32, runtime: &Path| {
             let runtime = runtime.display().to_string();
             directory(uid, |name| {
                 (name == "XDG_RUNTIME_DIR").then(|| runtime.clone())
             })
         };
-        assert_eq!(of(7, there.path()), there.path().join("memcuda"));
-        let missing = there.path().join("yet/to/be/made");
-        assert_eq!(of(7, &missing), missing.join("memcuda"));
+        let else_where = PathBuf::from(format!("/tmp/memcuda-{}", own + 1));
+        assert_eq!(of(own + 1, there.path()), else_where, "another user's");
+        assert_eq!(of(own + 1, &missing), else_where);
+        assert_eq!(of(own + 1, Path::new("/nowhere/8")), else_where);
+        assert_eq!(directory(own + 1, |_| None), else_where, "not set");
         assert_eq!(of(0, there.path()), PathBuf::from("/run/memcuda"));
-        let else_where = PathBuf::from("/tmp/memcuda-8");
-        assert_eq!(of(8, there.path()), else_where, "another user's");
-        assert_eq!(of(8, Path::new("/nowhere/8")), else_where, "not there");
-        assert_eq!(directory(8, |_| None), else_where, "not set");
     }
 
     #[test]
