@@ -42,27 +42,56 @@ unsafe extern "C" {
     static LIST: Head;
 }
 
+impl Link {
+    /// The last part of its path.
+    fn file(&self) -> &[u8] {
+        if self.path.is_null() {
+            return b"";
+        }
+        // SAFETY: not null, so a string of a file that stays loaded.
+        let path = unsafe { CStr::from_ptr(self.path) }.to_bytes();
+        path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+    }
+
+    fn look_up(&self, name: &CStr) -> *mut c_void {
+        let (base, at) = (self.base, self.dynamic);
+        // SAFETY: a file that stays loaded.
+        unsafe { look_up(Dynamic { base, at }, name) }
+    }
+}
+
+/// What the process began with, in the order in which functions are looked for, up to
+/// libc. Asks nobody and waits for nobody.
+fn first_files() -> impl Iterator<Item = &'static Link> {
+    let mut is_over = false;
+    // SAFETY: the loader's own list. Up to libc, without which this library does not
+    // load, it has what the process began with, of which nothing is ever unloaded.
+    let mut link = unsafe { LIST.first.as_ref() };
+    std::iter::from_fn(move || {
+        let here = link.filter(|_| !is_over)?;
+        is_over = here.file() == b"libc.so.6";
+        // SAFETY: as above.
+        link = unsafe { here.next.as_ref() };
+        Some(here)
+    })
+}
+
 /// libc's own function of this name; null where libc.so.6 has none. Asks nobody: a
 /// sanitizer that stands in for `dl_iterate_phdr` looks symbols up before it can answer.
 pub fn of_libc(name: &CStr) -> *mut c_void {
-    // SAFETY: the loader's own list. Up to libc, without which this library does not
-    // load, it has what the process began with, of which nothing is ever unloaded.
-    unsafe {
-        let mut link = LIST.first;
-        while !link.is_null() {
-            let (path, base, at) = ((*link).path, (*link).base, (*link).dynamic);
-            let path = if path.is_null() {
-                c""
-            } else {
-                CStr::from_ptr(path)
-            };
-            if path.to_bytes().rsplit(|&byte| byte == b'/').next() == Some(b"libc.so.6") {
-                return look_up(Dynamic { base, at }, name);
-            }
-            link = (*link).next;
-        }
-    }
-    ptr::null_mut()
+    let libc = first_files().find(|link| link.file() == b"libc.so.6");
+    libc.map_or(ptr::null_mut(), |libc| libc.look_up(name))
+}
+
+/// The function of this name behind `own`, which is this library's, up to libc: that of
+/// another preloaded library, or libc's. `dlsym` finds the same, but waits for constructors
+/// of other threads to end, and these may wait for the thread that asks.
+pub fn behind(own: *const c_void, name: &CStr) -> *mut c_void {
+    let mut found = first_files().map(|link| link.look_up(name));
+    let _before = found.by_ref().find(|found| ptr::eq(*found, own));
+    found
+        .find(|found| !found.is_null())
+        .unwrap_or(ptr::null_mut())
 }
 
 /// Does the file in which this code lies export a function of this name?

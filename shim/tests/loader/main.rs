@@ -182,6 +182,15 @@ fn threads_that_constructors_and_destructors_wait_for_get_memory() {
     }
 }
 
+/// The first question for a variable that the process has.
+#[test]
+fn a_thread_that_a_constructor_waits_for_is_told_a_variable() {
+    let library = compile("asking.c", "libasking.so", &LIBRARY);
+    let program = compile("asking.c", "asking", &["-DPROGRAM", "-ldl"]);
+    let (out, log) = said(preloaded(program, &[shim()]).arg(library));
+    assert_eq!((out.as_str(), log.as_str()), ("told\n", ""));
+}
+
 #[test]
 fn other_dlopen_interposers_work_before_and_after() {
     let (program, plugin) = plugin("opened");
