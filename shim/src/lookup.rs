@@ -273,13 +273,13 @@ macro_rules! runtime_entry_point {
                 caller: usize,
             ) -> c_int {
                 type Real = unsafe extern "C" fn(*const c_char, *mut *mut c_void, $($type),*) -> c_int;
-                static CALLERS: tagged::Callers = tagged::Callers::new(
+                const NAME: &CStr =
                     match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
                         Ok(name) => name,
                         Err(_) => panic!("a symbol has no inner NUL"),
-                    },
-                );
-                let real = CALLERS.real(caller, super::$symbol);
+                    };
+                static CALLERS: tagged::Callers = tagged::Callers::none();
+                let real = CALLERS.real(caller, NAME, super::$symbol);
                 // SAFETY: the runtime's function of this name, called as the program did;
                 // releases whose function has fewer arguments ignore the last ones.
                 let result = unsafe {

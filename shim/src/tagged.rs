@@ -33,10 +33,7 @@ const NO_RUNTIME: c_int = 35;
 
 /// The real functions of one name, by the calling module; the few modules that
 /// call are found without searching again, until something is unloaded.
-pub struct Callers {
-    name: &'static CStr,
-    known: [AtomicPtr<Known>; 32],
-}
+pub struct Callers([AtomicPtr<Known>; 32]);
 
 /// What was found for a module. Never freed: it may be being read.
 struct Known {
@@ -53,21 +50,23 @@ impl Known {
 }
 
 impl Callers {
-    pub const fn new(name: &'static CStr) -> Self {
-        let known = [const { AtomicPtr::new(std::ptr::null_mut()) }; 32];
-        Self { name, known }
+    /// Nobody called yet. Without the name: what is all zero takes no room in the file, of
+    /// which every process would get a copy.
+    pub const fn none() -> Self {
+        Self([const { AtomicPtr::new(std::ptr::null_mut()) }; 32])
     }
 
-    pub fn real(&self, caller: usize, own: unsafe extern "C" fn()) -> *mut c_void {
+    /// The function of this name, behind this library's `own`, for code at `caller`.
+    pub fn real(&self, caller: usize, name: &CStr, own: unsafe extern "C" fn()) -> *mut c_void {
         let unloads = modules::unloads();
         // SAFETY: null, or a record that is never freed.
         let filled = |slot: &AtomicPtr<Known>| unsafe { slot.load(Ordering::Acquire).as_ref() };
-        let modules = || self.known.iter().map_while(filled);
+        let modules = || self.0.iter().map_while(filled);
         let mut of_caller = modules().filter(|known| known.module.contains(&caller));
         if let Some(known) = of_caller.find(|known| known.is_of(unloads)) {
             return known.real;
         }
-        let real = resolve::runtime(caller, self.name, own as *const c_void);
+        let real = resolve::runtime(caller, name, own as *const c_void);
         if real.is_null() {
             return no_runtime as *mut c_void;
         }
@@ -83,7 +82,7 @@ impl Callers {
             real,
             unloads: AtomicU64::new(unloads),
         }));
-        let kept = self.known.iter().any(|slot| {
+        let kept = self.0.iter().any(|slot| {
             let known = slot.load(Ordering::Acquire);
             // SAFETY: as above.
             let free = unsafe { known.as_ref() }.is_none_or(|known| !known.is_of(unloads));
@@ -108,7 +107,7 @@ crate::tail_jump! {
 }
 
 unsafe extern "C" fn on_malloc(_pointer: usize, bytes: usize, caller: usize) -> Next {
-    static CALLERS: Callers = Callers::new(c"cudaMalloc");
+    static CALLERS: Callers = Callers::none();
     note("cudaMalloc", caller, || {
         let before = tags::take();
         let is_capturing = before.is_capturing.filter(|_| before.cuda_malloc.is_none());
@@ -118,7 +117,7 @@ unsafe extern "C" fn on_malloc(_pointer: usize, bytes: usize, caller: usize) -> 
             ..Tag::NONE
         });
     });
-    Next::jump(CALLERS.real(caller, cudaMalloc))
+    Next::jump(CALLERS.real(caller, c"cudaMalloc", cudaMalloc))
 }
 
 crate::tail_jump! {
@@ -127,14 +126,14 @@ crate::tail_jump! {
 }
 
 unsafe extern "C" fn on_free(address: usize, _unused: usize, caller: usize) -> Next {
-    static CALLERS: Callers = Callers::new(c"cudaFree");
+    static CALLERS: Callers = Callers::none();
     note("cudaFree", caller, || {
         tags::set(Tag {
             cuda_free: Some((caller, address as Address)),
             ..Tag::NONE
         });
     });
-    Next::jump(CALLERS.real(caller, cudaFree))
+    Next::jump(CALLERS.real(caller, c"cudaFree", cudaFree))
 }
 
 crate::tail_jump! {
@@ -143,14 +142,14 @@ crate::tail_jump! {
 }
 
 unsafe extern "C" fn on_synchronize(stream: usize, _unused: usize, caller: usize) -> Next {
-    static CALLERS: Callers = Callers::new(c"cudaStreamSynchronize");
+    static CALLERS: Callers = Callers::none();
     note("cudaStreamSynchronize", caller, || {
         tags::set(Tag {
             synchronize: Some((caller, Stream(stream as u64))),
             ..Tag::NONE
         });
     });
-    Next::jump(CALLERS.real(caller, cudaStreamSynchronize))
+    Next::jump(CALLERS.real(caller, c"cudaStreamSynchronize", cudaStreamSynchronize))
 }
 
 crate::tail_jump! {
@@ -159,9 +158,9 @@ crate::tail_jump! {
 }
 
 unsafe extern "C" fn on_device_count(_count: usize, _unused: usize, caller: usize) -> Next {
-    static CALLERS: Callers = Callers::new(c"cudaGetDeviceCount");
+    static CALLERS: Callers = Callers::none();
     note("cudaGetDeviceCount", caller, || ());
-    Next::jump(CALLERS.real(caller, cudaGetDeviceCount))
+    Next::jump(CALLERS.real(caller, c"cudaGetDeviceCount", cudaGetDeviceCount))
 }
 
 crate::pass_caller! {
@@ -172,9 +171,9 @@ crate::pass_caller! {
 }
 
 unsafe extern "C" fn on_is_capturing(stream: Stream, status: *mut u32, caller: usize) -> c_int {
-    static CALLERS: Callers = Callers::new(c"cudaStreamIsCapturing");
+    static CALLERS: Callers = Callers::none();
     type Real = unsafe extern "C" fn(Stream, *mut u32) -> c_int;
-    let real = CALLERS.real(caller, cudaStreamIsCapturing);
+    let real = CALLERS.real(caller, c"cudaStreamIsCapturing", cudaStreamIsCapturing);
     // SAFETY: the runtime's function of this name, called as the program did.
     let result = unsafe { std::mem::transmute::<*mut c_void, Real>(real)(stream, status) };
     let succeeded = result == 0 && !status.is_null();

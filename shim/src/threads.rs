@@ -1,5 +1,6 @@
 //! A number for each thread that uses its own default stream: thread ids of
-//! the system are reused, these are not. Knows which of these threads have ended.
+//! the system are reused, these are not. Knows which of these threads have ended,
+//! and tells others of theirs.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -17,6 +18,34 @@ static ENDED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 /// How often a thread that ends tries to say so.
 const TRIES: usize = 100;
 
+/// Something of a thread, of which a function is told when the thread ends. Not a
+/// thread-local value with a destructor: to register one is to wait for the loader, where a
+/// constructor may wait for this thread.
+pub struct UntilEnd {
+    key: OnceLock<Option<libc::pthread_key_t>>,
+    ends: extern "C" fn(*mut c_void),
+}
+
+impl UntilEnd {
+    pub const fn new(ends: extern "C" fn(*mut c_void)) -> Self {
+        let key = OnceLock::new();
+        Self { key, ends }
+    }
+
+    /// This thread's is this one, not null; false where its end cannot be told.
+    pub fn set(&self, value: *const c_void) -> bool {
+        let make = || {
+            let mut key = 0;
+            // SAFETY: the pointer is valid for the call, the function never unloaded.
+            let code = unsafe { libc::pthread_key_create(&mut key, Some(self.ends)) };
+            (code == 0).then_some(key)
+        };
+        // SAFETY: a key that is never deleted; what the value is only `ends` knows.
+        let keep = |key: &_| unsafe { libc::pthread_setspecific(*key, value) } == 0;
+        self.key.get_or_init(make).as_ref().is_some_and(keep)
+    }
+}
+
 /// The thread of this number ends.
 extern "C" fn ends(number: *mut c_void) {
     // In a forked child there may be nobody to let it go.
@@ -29,29 +58,13 @@ extern "C" fn ends(number: *mut c_void) {
     }
 }
 
-/// Sees to it that the end of this thread is told. Not by a thread-local value with a
-/// destructor: to register one is to wait for the loader, where a constructor may wait for
-/// this thread.
-fn tell_of_end(number: u64) {
-    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
-    let make = || {
-        let mut key = 0;
-        // SAFETY: the pointer is valid for the call, the function never unloaded.
-        let code = unsafe { libc::pthread_key_create(&mut key, Some(ends)) };
-        (code == 0).then_some(key)
-    };
-    if let Some(key) = *KEY.get_or_init(make) {
-        // SAFETY: a key that is never deleted; its value is no pointer.
-        unsafe { libc::pthread_setspecific(key, ptr::without_provenance(number as usize)) };
-    }
-}
-
 /// This thread's number, from 1 on.
 pub fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
+    static NUMBERS: UntilEnd = UntilEnd::new(ends);
     if NUMBER.get() == 0 {
         NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        tell_of_end(NUMBER.get());
+        NUMBERS.set(ptr::without_provenance(NUMBER.get() as usize));
     }
     NUMBER.get()
 }

@@ -6,8 +6,11 @@
 //! that the one before has told. Nothing else is read.
 
 use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr;
 
 use crate::backtrace;
+use crate::threads::UntilEnd;
 
 /// Chains that a thread keeps, and the longest.
 const CHAINS: usize = 16;
@@ -35,18 +38,43 @@ struct Chain {
     slots: [Cell<Slot>; LONGEST],
 }
 
+/// What a thread has seen. Made when it is first asked for: thread-local memory itself
+/// comes out of the stack of every thread, in programs that record nothing, too.
+struct Seen {
+    chains: [Chain; CHAINS],
+    oldest: Cell<usize>,
+    credit: Cell<u32>,
+}
+
 thread_local! {
-    static CHAINS_SEEN: [Chain; CHAINS] = const {
-        [const {
-            Chain {
-                from: Cell::new(0),
-                number: Cell::new(0),
-                slots: [const { Cell::new(0) }; LONGEST],
-            }
-        }; CHAINS]
-    };
-    static OLDEST: Cell<usize> = const { Cell::new(0) };
-    static CREDIT: Cell<u32> = const { Cell::new(MOST) };
+    static SEEN: Cell<*const Seen> = const { Cell::new(ptr::null()) };
+}
+
+/// A thread ends, and what it has seen with it.
+extern "C" fn ends(seen: *mut c_void) {
+    SEEN.set(ptr::null());
+    // SAFETY: made below for this thread, which finds it no more.
+    drop(unsafe { Box::from_raw(seen.cast::<Seen>()) });
+}
+
+/// Runs `look` with what this thread has seen; `None` where that cannot be kept.
+fn with_seen<T>(look: impl FnOnce(&Seen) -> T) -> Option<T> {
+    static ALL: UntilEnd = UntilEnd::new(ends);
+    if SEEN.get().is_null() {
+        let fresh = Box::into_raw(Box::new(Seen {
+            chains: [const { Chain::new() }; CHAINS],
+            oldest: Cell::new(0),
+            credit: Cell::new(MOST),
+        }));
+        if !ALL.set(fresh.cast()) {
+            // SAFETY: made above, and nobody else has it.
+            drop(unsafe { Box::from_raw(fresh) });
+            return None;
+        }
+        SEEN.set(fresh);
+    }
+    // SAFETY: this thread's, until it ends.
+    unsafe { SEEN.get().as_ref() }.map(look)
 }
 
 /// The number of the library that asks; 0 where it is not known. `outside` has
@@ -56,24 +84,34 @@ pub fn number(outside: impl Fn(usize) -> Option<u16>) -> u16 {
     // A whole word, so that it lies as return addresses do.
     let here = 0_usize;
     let from = std::hint::black_box(&raw const here) as usize;
-    CHAINS_SEEN.with(|chains| {
-        if let Some(known) = chains.iter().find(|chain| chain.is_here(from)) {
-            CREDIT.set((CREDIT.get() + 1).min(MOST));
+    let known = with_seen(|seen| {
+        let credit = &seen.credit;
+        if let Some(known) = seen.chains.iter().find(|chain| chain.is_here(from)) {
+            credit.set((credit.get() + 1).min(MOST));
             return known.number.get();
         }
-        let credit = CREDIT.get() + 1;
-        let Some(rest) = credit.checked_sub(WALK) else {
-            CREDIT.set(credit);
+        let more = credit.get() + 1;
+        let Some(rest) = more.checked_sub(WALK) else {
+            credit.set(more);
             return 0;
         };
-        CREDIT.set(rest);
-        let at = OLDEST.get();
-        OLDEST.set((at + 1) % CHAINS);
-        chains[at].walk(from, outside)
-    })
+        credit.set(rest);
+        let at = seen.oldest.get();
+        seen.oldest.set((at + 1) % CHAINS);
+        seen.chains[at].walk(from, outside)
+    });
+    known.unwrap_or(0)
 }
 
 impl Chain {
+    const fn new() -> Self {
+        Self {
+            from: Cell::new(0),
+            number: Cell::new(0),
+            slots: [const { Cell::new(0) }; LONGEST],
+        }
+    }
+
     /// Are all return addresses where they were?
     fn is_here(&self, from: usize) -> bool {
         if self.from.get() != from {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use crate::support::{preloaded, run, said, shim};
+use crate::support::{compile, preloaded, run, said, shim};
 
 /// The lines of a shell command's output, with and without the library.
 fn both(script: &str) -> (BTreeSet<String>, BTreeSet<String>) {
@@ -51,4 +51,16 @@ fn a_wrong_setting_is_not_even_looked_at() {
     let mut command = preloaded("true", &[shim()]);
     let (out, log) = said(command.env("MEMCUDA_POLICY", "nonsense"));
     assert_eq!((out.as_str(), log.as_str()), ("", ""));
+}
+
+/// Thread-local memory comes out of each thread's stack, and a program may have made that small.
+#[test]
+fn threads_keep_their_stacks() {
+    let program = compile("stacks.c", "stacks", &["-pthread"]);
+    let left = |libraries: &[_]| -> i64 {
+        let (out, _) = said(&mut preloaded(&program, libraries));
+        out.trim_end().parse().unwrap()
+    };
+    let (with, without) = (left(&[shim()]), left(&[]));
+    assert!(without - with < 2048, "{with} of {without} bytes are left");
 }
