@@ -29,9 +29,10 @@ static void allocate(int pairs) {
     }
 }
 
-/* More than there was room for, and time for somebody to see it. */
+/* More than there was room for, 393,216 events where somebody made it before the file was
+ * closed, and time for somebody to see it. */
 static void fill(void) {
-    allocate(150000);
+    allocate(200000);
     sleep(2); /* on a loaded machine, too */
 }
 
