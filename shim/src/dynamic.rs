@@ -219,6 +219,10 @@ const RELACOUNT: usize = 0x6fff_fff9;
 const STRTAB: usize = 5;
 const SYMTAB: usize = 6;
 const GNU_HASH: usize = 0x6fff_fef5;
+const VERSYM: usize = 0x6fff_fff0;
+/// Of a symbol's version: it is not the default one; and the greatest that is none.
+const HIDDEN: u16 = 0x8000;
+const GLOBAL: u16 = 1;
 const FUNCTION: u8 = 2;
 const THREAD_LOCAL: u8 = 6;
 
@@ -303,6 +307,33 @@ unsafe fn symbols_in(dynamic: Dynamic) -> Option<usize> {
 /// # Safety
 /// It is still loaded.
 pub unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
+    // SAFETY: as the caller says.
+    let found = unsafe { definition(dynamic, name) };
+    found.map_or(ptr::null_mut(), |(_, function)| function)
+}
+
+/// As [`look_up`], of functions without a symbol version alone: whatever version a
+/// reference is to, the loader takes such a one.
+///
+/// # Safety
+/// It is still loaded.
+pub unsafe fn look_up_for_all(dynamic: Dynamic, name: &CStr) -> *mut c_void {
+    // SAFETY: as the caller says; there is a version for each symbol, or for none.
+    let version = |index: usize| unsafe {
+        let versions = dynamic.address(VERSYM)? as *const u16;
+        Some(*versions.add(index) & !HIDDEN)
+    };
+    // SAFETY: as the caller says.
+    let found = unsafe { definition(dynamic, name) };
+    let found = found.filter(|(index, _)| version(*index).is_none_or(|version| version <= GLOBAL));
+    found.map_or(ptr::null_mut(), |(_, function)| function)
+}
+
+/// A function's number in the table of symbols, and where it is.
+///
+/// # Safety
+/// It is still loaded.
+unsafe fn definition(dynamic: Dynamic, name: &CStr) -> Option<(usize, *mut c_void)> {
     let base = dynamic.base;
     // SAFETY: as the caller says.
     let tables = unsafe {
@@ -313,7 +344,7 @@ pub unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
         )
     };
     let (Some(names), Some(symbols), Some(table)) = tables else {
-        return ptr::null_mut();
+        return None;
     };
     let (names, symbols) = (names as *const i8, symbols as *const Symbol);
     let hash = name.to_bytes().iter().fold(5381_u32, |hash, &byte| {
@@ -326,7 +357,7 @@ pub unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
         let table = table as *const u32;
         let (buckets, first, filter) = (*table, *table.add(1), *table.add(2));
         if buckets == 0 {
-            return ptr::null_mut();
+            return None;
         }
         let bucket = table.add(4 + 2 * filter as usize);
         let chain = bucket.add(buckets as usize);
@@ -339,7 +370,7 @@ pub unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
                 && symbol.info & 0xf == FUNCTION
                 && CStr::from_ptr(names.add(symbol.name as usize).cast()) == name
             {
-                return (base + symbol.value) as *mut c_void;
+                return Some((index as usize, (base + symbol.value) as *mut c_void));
             }
             if word & 1 != 0 {
                 break;
@@ -347,7 +378,7 @@ pub unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
             index += 1;
         }
     }
-    ptr::null_mut()
+    None
 }
 
 #[cfg(test)]

@@ -106,6 +106,20 @@ fn tables_are_read_that_the_loader_has_left_as_they_were_and_empty_ones() {
 }
 
 #[test]
+fn functions_of_a_version_are_not_for_all() {
+    let made = Made::new(1, 1);
+    // SAFETY: as above.
+    let found = unsafe { look_up_for_all(made.tables(), c"only") } as usize;
+    assert_eq!(found.checked_sub(made.tables().base), Some(0x10));
+    let in_libc = |link: &&Link| link.file() == b"libc.so.6";
+    let libc = first_files().find(in_libc).unwrap();
+    let (base, at) = (libc.base, libc.dynamic);
+    // SAFETY: libc stays loaded.
+    let found = unsafe { look_up_for_all(Dynamic { base, at }, c"getpid") };
+    assert!(found.is_null() && !libc.look_up(c"getpid").is_null());
+}
+
+#[test]
 fn what_is_called_is_referred_to() {
     let made = Made::new(1, 0);
     // SAFETY: as above.

@@ -1,6 +1,7 @@
 //! Which function lies behind one of this library's, by the tables of the loaded files and in
-//! the order in which the loader searches them: in a library's scope (itself and what it
-//! needs, breadth first), then in the program's.
+//! the order in which the loader searches them: in another library that stands in for it, in a
+//! library's scope (itself and what it needs, breadth first), then in the program's. (The loader
+//! searches the program's first, for the version that the library was linked to.)
 //!
 //! `dlsym` waits for constructors and destructors of other threads to end, and these may wait
 //! for the thread that asks. This waits for no more than a file's mapping or unmapping, loads
@@ -76,6 +77,13 @@ impl Listed {
         is(self.soname) || is(self.file) || is(self.path)
     }
 
+    /// What it exports whatever version is asked for.
+    fn for_all(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: the list is held, so it stays loaded.
+        let found = unsafe { dynamic::look_up_for_all(self.dynamic?, name) };
+        (!found.is_null()).then_some(found)
+    }
+
     fn exported(&self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the list is held, so it stays loaded.
         let found = unsafe { dynamic::look_up(self.dynamic?, name) };
@@ -95,6 +103,18 @@ fn find(
     // What comes before this library, as another preloaded one, has been asked already, and
     // asks on.
     let exported = |at: usize| files[at].exported(name).filter(|_| at > own);
+    // Everybody's is what the program began with and is of no version: what was preloaded
+    // behind this library, to stand in for a runtime as well.
+    let libc = files
+        .iter()
+        .position(|file| file.is_called(c"libc.so.6".as_ptr()));
+    let began_with = own + 1..libc.unwrap_or(0);
+    if let Some(found) = began_with
+        .into_iter()
+        .find_map(|at| files[at].for_all(name))
+    {
+        return Some(found);
+    }
     // The program's own scope is everybody's, and has what was preloaded, too.
     let library = holds(caller).filter(|&at| at > 0);
     if let Some(found) = library.and_then(|library| search(files, queue, library, exported)) {

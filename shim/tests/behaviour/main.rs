@@ -190,6 +190,27 @@ fn other_preloaded_libraries_work_before_and_after() {
 }
 
 #[test]
+fn a_librarys_calls_reach_other_preloaded_libraries_before_and_after() {
+    let directory = format!("-L{}", simulator().display());
+    let runtime = ["-shared", "-fPIC", &directory, "-l:libcudart.so.13"];
+    let user = compile("runtime_user.c", "libthrough.so", &runtime);
+    let program = compile("through.c", "through", &["-ldl"]);
+    let hooks = compile(
+        "interposer.c",
+        "libbetween.so",
+        &["-shared", "-fPIC", "-ldl"],
+    );
+    for libraries in [
+        vec![hooks.clone()],
+        vec![shim(), hooks.clone()],
+        vec![hooks, shim()],
+    ] {
+        let (out, log) = said(preloaded(&program, &libraries).arg(&user));
+        assert_eq!((out.as_str(), log.as_str()), ("1\n", ""), "{libraries:?}");
+    }
+}
+
+#[test]
 fn a_sanitizer_that_begins_is_asked_for_nothing() {
     let program = program("whose.c", "whose-late");
     let late = compile("late.c", "liblate.so", &["-shared", "-fPIC", "-ldl"]);
