@@ -244,6 +244,9 @@ unsafe fn swap(
     }
     // SAFETY: the driver has just read the name and written the function.
     let (name, found) = unsafe { (CStr::from_ptr(name), *function) };
+    if found.is_null() {
+        return code;
+    }
     let entry = boundary::or_else(
         door,
         || substitute::entry_for_request(found, name, version, flags, caller),

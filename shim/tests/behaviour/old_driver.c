@@ -74,7 +74,8 @@ int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t fl
     if (status != NULL) {
         *status = *found == NULL;
     }
-    return *found == NULL ? 500 : 0;
+    /* The status says it where there is one. */
+    return *found == NULL && status == NULL ? 500 : 0;
 }
 
 int cuGetProcAddress_v2_ptsz(const char *name, void **found, int version, uint64_t flags, int *status) {

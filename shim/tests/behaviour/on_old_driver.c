@@ -29,6 +29,9 @@ static void by_name(void) {
     /* What the driver does not find is not found. */
     IS(500, cuGetProcAddress_v2("cuMemFree", &found, 12000, 0, NULL));
     CHECK(found == NULL);
+    int status = 0;
+    OK(cuGetProcAddress_v2("cuMemFree", &found, 12000, 0, &status));
+    CHECK(found == NULL && status == 1);
 }
 
 int main(void) {
