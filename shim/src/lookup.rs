@@ -282,7 +282,7 @@ macro_rules! runtime_entry_point {
                         Err(_) => panic!("a symbol has no inner NUL"),
                     };
                 static CALLERS: tagged::Callers = tagged::Callers::none();
-                let real = CALLERS.real(caller, NAME, super::$symbol);
+                let real = CALLERS.real(caller, NAME, super::$symbol).function;
                 // SAFETY: the runtime's function of this name, called as the program did;
                 // releases whose function has fewer arguments ignore the last ones.
                 let result = unsafe {

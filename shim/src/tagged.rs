@@ -1,6 +1,6 @@
 //! The runtime functions that are only *tagged*: they note who called with
 //! what on this thread, and go on to the real function of the caller's own
-//! runtime. The driver hooks below read the note: only there is it known that
+//! runtime, or to another preloaded library's, of which nothing is noted. The driver hooks below read the note: only there is it known that
 //! memory is asked for, only here who asks.
 //!
 //! A note is used once: `cuMemAlloc`, `cuMemFree`, `cuStreamSynchronize` and, of torch's
@@ -35,10 +35,36 @@ const NO_RUNTIME: c_int = 35;
 /// call are found without searching again, until something is unloaded.
 pub struct Callers([AtomicPtr<Known>; 32]);
 
+/// What a call goes on to.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Behind {
+    pub function: *mut c_void,
+    /// Nobody stands between the caller and a runtime, and may take a failure for the end.
+    is_runtime: bool,
+}
+
+impl Behind {
+    const NOBODY: Self = Self {
+        function: no_runtime as *mut c_void,
+        is_runtime: false,
+    };
+
+    fn of(function: *mut c_void) -> Self {
+        let at = function as usize;
+        let holds = |file: &loader::File<'_>| file.code().is_some_and(|code| code.contains(&at));
+        let is_runtime = |file: &loader::File<'_>| file.file().starts_with(b"libcudart");
+        let found = loader::find(|file| holds(file).then(|| is_runtime(file)));
+        Self {
+            function,
+            is_runtime: found == Some(true),
+        }
+    }
+}
+
 /// What was found for a module. Never freed: it may be being read.
 struct Known {
     module: Range<usize>,
-    real: *mut c_void,
+    real: Behind,
     /// See [`modules::unloads`]: how many there had been when it was last found.
     unloads: AtomicU64,
 }
@@ -57,7 +83,7 @@ impl Callers {
     }
 
     /// The function of this name, behind this library's `own`, for code at `caller`.
-    pub fn real(&self, caller: usize, name: &CStr, own: unsafe extern "C" fn()) -> *mut c_void {
+    pub fn real(&self, caller: usize, name: &CStr, own: unsafe extern "C" fn()) -> Behind {
         let unloads = modules::unloads();
         // SAFETY: null, or a record that is never freed.
         let filled = |slot: &AtomicPtr<Known>| unsafe { slot.load(Ordering::Acquire).as_ref() };
@@ -68,8 +94,9 @@ impl Callers {
         }
         let real = resolve::runtime(caller, name, own as *const c_void);
         if real.is_null() {
-            return no_runtime as *mut c_void;
+            return Behind::NOBODY;
         }
+        let real = Behind::of(real);
         let module = loader::find(|file| file.code().filter(|code| code.contains(&caller)));
         let module = module.unwrap_or(caller..caller + 1);
         // What was unloaded seldom changes an answer: the record still holds.
@@ -108,16 +135,17 @@ crate::tail_jump! {
 
 unsafe extern "C" fn on_malloc(_pointer: usize, bytes: usize, caller: usize) -> Next {
     static CALLERS: Callers = Callers::none();
+    let real = CALLERS.real(caller, c"cudaMalloc", cudaMalloc);
     note("cudaMalloc", caller, || {
         let before = tags::take();
         let is_capturing = before.is_capturing.filter(|_| before.cuda_malloc.is_none());
         tags::set(Tag {
-            cuda_malloc: Some((caller, bytes as u64)),
+            cuda_malloc: real.is_runtime.then_some((caller, bytes as u64)),
             is_capturing,
             ..Tag::NONE
         });
     });
-    Next::jump(CALLERS.real(caller, c"cudaMalloc", cudaMalloc))
+    Next::jump(real.function)
 }
 
 crate::tail_jump! {
@@ -127,13 +155,14 @@ crate::tail_jump! {
 
 unsafe extern "C" fn on_free(address: usize, _unused: usize, caller: usize) -> Next {
     static CALLERS: Callers = Callers::none();
+    let real = CALLERS.real(caller, c"cudaFree", cudaFree);
     note("cudaFree", caller, || {
         tags::set(Tag {
-            cuda_free: Some((caller, address as Address)),
+            cuda_free: real.is_runtime.then_some((caller, address as Address)),
             ..Tag::NONE
         });
     });
-    Next::jump(CALLERS.real(caller, c"cudaFree", cudaFree))
+    Next::jump(real.function)
 }
 
 crate::tail_jump! {
@@ -149,7 +178,11 @@ unsafe extern "C" fn on_synchronize(stream: usize, _unused: usize, caller: usize
             ..Tag::NONE
         });
     });
-    Next::jump(CALLERS.real(caller, c"cudaStreamSynchronize", cudaStreamSynchronize))
+    Next::jump(
+        CALLERS
+            .real(caller, c"cudaStreamSynchronize", cudaStreamSynchronize)
+            .function,
+    )
 }
 
 crate::tail_jump! {
@@ -160,7 +193,11 @@ crate::tail_jump! {
 unsafe extern "C" fn on_device_count(_count: usize, _unused: usize, caller: usize) -> Next {
     static CALLERS: Callers = Callers::none();
     note("cudaGetDeviceCount", caller, || ());
-    Next::jump(CALLERS.real(caller, c"cudaGetDeviceCount", cudaGetDeviceCount))
+    Next::jump(
+        CALLERS
+            .real(caller, c"cudaGetDeviceCount", cudaGetDeviceCount)
+            .function,
+    )
 }
 
 crate::pass_caller! {
@@ -173,7 +210,9 @@ crate::pass_caller! {
 unsafe extern "C" fn on_is_capturing(stream: Stream, status: *mut u32, caller: usize) -> c_int {
     static CALLERS: Callers = Callers::none();
     type Real = unsafe extern "C" fn(Stream, *mut u32) -> c_int;
-    let real = CALLERS.real(caller, c"cudaStreamIsCapturing", cudaStreamIsCapturing);
+    let real = CALLERS
+        .real(caller, c"cudaStreamIsCapturing", cudaStreamIsCapturing)
+        .function;
     // SAFETY: the runtime's function of this name, called as the program did.
     let result = unsafe { std::mem::transmute::<*mut c_void, Real>(real)(stream, status) };
     let succeeded = result == 0 && !status.is_null();

@@ -144,6 +144,20 @@ fn torch_gives_back_instead_of_the_pool_growing() {
     }
 }
 
+/// Who stands in for cudaMalloc may not be ready for a failure that only torch expects.
+#[test]
+fn torch_is_not_asked_through_another_preloaded_library() {
+    let strict = support::compile("strict.c", "libstrict.so", &["-shared", "-fPIC", "-ldl"]);
+    for libraries in [[shim(), strict.clone()], [strict, shim()]] {
+        let mut command = command(torch(), "plain", &[NATIVE]);
+        let libraries = libraries.map(|library| library.to_str().unwrap().to_owned());
+        let run = finished(support::said(
+            command.env("LD_PRELOAD", libraries.join(":")),
+        ));
+        assert_eq!(run.retries, 0, "{run:?}");
+    }
+}
+
 #[test]
 fn only_torch_is_told_another_setting() {
     let native = train("plain", &[NATIVE]);
