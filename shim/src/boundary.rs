@@ -153,11 +153,15 @@ fn planted_panic_behind(_name: &str) {
 
 #[cfg(debug_assertions)]
 mod planted {
+    use std::ffi::CString;
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     pub fn panic_in(name: &str, behind: &str) {
         static DONE: AtomicBool = AtomicBool::new(false);
-        let wanted = crate::environment::raw(c"MEMCUDA_PANIC_IN");
+        static WANTED: OnceLock<Option<CString>> = OnceLock::new();
+        let read = || Some(crate::environment::raw(c"MEMCUDA_PANIC_IN")?.to_owned());
+        let wanted = WANTED.get_or_init(read).as_ref();
         let wanted = wanted.and_then(|place| place.to_bytes().strip_prefix(name.as_bytes()));
         if wanted == Some(behind.as_bytes()) && !DONE.swap(true, Ordering::Relaxed) {
             panic!("planted in {name}{behind}");

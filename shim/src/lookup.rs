@@ -75,9 +75,12 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
 /// which memory comes and goes? UCX does, and where it looks at mappings, too (from 1.18
 /// on), the driver's own functions must be the ones: the pool's mappings go through them.
 /// Told to change references instead, it calls what it finds.
+///
+/// Others' lookups read no variable: another thread may be setting some.
 fn patches(caller: usize) -> bool {
-    let mode = environment::raw(c"UCX_MEM_CUDA_HOOK_MODE").map(CStr::to_bytes);
-    mode.is_none_or(|mode| mode.starts_with(b"bistro")) && dynamic::exports(caller, c"ucm_cuMemMap")
+    let mode = || environment::raw(c"UCX_MEM_CUDA_HOOK_MODE").map(CStr::to_bytes);
+    dynamic::exports(caller, c"ucm_cuMemMap")
+        && mode().is_none_or(|mode| mode.starts_with(b"bistro"))
 }
 
 /// This library's own function of a name, if it is a hooked one: `cu` or

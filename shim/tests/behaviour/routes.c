@@ -71,6 +71,14 @@ int main(void) {
     OK(((get_v2)v2)("cuMemFree", &found, 3020, 0, NULL));
     CHECK(hooked(found));
 
+    /* Another thread may be changing the environment: what needs none of it reads none. */
+    extern char **environ;
+    char **before = environ;
+    environ = (char **)8;
+    found = dlsym(driver, "cuMemAlloc_v2");
+    environ = before;
+    CHECK(found == looked_up);
+
     /* The runtime's door. */
     int result = -1;
     IS(0, cudaGetDriverEntryPoint("cuMemAlloc", &found, 0, &result));
