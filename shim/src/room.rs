@@ -61,9 +61,10 @@ pub fn is_beyond_the_limit(
     if let (1.., Some(pages)) = (over(), pages) {
         pages.give_back(over(), of_pages);
     }
-    if let (1.., Some(pool)) = (over(), pool) {
-        pool.give_back(over(), of_pool);
-    }
+    let began = Instant::now();
+    while let (1.., Some(pool)) = (over(), pool)
+        && pool.give_back(over(), of_pool.saturating_sub(began.elapsed())) > 0
+    {}
     over() > 0
 }
 

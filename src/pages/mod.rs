@@ -296,9 +296,13 @@ impl<D: Driver> Pages<D> {
 
     /// Takes pages away from their addresses (`cuMemUnmap`): the caller has waited
     /// for all work on them, or it lies before `last`. `None` where nothing here is
-    /// mapped in the range.
+    /// mapped in the range. Out of memory where it takes some to wait for what graphs replay
+    /// on them, and there is none: they stay the program's.
     pub fn unmap(&self, at: Address, bytes: u64, last: Option<Mark>) -> Option<Result<()>> {
-        let (mut books, waited) = self.settled(at, bytes, last);
+        let (mut books, waited) = match self.settled(at, bytes, last) {
+            Ok(settled) => settled,
+            Err(code) => return Some(Err(code)),
+        };
         let Some(parts) = books.used_tiles(at, bytes) else {
             // The driver unmaps whole mappings only, too.
             let any = books.is_used_in(at, bytes);

@@ -289,9 +289,12 @@ impl Orders {
         self.awaited.iter().any(|(owner, _)| *owner == context)
     }
 
-    /// The host has waited for this place.
-    pub fn waited(&mut self, mark: Mark, event: Event) {
+    /// The host has waited for this place, in vain if it is not `over`.
+    pub fn waited(&mut self, mark: Mark, event: Event, over: bool) {
         self.end_wait((mark.context(), event));
+        if !over {
+            return;
+        }
         if let Some(record) = self.records.remove(&mark.number) {
             self.spare.push((record.stream.context, record.event));
         }
@@ -350,7 +353,7 @@ impl Orders {
 
 /// Is what an event stands for over? An error that stays is the context's: nothing of it
 /// runs any more. Any other says nothing, and the driver is asked again.
-pub fn is_over(ask: impl Fn() -> Result<bool>) -> bool {
+pub fn is_over(mut ask: impl FnMut() -> Result<bool>) -> bool {
     let answer = |_| match ask() {
         Err(code) if !code.is_sticky() => None,
         answer => Some(answer.unwrap_or(true)),

@@ -11,7 +11,7 @@ use super::Pages;
 use super::books::Books;
 use super::order::{Mark, is_over};
 use super::page::{Page, PageId};
-use crate::driver::{Address, Context, Driver, Event};
+use crate::driver::{Address, Code, Context, Driver, Event, Result};
 use crate::pool::CAPTURES;
 
 /// Between two looks, where the wait may not last.
@@ -33,12 +33,15 @@ impl<D: Driver> Pages<D> {
                 std::thread::sleep(NAP);
                 continue;
             };
-            if !self.quiet_event(event) {
-                self.quiet_context(mark.context());
-            }
+            let quiet = self.quiet_event(event) || self.quiet_context(mark.context()).is_ok();
             let mut books = self.lock();
-            books.orders.waited(mark, event);
+            books.orders.waited(mark, event, quiet);
             books.watch.counts.host_waits += 1;
+            drop(books);
+            if !quiet {
+                // Then the event is asked until it is passed.
+                std::thread::sleep(NAP);
+            }
         }
         since
     }
@@ -65,12 +68,15 @@ impl<D: Driver> Pages<D> {
     /// The lock to unmap a range: what nothing will stand for then has been waited for,
     /// work on streams that the program did not name, and on pages that are not kept.
     /// Since when the call stands still, too.
+    ///
+    /// # Errors
+    /// As [`Pages::quiet_context`]: then everything is as it was.
     pub(super) fn settled(
         &self,
         at: Address,
         bytes: u64,
         last: Option<Mark>,
-    ) -> (MutexGuard<'_, Books>, Option<Instant>) {
+    ) -> Result<(MutexGuard<'_, Books>, Option<Instant>)> {
         let mut quiet = BTreeSet::new();
         let leaves = |books: &Books| books.marks_of_shared(at, bytes, last);
         let (mut books, mut since) = self.turn();
@@ -79,7 +85,7 @@ impl<D: Driver> Pages<D> {
             any.retain(|context| !quiet.contains(context));
             let runs = |mark: &Mark| !books.orders.is_passed(&self.driver, *mark);
             if any.is_empty() && !leaves(&books).iter().any(runs) {
-                return (books, since);
+                return Ok((books, since));
             }
             drop(books);
             since = since.or_else(|| Some(Instant::now()));
@@ -89,8 +95,9 @@ impl<D: Driver> Pages<D> {
                     std::thread::sleep(NAP);
                     continue;
                 }
-                self.quiet_context(context);
+                let waited = self.quiet_context(context);
                 self.lock().orders.waited_for(context);
+                waited?;
                 quiet.insert(context);
             }
             self.quiet(leaves);
@@ -115,20 +122,30 @@ impl<D: Driver> Pages<D> {
     }
 
     /// Waits for all work of a context.
-    pub(super) fn quiet_context(&self, context: Context) {
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` where a capture is under way, beside which a wait takes memory, and
+    /// there is none.
+    pub(super) fn quiet_context(&self, context: Context) -> Result<()> {
         let event = self.driver.create_event(context).ok();
         let record = |event: &Event| self.driver.record_context(*event, context).is_ok();
         let recorded = CAPTURES.exclude(|| event.filter(record)).flatten();
         let is_quiet = recorded.is_some_and(|event| self.quiet_event(event));
-        if !is_quiet {
-            let plainly = || is_over(|| self.driver.synchronize_context(context).map(|()| true));
-            // Drivers before 12.5 have no such event. A capture may have begun by now.
-            if CAPTURES.exclude(plainly).is_none() {
-                is_over(|| self.driver.synchronize_by_free(context).map(|()| true));
-            }
+        let plainly = || is_over(|| self.driver.synchronize_context(context).map(|()| true));
+        let mut waited = Ok(());
+        // Drivers before 12.5 have no such event. A capture may have begun by now.
+        if !is_quiet && CAPTURES.exclude(plainly).is_none() {
+            is_over(|| {
+                waited = self.driver.synchronize_by_free(context);
+                waited.map(|()| true)
+            });
         }
         if let Some(event) = event {
             let _ = self.driver.destroy_event(event);
+        }
+        match waited {
+            Err(Code::OUT_OF_MEMORY) => waited,
+            _ => Ok(()),
         }
     }
 }

@@ -61,7 +61,7 @@ fn an_event_that_is_waited_for_is_not_recorded_anew() {
     let event = device.pages.lock().orders.await_event(first).unwrap();
     let second = mark();
     assert_eq!(device.model().events(), 2);
-    device.pages.lock().orders.waited(first, event);
+    device.pages.lock().orders.waited(first, event, true);
     device.pages.wait(second);
     mark();
     assert_eq!(device.model().events(), 2);

@@ -151,17 +151,16 @@ fn make(
     // Like cudaMalloc's memory: what it is exported as, who reaches it.
     let made = || engine.driver.create_as(bytes, about);
     // As long as it takes: torch would have waited before it gave its pages up.
-    let patience = (Duration::MAX, Duration::ZERO);
-    let is_beyond_the_limit = || is_beyond_the_limit(engine, device, bytes, patience);
-    let add = || match is_beyond_the_limit() {
+    let is_beyond = |of_pool| is_beyond_the_limit(engine, device, bytes, (Duration::MAX, of_pool));
+    let add = || match is_beyond(Duration::ZERO) {
         true => Err(Code::OUT_OF_MEMORY),
         false => pages.add(kind(bytes, about), made),
     };
     let page = match add() {
-        // What torch has idle goes before what others have.
+        // What torch has idle goes before what others have, and before what still runs.
         Err(Code::OUT_OF_MEMORY) if ask() => return Err(Code::OUT_OF_MEMORY),
         // Nobody can make room beyond the limit.
-        Err(Code::OUT_OF_MEMORY) if !is_beyond_the_limit() => in_room(engine, device, add),
+        Err(Code::OUT_OF_MEMORY) if !is_beyond(PATIENCE) => in_room(engine, device, add),
         added => added,
     };
     if let Err(code) = page {

@@ -17,6 +17,8 @@ int cudaSetDevice(int);
 int cudaGetDeviceCount(int*);
 int cudaMalloc(void**, size_t);
 int cudaFree(void*);
+int cudaMallocAsync(void**, size_t, cudaStream_t);
+int cudaFreeAsync(void*, cudaStream_t);
 int cudaDeviceReset();
 int cudaDeviceSynchronize();
 int cudaStreamSynchronize(cudaStream_t);

@@ -128,6 +128,13 @@ fn who_is_not_asked_waits() {
     ladder("refused", &[("MEMCUDA_SIM_MEMORY", "1500MiB")]);
 }
 
+/// Time passes as on the wall, for there are waits that may not last.
+#[test]
+fn under_a_limit_what_others_have_freed_is_waited_for() {
+    let limit = [("MEMCUDA_LIMIT", "1GiB"), ("MEMCUDA_SIM_CLOCK", "real")];
+    ladder("limited", &limit);
+}
+
 #[test]
 fn pages_of_another_device_are_waited_for_where_torch_waits_for_its_own() {
     ladder("elsewhere", &[("MEMCUDA_SIM_DEVICES", "2")]);
@@ -159,6 +166,8 @@ fn memory_of_a_graph_is_used_after_its_replays() {
     for how in ["", "_captured", "_elsewhere", "_early", "_alone"] {
         ladder(&format!("replay{how}"), &[]);
     }
+    let full = "cuMemAlloc_v2%1=2,cuMemHostAlloc%1=2";
+    ladder("replay_captured", &[("MEMCUDA_SIM_FAIL", full)]);
 }
 
 #[test]
