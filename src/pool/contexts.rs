@@ -42,7 +42,8 @@ impl<D: Driver> Pool<D> {
             let freed = state.free(&self.driver, at, Release::Complete);
             debug_assert!(freed.is_ok());
         }
-        state.disown(context);
+        // The handle may come back as another one's.
+        state.hand_over(context, Context::default());
         self.publish(&mut state);
         drop(state);
         self.revoke_all_of(context);
@@ -66,11 +67,12 @@ impl<D: Driver> Pool<D> {
         self.context_leaves(view);
     }
 
-    /// A view of a context was destroyed. Its memory stays: it is the context's behind it.
-    pub fn view_ends(&self, view: Context) {
+    /// A view of a context was destroyed. Its memory stays: it is the context's behind it,
+    /// and ends with that.
+    pub fn view_ends(&self, view: Context, whole: Context) {
         let mut state = self.lock();
         state.streams.forget_context(view);
-        state.disown(view);
+        state.hand_over(view, whole);
     }
 }
 
@@ -87,11 +89,10 @@ impl State {
         all
     }
 
-    /// What is left of a context that is gone names none from now on: its
-    /// handle may come back as another one's.
-    fn disown(&mut self, context: Context) {
+    /// What is left of a context is another one's from now on.
+    fn hand_over(&mut self, context: Context, to: Context) {
         for front in self.fronts().used() {
-            self.fronts().lock(front).disown(context);
+            self.fronts().lock(front).hand_over(context, to);
         }
     }
 }

@@ -251,8 +251,51 @@ fn what_runs_in_a_view_is_waited_for_before_it_ends() {
         pool.driver().hold(view.context, view.stream, false);
     });
     pool.driver().end_context(view.context);
-    pool.view_ends(view.context);
+    pool.view_ends(view.context, Context::default());
     assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 64 * MIB);
+}
+
+/// Where nobody waited for it, as where a capture keeps who frees from waiting.
+#[test]
+fn what_was_a_views_is_lent_behind_the_context_behind_it() {
+    let pool = pool(Settings::default());
+    let [view, whole] = [Context(2), CONTEXT];
+    pool.primary_joins(whole);
+    let of = |context| Request {
+        context,
+        ..request(32 * MIB, Order::Unknown)
+    };
+    for (user, owner) in [(whole, view), (view, view), (whole, whole)] {
+        let at = pool.alloc(&of(owner)).unwrap();
+        pool.driver().hold(user, Stream(10), true);
+        pool.free(at, Release::Unknown).unwrap();
+        let next = pool.alloc(&of(owner)).unwrap();
+        assert_ne!(next, at, "{user:?} uses what was made in {owner:?}");
+        pool.driver().hold(user, Stream(10), false);
+        pool.free(next, Release::Complete).unwrap();
+        pool.trim(0);
+    }
+}
+
+#[test]
+fn what_was_a_views_ends_with_the_context_behind_it() {
+    let pool = pool(Settings::default());
+    let [view, whole] = [Context(2), CONTEXT];
+    let of = |owner| Request {
+        context: view,
+        owner,
+        ..request(32 * MIB, Order::Unknown)
+    };
+    let [its, pooled] = [Owner::Context, Owner::MemoryPool].map(|o| pool.alloc(&of(o)).unwrap());
+    pool.view_leaves(view);
+    pool.driver().end_context(view);
+    pool.view_ends(view, whole);
+    assert_eq!(pool.find(its).unwrap().context, whole);
+    pool.context_leaves(whole);
+    pool.driver().end_context(whole);
+    pool.context_ends(whole);
+    assert_eq!(pool.find(its), None);
+    assert_eq!(pool.find(pooled).unwrap().context, Context::default());
 }
 
 #[test]

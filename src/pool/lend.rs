@@ -206,20 +206,29 @@ impl State {
 
     /// The uses that a free ends, through whatever address, as far as they may still run.
     fn last_uses<D: Driver>(&mut self, driver: &D, release: Release, context: Context) -> Vec<Use> {
-        let stream = match release {
+        let streams = &mut self.streams;
+        let used = match release {
             Release::Complete => return Vec::new(),
-            Release::Own => return self.streams.noted_elsewhere(context),
-            Release::Stream(key) => self.streams.id(key),
-            Release::Unknown => self.streams.whole_context(context),
+            Release::Own => return streams.noted_elsewhere(context),
+            Release::Stream(key) => vec![streams.id(key)],
+            Release::Unknown => {
+                // It may be a view of the primary one, whose other streams use it as well.
+                let whole = streams.health.primary();
+                let whole = whole.filter(|it| *it != context && streams.health.is_whole(*it));
+                let both = [Some(context), whole].into_iter().flatten();
+                both.map(|it| streams.whole_context(it)).collect()
+            }
         };
-        let last = self.streams.tag(driver, stream, Use::MIXED);
-        let last = last.unwrap_or_else(|code| {
-            // Without an event nothing tells when the use ends.
-            let context = self.streams.context(stream);
-            self.streams.health.notice(context, Err(code));
-            self.streams.lose(stream, Use::MIXED)
-        });
-        vec![last]
+        let mut last = |stream| {
+            let last = streams.tag(driver, stream, Use::MIXED);
+            last.unwrap_or_else(|code| {
+                // Without an event nothing tells when the use ends.
+                let context = streams.context(stream);
+                streams.health.notice(context, Err(code));
+                streams.lose(stream, Use::MIXED)
+            })
+        };
+        used.into_iter().map(&mut last).collect()
     }
 
     fn enter(&mut self, window: Window, holder: Holder) -> Address {

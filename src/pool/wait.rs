@@ -51,14 +51,21 @@ impl<D: Driver> Pool<D> {
         others.retain(|other| *other != context);
         let mut release = Release::Complete;
         for other in others {
-            let noted = self.lock().streams.note(&self.driver, other);
+            let mut state = self.lock();
+            if !state.streams.health.contexts().contains(&other) {
+                // It has ended meanwhile: nothing would ever tell what was noted of it.
+                continue;
+            }
+            let noted = state.streams.note(&self.driver, other);
+            drop(state);
             let over = match noted {
                 Noted::Over => true,
                 Noted::Running => false,
                 // A driver without context-wide events has nothing but a wait. What a capture
                 // keeps from being noted is noted after it.
                 Noted::Nothing if CAPTURES.exclude(|| ()).is_none() => false,
-                Noted::Nothing => self.synchronize(other) != Ok(false),
+                // In a broken context nothing runs any more.
+                Noted::Nothing => self.synchronize(other).unwrap_or_else(Code::is_sticky),
             };
             if !over {
                 release = Release::Own;
@@ -100,8 +107,12 @@ impl<D: Driver> Pool<D> {
         unknown.dedup();
         let mut waited = Ok(());
         for context in unknown {
-            match self.synchronize(context) {
-                Err(code) if !code.is_sticky() => waited = waited.and(Err(code)),
+            let over = self.synchronize(context);
+            match over {
+                // What has ended meanwhile cannot be waited for, and need not be.
+                Err(code) if !code.is_sticky() && self.lock().streams.has_uses_in(context) => {
+                    waited = waited.and(Err(code));
+                }
                 _ => {}
             }
         }

@@ -160,6 +160,7 @@ crate::hooks! {
             Ok(device) => device.handle,
             Err(code) => return code,
         };
+        let whole = engine.calls.primary(device).ok().flatten();
         engine.pools().for_each(|pool| pool.view_leaves(view));
         engine.pages().for_each(|pages| pages.view_leaves(view));
         let destroy = || {
@@ -167,7 +168,7 @@ crate::hooks! {
             if code == Code::SUCCESS {
                 places::forget();
                 engine.captures.context_ended(view);
-                engine.pools().for_each(|pool| pool.view_ends(view));
+                engine.pools().for_each(|pool| pool.view_ends(view, whole.unwrap_or_default()));
             }
             code
         };

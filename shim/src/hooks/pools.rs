@@ -72,13 +72,9 @@ crate::hooks! {
             device.pitch.free_probe(&engine.calls);
             let (used, _) = ours.pooled();
             let keep = (keep as u64).saturating_sub(used);
-            let mut beyond = ours.idle().saturating_sub(keep);
-            while beyond > 0 {
-                match ours.give_back(beyond, REACHED) {
-                    0 => break,
-                    given => beyond = beyond.saturating_sub(given),
-                }
-            }
+            // More may be idle each time, as uses are found to be over.
+            let beyond = || ours.idle().saturating_sub(keep);
+            while beyond() > 0 && ours.give_back(beyond(), REACHED) > 0 {}
         }
         // SAFETY: the program's own call, passed on.
         unsafe { real(pool, keep) }

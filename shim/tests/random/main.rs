@@ -2,6 +2,7 @@
 //! program where memory was lent wrongly. Every test says how much was run;
 //! `MEMCUDA_RANDOM_SEEDS` and `MEMCUDA_RANDOM_OPS` ask for more.
 
+mod contexts;
 mod faults;
 mod processes;
 mod settings;

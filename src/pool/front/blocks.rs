@@ -208,11 +208,11 @@ impl Front {
         }
     }
 
-    /// No block here is of this context any more.
-    pub fn disown(&mut self, context: Context) {
+    /// All blocks here of one context are another one's from now on.
+    pub fn hand_over(&mut self, context: Context, to: Context) {
         let all = self.lent.values_mut();
         for lent in all.filter(|lent| lent.context == context) {
-            lent.context = Context::default();
+            lent.context = to;
         }
     }
 

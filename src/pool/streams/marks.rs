@@ -138,6 +138,12 @@ impl Streams {
         uses.filter(|last| !self.is_done(*last)).collect()
     }
 
+    /// May anything still run in a context?
+    pub fn has_uses_in(&self, context: Context) -> bool {
+        let uses = self.last_uses();
+        uses.iter().any(|last| self.context(last.stream) == context)
+    }
+
     /// The host has waited for this place.
     pub fn passed(&mut self, id: StreamId, seq: u64) {
         while let Some(mark) = self.progress(id).marks.front()
