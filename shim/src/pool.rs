@@ -27,11 +27,12 @@ thread_local! {
 /// The pool, made now if need be; `None` where the device cannot have one
 /// (said once).
 pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
-    device.pool_or(|| {
+    let mut made = false;
+    let pool = device.pool_or(|| {
         let _held = cancel::hold();
         match make(engine, device) {
             Ok(pool) => {
-                mind_primary(engine, device, &pool);
+                made = true;
                 meet_others(engine, device, &pool);
                 Some(pool)
             }
@@ -45,7 +46,12 @@ pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
                 None
             }
         }
-    })
+    })?;
+    if made {
+        // Not while others wait for the pool: who ends a context may be one of them.
+        mind_primary(engine, device, pool);
+    }
+    Some(pool)
 }
 
 /// What is asked for in a green context may be used in all views of the primary one: the
