@@ -115,6 +115,9 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
             if pages.is_some_and(|pages| pages.give_back(bytes, PATIENCE) > 0) {
                 return true;
             }
+            let Some(failed) = failed else {
+                return false;
+            };
             let asked = device.is_some_and(|device| device.make_room(bytes, failed));
             note_asked(failed);
             asked

@@ -51,7 +51,9 @@ impl<D: Driver> Pool<D> {
         plan: &Plan,
         need: Need,
     ) -> (super::StateGuard<'a>, Result<Window>) {
-        if let Some(code) = self.over_limit(&state, plan.growth()) {
+        let over_limit = self.over_limit(&state, plan.growth());
+        state.is_limited = over_limit.is_some();
+        if let Some(code) = over_limit {
             return (state, Err(code));
         }
         let held = match self.hold(&mut state, plan, need) {

@@ -87,10 +87,12 @@ pub struct Settings {
     pub debug: Debug,
     /// Keep what was lent and held in the last minute, for pictures.
     pub timeline: bool,
-    /// Called with no lock held where the driver had no memory left for a
+    /// Called with no lock held where there was no memory left for a
     /// request, with its bytes and the moment when it first failed: true where
-    /// another try is worth it. It must not call the pool.
-    pub starving: Option<Box<dyn Fn(u64, Instant) -> bool + Send + Sync>>,
+    /// another try is worth it. No moment where it is the limit that lacks, so that
+    /// others have nothing to give. It must not call the pool.
+    #[expect(clippy::type_complexity, reason = "a plain callback")]
+    pub starving: Option<Box<dyn Fn(u64, Option<Instant>) -> bool + Send + Sync>>,
     /// Where the fronts count, [`FRONTS`] lines; in memory of the pool's own
     /// where there are fewer.
     pub lines: Option<&'static [Line]>,

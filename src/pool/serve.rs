@@ -180,6 +180,7 @@ impl<D: Driver> Pool<D> {
                 let used = self.physical().saturating_sub(self.idle()) + held - idle;
                 used + request.bytes <= limit
             });
+            let since = (!self.lock().is_limited).then_some(since);
             if never || !within_limit || !starving.is_some_and(|ask| ask(request.bytes, since)) {
                 let mut state = self.lock();
                 state.stats.out_of_memory += 1;

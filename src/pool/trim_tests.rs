@@ -106,14 +106,14 @@ fn what_was_used_since_the_last_look_does_not_count_as_idle() {
 
 #[test]
 fn a_pool_that_starves_tries_again_while_others_make_room() {
-    let tries = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&tries);
+    let [tries, of_others] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
     let settings = |limit| {
-        let counted = Arc::clone(&counted);
+        let [counted, of_others] = [&tries, &of_others].map(Arc::clone);
         Settings {
             limit,
-            starving: Some(Box::new(move |bytes, _| {
+            starving: Some(Box::new(move |bytes, failed| {
                 assert_eq!(bytes, 96 * MIB);
+                of_others.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
                 counted.fetch_add(1, Ordering::Relaxed) < 3
             })),
             ..Settings::default()
@@ -134,13 +134,14 @@ fn a_pool_that_starves_tries_again_while_others_make_room() {
     free(&full, at);
     assert_eq!(full.alloc(&request(96 * MIB)), short);
     assert_eq!(tries.load(Ordering::Relaxed), 5);
-    // But what lies idle beside it may go.
+    // But what lies idle beside it may go; for that others need not give anything.
     let beside = Settings {
         beside: Some(Box::new(|| (64 * MIB, 64 * MIB))),
         ..settings(Some(128 * MIB))
     };
     assert_eq!(pool(1 << 30, beside).alloc(&request(96 * MIB)), short);
     assert_eq!(tries.load(Ordering::Relaxed), 6);
+    assert_eq!(of_others.load(Ordering::Relaxed), 5);
 }
 
 #[test]
