@@ -210,12 +210,16 @@ static void cycle(Thread *t, int device) {
         OK(cuDevicePrimaryCtxRelease_v2(device));
         return;
     }
-    for (int i = devices; i < CONTEXTS; i++)
+    int resets = pick(t, 2);
+    for (int i = devices; i < CONTEXTS && !resets; i++)
         if (t->contexts[i].kind == VIEW && t->contexts[i].device == device) end(t, i);
     lose(t, device);
-    if (pick(t, 2)) OK(cuDevicePrimaryCtxReset_v2(device));
+    if (resets) OK(cuDevicePrimaryCtxReset_v2(device));
     else OK(cuDevicePrimaryCtxRelease_v2(device));
     finished(t, device);
+    /* Its green contexts are gone with it. */
+    for (int i = devices; i < CONTEXTS; i++)
+        if (t->contexts[i].kind == VIEW && t->contexts[i].device == device) t->contexts[i].kind = NONE;
     t->ended++;
     retain(t, device);
 }
