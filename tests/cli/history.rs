@@ -235,7 +235,7 @@ fn what_was_before_a_report_is_explained_and_drawn() {
     failed(&output, 2, "kept nothing of what was before");
     let path = trace.to_str().unwrap();
     let output = run(&["explain", path, "--trace", path]);
-    failed(&output, 2, "is no report");
+    failed(&output, 2, &format!("{path} is no report; --trace says"));
     drop(holder);
 }
 

@@ -10,6 +10,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 
 use crate::stand_in::{StandIn, entry, holders, process};
+use crate::top::shown;
 use crate::{check_units, code, done, memcuda, objects, stderr, stdout};
 
 const COUNTS: &[&str] = &["version", "device", "references"];
@@ -40,8 +41,16 @@ pub fn some() -> StandIn {
 }
 
 #[test]
-fn a_table_fits_80_columns_and_marks_what_nobody_holds() {
-    let table = done(some().run(&["ls"]));
+fn a_table_fits_the_terminal_and_marks_what_nobody_holds() {
+    let keeper = some();
+    let ls = |arguments: &[&str]| {
+        let mut command = keeper.memcuda();
+        command.arg("ls").args(arguments);
+        shown(command)
+    };
+    let table = ls(&["--all"]);
+    assert!(table.lines().all(|line| line.len() <= 80), "{table}");
+    let table = ls(&[]);
     assert!(table.lines().all(|line| line.len() <= 80), "{table}");
     let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap();
     for word in ["256.0 MiB", "32768", "ready", "trainer 2000", "2h"] {
@@ -58,12 +67,19 @@ fn a_table_fits_80_columns_and_marks_what_nobody_holds() {
         last,
         "3 allocations, 768.0 MiB; nobody holds 1 of them, 256.0 MiB"
     );
+    // A program that reads it looks for whole names.
+    let piped = done(keeper.run(&["ls"]));
+    for word in [
+        &format!("layers/{}/end", "n".repeat(180))[..],
+        "python3 4711",
+    ] {
+        assert!(piped.contains(word), "{piped}");
+    }
 }
 
 #[test]
 fn all_has_exports_and_deleted_names_too() {
     let table = stdout(&some().run(&["ls", "--all"]));
-    assert!(table.lines().all(|line| line.len() <= 80), "{table}");
     assert!(
         table.contains("(ipc 04040404)") && table.contains("16 or more"),
         "{table}"

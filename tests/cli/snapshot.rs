@@ -159,6 +159,8 @@ fn the_picture_itself_is_one_object() {
     run(&["snapshot", &holder.pid(), "--json", "-o", path]);
     let written = fs::read_to_string(path).unwrap();
     assert!(written.starts_with("{\"schema\":\"memcuda.snapshot/1\","));
+    let page = run(&["snapshot", &holder.pid(), "--html", "-o", "-"]);
+    assert!(done(page).starts_with("<!doctype html>"));
 }
 
 #[test]

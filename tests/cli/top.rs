@@ -32,18 +32,7 @@ struct Terminal {
 
 impl Terminal {
     fn start(columns: u16, rows: u16) -> Self {
-        let master =
-            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-        let slave: OwnedFd = File::options()
-            .read(true)
-            .write(true)
-            .open(name)
-            .unwrap()
-            .into();
-        resize(&slave, columns, rows);
+        let (master, slave) = pty(columns, rows);
         let end = || Stdio::from(slave.try_clone().unwrap());
         let child = Self::command()
             .stdin(end())
@@ -51,7 +40,6 @@ impl Terminal {
             .stderr(end())
             .spawn()
             .unwrap();
-        let master = File::from(master);
         let said = Arc::new(Mutex::new(Vec::new()));
         let (mut reader, all) = (master.try_clone().unwrap(), said.clone());
         std::thread::spawn(move || {
@@ -167,6 +155,30 @@ fn screen(said: &[u8]) -> String {
         .iter()
         .map(|line| line.iter().collect::<String>().trim_end().to_owned());
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Both ends of a terminal of this size.
+fn pty(columns: u16, rows: u16) -> (File, OwnedFd) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let slave = File::options().read(true).write(true).open(name).unwrap();
+    let slave = OwnedFd::from(slave);
+    resize(&slave, columns, rows);
+    (File::from(master), slave)
+}
+
+/// What a command shows in a terminal of 80 columns; less than a pty has room for.
+pub fn shown(mut command: Command) -> String {
+    let (mut master, slave) = pty(80, 24);
+    let status = command.stdout(slave).status().unwrap();
+    assert!(status.success());
+    drop(command);
+    let mut said = Vec::new();
+    // Ends in an error, as nobody has the other end any more.
+    master.read_to_end(&mut said).unwrap_err();
+    String::from_utf8(said).unwrap()
 }
 
 fn resize(terminal: &OwnedFd, ws_col: u16, ws_row: u16) {
@@ -302,4 +314,6 @@ fn once_prints_a_table_and_lines_for_programs() {
     assert_eq!(lines[0]["hits_rate"], 0.0);
     assert_eq!(lines[0]["live_bytes"], 3_u64 << 30);
     check_units(&lines[0], &COUNTS);
+    let nobody = run(&[&once[..5], &["nobody"]].concat());
+    assert_eq!(stdout(&nobody), "no process has \"nobody\" in it\n");
 }

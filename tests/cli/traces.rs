@@ -169,7 +169,10 @@ fn a_trace_is_written_anew_as_it_was() {
         stdout(&explain(&path, &["--json"])).len() + 4
     );
     let twice = run(&["trace", again.to_str().unwrap()]);
-    assert_eq!(code(&twice), 1);
-    let why = "is compressed already; name another file with --out to write it anew\n";
-    assert!(stderr(&twice).ends_with(why), "{}", stderr(&twice));
+    failed(
+        &twice,
+        1,
+        ": its name ends in .zst already; name another file with --output\n",
+    );
+    failed(&run(&["trace", "none.zst"]), 2, "none.zst: No such file");
 }

@@ -89,10 +89,7 @@ fn watch(arguments: &Arguments) -> Result<()> {
         }
         // Headings, the sum and the cursor have a line each, and so has the
         // line that says how many names there was no room for.
-        let rows = match terminal {
-            true => output::terminal().1.saturating_sub(5).max(1),
-            false => usize::MAX,
-        };
+        let rows = output::terminal().1.saturating_sub(5).max(1);
         print(arguments, &entries, nobody, rows)?;
         output::out().flush()?;
         std::thread::sleep(PAUSE);

@@ -63,11 +63,13 @@ pub fn line(text: impl std::fmt::Display) -> Result<()> {
     Ok(writeln!(out(), "{text}")?)
 }
 
-/// Columns and rows of the terminal; 80 by 24 where the output is none.
+/// Columns and rows of the terminal. Where the output is none nothing is left out: a
+/// program reads it.
 pub fn terminal() -> (usize, usize) {
     match rustix::termios::tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
-        _ => (80, 24),
+        Ok(_) => (80, 24),
+        Err(_) => (usize::MAX, usize::MAX),
     }
 }
 

@@ -30,12 +30,12 @@ pub struct Arguments {
     file: PathBuf,
     /// Where to write; `-`: standard output, not compressed [default: FILE.zst]
     #[arg(short, long, value_name = "OUT", value_hint = clap::ValueHint::FilePath)]
-    out: Option<PathBuf>,
+    output: Option<PathBuf>,
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let file = &arguments.file;
-    let out = match &arguments.out {
+    let out = match &arguments.output {
         Some(out) => out.clone(),
         None => beside(file)?,
     };
@@ -57,8 +57,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 /// Where a trace goes by itself: FILE.zst.
 fn beside(file: &Path) -> Result<PathBuf> {
     let said = file.display();
-    if file.extension().is_some_and(|it| it == "zst") {
-        bail!("{said} is compressed already; name another file with --out to write it anew");
+    if file.exists() && file.extension().is_some_and(|it| it == "zst") {
+        bail!("{said}: its name ends in .zst already; name another file with --output");
     }
     let mut name = file.as_os_str().to_owned();
     name.push(".zst");

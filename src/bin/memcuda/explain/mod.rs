@@ -73,8 +73,8 @@ impl Arguments {
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let text = match trace_of(arguments)? {
         Some(path) if arguments.trace.is_some() => {
-            let text = "is no report: --trace says what happened before one";
-            return Err(Error::new(format!("{}: {text}", path.display())).into());
+            let text = "is no report; --trace says what happened before one";
+            return Err(Error::new(format!("{} {text}", path.display())).into());
         }
         Some(path) => trace::explain(&path, arguments)?,
         None => of_picture(arguments)?,

@@ -8,7 +8,7 @@ mod pickle;
 mod viewer;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ pub struct Arguments {
     /// The process, or a report of out of memory (MEMCUDA_OOM_REPORT)
     #[arg(value_name = "PID|REPORT")]
     source: PathBuf,
-    /// Where the file goes
+    /// Where the file goes; `-`: standard output
     #[arg(short, long, value_name = "FILE", required_unless_present = "json")]
     output: Option<PathBuf>,
     /// A page that shows it by itself, in any browser
@@ -53,7 +53,8 @@ pub struct Arguments {
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let recording = recording(arguments);
-    if let Some(to) = &arguments.output {
+    let file = arguments.output.as_ref().filter(|it| it.as_os_str() != "-");
+    if let Some(to) = file {
         let own = recording.as_ref().map(|(path, _)| path);
         let read = iter::once(&arguments.source).chain(&arguments.trace);
         whole::apart(to, read.chain(own).map(PathBuf::as_path))?;
@@ -77,9 +78,13 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         Arguments { json: true, .. } => output::write_json(into, "snapshot", &picture),
         _ => viewer::write(&Reading::of(&picture), history.as_ref(), into),
     };
-    match &arguments.output {
+    match file {
         Some(path) => whole::write(path, write)?,
-        None => output::json("snapshot", &picture)?,
+        None => {
+            let mut out = BufWriter::new(output::out());
+            write(&mut out)?;
+            out.flush()?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

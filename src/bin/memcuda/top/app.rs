@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::widgets::TableState;
 
 use super::columns::{self, COLUMNS};
-use crate::survey::{Key, Names, Row, Seen};
+use crate::survey::{Key, NOBODY, Names, Row, Seen};
 
 /// Which table is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -104,6 +104,14 @@ impl App {
                 .contains(&filter)
         };
         self.seen.rows.iter().filter(fits).collect()
+    }
+
+    /// What is said where no row fits.
+    pub fn nobody(&self) -> String {
+        match &self.filter[..] {
+            "" => NOBODY.to_owned(),
+            filter => format!("no process has \"{filter}\" in it"),
+        }
     }
 
     /// The names that fit the filter.

@@ -16,7 +16,7 @@ use super::columns::{self, COLUMNS};
 use crate::entry;
 use crate::output::times;
 use crate::reading::{KINDS, What};
-use crate::survey::{NOBODY, Row};
+use crate::survey::Row;
 
 /// The least that all of it fits in.
 const LEAST: (u16, u16) = (60, 10);
@@ -113,11 +113,8 @@ fn processes(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
         .collect();
     if rows.is_empty() {
         let why = match app.filter.is_empty() {
-            true => NOBODY.to_owned(),
-            false => format!(
-                "no process has \"{}\" in it; Esc clears the filter",
-                app.filter
-            ),
+            true => app.nobody(),
+            false => app.nobody() + "; Esc clears the filter",
         };
         frame.render_widget(Paragraph::new(why), area);
         return;

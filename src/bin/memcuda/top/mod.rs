@@ -19,7 +19,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::entry::now_us;
 use crate::output::{self, Table};
-use crate::survey::{self, Seen, Survey};
+use crate::survey::{Seen, Survey};
 use app::{App, Wish};
 use feed::{Feed, News};
 use screen::Screen;
@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = delay)]
     delay: f64,
-    /// Sorted by this column: pid, command, gpu, live, idle, physical, peak, eff, req/s, hits, st/s, drv
+    /// Sorted by this column: pid, command, gpu, live, idle, shared, physical, peak, eff, req/s, hits, st/s, drv
     #[arg(long, value_name = "COLUMN", default_value = "physical", value_parser = column)]
     sort: usize,
     /// Only processes whose number or command has this in it
@@ -131,7 +131,7 @@ fn once(app: &App, json: bool) -> Result<()> {
         return output::json_lines("top", &rows);
     }
     if rows.is_empty() {
-        return output::line(survey::NOBODY);
+        return output::line(app.nobody());
     }
     let shown: Vec<_> = columns::shown(u16::MAX).map(|(_, column)| column).collect();
     let heads: Vec<&str> = shown.iter().map(|column| column.head).collect();
