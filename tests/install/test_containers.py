@@ -100,19 +100,15 @@ class Kubernetes(support.Test):
         library = variables["LD_PRELOAD"]
         self.assertTrue(library.startswith("/memcuda/") and needed(self.scratch / library.lstrip("/")))
         self.serves(self.scratch / "memcuda/bin/memcuda")
-        # The rules of names are understood: an invalid one would be said.
+        # The loader would say what it cannot preload.
         said = self.run_it("true", env=environment(LD_PRELOAD=self.scratch / library.lstrip("/")))
         self.assertEqual(said, "")
-        keeper = self.read("keeper.yaml")["spec"]["template"]["spec"]
-        socket = keeper["containers"][0]["command"][-1]
-        self.assertEqual(variables["MEMCUDA_KEEPER"], socket)
-        host = lambda of: [it["hostPath"]["path"] for it in of["volumes"] if "hostPath" in it]
-        self.assertEqual(host(keeper), host(spec))
-        self.assertEqual(spec["securityContext"]["runAsUser"], keeper["containers"][0]["securityContext"]["runAsUser"])
 
     def test_the_keeper_serves_and_is_probed_as_its_manifest_says(self):
         spec = self.read("keeper.yaml")["spec"]["template"]["spec"]
         keeper, prepare = spec["containers"][0], spec["initContainers"][0]["command"]
+        # What its first lines tell jobs.
+        self.assertIn(f"MEMCUDA_KEEPER={keeper['command'][-1]}.", (MANIFESTS / "keeper.yaml").read_text())
         run = str(self.scratch / "run")
         here = lambda words: [word.replace("/run/memcuda", run) for word in words]
         path = environment(PATH=f"{ROOT}/target/release:{os.environ['PATH']}", XDG_RUNTIME_DIR=self.scratch)
