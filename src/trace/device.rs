@@ -21,28 +21,38 @@ use crate::trace;
 const ALIGN: u64 = 512;
 const SEGMENT_ALIGN: u64 = 2 << 20;
 
-/// How the program's requests reach the pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How the program's requests reach the pool. The command's help has the first
+/// paragraph of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
+    /// Every tensor, as torch's backend:cudaMallocAsync asks
+    ///
     /// What the program asked for (`alloc`, `free`, `free_done`) is asked for again:
     /// tensors, segments or pages, as they were recorded.
     Async,
-    /// Tensors ask a model of PyTorch's own allocator with expandable segments, over
-    /// pages that are kept; it is asked to give back before there would be more than
-    /// ever. Pages are the requests.
+    /// Torch's expandable segments (a model of torch 2.11) over pages that are kept, asked to give back
+    ///
+    /// It is asked before there would be more than ever. Pages are the requests.
     Native,
-    /// Tensors ask a model of PyTorch's own allocator, whose segments are the
-    /// requests, and which is asked to give idle ones back.
+    /// Torch's segments by cudaMalloc (a model), asked to give idle ones back (MEMCUDA_TORCH=segments)
+    ///
+    /// Segments are the requests.
     Segments,
-    /// Tensors ask a model of PyTorch's own allocator with expandable segments,
-    /// without a pool: a comparison.
+    /// Torch's expandable segments (a model) without memcuda
     Expandable,
-    /// The segments that the program's own allocator had when the trace was
-    /// recorded (`segment_alloc`, `segment_free`) are the requests.
+    /// Torch's own segments as recorded, where the trace has them
+    ///
+    /// These (`segment_alloc`, `segment_free`) are the requests.
     Recorded,
 }
 
 impl Profile {
+    /// Does torch map pages, of sizes of its own? The pool makes no handles for it.
+    pub fn has_pages(self) -> bool {
+        matches!(self, Self::Native | Self::Expandable)
+    }
+
     /// Is there a model of torch's own allocator, which asks in the place of tensors?
     pub fn models_torch(self) -> bool {
         matches!(self, Self::Native | Self::Segments | Self::Expandable)

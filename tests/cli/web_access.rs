@@ -129,6 +129,9 @@ fn a_port_in_use_is_said_in_a_line() {
     let server = Server::alone();
     let taken = format!("memcuda: {} is in use: choose another port", server.at);
     failed(&run(&["web", "--listen", &server.at]), 1, &taken);
-    let output = run(&["web", "--listen", "192.0.2.1:0", "--token", "long-enough"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "long-enough").unwrap();
+    let token = file.path().to_str().unwrap();
+    let output = run(&["web", "--listen", "192.0.2.1:0", "--token-file", token]);
     failed(&output, 1, "192.0.2.1:0 is no address of this machine");
 }

@@ -41,6 +41,7 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
+/// Spelt as `MEMCUDA_TORCH` spells it, but for the first.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Profile {
@@ -136,23 +137,16 @@ fn command(words: &[OsString], profile: Profile, library: &Path) -> Command {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     let existing = std::env::var_os("LD_PRELOAD");
-    let torch = match profile {
-        Profile::Bare => {
-            match preload::without(existing.as_deref()) {
-                Some(rest) => command.env("LD_PRELOAD", rest),
-                None => command.env_remove("LD_PRELOAD"),
-            };
-            return command;
-        }
-        Profile::Native => "native",
-        Profile::Expandable => "expandable",
-        Profile::Segments => "segments",
-        Profile::Async => "async",
-        Profile::Keep => "keep",
-    };
+    if profile == Profile::Bare {
+        match preload::without(existing.as_deref()) {
+            Some(rest) => command.env("LD_PRELOAD", rest),
+            None => command.env_remove("LD_PRELOAD"),
+        };
+        return command;
+    }
     command
         .env("LD_PRELOAD", preload::with(library, existing.as_deref()))
-        .env("MEMCUDA_TORCH", torch)
+        .env("MEMCUDA_TORCH", profile.name())
         .env("MEMCUDA_STATS", "on");
     command
 }

@@ -66,7 +66,10 @@ fn collect(keeper: &mut Keeper, dry: bool, kept: bool) -> Result<(u64, u64)> {
 fn some(count: u64, bytes: u64) -> String {
     match count {
         0 => "nothing".to_owned(),
-        1 => format!("1 allocation, {}", show_bytes(bytes)),
-        _ => format!("{count} allocations, {}", show_bytes(bytes)),
+        _ => format!(
+            "{}, {}",
+            output::times(count, "allocation", "allocations"),
+            show_bytes(bytes)
+        ),
     }
 }

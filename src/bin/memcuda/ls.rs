@@ -173,16 +173,15 @@ fn print(
 /// How many, how much, and how much of it nobody holds.
 fn sums(entries: &[Entry]) -> String {
     let unheld = |it: &&Entry| it.references == 0 && it.state != State::Creating;
-    let bytes = |bytes: u64| show_bytes(bytes);
     let all: u64 = entries.iter().map(|it| it.mapped).sum();
     let (count, kept) = entries
         .iter()
         .filter(unheld)
         .fold((0, 0), |(n, sum), it| (n + 1, sum + it.mapped));
-    let many = |n: usize| if n == 1 { "allocation" } else { "allocations" };
-    let mut line = format!("{} {}, {}", entries.len(), many(entries.len()), bytes(all));
+    let many = output::times(entries.len() as u64, "allocation", "allocations");
+    let mut line = format!("{many}, {}", show_bytes(all));
     if count > 0 {
-        line += &format!("; nobody holds {count} of them, {}", bytes(kept));
+        line += &format!("; nobody holds {count} of them, {}", show_bytes(kept));
     }
     line
 }

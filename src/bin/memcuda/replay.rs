@@ -13,7 +13,7 @@ use memcuda::config::Policy;
 use memcuda::error::Error;
 use memcuda::pool::Settings;
 use memcuda::trace::Reader;
-use memcuda::trace::replay::{self, Failure, Outcome};
+use memcuda::trace::replay::{self, Failure, Outcome, Profile};
 use memcuda::units::{parse_size, show_bytes};
 use serde::Serialize;
 
@@ -49,55 +49,20 @@ pub struct Arguments {
     json: bool,
 }
 
-/// How requests reach the pool, as people spell it.
-#[derive(Clone, Copy, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// Every tensor, as torch's backend:cudaMallocAsync asks
-    Async,
-    /// Torch's expandable segments (a model of torch 2.11) over pages that are kept, asked to give back
-    Native,
-    /// Torch's segments by cudaMalloc (a model), asked to give idle ones back (MEMCUDA_TORCH=segments)
-    Segments,
-    /// Torch's expandable segments (a model) without memcuda
-    Expandable,
-    /// Torch's own segments as recorded, where the trace has them
-    Recorded,
-}
-
-impl From<Profile> for replay::Profile {
-    fn from(profile: Profile) -> Self {
-        match profile {
-            Profile::Async => Self::Async,
-            Profile::Native => Self::Native,
-            Profile::Segments => Self::Segments,
-            Profile::Expandable => Self::Expandable,
-            Profile::Recorded => Self::Recorded,
-        }
+/// Handles of this size are the pool's.
+pub fn check_chunk(profile: Profile, chunk: Option<u64>) -> Result<()> {
+    match profile.has_pages() && chunk.is_some() {
+        true => Err(without_pool(profile, "--chunk").into()),
+        false => Ok(()),
     }
 }
 
-impl Profile {
-    /// Torch maps pages, of sizes of its own: the pool makes no handles for it.
-    fn has_pages(self) -> bool {
-        matches!(self, Self::Native | Self::Expandable)
-    }
-
-    /// Handles of this size are the pool's.
-    pub fn check_chunk(self, chunk: Option<u64>) -> Result<()> {
-        match self.has_pages() && chunk.is_some() {
-            true => Err(self.without_pool("--chunk").into()),
-            false => Ok(()),
-        }
-    }
-
-    fn without_pool(self, option: &str) -> Error {
-        let value = self.to_possible_value();
-        let name = value.as_ref().map_or("", |value| value.get_name());
-        Error::new(format!(
-            "{option} is about the pool, which profile {name} does not ask; accepted with async, segments and recorded"
-        ))
-    }
+fn without_pool(profile: Profile, option: &str) -> Error {
+    let value = profile.to_possible_value();
+    let name = value.as_ref().map_or("", |value| value.get_name());
+    Error::new(format!(
+        "{option} is about the pool, which profile {name} does not ask; accepted with async, segments and recorded"
+    ))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -131,9 +96,9 @@ struct Report {
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let profile = arguments.profile;
-    profile.check_chunk(arguments.chunk)?;
+    check_chunk(profile, arguments.chunk)?;
     if arguments.policy == Serve::Direct && profile.has_pages() {
-        return Err(profile.without_pool("--policy direct").into());
+        return Err(without_pool(profile, "--policy direct").into());
     }
     let mut table = Table::new(&[
         "trace",
@@ -190,7 +155,6 @@ fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
     let progress = progress(path, file.metadata()?.len());
     let input = BufReader::with_capacity(1 << 16, progress.wrap_read(file));
     let mut reader = Reader::new(input).map_err(|e| bad_input(e.to_string()))?;
-    let profile = arguments.profile.into();
     let settings = || Settings {
         policy: match arguments.policy {
             Serve::Stitch => Policy::Stitch,
@@ -199,7 +163,12 @@ fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
         chunk: arguments.chunk,
         ..Settings::default()
     };
-    let outcome = replay::replay(reader.by_ref(), profile, arguments.total, settings);
+    let outcome = replay::replay(
+        reader.by_ref(),
+        arguments.profile,
+        arguments.total,
+        settings,
+    );
     progress.finish_and_clear();
     trace::say(path, reader.shortfall());
     outcome.map_err(|failure| match failure {

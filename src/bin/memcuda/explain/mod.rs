@@ -19,12 +19,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use memcuda::error::Error;
 use memcuda::picture::bytes;
+use memcuda::trace::replay::Profile;
 
 use crate::history::History;
 use crate::output::{self, plain};
 use crate::picture::{find, process_of};
 use crate::process;
-use crate::replay::{Profile, chunk, size};
+use crate::replay::{chunk, size};
 use crate::survey;
 use crate::whole;
 

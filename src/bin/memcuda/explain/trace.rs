@@ -14,6 +14,7 @@ use super::estimates::Estimates;
 use super::json::Report;
 use super::{Arguments, svg};
 use crate::output::{self, Table, times};
+use crate::replay::check_chunk;
 use crate::trace::{lacks, open};
 use crate::whole;
 
@@ -22,7 +23,7 @@ const ROWS: usize = 8;
 
 /// Explains a trace in words, or as JSON, and draws it where that is asked for.
 pub fn explain(path: &Path, arguments: &Arguments) -> Result<String> {
-    arguments.profile.check_chunk(arguments.chunk)?;
+    check_chunk(arguments.profile, arguments.chunk)?;
     if let Some(to) = &arguments.svg {
         whole::apart(to, [path])?;
     }

@@ -34,17 +34,14 @@ pub struct Arguments {
     /// Where: an address of this machine and a port; port 0 takes any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9477", value_parser = accepted::address)]
     listen: SocketAddr,
-    /// Only who has this token may read; others of this machine see it in the list of processes
-    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
-    token: Option<String>,
-    /// The same, from the first line of a file
+    /// Only who has the token in the first line of this file may read
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// A name under which clients know this machine, besides localhost and its addresses
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
     /// Print what /metrics says now, and end
-    #[arg(long, conflicts_with_all = ["token", "token_file", "host"])]
+    #[arg(long, conflicts_with_all = ["token_file", "host"])]
     metrics: bool,
 }
 
@@ -54,11 +51,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         output::out().write_all(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let token = match (&arguments.token, &arguments.token_file) {
-        (Some(token), _) => Some(Token::new(token)?),
-        (None, Some(file)) => Some(Token::read(file)?),
-        (None, None) => None,
-    };
+    let token = arguments.token_file.as_deref();
+    let token = token.map(Token::read).transpose()?;
     let behind = if token.is_some() { "?token=TOKEN" } else { "" };
     let access = Access::new(arguments.listen, &arguments.host, token)?;
     let listener = bind(arguments.listen)?;
