@@ -18,9 +18,5 @@ else
     export MEMCUDA_SIM_SHARED="$place/devices"
 fi
 export LD_LIBRARY_PATH
-"$release/memcuda" keeper --foreground 2>/dev/null &
-for try in $(seq 100); do
-    "$release/memcuda" keeper status >/dev/null 2>&1 && break
-    sleep 0.05
-done
+"$release/memcuda" keeper --idle 60
 "$release/memcuda" run -- "$place/names"

@@ -69,13 +69,8 @@ echo "== two processes of an unmodified program, one name, one memory"
 shared=$(mktemp -d)
 export MEMCUDA_KEEPER="$shared/keeper.sock"
 [ -z "${MEMCUDA_SIM_MEMORY:-}" ] || export MEMCUDA_SIM_SHARED="$shared/devices"
-"$memcuda" keeper --foreground 2>"$shared/log" &
-keeper=$!
+"$memcuda" keeper --idle 60
 trap '"$memcuda" keeper stop --force >/dev/null 2>&1 || true; rm -rf "$shared"' EXIT
-for try in $(seq 100); do
-    "$memcuda" keeper status >/dev/null 2>&1 && break
-    sleep 0.05
-done
 rule='size=64MiB,name=examples/weights,dtype=f32,shape=4096x4096'
 echo "\$ MEMCUDA_NAMES='$rule' $memcuda run -- $release/named write"
 mkfifo "$shared/go"
@@ -96,8 +91,7 @@ exec 3>&-
 wait "$writer"
 [ "$(sed 's/.*checksum //' "$out/writer")" = "$(sed 's/.*checksum //' "$out/reader")" ] ||
     { echo "the two processes read other bytes" >&2; exit 1; }
-"$memcuda" keeper stop >/dev/null
-wait "$keeper" || true
+"$memcuda" keeper stop
 trap - EXIT
 rm -rf "$shared"
 unset MEMCUDA_KEEPER MEMCUDA_SIM_SHARED

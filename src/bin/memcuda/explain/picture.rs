@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use memcuda::picture::layout::{Kind, Layout};
 use memcuda::picture::{Block, Device, Picture, Refused, State};
-use memcuda::units::{MIB, show_bytes};
+use memcuda::trace::account::CLASSES;
+use memcuda::units::show_bytes;
 
 use super::before;
 use crate::entry::{now_us, seconds_since};
@@ -240,16 +241,9 @@ fn holders(text: &mut String, reading: &Reading<'_>, device: &Device, blocks: &[
 
 /// How large what is held is.
 fn sizes(text: &mut String, blocks: &[&Block]) {
-    let classes = [
-        ("up to 256 KiB", 256 << 10),
-        ("to 1 MiB", MIB),
-        ("to 20 MiB", 20 * MIB),
-        ("to 256 MiB", 256 * MIB),
-        ("above", u64::MAX),
-    ];
     let mut table = Table::new(&["size", "blocks", "asked for"]);
     let mut least = 0;
-    for (name, most) in classes {
+    for (name, most) in CLASSES {
         let of = |b: &&&Block| (b.asked_bytes > least || least == 0) && b.asked_bytes <= most;
         let of: Vec<_> = blocks.iter().filter(of).collect();
         least = most;
