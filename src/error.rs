@@ -2,6 +2,7 @@
 //! traces, arguments). Driver results are [`crate::driver::Code`]s instead.
 
 use std::fmt;
+use std::path::Path;
 
 /// A message that names what is wrong, which value it was, and what is
 /// accepted, in one line.
@@ -12,6 +13,11 @@ impl Error {
     /// An error with this text.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
+    }
+
+    /// What is wrong with a file, which it names.
+    pub fn of_file(path: &Path, why: impl fmt::Display) -> Self {
+        Self(format!("{}: {why}", path.display()))
     }
 }
 

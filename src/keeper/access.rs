@@ -27,10 +27,8 @@ impl Access {
         let Some(path) = rules else {
             return Self::parse(owner, "");
         };
-        let wrong =
-            |error: &dyn std::fmt::Display| Error::new(format!("{}: {error}", path.display()));
-        let text = rules_file::read(path).map_err(|error| wrong(&error))?;
-        Self::parse(owner, &text).map_err(|error| wrong(&error))
+        let text = rules_file::read(path).map_err(|error| Error::of_file(path, error))?;
+        Self::parse(owner, &text).map_err(|error| Error::of_file(path, error))
     }
 
     /// From the text of such a file.

@@ -37,9 +37,7 @@ impl History {
     /// which its process recorded itself, if it is there and still the same.
     pub fn of_report(picture: &Picture, named: Option<&Path>, most: usize) -> Result<Option<Self>> {
         if let Some(path) = named {
-            let file = File::open(path);
-            let named = |error| Error::new(format!("{}: {error}", path.display()));
-            let file = file.map_err(named)?;
+            let file = File::open(path).map_err(|error| Error::of_file(path, error))?;
             return Self::told(path, file, picture, most).map(Some);
         }
         let path = Path::new(&picture.recording);
@@ -47,7 +45,7 @@ impl History {
         let Some(file) = is_file.then(|| File::open(path).ok()).flatten() else {
             return Ok(None);
         };
-        let reader = trace::begin(path, file);
+        let reader = trace::begin(file);
         let same = |reader: &Reader<'_>| {
             let process = reader.process().map(|(pid, _)| pid);
             let before = reader
@@ -56,7 +54,7 @@ impl History {
             process == Some(picture.process.pid.into()) && before
         };
         match reader.ok().filter(same) {
-            Some(reader) => Self::read(reader, picture, most).map(Some),
+            Some(reader) => Ok(Some(Self::read(reader, picture, most)?)),
             None => Ok(None),
         }
     }
@@ -64,24 +62,26 @@ impl History {
     /// The events before a picture, from an open file. What of them is missing is
     /// said.
     pub fn told(path: &Path, file: File, picture: &Picture, most: usize) -> Result<Self> {
-        let history = Self::read(trace::begin(path, file)?, picture, most);
-        let history = history.map_err(|error| match error.downcast::<Error>() {
-            Ok(error) => Error::new(format!("{}: {error}", path.display())).into(),
-            Err(error) => error,
-        })?;
+        let reader = trace::begin(file);
+        let history = reader.and_then(|reader| Self::read(reader, picture, most));
+        let history = history.map_err(|error| Error::of_file(path, error))?;
         trace::say(path, history.reader.shortfall());
         Ok(history)
     }
 
     /// Reads the events of a picture's process; keeps the `most` latest of them.
-    fn read(reader: Reader<'static>, picture: &Picture, most: usize) -> Result<Self> {
+    fn read(
+        reader: Reader<'static>,
+        picture: &Picture,
+        most: usize,
+    ) -> memcuda::error::Result<Self> {
         let unknown = || Error::new("the trace does not say when it was recorded");
         let began_us = reader.began_us().ok_or_else(unknown)?;
         let of = reader.process().map_or(0, |(pid, _)| pid);
         if of != u64::from(picture.process.pid) {
             let pid = picture.process.pid;
             let text = format!("the trace is of process {of}, the picture of process {pid}");
-            return Err(Error::new(text).into());
+            return Err(Error::new(text));
         }
         let mut history = Self {
             reader,
@@ -104,7 +104,7 @@ impl History {
 
     /// Goes on with what the picture knows already, from the first event behind
     /// its time.
-    fn settle(&mut self, mut next: Option<Event>, picture: &Picture) -> Result<()> {
+    fn settle(&mut self, mut next: Option<Event>, picture: &Picture) -> memcuda::error::Result<()> {
         let has = held(picture);
         let mut open: HashSet<Key> = has
             .keys()

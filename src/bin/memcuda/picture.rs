@@ -1,7 +1,6 @@
 //! Where a verb's picture comes from: a process that runs, a report that one wrote
 //! when it had no memory left, or a folder of such reports.
 
-use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -33,21 +32,19 @@ pub fn process_of(source: &Path) -> Option<u32> {
 }
 
 fn read(path: &Path) -> memcuda::error::Result<Picture> {
-    let named = |why: &dyn Display| Error::new(format!("{}: {why}", path.display()));
     let long = |length: u64| length > bytes::MOST;
     // Not a device, whose length nobody knows.
-    let about = fs::metadata(path).map_err(|error| named(&error))?;
+    let about = fs::metadata(path).map_err(|error| Error::of_file(path, error))?;
     if !about.is_file() || long(about.len()) {
-        return Err(named(&"not a memcuda report"));
+        return Err(Error::of_file(path, "not a memcuda report"));
     }
-    let all = fs::read(path).map_err(|error| named(&error))?;
-    bytes::decode(&all).map_err(|error| named(&error))
+    let all = fs::read(path).map_err(|error| Error::of_file(path, error))?;
+    bytes::decode(&all).map_err(|error| Error::of_file(path, error))
 }
 
 fn latest(folder: &Path) -> Result<PathBuf> {
     let shown = folder.display();
-    let unread = |error| Error::new(format!("{shown}: {error}"));
-    let entries = fs::read_dir(folder).map_err(unread)?;
+    let entries = fs::read_dir(folder).map_err(|error| Error::of_file(folder, error))?;
     let reports = entries.flatten().filter(|entry| {
         let name = entry.file_name();
         let name = name.to_string_lossy();

@@ -68,7 +68,8 @@ fn check(file: &Path) -> Result<()> {
     }
     if std::fs::metadata(file).is_ok_and(|it| it.is_file() && it.len() > 0) {
         // It is written anew: not what is no trace.
-        trace::open(file).context("--trace would overwrite what is no trace")?;
+        let opened = trace::open(file).map_err(|error| Error::of_file(file, error));
+        opened.context("--trace would overwrite what is no trace")?;
     }
     Ok(())
 }

@@ -149,12 +149,10 @@ fn report(path: &Path, arguments: &Arguments) -> Result<Report> {
 }
 
 fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
-    let name = path.display();
-    let bad_input = |error: String| Error::new(format!("{name}: {error}"));
-    let file = File::open(path).map_err(|e| bad_input(e.to_string()))?;
+    let file = File::open(path).map_err(|error| Error::of_file(path, error))?;
     let progress = progress(path, file.metadata()?.len());
     let input = BufReader::with_capacity(1 << 16, progress.wrap_read(file));
-    let mut reader = Reader::new(input).map_err(|e| bad_input(e.to_string()))?;
+    let mut reader = Reader::new(input).map_err(|error| Error::of_file(path, error))?;
     let settings = || Settings {
         policy: match arguments.policy {
             Serve::Stitch => Policy::Stitch,
@@ -172,8 +170,9 @@ fn play(path: &Path, arguments: &Arguments) -> Result<Outcome> {
     progress.finish_and_clear();
     trace::say(path, reader.shortfall());
     outcome.map_err(|failure| match failure {
-        Failure::Trace(error) => bad_input(error.to_string()).into(),
+        Failure::Trace(error) => Error::of_file(path, error).into(),
         Failure::Refused(line, code) => {
+            let name = path.display();
             let total = show_bytes(arguments.total);
             anyhow!("{name}: line {line}: the pool answered {code:?} on a device of {total}")
         }

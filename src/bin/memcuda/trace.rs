@@ -40,7 +40,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         None => beside(file)?,
     };
     if out.as_os_str() == "-" {
-        let mut reader = open(file)?;
+        let mut reader = open(file).map_err(|error| Error::of_file(file, error))?;
         copy(file, &mut reader, &mut output::out())?;
         say(file, reader.shortfall());
     } else {
@@ -65,22 +65,20 @@ fn beside(file: &Path) -> Result<PathBuf> {
     Ok(PathBuf::from(name))
 }
 
-/// Opens a trace of any form. Errors name the file.
+/// Opens a trace of any form. Errors do not name the file: nor do those of its events.
 pub fn open(path: &Path) -> memcuda::error::Result<Reader<'static>> {
-    let named = |error: String| Error::new(format!("{}: {error}", path.display()));
-    begin(path, File::open(path).map_err(|e| named(e.to_string()))?)
+    begin(File::open(path).map_err(|error| Error::new(error.to_string()))?)
 }
 
 /// Begins to read a file that is open.
-pub fn begin(path: &Path, file: File) -> memcuda::error::Result<Reader<'static>> {
-    let reader = Reader::new(BufReader::with_capacity(1 << 16, file));
-    reader.map_err(|error| Error::new(format!("{}: {error}", path.display())))
+pub fn begin(file: File) -> memcuda::error::Result<Reader<'static>> {
+    Reader::new(BufReader::with_capacity(1 << 16, file))
 }
 
 /// Writes a trace as compressed text; the file is there whole or not at all.
 /// How many events there were, and what is missing.
 pub fn convert(from: &Path, to: &Path) -> Result<(u64, Shortfall)> {
-    let mut reader = open(from)?;
+    let mut reader = open(from).map_err(|error| Error::of_file(from, error))?;
     let mut events = 0;
     whole::write(to, |file| {
         let mut encoder = zstd::Encoder::new(file, LEVEL)?;
@@ -100,7 +98,7 @@ fn copy(from: &Path, reader: &mut Reader<'_>, out: &mut impl Write) -> Result<u6
     let mut text = write::head(reader);
     let mut events = 0;
     while let Some(event) = next {
-        let event = event.map_err(|e| Error::new(format!("{}: {e}", from.display())))?;
+        let event = event.map_err(|error| Error::of_file(from, error))?;
         write::line(&event, reader, &mut text);
         events += 1;
         if text.len() >= PART {

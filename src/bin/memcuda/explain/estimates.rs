@@ -141,10 +141,10 @@ impl Estimates {
 }
 
 fn failed(path: &Path, failure: Failure) -> anyhow::Error {
-    let name = path.display();
     match failure {
-        Failure::Trace(error) => anyhow!(Error::new(format!("{name}: {error}"))),
+        Failure::Trace(error) => Error::of_file(path, error).into(),
         Failure::Refused(line, code) => {
+            let name = path.display();
             anyhow!("{name}: line {line}: the pool answered {code:?}")
         }
     }

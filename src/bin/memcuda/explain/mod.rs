@@ -100,7 +100,7 @@ fn of_picture(arguments: &Arguments) -> Result<String> {
         let charts: Vec<_> = picture.devices.iter().filter_map(before::chart).collect();
         if charts.is_empty() {
             let why = "the process kept nothing of what was before (MEMCUDA_OOM_REPORT)";
-            return Err(Error::new(format!("{}: {why}", arguments.source.display())).into());
+            return Err(Error::of_file(&arguments.source, why).into());
         }
         let drawn = svg::page(&picture.process.command, &charts);
         whole::write(to, |out| Ok(out.write_all(drawn.as_bytes())?))?;
@@ -132,7 +132,7 @@ fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
     if !path.is_dir() && !starts_with(&path, &bytes::MAGIC) {
         if path.exists() && !path.is_file() {
             let why = "no file; a trace is read more than once, so it cannot be a pipe";
-            return Err(Error::new(format!("{shown}: {why}")).into());
+            return Err(Error::of_file(source, why).into());
         }
         return Ok(Some(path));
     }

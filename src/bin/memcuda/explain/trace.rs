@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use memcuda::error::Error;
 use memcuda::trace::account::{Account, Device, Part, Peak, account};
 use memcuda::units::show_bytes;
@@ -27,20 +27,10 @@ pub fn explain(path: &Path, arguments: &Arguments) -> Result<String> {
     if let Some(to) = &arguments.svg {
         whole::apart(to, [path])?;
     }
-    let name = path.display();
-    let of_file = |error: Error| {
-        let text = error.to_string();
-        let named = text.starts_with(&name.to_string());
-        anyhow!(if named {
-            error
-        } else {
-            Error::new(format!("{name}: {text}"))
-        })
-    };
-    let account = account(|| open(path)).map_err(of_file)?;
+    let account = account(|| open(path)).map_err(|error| Error::of_file(path, error))?;
     let estimates = Estimates::of(path, arguments)?;
     if let Some(to) = &arguments.svg {
-        let drawn = svg::draw(&name.to_string(), &account);
+        let drawn = svg::draw(&path.display().to_string(), &account);
         whole::write(to, |out| Ok(out.write_all(drawn.as_bytes())?))?;
     }
     if arguments.json {

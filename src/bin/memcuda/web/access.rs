@@ -2,7 +2,6 @@
 //! own (a page of another site whose name was bound to our address does not), and,
 //! where there is a token, only who has it.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -43,12 +42,11 @@ impl Token {
 
     /// Reads one from the first line of a file, and nothing else of it.
     pub fn read(path: &Path) -> memcuda::error::Result<Self> {
-        let named = |why: &dyn Display| Error::new(format!("{}: {why}", path.display()));
         let mut line = String::new();
-        let file = File::open(path).map_err(|error| named(&error))?;
+        let file = File::open(path).map_err(|error| Error::of_file(path, error))?;
         let read = BufReader::new(file.take(MOST_LINE)).read_line(&mut line);
-        read.map_err(|error| named(&error))?;
-        Self::new(line.trim_end()).map_err(|error| named(&error))
+        read.map_err(|error| Error::of_file(path, error))?;
+        Self::new(line.trim_end()).map_err(|error| Error::of_file(path, error))
     }
 
     /// Compares in a time that does not tell how much of it is right.
