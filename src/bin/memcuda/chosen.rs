@@ -2,7 +2,6 @@
 //! patterns of which all that fit are meant.
 
 use std::collections::HashSet;
-use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -63,7 +62,7 @@ pub fn each(
     names.retain(|name| done.insert(name.clone()));
     for name in names {
         match work(&mut keeper, &name) {
-            Ok(line) => writeln!(output::out(), "{name}: {line}")?,
+            Ok(line) => output::line(format_args!("{name}: {line}"))?,
             // The next name may be there.
             Err(error) if error.is::<Error>() => {
                 eprintln!("memcuda: {name}: {error:#}");

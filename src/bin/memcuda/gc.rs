@@ -1,6 +1,5 @@
 //! `memcuda gc`: frees memory that nobody holds.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -25,32 +24,23 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let mut keeper = match reach::find()? {
         Found::Keeper(keeper) => keeper,
         Found::Off(why) | Found::Nobody(why) => {
-            writeln!(output::out(), "{why}; nothing to free")?;
+            output::line(format_args!("{why}; nothing to free"))?;
             return Ok(ExitCode::SUCCESS);
         }
     };
     let (count, bytes) = collect(&mut keeper, arguments.dry_run, arguments.kept)?;
-    let mut out = output::out();
-    let verb = if arguments.dry_run {
-        "would free"
-    } else {
-        "freed"
+    // What was freed is gone from the sum below already.
+    let (verb, (n, b)) = match arguments.dry_run {
+        true => ("would free", (count, bytes)),
+        false => ("freed", (0, 0)),
     };
-    writeln!(out, "{verb} {}", some(count, bytes))?;
+    output::line(format_args!("{verb} {}", some(count, bytes)))?;
     if !arguments.kept {
         let (all, all_bytes) = collect(&mut keeper, true, true)?;
-        // Without --dry-run what was freed is gone from this sum already.
-        let (n, b) = if arguments.dry_run {
-            (count, bytes)
-        } else {
-            (0, 0)
-        };
         if let left @ 1.. = all.saturating_sub(n) {
             let left = some(left, all_bytes.saturating_sub(b));
-            writeln!(
-                out,
-                "persisted and held by nobody: {left} (gc --kept frees them)"
-            )?;
+            let line = format_args!("persisted and held by nobody: {left} (gc --kept frees them)");
+            output::line(line)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -126,15 +126,12 @@ fn print(
     nobody: Option<String>,
     rows: usize,
 ) -> Result<()> {
-    let mut out = output::out();
     if entries.is_empty() {
         let none = match arguments.names.is_empty() {
             true => "no memory has a name",
             false => "no memory has such a name",
         };
-        let why = nobody.unwrap_or_else(|| none.to_owned());
-        writeln!(out, "{why}")?;
-        return Ok(());
+        return output::line(nobody.as_deref().unwrap_or(none));
     }
     let now_us = entry::now_us();
     let mut headings = vec!["name", "size", "elements", "gpu", "held by", "age"];
@@ -160,14 +157,11 @@ fn print(
     }
     // With the other cells at their longest, the least of these makes 80.
     table.shrink(output::terminal().0, &[(0, 15), (2, 11), (4, 17)]);
-    drop(out);
     table.print()?;
-    out = output::out();
     if let left @ 1.. = entries.len().saturating_sub(rows) {
-        writeln!(out, "... and {left} more")?;
+        output::line(format_args!("... and {left} more"))?;
     }
-    writeln!(out, "\n{}", sums(entries))?;
-    Ok(())
+    output::line(format_args!("\n{}", sums(entries)))
 }
 
 /// How many, how much, and how much of it nobody holds.

@@ -96,8 +96,7 @@ pub fn list(names: &[Pattern], json: bool) -> Result<()> {
         return output::json_lines("ls", &all.collect::<Vec<_>>());
     }
     if nodes.is_empty() {
-        let mut out = output::out();
-        writeln!(out, "no names are published there")?;
+        output::line("no names are published there")?;
     }
     for (at, node) in nodes.iter().enumerate() {
         print(node, at == 0)?;
