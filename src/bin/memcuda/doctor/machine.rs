@@ -109,23 +109,15 @@ fn settings() -> Vec<Finding> {
 fn driver(found: &Inspection) -> Vec<Finding> {
     let (major, minor) = (found.cuda_version / 1000, found.cuda_version % 1000 / 10);
     let speaks = format!("libcuda.so.1 speaks CUDA {major}.{minor}");
-    let mut findings = Vec::new();
-    findings.push(if !found.missing.is_empty() {
+    let (status, more) = if !found.missing.is_empty() {
         let missing = found.missing.join(", ");
-        Finding::new(
-            "driver",
-            Status::Fail,
-            format!("{speaks} and lacks {missing}"),
-        )
+        (Status::Fail, format!(" and lacks {missing}"))
     } else if found.cuda_version < OLDEST_CUDA {
-        Finding::new(
-            "driver",
-            Status::Fail,
-            format!("{speaks}; the pool needs 11.2 or later"),
-        )
+        (Status::Fail, "; the pool needs 11.2 or later".to_owned())
     } else {
-        Finding::new("driver", Status::Ok, speaks)
-    });
+        (Status::Ok, String::new())
+    };
+    let mut findings = vec![Finding::new("driver", status, speaks + &more)];
     if found.devices.is_empty() {
         findings.push(Finding::new("device", Status::Fail, "the driver sees none"));
     }
@@ -164,18 +156,16 @@ fn torch_settings() -> Option<Finding> {
         .replace(' ', "")
         .contains("expandable_segments:true");
     let profile = std::env::var("MEMCUDA_TORCH").unwrap_or_default();
-    Some(
-        if expandable && ["segments", "async"].contains(&profile.as_str()) {
-            let detail = format!(
-                "{name}={value}: expandable segments are left out under MEMCUDA_TORCH={profile} (native keeps their pages)"
+    let left_out = expandable && ["segments", "async"].contains(&profile.as_str());
+    let (status, more) = match left_out {
+        true => {
+            let more = format!(
+                ": expandable segments are left out under MEMCUDA_TORCH={profile} (native keeps their pages)"
             );
-            Finding::new("torch settings", Status::Warn, detail)
-        } else {
-            Finding::new(
-                "torch settings",
-                Status::Info,
-                format!("{name}={value} is merged, not replaced"),
-            )
-        },
-    )
+            (Status::Warn, more)
+        }
+        false => (Status::Info, " is merged, not replaced".to_owned()),
+    };
+    let detail = format!("{name}={value}{more}");
+    Some(Finding::new("torch settings", status, detail))
 }

@@ -54,16 +54,12 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
     let log = std::fs::read(log.path())?;
     let log = parse(&String::from_utf8_lossy(&log));
     let mut findings = Vec::new();
-    let status_kind = if status.success() {
-        Status::Ok
-    } else {
-        Status::Warn
+    let kind = match status.success() {
+        true => Status::Ok,
+        false => Status::Warn,
     };
-    findings.push(Finding::new(
-        "program",
-        status_kind,
-        format!("ended with {status}"),
-    ));
+    let ended = format!("ended with {status}");
+    findings.push(Finding::new("program", kind, ended));
     for path in &loaded {
         findings.push(Finding::new("loaded", Status::Info, path.clone()));
     }
