@@ -159,10 +159,15 @@ mod planted {
 
     pub fn panic_in(name: &str, behind: &str) {
         static DONE: AtomicBool = AtomicBool::new(false);
-        static WANTED: OnceLock<Option<CString>> = OnceLock::new();
+        static BEFORE: OnceLock<Option<CString>> = OnceLock::new();
         let read = || Some(crate::environment::raw(c"MEMCUDA_PANIC_IN")?.to_owned());
-        let wanted = WANTED.get_or_init(read).as_ref();
-        let wanted = wanted.and_then(|place| place.to_bytes().strip_prefix(name.as_bytes()));
+        // Programs plant one in an allocation as they go. Lookups read no variable.
+        let wanted = match name.starts_with("cuMem") {
+            true => read(),
+            false => BEFORE.get_or_init(read).clone(),
+        };
+        let wanted = wanted.as_ref().map(|place| place.to_bytes());
+        let wanted = wanted.and_then(|place| place.strip_prefix(name.as_bytes()));
         if wanted == Some(behind.as_bytes()) && !DONE.swap(true, Ordering::Relaxed) {
             panic!("planted in {name}{behind}");
         }
