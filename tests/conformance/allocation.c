@@ -197,6 +197,42 @@ CASE(allocation_context_reset, SIM) {
     say_code("allocated then", cuMemAlloc_v2(&at, 4 * MiB));
 }
 
+/* A green context of all of the device, and what is allocated in it; the first one is current again. */
+static void *green_context(CUdeviceptr *at) {
+    char resource[256];
+    void *description = NULL, *green = NULL;
+    CUcontext first = NULL, view = NULL;
+    NEED(cuCtxGetCurrent(&first));
+    NEED(cuDeviceGetDevResource(0, resource, 1));
+    NEED(cuDevResourceGenerateDesc(&description, resource, 1));
+    NEED(cuGreenCtxCreate(&green, description, 0, 1));
+    NEED(cuCtxFromGreenCtx(&view, green));
+    NEED(cuCtxSetCurrent(view));
+    *at = allocate(4 * MiB);
+    NEED(cuCtxSetCurrent(first));
+    return green;
+}
+
+CASE(allocation_green_destroyed, SIM) {
+    CUcontext first = NULL, of = NULL;
+    CUdeviceptr at = 0;
+    NEED(cuCtxGetCurrent(&first));
+    NEED(cuGreenCtxDestroy(green_context(&at)));
+    NEED(cuPointerGetAttribute(&of, POINTER_CONTEXT, at));
+    say("its memory is the primary one's: %s", yes(of == first));
+    say_code("written", cuMemsetD8_v2(at, 1, 4 * MiB));
+    say_code("freed", cuMemFree_v2(at));
+}
+
+CASE(allocation_reset_beside_green, SIM) {
+    CUdeviceptr at = 0;
+    void *green = green_context(&at);
+    say_code("reset", cuDevicePrimaryCtxReset_v2(0));
+    say_code("its memory freed", cuMemFree_v2(at));
+    NEED(cuGreenCtxDestroy(green));
+    say_code("reset without it", cuDevicePrimaryCtxReset_v2(0));
+}
+
 CASE(allocation_order_of_contents, SIM | SHARED) {
     /* Every allocation keeps its own bytes. */
     CUdeviceptr at[MANY];

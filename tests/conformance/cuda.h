@@ -122,6 +122,11 @@ enum {
     F(cuDevicePrimaryCtxReset_v2, (CUdevice)) \
     F(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice)) \
     F(cuCtxDestroy_v2, (CUcontext)) \
+    F(cuDeviceGetDevResource, (CUdevice, void *, int)) \
+    F(cuDevResourceGenerateDesc, (void **, const void *, unsigned)) \
+    F(cuGreenCtxCreate, (void **, void *, CUdevice, unsigned)) \
+    F(cuGreenCtxDestroy, (void *)) \
+    F(cuCtxFromGreenCtx, (CUcontext *, void *)) \
     F(cuCtxSetCurrent, (CUcontext)) \
     F(cuCtxGetCurrent, (CUcontext *)) \
     F(cuCtxPushCurrent_v2, (CUcontext)) \

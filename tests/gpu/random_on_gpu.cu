@@ -3,7 +3,7 @@
 // and checks itself, holds words of the block's own from its allocation to its free. Each kernel on it reads
 // them before and after its time, and a writing one writes them again. A word that is another's was lent twice.
 //
-//     nvcc -O2 -cudart shared -o random tests/gpu/random_on_gpu.cu shim/tests/random/*.c -lpthread
+//     nvcc -O2 -cudart shared -o random tests/gpu/random_on_gpu.cu shim/tests/random/[!c]*.c shim/tests/random/capture.c -lpthread
 //
 // CUDA_MODULE_LOADING=EAGER, since a kernel that is loaded at its first launch ends a capture.
 

@@ -6,7 +6,6 @@
 //! thread that gives memory back makes no call.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::{Code, Context};
 use memcuda_core::pages::Pages;
@@ -23,13 +22,6 @@ use super::foreign::on;
 
 /// A green context (`CUgreenCtx`).
 type GreenContext = u64;
-
-/// The views of primary contexts, and their devices: they end with those.
-static VIEWS: Mutex<Vec<(i32, Context)>> = Mutex::new(Vec::new());
-
-fn views() -> MutexGuard<'static, Vec<(i32, Context)>> {
-    VIEWS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 crate::hooks! {
     /// `cuCtxCreate`, before CUDA 3.2: who binds by symbol alone calls it still.
@@ -76,10 +68,6 @@ crate::hooks! {
         if code == Code::SUCCESS
             && let Some(device) = engine.by_handle(device)
         {
-            // SAFETY: the driver has just written there.
-            if let Ok(view) = engine.calls.view_of(unsafe { *green }) {
-                views().push((device.handle, view));
-            }
             device.view_begins();
             if let Some(pool) = device.pool() {
                 mind_primary(engine, device, pool);
@@ -92,14 +80,14 @@ crate::hooks! {
     cuCtxDestroy_v2 ["cuCtxDestroy" since 4000] (context: Context) |real, engine| {
         let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
-        ends(engine, &[context], || unsafe { real(context) }, || true)
+        ends(engine, context, || unsafe { real(context) }, || true)
     }
 
     /// `cuCtxDestroy`, before CUDA 4.
     cuCtxDestroy ["cuCtxDestroy" since 2000] (context: Context) |real, engine| {
         let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
-        ends(engine, &[context], || unsafe { real(context) }, || true)
+        ends(engine, context, || unsafe { real(context) }, || true)
     }
 
     /// `cuCtxDetach`: the last use given up ends the context, which then is not
@@ -109,7 +97,7 @@ crate::hooks! {
         let current = || engine.calls.current();
         let is_over = || current().or_else(|_| current()) != Ok(context);
         // SAFETY: the program's own call, passed on.
-        ends(engine, &[context], || unsafe { real(context) }, is_over)
+        ends(engine, context, || unsafe { real(context) }, is_over)
     }
 
     /// `cuDevicePrimaryCtxReset_v2`: cudaDeviceReset.
@@ -178,7 +166,6 @@ crate::hooks! {
         let destroy = || {
             let code = real();
             if code == Code::SUCCESS {
-                views().retain(|(_, known)| *known != view);
                 places::forget();
                 engine.captures.context_ended(view);
                 engine.pools().for_each(|pool| pool.view_ends(view, whole.unwrap_or_default()));
@@ -234,20 +221,18 @@ fn flagged(
     }
 }
 
-/// Runs a call that ends contexts, if `is_over` says so after it succeeded. The
+/// Runs a call that ends a context, if `is_over` says so after it succeeded. The
 /// caller holds the worker, and with it contexts that begin.
 fn ends(
     engine: &Engine,
-    contexts: &[Context],
+    context: Context,
     real: impl FnOnce() -> Code,
     is_over: impl FnOnce() -> bool,
 ) -> Code {
-    for &context in contexts {
-        engine.pools().for_each(|pool| pool.context_leaves(context));
-        engine
-            .pages()
-            .for_each(|pages| pages.context_leaves(context));
-    }
+    engine.pools().for_each(|pool| pool.context_leaves(context));
+    engine
+        .pages()
+        .for_each(|pages| pages.context_leaves(context));
     let probes: Vec<_> = engine
         .devices
         .iter()
@@ -255,17 +240,15 @@ fn ends(
         .collect();
     let code = real();
     if code == Code::SUCCESS && is_over() {
-        contexts.iter().for_each(|context| ended(engine, *context));
-        return code;
-    }
-    for &context in contexts {
+        ended(engine, context);
+    } else {
         engine.pools().for_each(|pool| pool.context_stays(context));
         engine
             .pages()
             .for_each(|pages| pages.context_stays(context));
+        let devices = engine.devices.iter().zip(probes);
+        devices.for_each(|(device, probe)| device.pitch.keep_probe(probe));
     }
-    let devices = engine.devices.iter().zip(probes);
-    devices.for_each(|(device, probe)| device.pitch.keep_probe(probe));
     code
 }
 
@@ -285,19 +268,10 @@ fn ended(engine: &Engine, context: Context) {
     engine.plain_context_ended(context);
 }
 
-/// Runs a reset: the primary context ends with its views, whoever uses it.
+/// Runs a reset: the primary context ends, whoever uses it.
 fn reset(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
     match engine.calls.primary(device) {
-        Ok(Some(primary)) => {
-            let its = |view: &&(i32, Context)| view.0 == device;
-            let mut ending: Vec<_> = views().iter().filter(its).map(|view| view.1).collect();
-            ending.push(primary);
-            let code = ends(engine, &ending, real, || true);
-            if code == Code::SUCCESS {
-                views().retain(|view| view.0 != device);
-            }
-            code
-        }
+        Ok(Some(primary)) => ends(engine, primary, real, || true),
         // There is none: nothing ends.
         Ok(None) => real(),
         Err(code) => code,
@@ -310,7 +284,7 @@ fn released(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
         Ok(Some(primary)) => {
             let active = || engine.calls.primary_is_active(device);
             let is_over = || active().or_else(|_| active()) == Ok(false);
-            ends(engine, &[primary], real, is_over)
+            ends(engine, primary, real, is_over)
         }
         Ok(None) => real(),
         Err(code) => code,

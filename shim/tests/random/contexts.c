@@ -26,7 +26,7 @@ CUresult cuEventDestroy_v2(Event);
 CUresult cuEventRecord(Event, CUstream);
 CUresult cuStreamWaitEvent(CUstream, Event, unsigned);
 
-enum { DEVICES = 2, CONTEXTS = 6, STREAMS = 3, BLOCKS = 32, DONE = -1, NOBODY = -1 };
+enum { NOT_PERMITTED = 800, DEVICES = 2, CONTEXTS = 6, STREAMS = 3, BLOCKS = 32, DONE = -1, NOBODY = -1 };
 typedef enum { NONE, PRIMARY, OWN, VIEW } Kind;
 typedef struct {
     Kind kind;
@@ -210,16 +210,15 @@ static void cycle(Thread *t, int device) {
         OK(cuDevicePrimaryCtxRelease_v2(device));
         return;
     }
-    int resets = pick(t, 2);
-    for (int i = devices; i < CONTEXTS && !resets; i++)
-        if (t->contexts[i].kind == VIEW && t->contexts[i].device == device) end(t, i);
+    for (int i = devices; i < CONTEXTS; i++)
+        if (t->contexts[i].kind == VIEW && t->contexts[i].device == device) {
+            IS(NOT_PERMITTED, cuDevicePrimaryCtxReset_v2(device));
+            end(t, i);
+        }
     lose(t, device);
-    if (resets) OK(cuDevicePrimaryCtxReset_v2(device));
+    if (pick(t, 2)) OK(cuDevicePrimaryCtxReset_v2(device));
     else OK(cuDevicePrimaryCtxRelease_v2(device));
     finished(t, device);
-    /* Its green contexts are gone with it. */
-    for (int i = devices; i < CONTEXTS; i++)
-        if (t->contexts[i].kind == VIEW && t->contexts[i].device == device) t->contexts[i].kind = NONE;
     t->ended++;
     retain(t, device);
 }

@@ -138,6 +138,9 @@ impl Sim {
 
     fn primary_reset(&mut self, device: i32) -> Answer {
         let primary = self.devices[self.device(device)?].primary;
+        if self.contexts.values().any(|c| c.whole == Some(primary)) {
+            return Err(Code::NOT_PERMITTED);
+        }
         if self.contexts.contains_key(&primary) {
             self.destroy_context(primary);
         }
