@@ -205,7 +205,7 @@ pub fn who(process: &Process) -> String {
 /// Who holds it, in a few words; where nobody does, who made it.
 pub fn held_by(entry: &Entry) -> String {
     match &entry.holders[..] {
-        [] if entry.references == 0 => format!("nobody (made by {})", who(&entry.maker)),
+        [] if entry.references == 0 => format!("nobody (by {})", who(&entry.maker)),
         [] => format!("{} times", entry.references),
         [holder] => who(&holder.process),
         // The list of holders ends at 16.
