@@ -1,7 +1,7 @@
 //! The runtime functions that are only *tagged*: they note who called with
 //! what on this thread, and go on to the real function of the caller's own
-//! runtime, or to another preloaded library's, of which nothing is noted. The driver hooks below read the note: only there is it known that
-//! memory is asked for, only here who asks.
+//! runtime, or to another preloaded library's, of which nothing is noted. The driver hooks
+//! below read the note: only there is it known that memory is asked for, only here who asks.
 //!
 //! A note is used once: `cuMemAlloc`, `cuMemFree`, `cuStreamSynchronize` and, of torch's
 //! pages, `cuMemUnmap` take it away. Nothing is
