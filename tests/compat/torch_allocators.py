@@ -34,6 +34,8 @@ SMALL = ("MEMCUDA_SIM_MEMORY", "800MiB")
 OUT_OF_MEMORY = 3
 # Programs in which a pool is given up whose tensors live on: torch ends if it was in expandable segments.
 LIVE_ON = ("17", "34", "36")
+# Freed memory is overwritten: who reads it is seen.
+OVERWRITES = (("MALLOC_PERTURB_", "165"), ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"))
 # These look for a function in libcuda that the simulated one lacks, once there is a
 # management library.
 WITHOUT_NVML = ("2.6.0", "2.7.0")
@@ -155,6 +157,10 @@ def tried(player):
     for seed in LIVE_ON:
         play = player.play("whole", ("SEED", seed))
         check(play.status == 0, f"default, seed {seed}: {play.fared()}")
+
+    for name in ("native", "segments"):
+        play = player.play("whole", ("MEMCUDA_TORCH", name), *OVERWRITES)
+        check(play.status == 0, f"{name}, where freed memory is overwritten: {play.fared()}")
 
     # Tensors alone, each in a segment of torch's own: extensions allocate in the other plays.
     known = player.play("tight", ("MEMCUDA_TORCH", "keep"), debug)

@@ -20,6 +20,7 @@ mod notice;
 mod reclaim;
 mod scopes;
 mod sharing;
+mod split;
 mod switch;
 mod unmaps;
 
@@ -171,7 +172,7 @@ pub fn plain_alloc(tag: &Tag, thunk: Module, bytes: u64, real: impl FnOnce() -> 
         return real();
     };
     call.scope_open = scopes::any_may_be_open();
-    if may_fail_softly(&call) && reclaim::ask_back(call.device, bytes) {
+    if reclaim::ask_back(call.device, bytes, may_fail_softly(&call)) {
         return Code::OUT_OF_MEMORY;
     }
     let code = real();

@@ -6,6 +6,8 @@ use memcuda_core::driver::{Address, Driver};
 use memcuda_core::pool::{Pool, Refusal, Request};
 use memcuda_core::reclaim::{Device, Ladder, Thread};
 
+use super::split;
+
 /// More devices than a process can have.
 const DEVICES: usize = 128;
 static RECLAIM: [Device; DEVICES] = [const { Device::new() }; DEVICES];
@@ -21,15 +23,25 @@ pub fn alloc<D: Driver>(
     request: &Request,
     may_fail: bool,
 ) -> Result<Address, Refusal> {
+    split::restore();
     let device = device(ordinal);
+    let was_on_ladder = is_on_ladder();
     let (result, ended) = THREAD.with(|t| t.alloc(device, pool, request, may_fail));
+    if is_on_ladder() && !was_on_ladder {
+        split::raise(request.bytes);
+    }
     log(device, ended);
     result
 }
 
-/// May this request fail softly, to be served by the plain driver otherwise?
-pub fn ask_back(ordinal: u32, bytes: u64) -> bool {
-    THREAD.with(|t| t.ask_back(device(ordinal), bytes))
+/// Does this request fail softly, if it `may_fail`, to be served by the plain driver otherwise?
+pub fn ask_back(ordinal: u32, bytes: u64, may_fail: bool) -> bool {
+    split::restore();
+    let begins = may_fail && THREAD.with(|t| t.ask_back(device(ordinal), bytes));
+    if begins {
+        split::raise(bytes);
+    }
+    begins
 }
 
 /// May this page, which would be above the peak of the device, fail softly?

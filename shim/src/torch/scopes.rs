@@ -22,6 +22,8 @@ const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAl
 const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
 const ALLOCATOR: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
 const CLIQUE: &str = "_ZN3c104cuda20get_fabric_clique_idEa";
+const CONFIGURATION: &str =
+    "_ZZN3c104cuda20CUDACachingAllocator19CUDAAllocatorConfig8instanceEvE10s_instance";
 
 /// Words before the first method: offset to top, type information.
 const HEADER: usize = 2;
@@ -104,6 +106,8 @@ pub struct Layout {
     /// The code of `c10::cuda::get_fabric_clique_id`, in releases that have it
     /// (`fabric`).
     pub clique: Option<Range<usize>>,
+    /// Address of the pointer to the allocator's configuration (`split`).
+    pub configuration: Option<usize>,
 }
 
 /// Compares a loaded `libc10_cuda.so` with its own symbol table.
@@ -155,6 +159,10 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
         clique: symbols
             .only(CLIQUE)
             .map(|s| at(s.value)..at(s.value + s.size)),
+        configuration: symbols
+            .only(CONFIGURATION)
+            .map(|s| at(s.value))
+            .filter(|at| library.contains(*at)),
     })
 }
 

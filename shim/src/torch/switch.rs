@@ -49,12 +49,17 @@ type Make = unsafe extern "C-unwind" fn(*mut c_void);
 type Parse = unsafe extern "C-unwind" fn(*mut c_void, *const Text);
 type Instance = unsafe extern "C-unwind" fn() -> *const AtomicU8;
 
+/// Has torch a configuration that all kinds of devices share, as it has from 2.9 on?
+pub fn has_common_configuration() -> bool {
+    !INSTANCE.get().is_null()
+}
+
 /// Where the switch lies in a configuration; `None` in a torch that does not say.
 pub fn place() -> Option<usize> {
     static PLACE: OnceLock<Option<usize>> = OnceLock::new();
     *PLACE.get_or_init(|| {
         let (make, parse) = (MAKE.get(), PARSE.get());
-        if make.is_null() || parse.is_null() || INSTANCE.get().is_null() {
+        if make.is_null() || parse.is_null() || !has_common_configuration() {
             return None;
         }
         // SAFETY: torch's methods of these names have these signatures.

@@ -3,6 +3,8 @@
 // rung is missing while a private-pool scope is open.
 #include "c10.h"
 
+#include <cstdlib>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <new>
@@ -27,13 +29,21 @@ int c10_malloc(void** out, size_t bytes) { return cudaMalloc(out, bytes); }
 int c10_free(void* at) { return cudaFree(at); }
 
 namespace c10::cuda::CUDACachingAllocator {
+// Of the releases 2.4 to 2.8, which have no setting for all allocators.
+struct EXPORT CUDAAllocatorConfig {
+    std::atomic<size_t> split{0};
+    static CUDAAllocatorConfig& instance() {
+        static CUDAAllocatorConfig* s_instance = new CUDAAllocatorConfig;
+        return *s_instance;
+    }
+};
 namespace Native {
 struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDAAllocator {
     std::recursive_mutex mutex;
     std::multimap<size_t, void*> cached;
     std::map<void*, size_t> lent;
     int scopes = 0;
-    size_t split = 0;
+    std::atomic<size_t>& split = CUDAAllocatorConfig::instance().split;
 
     void init(int) override {
         std::string setting = configured("PYTORCH_CUDA_ALLOC_CONF");
@@ -63,6 +73,8 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         if (fits != cached.end()) return release(fits), true;
         size_t brought = 0;
         while (brought < bytes && !cached.empty() && cached.rbegin()->first >= split) {
+            // The releases 2.5 to 2.8 read it once more when it is gone.
+            if (getenv("READS_DELETED")) std::terminate();
             brought += cached.rbegin()->first;
             release(std::prev(cached.end()));
         }

@@ -14,7 +14,8 @@ typedef std::pair<unsigned long long, unsigned long long> MempoolId_t;
 // libc10.so: reads the environment for everybody.
 EXPORT std::string configured(const char* name);
 
-// The setting that all allocators read.
+#ifndef OLDER
+// The setting that all allocators read, since 2.9.
 namespace c10::CachingAllocator {
 struct EXPORT AcceleratorAllocatorConfig {
     AcceleratorAllocatorConfig();
@@ -25,6 +26,7 @@ struct EXPORT AcceleratorAllocatorConfig {
     std::string last;
 };
 }
+#endif
 
 // What torch writes its own warnings with.
 namespace c10 {

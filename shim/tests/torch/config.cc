@@ -9,6 +9,7 @@ std::string configured(const char* name) {
     return value ? value : "";
 }
 
+#ifndef OLDER
 namespace c10::CachingAllocator {
 AcceleratorAllocatorConfig::AcceleratorAllocatorConfig() {}
 void AcceleratorAllocatorConfig::parseArgs(const std::string& setting) {
@@ -24,6 +25,7 @@ AcceleratorAllocatorConfig& AcceleratorAllocatorConfig::instance() {
     return *made;
 }
 }
+#endif
 
 // As torch since 2.9, whose own library of configuration knows this one, too.
 extern "C" EXPORT const char* later_variable() { return "PYTORCH_ALLOC_CONF"; }

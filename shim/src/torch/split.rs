@@ -1,0 +1,73 @@
+//! Torch's own split size, raised to what is asked for while that fails softly: in the
+//! releases 2.4 to 2.8, whose word for it is known. Of cached blocks of at least the split
+//! size torch gives back one that is large enough, else several; those of 2.5 to 2.8 read
+//! each of several once more after they have deleted it. With the split size raised there
+//! are no several: one that is large enough, else all that is idle.
+//!
+//! A thread of torch meanwhile busy on another device sees the raised one, too, and may
+//! split a block that it would have kept whole. Changes nothing in other releases.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::{LAYOUT, switch};
+
+/// What torch takes for a split size, in bytes; what lies outside is something else.
+const SIZES: std::ops::Range<usize> = 20 << 20..1 << 50;
+
+/// Threads whose request has failed softly, and torch's split size before the first.
+struct Raised {
+    threads: usize,
+    own: usize,
+}
+
+static RAISED: Mutex<Raised> = Mutex::new(Raised { threads: 0, own: 0 });
+
+thread_local! {
+    static BY_THIS_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A request of these bytes fails softly now.
+pub fn raise(bytes: u64) {
+    let Some(word) = word() else { return };
+    let mut raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    if raised.threads == 0 {
+        raised.own = word.load(Ordering::Relaxed);
+    }
+    if SIZES.contains(&raised.own) {
+        raised.threads += 1;
+        BY_THIS_THREAD.set(true);
+        word.fetch_max(bytes as usize, Ordering::Relaxed);
+    }
+}
+
+/// This thread of torch asks again, or for something else.
+pub fn restore() {
+    if !BY_THIS_THREAD.replace(false) {
+        return;
+    }
+    let Some(word) = word() else { return };
+    let mut raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    raised.threads -= 1;
+    if raised.threads == 0 {
+        word.store(raised.own, Ordering::Relaxed);
+    }
+}
+
+/// The first of the configuration; `None` in other releases.
+fn word() -> Option<&'static AtomicUsize> {
+    static WORD: OnceLock<Option<&'static AtomicUsize>> = OnceLock::new();
+    *WORD.get_or_init(|| {
+        if switch::has_common_configuration() {
+            return None;
+        }
+        let instance = LAYOUT.get()?.as_ref().ok()?.configuration?;
+        // SAFETY: a static pointer of torch's, which it sets before it allocates, to an
+        // object that is never gone.
+        let word = unsafe { ptr::read(instance as *const *const AtomicUsize) };
+        // SAFETY: as above; in these releases that object begins with this atomic word.
+        unsafe { word.as_ref() }
+    })
+}
