@@ -3,6 +3,9 @@
 //! the end of its references. `cargo bench --bench keeper`. Memory files stand
 //! for GPU memory.
 
+#[path = "../tests/support/processes.rs"]
+mod processes;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -302,18 +305,7 @@ fn resident(client: &mut Client) -> String {
 /// Processor time of the keeper so far.
 fn cpu_ms(client: &mut Client) -> f64 {
     let pid = status(client).pid;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("its statistics");
-    let fields = stat
-        .rsplit(')')
-        .next()
-        .expect("fields")
-        .split_ascii_whitespace();
-    let ticks: f64 = fields
-        .skip(11)
-        .take(2)
-        .map(|n| n.parse::<f64>().expect("a number"))
-        .sum();
-    ticks * 10.0
+    processes::processor_time(pid).as_secs_f64() * 1e3
 }
 
 fn kill(pid: u32) {

@@ -2,6 +2,9 @@
 //! the library preloaded, a keeper for them alone. Needs libmemcuda.so and the
 //! simulated libraries beside the command; `make test` builds them.
 
+#[path = "support/settings.rs"]
+mod settings;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -10,16 +13,8 @@ struct Keeper(tempfile::TempDir);
 
 fn memcuda() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memcuda"));
-    without_settings(&mut command);
+    settings::forget(&mut command);
     command
-}
-
-fn without_settings(command: &mut Command) {
-    let names = std::env::vars_os().map(|(name, _)| name);
-    for name in names.filter(|name| name.to_string_lossy().starts_with("MEMCUDA_")) {
-        command.env_remove(name);
-    }
-    command.env_remove("LD_PRELOAD");
 }
 
 impl Keeper {
@@ -65,7 +60,7 @@ fn the_package_does_what_its_tests_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let keeper = Keeper::start();
     let mut command = Command::new("python3");
-    without_settings(&mut command);
+    settings::forget(&mut command);
     let output = command
         .args(["-B", "-m", "unittest", "discover", "--verbose", "-s"])
         .arg(root.join("python/tests"))

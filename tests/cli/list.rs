@@ -1,6 +1,5 @@
 //! `memcuda ls`, `show`, `rm` and `gc`, on entries made up.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -259,12 +258,7 @@ fn without_a_keeper_the_list_is_empty_and_a_name_is_not_there() {
 fn processor_time(child: &Child) -> Duration {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     waitid(WaitId::Pid(Pid::from_child(child)), options).unwrap();
-    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-    let behind_name = stat.rsplit(')').next().unwrap();
-    // The 14th and the 15th field, in hundredths of a second.
-    let fields = behind_name.split_whitespace().skip(11).take(2);
-    let hundredths: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(hundredths * 10)
+    crate::processes::processor_time(child.id())
 }
 
 #[test]

@@ -26,40 +26,30 @@ mod written;
 
 #[path = "../support/chromium.rs"]
 mod chromium;
+#[path = "../support/processes.rs"]
+mod processes;
 #[path = "../support/program.rs"]
 mod program;
 #[path = "../support/redis.rs"]
 #[allow(dead_code, reason = "shared with the tests of the registry")]
 mod redis;
+#[path = "../support/settings.rs"]
+mod settings;
+#[path = "../support/waiting.rs"]
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use waiting::until;
 
 /// The command, in an environment without any setting of its own.
 fn memcuda() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memcuda"));
-    let settings = std::env::vars_os().map(|(name, _)| name);
-    for name in settings.filter(|n| n.to_string_lossy().starts_with("MEMCUDA_")) {
-        command.env_remove(name);
-    }
-    command.env_remove("LD_PRELOAD");
+    settings::forget(&mut command);
     command
-}
-
-/// Waits until something holds.
-#[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "still not: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Runs the command with these arguments.

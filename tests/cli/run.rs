@@ -205,11 +205,7 @@ fn a_program_without_cuda_has_the_same_environment_and_output() {
         .lines()
         .filter(|l| !l.starts_with("LD_PRELOAD=") && !l.starts_with("_="));
     let mut plain = std::process::Command::new("env");
-    for name in std::env::vars_os().map(|(n, _)| n) {
-        if name.to_string_lossy().starts_with("MEMCUDA_") || name == "LD_PRELOAD" {
-            plain.env_remove(name);
-        }
-    }
+    crate::settings::forget(&mut plain);
     let plain = stdout(&plain.output().unwrap());
     let mut with: Vec<&str> = without.collect();
     let mut plain: Vec<&str> = plain.lines().filter(|l| !l.starts_with("_=")).collect();

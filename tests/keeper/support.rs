@@ -1,7 +1,13 @@
-//! A keeper in a directory of its own, and what is waited for.
+//! A keeper in a directory of its own, and what tests ask of it.
 
 #[path = "../support/leftovers.rs"]
 mod leftovers;
+#[path = "../support/processes.rs"]
+mod processes;
+#[path = "../support/settings.rs"]
+mod settings;
+#[path = "../support/waiting.rs"]
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,8 +18,8 @@ use memcuda::share::protocol::{Generation, Lease, Reply, Request, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// The most that anything here is waited for.
-pub const LONG: Duration = Duration::from_secs(20);
+pub use processes::{is_alive, processor_time};
+pub use waiting::{LONG, until, wait_for};
 
 /// A keeper; ended with everything when it goes out of scope.
 pub struct Keeper {
@@ -147,12 +153,8 @@ impl Drop for Keeper {
 /// `memcuda keeper` in an environment without settings.
 pub fn command(socket: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memcuda"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("MEMCUDA_") {
-            command.env_remove(name);
-        }
-    }
-    command.env_remove("LD_PRELOAD").env_remove("NOTIFY_SOCKET");
+    settings::forget(&mut command);
+    command.env_remove("NOTIFY_SOCKET");
     command.args(["keeper", "--socket"]).arg(socket);
     command.stdin(Stdio::null());
     command
@@ -167,23 +169,6 @@ pub fn client(socket: &Path) -> Client {
     connect(socket, &[]).expect("to be served").0
 }
 
-/// Tries until there is an answer.
-pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + LONG;
-    loop {
-        if let Some(answer) = attempt() {
-            return answer;
-        }
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Waits until something holds.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    wait_for(what, || holds().then_some(()));
-}
-
 /// What a keeper has: names, deleted names, exports, references, bytes.
 pub fn books(status: &Status) -> [u64; 5] {
     let held = [status.exports, status.references, status.bytes];
@@ -192,22 +177,6 @@ pub fn books(status: &Status) -> [u64; 5] {
 
 pub fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
-}
-
-/// What a process took of a processor.
-pub fn processor_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let behind_name = stat.rsplit(')').next().unwrap();
-    // The 14th and the 15th field, in hundredths of a second.
-    let fields = behind_name.split_whitespace().skip(11).take(2);
-    let hundredths: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(hundredths * 10)
-}
-
-pub fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
-    !state.is_empty() && !state.starts_with('Z')
 }
 
 /// How many descriptors a process has open.

@@ -14,23 +14,11 @@ mod publishing;
 #[path = "../support/redis.rs"]
 mod redis_server;
 mod served;
+#[path = "../support/waiting.rs"]
+mod waiting;
 mod whole;
 
-use std::time::{Duration, Instant};
-
-/// Waits until something holds.
-fn until(what: &str, holds: impl FnMut() -> bool) {
-    within(Duration::from_secs(20), what, holds);
-}
-
-/// The same with another patience.
-fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < patience, "still not: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+use waiting::{until, within};
 
 #[test]
 fn a_server_answers_on_its_own_socket_and_is_gone_afterwards() {

@@ -8,15 +8,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memcuda::names::{Dtype, Name};
 use memcuda::share::client::Client;
-use memcuda::share::protocol::{
-    Backend, DeviceId, Entry, Lease, Mode, Reply, Request, Spec, Status,
-};
+use memcuda::share::protocol::{Backend, DeviceId, Entry, Mode, Reply, Request, Spec, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::clients::{address, answer, answers, ask, connect, push};
 use crate::redis_server::Redis;
-use crate::{until, within};
+use crate::waiting::{until, wait_for, within};
 
 /// A keeper and all that it needs; ended when it is dropped.
 struct Keeper {
@@ -61,14 +59,8 @@ impl Keeper {
 
     /// A connection; waits for a keeper that is being started anew.
     fn client(&self) -> Client {
-        let begun = Instant::now();
-        loop {
-            match Client::connect(&self.socket, std::process::id(), "test", &[] as &[Lease]) {
-                Ok((client, _)) => return client,
-                Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let connect = || Client::connect(&self.socket, std::process::id(), "test", &[]);
+        wait_for("a keeper", || connect().ok()).0
     }
 
     fn status(&self) -> Status {

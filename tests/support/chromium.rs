@@ -4,10 +4,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
+
+use crate::waiting::within;
 
 const OPTIONS: [&str; 10] = [
     "--headless",
@@ -118,16 +120,11 @@ impl Browser {
 
     /// Waits until an expression is true in the page.
     pub fn wait_for(&mut self, expression: &str) {
-        let begin = Instant::now();
         let guarded =
             format!("(() => {{ try {{ return !!({expression}); }} catch {{ return false; }} }})()");
-        while self.evaluate(&guarded) != true {
-            assert!(
-                begin.elapsed() < Duration::from_secs(60),
-                "never: {expression}"
-            );
-            std::thread::sleep(Duration::from_millis(30));
-        }
+        within(Duration::from_secs(60), expression, || {
+            self.evaluate(&guarded) == true
+        });
     }
 
     /// Presses a key.

@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+
+use crate::waiting::until;
 
 /// A running server.
 pub struct Redis {
@@ -86,14 +87,9 @@ fn launch(program: &str, directory: &Path, options: &[&str]) -> Child {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let start = Instant::now();
-    while UnixStream::connect(&socket).is_err() {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "redis-server did not come up"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("redis-server to come up", || {
+        UnixStream::connect(&socket).is_ok()
+    });
     server
 }
 

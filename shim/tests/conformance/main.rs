@@ -3,10 +3,8 @@
 //! but for what docs/differences.md lists.
 
 #[path = "../support/keeper.rs"]
-#[allow(dead_code, reason = "shared with the tests of CUDA IPC")]
 mod keeper;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
 use std::path::{Path, PathBuf};

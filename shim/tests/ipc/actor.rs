@@ -1,12 +1,16 @@
 //! Processes that do what they are told (`actor.c`), and the place of a test.
+#![allow(dead_code, reason = "each of those who share it uses a part")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[path = "../support/process.rs"]
+mod process;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::keeper::{Keeper, soon};
+use crate::keeper::{Keeper, until};
 use crate::support;
+pub use process::Process as Actor;
 
 /// The program, compiled once.
 pub fn program() -> &'static Path {
@@ -63,60 +67,8 @@ impl Place {
     }
 }
 
-/// A process that does what it is told.
-pub struct Actor {
-    child: Child,
-    /// `None` once it is told to end.
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
-    log: ChildStderr,
-}
-
 impl Actor {
-    pub fn start(command: &mut Command) -> Self {
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut actor = Self {
-            to: child.stdin.take(),
-            from: BufReader::new(child.stdout.take().unwrap()),
-            log: child.stderr.take().unwrap(),
-            child,
-        };
-        assert_eq!(actor.line(), "ready");
-        actor
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.from.read_line(&mut line).unwrap();
-        if line.is_empty() {
-            let mut log = String::new();
-            let _ = self.log.read_to_string(&mut log);
-            panic!("the process ended: {log}");
-        }
-        line.trim().to_owned()
-    }
-
-    /// Says a line and hears the answer.
-    pub fn say(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.heard()
-    }
-
-    /// Says a line, of which the answer is heard later.
-    pub fn tell(&mut self, line: &str) {
-        writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    /// The answer to a line.
-    pub fn heard(&mut self) -> String {
-        self.line()
-    }
-
-    /// The same, where the call must succeed: what comes behind the code.
+    /// Says a line, where the call must succeed: what comes behind the code.
     #[track_caller]
     pub fn must(&mut self, line: &str) -> String {
         let answer = self.say(line);
@@ -170,7 +122,7 @@ impl Actor {
     #[track_caller]
     pub fn gets_again(&mut self, there: &str, bytes: u64) {
         let mut held = Vec::new();
-        soon("the memory comes back", || {
+        until("the memory comes back", || {
             held.push(self.must(&format!("alloc {bytes}")));
             held.last().is_some_and(|at| at == there)
         });
@@ -182,36 +134,5 @@ impl Actor {
     /// Physical bytes that the process holds of device 0.
     pub fn physical(&mut self) -> u64 {
         self.must("physical").parse().unwrap()
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Ends the process; what it wrote to its log.
-    pub fn end(mut self) -> String {
-        let mut log = String::new();
-        self.to = None;
-        self.log.read_to_string(&mut log).unwrap();
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}: {log}");
-        log
-    }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            let mut log = String::new();
-            let _ = self.log.read_to_string(&mut log);
-            eprintln!("process {}:\n{log}", self.child.id());
-        }
     }
 }

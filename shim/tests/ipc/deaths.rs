@@ -8,7 +8,7 @@ use memcuda_core::share::protocol::{Reply, Request};
 
 use crate::actor::Place;
 use crate::fickle;
-use crate::keeper::{signal, soon};
+use crate::keeper::{signal, until};
 use crate::{INVALID_VALUE, MIB, shared};
 
 /// How often the library asks a keeper that goes away.
@@ -22,7 +22,7 @@ fn the_exporters_death_takes_nothing_from_those_who_have_it_open() {
     importer.close(&here);
     // It ended with the last who had it.
     let mut third = place.actor();
-    soon("the memory is gone", || {
+    until("the memory is gone", || {
         third.code(&format!("open {handle}")) == INVALID_VALUE
     });
 }
@@ -94,11 +94,11 @@ fn with_keeper_and_standby_gone_memory_stays_where_it_may_be_in_use() {
     importer.close(&here);
     place.keeper.start();
     let first = exporter.filled(6 * MIB, 9);
-    soon("the new keeper is found", || {
+    until("the new keeper is found", || {
         exporter.code(&format!("get {first}")) == 0
     });
     let handle = exporter.handle(&first);
-    soon("it is found by the importer, too", || {
+    until("it is found by the importer, too", || {
         importer.code(&format!("open {handle}")) == 0
     });
     // What is still there is exported anew, and stays all the same.

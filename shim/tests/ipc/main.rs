@@ -15,11 +15,10 @@ mod random;
 mod start;
 mod storm;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 
 use actor::{Actor, Place, program};
-use keeper::soon;
+use keeper::until;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -292,7 +291,7 @@ fn a_context_that_ends_leaves_what_it_exported_to_those_who_have_it() {
         let before = exporter.physical();
         importer.close(&here);
         exporter.must("reset");
-        soon("the memory goes back to the driver", || {
+        until("the memory goes back to the driver", || {
             exporter.must("reset");
             exporter.physical() < before
         });

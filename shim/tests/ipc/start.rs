@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::actor::{Actor, Place, program};
-use crate::keeper::{memcuda, signal, soon};
+use crate::keeper::{memcuda, processes, signal, until};
 use crate::{INVALID_VALUE, MIB, support};
 
 #[test]
@@ -147,7 +147,7 @@ fn starts_a_keeper(libraries: &str, commands: &str, crowd: usize) {
     assert!(importer.has(&here, 4 * MIB, 1));
     assert_eq!(exporter.say("reap"), "0 -1", "it has no child");
 
-    soon("the keeper is settled", || {
+    until("the keeper is settled", || {
         let pids = keepers.pids();
         pids.len() == 2 && pids.iter().all(|pid| !has_pipe(*pid))
     });
@@ -172,9 +172,7 @@ fn has_pipe(pid: i32) -> bool {
 }
 
 fn session_of(pid: i32) -> String {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let behind_name = stat.rsplit_once(") ").unwrap().1;
-    behind_name.split(' ').nth(3).unwrap().to_owned()
+    processes::stat(pid as u32)[3].clone()
 }
 
 /// The keepers that were started with a text in their environment; they end

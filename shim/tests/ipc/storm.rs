@@ -3,7 +3,7 @@
 
 use crate::MIB;
 use crate::actor::{Actor, Place};
-use crate::keeper::soon;
+use crate::keeper::until;
 use crate::random::Random;
 
 /// Operations of a run; `MEMCUDA_IPC_OPS` asks for more, `MEMCUDA_IPC_SEED` for others.
@@ -173,7 +173,7 @@ fn nothing_changes_under_anybody_and_nothing_is_left() {
         }
     }
     let mut status = String::new();
-    soon("nothing is left at the keeper", || {
+    until("nothing is left at the keeper", || {
         status = place
             .keeper
             .verb(&["keeper", "status", "--json"])

@@ -5,7 +5,6 @@
 mod entry_points;
 mod every;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 
 use std::path::{Path, PathBuf};

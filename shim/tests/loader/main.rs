@@ -2,7 +2,6 @@
 //! and which glibc can load this one.
 
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
 use std::path::{Path, PathBuf};

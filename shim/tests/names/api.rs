@@ -1,7 +1,7 @@
 //! The interface of `include/memcuda.h`.
 
 use crate::actor::{Actor, Place};
-use crate::keeper::soon;
+use crate::keeper::until;
 use crate::{
     DENIED, EXISTS, IN_PROGRESS, INVALID, INVALID_VALUE, MIB, MISMATCH, NOT_FOUND, SEALED,
     UNAVAILABLE, field,
@@ -42,7 +42,7 @@ fn a_name_is_the_same_memory_everywhere() {
     assert_eq!(one.code(&format!("describe {handle}")), INVALID);
     assert_eq!(other.get(&there), 8, "it lives while somebody holds it");
     let log = other.end();
-    soon("the name is gone", || one.code("open w") == NOT_FOUND);
+    until("the name is gone", || one.code("open w") == NOT_FOUND);
     assert!(!log.contains("error"), "{log}");
     one.end();
 }
@@ -248,7 +248,7 @@ fn a_hidden_one_is_found_once_it_is_sealed() {
     // One that its maker never shows ends with it.
     let (_, _) = one.opened("create v bytes=4096 flags=4");
     one.end();
-    soon("the hidden one is gone", || {
+    until("the hidden one is gone", || {
         other.code("open v wait=1000") == NOT_FOUND
     });
 }
@@ -373,5 +373,5 @@ fn memory_of_a_device_that_is_not_seen_is_told() {
     assert_eq!(maker.references("w"), 1);
     other.opened("create v bytes=4096");
     maker.close(&handle);
-    soon("the name is gone", || maker.code("open w") == NOT_FOUND);
+    until("the name is gone", || maker.code("open w") == NOT_FOUND);
 }

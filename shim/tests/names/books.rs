@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::keeper::soon;
+use crate::keeper::until;
 use crate::storm::{Process, Storm};
 
 impl Storm {
@@ -33,7 +33,7 @@ impl Storm {
         self.settle();
         let (expected, mut books) = (self.expected(), None);
         self.said.push(format!("expected: {expected:#?}"));
-        soon("the keeper's books are what is held", || {
+        until("the keeper's books are what is held", || {
             books = self.books();
             books.as_ref() == Some(&expected)
         });

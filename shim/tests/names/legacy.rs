@@ -1,7 +1,7 @@
 //! Names with the driver's own memory, which programs without the library open.
 
 use crate::actor::{Actor, Place, program};
-use crate::keeper::soon;
+use crate::keeper::until;
 use crate::{MIB, NOT_FOUND, field, ruled};
 
 const RULE: &str = "size=4MiB,name=w,backend=cuda_ipc";
@@ -36,7 +36,7 @@ fn a_handle_of_the_driver_is_opened_with_and_without_the_library() {
     bare.must(&format!("ipcclose {opened}"));
     other.free(&there);
     maker.free(&made);
-    soon("it ends with its maker", || {
+    until("it ends with its maker", || {
         other.code("show w") == NOT_FOUND
     });
     other.end();
@@ -77,7 +77,7 @@ fn it_ends_with_its_maker() {
     let (mut maker, mut other) = (place.actor(), place.actor());
     maker.opened("create w bytes=4194304 flags=16");
     maker.kill();
-    soon("it ends with its maker", || {
+    until("it ends with its maker", || {
         other.code("open w") == NOT_FOUND
     });
 }

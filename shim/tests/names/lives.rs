@@ -1,7 +1,7 @@
 //! How long a name lives: deleted and made again, kept, left by who was killed.
 
 use crate::actor::Place;
-use crate::keeper::{signal, soon};
+use crate::keeper::{signal, until};
 use crate::{MIB, NOT_FOUND, UNAVAILABLE, field, ruled};
 
 #[test]
@@ -45,7 +45,7 @@ fn a_kept_name_outlives_a_killed_maker() {
     maker.opened("create lost bytes=4096");
     maker.kill();
     let mut next = place.actor();
-    soon("what nobody keeps is gone", || {
+    until("what nobody keeps is gone", || {
         next.code("open lost") == NOT_FOUND
     });
     let (_, there) = next.opened("open w bytes=4194304");
@@ -57,7 +57,7 @@ fn a_kept_name_outlives_a_killed_maker() {
     next.must("persist w 0");
     next.kill();
     let mut last = place.actor();
-    soon("it is not kept any more", || {
+    until("it is not kept any more", || {
         last.code("open w") == NOT_FOUND
     });
 }
@@ -71,7 +71,7 @@ fn a_maker_that_is_killed_leaves_what_others_hold() {
     let (_, there) = holder.opened("open w");
     maker.kill();
     assert_eq!(holder.get(&there), 7);
-    soon("the maker's count is gone", || holder.references("w") == 1);
+    until("the maker's count is gone", || holder.references("w") == 1);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn names_survive_a_killed_keeper() {
     place.keeper.kill();
     let (_, there) = other.opened("open w");
     assert_eq!(other.get(&there), 7);
-    soon("both hold it", || other.references("w") == 2);
+    until("both hold it", || other.references("w") == 2);
     assert_eq!(one.must(&format!("publish {handle} 0")), "1");
     one.close(&handle);
     assert_eq!(other.references("w"), 1);
@@ -115,9 +115,9 @@ fn a_program_that_has_asked_nothing_yet_finds_the_next_keeper() {
     signal(keeper, libc::SIGCONT);
     let status = || place.keeper.verb(&["keeper", "status", "--json"]);
     let is = |what: &str| status().is_some_and(|status| status.contains(what));
-    soon("it is known", || is("\"clients\":1,"));
+    until("it is known", || is("\"clients\":1,"));
     place.keeper.kill();
-    soon("there is another keeper", || is("\"restarts\":1,"));
+    until("there is another keeper", || is("\"restarts\":1,"));
     assert_eq!(actor.code("delete w"), NOT_FOUND, "{}", actor.message());
 }
 
@@ -129,7 +129,7 @@ fn who_holds_what_a_new_keeper_does_not_know_is_told_so() {
     actor.set(&here, 7, 4096);
     place.keeper.end();
     place.keeper.start();
-    soon("the new keeper is found", || {
+    until("the new keeper is found", || {
         actor.code("show w") == NOT_FOUND
     });
     assert_eq!(actor.get(&here), 7);
@@ -181,9 +181,9 @@ fn a_keeper_that_was_stopped_for_a_while_takes_nothing_from_who_lives() {
     }
     dies.kill();
     signal(keeper, libc::SIGCONT);
-    soon("it is asked again", || actor.code("show w") != UNAVAILABLE);
+    until("it is asked again", || actor.code("show w") != UNAVAILABLE);
     assert_eq!(actor.references("w"), 1);
-    soon("the dead hold nothing", || {
+    until("the dead hold nothing", || {
         actor.code("show dead") == NOT_FOUND
     });
     actor.close(&handle);
@@ -203,10 +203,10 @@ fn what_is_closed_while_the_keeper_is_stopped_is_not_held() {
     assert_eq!(actor.code("open x"), UNAVAILABLE);
     actor.close(&handle);
     signal(keeper, libc::SIGCONT);
-    soon("what was closed is gone", || {
+    until("what was closed is gone", || {
         other.code("show w") == NOT_FOUND
     });
-    soon("what came in vain is not held", || {
+    until("what came in vain is not held", || {
         other.references("x") == 1
     });
     actor.end();
@@ -227,9 +227,9 @@ fn who_has_no_descriptor_for_a_name_keeps_the_others() {
     // It comes back meanwhile, and has no descriptor for the keeper's page.
     std::thread::sleep(std::time::Duration::from_millis(700));
     actor.must("files 256");
-    soon("it is asked again", || actor.code("show w") != UNAVAILABLE);
+    until("it is asked again", || actor.code("show w") != UNAVAILABLE);
     assert_eq!(actor.references("w"), 1);
-    soon("what came in vain is not held", || {
+    until("what came in vain is not held", || {
         other.references("x") == 1
     });
     actor.end();

@@ -2,13 +2,11 @@
 //! test's own: by rules, and by the interface of `include/memcuda.h`.
 
 #[path = "../ipc/actor.rs"]
-#[allow(dead_code, reason = "shared with the tests of CUDA IPC")]
 mod actor;
 mod api;
 mod books;
 mod header;
 #[path = "../support/keeper.rs"]
-#[allow(dead_code, reason = "shared with the tests of CUDA IPC")]
 mod keeper;
 mod legacy;
 mod lives;
@@ -19,7 +17,6 @@ mod random;
 mod rules;
 mod storm;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 mod versions;
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actor::{Actor, Place};
-use crate::keeper::{signal, soon};
+use crate::keeper::{signal, until};
 use crate::random::Random;
 use crate::{EXISTS, MISMATCH, NOT_FOUND, SEALED, field};
 
@@ -201,7 +201,7 @@ impl Storm {
     /// What a name is after a race.
     fn look(&mut self, name: &str) {
         let mut now = None;
-        soon("the name is one that somebody has, or none", || {
+        until("the name is one that somebody has, or none", || {
             let shown = self.say(0, &format!("show {name}"));
             let made =
                 |made: &Made| made.name == name && made.generation == field(&shown, "generation");

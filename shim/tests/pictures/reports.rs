@@ -41,7 +41,7 @@ fn a_limit_that_is_reached_is_reported_with_who_holds_what() {
     let folder = folder("limit");
     let mut holder = holder(&folder, &[("MEMCUDA_LIMIT", "256MiB")]);
     let kept = holder.alloc(&format!("alloc {} 0", 200 * MIB));
-    assert_eq!(holder.ask(&format!("alloc {} 1", 100 * MIB)), "2 0");
+    assert_eq!(holder.say(&format!("alloc {} 1", 100 * MIB)), "2 0");
     let all = reports(&folder);
     let [report] = all.as_slice() else {
         panic!("{} reports", all.len());
@@ -49,10 +49,7 @@ fn a_limit_that_is_reached_is_reported_with_who_holds_what() {
     let refused = report.refused.as_ref().unwrap();
     assert_eq!((refused.device, refused.asked_bytes), (0, 100 * MIB));
     assert_eq!((refused.tries, refused.refusals), (1, 1));
-    assert_eq!(
-        (refused.thread, refused.asked_others),
-        (holder.child.id(), 0)
-    );
+    assert_eq!((refused.thread, refused.asked_others), (holder.pid(), 0));
     assert_eq!(refused.thread_name, "holder");
     assert_eq!(report.devices[0].limit_bytes, Some(256 * MIB));
     let pool = &report.devices[0].pool;
@@ -78,8 +75,8 @@ fn what_the_driver_has_left_is_that_of_the_device_that_is_short() {
     let settings = [("MEMCUDA_SIM_DEVICES", "2"), ("MEMCUDA_SIM_MEMORY", "1GiB")];
     let mut holder = holder(&folder, &settings);
     holder.alloc(&format!("malloc {}", 900 * MIB));
-    assert_eq!(holder.ask("device 1"), "0");
-    assert_eq!(holder.ask(&format!("alloc {} 0", 500 * MIB)), "2 0");
+    assert_eq!(holder.say("device 1"), "0");
+    assert_eq!(holder.say(&format!("alloc {} 0", 500 * MIB)), "2 0");
     let all = reports(&folder);
     let refused = all[0].refused.as_ref().unwrap();
     assert_eq!(refused.device, 0);
@@ -112,9 +109,9 @@ fn a_report_has_what_was_before() {
             held.count() >= 2
         });
     }
-    assert_eq!(holder.ask("free"), "0");
+    assert_eq!(holder.say("free"), "0");
     let least = first.unwrap().elapsed();
-    assert_eq!(holder.ask(&format!("alloc {} 0", 200 * MIB)), "2 0");
+    assert_eq!(holder.say(&format!("alloc {} 0", 200 * MIB)), "2 0");
     let ages = least.as_micros() as u64..=began.elapsed().as_micros() as u64;
     let all = reports(&folder);
     assert_eq!(all[0].recording, trace_path);
@@ -144,7 +141,7 @@ fn a_device_without_memory_is_reported_with_what_was_tried() {
     let folder = folder("device");
     let mut holder = holder(&folder, &[]);
     holder.alloc(&format!("malloc {}", 600 * MIB));
-    assert_eq!(holder.ask(&format!("malloc {}", 500 * MIB)), "2 0");
+    assert_eq!(holder.say(&format!("malloc {}", 500 * MIB)), "2 0");
     let all = reports(&folder);
     let refused = all[0].refused.as_ref().unwrap();
     assert_eq!(refused.asked_others, 1);
@@ -157,7 +154,7 @@ fn a_device_without_memory_is_reported_with_what_was_tried() {
 fn a_second_try_is_the_same_report_written_anew() {
     let folder = folder("tries");
     let mut holder = holder(&folder, &[("MEMCUDA_LIMIT", "64MiB")]);
-    assert_eq!(holder.ask(&format!("fail {} 3 0", 100 * MIB)), "3");
+    assert_eq!(holder.say(&format!("fail {} 3 0", 100 * MIB)), "3");
     let all = reports(&folder);
     assert_eq!(all.len(), 1);
     let refused = all[0].refused.as_ref().unwrap();
@@ -170,7 +167,7 @@ fn a_program_that_fails_ten_thousand_times_writes_few_files_and_goes_on() {
     let folder = folder("often");
     let mut holder = holder(&folder, &[("MEMCUDA_LIMIT", "64MiB")]);
     assert_eq!(
-        holder.ask(&format!("fail {} 10000 512", 100 * MIB)),
+        holder.say(&format!("fail {} 10000 512", 100 * MIB)),
         "10000"
     );
     let all = reports(&folder);
@@ -183,7 +180,7 @@ fn a_program_that_fails_ten_thousand_times_writes_few_files_and_goes_on() {
 fn threads_that_fail_at_once_have_a_report_each() {
     let folder = folder("threads");
     let mut holder = holder(&folder, &[("MEMCUDA_LIMIT", "64MiB")]);
-    assert_eq!(holder.ask(&format!("threads {} 2", 100 * MIB)), "2");
+    assert_eq!(holder.say(&format!("threads {} 2", 100 * MIB)), "2");
     let all = reports(&folder);
     let thread = |n: usize| all[n].refused.as_ref().unwrap().thread;
     assert_eq!(all.len(), 2);
@@ -196,7 +193,7 @@ fn a_folder_that_cannot_be_written_is_one_line_and_changes_no_answer() {
     let blocked = scratch().join(format!("no-folder-{}", std::process::id()));
     fs::write(&blocked, "a file").unwrap();
     let mut holder = holder(&blocked.join("reports"), &[("MEMCUDA_LIMIT", "64MiB")]);
-    assert_eq!(holder.ask(&format!("fail {} 100 0", 100 * MIB)), "100");
+    assert_eq!(holder.say(&format!("fail {} 100 0", 100 * MIB)), "100");
     holder.alloc(&format!("alloc {} 1", 50 * MIB));
     let said = holder.end();
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -210,6 +207,6 @@ fn a_folder_that_cannot_be_written_is_one_line_and_changes_no_answer() {
 #[test]
 fn without_the_setting_nothing_is_written() {
     let mut holder = Holder::start(command().env("MEMCUDA_LIMIT", "64MiB"));
-    assert_eq!(holder.ask(&format!("fail {} 3 0", 100 * MIB)), "3");
+    assert_eq!(holder.say(&format!("fail {} 3 0", 100 * MIB)), "3");
     assert_eq!(holder.end(), "");
 }

@@ -29,21 +29,21 @@ fn enter(pid: u32) -> UnixStream {
 
 /// What a process shows.
 pub fn picture(holder: &Holder) -> Picture {
-    ask(|| Ok(enter(holder.child.id()))).unwrap()
+    ask(|| Ok(enter(holder.pid()))).unwrap()
 }
 
 #[test]
 fn a_process_shows_what_it_holds() {
     let mut holder = Holder::start(&mut command());
-    assert!(doors(holder.child.id()).is_empty(), "it has no pool yet");
+    assert!(doors(holder.pid()).is_empty(), "it has no pool yet");
     let large = holder.alloc(&format!("alloc {} 1", 40 * MIB));
     let small = holder.alloc("alloc 1000 2");
     let plain = holder.alloc(&format!("malloc {}", 4 * MIB));
     let gone = holder.alloc(&format!("malloc {}", 6 * MIB));
-    assert_eq!(holder.ask("free"), "0");
+    assert_eq!(holder.say("free"), "0");
 
     let picture = picture(&holder);
-    assert_eq!(picture.process.pid, holder.child.id());
+    assert_eq!(picture.process.pid, holder.pid());
     assert!(picture.process.command.ends_with("holder"));
     assert!(picture.process.started_ticks > 0 && picture.taken_us > 0);
     let [device] = picture.devices.as_slice() else {
@@ -77,7 +77,7 @@ fn a_process_that_is_looked_at_works_on() {
         let found = blocks.iter().find(|block| block.address == at).unwrap();
         assert_eq!(found.state, State::Live);
         if n % 3 == 0 {
-            assert_eq!(holder.ask("free"), "0");
+            assert_eq!(holder.say("free"), "0");
         }
     }
     assert_eq!(holder.end(), "");
@@ -95,45 +95,31 @@ fn who_hangs_up_or_talks_nonsense_costs_the_process_nothing() {
     use std::io::{Read, Write};
     let mut holder = Holder::start(&mut command());
     holder.alloc("alloc 1000 0");
-    let before = open_files(holder.child.id());
+    let before = open_files(holder.pid());
     let zeros = [0_u8; 8];
     for words in [&zeros[..], &[], b"nonsense", b"\0\0\0\0\0\0\0\0nonsense"] {
-        let mut socket = enter(holder.child.id());
+        let mut socket = enter(holder.pid());
         socket.write_all(words).unwrap();
     }
-    let mut silent = enter(holder.child.id());
+    let mut silent = enter(holder.pid());
     silent.write_all(&[zeros, *b"nonsense"].concat()).unwrap();
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "no answer");
     let _ = picture(&holder);
     // It closes what it sent a moment after that has arrived.
-    until("it closes", || open_files(holder.child.id()) == before);
+    until("it closes", || open_files(holder.pid()) == before);
     assert_eq!(holder.end(), "");
-}
-
-/// Has every thread of a process stopped? A signal is sent before it is heard.
-fn has_stopped(pid: &str) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    threads.map(Result::unwrap).all(|thread| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
-        stat.rsplit(')').next().unwrap().trim().starts_with('T')
-    })
 }
 
 #[test]
 fn a_process_that_ends_meanwhile_is_gone() {
     let mut holder = Holder::start(&mut command());
     holder.alloc("alloc 1000 0");
-    let pid = holder.child.id().to_string();
-    let kill = |which| crate::signals::signal(holder.child.id() as i32, which);
-    kill(libc::SIGSTOP);
-    while !has_stopped(&pid) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let socket = enter(holder.child.id());
+    holder.stop();
+    let socket = enter(holder.pid());
     let asking = std::thread::spawn(move || ask(|| socket.try_clone()));
     std::thread::sleep(Duration::from_millis(100));
     let began = Instant::now();
-    kill(libc::SIGKILL);
+    holder.signal(libc::SIGKILL);
     assert_eq!(asking.join().unwrap(), Err(Unanswered::Gone));
     assert!(began.elapsed() < Duration::from_secs(5));
 }

@@ -7,7 +7,6 @@ mod faults;
 mod processes;
 mod settings;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 
 use std::path::{Path, PathBuf};

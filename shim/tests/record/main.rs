@@ -6,12 +6,10 @@ mod closing;
 mod crowd;
 mod fit;
 #[path = "../support/keeper.rs"]
-#[allow(dead_code, reason = "shared with the tests of names")]
 mod keeper;
 mod python;
 mod run;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 
 use std::fs;
@@ -233,7 +231,7 @@ fn what_was_written_before_a_kill_is_there() {
         let done = || i64::from_ne_bytes(fs::read(&page).unwrap()[..8].try_into().unwrap());
         let mut command = recorded(&trace, &["endless", page.to_str().unwrap()]);
         let mut child = command.spawn().unwrap();
-        keeper::soon("the program works", || done() > 0);
+        keeper::until("the program works", || done() > 0);
         std::thread::sleep(Duration::from_millis(milliseconds));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -131,7 +131,7 @@ fn a_signal_is_the_programs() {
         mark.display()
     );
     let mut child = command(&trace).args(["sh", "-c", &script]).spawn().unwrap();
-    keeper::soon("the program runs", || mark.exists());
+    keeper::until("the program runs", || mark.exists());
     keeper::signal(child.id() as i32, libc::SIGTERM);
     assert_eq!(child.wait().unwrap().code(), Some(5));
 }

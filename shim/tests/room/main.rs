@@ -5,10 +5,7 @@
 mod counters;
 mod processes;
 mod resident;
-#[path = "../support/signals.rs"]
-mod signals;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests of behaviour")]
 mod support;
 
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::counters;
 use crate::resident::{Device, Process};
-use crate::signals::signal;
+use crate::support::signal;
 
 fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
@@ -25,7 +25,7 @@ fn a_starving_process_gets_what_another_holds_idle() {
     let left = holder.number("physical");
     assert!(left <= 512, "{left} MiB");
     // What it needs again it gets again, from the one that is idle now.
-    assert_eq!(starving.ask("free"), "0");
+    assert_eq!(starving.say("free"), "0");
     pause(A_WHILE);
     let (code, waited) = holder.alloc("alloc 900");
     assert_eq!(code, 0);
@@ -41,7 +41,7 @@ fn a_call_beside_the_pool_gets_what_another_process_holds_idle() {
     assert_eq!(other.alloc("alloc 1").0, 0);
     holder.idle(800);
     pause(A_WHILE);
-    assert_eq!(other.ask("managed 500"), "0");
+    assert_eq!(other.say("managed 500"), "0");
 }
 
 #[test]
@@ -156,10 +156,10 @@ fn a_device_that_was_opened_to_another_one_first_is_not_crowded_for_it() {
     let mut command = device.command();
     command.env("MEMCUDA_SIM_DEVICES", "2");
     let mut alone = Process::start(command.env("MEMCUDA_IDLE", "0"));
-    assert_eq!(alone.ask("managed 600"), "0");
-    assert_eq!(alone.ask("reached"), "0");
+    assert_eq!(alone.say("managed 600"), "0");
+    assert_eq!(alone.say("reached"), "0");
     assert_eq!(alone.alloc("alloc 400").0, 0);
-    assert_eq!(alone.ask("free"), "0");
+    assert_eq!(alone.say("free"), "0");
     pause(A_WHILE);
     assert_eq!(alone.number("physical"), 1000);
     alone.end();
@@ -194,7 +194,7 @@ fn what_is_used_again_and_again_is_not_given_away() {
     holder.tell("busy 4000 600 400");
     pause(1000);
     assert_eq!(starving.alloc("alloc 500").0, 2);
-    assert_eq!(holder.hear().parse::<u64>().unwrap() / 600, 1);
+    assert_eq!(holder.heard().parse::<u64>().unwrap() / 600, 1);
 }
 
 #[test]
@@ -203,12 +203,11 @@ fn a_killed_neighbour_is_nobody_s_trouble() {
     let (mut doomed, mut other) = (device.preloaded(), device.preloaded());
     doomed.idle(600);
     // A child that outlives it keeps neither its memory nor its place.
-    let child = doomed.ask("fork");
-    let place = format!("/{}-", doomed.child.id());
+    let child = doomed.say("fork");
+    let place = format!("/{}-", doomed.pid());
     let listed = || std::fs::read_to_string("/proc/net/unix").is_ok_and(|l| l.contains(&place));
     assert!(listed());
-    doomed.signal(libc::SIGKILL);
-    doomed.child.wait().unwrap();
+    doomed.kill();
     // The child may not have run yet; then it still has its parent's socket.
     let killed = Instant::now();
     while listed() {
@@ -281,10 +280,10 @@ fn giving_back_meets_captures_contexts_and_failures() {
         let until = Instant::now() + Duration::from_millis(2500);
         while Instant::now() < until {
             if starving.alloc("alloc 900").0 == 0 {
-                assert_eq!(starving.ask("free"), "0");
+                assert_eq!(starving.say("free"), "0");
             }
         }
-        let done: u64 = holder.hear().parse().unwrap();
+        let done: u64 = holder.heard().parse().unwrap();
         assert!(done > 0, "{words}");
         holder.end();
         starving.end();
@@ -326,7 +325,7 @@ fn children_end_without_waiting() {
 
 /// The names of a process's threads, and the signals that each blocks.
 fn threads(process: &Process) -> Vec<(String, String)> {
-    let folder = format!("/proc/{}/task", process.child.id());
+    let folder = format!("/proc/{}/task", process.pid());
     let read = |task: std::io::Result<std::fs::DirEntry>| {
         let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         let field = |name: &str| {
@@ -385,9 +384,9 @@ fn the_thread_comes_with_the_first_pool_and_takes_no_signal() {
 fn frees_of_what_is_not_the_pools_are_counted_with_and_without_one() {
     let device = Device::new();
     let mut process = device.preloaded();
-    let id = process.child.id();
+    let id = process.pid();
     let mut frees = |number| {
-        assert_eq!(process.ask("foreign"), "0");
+        assert_eq!(process.say("foreign"), "0");
         assert_eq!(counters::of(id)[0].foreign_frees, number);
         process.idle(32);
         assert_eq!(counters::of(id)[0].foreign_frees, number);

@@ -1,11 +1,14 @@
 //! `resident.c` on a device of 1 GiB: processes that are driven line by line.
 
-use std::io::{BufRead, BufReader, Write};
+#[path = "../support/process.rs"]
+mod process;
+
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::signals::signal;
+pub use process::Process;
+
 use crate::support::{preloaded, scratch, shim, simulator};
 
 /// A device that only the processes of one test are on.
@@ -67,49 +70,14 @@ impl Drop for Device {
     }
 }
 
-pub struct Process {
-    pub child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
 impl Process {
-    pub fn start(command: &mut Command) -> Self {
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
-        let mut process = Self {
-            child,
-            input,
-            output: BufReader::new(output),
-        };
-        assert_eq!(process.hear(), "ready");
-        process
-    }
-
-    pub fn tell(&mut self, words: &str) {
-        writeln!(self.input.as_mut().unwrap(), "{words}").unwrap();
-    }
-
-    pub fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "it ended: {:?}", self.child.wait());
-        line.trim_end().to_owned()
-    }
-
-    pub fn ask(&mut self, words: &str) -> String {
-        self.tell(words);
-        self.hear()
-    }
-
     pub fn number(&mut self, words: &str) -> u64 {
-        self.ask(words).parse().unwrap()
+        self.say(words).parse().unwrap()
     }
 
     /// The code of an allocation, and its milliseconds.
     pub fn alloc(&mut self, words: &str) -> (u32, u64) {
-        let answer = self.ask(words);
+        let answer = self.say(words);
         let (code, time) = answer.split_once(' ').unwrap();
         (code.parse().unwrap(), time.parse().unwrap())
     }
@@ -117,37 +85,7 @@ impl Process {
     /// Holds so many MiB, all of them idle.
     pub fn idle(&mut self, mib: u64) {
         assert_eq!(self.alloc(&format!("alloc {mib}")).0, 0);
-        assert_eq!(self.ask("free"), "0");
+        assert_eq!(self.say("free"), "0");
         assert_eq!(self.number("physical"), mib);
-    }
-
-    pub fn signal(&self, which: i32) {
-        signal(self.child.id() as i32, which);
-    }
-
-    /// Stops it: the first thread to hear of it tells the others, which go on until then.
-    pub fn stop(&self) {
-        self.signal(libc::SIGSTOP);
-        let threads = format!("/proc/{}/task", self.child.id());
-        let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
-            let about = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
-            about.rsplit(") ").next().unwrap().starts_with('T')
-        };
-        while !std::fs::read_dir(&threads).unwrap().all(is_stopped) {
-            std::thread::yield_now();
-        }
-    }
-
-    pub fn end(mut self) {
-        drop(self.input.take());
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

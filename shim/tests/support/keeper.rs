@@ -1,18 +1,22 @@
 //! A keeper of a test's own, in a directory of its own. It ends when it is
 //! dropped, with all that it keeps.
+#![allow(dead_code, reason = "each of those who share it uses a part")]
 
 #[path = "../../../tests/support/leftovers.rs"]
 mod leftovers;
-#[path = "signals.rs"]
-mod signals;
+#[path = "../../../tests/support/processes.rs"]
+pub mod processes;
+#[path = "../../../tests/support/waiting.rs"]
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
+pub use crate::support::signal;
 use crate::support::{profile, run};
-pub use signals::signal;
+use processes::is_alive;
+pub use waiting::until;
 
 /// The command `memcuda` of this tree. Built by itself: what only it needs is
 /// no part of the library.
@@ -58,7 +62,7 @@ impl Keeper {
         // Whoever reads what the tests say waits for everybody who might write there.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().unwrap());
-        soon("the keeper answers", || {
+        until("the keeper answers", || {
             self.verb(&["keeper", "status"]).is_some()
         });
     }
@@ -75,7 +79,7 @@ impl Keeper {
     /// Its processes: itself and its standby.
     pub fn pids(&self) -> [i32; 2] {
         let mut pids = [0; 2];
-        soon("the keeper has a standby", || {
+        until("the keeper has a standby", || {
             let said = self
                 .verb(&["keeper", "status", "--json"])
                 .unwrap_or_default();
@@ -102,7 +106,7 @@ impl Keeper {
             child.wait().unwrap();
         }
         // As long as it is there it has the lock, and no other one starts.
-        soon("the standby is gone", || has_ended(standby));
+        until("the standby is gone", || !is_alive(standby as u32));
     }
 }
 
@@ -117,24 +121,5 @@ impl Drop for Keeper {
         if let Some(mut child) = self.child.take() {
             let _ = child.wait();
         }
-    }
-}
-
-/// Has a process ended? Whoever has to wait for it need not have done so.
-fn has_ended(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
-    state.is_empty() || state.starts_with('Z')
-}
-
-/// Waits until something holds, for twenty seconds at most: a process that found no
-/// keeper asks none for five.
-#[track_caller]
-pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        let spent = began.elapsed();
-        assert!(spent < Duration::from_secs(20), "{what}: not within 20 s");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,5 +1,9 @@
 //! Builds what the tests run: the C programs, the simulated GPU, and the
 //! library under test. A piece that is missing fails the test.
+#![allow(dead_code, reason = "each of those who share it uses a part")]
+
+#[path = "../../../tests/support/settings.rs"]
+mod settings;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -90,10 +94,7 @@ pub fn program(file: &str, name: &str) -> PathBuf {
 /// any setting of the caller's.
 pub fn preloaded(program: impl AsRef<Path>, libraries: &[PathBuf]) -> Command {
     let mut command = Command::new(program.as_ref());
-    let names = std::env::vars_os().map(|(name, _)| name);
-    for name in names.filter(|name| name.to_string_lossy().starts_with("MEMCUDA_")) {
-        command.env_remove(name);
-    }
+    settings::forget(&mut command);
     let libraries: Vec<_> = libraries.iter().map(|l| l.to_str().unwrap()).collect();
     command.env("LD_PRELOAD", libraries.join(":"));
     command.env("LD_LIBRARY_PATH", simulator());
@@ -115,6 +116,13 @@ pub fn run(command: &mut Command) -> Output {
         String::from_utf8_lossy(&output.stderr)
     );
     output
+}
+
+/// Sends a signal to a process, if it still is. The program `kill` is not everywhere.
+pub fn signal(pid: i32, which: i32) {
+    assert!(pid > 1);
+    // SAFETY: takes no pointer.
+    unsafe { libc::kill(pid, which) };
 }
 
 /// What a command that must succeed wrote: its output, its diagnostics.

@@ -1,7 +1,7 @@
 //! Torch's memory over pages, by CUDA IPC: what a handle is good for while pages come and go.
 
 use crate::actor::Place;
-use crate::keeper::{signal, soon};
+use crate::keeper::{signal, until};
 use crate::sharing::{INVALID_VALUE, PAGE, RANGE_START, Torch};
 use crate::sharing::{actor, command_of, exports, moved, number, with_torch};
 use crate::support::{self, shim};
@@ -145,7 +145,7 @@ fn what_was_given_up_while_no_keeper_answered_is_let_go_when_one_does() {
     signal(keeper, libc::SIGSTOP);
     exporter.give_up(&tensors[1]);
     signal(keeper, libc::SIGKILL);
-    soon("it is let go", || keeps(PAGE));
+    until("it is let go", || keeps(PAGE));
     let mut importer = actor(&place);
     importer.open(&handle);
 }
@@ -193,5 +193,5 @@ fn a_handle_gives_the_memory_that_it_was_made_for() {
         panic!("{out}{log}");
     };
     assert!(opened > 5 && opened + changed == all, "{out}{log}");
-    soon("the keeper forgets all", || exports(&place) == 0);
+    until("the keeper forgets all", || exports(&place) == 0);
 }

@@ -2,10 +2,6 @@
 //! torch's two libraries that have its out-of-memory ladder.
 
 #[path = "../ipc/actor.rs"]
-#[allow(
-    dead_code,
-    reason = "shared with the tests of CUDA IPC, which use all of it"
-)]
 mod actor;
 #[path = "../support/counters.rs"]
 mod counters;
@@ -18,7 +14,6 @@ mod recorded;
 mod shared;
 mod sharing;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
 use std::path::Path;

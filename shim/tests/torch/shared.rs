@@ -2,7 +2,7 @@
 //! torch's own segments of cudaMalloc.
 
 use crate::actor::{Actor, Place};
-use crate::keeper::soon;
+use crate::keeper::until;
 use crate::sharing::{INVALID_VALUE, PAGE, RANGE_START, Torch};
 use crate::sharing::{actor, command, exports, moved, number};
 use crate::support::{self, shim};
@@ -146,7 +146,7 @@ fn who_is_killed_takes_nothing_from_the_others() {
     exporter.kill();
     assert!(survivor.has(&here, 3 * PAGE, 4));
     survivor.close(&here);
-    soon("the keeper forgets it", || exports(&place) == 0);
+    until("the keeper forgets it", || exports(&place) == 0);
     let mut last = actor(&place);
     assert_eq!(last.code(&format!("open {handle}")), INVALID_VALUE);
 }
@@ -166,7 +166,7 @@ fn the_keepers_death_loses_nothing() {
     assert_eq!(third.code(&format!("open {handle}")), INVALID_VALUE);
     assert!(importer.has(&here, 2 * PAGE, 4));
     importer.close(&here);
-    soon("the keeper forgets it", || exports(&place) == 0);
+    until("the keeper forgets it", || exports(&place) == 0);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_keeper_that_knows_nothing_is_told_anew() {
     place.keeper.end();
     assert!(importer.has(&here, 2 * PAGE, 4));
     place.keeper.start();
-    soon("the new keeper is found", || {
+    until("the new keeper is found", || {
         let now = exporter.say(&format!("get {tensor}"));
         now.starts_with("0 ") && !now.ends_with(&handle)
     });

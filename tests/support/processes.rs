@@ -1,0 +1,26 @@
+//! What the kernel tells tests of a process by its number.
+#![allow(dead_code, reason = "each of those who share it uses a part")]
+
+use std::time::Duration;
+
+/// Its fields from the state on, the third (proc_pid_stat(5)); none where it is gone. The
+/// name before them may hold anything.
+pub fn stat(pid: u32) -> Vec<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    behind_name.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Does it run? Who has to wait for one that ended need not have done so.
+pub fn is_alive(pid: u32) -> bool {
+    stat(pid).first().is_some_and(|state| state != "Z")
+}
+
+/// What it took of a processor so far, in the 14th and the 15th field.
+pub fn processor_time(pid: u32) -> Duration {
+    let hundredths: u64 = stat(pid)[11..13]
+        .iter()
+        .map(|field| field.parse::<u64>().unwrap())
+        .sum();
+    Duration::from_millis(hundredths * 10)
+}
