@@ -3,7 +3,7 @@
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Stream};
 use crate::pool::plan::STEP;
-use crate::pool::tests::{CONTEXT, key, on, pool, request};
+use crate::pool::tests::{CONTEXT, free, key, on, pool, request};
 use crate::pool::{Order, Pool, Refusal, Release, Settings};
 use crate::random::Random;
 use crate::units::MIB;
@@ -22,10 +22,6 @@ fn with_addresses(bytes: u64) -> Pool<Model> {
 
 fn alloc(pool: &Pool<Model>, mib: u64) -> Address {
     pool.alloc(&on(10, mib * MIB)).unwrap()
-}
-
-fn free(pool: &Pool<Model>, at: Address) {
-    pool.free(at, Release::Stream(key(10))).unwrap();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::Retired;
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Stream};
-use crate::pool::tests::{CONTEXT, key, on, pool};
+use crate::pool::tests::{CONTEXT, free, key, on, pool};
 use crate::pool::{Pool, Release, Settings};
 use crate::random::Random;
 use crate::units::MIB;
@@ -27,10 +27,6 @@ fn with_stitches() -> (Pool<Model>, Vec<Address>) {
 
 fn alloc(pool: &Pool<Model>, mib: u64) -> Address {
     pool.alloc(&on(10, mib * MIB)).unwrap()
-}
-
-fn free(pool: &Pool<Model>, at: Address) {
-    pool.free(at, Release::Stream(key(10))).unwrap();
 }
 
 fn stitches(pool: &Pool<Model>) -> usize {

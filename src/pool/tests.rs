@@ -32,6 +32,11 @@ pub(super) fn on(stream: u64, bytes: u64) -> Request {
     request(bytes, Order::Stream(key(stream)))
 }
 
+/// Frees on stream 10.
+pub(super) fn free(pool: &Pool<Model>, at: Address) {
+    pool.free(at, Release::Stream(key(10))).unwrap();
+}
+
 #[test]
 fn a_freed_window_is_lent_again_on_its_stream_without_a_driver_call() {
     let pool = pool(Settings::default());

@@ -2,44 +2,27 @@
 
 use super::super::*;
 use crate::driver::model::Model;
+use crate::pool::tests::{CONTEXT, free, on};
 use crate::units::MIB;
 use std::sync::Arc;
 use std::time::Duration;
 
-const CONTEXT: Context = Context(1);
 const STREAM: Stream = Stream(10);
 
 fn pool(total: u64, settings: Settings) -> Pool<Model> {
     Pool::new(Model::new(total), 0, settings).unwrap()
 }
 
-fn request(bytes: u64) -> Request {
-    Request {
-        bytes,
-        align: 512,
-        order: Order::Stream(StreamKey::new(CONTEXT, STREAM, 0)),
-        context: CONTEXT,
-        owner: Owner::Context,
-        effort: Effort::Growth,
-        graph: false,
-    }
-}
-
 /// A pool with this many idle windows of 32 MiB.
 fn idle(windows: usize) -> Pool<Model> {
     let pool = pool(64 << 30, Settings::default());
     let lent: Vec<_> = (0..windows)
-        .map(|_| pool.alloc(&request(32 * MIB)).unwrap())
+        .map(|_| pool.alloc(&on(10, 32 * MIB)).unwrap())
         .collect();
     for at in lent {
         free(&pool, at);
     }
     pool
-}
-
-fn free(pool: &Pool<Model>, at: Address) {
-    let key = StreamKey::new(CONTEXT, STREAM, 0);
-    pool.free(at, Release::Stream(key)).unwrap();
 }
 
 #[test]
@@ -57,7 +40,7 @@ fn about_as_much_as_asked_for_goes_back() {
     assert_eq!(pool.give_back(MIB, Duration::from_secs(60)), 0);
     assert!(began.elapsed() < Duration::from_secs(30), "at once");
     // A slab of which nothing is lent can go, too.
-    let small = pool.alloc(&request(1000)).unwrap();
+    let small = pool.alloc(&on(10, 1000)).unwrap();
     assert_eq!(pool.whole_idle(), pool.physical() - 2 * MIB);
     free(&pool, small);
     assert_eq!(pool.whole_idle(), pool.physical());
@@ -66,7 +49,7 @@ fn about_as_much_as_asked_for_goes_back() {
 #[test]
 fn running_uses_are_waited_for_but_not_for_ever() {
     let pool = Arc::new(idle(2));
-    let at = pool.alloc(&request(64 * MIB)).unwrap();
+    let at = pool.alloc(&on(10, 64 * MIB)).unwrap();
     pool.driver().hold(CONTEXT, STREAM, true);
     free(&pool, at);
     let began = Instant::now();
@@ -92,13 +75,13 @@ fn what_was_used_since_the_last_look_does_not_count_as_idle() {
     let pool = idle(4);
     pool.least_idle();
     assert_eq!(pool.least_idle(), 128 * MIB, "nothing happened");
-    let at = pool.alloc(&request(96 * MIB)).unwrap();
+    let at = pool.alloc(&on(10, 96 * MIB)).unwrap();
     free(&pool, at);
     assert_eq!(pool.idle(), 128 * MIB);
     assert_eq!(pool.least_idle(), 32 * MIB);
     assert_eq!(pool.least_idle(), 128 * MIB);
     // What comes with a growth, and is not lent at once, was not there before.
-    for at in [32, 32, 32, 32, 1].map(|mib| pool.alloc(&request(mib * MIB)).unwrap()) {
+    for at in [32, 32, 32, 32, 1].map(|mib| pool.alloc(&on(10, mib * MIB)).unwrap()) {
         free(&pool, at);
     }
     assert_eq!(pool.least_idle(), 0);
@@ -121,25 +104,25 @@ fn a_pool_that_starves_tries_again_while_others_make_room() {
     };
     let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
     let starving = pool(64 * MIB, settings(None));
-    assert_eq!(starving.alloc(&request(96 * MIB)), short);
+    assert_eq!(starving.alloc(&on(10, 96 * MIB)), short);
     assert_eq!(tries.load(Ordering::Relaxed), 4);
     assert_eq!(starving.stats().out_of_memory, 1, "one request failed");
     // Nobody can help a pool over its own limit.
     let limited = pool(1 << 30, settings(Some(64 * MIB)));
-    assert_eq!(limited.alloc(&request(96 * MIB)), short);
+    assert_eq!(limited.alloc(&on(10, 96 * MIB)), short);
     assert_eq!(tries.load(Ordering::Relaxed), 4);
     // What it holds itself and nobody uses counts for nothing.
     let full = pool(64 * MIB, settings(Some(96 * MIB)));
-    let at = full.alloc(&request(32 * MIB)).unwrap();
+    let at = full.alloc(&on(10, 32 * MIB)).unwrap();
     free(&full, at);
-    assert_eq!(full.alloc(&request(96 * MIB)), short);
+    assert_eq!(full.alloc(&on(10, 96 * MIB)), short);
     assert_eq!(tries.load(Ordering::Relaxed), 5);
     // But what lies idle beside it may go; for that others need not give anything.
     let beside = Settings {
         beside: Some(Box::new(|| (64 * MIB, 64 * MIB))),
         ..settings(Some(128 * MIB))
     };
-    assert_eq!(pool(1 << 30, beside).alloc(&request(96 * MIB)), short);
+    assert_eq!(pool(1 << 30, beside).alloc(&on(10, 96 * MIB)), short);
     assert_eq!(tries.load(Ordering::Relaxed), 6);
     assert_eq!(of_others.load(Ordering::Relaxed), 5);
 }
@@ -147,7 +130,7 @@ fn a_pool_that_starves_tries_again_while_others_make_room() {
 #[test]
 fn addresses_where_something_is_still_mapped_are_not_used_again() {
     let pool = idle(1);
-    let at = pool.alloc(&request(32 * MIB)).unwrap();
+    let at = pool.alloc(&on(10, 32 * MIB)).unwrap();
     free(&pool, at);
     pool.driver().fail_at(pool.driver().calls(), Code::UNKNOWN);
     pool.give_back(MIB, Duration::ZERO);

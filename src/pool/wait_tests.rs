@@ -3,30 +3,19 @@
 use super::super::*;
 use crate::driver::model::Model;
 use crate::pool::streams::Streams;
+use crate::pool::tests::{self, CONTEXT, key};
 use crate::units::MIB;
 use std::time::Duration;
 
-const CONTEXT: Context = Context(1);
 const OTHER: Context = Context(2);
 
-fn key(stream: u64) -> StreamKey {
-    StreamKey::new(CONTEXT, Stream(stream), 0)
-}
-
 fn request(context: Context, order: Order) -> Request {
-    Request {
-        bytes: 32 * MIB,
-        align: 512,
-        order,
-        context,
-        owner: Owner::Context,
-        effort: Effort::Growth,
-        graph: false,
-    }
+    let request = tests::request(32 * MIB, order);
+    Request { context, ..request }
 }
 
 fn pool() -> Pool<Model> {
-    Pool::new(Model::new(64 << 30), 0, Settings::default()).unwrap()
+    tests::pool(Settings::default())
 }
 
 #[test]
