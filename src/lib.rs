@@ -8,6 +8,7 @@
 pub mod config;
 pub mod descriptor;
 pub mod driver;
+pub mod epoch;
 pub mod error;
 #[cfg(feature = "cli")]
 pub mod keeper;

@@ -11,10 +11,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use memcuda_core::config::{Config, Level};
 use memcuda_core::descriptor::Lasting;
+use memcuda_core::epoch;
 use memcuda_core::log_line::{self, Form, Head, Part};
 
 use crate::signals;
@@ -109,9 +109,7 @@ pub fn line(level: Level, message: fmt::Arguments<'_>) {
         level,
         part: Part::Library,
         pid: std::process::id(),
-        time: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default(),
+        time: epoch::now(),
     };
     let mut line = Line::default();
     // That it is full only means that the line is cut.

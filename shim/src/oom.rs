@@ -9,9 +9,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use memcuda_core::driver::Driver;
+use memcuda_core::epoch;
 use memcuda_core::picture::{self, Refused, bytes};
 use memcuda_core::pool::StreamKey;
 
@@ -134,8 +135,7 @@ fn enter(books: &Mutex<Books>, what: (u32, u32, u64), now: Instant) -> Option<(u
 /// The name of a report; another one for every process.
 fn name(number: usize) -> PathBuf {
     static SECONDS: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(1, |now| now.as_secs());
+    let now = epoch::now().as_secs().max(1);
     let first = SECONDS.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     let seconds = first.map_or_else(|earlier| earlier, |_| now);
     format!("oom-{seconds}-{}-{number}.memcuda", std::process::id()).into()

@@ -2,8 +2,8 @@
 //! (`oom`). Makes no driver call.
 
 use std::os::fd::OwnedFd;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use memcuda_core::epoch::now_us;
 use memcuda_core::picture::{self, Named, Picture, Process, Refused};
 use memcuda_core::share::protocol::DeviceId;
 
@@ -17,10 +17,9 @@ const MOST_COMMAND: usize = 4096;
 /// The pools as they are now. They stand still one after the other, each for as
 /// long as its tables are copied.
 pub fn take(engine: &Engine, refused: Option<Refused>) -> Picture {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Picture {
         process: process(),
-        taken_us: now.map_or(0, |now| now.as_micros() as u64),
+        taken_us: now_us(),
         refused,
         devices: engine
             .devices

@@ -1,17 +1,11 @@
-//! What the clock of the host says, and by how much it was set meanwhile: who was to
+//! By how much the clock of the host was set meanwhile: who was to
 //! have a minute has it, whatever the date is said to be. Sets no clock.
-
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-const SECOND_US: i64 = 1_000_000;
+use crate::epoch::now_us;
 
-/// Microseconds of the Unix epoch.
-pub fn now_us() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_micros() as u64)
-}
+const SECOND_US: i64 = 1_000_000;
 
 /// How far the clock is ahead of the time since the host's boot, which nobody sets.
 pub struct Calendar {

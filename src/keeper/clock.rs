@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 use super::Refusal;
-use super::calendar::now_us;
 use super::client::{COURTESY, Stage};
 use super::entries::ClientId;
 use super::serve::{Ghost, Keeper};
 use super::standby::Vault;
+use crate::epoch::now_us;
 
 /// How long a process that came back may take to say all that it holds, and one
 /// that cannot be seen to come back.

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::awake::Awake;
-use super::calendar::{Calendar, now_us};
+use super::calendar::Calendar;
 use super::client::Connection;
 use super::clock::GRACE;
 use super::descriptors::{Descriptors, raise_limit};
@@ -34,6 +34,7 @@ use super::strays::Strays;
 use super::token::Token;
 use super::unread::Unread;
 use super::versions::Versions;
+use crate::epoch::now_us;
 use crate::share::wire::{self};
 
 /// How the keeper ends.

@@ -1,8 +1,8 @@
 //! All names of the host: kept, deleted, shown, listed. Maps nothing.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use memcuda_core::epoch::now_us;
 use memcuda_core::share::protocol::{Entry, Persist, Reply, Request};
 
 use super::info::Info;
@@ -20,9 +20,7 @@ pub unsafe extern "C" fn memcuda_persist(name: *const c_char, seconds: u64) -> c
     call("memcuda_persist", |engine| {
         // SAFETY: by the function's own contract.
         let name = unsafe { options::name(name)? };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now_us = now.map_or(0, |since| since.as_micros() as u64);
-        let persist = Persist::for_seconds(seconds, now_us);
+        let persist = Persist::for_seconds(seconds, now_us());
         ask(engine, Request::Persist { name, persist }).map(drop)
     })
 }

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use memcuda_core::driver::{Access, Address, Code, Driver, Handle, Stream};
+use memcuda_core::epoch::now_us;
 use memcuda_core::pool::Attachment;
 use memcuda_core::share::protocol::{Backend, Entry, Generation, Persist, Process, Request, State};
 
@@ -119,8 +120,7 @@ fn entry(
     mapped: u64,
     legacy: Vec<u8>,
 ) -> Result<Entry, Failure> {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.map_or(0, |since| since.as_micros() as u64);
+    let now = now_us();
     Ok(Entry {
         name: Some(wanted.name.clone()),
         generation,

@@ -17,10 +17,10 @@ mod stacks;
 mod words;
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use memcuda_core::config::{Config, Stacks};
 use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::epoch::now_us;
 use memcuda_core::names::Name;
 use memcuda_core::pool::{Owner, Refusal, Request};
 use memcuda_core::trace::frames::{self, Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
@@ -83,8 +83,7 @@ impl Recorder {
     pub fn start(config: &Config) -> Option<Self> {
         let wanted = config.trace.as_ref()?;
         let path = frames::path_of(wanted, std::process::id());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now_us = now.map_or(0, |now| now.as_micros() as u64);
+        let now_us = now_us();
         // The same moment: to make the file takes a while.
         let began_ns = clock_ns();
         let (file, path) = match File::make(&path, now_us) {

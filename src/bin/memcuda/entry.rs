@@ -108,12 +108,6 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Microseconds of the Unix epoch, now.
-pub fn now_us() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |now| now.as_micros() as u64)
-}
-
 /// Whole seconds between two microseconds of the Unix epoch.
 pub fn seconds_since(then_us: u64, now_us: u64) -> u64 {
     now_us.saturating_sub(then_us) / 1_000_000

@@ -9,10 +9,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use memcuda::config::{Config, Level};
+use memcuda::epoch;
 use memcuda::log_line::{self, Form, Head, Part};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -143,9 +143,7 @@ where
             level,
             part: self.part,
             pid: std::process::id(),
-            time: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default(),
+            time: epoch::now(),
         };
         log_line::write(&mut out, self.form, &head, format_args!("{}", message.0))?;
         out.write_str(self.form.end())

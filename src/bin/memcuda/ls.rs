@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use memcuda::epoch::now_us;
 use memcuda::names::{Name, Pattern};
 use memcuda::share::protocol::{Entry, Generation, State};
 use memcuda::units::show_bytes;
@@ -74,7 +75,7 @@ fn once(arguments: &Arguments) -> Result<()> {
     if let Some(why) = nobody {
         eprintln!("memcuda: {why}");
     }
-    let now_us = entry::now_us();
+    let now_us = now_us();
     let objects: Vec<_> = entries.iter().map(|it| Object::new(it, now_us)).collect();
     output::json_lines("ls", &objects)
 }
@@ -100,7 +101,7 @@ fn follow(arguments: &Arguments) -> Result<()> {
     let mut before: HashMap<Generation, Entry> = HashMap::new();
     loop {
         let (entries, _) = look(arguments)?;
-        let now_us = entry::now_us();
+        let now_us = now_us();
         let changed = entries
             .iter()
             .filter(|it| before.get(&it.generation) != Some(it));
@@ -133,7 +134,7 @@ fn print(
         };
         return output::line(nobody.as_deref().unwrap_or(none));
     }
-    let now_us = entry::now_us();
+    let now_us = now_us();
     let mut headings = vec!["name", "size", "elements", "gpu", "held by", "age"];
     // A column that says the same everywhere would only take room.
     let states = entries.iter().any(|it| it.state != State::Ready);

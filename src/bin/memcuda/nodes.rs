@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use anyhow::{Result, anyhow};
-use memcuda::config::Config;
+use memcuda::epoch::now_us;
 use memcuda::keeper::redis::{self, Listed, Node, Server};
 use memcuda::names::Pattern;
 use memcuda::units::show_bytes;
@@ -127,7 +127,7 @@ fn print(node: &Node, first: bool) -> Result<()> {
         "references",
         "age",
     ]);
-    let now_s = entry::now_us() / 1_000_000;
+    let now_s = now_us() / 1_000_000;
     for listed in &node.entries {
         let shape: Option<Vec<u64>> = serde_json::from_str(&listed.shape).ok();
         table.row(vec![

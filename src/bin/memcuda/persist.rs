@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use memcuda::epoch::now_us;
 use memcuda::names::Name;
 use memcuda::share::protocol::{Persist, Reply, Request};
 use memcuda::units::show_bytes;
@@ -25,7 +26,7 @@ pub struct Arguments {
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
-    let now_us = entry::now_us();
+    let now_us = now_us();
     let persist = match (arguments.seconds, arguments.not) {
         (Some(seconds), _) => Persist::for_seconds(seconds, now_us),
         (None, false) => Persist::Yes,

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use memcuda::epoch::now_us;
 use memcuda::names::Name;
 use memcuda::share::client::Error;
 use memcuda::share::protocol::{Entry, Process, State};
@@ -41,7 +42,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         false => error,
     })?;
     if arguments.json {
-        output::json("show", &Object::new(&entry, entry::now_us()))?;
+        output::json("show", &Object::new(&entry, now_us()))?;
     } else {
         print(&entry)?;
     }
@@ -71,7 +72,7 @@ fn await_name(name: &Name, longest: Duration) -> Result<Entry> {
 }
 
 fn print(entry: &Entry) -> Result<()> {
-    let now_us = entry::now_us();
+    let now_us = now_us();
     let ago = |then_us| {
         let seconds = entry::seconds_since(then_us, now_us);
         format!("{} ago", entry::show_seconds(seconds))

@@ -11,7 +11,7 @@ use super::command::{Address, Fault, Outcome};
 use super::link::{Link, Step, Trouble};
 use super::queue::Queue;
 use super::shared::Shared;
-use crate::keeper::calendar::now_us;
+use crate::epoch::now_us;
 
 /// How long an answer waits for its client.
 const ANSWER_LIFE: Duration = Duration::from_secs(3600);

@@ -12,7 +12,7 @@ use redis::Value;
 use super::fields::{fields, path_text, text};
 use super::link::{Link, Step, Trouble};
 use super::shared::{KeeperEnds, Shared};
-use crate::keeper::calendar::now_us;
+use crate::epoch::now_us;
 use crate::keeper::registry::Changes;
 use crate::names::Name;
 use crate::share::protocol::{Entry, State};

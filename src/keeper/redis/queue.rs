@@ -15,7 +15,7 @@ use super::link::{Link, Move, Step, Trouble};
 use super::parse;
 use super::shared::Shared;
 use super::work::{Desk, Job};
-use crate::keeper::calendar::now_us;
+use crate::epoch::now_us;
 
 /// How long a thread waits for a command before it looks around.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -13,8 +13,8 @@ use super::deliver::{Taken, connected, deliver};
 use super::fields::object;
 use super::link::{Link, Step, Trouble};
 use super::shared::{KeeperEnds, Shared};
+use crate::epoch::now_us;
 use crate::keeper::Refusal;
-use crate::keeper::calendar::now_us;
 use crate::names::Name;
 use crate::share::protocol::{Code, Entry, Generation, Persist, State};
 

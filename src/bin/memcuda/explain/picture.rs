@@ -6,13 +6,14 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use memcuda::epoch::now_us;
 use memcuda::picture::layout::{Kind, Layout};
 use memcuda::picture::{Block, Device, Picture, Refused, State};
 use memcuda::trace::account::CLASSES;
 use memcuda::units::show_bytes;
 
 use super::before;
-use crate::entry::{now_us, seconds_since};
+use crate::entry::seconds_since;
 use crate::history::History;
 use crate::output::{Table, times};
 use crate::reading::{Reading, stream};

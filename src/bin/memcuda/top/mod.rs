@@ -14,10 +14,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use memcuda::epoch::now_us;
 use memcuda::error::Error;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use crate::entry::now_us;
 use crate::output::{self, Table};
 use crate::survey::{Seen, Survey};
 use app::{App, Wish};

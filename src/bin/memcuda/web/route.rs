@@ -1,6 +1,7 @@
 //! What is behind each path. There are no files: a path that is not in the list
 //! is not found.
 
+use memcuda::epoch::now_us;
 use serde::Serialize;
 
 use super::access::Access;
@@ -8,7 +9,7 @@ use super::history::{Event, SAMPLES};
 use super::http::{Answer, Head, Request, Status};
 use super::watch::Watch;
 use super::{metrics, page};
-use crate::entry::{Object, now_us};
+use crate::entry::Object;
 use crate::survey::{Key, Rates, Row};
 
 /// Most names of one answer.

@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use memcuda::epoch::now_us;
 use memcuda::share::protocol::Generation;
 
 use super::history::History;
 use super::map::{self, Map};
-use crate::entry::now_us;
 use crate::survey::{self, Names, Seen, Survey};
 
 /// How often all processes are looked at.
