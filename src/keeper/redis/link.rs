@@ -222,15 +222,13 @@ impl Link {
         for _ in steps {
             answers.push(answer(self.connection.recv_response())?);
         }
-        let unknown = |answer: &Answer| matches!(answer, Answer::Unknown);
         answers
             .into_iter()
             .zip(steps)
             .map(|(answer, step)| match answer {
-                answer if unknown(&answer) => self.long(step),
+                Answer::Unknown => self.long(step),
                 Answer::Refused(trouble) => Ok(Err(trouble)),
                 Answer::Value(value) => Ok(Ok(value)),
-                Answer::Unknown => unreachable!("the arm before"),
             })
             .collect()
     }

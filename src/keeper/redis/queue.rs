@@ -242,21 +242,11 @@ impl Lane<'_> {
         note: Option<Value>,
     ) -> Result<(), Trouble> {
         let tries: u64 = text(tries)?.parse().unwrap_or(0);
-        let taken = Taken {
-            queue: self.queue.clone(),
-            list: self.shared.keys.taken(&self.queue.name),
-            body,
-        };
+        let taken = self.taken(body);
         let command = match parse::read(&taken.body) {
             Ok(command) => command,
             Err(refused) => {
-                deliver(
-                    self.shared,
-                    &mut self.link,
-                    &taken,
-                    &refused.address,
-                    &refused.outcome(),
-                );
+                self.refuse(&taken, &refused);
                 return Ok(());
             }
         };
@@ -280,13 +270,7 @@ impl Lane<'_> {
             None
         };
         if let Some(refused) = refused {
-            deliver(
-                self.shared,
-                &mut self.link,
-                &taken,
-                &address,
-                &refused.outcome(),
-            );
+            self.refuse(&taken, &refused);
             return Ok(());
         }
         let job = Job {
@@ -310,21 +294,30 @@ impl Lane<'_> {
         let bytes: u64 = read(bytes.unwrap_or(Value::Nil))?;
         let (beginning, end) = (read_bytes(beginning)?, read_bytes(end)?);
         let refused = parse::too_long(bytes as usize, &beginning, &end);
-        let taken = Taken {
-            queue: self.queue.clone(),
-            list: self.shared.keys.taken(&self.queue.name),
-            body: Vec::new(),
-        };
         if answer(&refused.address, &self.shared.keys, &refused.outcome()).is_some() {
-            deliver(
-                self.shared,
-                &mut self.link,
-                &taken,
-                &refused.address,
-                &refused.outcome(),
-            );
+            self.refuse(&self.taken(Vec::new()), &refused);
         }
         Ok(())
+    }
+
+    /// A command of this queue that was taken.
+    fn taken(&self, body: Vec<u8>) -> Taken {
+        Taken {
+            queue: self.queue.clone(),
+            list: self.shared.keys.taken(&self.queue.name),
+            body,
+        }
+    }
+
+    fn refuse(&mut self, taken: &Taken, refused: &Refused) {
+        let outcome = refused.outcome();
+        deliver(
+            self.shared,
+            &mut self.link,
+            taken,
+            &refused.address,
+            &outcome,
+        );
     }
 }
 
