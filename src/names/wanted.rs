@@ -24,3 +24,13 @@ pub enum Backend {
     /// library can open it; it ends with its maker.
     CudaIpc,
 }
+
+impl Backend {
+    /// What it is called in rules, listings and Redis.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Vmm => "vmm",
+            Self::CudaIpc => "cuda_ipc",
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine};
 use memcuda::names::Pattern;
-use memcuda::share::protocol::{Backend, Entry, Holder, Persist, Process, State};
+use memcuda::share::protocol::{Entry, Holder, Persist, Process, State};
 use memcuda::units::show_bytes;
 use serde::Serialize;
 
@@ -83,7 +83,7 @@ impl<'a> Object<'a> {
             mapped_bytes: entry.mapped,
             device: spec.ordinal,
             device_uuid: spec.device.to_string(),
-            backend: backend(entry),
+            backend: spec.backend.word(),
             ipc_handle: (!entry.legacy.is_empty()).then(|| STANDARD.encode(&entry.legacy)),
             persist: entry.persist != Persist::No,
             persist_until_s: match entry.persist {
@@ -145,14 +145,6 @@ pub fn state(entry: &Entry) -> &'static str {
         State::Ready => "ready",
         State::Sealed => "sealed",
         State::Dying => "deleted",
-    }
-}
-
-/// What holds the bytes, in a word.
-pub fn backend(entry: &Entry) -> &'static str {
-    match entry.spec.backend {
-        Backend::Vmm => "vmm",
-        Backend::CudaIpc => "cuda_ipc",
     }
 }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::entry;
 use crate::output::{self, Table, plain};
+use crate::reach;
 
 /// A name in JSON. `null` is unknown, or not said.
 #[derive(Serialize)]
@@ -71,11 +72,8 @@ fn said(text: &str) -> Option<&str> {
 
 /// Lists those that are chosen, as JSON lines or as a table for each host.
 pub fn list(names: &[Pattern], json: bool) -> Result<()> {
-    let config = Config::read(|name| match name {
-        "MEMCUDA_REDIS" => std::env::var_os(name),
-        _ => None,
-    })?;
-    let address = config.redis.ok_or_else(|| {
+    let address = reach::setting("MEMCUDA_REDIS")?.redis;
+    let address = address.ok_or_else(|| {
         memcuda::error::Error::new("--all-nodes asks Redis; set MEMCUDA_REDIS to its address")
     })?;
     let server = Server::new(&address)?;

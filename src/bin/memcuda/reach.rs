@@ -37,14 +37,14 @@ impl Found {
     }
 }
 
+/// The settings with this variable alone: others are none of a verb's business.
+pub fn setting(variable: &str) -> memcuda::error::Result<Config> {
+    Config::read(|name| (name == variable).then(|| std::env::var_os(name))?)
+}
+
 /// Looks for the keeper: at `MEMCUDA_KEEPER`, else at the user's own place.
 pub fn find() -> Result<Found> {
-    // Other variables are none of a verb's business.
-    let config = Config::read(|name| match name {
-        "MEMCUDA_KEEPER" => std::env::var_os(name),
-        _ => None,
-    })?;
-    let socket = match config.keeper {
+    let socket = match setting("MEMCUDA_KEEPER")?.keeper {
         config::Keeper::Off => {
             let why = "MEMCUDA_KEEPER is off: no memory has a name".to_owned();
             return Ok(Found::Off(why));

@@ -89,7 +89,7 @@ fn print(entry: &Entry) -> Result<()> {
         format!("{size} ({} bytes), {mapped} of the device", spec.bytes),
     )?;
     line("device", format!("{} ({})", spec.ordinal, spec.device))?;
-    line("backend", entry::backend(entry).to_owned())?;
+    line("backend", spec.backend.word().to_owned())?;
     line("lives", entry::lives(entry.persist, now_us))?;
     line(
         "made",

@@ -47,7 +47,7 @@ pub fn fields(entry: &Entry, place: &Place) -> Vec<(&'static str, Value)> {
         ("read_only", json!(u8::from(entry.state == State::Sealed))),
         ("holders", holders(entry)),
         ("persist", persist(entry.persist)),
-        ("backend", json!(backend(spec.backend))),
+        ("backend", json!(spec.backend.word())),
         ("broker", json!(place.socket)),
     ]
 }
@@ -146,12 +146,5 @@ fn state(state: State) -> &'static str {
         State::Ready => "ready",
         State::Sealed => "sealed",
         State::Dying => "dying",
-    }
-}
-
-fn backend(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Vmm => "vmm",
-        Backend::CudaIpc => "cuda_ipc",
     }
 }

@@ -116,12 +116,8 @@ const KEYS: &[Key] = &[
         name: "backend",
         accepts: "vmm, cuda_ipc",
         set: |d, v| {
-            let backend = match v {
-                "vmm" => Backend::Vmm,
-                "cuda_ipc" => Backend::CudaIpc,
-                _ => return None,
-            };
-            d.what.backend = backend;
+            let all = [Backend::Vmm, Backend::CudaIpc];
+            d.what.backend = all.into_iter().find(|it| it.word() == v)?;
             Some(())
         },
     },
