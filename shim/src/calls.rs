@@ -30,7 +30,6 @@ memcuda_core::entry_points! {
         "cuCtxGetDevice" ctx_device(*mut i32);
         "cuCtxPushCurrent_v2" ctx_push(Context);
         "cuCtxPopCurrent_v2" ctx_pop(*mut Context);
-        "cuCtxSynchronize" ctx_synchronize();
         "cuStreamIsCapturing" stream_is_capturing(Stream, *mut u32);
         "cuMemAlloc_v2" mem_alloc(*mut u64, usize);
         "cuMemFree_v2" mem_free(u64);

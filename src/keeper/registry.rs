@@ -117,11 +117,6 @@ impl Registry {
         }
     }
 
-    /// Marks names as changed again, since they could not be published.
-    pub fn again(&self, names: impl IntoIterator<Item = Name>) {
-        self.shared.notes().changed.extend(names);
-    }
-
     /// Asks the keeper; `false` where it has ended.
     pub fn ask(&self, ask: Ask) -> bool {
         let sent = self.asks.send(ask).is_ok();
@@ -202,8 +197,6 @@ mod tests {
         desk.mark([name("a"), name("b")]);
         desk.mark([name("a")]);
         let both = BTreeSet::from([name("a"), name("b")]);
-        assert_eq!(registry.wait(Duration::ZERO), Changes::Names(both.clone()));
-        registry.again(both.clone());
         assert_eq!(registry.wait(Duration::ZERO), Changes::Names(both));
         desk.mark([name("a")]);
         drop(desk);
