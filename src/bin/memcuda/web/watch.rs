@@ -64,18 +64,13 @@ impl Watch {
 
     /// The named memory.
     pub fn names(&self) -> Names {
-        let mut cached = lock(&self.names);
-        match &*cached {
-            Some((when, names)) if when.elapsed() < FRESH => names.clone(),
-            before => {
-                let names = survey::names();
-                if let Some((_, before)) = before {
-                    self.tell(before, &names);
-                }
-                *cached = Some((Instant::now(), names.clone()));
-                names
+        fresh(&self.names, |before| {
+            let names = survey::names();
+            if let Some(before) = before {
+                self.tell(before, &names);
             }
-        }
+            names
+        })
     }
 
     /// Notes which names came and went.
@@ -111,20 +106,24 @@ impl Watch {
             }
             maps.entry((pid, ordinal)).or_default().clone()
         };
-        let mut cached = lock(&cache);
-        match &*cached {
-            Some((when, drawn)) if when.elapsed() < FRESH => drawn.clone(),
-            _ => {
-                let drawn = survey::picture(pid).map_err(|why| format!("{why:#}"));
-                let drawn = drawn.and_then(|picture| {
-                    let map = map::draw(&picture, ordinal).map(Arc::new);
-                    map.ok_or_else(|| {
-                        format!("process {pid} has no pool on device {ordinal} any more")
-                    })
-                });
-                *cached = Some((Instant::now(), drawn.clone()));
-                drawn
-            }
+        fresh(&cache, |_| {
+            let picture = survey::picture(pid).map_err(|why| format!("{why:#}"))?;
+            let map = map::draw(&picture, ordinal).map(Arc::new);
+            map.ok_or_else(|| format!("process {pid} has no pool on device {ordinal} any more"))
+        })
+    }
+}
+
+/// What was found a moment ago or, by what was found before, now. Who asks meanwhile waits
+/// for that.
+fn fresh<T: Clone>(cache: &Cache<T>, find: impl FnOnce(Option<&T>) -> T) -> T {
+    let mut cached = lock(cache);
+    match &*cached {
+        Some((when, known)) if when.elapsed() < FRESH => known.clone(),
+        before => {
+            let found = find(before.as_ref().map(|(_, known)| known));
+            *cached = Some((Instant::now(), found.clone()));
+            found
         }
     }
 }
