@@ -24,7 +24,7 @@ pub fn hit(report: &mut Report) {
             live: 1,
         };
         report.measure(case, || {
-            timed_hits(&pool, PAIRS, |_| {
+            timed_hits(&pool, |_| {
                 let at = alloc(&pool, 10, size);
                 give(&pool, 10, at);
             })

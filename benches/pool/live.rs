@@ -1,7 +1,7 @@
 //! Does a pair cost more where many blocks live?
 
 use crate::report::{Case, Report};
-use crate::work::{MEAN, PAIRS, alloc, fill, free, pool, random, timed_hits};
+use crate::work::{MEAN, alloc, fill, free, pool, random, timed_hits};
 
 /// The same pair, and a pair on any of the blocks, beside 1,000 to 1,000,000.
 pub fn live(report: &mut Report) {
@@ -16,7 +16,7 @@ pub fn live(report: &mut Report) {
                 live,
             };
             report.measure(case, || {
-                timed_hits(&pool, PAIRS, |_| {
+                timed_hits(&pool, |_| {
                     let at = alloc(&pool, 10, size);
                     free(&pool, 10, at);
                 })
@@ -32,7 +32,7 @@ pub fn live(report: &mut Report) {
             live,
         };
         report.measure(case, || {
-            timed_hits(&pool, PAIRS, |_| {
+            timed_hits(&pool, |_| {
                 let (at, bytes) = &mut blocks[random.below(live) as usize];
                 free(&pool, 10, *at);
                 *at = alloc(&pool, 10, *bytes);

@@ -67,10 +67,10 @@ pub fn timed(count: u64, call: impl FnMut(u64)) -> f64 {
     clock.ns() / count as f64
 }
 
-/// The same with the share of the requests that the quick path served.
-pub fn timed_hits(pool: &ModelPool, count: u64, call: impl FnMut(u64)) -> Run {
+/// The same of [`PAIRS`] calls, with the share of the requests that the quick path served.
+pub fn timed_hits(pool: &ModelPool, call: impl FnMut(u64)) -> Run {
     let before = Served::from(pool.stats());
-    let ns = timed(count, call);
+    let ns = timed(PAIRS, call);
     let share = (Served::from(pool.stats()) - before).quick();
     Run { ns, share }
 }

@@ -119,7 +119,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Takes the lock, or says in one line who has it. One that is locked without a socket
 /// is of a keeper that is about to end, or to serve.
 pub fn lock(socket: &Path, patience: Duration) -> Result<OwnedFd> {
-    let path = with_suffix(socket, ".lock");
+    let path = lock_of(socket);
     let file = File::options()
         .create(true)
         .truncate(false)
@@ -153,7 +153,7 @@ pub fn lock(socket: &Path, patience: Duration) -> Result<OwnedFd> {
 /// Is this the lock that lies there? Who has it has the place, whatever became of the
 /// socket; where it is not, the place may be another keeper's.
 pub fn is_place_of(lock: impl AsFd, socket: &Path) -> bool {
-    let there = fs::symlink_metadata(with_suffix(socket, ".lock"));
+    let there = fs::symlink_metadata(lock_of(socket));
     let ours = fstat(lock);
     there.is_ok_and(|there| ours.is_ok_and(|ours| same(&there, &ours)))
 }
@@ -199,8 +199,8 @@ pub fn bind_to(path: &Path, door: Door) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
+fn lock_of(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".lock");
     name.into()
 }

@@ -147,7 +147,7 @@ fn a_server_that_comes_later() {
     make(directory.path(), "a");
     let served = Served::start(&address(server.socket()), directory.path());
     until("a line", || served.log().contains("WARN"));
-    server.start_again(&[]);
+    server.start_again();
     until("published", || server.has("tensor:a"));
 }
 

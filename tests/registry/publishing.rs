@@ -117,7 +117,7 @@ fn a_killed_server_is_filled_when_it_is_back() {
         server.kill();
         keeper.add([format!("while-away-{round}").as_str()]);
         until("noticed", || !keeper.state().ends_with("published"));
-        server.start_again(&[]);
+        server.start_again();
         let begun = Instant::now();
         until("back", || {
             server.ask(&format!("EXISTS tensor:while-away-{round}")) == ":1"

@@ -40,8 +40,8 @@ impl Redis {
     }
 
     /// Starts it again after [`Redis::kill`], empty.
-    pub fn start_again(&mut self, options: &[&str]) {
-        self.server = launch(&self.program, self.directory.path(), options);
+    pub fn start_again(&mut self) {
+        self.server = launch(&self.program, self.directory.path(), &[]);
     }
 
     /// Its process.
