@@ -100,11 +100,13 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
         sums.pool(stats, |sum| page.publish(ordinal, sum, frees()));
     };
     publish(&Stats::default());
+    let limit = engine.config.limit_of(device.ordinal);
     let settings = Settings {
         policy: engine.config.policy,
-        limit: engine.config.limit_of(device.ordinal),
+        limit,
         total: (device.total > 0).then_some(device.total),
         beside: Some(Box::new(|| sums.beside())),
+        claim: limit.map(|limit| Box::new(move |bytes| sums.pool_claims(bytes, limit)) as _),
         chunk: engine.config.chunk,
         debug: engine.config.debug,
         timeline: engine.config.oom_report.is_some(),

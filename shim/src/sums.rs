@@ -1,8 +1,8 @@
 //! What the page of statistics says of a device's pool and of the pages below
-//! torch's expandable segments: one sum of both, of bytes, counts and times. Makes
-//! neither.
+//! torch's expandable segments: one sum of both, of bytes, counts and times. Where they
+//! have a limit, what each is about to make counts for the other. Makes neither.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::pages::Totals;
 use memcuda_core::pool::Stats;
@@ -16,9 +16,43 @@ struct Last {
     pool: Stats,
     pages: Totals,
     peak_physical: u64,
+    /// What the pool will hold once what is being made for it is there; 0 where nothing is.
+    pool_soon: u64,
+    /// The same of the pages.
+    pages_soon: u64,
 }
 
 impl Sums {
+    /// May the pool come to hold so many bytes? If so they count until it says that nothing
+    /// is being made for it any more, by 0.
+    pub fn pool_claims(&self, bytes: u64, limit: u64) -> bool {
+        let mut last = self.lock();
+        let pages = last.pages.physical_bytes.max(last.pages_soon);
+        let fits = bytes.saturating_add(pages) <= limit;
+        if fits || bytes == 0 {
+            last.pool_soon = bytes;
+        }
+        fits
+    }
+
+    /// May the pages come to hold so many bytes more? If so they count until the pages say
+    /// what they hold, or [`Sums::pages_get_none`].
+    pub fn pages_claim(&self, bytes: u64, limit: u64) -> bool {
+        let mut last = self.lock();
+        let soon = last.pages.physical_bytes + bytes;
+        let pool = last.pool.physical_bytes.max(last.pool_soon);
+        let fits = soon.saturating_add(pool) <= limit;
+        if fits {
+            last.pages_soon = soon;
+        }
+        fits
+    }
+
+    /// What the pages claimed could not be made.
+    pub fn pages_get_none(&self) {
+        self.lock().pages_soon = 0;
+    }
+
     /// The pool says this; `tell` is told the sum.
     pub fn pool(&self, stats: &Stats, tell: impl FnOnce(&Stats)) {
         self.change(|last| last.pool = *stats, tell);
@@ -26,25 +60,29 @@ impl Sums {
 
     /// The pages say this.
     pub fn pages(&self, totals: &Totals, tell: impl FnOnce(&Stats)) {
-        self.change(|last| last.pages = *totals, tell);
+        let change = |last: &mut Last| (last.pages, last.pages_soon) = (*totals, 0);
+        self.change(change, tell);
     }
 
     /// Bytes of pages, and of those that nobody uses.
     pub fn beside(&self) -> (u64, u64) {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.lock();
         (last.pages.physical_bytes, last.pages.idle_bytes)
     }
 
     /// The most bytes that both held together.
     pub fn peak_physical(&self) -> u64 {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last.peak_physical
+        self.lock().peak_physical
     }
 
     fn change(&self, change: impl FnOnce(&mut Last), tell: impl FnOnce(&Stats)) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.lock();
         change(&mut last);
         tell(&last.sum());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Last> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,5 +158,38 @@ mod tests {
         (pages.physical_bytes, pages.idle_bytes) = (60, 0);
         sums.pages(&pages, |sum| said = *sum);
         assert_eq!((said.physical_bytes, said.peak_physical_bytes), (80, 120));
+    }
+    #[test]
+    fn what_one_is_about_to_make_counts_for_the_other() {
+        let sums = Sums::default();
+        let pool = |bytes| {
+            let stats = Stats {
+                physical_bytes: bytes,
+                ..Stats::default()
+            };
+            sums.pool(&stats, |_| ());
+        };
+        let pages = |bytes| {
+            let totals = Totals {
+                physical_bytes: bytes,
+                ..Totals::default()
+            };
+            sums.pages(&totals, |_| ());
+        };
+        assert!(sums.pool_claims(60, 100));
+        assert!(!sums.pages_claim(50, 100), "the pool is making it");
+        assert!(sums.pages_claim(40, 100));
+        assert!(!sums.pool_claims(70, 100), "and they are");
+        sums.pages_get_none();
+        // Once it is there it counts once.
+        pool(60);
+        assert!(sums.pages_claim(40, 100));
+        pages(40);
+        assert!(sums.pool_claims(60, 100) && !sums.pool_claims(61, 100));
+        // What was exchanged is made again before anybody else has it.
+        pool(50);
+        assert!(!sums.pages_claim(10, 100));
+        sums.pool_claims(0, 100);
+        assert!(sums.pages_claim(10, 100));
     }
 }

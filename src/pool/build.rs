@@ -108,9 +108,10 @@ impl<D: Driver> Pool<D> {
 
     fn over_limit(&self, state: &State, growth: u64) -> Option<Code> {
         let limit = self.settings.limit?;
-        let held = state.stats.physical_bytes + self.beside().0;
-        let over = growth > 0 && held + growth > limit;
-        over.then_some(Code::OUT_OF_MEMORY)
+        let soon = state.stats.physical_bytes + growth;
+        // Also where it does not grow: a chunk that is exchanged is still the pool's.
+        let fits = soon + self.beside().0 <= limit && self.may_hold(soon);
+        (growth > 0 && !fits).then_some(Code::OUT_OF_MEMORY)
     }
 
     /// Takes the free bytes of a plan and orders the request behind their uses.

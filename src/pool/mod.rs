@@ -81,6 +81,10 @@ pub struct Settings {
     /// nobody uses. Called under the state lock: it must be quick and must not call
     /// the pool.
     pub beside: Option<Box<dyn Fn() -> (u64, u64) + Send + Sync>>,
+    /// Asked in the same way where there is a limit: may the pool come to hold so many
+    /// bytes? If so they count for what is beside it, until it is told 0: they are there, or
+    /// could not be made.
+    pub claim: Option<Box<dyn Fn(u64) -> bool + Send + Sync>>,
     /// Size of handles in bytes, where it is fixed.
     pub chunk: Option<u64>,
     /// Extra checks.
@@ -334,9 +338,16 @@ impl<D: Driver> Pool<D> {
             .map_or((0, 0), |beside| beside())
     }
 
+    /// As [`Settings::claim`] says.
+    fn may_hold(&self, bytes: u64) -> bool {
+        let claim = self.settings.claim.as_ref();
+        claim.is_none_or(|claim| claim(bytes))
+    }
+
     /// Nobody else builds meanwhile, nor takes anything away.
-    fn builder(&self) -> MutexGuard<'_, ()> {
-        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+    fn builder(&self) -> Builder<'_, D> {
+        let held = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        Builder(self, held)
     }
 
     fn lock(&self) -> StateGuard<'_> {
@@ -351,6 +362,20 @@ impl<D: Driver> Pool<D> {
         self.physical.store(stats.physical_bytes, Ordering::Relaxed);
         if let Some(publish) = &self.settings.publish {
             publish(stats);
+        }
+    }
+}
+
+/// The growth lock. What was built is there before it is let go.
+struct Builder<'a, D: Driver>(
+    &'a Pool<D>,
+    #[expect(dead_code, reason = "held")] MutexGuard<'a, ()>,
+);
+
+impl<D: Driver> Drop for Builder<'_, D> {
+    fn drop(&mut self) {
+        if self.0.settings.limit.is_some() {
+            self.0.may_hold(0);
         }
     }
 }

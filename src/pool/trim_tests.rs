@@ -127,6 +127,31 @@ fn a_pool_that_starves_tries_again_while_others_make_room() {
     assert_eq!(of_others.load(Ordering::Relaxed), 5);
 }
 
+/// What is beside the pool may grow at the same time.
+#[test]
+fn below_a_limit_a_pool_says_what_it_will_hold_until_that_is_there() {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let claims = Arc::clone(&said);
+    let settings = Settings {
+        limit: Some(64 * MIB),
+        claim: Some(Box::new(move |bytes| {
+            claims.lock().unwrap().push(bytes);
+            bytes < 60 * MIB
+        })),
+        ..Settings::default()
+    };
+    let pool = pool(1 << 30, settings);
+    let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
+    pool.alloc(&request(32 * MIB)).unwrap();
+    assert_eq!(*said.lock().unwrap(), [32 * MIB, 0]);
+    assert_eq!(pool.alloc(&request(30 * MIB)), short, "others are growing");
+    let said = said.lock().unwrap();
+    assert!(
+        said.contains(&(62 * MIB)) && said.ends_with(&[0]),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn addresses_where_something_is_still_mapped_are_not_used_again() {
     let pool = idle(1);

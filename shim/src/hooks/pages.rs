@@ -149,7 +149,15 @@ fn make(
         return Err(Code::OUT_OF_MEMORY);
     }
     // Like cudaMalloc's memory: what it is exported as, who reaches it.
-    let made = || engine.driver.create_as(bytes, about);
+    let made = || {
+        // The pool may be making something, too.
+        let limit = engine.config.limit_of(device.ordinal);
+        if limit.is_some_and(|limit| !device.sums.pages_claim(bytes, limit)) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let made = engine.driver.create_as(bytes, about);
+        made.inspect_err(|_| device.sums.pages_get_none())
+    };
     // As long as it takes: torch would have waited before it gave its pages up.
     let is_beyond = |of_pool| is_beyond_the_limit(engine, device, bytes, (Duration::MAX, of_pool));
     let add = || match is_beyond(Duration::ZERO) {

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use memcuda_core::pool::Stats;
+
 use crate::counters;
 use crate::support::{self, scratch};
 use crate::{NATIVE, Run, command, finished, program, torch, train, train_with};
@@ -168,22 +170,28 @@ fn idle_pages_go_to_another_process_that_is_short() {
     assert!(holder.wait().unwrap().success(), "{rest:?}");
 }
 
-/// What torch does over pages is on the page of statistics: each time that it was asked
-/// to give some up it stood still for as long as that took it.
-#[test]
-fn the_page_of_statistics_counts_pages_and_how_long_torch_waited() {
-    let mut job = command(&torch().join("expandable"), "hold", &[EXPANDABLE]);
-    job.env("BUSY_MS", "3").stdin(Stdio::piped());
+/// How often torch was asked, and what is counted, of a job that then holds what it has.
+fn held(case: &str, settings: &[(&str, &str)]) -> (u64, Stats) {
+    let mut job = command(&torch().join("expandable"), case, &[EXPANDABLE]);
+    job.envs(settings.iter().copied()).stdin(Stdio::piped());
     job.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut job = job.spawn().unwrap();
     let said = BufReader::new(job.stderr.take().unwrap());
     let mut lines = said.lines().map(Result::unwrap);
     let holding = lines.find(|line| line.starts_with("holding")).unwrap();
-    let retries: u64 = holding.split(' ').nth(2).unwrap().parse().unwrap();
+    let retries = holding.split(' ').nth(2).unwrap().parse().unwrap();
     let page = counters::of(job.id())[0].pool;
     drop(job.stdin.take());
     let rest: Vec<_> = lines.collect();
     assert!(job.wait().unwrap().success(), "{rest:?}");
+    (retries, page)
+}
+
+/// What torch does over pages is on the page of statistics: each time that it was asked
+/// to give some up it stood still for as long as that took it.
+#[test]
+fn the_page_of_statistics_counts_pages_and_how_long_torch_waited() {
+    let (retries, page) = held("hold", &[("BUSY_MS", "3")]);
 
     // It has given all up.
     assert!(
@@ -268,6 +276,15 @@ fn a_limit_holds_for_pages_as_well() {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let limited = finished((text(output.stdout), text(output.stderr)));
     assert!(limited.peak_reserved <= 600, "{limited:?}");
+}
+
+/// Also while both grow: calls take their time on this clock.
+#[test]
+fn a_limit_holds_for_pages_and_pool_that_grow_at_once() {
+    let settings = [("MEMCUDA_LIMIT", "700MiB"), ("MEMCUDA_SIM_CLOCK", "real")];
+    let (_, page) = held("at once", &settings);
+    let most = page.peak_physical_bytes >> 20;
+    assert!(600 < most && most <= 700, "{most} MiB at most");
 }
 
 /// What there never was is no reason to hold more than before.

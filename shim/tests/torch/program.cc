@@ -77,6 +77,26 @@ static void foreign(size_t bytes) {
     else if (cudaFree(p)) failures++;
 }
 
+// Torch's memory and the program's own grow at once, up to a limit of both: what is refused
+// is no failure here.
+static void grow_at_once() {
+    std::thread own([] {
+        std::vector<void*> held;
+        for (int i = 0; i < 200; i++) {
+            void* p = nullptr;
+            if (!cudaMalloc(&p, (30 + i % 50) * MIB)) held.push_back(p);
+            else cudaGetLastError();
+            if (p && held.size() < 6) continue;
+            for (void* one : held) cudaFree(one);
+            held.clear();
+        }
+    });
+    marks = false;
+    Job{8}.churn(100, 600 * MIB);
+    own.join();
+    failures = 0;
+}
+
 // The first try fails inside torch, the cached blocks are too small for the second: the
 // only call that the driver sees is the last try.
 static void try_last() {
@@ -166,7 +186,7 @@ int main(int, char** argv) {
             }
             numbers.peak_live = 0;
         }
-        for (int i = 0; i < 20; i++) {
+        for (int i = 0; i < 20 && what != "at once"; i++) {
             job.churn(20, 600 * MIB);
             if (what == "extension") foreign((150 + 2 * i) * MIB);
         }
@@ -182,7 +202,8 @@ int main(int, char** argv) {
         foreign(900 * MIB);
         Job{9}.churn(60, 600 * MIB);
     }
-    if (what == "hold") {
+    if (what == "at once") grow_at_once();
+    if (what == "hold" || what == "at once") {
         fprintf(stderr, "holding after %zu retries\n", numbers.retries);
         getchar();
         Job{9}.churn(60, 300 * MIB);
