@@ -198,7 +198,10 @@ fn an_output_that_is_full_is_said_to_be_that() {
     let folder = tempfile::tempdir().unwrap();
     let trace = traces::small(folder.path()).display().to_string();
     for verb in [
-        &["env"][..],
+        &["--help"][..],
+        &["--version"],
+        &["stat", "-h"],
+        &["env"],
         &["env", "--json"],
         &["completions", "bash"],
         &["doctor"],

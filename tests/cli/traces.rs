@@ -153,6 +153,10 @@ fn wrong_input_is_one_line() {
     assert_eq!(code(&output), 1, "{}", stderr(&output));
     let why = "cannot write /none/t.svg: No such file or directory";
     assert!(stderr(&output).contains(why), "{}", stderr(&output));
+    // Not a file of this name.
+    let output = explain(&path, &["--svg", "-"]);
+    let why = "memcuda: --svg -: standard output has the words; accepted: a file, such as ./-\n";
+    assert_eq!((code(&output), stderr(&output)), (2, why.to_owned()));
 }
 
 #[test]

@@ -50,6 +50,7 @@ mod whole;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use memcuda::log_line::Part;
 
@@ -89,8 +90,28 @@ enum Verb {
 
 fn main() -> ExitCode {
     file_limit::hold();
-    let verb = Arguments::parse().verb;
-    let result = log::start(verb.part(), !matches!(verb, Verb::Run(_))).and_then(|()| match verb {
+    let result = match Arguments::try_parse() {
+        Ok(arguments) => work(arguments.verb),
+        // Help, and the version.
+        Err(asked) if !asked.use_stderr() => output::parsed(&asked),
+        Err(wrong) => wrong.exit(),
+    };
+    result.unwrap_or_else(|error| {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
+            // Whoever read the output has seen enough (`| head`).
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("memcuda: {error:#}");
+        // The library's error is always about input that people wrote.
+        let bad_input = error.is::<memcuda::error::Error>();
+        ExitCode::from(if bad_input { 2 } else { 1 })
+    })
+}
+
+fn work(verb: Verb) -> Result<ExitCode> {
+    log::start(verb.part(), !matches!(verb, Verb::Run(_)))?;
+    match verb {
         Verb::Run(arguments) => run::main(&arguments),
         Verb::Env(arguments) => env::main(&arguments),
         Verb::Compare(arguments) => compare::main(&arguments),
@@ -111,18 +132,7 @@ fn main() -> ExitCode {
         Verb::Rm(arguments) => rm::main(&arguments),
         Verb::Gc(arguments) => gc::main(&arguments),
         Verb::KeeperAllocate(arguments) => keeper_allocate::main(&arguments),
-    });
-    result.unwrap_or_else(|error| {
-        let io = error.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
-            // Whoever read the output has seen enough (`| head`).
-            return ExitCode::SUCCESS;
-        }
-        eprintln!("memcuda: {error:#}");
-        // The library's error is always about input that people wrote.
-        let bad_input = error.is::<memcuda::error::Error>();
-        ExitCode::from(if bad_input { 2 } else { 1 })
-    })
+    }
 }
 
 impl Verb {

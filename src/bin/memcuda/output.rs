@@ -2,6 +2,7 @@
 //! standard output only.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -61,6 +62,12 @@ pub fn write_json<T: Serialize>(out: &mut dyn Write, verb: &str, value: &T) -> R
 /// it any more.
 pub fn line(text: impl std::fmt::Display) -> Result<()> {
     Ok(writeln!(out(), "{text}")?)
+}
+
+/// Prints what the parser of the arguments was asked for: help, or the version.
+pub fn parsed(asked: &clap::Error) -> Result<ExitCode> {
+    asked.print().map_err(of_output)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Columns and rows of the terminal. Where the output is none nothing is left out: a

@@ -72,6 +72,14 @@ impl Arguments {
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments
+        .svg
+        .as_ref()
+        .is_some_and(|to| to.as_os_str() == "-")
+    {
+        let why = "standard output has the words; accepted: a file, such as ./-";
+        return Err(Error::new(format!("--svg -: {why}")).into());
+    }
     let text = match trace_of(arguments)? {
         Some(path) if arguments.trace.is_some() => {
             let text = "is no report; --trace says what happened before one";
