@@ -106,7 +106,7 @@ impl Sim {
                 if let Some(allocation) = self.allocations.get_mut(&base) {
                     allocation.freed = true;
                 }
-                self.submit(id, 0, &[], Effect::Free(base))?;
+                self.submit(id, 0, &[], Effect::Free(base, allocation.id))?;
             }
             Source::Graph(_) => {}
             Source::Ipc => return Err(Code::INVALID_VALUE),
@@ -114,9 +114,12 @@ impl Sim {
         Ok(())
     }
 
-    /// The moment of a stream-ordered free has come.
-    pub fn finish_free(&mut self, base: u64) {
-        self.discard(base);
+    /// The moment of a stream-ordered free has come. The memory may be gone with its
+    /// context, and its address be another allocation's by then.
+    pub fn finish_free(&mut self, base: u64, id: u64) {
+        if self.allocations.get(&base).is_some_and(|a| a.id == id) {
+            self.discard(base);
+        }
     }
 }
 

@@ -145,7 +145,7 @@ impl Sim {
     pub fn abandon(&mut self, context: u64) {
         let streams = self.streams_of(context);
         self.pending.retain(|_, work| {
-            !streams.contains(&work.stream) || matches!(work.effect, Effect::Free(_))
+            !streams.contains(&work.stream) || matches!(work.effect, Effect::Free(..))
         });
         self.forget_held(&streams);
         for id in streams {

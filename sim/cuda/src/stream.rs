@@ -77,8 +77,8 @@ pub enum Effect {
     Record(u64),
     Await(u64),
     Host(HostFn, usize),
-    /// A stream-ordered free takes effect.
-    Free(u64),
+    /// A stream-ordered free takes effect: an address, and which allocation there.
+    Free(u64, u64),
     Crash(u64),
 }
 

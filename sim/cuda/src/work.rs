@@ -44,7 +44,7 @@ impl Sim {
             }
             Effect::Word { at, bytes, value } => self.write_word(at, bytes, value),
             Effect::Host(function, data) => self.callbacks.push((function, data)),
-            Effect::Free(base) => self.finish_free(base),
+            Effect::Free(base, id) => self.finish_free(base, id),
             Effect::Crash(context) => self.crash(context, Code::ILLEGAL_ADDRESS),
         }
     }

@@ -34,7 +34,7 @@ passes! { "legal", "libcuda.so.1", &[],
 
 passes! { "answers", "libcuda.so.1", &[],
     allocation managed_and_arrays stream_ordered lengths_without_end virtual_memory pointer_attributes capture capture_of_streams capture_across_contexts reset
-    crash crash_seen_by_a_free contexts context_ended_elsewhere before_init forked lookup values
+    crash crash_seen_by_a_free contexts context_ended_elsewhere freed_and_ended before_init forked lookup values
 }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "cuMemCreate@3=2,cuMemMap%2=999,cuMemAlloc@1=700")], faults }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "*@5=2")], fault_anywhere }

@@ -198,6 +198,11 @@ static void context_ended_elsewhere(void) {
     IS(709, cuMemAlloc_v2(&p, 64)); IS(709, cuMemsetD8Async(at, 0, 16, 0)); IS(400, cuMemsetD8Async(at, 0, 16, own)); IS(709, cuMemcpyDtoDAsync_v2(to, at, 64, s)); IS(1, cuGraphInstantiateWithFlags(&p, g, 0));
     OK(cuMemsetD8Async(at, 2, 16, s)); writes(s, at, 16); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); TRUE(*(char *)at == 2 && *(char *)to == 2);
 }
+/* Its memory goes with it, also where another context's stream has yet to free that: the address is another allocation's by then. */
+static void freed_and_ended(void) {
+    start(); S s = stream(); P c, p; OK(cuCtxCreate_v2(&c, 0, 0)); p = alloc(PIECE); OK(cuCtxSetCurrent(context)); writes(s, alloc(64), 64);
+    OK(cuMemFreeAsync(p, s)); OK(cuCtxDestroy_v2(c)); TRUE(alloc(PIECE) == p); OK(cuStreamSynchronize(s)); OK(cuMemFree_v2(p));
+}
 static void before_init(void) { P p; IS(3, cuMemAlloc_v2(&p, 64)); int v; OK(cuDriverGetVersion(&v)); TRUE(v == 13000); }
 static void forked(void) {
     start(); alloc(64); pid_t child = fork();
@@ -240,6 +245,6 @@ static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLau
 
 static const Case cases[] = {
     CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(capture_across_contexts), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
-    CASE(contexts), CASE(context_ended_elsewhere), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
+    CASE(contexts), CASE(context_ended_elsewhere), CASE(freed_and_ended), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
 };
 MAIN(cases)
