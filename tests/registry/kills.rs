@@ -109,6 +109,26 @@ fn every_command_is_answered_once_or_set_aside_over_100_kills() {
     assert!(pushed > 500, "hardly any load: {pushed}");
 }
 
+/// Where there is no room for a thread's stack it waits for room, and not for others to come.
+#[test]
+fn what_no_thread_could_be_started_for_is_made_once_there_can_be_one() {
+    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+    let mut redis = connect(server.socket());
+    let served = Served::start(&address(server.socket()), directory.path());
+    let asked =
+        |op, name| json!({"op": op, "name": name, "dtype": "f32", "shape": [2, 3], "reply": "me"});
+    push(&mut redis, "tensor:cmd", asked("get", "w").to_string());
+    until("answered", || server.ask("LLEN me") == ":1");
+    served.addresses(Some(1 << 20));
+    push(&mut redis, "tensor:cmd", asked("create", "w").to_string());
+    let making = || server.ask("EXISTS memcuda:making:tensor:cmd") == ":1";
+    until("put off", making);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(making(), "there was room: {}", served.log());
+    served.addresses(None);
+    until("made", || server.ask("LLEN me") == ":2");
+}
+
 #[test]
 fn messages_of_10_mib_are_not_taken_in() {
     let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());

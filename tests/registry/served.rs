@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
 use crate::files::{Keeper, Place};
 
 const ROLE: &str = "MEMCUDA_TEST_SERVES_IN";
@@ -61,6 +63,18 @@ impl Served {
         }
     }
 
+    /// Lets it have no more than so many bytes of addresses than it has now; `None`: as many
+    /// as it likes.
+    pub fn addresses(&self, more: Option<u64>) {
+        let limit = more.map(|more| self.status("VmSize:") + more);
+        let limit = Rlimit {
+            current: limit,
+            maximum: None,
+        };
+        let pid = Pid::from_child(&self.process);
+        prlimit(Some(pid), Resource::As, limit).unwrap();
+    }
+
     /// What it said.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
@@ -68,10 +82,14 @@ impl Served {
 
     /// Most bytes that it ever had in memory.
     pub fn peak_bytes(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status
             .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .find_map(|line| line.strip_prefix(field))
             .unwrap();
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
         kib << 10

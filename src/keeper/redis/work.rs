@@ -63,9 +63,16 @@ impl Desk {
     }
 
     /// Waits until one more command may be taken.
-    pub fn wait_for_room(&self, shared: &Shared) {
+    pub fn wait_for_room(self: &Arc<Self>, shared: &Arc<Shared>) {
         let mut state = self.state();
-        while state.jobs >= MOST_WAITING && !shared.ending() {
+        loop {
+            // Those for which no thread could be started have nobody to come to.
+            if state.makers == 0 && !state.waiting.is_empty() {
+                self.start_maker(shared, &mut state);
+            }
+            if state.jobs < MOST_WAITING || shared.ending() {
+                return;
+            }
             let waited = self.freed.wait_timeout(state, Duration::from_millis(500));
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
@@ -96,12 +103,17 @@ impl Desk {
         state.busy.insert(name.clone(), VecDeque::from([job]));
         state.waiting.push_back(name);
         if state.makers < MOST_MAKERS {
-            let (desk, shared) = (self.clone(), shared.clone());
-            let maker = std::thread::Builder::new().name("memcuda-create".to_owned());
-            // Without a thread the others come to it, or the next one does.
-            let started = maker.spawn(move || or_end(|| desk.work(&shared)));
-            state.makers += usize::from(started.is_ok());
+            self.start_maker(shared, &mut state);
         }
+    }
+
+    /// One more thread that works on what waits. Without it the others come to that, or one
+    /// that is started later (`wait_for_room`).
+    fn start_maker(self: &Arc<Self>, shared: &Arc<Shared>, state: &mut Work) {
+        let (desk, shared) = (self.clone(), shared.clone());
+        let maker = std::thread::Builder::new().name("memcuda-create".to_owned());
+        let started = maker.spawn(move || or_end(|| desk.work(&shared)));
+        state.makers += usize::from(started.is_ok());
     }
 
     /// Works on one name after the other until none waits.
