@@ -71,6 +71,8 @@ pub struct Client {
     /// Numbers of the last request and of the last answer: these come in order.
     asked: u32,
     answered: u32,
+    /// Did the last request go out? Where the keeper's end was closed it was not heard.
+    sent: bool,
     /// As long as the longest packet up to now.
     room: Vec<u8>,
     events: VecDeque<Event>,
@@ -131,6 +133,7 @@ impl Client {
             patience: PATIENCE,
             asked: 0,
             answered: 0,
+            sent: false,
             room: Vec::new(),
             events: VecDeque::new(),
         };
@@ -190,22 +193,25 @@ impl Client {
     }
 
     fn send(&mut self, request: Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        self.sent = false;
         self.intact()?;
         self.asked = next(self.asked);
         let packet = Packet {
             number: self.asked,
             body: request,
         };
-        self.put(|socket| wire::send(socket, &packet, descriptors))
+        self.sent = self.put(|socket| wire::send(socket, &packet, descriptors))?;
+        Ok(())
     }
 
-    /// Sends a packet, and waits for room for it. A keeper that has closed the
-    /// connection may have said why, which is there to be read.
-    fn put(&self, send: impl Fn(&Lasting) -> Result<(), Broken>) -> Result<(), Error> {
+    /// Sends a packet, and waits for room for it; did it go out? A keeper that has closed
+    /// the connection may have said why, which is there to be read.
+    fn put(&self, send: impl Fn(&Lasting) -> Result<(), Broken>) -> Result<bool, Error> {
         let deadline = Instant::now() + self.patience;
         loop {
             match send(&self.socket) {
-                Ok(()) | Err(Broken::Closed) => return Ok(()),
+                Ok(()) => return Ok(true),
+                Err(Broken::Closed) => return Ok(false),
                 Err(Broken::Later) => self.wait(PollFlags::OUT, deadline)?,
                 Err(_) => return Err(Error::Lost),
             }
@@ -295,6 +301,11 @@ impl Client {
         }
         let (bytes, beside) = wire::receive_bytes(&self.socket, &mut self.room, true)?;
         Ok((read(bytes)?, beside))
+    }
+
+    /// May what was asked last have been done, whatever came of the answer?
+    pub fn may_be_done(&self) -> bool {
+        self.sent
     }
 
     /// Is the socket still open? Programs close what they do not know.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use memcuda_core::config::Keeper;
 use memcuda_core::share::client::{self, Client, Dialled};
-use memcuda_core::share::protocol::{Event, Generation, Lease, Reply, Request};
+use memcuda_core::share::protocol::{Code, Event, Generation, Lease, Persist, Reply, Request};
 
 use super::epoch::Epoch;
 use super::who::{self, Heard};
@@ -121,19 +121,26 @@ impl Line {
         let may_be_repeated =
             !matches!(request, Request::Export { .. } | Request::ExportMore { .. });
         let began = Instant::now();
-        let mut tries = 0;
+        let (mut tries, mut may_be_done) = (0, false);
         loop {
             tries += 1;
             self.connect(engine)?;
             let client = self.client.as_mut().expect("connected");
             match client.call(request.clone(), descriptors) {
                 Ok(answer) => return Ok(answer),
+                // By the try before. In any case it is so.
+                Err(client::Error::Refused(Code::NotFound, _)) if may_be_done && ends(request) => {
+                    return Ok((Reply::Done, Vec::new()));
+                }
                 Err(client::Error::Refused(code, why)) => return Err(Error::Refused(code, why)),
                 Err(error @ client::Error::NoRoom) => {
                     self.hang_up();
                     return Err(Error::Gone(error.to_string()));
                 }
-                Err(client::Error::Lost | client::Error::Absent(_)) => self.hang_up(),
+                Err(client::Error::Lost | client::Error::Absent(_)) => {
+                    may_be_done |= client.may_be_done();
+                    self.hang_up();
+                }
             }
             // A keeper that went away answers at once; one that hangs does not,
             // and is not asked again.
@@ -318,4 +325,16 @@ impl Line {
             }
         }
     }
+}
+
+/// Does a request end a name, where it is nobody's else?
+fn ends(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Delete { .. }
+            | Request::Persist {
+                persist: Persist::No,
+                ..
+            }
+    )
 }

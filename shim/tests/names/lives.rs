@@ -1,6 +1,9 @@
 //! How long a name lives: deleted and made again, kept, left by who was killed.
 
+use memcuda_core::share::protocol::{Code, Reply, Request};
+
 use crate::actor::Place;
+use crate::fickle;
 use crate::keeper::{signal, until};
 use crate::{MIB, NOT_FOUND, UNAVAILABLE, field, ruled};
 
@@ -323,4 +326,23 @@ fn what_cannot_be_waited_for_now_is_not_closed_yet() {
     }
     assert_eq!(actor.say("list"), "0");
     actor.end();
+}
+
+/// The keeper did it, and went away before it said so.
+#[test]
+fn a_name_that_is_gone_by_a_try_before_is_deleted() {
+    let place = Place::empty();
+    let mut asked = 0;
+    let mut actor = fickle::start(&place, move |request| {
+        if !matches!(request, Request::Delete { .. } | Request::Persist { .. }) {
+            return Some(Reply::Done);
+        }
+        asked += 1;
+        let (code, message) = (Code::NotFound, "there is none".to_owned());
+        (asked % 2 == 0 || asked > 6).then_some(Reply::Failed { code, message })
+    });
+    assert_eq!(actor.code("delete w"), 0);
+    assert_eq!(actor.code("persist w 0"), 0);
+    assert_eq!(actor.code("persist w 60"), NOT_FOUND, "not kept");
+    assert_eq!(actor.code("delete w"), NOT_FOUND, "by the first try");
 }

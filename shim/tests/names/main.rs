@@ -5,6 +5,8 @@
 mod actor;
 mod api;
 mod books;
+#[path = "../ipc/fickle.rs"]
+mod fickle;
 mod header;
 #[path = "../support/keeper.rs"]
 mod keeper;
