@@ -29,11 +29,14 @@ static TAKES_WORK: AtomicBool = AtomicBool::new(true);
 const UNSTARTED: u8 = 0;
 /// One thread is starting the engine.
 const STARTING: u8 = 1;
+/// The same, and the `cuInit` of another one has come back: no hook sees the contexts that
+/// it makes now.
+const PASSED: u8 = 2;
 /// Hooks do their work.
-const RUNNING: u8 = 2;
+const RUNNING: u8 = 3;
 /// Hooks are the real functions, for good: disabled, unusable driver, wrong
 /// settings, or a forked child.
-const ASIDE: u8 = 3;
+const ASIDE: u8 = 4;
 
 /// Everything that the hooks share. Made once, never freed.
 pub struct Engine {
@@ -78,18 +81,24 @@ pub fn is_pooled(address: Address) -> bool {
 /// Starts with the engine that is made now, once; later calls do nothing. Where
 /// none can be made, hooks stay the real functions. Was this the first one?
 pub fn start(make: impl FnOnce() -> Option<Engine>) -> bool {
-    let begun = STATE.compare_exchange(UNSTARTED, STARTING, Ordering::AcqRel, Ordering::Acquire);
-    if begun.is_err() {
+    let turn = |from, to| {
+        let turned = STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        turned.is_ok()
+    };
+    if !turn(UNSTARTED, STARTING) {
+        turn(STARTING, PASSED);
         return false;
     }
-    let state = match make() {
-        Some(engine) => {
-            ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
-            RUNNING
-        }
-        None => ASIDE,
+    let Some(engine) = make() else {
+        STATE.store(ASIDE, Ordering::Release);
+        return true;
     };
-    STATE.store(state, Ordering::Release);
+    let contexts = Arc::clone(&engine.contexts);
+    ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
+    if !turn(STARTING, RUNNING) {
+        contexts.are_unknown();
+        STATE.store(RUNNING, Ordering::Release);
+    }
     true
 }
 

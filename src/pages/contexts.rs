@@ -26,6 +26,11 @@ impl Contexts {
         !is_only
     }
 
+    /// Contexts may have been made of which nothing is known.
+    pub fn are_unknown(&self) {
+        self.only.store(SEVERAL, SeqCst);
+    }
+
     /// Is this context the only one there ever was?
     pub fn is_only(&self, context: Context) -> bool {
         let only = self.only.load(SeqCst);
@@ -46,5 +51,8 @@ mod tests {
         assert!(contexts.begins(Context(2)) && contexts.begins(Context(1)));
         assert!(!contexts.is_only(Context(1)) && !contexts.is_only(Context(2)));
         assert!(!contexts.is_only(Context(SEVERAL)));
+        let contexts = Contexts::default();
+        contexts.are_unknown();
+        assert!(contexts.begins(Context(1)) && !contexts.is_only(Context(1)));
     }
 }

@@ -2,8 +2,8 @@
 // The simulated GPU ends the program where an order is missing; the clock says whether
 // the host has waited. Prints "waits WAITS in MICROSECONDS us".
 // LADDER_CONTEXTS=1: the program has a second context, for which the first one's waits
-// on the device are nothing: the host waits. LADDER_DEFAULT=1: the first stream is the
-// default one.
+// on the device are nothing: the host waits; "unseen": it came before the library had
+// started. LADDER_DEFAULT=1: the first stream is the default one.
 #include "ladder.h"
 
 // A graph that nobody keeps is still replayed, on another stream than it was captured
@@ -313,10 +313,12 @@ static void limited() {
 int main(int, char** argv) {
     std::string what = argv[1];
     int devices = 0;
+    const bool unseen = several && !strcmp(getenv("LADDER_CONTEXTS"), "unseen");
+    if (unseen) unseen_context();
     OK(cudaGetDeviceCount(&devices));
     OK(cudaSetDevice(0));
     allocator.load()->init(devices);
-    if (several) another_context();
+    if (several && !unseen) another_context();
     if (what == "thrown") thrown();
     else if (what == "elsewhere") elsewhere();
     else if (what == "own_stream") own_stream();

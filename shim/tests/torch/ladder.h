@@ -4,11 +4,16 @@
 #include "mappings.h"
 #include "streams.h"
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -28,6 +33,7 @@ int cudaEventCreateWithFlags(cudaEvent_t*, unsigned);
 int cudaEventRecord(cudaEvent_t, cudaStream_t);
 int cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
 int cuStreamSynchronize(cudaStream_t);
+int cuInit(unsigned);
 int cuCtxCreate_v2(void**, unsigned, int);
 int cuDevicePrimaryCtxRetain(void**, int);
 int cuDevicePrimaryCtxRelease_v2(int);
@@ -84,6 +90,23 @@ static cudaStream_t another_context() {
     cudaStream_t stream = new_stream();
     OK(cudaSetDevice(0));
     return stream;
+}
+
+// Another context comes while the first cuInit, on another thread, has not come back: the
+// library, which has said one line there, waits for room for the next one.
+static void unseen_context() {
+    int ends[2], there = 0, log = dup(2);
+    const std::string full(4000, ' ');
+    void* context = nullptr;
+    CHECK(pipe(ends) == 0 && fcntl(ends[1], F_SETPIPE_SZ, 4096) == 4096);
+    CHECK(write(ends[1], full.data(), full.size()) == 4000 && dup2(ends[1], 2) == 2);
+    std::thread first([] { OK(cuInit(0)); });
+    while (there <= 4000) CHECK(ioctl(ends[0], FIONREAD, &there) == 0);
+    OK(cuInit(0));
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    OK(cuCtxSetCurrent(nullptr));
+    CHECK(dup2(log, 2) == 2 && read(ends[0], &std::vector<char>(4096)[0], 4096) > 4000);
+    first.join();
 }
 
 // A green context: current until it goes.

@@ -77,6 +77,16 @@ fn a_ladder_waits_for_nothing_and_whoever_uses_its_pages_next_comes_after() {
 }
 
 #[test]
+fn a_context_that_came_before_the_library_had_started_counts() {
+    // A line is said for the second one.
+    let lines = [("MEMCUDA_LOG", "info"), ("MEMCUDA_NOTHING", "1")];
+    ladder(
+        "other",
+        &[&lines[..], &[("LADDER_CONTEXTS", "unseen")]].concat(),
+    );
+}
+
+#[test]
 fn a_context_that_is_released_and_stays_has_its_order() {
     ladder("released", &[]);
 }
