@@ -20,7 +20,7 @@ use crate::{boundary, dynamic, engine};
 static TURN: Mutex<()> = Mutex::new(());
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread, once.
+/// Starts the thread, once. Where there is none to be had, with the next one who wants it.
 pub fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {
@@ -37,6 +37,7 @@ pub fn start() {
         code
     };
     if code != 0 {
+        STARTED.store(false, Ordering::Relaxed);
         let error = std::io::Error::from_raw_os_error(code);
         crate::log!(
             Info,

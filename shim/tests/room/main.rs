@@ -153,6 +153,11 @@ fn the_thread_rests_whatever_becomes_of_its_descriptors() {
 }
 
 #[test]
+fn a_thread_that_could_not_be_had_is_wanted_again() {
+    support::said(thread("refused").env("MEMCUDA_SIM_DEVICES", "2"));
+}
+
+#[test]
 fn a_context_ends_inside_the_loader_while_the_thread_looks_for_others() {
     let arguments = ["-shared", "-fPIC", "-DLIBRARY", "-ldl"];
     let library = support::compile("thread.c", "libthread.so", &arguments);

@@ -2,14 +2,18 @@
  *
  *   thread closed     it closes every descriptor that it did not open
  *   thread full       it has no descriptor to spare, and somebody asks for memory
+ *   thread refused    there was none to be had when it was first wanted
  *   thread LIBRARY    a constructor, under the loader's lock, ends a context while
  *                     the thread wants to know who else is on the device
  *
  * As a library (-DLIBRARY) it is the constructor.
  */
 #include "../support/cuda.h"
+#include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -29,6 +33,21 @@ CUresult cuCtxDestroy_v2(CUcontext);
 CUresult cuCtxPopCurrent_v2(CUcontext *);
 
 static CUcontext second;
+static int refuses;
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *with) {
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return refuses ? refuses = 0, EAGAIN : real(thread, attributes, run, with);
+}
+
+static int threads(void) {
+    int count = 0;
+    DIR *all = opendir("/proc/self/task");
+    for (struct dirent *one; (one = readdir(all));) count += one->d_name[0] != '.';
+    closedir(all);
+    return count;
+}
 
 static void in_the_loader(void) {
     /* What lies there counts as idle after a second, from the next look on. */
@@ -71,10 +90,19 @@ int main(int count, char **arguments) {
     CUdeviceptr at;
     CHECK(count == 2);
     start_cuda();
-    OK(cuCtxCreate_v2(&second, 0, 0));
+    refuses = strcmp(arguments[1], "refused") == 0;
+    OK(cuCtxCreate_v2(&second, 0, refuses));
     OK(cuCtxPopCurrent_v2(&second));
     OK(cuMemAlloc_v2(&at, 64 * MiB));
     OK(cuMemFree_v2(at));
+    if (strcmp(arguments[1], "refused") == 0) {
+        /* With the pool of another device it is wanted again. */
+        CHECK(!refuses && threads() == 1);
+        OK(cuCtxSetCurrent(second));
+        OK(cuMemAlloc_v2(&at, 64 * MiB));
+        CHECK(threads() == 2);
+        return 0;
+    }
     if (strcmp(arguments[1], "closed") == 0) {
         for (int descriptor = 3; descriptor < 256; descriptor++) close(descriptor);
     } else if (strcmp(arguments[1], "full") == 0) {
