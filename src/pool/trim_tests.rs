@@ -142,9 +142,9 @@ fn below_a_limit_a_pool_says_what_it_will_hold_until_that_is_there() {
     };
     let pool = pool(1 << 30, settings);
     let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
-    pool.alloc(&request(32 * MIB)).unwrap();
+    pool.alloc(&on(10, 32 * MIB)).unwrap();
     assert_eq!(*said.lock().unwrap(), [32 * MIB, 0]);
-    assert_eq!(pool.alloc(&request(30 * MIB)), short, "others are growing");
+    assert_eq!(pool.alloc(&on(10, 30 * MIB)), short, "others are growing");
     let said = said.lock().unwrap();
     assert!(
         said.contains(&(62 * MIB)) && said.ends_with(&[0]),

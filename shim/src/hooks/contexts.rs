@@ -12,7 +12,7 @@ use memcuda_core::pages::Pages;
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::names::lifetime;
+use crate::names::{lifetime, table};
 use crate::pool::mind_primary;
 use crate::room::with_room;
 use crate::share::{early, exports, held};
@@ -168,7 +168,10 @@ crate::hooks! {
             if code == Code::SUCCESS {
                 places::forget();
                 engine.captures.context_ended(view);
-                engine.pools().for_each(|pool| pool.view_ends(view, whole.unwrap_or_default()));
+                let whole = whole.unwrap_or_default();
+                held::hand_over(view, whole);
+                table::hand_over(view, whole);
+                engine.pools().for_each(|pool| pool.view_ends(view, whole));
             }
             code
         };

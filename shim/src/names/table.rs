@@ -52,6 +52,17 @@ impl Mapped {
         self.entry.name.as_ref().expect("it was opened by its name")
     }
 
+    /// The same in another context.
+    fn handed_over(&self, to: Context) -> Self {
+        let page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+        Self {
+            entry: self.entry.clone(),
+            context: to,
+            page: Mutex::new(page.clone()),
+            ..*self
+        }
+    }
+
     /// The name as the API finds it again.
     fn key(&self) -> (Context, bool) {
         (self.context, self.write)
@@ -332,6 +343,19 @@ pub(super) fn leave_allocated(address: Address) -> Option<Option<Arc<Mapped>>> {
     held.allocated -= 1;
     ALLOCATED.fetch_sub(1, Ordering::Relaxed);
     Some(table.leave(address))
+}
+
+/// A view of a context is gone: what was mapped in it is the context's behind it.
+pub fn hand_over(view: Context, whole: Context) {
+    let mut table = lock();
+    let Some(table) = table.as_mut() else { return };
+    let its = |held: &&mut Use| held.mapped.context == view;
+    for held in table.at.values_mut().filter(its) {
+        held.mapped = Arc::new(held.mapped.handed_over(whole));
+    }
+    let opened = table.by.values_mut().flatten();
+    let its = opened.filter(|opened| opened.key.0 == view);
+    its.for_each(|opened| opened.key.0 = whole);
 }
 
 /// A context is gone: all mappings of it, to be ended by who gets them. Their

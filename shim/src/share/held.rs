@@ -134,7 +134,11 @@ pub fn close(engine: &Engine, address: Address) -> Option<Result<(), Code>> {
             // Another thread has opened it meanwhile.
             return Some(waited);
         }
-        table.by.remove(&(last.generation, last.context));
+        let key = (last.generation, last.context);
+        // What was opened in a view may have another address.
+        if table.by.get(&key) == Some(&address) {
+            table.by.remove(&key);
+        }
         table.at.remove(&address);
     }
     let _ = pool.detach(address);
@@ -159,6 +163,22 @@ pub fn context_ended(engine: &Engine, context: Context) {
             let _ = pool.detach(address);
         }
         release(engine, held.generation);
+    }
+}
+
+/// A view of a context is gone: what was opened in it is the context's behind it.
+pub fn hand_over(view: Context, whole: Context) {
+    let mut guard = table();
+    let Some(table) = guard.as_mut() else { return };
+    let its = |held: &&mut Held| held.context == view;
+    table
+        .at
+        .values_mut()
+        .filter(its)
+        .for_each(|held| held.context = whole);
+    let opened: Vec<_> = table.by.extract_if(|(_, of), _| *of == view).collect();
+    for ((generation, _), address) in opened {
+        table.by.entry((generation, whole)).or_insert(address);
     }
 }
 

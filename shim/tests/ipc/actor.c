@@ -2,6 +2,7 @@
  * one line: the code of the call, then what it gave. Addresses are hexadecimal,
  * handles 128 digits of it. */
 #include "../support/cuda.h"
+#include "../support/view.h"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -208,6 +209,8 @@ static void answer(char *line) {
         CHECK(cudaStreamCreate(&stream) == 0);
         printf("%d\n", code);
     }
+    COMMAND("view") { printf("%d\n", view_begins()); }
+    COMMAND("view-ends") { printf("%d\n", view_ends()); }
     COMMAND("device") {
         sscanf(rest, "%llu", &a);
         int code = cudaSetDevice((int)a);

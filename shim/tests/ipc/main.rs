@@ -267,6 +267,25 @@ fn a_context_that_ends_closes_what_was_opened_in_it() {
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
 }
 
+/// A green context is a view of the primary one, whose memory it is when the view is gone.
+#[test]
+fn what_was_opened_in_a_view_outlives_it() {
+    let (_place, [mut exporter, mut importer], [there, _, handle]) = shared(8 * MIB);
+    importer.must("reset");
+    importer.must("view");
+    let here = importer.open(&handle);
+    importer.must("view-ends");
+    assert!(importer.has(&here, 8 * MIB, 1));
+    importer.close(&here);
+    importer.must("view");
+    let here = importer.open(&handle);
+    importer.must("view-ends");
+    importer.must("reset");
+    assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
+    exporter.free(&there);
+    exporter.gets_again(&there, 8 * MIB);
+}
+
 #[test]
 fn a_broken_context_answers_its_error_and_a_free_there_withdraws_what_was_exported() {
     let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(4 * MIB);

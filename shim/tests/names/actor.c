@@ -2,6 +2,7 @@
  * one line: the result of the call, then what it gave. Addresses are hexadecimal,
  * sizes in bytes; a name `-` stands for a null pointer. */
 #include "../support/cuda.h"
+#include "../support/view.h"
 #include "../../../include/memcuda.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -121,6 +122,8 @@ static void obey(const char *what) {
     else if (!strcmp(what, "access")) { unsigned flags = 0; result = cuPointerGetAttribute(&flags, 16, strtoull(word(), NULL, 16)); printf("%d %u\n", result, flags); }
     else if (!strcmp(what, "device")) printf("%d\n", cudaSetDevice((int)number()));
     else if (!strcmp(what, "reset")) printf("%d\n", cudaDeviceReset());
+    else if (!strcmp(what, "view")) printf("%d\n", view_begins());
+    else if (!strcmp(what, "view-ends")) printf("%d\n", view_ends());
     else if (!strcmp(what, "sync")) printf("%d\n", cudaStreamSynchronize(stream));
     else if (!strcmp(what, "query")) printf("%d\n", cudaStreamQuery(stream));
     else if (!strcmp(what, "thread")) printf("%d\n", prctl(PR_SET_NAME, word()));

@@ -346,3 +346,30 @@ fn a_name_that_is_gone_by_a_try_before_is_deleted() {
     assert_eq!(actor.code("persist w 60"), NOT_FOUND, "not kept");
     assert_eq!(actor.code("delete w"), NOT_FOUND, "by the first try");
 }
+
+/// A green context is a view of the primary one, whose memory it is when the view is gone.
+#[test]
+fn what_was_named_in_a_view_outlives_it() {
+    let place = Place::with_keeper();
+    let mut actor = ruled(&place, "size=4MiB,name=t");
+    for ends in ["close", "reset"] {
+        actor.must("view");
+        let (handle, here) = actor.opened("create w bytes=4096");
+        let there = actor.malloc(4 * MIB);
+        actor.must("view-ends");
+        for at in [&here, &there] {
+            actor.set(at, 7, 4096);
+            assert_eq!(actor.get(at), 7);
+        }
+        if ends == "close" {
+            assert_eq!(actor.references("w"), 1);
+            actor.must(&format!("close {handle}"));
+            actor.must(&format!("free {there}"));
+        } else {
+            actor.must("reset");
+            actor.must("device 0");
+        }
+        assert_eq!(actor.say("list"), "0", "{ends}");
+    }
+    actor.end();
+}
