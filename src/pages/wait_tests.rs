@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::order_tests::{CONTEXT, ONE, OTHER, TWO, key};
-use super::tests::{Device, LARGE};
+use super::tests::{Device, LARGE, SMALL};
 use super::*;
 use crate::units::{GIB, MIB};
 
@@ -134,4 +134,59 @@ fn what_graphs_replay_on_is_waited_for_in_the_whole_context_too() {
     }
     device.unmap(LARGE, 0, lease);
     assert!(!device.runs_in(CONTEXT, TWO) && !device.runs_in(WHOLE, TWO));
+}
+
+/// Whoever else uses those bytes now comes after it as well.
+#[test]
+fn what_the_driver_could_not_say_to_all_streams_each_waits_for() {
+    let device = Device::new(GIB);
+    device.pages.contexts.begins(CONTEXT);
+    let leases = [0, 1].map(|place| device.put(place));
+    device.model().hold(CONTEXT, ONE, true);
+    let mark = device.pages.instead_of_waiting(key(ONE));
+    for (place, lease) in (0..).zip(leases) {
+        let at = device.at(LARGE, place);
+        assert_eq!(device.pages.unmap(at, LARGE.bytes, mark), Some(Ok(())));
+        assert!(device.pages.release(lease));
+    }
+    device.model().hold_truly();
+    device.model().fail_waits(2, Code::NOT_FOUND);
+    std::thread::scope(|scope| {
+        let device = &device;
+        let putting = [OTHER, 2 * OTHER].map(|place| {
+            let putting = scope.spawn(move || device.put(place));
+            std::thread::sleep(Duration::from_millis(20));
+            putting
+        });
+        let early = putting.iter().any(|putting| putting.is_finished());
+        device.model().hold(CONTEXT, ONE, false);
+        assert!(!early);
+    });
+}
+
+#[test]
+fn of_all_uses_of_a_page_the_last_one_is_waited_for() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    let first = device.give_up(0, lease, ONE);
+    device.pages.wait(first);
+    let lease = device.put(0);
+    device.give_up(0, lease, ONE);
+    device.put(OTHER);
+    assert!(!device.runs(ONE));
+}
+
+#[test]
+fn who_finds_the_device_full_has_the_memory_of_what_was_waited_for() {
+    let device = Device::new(4 * LARGE.bytes);
+    let [first, _, last] = [0, 1, 2].map(|place| device.put(place));
+    device.unmap(LARGE, 2, last);
+    let given = device.pages.give_back(u64::MAX, Duration::ZERO);
+    assert_eq!(given, LARGE.bytes);
+    // Somebody else has all that is left.
+    device.model().create(0, 2 * LARGE.bytes).unwrap();
+    device.give_up(0, first, ONE);
+    let make = || device.model().create(0, SMALL.bytes);
+    assert!(device.pages.add(SMALL, make).is_ok());
+    assert!(!device.runs(ONE));
 }

@@ -75,3 +75,27 @@ fn what_lies_on_shelves_and_in_slabs_is_pending_while_its_uses_run() {
     pool.lock().settle_small();
     assert_eq!(pool.stats().pending_bytes, 32 * MIB + 1024);
 }
+
+/// Of several uses by one other stream.
+#[test]
+fn a_stream_comes_after_the_last_of_another_ones_uses() {
+    let pool = pool(Settings::default());
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    let mut state = pool.lock();
+    let [user, waiter] = [10, 11].map(|stream| state.streams.id(key(stream)));
+    let mut used = |_| {
+        let last = state.streams.tag(pool.driver(), user, 0).unwrap();
+        state.streams.poll(pool.driver()).unwrap();
+        last
+    };
+    // An event covers the first one already.
+    let uses = [used(0), used(1)];
+    let last = state.streams.tag(pool.driver(), user, 0).unwrap();
+    let [first, second] = uses;
+    assert_eq!(pool.driver().events(), 2);
+    state
+        .order(pool.driver(), Some(waiter), &[first, second, last], 0)
+        .unwrap();
+    assert_eq!(pool.driver().events(), 3);
+    assert_eq!(state.stats.waits, 1);
+}

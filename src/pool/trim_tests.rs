@@ -168,3 +168,26 @@ fn addresses_where_something_is_still_mapped_are_not_used_again() {
         assert_ne!(range, at);
     }
 }
+
+/// Nor does it go with a part of it on which nothing runs.
+#[test]
+fn a_handle_stays_while_work_runs_on_any_part_of_it() {
+    let pool = pool(
+        64 << 30,
+        Settings {
+            chunk: Some(64 * MIB),
+            ..Settings::default()
+        },
+    );
+    let other = StreamKey::new(CONTEXT, Stream(11), 0);
+    for held in [STREAM, other.stream] {
+        let [first, second] = [(); 2].map(|()| pool.alloc(&request(32 * MIB)).unwrap());
+        pool.driver().hold(CONTEXT, held, true);
+        free(&pool, first);
+        pool.free(second, Release::Stream(other)).unwrap();
+        assert_eq!(pool.physical(), 64 * MIB);
+        assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 0);
+        pool.driver().hold(CONTEXT, held, false);
+        assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 64 * MIB);
+    }
+}

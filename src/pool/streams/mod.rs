@@ -4,6 +4,8 @@
 //! and a hit on the same stream make no driver call.
 
 mod marks;
+#[cfg(test)]
+mod tests;
 
 use super::front::{Fronts, Lane};
 use super::health::Health;

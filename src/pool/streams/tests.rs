@@ -1,0 +1,230 @@
+//! What is taken for passed, and by which events, where calls fail, streams and contexts
+//! end, and threads wait beside others that free.
+
+use std::time::Duration;
+
+use super::*;
+use crate::driver::model::Model;
+use crate::pool::tests::{CONTEXT, key, on, pool, request};
+use crate::pool::{Order, Pool, Release, Request, Settings};
+use crate::units::MIB;
+
+const OWN: StreamKey = StreamKey {
+    context: CONTEXT,
+    stream: Stream::PER_THREAD,
+    thread: 7,
+};
+
+fn streams() -> (Model, Streams) {
+    (Model::new(0), Streams::default())
+}
+
+fn pool_that_waits() -> Pool<Model> {
+    let pool = pool(Settings::default());
+    pool.driver().hold_truly();
+    pool
+}
+
+/// Until a wait for the context has begun.
+fn until_awaited(pool: &Pool<Model>) {
+    while !pool.lock().streams.health.is_awaited(CONTEXT) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+/// Which event covers it is seen by how many there are.
+#[test]
+fn a_use_is_covered_by_an_event_behind_it() {
+    let (driver, mut streams) = streams();
+    driver.hold(CONTEXT, Stream(10), true);
+    let [user, waiter] = [10, 11].map(|stream| streams.id(key(stream)));
+    for events in 1..4 {
+        let last = streams.tag(&driver, user, 0).unwrap();
+        for _ in 0..2 {
+            streams.order_behind(&driver, waiter, last).unwrap();
+            assert_eq!(driver.events(), events);
+        }
+    }
+}
+
+/// Only the thread can name its default stream.
+#[test]
+fn where_a_threads_own_stream_cannot_be_marked_the_whole_context_is() {
+    let (driver, mut streams) = streams();
+    let own = streams.id(OWN);
+    driver.fail_waits(1, Code::UNKNOWN);
+    let last = streams.tag(&driver, own, 0).unwrap();
+    assert!(streams.is_whole_context(last.stream));
+    driver.fail_waits(1, Code::ILLEGAL_ADDRESS);
+    assert!(streams.tag(&driver, own, 0).is_err());
+}
+
+/// Its handle may be another stream's.
+#[test]
+fn of_a_stream_that_ended_the_whole_context_tells() {
+    let (driver, mut streams) = streams();
+    let stream = streams.id(key(10));
+    let last = streams.tag(&driver, stream, 0).unwrap();
+    driver.hold(CONTEXT, Stream(11), true);
+    streams.forget(CONTEXT, Stream(10));
+    for held in [true, false] {
+        driver.hold(CONTEXT, Stream(11), held);
+        streams.poll(&driver).unwrap();
+        assert_eq!(streams.is_done(last), !held);
+    }
+}
+
+#[test]
+fn a_use_of_which_nothing_tells_is_among_the_last_ones() {
+    let (_, mut streams) = streams();
+    let stream = streams.id(key(10));
+    assert!(streams.last_uses().is_empty());
+    let lost = streams.lose(stream, 0);
+    let uses = streams.last_uses();
+    assert!(!uses.is_empty() && !uses.iter().any(|last| streams.is_done(*last)));
+    assert!(!streams.is_done(lost));
+}
+
+/// Also where the stream had ended before its context.
+#[test]
+fn no_two_streams_get_the_place_of_one_that_ended() {
+    let (driver, mut streams) = streams();
+    let ended = streams.id(key(10));
+    streams.forget(CONTEXT, Stream(10));
+    streams.forget_context(CONTEXT);
+    let front = |stream: &u64| Fronts::of_stream(&key(*stream)) == Fronts::of_stream(&key(10));
+    let mut others = (11..).filter(front).map(|stream| streams.id(key(stream)));
+    assert_eq!(others.next(), Some(ended));
+    assert_ne!(others.next(), Some(ended));
+    drop(others);
+    streams.poll(&driver).unwrap();
+}
+
+#[test]
+fn events_of_a_context_that_ended_are_not_used_again_nor_asked() {
+    let (driver, mut streams) = streams();
+    for _ in 0..2 {
+        let [one, two] = [10, 11].map(|stream| streams.id(key(stream)));
+        driver.hold(CONTEXT, Stream(11), true);
+        // One that is to spare, and one that is not passed.
+        for stream in [one, two] {
+            streams.tag(&driver, stream, 0).unwrap();
+        }
+        streams.poll(&driver).unwrap();
+        driver.end_context(CONTEXT);
+        streams.forget_context(CONTEXT);
+        streams.poll(&driver).unwrap();
+    }
+}
+
+/// The handle of one that ended is another one's.
+#[test]
+fn a_context_with_the_handle_of_one_that_ended_can_be_waited_for() {
+    let pool = pool(Settings::default());
+    pool.alloc(&on(10, MIB)).unwrap();
+    pool.primary_joins(CONTEXT);
+    pool.context_leaves(CONTEXT);
+    assert_eq!(pool.synchronize(CONTEXT), Ok(false));
+    pool.context_ends(CONTEXT);
+    assert_eq!(pool.lock().streams.health.primary(), None);
+    pool.alloc(&on(10, MIB)).unwrap();
+    assert_eq!(pool.synchronize(CONTEXT), Ok(true));
+}
+
+#[test]
+fn what_is_freed_while_the_host_waits_may_still_be_used_when_it_has_waited() {
+    let pool = pool_that_waits();
+    let [slow, freed] = [10, 11].map(|stream| pool.alloc(&on(stream, 32 * MIB)).unwrap());
+    pool.free(slow, Release::Stream(key(10))).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| pool.synchronize(CONTEXT));
+        until_awaited(&pool);
+        pool.free(freed, Release::Stream(key(11))).unwrap();
+        pool.driver().hold(CONTEXT, Stream(10), false);
+        assert_eq!(waits.join().unwrap(), Ok(true));
+    });
+    pool.driver().hold(CONTEXT, Stream(11), true);
+    let asked = Request {
+        order: Order::Unknown,
+        ..on(11, 32 * MIB)
+    };
+    for _ in 0..2 {
+        assert_ne!(pool.alloc(&asked), Ok(freed));
+    }
+}
+
+/// Else a context that ends would wait for it for ever.
+#[test]
+fn a_wait_that_failed_is_over_too() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, MIB)).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    pool.make_ready(&mut pool.lock()).unwrap();
+    pool.driver().fail_waits(1, Code::UNKNOWN);
+    pool.wait_for_pending().unwrap();
+    assert!(!pool.lock().streams.health.is_awaited(CONTEXT));
+}
+
+#[test]
+fn a_wait_for_a_context_leaves_no_event_behind() {
+    let pool = pool_that_waits();
+    pool.alloc(&on(10, MIB)).unwrap();
+    // Where it cannot be recorded, and where it cannot be waited for.
+    pool.driver().fail_waits(1, Code::UNKNOWN);
+    assert_eq!(pool.synchronize(CONTEXT), Ok(true));
+    assert_eq!(pool.driver().events(), 0);
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| pool.synchronize(CONTEXT));
+        until_awaited(&pool);
+        pool.driver().fail_waits(1, Code::UNKNOWN);
+        pool.driver().hold(CONTEXT, Stream(10), false);
+        assert_eq!(waits.join().unwrap(), Ok(true));
+    });
+    assert_eq!(pool.driver().events(), 0);
+}
+
+/// Its events may be none by now.
+#[test]
+fn of_a_context_that_may_be_ending_nothing_is_asked() {
+    let (driver, mut streams) = streams();
+    let user = streams.id(key(10));
+    let waiter = streams.id(StreamKey::new(Context(2), Stream(11), 0));
+    driver.hold(CONTEXT, Stream(10), true);
+    let last = streams.tag(&driver, user, 0).unwrap();
+    streams.poll(&driver).unwrap();
+    streams.health.leaves(CONTEXT);
+    driver.end_context(CONTEXT);
+    streams.poll(&driver).unwrap();
+    assert!(streams.mark(&driver, user).unwrap().is_none());
+    let ordered = streams.order_behind(&driver, waiter, last);
+    assert_eq!(ordered, Err(Code::NOT_READY));
+    assert!(driver.waits().is_empty());
+}
+
+/// Only that stream was ordered behind others' uses of them.
+#[test]
+fn bytes_of_a_slab_that_a_stream_did_not_get_are_used_behind_that_stream() {
+    let pool = pool(Settings::default());
+    let of = |context, stream, bytes| Request {
+        context: Context(context),
+        ..request(
+            bytes,
+            Order::Stream(StreamKey::new(Context(context), Stream(stream), 0)),
+        )
+    };
+    let at = pool.alloc(&of(2, 10, 2 * MIB)).unwrap();
+    pool.driver().hold(Context(2), Stream(10), true);
+    let user = StreamKey::new(Context(2), Stream(10), 0);
+    pool.free(at, Release::Stream(user)).unwrap();
+    pool.make_ready(&mut pool.lock()).unwrap();
+    pool.driver().fail_waits(1, Code::ILLEGAL_ADDRESS);
+    let broken = pool.alloc(&request(1000, Order::Stream(OWN)));
+    assert_eq!(broken, Err(Code::ILLEGAL_ADDRESS.into()));
+    assert_eq!(pool.alloc(&of(3, 12, 2 * MIB)), Ok(at));
+    let (own, users) = (Stream::PER_THREAD, Stream(10));
+    assert_eq!(pool.driver().waits(), [(own, users), (Stream(12), own)]);
+}
