@@ -3,6 +3,7 @@
  * handles 128 digits of it. */
 #include "../support/cuda.h"
 #include "../support/view.h"
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,6 +74,15 @@ static int is(void *at, size_t bytes, uint64_t number, int *same) {
     for (size_t i = 0; i < bytes / 4 && *same; i++) *same = words[i] == word(number, i);
     free(words);
     return code;
+}
+
+/* An open by a thread of its own. */
+struct task { struct handle handle; void *at; int code; pthread_t thread; };
+
+static void *open_it(void *given) {
+    struct task *task = given;
+    task->code = cudaIpcOpenMemHandle(&task->at, task->handle, 1);
+    return NULL;
 }
 
 static void answer(char *line) {
@@ -181,6 +191,20 @@ static void answer(char *line) {
     COMMAND("close") {
         sscanf(rest, "%llx", &a);
         printf("%d\n", cudaIpcCloseMemHandle((void *)a));
+    }
+    COMMAND("open-at-once") {
+        /* Four times, by as many threads. */
+        struct task tasks[4];
+        sscanf(rest, "%159s", text);
+        for (int i = 0; i < 4; i++) {
+            tasks[i].handle = handle_of(text);
+            CHECK(pthread_create(&tasks[i].thread, NULL, open_it, &tasks[i]) == 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            CHECK(pthread_join(tasks[i].thread, NULL) == 0);
+            CHECK(tasks[i].code == 0 && tasks[i].at == tasks[0].at);
+        }
+        printf("0 %llx\n", (unsigned long long)tasks[0].at);
     }
     COMMAND("range") {
         CUdeviceptr base = 0;

@@ -97,6 +97,26 @@ fn repeated_opens_share_address_and_count() {
 }
 
 #[test]
+fn threads_that_open_it_at_once_hold_it_once_each() {
+    for _ in 0..4 {
+        let (place, [mut exporter, mut importer], [there, here, handle]) = shared(8 * MIB);
+        importer.close(&here);
+        let here = importer.must(&format!("open-at-once {handle}"));
+        for _ in 0..4 {
+            assert!(importer.has(&here, 8 * MIB, 1));
+            importer.close(&here);
+        }
+        assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
+        exporter.free(&there);
+        exporter.gets_again(&there, 8 * MIB);
+        // Nothing more is mapped than was opened.
+        let said = place.keeper.verb(&["explain", &importer.pid().to_string()]);
+        let said = said.unwrap();
+        assert!(said.contains(" shared 0 B"), "{said}");
+    }
+}
+
+#[test]
 fn what_the_driver_refuses_is_refused() {
     let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(4 * MIB);
     assert_eq!(exporter.code(&format!("open {handle}")), INVALID_CONTEXT);
