@@ -181,7 +181,7 @@ fn a_handle_stays_while_work_runs_on_any_part_of_it() {
     );
     let other = StreamKey::new(CONTEXT, Stream(11), 0);
     for held in [STREAM, other.stream] {
-        let [first, second] = [(); 2].map(|()| pool.alloc(&request(32 * MIB)).unwrap());
+        let [first, second] = [(); 2].map(|()| pool.alloc(&on(10, 32 * MIB)).unwrap());
         pool.driver().hold(CONTEXT, held, true);
         free(&pool, first);
         pool.free(second, Release::Stream(other)).unwrap();
