@@ -87,7 +87,7 @@ pub struct Registry {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Changes {
     /// These names are not as they were: ask for their entries. Each is told
-    /// once; who could not publish it puts it back ([`Registry::again`]).
+    /// once; who could not publish it keeps it for later.
     Names(BTreeSet<Name>),
     /// Nothing within the time.
     None,
