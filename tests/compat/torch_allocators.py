@@ -36,6 +36,11 @@ OUT_OF_MEMORY = 3
 LIVE_ON = ("17", "34", "36")
 # Freed memory is overwritten: who reads it is seen.
 OVERWRITES = (("MALLOC_PERTURB_", "165"), ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"))
+# What users set; a release that does not know one ends, bare and under the library.
+USERS = ("garbage_collection_threshold:0.6,per_process_memory_fraction:0.2", "roundup_power2_divisions:4",
+         "max_split_size_mb:64", "large_segment_size_mb:40", "expandable_segments:False", "expandable_segments:True",
+         "expandable_segments_reserve:0.005", "throw_on_cudamalloc_oom:True", "release_lock_on_cudamalloc:True",
+         "graph_capture_record_stream_reuse:True", "backend:native", "no_such_key:3")
 # These look for a function in libcuda that the simulated one lacks, once there is a
 # management library.
 WITHOUT_NVML = ("2.6.0", "2.7.0")
@@ -161,6 +166,13 @@ def tried(player):
     for name in ("native", "segments"):
         play = player.play("whole", ("MEMCUDA_TORCH", name), *OVERWRITES)
         check(play.status == 0, f"{name}, where freed memory is overwritten: {play.fared()}")
+
+    for setting in USERS:
+        user = ("PYTORCH_CUDA_ALLOC_CONF", setting)
+        alone, under = player.play("whole", user, bare=True), player.play("whole", user)
+        check(under.status == alone.status and under.said.get("sum") == alone.said.get("sum"),
+              f"{setting}: {under.fared()}; bare: {alone.fared()}")
+        check(under.mib("physical") <= alone.mib("physical"), f"{setting}: holds more than bare")
 
     # Tensors alone, each in a segment of torch's own: extensions allocate in the other plays.
     known = player.play("tight", ("MEMCUDA_TORCH", "keep"), debug)

@@ -55,11 +55,15 @@ const PAGE_MB: u64 = 12;
 const PAGES_SPLIT_MB: u64 = 512;
 
 /// Torch's expandable segments over pages that are kept, for a torch that knows
-/// all three keys together; [`segments`] where the user turned them off.
+/// all three keys together; [`segments`] where the user turned them off, or left them off
+/// and said how they are to be (`expandable_segments_reserve`): a request for more fails.
 fn expandable(user: &str) -> Merged {
     let mut entries = split_entries(user);
     bears_reclaim(&entries)?;
-    if value_of(&entries, "expandable_segments").is_some_and(|value| !is_true(value)) {
+    let said_how = entries
+        .iter()
+        .any(|e| key(e).starts_with("expandable_segments_"));
+    if value_of(&entries, "expandable_segments").map_or(said_how, |value| !is_true(value)) {
         return segments(user);
     }
     entries.retain(|e| key(e) != "expandable_segments");
@@ -248,6 +252,10 @@ mod tests {
         ));
         let off = expandable("expandable_segments:False");
         assert_eq!(off, segments("expandable_segments:False"));
+        let how = "expandable_segments_reserve:0.1";
+        assert_eq!(expandable(how), segments(how));
+        let on = format!("expandable_segments:True,{how}");
+        assert_eq!(expandable(&on).unwrap().profile, Profile::Expandable);
         let text = "expandable_segments:False,max_split_size_mb:32";
         assert_eq!(segments_text("expandable_segments:False"), (text.into(), 0));
         for user in ["backend:cudaMallocAsync", "release_lock_on_cudamalloc:True"] {
