@@ -1,5 +1,5 @@
 // Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
-// usage: torch_allocators LIBC10_CUDA whole|tight|async NAME=WORD...
+// usage: torch_allocators LIBC10_CUDA whole|tight|async|devices NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
 // "counters" of torch's. Ends with 3 where torch was out of memory, and was not meant to be;
@@ -19,16 +19,17 @@ static void is_served(bool served) {
     _Exit(OUT_OF_MEMORY);
 }
 
-// Everything that torch does; with others beside it neither private pools nor an emptied
-// cache, of which torch wants to be alone.
-static void whole(Job& job, bool alone) {
+// Torch has no private pools beside another thread on the device, and its cache is not
+// emptied beside one that has.
+enum Beside { NOBODY, ANOTHER_DEVICE, THIS_DEVICE };
+
+// Everything that torch does, with who is beside it.
+static void whole(Job& job, Beside beside) {
     auto mixed = [&] { return job.mixed(); };
     is_served(job.churn(150, 900 * MIB, mixed));
     is_served(job.train(12, 4));
-    if (alone) {
-        is_served(job.pooled());
-        job.torch.empty();
-    }
+    if (beside != THIS_DEVICE) is_served(job.pooled());
+    if (beside == NOBODY) job.torch.empty();
     is_served(job.churn(60, 900 * MIB, mixed));
     job.clear();
     is_served(job.train(12, 5));
@@ -44,6 +45,24 @@ static void tight(Job& job) {
     job.look();
 }
 
+// A thread for each of two devices at once, then one that is at home on both.
+static void devices(const Torch& torch, uint64_t seed, Job& job) {
+    auto queue = [&](signed char device) { return Queue(torch, torch.stream(device)); };
+    Job other(torch, seed + 2, {Queue(torch, torch.default_stream(1)), queue(1)});
+    std::thread beside([&] {
+        OK(call::cudaSetDevice(1));
+        whole(other, ANOTHER_DEVICE);
+    });
+    whole(job, ANOTHER_DEVICE);
+    beside.join();
+    const size_t physical = job.physical + other.physical;
+    Job both(torch, seed + 3, {queue(0), queue(1), Queue(torch, torch.default_stream(0)), queue(1)});
+    both.shares = true;
+    whole(both, NOBODY);
+    job.sum ^= other.sum * 3 ^ both.sum * 5;
+    job.physical = physical;
+}
+
 int main(int, char** argv) {
     Torch torch(argv[1], argv + 3);
     call::find();
@@ -53,19 +72,21 @@ int main(int, char** argv) {
         OK(call::cuDevicePrimaryCtxGetState(device, &flags, &active));
         return active != 0;
     });
-    auto queue = [&] { return Queue(torch, torch.stream()); };
+    auto queue = [&] { return Queue(torch, torch.stream(0)); };
     const char* named = getenv("SEED");
     const uint64_t seed = named ? strtoul(named, nullptr, 10) * 3 : 0;
-    Job job(torch, seed + 1, {Queue(torch, torch.default_stream()), queue(), queue()});
+    Job job(torch, seed + 1, {Queue(torch, torch.default_stream(0)), queue(), queue()});
     const bool native = strcmp(argv[2], "async") != 0;
     if (strcmp(argv[2], "tight") == 0) {
         tight(job);
+    } else if (strcmp(argv[2], "devices") == 0) {
+        devices(torch, seed, job);
     } else {
         Job other(torch, seed + 2, {queue(), queue()});
         // The other backend has private pools for captures alone.
         job.scopes = other.scopes = native;
-        whole(job, true);
-        std::thread([&] { whole(other, true); }).join();
+        whole(job, NOBODY);
+        std::thread([&] { whole(other, NOBODY); }).join();
         // So far all was in one order, and nobody asked whether work had ended.
         if (native) {
             printf("counters");
@@ -75,17 +96,17 @@ int main(int, char** argv) {
         size_t physical = std::max(job.physical, other.physical);
         Job beside(torch, seed + 3, {queue(), queue()});
         job.shares = other.shares = beside.shares = true;
-        std::thread both([&] { whole(beside, false); });
-        whole(job, false);
+        std::thread both([&] { whole(beside, THIS_DEVICE); });
+        whole(job, THIS_DEVICE);
         both.join();
         // More than there is: torch says so, and goes on.
         job.refused = !job.allocate(300ul << 30, job.queues[0], true);
-        whole(job, true);
+        whole(job, NOBODY);
         job.sum ^= other.sum * 3 ^ beside.sum * 5;
         job.physical = physical;
         printf("refused %zu\n", job.refused);
     }
     torch.empty();
-    printf("sum %lx\nlive %zu\nphysical %zu\nleft %zu\n", job.sum, job.peak, job.physical, (size_t)held());
+    printf("sum %lx\nlive %zu\nphysical %zu\nleft %zu\n", job.sum, job.peak, job.physical, (size_t)held(0));
     return 0;
 }

@@ -13,6 +13,7 @@ by itself, and served a device on which torch by itself runs out of memory.
 The first time, pip fetches a wheel of each release (7 GB in all, one at a time), of which
 the two libraries stay.
 """
+import itertools
 import os
 import re
 import subprocess
@@ -173,6 +174,15 @@ def tried(player):
         check(under.status == alone.status and under.said.get("sum") == alone.said.get("sum"),
               f"{setting}: {under.fared()}; bare: {alone.fared()}")
         check(under.mib("physical") <= alone.mib("physical"), f"{setting}: holds more than bare")
+
+    # A thread for each of two devices at once.
+    two = ("MEMCUDA_SIM_DEVICES", "2")
+    alone = player.play("devices", two, bare=True)
+    check(alone.status == 0, f"bare on two devices: {alone.fared()}")
+    for seed, name in itertools.product(("0", "1", "2", "3"), ("native", "segments")):
+        play = player.play("devices", two, ("SEED", seed), ("MEMCUDA_TORCH", name))
+        same = seed != "0" or play.said.get("sum") == alone.said.get("sum")
+        check(play.status == 0 and same, f"{name} on two devices, seed {seed}: {play.fared()}")
 
     # Tensors alone, each in a segment of torch's own: extensions allocate in the other plays.
     known = player.play("tight", ("MEMCUDA_TORCH", "keep"), debug)

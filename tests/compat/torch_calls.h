@@ -74,7 +74,7 @@ class Torch {
     void start(bool (*has_context)(signed char)) {
         exported<void (*)(bool (*)(signed char))>("_ZN3c104cuda9_internal20setHasPrimaryContextEPFbaE")(has_context);
         int devices = exported<signed char (*)()>("_ZN3c104cuda12device_countEv")();
-        CHECK(devices == 1);
+        CHECK(devices > 0);
         // From 2.11 on.
         auto init_peers = exported<void (*)(long)>("_ZN3c104cuda6detail21init_p2p_access_cacheEl", true);
         if (init_peers) init_peers(devices);
@@ -82,11 +82,11 @@ class Torch {
         CHECK(self != nullptr);
         method<void (*)(void*, int)>("init")(self, devices);
     }
-    TorchStream stream() const {
-        return exported<TorchStream (*)(bool, signed char)>("_ZN3c104cuda17getStreamFromPoolEba")(false, 0);
+    TorchStream stream(signed char device) const {
+        return exported<TorchStream (*)(bool, signed char)>("_ZN3c104cuda17getStreamFromPoolEba")(false, device);
     }
-    TorchStream default_stream() const {
-        return exported<TorchStream (*)(signed char)>("_ZN3c104cuda20getDefaultCUDAStreamEa")(0);
+    TorchStream default_stream(signed char device) const {
+        return exported<TorchStream (*)(signed char)>("_ZN3c104cuda20getDefaultCUDAStreamEa")(device);
     }
     cudaStream_t native(TorchStream stream) const {
         return exported<cudaStream_t (*)(const TorchStream*)>("_ZNK3c104cuda10CUDAStream6streamEv")(&stream);
@@ -113,21 +113,21 @@ class Torch {
     // Releases before 2.9 have no argument, and leave the registers of this one alone.
     void empty() const { method<void (*)(void*, MempoolId)>("emptyCache")(self, MempoolId(0, 0)); }
     // What is asked for on this stream comes from the pool, until it is closed.
-    void open_pool(MempoolId pool, cudaStream_t stream) const {
+    void open_pool(MempoolId pool, signed char device, cudaStream_t stream) const {
         if (has("beginAllocateStreamToPool"))
             return method<void (*)(void*, signed char, cudaStream_t, MempoolId)>("beginAllocateStreamToPool")(
-                self, 0, stream, pool);
+                self, device, stream, pool);
         auto takes = [stream](cudaStream_t asked) { return asked == stream; };
         method<void (*)(void*, signed char, MempoolId, std::function<bool(cudaStream_t)>)>("beginAllocateToPool")(
-            self, 0, pool, takes);
+            self, device, pool, takes);
     }
-    void close_pool(MempoolId pool, cudaStream_t stream) const {
+    void close_pool(MempoolId pool, signed char device, cudaStream_t stream) const {
         if (has("endAllocateStreamToPool"))
-            return method<void (*)(void*, signed char, cudaStream_t)>("endAllocateStreamToPool")(self, 0, stream);
-        method<void (*)(void*, signed char, MempoolId)>("endAllocateToPool")(self, 0, pool);
+            return method<void (*)(void*, signed char, cudaStream_t)>("endAllocateStreamToPool")(self, device, stream);
+        method<void (*)(void*, signed char, MempoolId)>("endAllocateToPool")(self, device, pool);
     }
-    void release_pool(MempoolId pool) const {
-        method<void (*)(void*, signed char, MempoolId)>("releasePool")(self, 0, pool);
+    void release_pool(MempoolId pool, signed char device) const {
+        method<void (*)(void*, signed char, MempoolId)>("releasePool")(self, device, pool);
     }
     // All words of its DeviceStats, whatever they count in this release.
     std::vector<long> counters() const {

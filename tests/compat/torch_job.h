@@ -26,6 +26,7 @@ static const size_t SPOT = 16, SEEN = 64 * KIB;
 
 // Found once torch's libraries have brought the runtime.
 #define FUNCTIONS(X)                                                   \
+    X(cudaSetDevice, (int))                                            \
     X(cudaMallocHost, (void**, size_t))                                \
     X(cudaMemGetInfo, (size_t*, size_t*))                              \
     X(cudaMemsetAsync, (void*, int, size_t, cudaStream_t))             \
@@ -58,9 +59,9 @@ static void find() {
 }
 #define OK(call) CHECK((call) == 0)
 
-static uint64_t held() {
+static uint64_t held(int device) {
     uint64_t bytes = 0;
-    OK(call::cuSimPhysical(0, &bytes));
+    OK(call::cuSimPhysical(device, &bytes));
     return bytes;
 }
 
@@ -68,6 +69,7 @@ static uint64_t held() {
 struct Queue {
     TorchStream torch;
     cudaStream_t stream;
+    signed char device() const { return torch.device; }
     Queue(const Torch& torch, TorchStream which) : torch(which), stream(torch.native(which)) {}
 };
 
@@ -118,6 +120,7 @@ struct Job {
         tensor.bytes = bytes, tensor.queue = &queue, tensor.whole = whole;
         tensor.value = 1 + below(255);
         bool served = Torch::served([&] {
+            OK(call::cudaSetDevice(queue.device()));
             if (whole) torch.make_current(queue.torch);
             void* at = whole ? torch.allocate(bytes, &tensor.pointer) : torch.raw_allocate(bytes, queue.stream);
             tensor.at = static_cast<char*>(at);
@@ -130,13 +133,13 @@ struct Job {
             OK(call::cudaMemsetAsync(tensor.spot(i), tensor.value, SPOT, queue.stream));
         live += bytes;
         peak = std::max(peak, live);
-        physical = std::max<size_t>(physical, held());
+        physical = std::max<size_t>(physical, held(queue.device()));
         tensors.push_back(tensor);
         return true;
     }
     // Another stream reads it, and torch is told.
     void share(const Tensor& tensor, const Queue& reader) {
-        if (!tensor.whole || reader.stream == tensor.queue->stream) return;
+        if (!tensor.whole || reader.stream == tensor.queue->stream || reader.device() != tensor.queue->device()) return;
         cudaEvent_t written = nullptr;
         OK(call::cudaEventCreateWithFlags(&written, NO_TIMING));
         OK(call::cudaEventRecord(written, tensor.queue->stream));
@@ -149,6 +152,8 @@ struct Job {
         Tensor tensor = tensors[index];
         tensors.erase(tensors.begin() + index);
         if (wanted.size() + tensor.spots() * SPOT > SEEN) look();
+        // The default stream is the current device's.
+        OK(call::cudaSetDevice(tensor.queue->device()));
         for (size_t i = 0; i < tensor.spots(); i++) {
             void* to = seen + wanted.size();
             OK(call::cudaMemcpyAsync(to, tensor.spot(i), SPOT, TO_HOST, tensor.queue->stream));
@@ -164,7 +169,10 @@ struct Job {
     }
     // What was read so far: nobody is waited for before it must be known.
     void look() {
-        for (const Queue& queue : queues) OK(call::cudaStreamSynchronize(queue.stream));
+        for (const Queue& queue : queues) {
+            OK(call::cudaSetDevice(queue.device()));
+            OK(call::cudaStreamSynchronize(queue.stream));
+        }
         for (size_t i = 0; i < wanted.size(); i++) {
             if (seen[i] != wanted[i]) fail("a tensor does not hold what was written to it", i);
             sum = (sum ^ seen[i]) * 0x100000001b3;
@@ -209,15 +217,15 @@ struct Job {
         static std::atomic<unsigned long long> pools{0};
         const MempoolId pool(0, ++pools);
         size_t before = tensors.size();
-        if (scopes) torch.open_pool(pool, queue.stream);
+        if (scopes) torch.open_pool(pool, queue.device(), queue.stream);
         for (int i = 0; i < 12; i++) {
             if (!allocate(mixed() / 2 + SPOT, queue, i % 3 != 0)) return false;
             if (i % 4 == 3) free(tensors.size() - 2);
         }
-        if (scopes) torch.close_pool(pool, queue.stream);
+        if (scopes) torch.close_pool(pool, queue.device(), queue.stream);
         if (!churn(10, live + 300 * MIB, [&] { return mixed(); })) return false;
         while (tensors.size() > before) free(tensors.size() - 1);
-        if (scopes) torch.release_pool(pool);
+        if (scopes) torch.release_pool(pool, queue.device());
         return true;
     }
 };

@@ -103,6 +103,7 @@ fn lend_named(engine: &Engine, bytes: u64, tag: &tags::Tag) -> Option<Result<Add
     }
     // Where there is none, the driver says so.
     let (context, device) = engine.current().ok()?;
+    torch::asks_for(tag, device.ordinal);
     if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
         return Some(Err(code));
     }
@@ -119,6 +120,7 @@ fn lend(
 ) -> Option<Result<Address, Code>> {
     // Where there is none, the driver says so.
     let (context, device) = engine.current().ok()?;
+    torch::asks_for(tag, device.ordinal);
     if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
         return Some(Err(code));
     }

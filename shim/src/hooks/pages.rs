@@ -64,12 +64,19 @@ unsafe extern "C" fn create(
                 });
             match page {
                 Some(Ok(page)) => {
+                    torch::page_made();
                     // SAFETY: not null, and the program's to write, by its call.
                     unsafe { *handle = page };
                     boundary::answered(Code::SUCCESS)
                 }
                 Some(Err(code)) => boundary::answered(code),
-                None => with_room(engine, || located(engine, properties), passed),
+                None => {
+                    let code = with_room(engine, || located(engine, properties), passed);
+                    if code == Code::SUCCESS && torch::maps_pages(caller) {
+                        torch::page_made();
+                    }
+                    code
+                }
             }
         },
         passed,

@@ -11,6 +11,7 @@ mod conf;
 mod elf;
 mod environment;
 mod fabric;
+mod first;
 #[cfg(test)]
 mod fixture;
 mod identity;
@@ -87,6 +88,13 @@ pub fn is_segment(tag: &Tag) -> bool {
     from.is_some_and(identity::is_allocator) && !environment::caching_is_off()
 }
 
+/// A `cuMemAlloc` for this device, torch's own or not.
+pub fn asks_for(tag: &Tag, device: u32) {
+    if environment::cooperates() && is_segment(tag) {
+        split::used_on(device);
+    }
+}
+
 /// Is this `cuMemFree` a free of torch's own allocator? Its users may still
 /// run, in the order of the stream it was allocated for, if that is known.
 pub fn identify_free(tag: &Tag, thunk: Module, address: Address) -> bool {
@@ -116,6 +124,11 @@ pub fn waits_on_ladder(tag: &Tag, stream: Stream) -> Option<usize> {
 /// May graphs replay on the memory that torch maps now, on whatever stream?
 pub fn maps_for_graphs(device: u32) -> bool {
     scopes::may_be_open(device)
+}
+
+/// Torch has got a handle for a page.
+pub fn page_made() {
+    first::made();
 }
 
 /// Torch has mapped a page: what it asked for, it has got.
@@ -168,11 +181,14 @@ pub fn plain_alloc(tag: &Tag, thunk: Module, bytes: u64, real: impl FnOnce() -> 
     if !environment::cooperates() {
         return real();
     }
+    if is_segment(tag) {
+        split::leave();
+    }
     let Some(mut call) = identify(tag, thunk, 0, bytes) else {
         return real();
     };
     call.scope_open = scopes::any_may_be_open();
-    if reclaim::ask_back(call.device, bytes, may_fail_softly(&call)) {
+    if may_fail_softly(&call) && reclaim::ask_back(call.device, bytes) {
         return Code::OUT_OF_MEMORY;
     }
     let code = real();

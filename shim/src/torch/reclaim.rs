@@ -34,14 +34,9 @@ pub fn alloc<D: Driver>(
     result
 }
 
-/// Does this request fail softly, if it `may_fail`, to be served by the plain driver otherwise?
-pub fn ask_back(ordinal: u32, bytes: u64, may_fail: bool) -> bool {
-    split::restore();
-    let begins = may_fail && THREAD.with(|t| t.ask_back(device(ordinal), bytes));
-    if begins {
-        split::raise(bytes);
-    }
-    begins
+/// May this request fail softly, to be served by the plain driver otherwise?
+pub fn ask_back(ordinal: u32, bytes: u64) -> bool {
+    THREAD.with(|t| t.ask_back(device(ordinal), bytes))
 }
 
 /// May this page, which would be above the peak of the device, fail softly?

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use super::elf::Symbols;
 use super::library::Library;
-use super::switch;
+use super::{first, switch};
 
 const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator";
 const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
@@ -43,7 +43,7 @@ struct Method {
 /// in them (a device, a pool id, a pointer to a function object) stays opaque.
 type Forward = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
-static METHODS: [Method; 5] = [
+static METHODS: [Method; 7] = [
     Method {
         names: &["19beginAllocateToPool", "25beginAllocateStreamToPool"],
         optional: false,
@@ -69,12 +69,28 @@ static METHODS: [Method; 5] = [
         optional: true,
         wrapper: enable,
     },
+    Method {
+        names: &["9raw_alloc"],
+        optional: true,
+        wrapper: raw_allocate,
+    },
+    // Answers through a register of its own elsewhere.
+    Method {
+        names: match cfg!(target_arch = "x86_64") {
+            true => &["8allocate"],
+            false => &[],
+        },
+        optional: true,
+        wrapper: allocate,
+    },
 ];
 const BEGIN: usize = 0;
 const END: usize = 1;
 const FOR_STREAM: usize = 2;
 const USE_ON_OOM: usize = 3;
 const ENABLE: usize = 4;
+const RAW: usize = 5;
+const ALLOCATE: usize = 6;
 
 static REAL: [AtomicUsize; METHODS.len()] = [const { AtomicUsize::new(0) }; METHODS.len()];
 static OPEN: [AtomicI32; DEVICES] = [const { AtomicI32::new(0) }; DEVICES];
@@ -314,7 +330,16 @@ wrappers! {
         }
         OTHER_STREAM.set(OTHER_STREAM.get() + 1);
         let _inside = Inside;
-        real()
+        first::alone(real)
+    }
+
+    raw_allocate of RAW |bytes, real| {
+        first::alone(real)
+    }
+
+    /// Its second argument is the allocator: the answer is written to the first.
+    allocate of ALLOCATE |allocator, real| {
+        first::alone(real)
     }
 
     /// A pool that stands in on out-of-memory would be used up by soft failures.

@@ -4,12 +4,14 @@
 //! each of several once more after they have deleted it. With the split size raised there
 //! are no several: one that is large enough, else all that is idle.
 //!
-//! A thread of torch meanwhile busy on another device sees the raised one, too, and may
-//! split a block that it would have kept whole. Changes nothing in other releases.
+//! A thread on another device must not see it raised: torch relies on it that blocks above
+//! it are whole. So from torch's second device on, and where the pool has stopped, nothing is
+//! raised any more and torch has no split size, as by itself: it cuts all blocks up, and
+//! has fewer to give back. Changes nothing in other releases.
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::{LAYOUT, switch};
@@ -27,6 +29,26 @@ static RAISED: Mutex<Raised> = Mutex::new(Raised { threads: 0, own: 0 });
 
 thread_local! {
     static BY_THIS_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A segment is for this device.
+pub fn used_on(device: u32) {
+    static FIRST: AtomicU32 = AtomicU32::new(u32::MAX);
+    if FIRST.load(Ordering::Relaxed) == device {
+        return;
+    }
+    let noted = FIRST.compare_exchange(u32::MAX, device, Ordering::Relaxed, Ordering::Relaxed);
+    if noted.is_err_and(|first| first != device) {
+        leave();
+    }
+}
+
+/// Torch has no split size from now on.
+pub fn leave() {
+    let Some(word) = word() else { return };
+    let mut raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    raised.own = usize::MAX;
+    word.store(usize::MAX, Ordering::Relaxed);
 }
 
 /// A request of these bytes fails softly now.
