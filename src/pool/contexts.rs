@@ -28,6 +28,14 @@ impl<D: Driver> Pool<D> {
         }
     }
 
+    /// Waits while a call of another thread may be ending the context: soon it is known
+    /// whether it has. The caller holds no lock of the pool.
+    pub(super) fn until_it_stays(&self, context: Context) {
+        while self.lock().streams.health.is_leaving(context) {
+            std::thread::sleep(NAP);
+        }
+    }
+
     /// The context was not destroyed after all.
     pub fn context_stays(&self, context: Context) {
         self.lock().streams.health.stays(context);
@@ -97,6 +105,9 @@ impl State {
     }
 }
 
+#[cfg(test)]
+#[path = "leaving_tests.rs"]
+mod leaving_tests;
 #[cfg(test)]
 #[path = "contexts_tests.rs"]
 mod tests;

@@ -1,12 +1,9 @@
-//! Contexts and streams that end or break, over the model driver.
+//! What ends or breaks with contexts and streams, over the model driver.
 
-use std::time::Duration;
-
-use crate::driver::model::Model;
 use crate::driver::{Code, Context, Stream};
 use crate::pool::front::Fronts;
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
-use crate::pool::{NotOurs, Order, Owner, Pool, Refusal, Release, Request, Settings, StreamKey};
+use crate::pool::{NotOurs, Order, Owner, Refusal, Release, Request, Settings, StreamKey};
 use crate::units::MIB;
 
 #[test]
@@ -137,122 +134,6 @@ fn work_for_the_device_runs_in_a_context_that_is_not_broken() {
     pool.alloc(&request).unwrap();
     pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
     assert_eq!(pool.context(), Some(other));
-}
-
-#[test]
-fn nothing_of_a_context_is_touched_while_it_is_being_ended() {
-    let pool = pool(Settings::default());
-    pool.driver().hold(CONTEXT, Stream(10), true);
-    let at = pool.alloc(&on(10, 64 * MIB)).unwrap();
-    pool.free(at, Release::Stream(key(10))).unwrap();
-    // The free is covered by an event by now.
-    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 0);
-    pool.context_leaves(CONTEXT);
-    let calls = pool.driver().calls();
-    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 0);
-    assert_eq!(pool.driver().calls(), calls);
-    let other = Request {
-        context: Context(2),
-        ..request(64 * MIB, Order::Unknown)
-    };
-    assert_ne!(pool.alloc(&other).unwrap(), at, "it may still be in use");
-    pool.context_stays(CONTEXT);
-    pool.driver().hold(CONTEXT, Stream(10), false);
-    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 64 * MIB);
-}
-
-/// A pool with memory that is freed on a stream each of two contexts and still used
-/// there, and the streams in the order in which the host waits for them.
-fn used_in_two() -> (Pool<Model>, [StreamKey; 2]) {
-    let settings = Settings {
-        limit: Some(128 * MIB),
-        ..Settings::default()
-    };
-    let pool = pool(settings);
-    let mut keys = [1, 2].map(|number| StreamKey::new(Context(number), Stream(10), 0));
-    for key in keys {
-        let request = Request {
-            context: key.context,
-            owner: Owner::MemoryPool,
-            ..request(64 * MIB, Order::Stream(key))
-        };
-        let at = pool.alloc(&request).unwrap();
-        pool.driver().hold(key.context, key.stream, true);
-        pool.free(at, Release::Stream(key)).unwrap();
-    }
-    pool.driver().hold_truly();
-    keys.sort_by_key(|key| pool.lock().streams.id(*key));
-    (pool, keys)
-}
-
-/// Until a wait for a context has begun.
-fn until_awaited(pool: &Pool<Model>, context: Context) {
-    while !pool.lock().streams.health.is_awaited(context) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn soon() {
-    std::thread::sleep(Duration::from_millis(20));
-}
-
-#[test]
-fn a_wait_goes_on_though_a_context_that_it_was_for_ends_meanwhile() {
-    let (pool, [first, second]) = used_in_two();
-    // By a third one, who must wait for both.
-    let asked = Request {
-        context: Context(3),
-        ..request(128 * MIB, Order::Unknown)
-    };
-    std::thread::scope(|scope| {
-        let served = scope.spawn(|| pool.alloc(&asked));
-        until_awaited(&pool, first.context);
-        pool.context_leaves(second.context);
-        pool.driver().end_context(second.context);
-        scope.spawn(|| pool.context_ends(second.context));
-        soon();
-        pool.driver().hold(first.context, first.stream, false);
-        assert!(served.join().unwrap().is_ok());
-    });
-}
-
-/// The driver wants nothing to be asked of a context that ends, or of a view of one.
-#[test]
-fn a_context_leaves_behind_the_waits_for_it() {
-    for leave in [Pool::<Model>::context_leaves, Pool::view_leaves] {
-        let (pool, [first, second]) = used_in_two();
-        pool.driver().hold(second.context, second.stream, false);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| pool.synchronize(first.context));
-            until_awaited(&pool, first.context);
-            let leaves = scope.spawn(|| leave(&pool, first.context));
-            soon();
-            let early = leaves.is_finished();
-            pool.driver().hold(first.context, first.stream, false);
-            assert_eq!(waits.join().unwrap(), Ok(true));
-            leaves.join().unwrap();
-            assert!(!early);
-        });
-        // By then its work may still run, for all that is known.
-        assert_eq!(pool.synchronize(first.context), Ok(false));
-        assert_eq!(pool.synchronize_device(Context(3)), Ok(false));
-    }
-}
-
-#[test]
-fn what_runs_in_a_view_is_waited_for_before_it_ends() {
-    let (pool, [view, other]) = used_in_two();
-    pool.driver().hold(other.context, other.stream, false);
-    std::thread::scope(|scope| {
-        let leaves = scope.spawn(|| pool.view_leaves(view.context));
-        until_awaited(&pool, view.context);
-        soon();
-        assert!(!leaves.is_finished());
-        pool.driver().hold(view.context, view.stream, false);
-    });
-    pool.driver().end_context(view.context);
-    pool.view_ends(view.context, Context::default());
-    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 64 * MIB);
 }
 
 /// Where nobody waited for it, as where a capture keeps who frees from waiting.

@@ -37,6 +37,7 @@ mod retire;
 mod search;
 mod serve;
 mod slab;
+mod slow;
 mod state;
 mod stats;
 mod stitch;
@@ -52,7 +53,7 @@ pub use export::Export;
 pub use front::{FRONTS, Line, WORDS as LINE_WORDS};
 pub use peers::Grantee;
 pub use request::{BlockInfo, Effort, NotOurs, Order, Owner, Refusal, Release, Request, StreamKey};
-pub use serve::STALL;
+pub use slow::STALL;
 pub use stats::Stats;
 
 use crate::config::{Debug, Policy};

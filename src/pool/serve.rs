@@ -1,23 +1,16 @@
-//! How a request is served: at its front from the shelf of its stream, else from
-//! slabs and remembered windows, else, one builder at a time, by a search, a
-//! stitch or growth. Decides in which order these are tried; what a stitch is
-//! made of is the plan's.
+//! How a request is served quickly: at its front from the shelf of its stream, else from
+//! slabs and remembered windows. What that does not serve is [`slow`](super::slow)'s.
 
+use super::Pool;
 use super::block::{Need, Window};
 use super::front::{COMMON, Fronts};
-use super::plan::{Plan, STEP};
-use super::request::{BlockInfo, Effort, Order, Refusal, Release, Request};
+use super::request::{BlockInfo, Order, Release, Request};
 use super::search::Usable;
-use super::slab::{GRANULE, SLAB, SMALL_MAX};
+use super::slab::{GRANULE, SMALL_MAX};
 use super::state::State;
 use super::streams::{StreamId, Use};
-use super::{Pool, StateGuard};
 use crate::config::Policy;
-use crate::driver::{Address, Code, Driver, Result, Stream, cancel};
-use std::time::{Duration, Instant};
-
-/// What takes longer beyond the quick path is counted as a stall.
-pub const STALL: Duration = Duration::from_millis(1);
+use crate::driver::{Address, Code, Driver, Result, Stream};
 
 /// Why a front did not serve a request.
 pub(super) enum Miss {
@@ -130,264 +123,24 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Takes a window that is free, and orders a stream behind its uses.
-    fn claim(&self, state: &mut State, stream: Option<StreamId>, window: Window) -> Result<()> {
+    pub(super) fn claim(
+        &self,
+        state: &mut State,
+        stream: Option<StreamId>,
+        window: Window,
+    ) -> Result<()> {
         let uses = state.uses(window);
         state.order(&self.driver, stream, &uses, window.stitch)?;
         state.take(window);
         Ok(())
     }
-
-    /// Everything beyond the quick path, whose time is taken here.
-    pub(super) fn alloc_timed(&self, request: &Request) -> std::result::Result<Address, Refusal> {
-        let _held = cancel::hold();
-        let began = Instant::now();
-        let served = self.alloc_patiently(request);
-        self.count_stall(began);
-        served
-    }
-
-    /// Counts what the program has waited for since, if that was long.
-    pub fn count_stall(&self, began: Instant) {
-        let spent = began.elapsed();
-        if spent > STALL {
-            let mut state = self.lock();
-            state.stats.stalls += 1;
-            state.stats.stall_ns += spent.as_nanos() as u64;
-            self.publish(&mut state);
-        }
-    }
-
-    /// The slow way, and where the driver is out of memory once more for as
-    /// long as others may make room.
-    fn alloc_patiently(&self, request: &Request) -> std::result::Result<Address, Refusal> {
-        const SHORT: Refusal = Refusal::Driver(Code::OUT_OF_MEMORY);
-        // To try it would take all that is left from others, for as long as that lasts.
-        let never = request.effort == Effort::Growth
-            && (self.settings.total).is_some_and(|total| request.bytes > total);
-        let mut failed = None;
-        loop {
-            let served = match never {
-                true => Err(SHORT),
-                false => self.alloc_slowly(request),
-            };
-            if served != Err(SHORT) {
-                return served;
-            }
-            let since = *failed.get_or_insert_with(Instant::now);
-            let starving = self.settings.starving.as_ref();
-            let within_limit = (self.settings.limit).is_none_or(|limit| {
-                let (held, idle) = self.beside();
-                let used = self.physical().saturating_sub(self.idle()) + held - idle;
-                used + request.bytes <= limit
-            });
-            let since = (!self.lock().is_limited).then_some(since);
-            if never || !within_limit || !starving.is_some_and(|ask| ask(request.bytes, since)) {
-                let mut state = self.lock();
-                state.stats.out_of_memory += 1;
-                self.publish(&mut state);
-                return served;
-            }
-        }
-    }
-
-    /// Everything else, one builder at a time: a search over all windows, a
-    /// stitch of what is free, growth, and last a wait for what is pending.
-    fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Refusal> {
-        let _builder = self.builder();
-        // For memory, and for bytes that others still use.
-        let mut waited = [false; 2];
-        let mut known = Ok(());
-        let mut ready_only = false;
-        loop {
-            let mut state = self.lock();
-            state.stats.searches += 1;
-            state.growing.searched();
-            // What cannot be asked now is not ready.
-            let _ = self.make_ready(&mut state);
-            if is_small(request) {
-                state.settle_small();
-            }
-            // Somebody may have freed the very thing meanwhile.
-            let (mut state, served) =
-                match self.alloc_quickly(&mut state, request, Miss::Unknown)? {
-                    Some(at) => {
-                        state.stats.hits += 1;
-                        (state, Ok(at))
-                    }
-                    None => self.alloc_window(state, request, ready_only),
-                };
-            let refused = match served {
-                Ok(at) => {
-                    self.publish(&mut state);
-                    return Ok(at);
-                }
-                Err(refused) => refused,
-            };
-            let short = matches!(
-                refused,
-                Refusal::Driver(Code::OUT_OF_MEMORY | Code::NOT_READY)
-            );
-            let unready = refused == Refusal::Driver(Code::NOT_READY);
-            if short && !std::mem::replace(&mut waited[usize::from(unready)], true) {
-                if !unready {
-                    state.growing.ends();
-                }
-                let ending = state.take_out_stitches();
-                drop(state);
-                let over = self.wait_for_pending();
-                self.end_stitches(ending);
-                if !unready {
-                    known = over;
-                }
-                continue;
-            }
-            if unready && !ready_only {
-                // Bytes that cannot be ordered behind their uses (a capture, or
-                // another thread's default stream) are no reason to fail: grow.
-                ready_only = true;
-                continue;
-            }
-            self.publish(&mut state);
-            if !short {
-                return Err(refused);
-            }
-            // Of what could not be waited for nobody knows whether it is free.
-            known?;
-            return Err(Code::OUT_OF_MEMORY.into());
-        }
-    }
-
-    /// Asks which uses are over, and lets the chunks know what is free.
-    pub(super) fn make_ready(&self, state: &mut State) -> Result<()> {
-        let polled = state.streams.poll(&self.driver);
-        state.settle_windows();
-        polled
-    }
-
-    /// A window for a request (or for the slab that a small one needs).
-    fn alloc_window<'a>(
-        &'a self,
-        mut state: StateGuard<'a>,
-        request: &Request,
-        ready_only: bool,
-    ) -> (StateGuard<'a>, std::result::Result<Address, Refusal>) {
-        let stream = state.stream(request.order);
-        let small = is_small(request) && self.settings.policy != Policy::Direct;
-        let need = match small {
-            true => Need {
-                bytes: SLAB,
-                align: SLAB,
-                stream,
-            },
-            false => need(request, stream),
-        };
-        if !small {
-            state.settle_small();
-            state.reap_slabs(0);
-        }
-        let (mut state, found) = self.find_window(state, need, request, ready_only);
-        let window = match found {
-            Ok(window) => window,
-            Err(refused) => return (state, Err(refused)),
-        };
-        if !small {
-            let at = state.lend(request, window);
-            return (state, Ok(at));
-        }
-        // Ordered behind earlier uses for this stream alone, so the slab's
-        // bytes count as used by it.
-        let last = stream.map(|stream| state.streams.tag(&self.driver, stream, window.stitch));
-        let last = match last.transpose() {
-            Ok(last) => last.unwrap_or(Use::DONE),
-            Err(code) => {
-                let last = stream.map(|stream| state.streams.lose(stream, window.stitch));
-                state.give(window, last.unwrap_or(Use::DONE));
-                return (state, Err(code.into()));
-            }
-        };
-        state.add_slab(window, last);
-        let lent = state.lend_small(request, stream);
-        // A use that had to be tagged for the whole context is not ready for
-        // this stream yet: a wait makes it so.
-        (state, lent.ok_or(Code::NOT_READY.into()))
-    }
-
-    /// Finds or builds a window and takes its bytes.
-    fn find_window<'a>(
-        &'a self,
-        mut state: StateGuard<'a>,
-        need: Need,
-        request: &Request,
-        ready_only: bool,
-    ) -> (StateGuard<'a>, std::result::Result<Window, Refusal>) {
-        let effort = request.effort;
-        let ready = Usable::Ready(need.stream);
-        let passes: &[Usable] = match request.order {
-            _ if self.settings.policy == Policy::Direct => &[],
-            Order::Stream(_) if !ready_only => &[ready, Usable::All],
-            _ => &[ready],
-        };
-        for &usable in passes {
-            let mut found = state.recall(need, usable);
-            found = found.or_else(|| state.search(need, usable));
-            if let Some(window) = found
-                && effort == Effort::Growth
-                && let Some(plan) = state.instead(window, need, usable, self.settings.chunk)
-            {
-                let (again, built) = self.build(state, &plan, need);
-                state = again;
-                if built.is_ok() {
-                    return (state, built.map_err(Refusal::from));
-                }
-                // The window may be somebody else's meanwhile.
-                found = state.search(need, usable);
-            }
-            if let Some(window) = found {
-                if let Err(code) = self.claim(&mut state, need.stream, window) {
-                    return (state, Err(code.into()));
-                }
-                state.stats.hits += 1;
-                return (state, Ok(window));
-            }
-            let plan = state.plan(need, usable, self.settings.chunk);
-            if plan.growth() == 0 && effort == Effort::Growth {
-                let (state, built) = self.build(state, &plan, need);
-                return (state, built.map_err(Refusal::from));
-            }
-        }
-        // In the order of its stream it could have these; as it is, the host waits.
-        let of_others = matches!(request.order, Order::Segment(_)) && !ready_only;
-        if of_others && !passes.is_empty() && self.is_spared(&mut state, need, effort) {
-            return (state, Err(Code::NOT_READY.into()));
-        }
-        if effort == Effort::Window {
-            return (state, Err(Refusal::NoWindow));
-        }
-        let plan = match passes.last() {
-            Some(&usable) => state.plan(need, usable, self.settings.chunk),
-            None => Plan {
-                fresh: vec![need.bytes.next_multiple_of(STEP)],
-                ..Plan::default()
-            },
-        };
-        let (state, built) = self.build(state, &plan, need);
-        (state, built.map_err(Refusal::from))
-    }
-
-    /// Would bytes that other streams still use spare a request new memory?
-    fn is_spared(&self, state: &mut State, need: Need, effort: Effort) -> bool {
-        let growth = |usable| state.plan(need, usable, self.settings.chunk).growth();
-        let ready = Usable::Ready(need.stream);
-        effort == Effort::Growth && growth(Usable::All) < growth(ready)
-            || state.search(need, Usable::All).is_some()
-    }
 }
 
-fn is_small(request: &Request) -> bool {
+pub(super) fn is_small(request: &Request) -> bool {
     request.bytes <= SMALL_MAX && request.align <= GRANULE
 }
 
-fn need(request: &Request, stream: Option<StreamId>) -> Need {
+pub(super) fn need(request: &Request, stream: Option<StreamId>) -> Need {
     Need {
         bytes: request.bytes.next_multiple_of(GRANULE),
         align: request.align,

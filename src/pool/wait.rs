@@ -12,13 +12,34 @@ impl<D: Driver> Pool<D> {
     /// where that is impossible: a capture is under way and the device is full,
     /// or the context is being ended.
     pub fn synchronize(&self, context: Context) -> Result<bool> {
-        let _held = cancel::hold();
-        let mut state = self.lock();
-        if !state.streams.health.begin_wait(context) {
-            return Ok(false);
+        let places = self.begin_wait(context);
+        places.map_or(Ok(false), |places| self.wait_for_places(context, places))
+    }
+
+    /// The same also where a call of another thread may be ending the context, once it is known
+    /// whether it has: then there is nothing left to wait for. The caller holds no lock.
+    fn synchronize_surely(&self, context: Context) -> Result<bool> {
+        loop {
+            if let Some(places) = self.begin_wait(context) {
+                return self.wait_for_places(context, places);
+            }
+            self.until_it_stays(context);
+            if !self.lock().streams.health.contexts().contains(&context) {
+                return Ok(true);
+            }
         }
-        let places = state.streams.places(context);
-        drop(state);
+    }
+
+    /// The places that a wait for a context is for; `None` where it is being ended.
+    fn begin_wait(&self, context: Context) -> Option<Vec<(StreamId, u64)>> {
+        let mut state = self.lock();
+        let begins = state.streams.health.begin_wait(context);
+        begins.then(|| state.streams.places(context))
+    }
+
+    /// Waits for a context, and with it for these places.
+    fn wait_for_places(&self, context: Context, places: Vec<(StreamId, u64)>) -> Result<bool> {
+        let _held = cancel::hold();
         let waited = self.wait_for_context(context);
         let mut state = self.lock();
         state.streams.health.end_wait(context);
@@ -41,10 +62,10 @@ impl<D: Driver> Pool<D> {
         let primary = || self.lock().streams.health.primary();
         let whole = is_view.then(primary).flatten();
         let whole = whole.filter(|primary| *primary != context);
-        let waited = whole.map_or(Ok(true), |primary| self.synchronize(primary));
+        let waited = whole.map_or(Ok(true), |primary| self.synchronize_surely(primary));
         // In a broken context nothing runs any more.
         let waited = waited.unwrap_or_else(Code::is_sticky);
-        if !self.synchronize(context)? || !waited {
+        if !self.synchronize_surely(context)? || !waited {
             return Ok(Release::Unknown);
         }
         let mut others = self.lock().streams.health.contexts();
