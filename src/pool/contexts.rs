@@ -28,12 +28,15 @@ impl<D: Driver> Pool<D> {
         }
     }
 
-    /// Waits while a call of another thread may be ending the context: soon it is known
-    /// whether it has. The caller holds no lock of the pool.
-    pub(super) fn until_it_stays(&self, context: Context) {
-        while self.lock().streams.health.is_leaving(context) {
+    /// Does a context stay that a call of another thread may be ending? Waits until that is
+    /// known. The caller holds no lock of the pool.
+    pub(super) fn stays(&self, context: Context) -> bool {
+        let mut end = None;
+        while let Some(leaves) = self.lock().streams.health.leaving(context) {
+            end = Some(leaves);
             std::thread::sleep(NAP);
         }
+        !end.is_some_and(|end| end.came())
     }
 
     /// The context was not destroyed after all.

@@ -7,10 +7,22 @@ use super::front::Epoch;
 use super::streams::{StreamId, Streams};
 use crate::driver::{Code, Context, Driver, Result};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Known {
     context: Context,
     error: Option<Code>,
+}
+
+/// What becomes of a context that a call may be ending.
+#[derive(Clone, Default)]
+pub struct End(Arc<AtomicBool>);
+
+impl End {
+    /// Has it ended?
+    pub fn came(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 /// The contexts that were asked about.
@@ -18,7 +30,7 @@ struct Known {
 pub struct Health {
     known: Vec<Known>,
     /// Contexts that are being ended: the driver may have taken their events.
-    leaving: Vec<Context>,
+    leaving: Vec<(Context, End)>,
     /// Contexts that the host waits for, once for each wait.
     awaited: Vec<Context>,
     /// The context whose views others are.
@@ -36,21 +48,20 @@ impl Health {
         }
     }
 
-    /// Asks the driver; fails with the error that stays with the context.
+    /// Asks the driver; fails with the error that stays with the context. Of one that is
+    /// gone nothing is noted: its handle may come back as another's.
     pub fn check<D: Driver>(&mut self, driver: &D, context: Context) -> Result<()> {
-        let known = self.known(context);
-        if let Some(code) = known.error {
+        if let Some(code) = self.error(context) {
             return Err(code);
         }
-        match driver.check(context) {
-            Err(code) if code.is_sticky() => {
-                known.error = Some(code);
-                self.begin_epoch();
-                Err(code)
-            }
-            // What keeps the question from being asked is not the program's.
-            _ => Ok(()),
+        let checked = driver.check(context);
+        if checked == Err(Code::CONTEXT_IS_DESTROYED) {
+            return checked;
         }
+        self.known(context);
+        self.notice(context, checked);
+        // What keeps the question from being asked is not the program's.
+        checked.or_else(|code| if code.is_sticky() { checked } else { Ok(()) })
     }
 
     /// The error of a context, as far as it is known.
@@ -113,17 +124,29 @@ impl Health {
 
     /// The context is about to end: nothing of it is touched from now on.
     pub fn leaves(&mut self, context: Context) {
-        self.leaving.push(context);
+        self.leaving.push((context, End::default()));
     }
 
     /// It did not end.
     pub fn stays(&mut self, context: Context) {
-        self.leaving.retain(|leaving| *leaving != context);
+        self.leaving.retain(|(leaving, _)| *leaving != context);
     }
 
     /// Is the context being ended?
     pub fn is_leaving(&self, context: Context) -> bool {
-        self.leaving.contains(&context)
+        self.leaving.iter().any(|(leaving, _)| *leaving == context)
+    }
+
+    /// What will tell of a context that is being ended whether it has.
+    pub fn leaving(&self, context: Context) -> Option<End> {
+        let mut leaving = self.leaving.iter();
+        let of_it = leaving.find(|(leaving, _)| *leaving == context);
+        of_it.map(|(_, end)| end.clone())
+    }
+
+    /// All contexts that are being ended.
+    pub fn all_leaving(&self) -> Vec<Context> {
+        self.leaving.iter().map(|(context, _)| *context).collect()
     }
 
     /// A wait of the host for a context begins; false where the context is being ended.
@@ -148,7 +171,10 @@ impl Health {
     pub fn forget(&mut self, context: Context) {
         self.known.retain(|known| known.context != context);
         self.primary = self.primary.filter(|primary| *primary != context);
-        self.stays(context);
+        let ends = |(leaving, _): &mut (Context, End)| *leaving == context;
+        for (_, end) in self.leaving.extract_if(.., ends) {
+            end.0.store(true, Ordering::Release);
+        }
         self.begin_epoch();
     }
 

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use crate::driver::model::Model;
-use crate::driver::{Context, Stream};
+use crate::driver::{Code, Context, Stream};
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
-use crate::pool::{Order, Owner, Pool, Release, Request, Settings, StreamKey};
+use crate::pool::{Order, Owner, Pool, Refusal, Release, Request, Settings, StreamKey};
 use crate::units::MIB;
 
 #[test]
@@ -40,13 +40,15 @@ fn used_in_two() -> (Pool<Model>, [StreamKey; 2]) {
     };
     let pool = pool(settings);
     let mut keys = [1, 2].map(|number| StreamKey::new(Context(number), Stream(10), 0));
-    for key in keys {
+    let lend = |key: StreamKey| {
         let request = Request {
             context: key.context,
             owner: Owner::MemoryPool,
             ..request(64 * MIB, Order::Stream(key))
         };
-        let at = pool.alloc(&request).unwrap();
+        (key, pool.alloc(&request).unwrap())
+    };
+    for (key, at) in keys.map(lend) {
         pool.driver().hold(key.context, key.stream, true);
         pool.free(at, Release::Stream(key)).unwrap();
     }
@@ -105,9 +107,10 @@ fn a_context_leaves_behind_the_waits_for_it() {
         });
         // By then its work may still run, for all that is known.
         assert_eq!(pool.synchronize(first.context), Ok(false));
-        assert_eq!(pool.synchronize_device(Context(3)), Ok(false));
     }
 }
+
+type Call<'a> = &'a (dyn Fn(&Pool<Model>) -> bool + Sync);
 
 /// A release of the primary context that is not the last one lets others go on as before.
 #[test]
@@ -121,7 +124,7 @@ fn who_asks_or_frees_beside_a_call_that_may_end_the_context_waits_for_it() {
     let joined = |pool: &_| asks(pool, &joined);
     let anywhere = |pool: &_| asks(pool, &anywhere);
     let frees = |pool: &Pool<Model>| pool.synchronize_own(CONTEXT, false) == Ok(Release::Complete);
-    let calls: [&(dyn Fn(&Pool<Model>) -> bool + Sync); 3] = [&joined, &anywhere, &frees];
+    let calls: [Call<'_>; 3] = [&joined, &anywhere, &frees];
     for call in calls {
         let pool = pool(Settings {
             limit: Some(64 * MIB),
@@ -159,6 +162,66 @@ fn who_frees_beside_a_call_that_ends_the_context_waits_for_nothing_more() {
     });
 }
 
+/// Of two contexts the memory is used in, and what is asked for in a third needs all of it.
+#[test]
+fn who_needs_memory_of_a_context_that_may_be_ending_waits_until_that_is_known() {
+    // It begins to leave before the host waits, and may be over it while the host waits for
+    // another one.
+    for (stays_meanwhile, ends) in [(true, false), (false, false), (false, true)] {
+        let (pool, [first, second]) = used_in_two();
+        let over = |key: StreamKey| pool.driver().hold(key.context, key.stream, false);
+        let asked = Request {
+            context: if stays_meanwhile {
+                second.context
+            } else {
+                Context(3)
+            },
+            ..request(128 * MIB, Order::Unknown)
+        };
+        pool.context_leaves(second.context);
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| pool.alloc(&asked));
+            until_awaited(&pool, first.context);
+            if stays_meanwhile {
+                pool.context_stays(second.context);
+            }
+            over(first);
+            soon();
+            let early = served.is_finished();
+            over(second);
+            if ends {
+                pool.driver().end_context(second.context);
+                pool.context_ends(second.context);
+            } else if !stays_meanwhile {
+                pool.context_stays(second.context);
+            }
+            assert!(served.join().unwrap().is_ok() && !early);
+        });
+    }
+}
+
+#[test]
+fn what_was_asked_for_in_a_context_that_ends_is_not_noted_of_the_next_one() {
+    let (pool, [first, second]) = used_in_two();
+    pool.driver().hold(second.context, second.stream, false);
+    let asked = Request {
+        context: first.context,
+        ..request(128 * MIB, Order::Unknown)
+    };
+    pool.context_leaves(first.context);
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| pool.alloc(&asked));
+        soon();
+        pool.driver().end_context(first.context);
+        pool.context_ends(first.context);
+        let destroyed = Refusal::Driver(Code::CONTEXT_IS_DESTROYED);
+        assert_eq!(served.join().unwrap(), Err(destroyed));
+    });
+    let known = pool.lock().streams.health.contexts();
+    assert!(!known.contains(&first.context));
+    assert_eq!(pool.lock().streams.health.error(first.context), None);
+}
+
 #[test]
 fn what_runs_in_a_view_is_waited_for_before_it_ends() {
     let (pool, [view, other]) = used_in_two();
@@ -172,5 +235,5 @@ fn what_runs_in_a_view_is_waited_for_before_it_ends() {
     });
     pool.driver().end_context(view.context);
     pool.view_ends(view.context, Context::default());
-    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 64 * MIB);
+    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 128 * MIB);
 }

@@ -10,13 +10,44 @@ use super::serve::{Miss, is_small, need};
 use super::slab::SLAB;
 use super::state::State;
 use super::streams::Use;
+use super::wait::Waited;
 use super::{Pool, StateGuard};
 use crate::config::Policy;
-use crate::driver::{Address, Code, Driver, Result, cancel};
+use crate::driver::{Address, Code, Context, Driver, Result, cancel};
 use std::time::{Duration, Instant};
 
 /// What takes longer beyond the quick path is counted as a stall.
 pub const STALL: Duration = Duration::from_millis(1);
+
+/// How often a request waits for what is pending before there is no memory for it.
+const WAITS: u32 = 8;
+
+/// Why the slow way ended without memory.
+enum Stuck {
+    Refused(Refusal),
+    /// Out of memory. Was it the limit that stood against it?
+    Short {
+        limited: bool,
+    },
+    /// Calls of other threads may be ending these contexts (a release need not be the last
+    /// one), and meanwhile nothing can be ordered or waited for there.
+    Undecided(Vec<Context>),
+}
+
+impl From<Refusal> for Stuck {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Driver(Code::OUT_OF_MEMORY) => Stuck::Short { limited: false },
+            refusal => Stuck::Refused(refusal),
+        }
+    }
+}
+
+impl From<Code> for Stuck {
+    fn from(code: Code) -> Self {
+        Refusal::from(code).into()
+    }
+}
 
 impl<D: Driver> Pool<D> {
     /// Everything beyond the quick path, whose time is taken here.
@@ -42,24 +73,24 @@ impl<D: Driver> Pool<D> {
     /// The slow way, and where the driver is out of memory once more for as
     /// long as others may make room.
     fn alloc_patiently(&self, request: &Request) -> std::result::Result<Address, Refusal> {
-        const SHORT: Refusal = Refusal::Driver(Code::OUT_OF_MEMORY);
-        const UNDECIDED: Refusal = Refusal::Driver(Code::NOT_READY);
         // To try it would take all that is left from others, for as long as that lasts.
         let never = request.effort == Effort::Growth
             && (self.settings.total).is_some_and(|total| request.bytes > total);
         let mut failed = None;
         loop {
             let served = match never {
-                true => Err(SHORT),
+                true => Err(Stuck::Short { limited: false }),
                 false => self.alloc_slowly(request),
             };
-            if served == Err(UNDECIDED) {
-                self.until_it_stays(request.context);
-                continue;
-            }
-            if served != Err(SHORT) {
-                return served;
-            }
+            let limited = match served {
+                Ok(at) => return Ok(at),
+                Err(Stuck::Refused(refusal)) => return Err(refusal),
+                Err(Stuck::Undecided(contexts)) => {
+                    self.until_decided(contexts, request.context)?;
+                    continue;
+                }
+                Err(Stuck::Short { limited }) => limited,
+            };
             let since = *failed.get_or_insert_with(Instant::now);
             let starving = self.settings.starving.as_ref();
             let within_limit = (self.settings.limit).is_none_or(|limit| {
@@ -67,25 +98,34 @@ impl<D: Driver> Pool<D> {
                 let used = self.physical().saturating_sub(self.idle()) + held - idle;
                 used + request.bytes <= limit
             });
-            let since = (!self.lock().is_limited).then_some(since);
+            let since = (!limited).then_some(since);
             if never || !within_limit || !starving.is_some_and(|ask| ask(request.bytes, since)) {
                 let mut state = self.lock();
                 state.stats.out_of_memory += 1;
                 self.publish(&mut state);
-                return served;
+                return Err(Code::OUT_OF_MEMORY.into());
             }
         }
     }
 
+    /// Waits until it is known of these contexts whether they have ended; fails where
+    /// the request's own one has.
+    fn until_decided(&self, contexts: Vec<Context>, own: Context) -> Result<()> {
+        for context in contexts {
+            if !self.stays(context) && context == own {
+                return Err(Code::CONTEXT_IS_DESTROYED);
+            }
+        }
+        Ok(())
+    }
+
     /// Everything else, one builder at a time: a search over all windows, a
-    /// stitch of what is free, growth, and last a wait for what is pending. `NOT_READY`
-    /// where a call of another thread may be ending the request's context (a release that
-    /// need not be the last one): nothing can be ordered or waited for there meanwhile.
-    fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Refusal> {
+    /// stitch of what is free, growth, and last a wait for what is pending.
+    fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Stuck> {
         let _builder = self.builder();
         // For memory, and for bytes that others still use.
-        let mut waited = [false; 2];
-        let mut known = Ok(());
+        let mut waits = [0; 2];
+        let mut waited = Waited::default();
         let mut ready_only = false;
         loop {
             let mut state = self.lock();
@@ -112,22 +152,30 @@ impl<D: Driver> Pool<D> {
                 }
                 Err(refused) => refused,
             };
-            let short = matches!(
-                refused,
-                Refusal::Driver(Code::OUT_OF_MEMORY | Code::NOT_READY)
-            );
-            let unready = refused == Refusal::Driver(Code::NOT_READY);
-            if short && !std::mem::replace(&mut waited[usize::from(unready)], true) {
+            let unready = match refused {
+                Refusal::Driver(Code::NOT_READY) => true,
+                Refusal::Driver(Code::OUT_OF_MEMORY) => false,
+                refused => {
+                    self.publish(&mut state);
+                    return Err(refused.into());
+                }
+            };
+            let waits = &mut waits[usize::from(unready)];
+            // Others may have freed something else in the order of a stream meanwhile.
+            let most = if unready || state.pending() == 0 {
+                1
+            } else {
+                WAITS
+            };
+            if *waits < most {
+                *waits += 1;
                 if !unready {
                     state.growing.ends();
                 }
                 let ending = state.take_out_stitches();
                 drop(state);
-                let over = self.wait_for_pending();
+                waited = self.wait_for_pending();
                 self.end_stitches(ending);
-                if !unready {
-                    known = over;
-                }
                 continue;
             }
             if unready && !ready_only {
@@ -137,15 +185,17 @@ impl<D: Driver> Pool<D> {
                 continue;
             }
             self.publish(&mut state);
-            if !short {
-                return Err(refused);
-            }
+            let mut undecided = waited.leaving;
             if state.streams.health.is_leaving(request.context) {
-                return Err(Code::NOT_READY.into());
+                undecided.push(request.context);
+            }
+            if !undecided.is_empty() {
+                return Err(Stuck::Undecided(undecided));
             }
             // Of what could not be waited for nobody knows whether it is free.
-            known?;
-            return Err(Code::OUT_OF_MEMORY.into());
+            waited.known?;
+            let limited = state.is_limited;
+            return Err(Stuck::Short { limited });
         }
     }
 

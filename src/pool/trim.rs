@@ -27,7 +27,7 @@ impl<D: Driver> Pool<D> {
         let _held = cancel::hold();
         let _builder = self.builder();
         // What cannot be waited for is not complete, and stays.
-        let _ = self.wait_for_pending();
+        self.wait_for_pending();
         self.let_go(keep, u64::MAX)
     }
 

@@ -7,6 +7,23 @@ use super::request::Release;
 use super::streams::{Noted, StreamId};
 use crate::driver::{Code, Context, Driver, Event, Result, cancel};
 
+/// What a wait for all that is pending has come to.
+pub(super) struct Waited {
+    /// Fails where nobody knows of some use whether it is over.
+    pub known: Result<()>,
+    /// Contexts whose uses were left out, as calls of other threads may be ending them.
+    pub leaving: Vec<Context>,
+}
+
+impl Default for Waited {
+    fn default() -> Self {
+        Self {
+            known: Ok(()),
+            leaving: Vec::new(),
+        }
+    }
+}
+
 impl<D: Driver> Pool<D> {
     /// Waits on the host for a whole context, as cudaFree does. `Ok(false)`
     /// where that is impossible: a capture is under way and the device is full,
@@ -23,8 +40,7 @@ impl<D: Driver> Pool<D> {
             if let Some(places) = self.begin_wait(context) {
                 return self.wait_for_places(context, places);
             }
-            self.until_it_stays(context);
-            if !self.lock().streams.health.contexts().contains(&context) {
+            if !self.stays(context) {
                 return Ok(true);
             }
         }
@@ -103,36 +119,41 @@ impl<D: Driver> Pool<D> {
         for other in contexts.into_iter().filter(|other| *other != context) {
             // In a broken context nothing runs any more.
             complete &= self
-                .synchronize(other)
+                .synchronize_surely(other)
                 .unwrap_or_else(|code| code.is_sticky());
         }
-        Ok(self.synchronize(context)? && complete)
+        Ok(self.synchronize_surely(context)? && complete)
     }
 
     /// Waits on the host for every outstanding use, but for those in broken
     /// contexts, which never end. The caller holds the growth lock.
-    pub(super) fn wait_for_pending(&self) -> Result<()> {
+    pub(super) fn wait_for_pending(&self) -> Waited {
+        let mut waited = Waited::default();
         let mut state = self.lock();
         state.stats.host_waits += 1;
         let events = state.streams.outstanding(&self.driver);
         let of = |(stream, seq, event)| (state.streams.context(stream), stream, seq, event);
         let events: Vec<_> = events.into_iter().map(of).collect();
+        waited.leaving = state.streams.used_and_leaving();
         drop(state);
-        let mut unknown = self.wait_for_each(&events);
+        let mut unknown = self.wait_for_each(&events, &mut waited.leaving);
         let mut state = self.lock();
         state.streams.end_wait();
         // What no event could tell, a wait for its context does.
         unknown.extend(state.streams.uncovered_contexts());
+        waited.leaving.extend(state.streams.used_and_leaving());
         drop(state);
         unknown.sort_unstable();
         unknown.dedup();
-        let mut waited = Ok(());
         for context in unknown {
-            let over = self.synchronize(context);
-            match over {
+            let Some(places) = self.begin_wait(context) else {
+                waited.leaving.push(context);
+                continue;
+            };
+            match self.wait_for_places(context, places) {
                 // What has ended meanwhile cannot be waited for, and need not be.
                 Err(code) if !code.is_sticky() && self.lock().streams.has_uses_in(context) => {
-                    waited = waited.and(Err(code));
+                    waited.known = waited.known.and(Err(code));
                 }
                 _ => {}
             }
@@ -140,13 +161,22 @@ impl<D: Driver> Pool<D> {
         waited
     }
 
-    /// Returns the contexts of events for which one cannot wait.
-    fn wait_for_each(&self, events: &[(Context, StreamId, u64, Event)]) -> Vec<Context> {
+    /// Returns the contexts of events for which one cannot wait; those that may be ending
+    /// by now are `leaving`.
+    fn wait_for_each(
+        &self,
+        events: &[(Context, StreamId, u64, Event)],
+        leaving: &mut Vec<Context>,
+    ) -> Vec<Context> {
         let mut unknown = Vec::new();
         for &(context, stream, seq, event) in events {
-            if !self.lock().streams.begin_wait(context, event) {
+            let mut state = self.lock();
+            if !state.streams.begin_wait(context, event) {
+                let leaves = state.streams.health.is_leaving(context);
+                leaving.extend(leaves.then_some(context));
                 continue;
             }
+            drop(state);
             let waited = self.driver.synchronize_event(event);
             let mut state = self.lock();
             state.streams.health.end_wait(context);

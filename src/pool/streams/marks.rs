@@ -144,6 +144,13 @@ impl Streams {
         uses.iter().any(|last| self.context(last.stream) == context)
     }
 
+    /// Contexts that a call may be ending, and in which something may run.
+    pub fn used_and_leaving(&self) -> Vec<Context> {
+        let mut contexts = self.health.all_leaving();
+        contexts.retain(|context| self.has_uses_in(*context));
+        contexts
+    }
+
     /// The host has waited for this place.
     pub fn passed(&mut self, id: StreamId, seq: u64) {
         while let Some(mark) = self.progress(id).marks.front()

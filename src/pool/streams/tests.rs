@@ -164,7 +164,7 @@ fn a_wait_that_failed_is_over_too() {
     pool.free(at, Release::Stream(key(10))).unwrap();
     pool.make_ready(&mut pool.lock()).unwrap();
     pool.driver().fail_waits(1, Code::UNKNOWN);
-    pool.wait_for_pending().unwrap();
+    pool.wait_for_pending().known.unwrap();
     assert!(!pool.lock().streams.health.is_awaited(CONTEXT));
 }
 
