@@ -11,19 +11,19 @@ use crate::calls::Calls;
 use crate::threads;
 
 /// The stream on which a capture began; a thread's own default stream has the
-/// same handle in every thread, so the thread's number goes with it.
+/// same handle in every thread and context, so these go with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     stream: Stream,
-    thread: u64,
+    of: Option<(u64, Context)>,
 }
 
 impl Origin {
-    /// A stream of the calling thread.
-    pub fn of(stream: Stream) -> Self {
+    /// A stream of the calling thread in this context.
+    pub fn new(stream: Stream, context: Context) -> Self {
         let own = stream == Stream::PER_THREAD;
-        let thread = if own { threads::number() } else { 0 };
-        Self { stream, thread }
+        let of = own.then(|| (threads::number(), context));
+        Self { stream, of }
     }
 }
 
@@ -105,8 +105,23 @@ mod tests {
     #[test]
     fn what_did_not_begin_is_no_capture() {
         let captures = Captures::default();
-        let origin = Origin::of(Stream(0x200));
+        let origin = Origin::new(Stream(0x200), Context(1));
         captures.begin(origin, Context(1), || Code::INVALID_VALUE);
+        assert!(!captures.any());
+    }
+
+    #[test]
+    fn a_threads_own_streams_of_two_contexts_capture_each() {
+        let captures = Captures::default();
+        let own = |context| Origin::new(Stream::PER_THREAD, context);
+        let both = [Context(1), Context(2)];
+        for context in both {
+            captures.begin(own(context), context, || Code::SUCCESS);
+        }
+        for context in both {
+            assert!(captures.any());
+            captures.ended(own(context));
+        }
         assert!(!captures.any());
     }
 
@@ -117,7 +132,7 @@ mod tests {
             for stream in 0x100..0x104 {
                 let captures = &captures;
                 scope.spawn(move || {
-                    let origin = Origin::of(Stream(stream));
+                    let origin = Origin::new(Stream(stream), Context(1));
                     for _ in 0..20_000 {
                         captures.begin(origin, Context(1), || Code::SUCCESS);
                         assert!(captures.any());

@@ -224,6 +224,35 @@ fn flagged(
     }
 }
 
+/// A context that a call may be ending: nothing of it is asked or waited for. Once it has
+/// ended, which pools and pages are told, it does not stay when this is dropped; else
+/// it does, also where something of this library's has panicked meanwhile.
+struct Leaving<'a> {
+    engine: &'a Engine,
+    context: Context,
+}
+
+impl<'a> Leaving<'a> {
+    fn begin(engine: &'a Engine, context: Context) -> Self {
+        let leaving = Self { engine, context };
+        engine.pools().for_each(|pool| pool.context_leaves(context));
+        engine
+            .pages()
+            .for_each(|pages| pages.context_leaves(context));
+        leaving
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let Self { engine, context } = *self;
+        engine.pools().for_each(|pool| pool.context_stays(context));
+        engine
+            .pages()
+            .for_each(|pages| pages.context_stays(context));
+    }
+}
+
 /// Runs a call that ends a context, if `is_over` says so after it succeeded. The
 /// caller holds the worker, and with it contexts that begin.
 fn ends(
@@ -232,10 +261,7 @@ fn ends(
     real: impl FnOnce() -> Code,
     is_over: impl FnOnce() -> bool,
 ) -> Code {
-    engine.pools().for_each(|pool| pool.context_leaves(context));
-    engine
-        .pages()
-        .for_each(|pages| pages.context_leaves(context));
+    let leaving = Leaving::begin(engine, context);
     let probes: Vec<_> = engine
         .devices
         .iter()
@@ -245,10 +271,7 @@ fn ends(
     if code == Code::SUCCESS && is_over() {
         ended(engine, context);
     } else {
-        engine.pools().for_each(|pool| pool.context_stays(context));
-        engine
-            .pages()
-            .for_each(|pages| pages.context_stays(context));
+        drop(leaving);
         let devices = engine.devices.iter().zip(probes);
         devices.for_each(|(device, probe)| device.pitch.keep_probe(probe));
     }

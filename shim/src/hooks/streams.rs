@@ -108,8 +108,9 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
         // The driver refuses, and whatever the stream captures goes on.
         return real();
     }
-    match engine.of_stream(stream) {
-        Ok((context, _)) => {
+    let context = engine.of_stream(stream).map(|(context, _)| context);
+    match context {
+        Ok(context) => {
             // Memory of any device may have been freed in this stream's order.
             engine
                 .pools()
@@ -124,7 +125,8 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
     }
     // Before the handle can come back as another thread's stream.
     places::forget();
-    engine.captures.ended(Origin::of(stream));
+    let origin = Origin::new(stream, context.unwrap_or_default());
+    engine.captures.ended(origin);
     real()
 }
 
@@ -137,7 +139,9 @@ fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
     engine
         .pools()
         .for_each(|pool| pool.capture_begins(context, stream));
-    engine.captures.begin(Origin::of(stream), context, real)
+    engine
+        .captures
+        .begin(Origin::new(stream, context), context, real)
 }
 
 /// After an end, successful or not: a capture that was invalidated is over as
@@ -145,7 +149,8 @@ fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
 fn end(engine: &Engine, stream: Stream, code: Code) -> Code {
     let captures = || engine.calls.captures(stream);
     if code == Code::SUCCESS || captures().or_else(|_| captures()) == Ok(false) {
-        engine.captures.ended(Origin::of(stream));
+        let context = engine.calls.current().unwrap_or_default();
+        engine.captures.ended(Origin::new(stream, context));
     }
     code
 }
