@@ -90,6 +90,8 @@ pub struct Keeper {
     pub(super) new: VecDeque<(Instant, ClientId)>,
     pub(super) idle_since: Option<Instant>,
     pub(super) standby_again: Option<Instant>,
+    /// The last one did not live.
+    standby_failed: bool,
     /// When it looks whether clients still find it, and whether it was said that they do not.
     pub(super) place_again: Instant,
     pub(super) displaced: bool,
@@ -156,6 +158,7 @@ impl Keeper {
             // Nobody may ever come, and then nothing wakes it.
             idle_since: Some(Instant::now()),
             standby_again: None,
+            standby_failed: false,
             place_again: Instant::now(),
             displaced: false,
             versions: Versions::default(),
@@ -251,10 +254,7 @@ impl Keeper {
         match token {
             Token::Listener => self.accept(),
             Token::Signal => self.hear_signal(),
-            Token::Standby => {
-                warn!("the standby is gone; starting another");
-                self.start_standby();
-            }
+            Token::Standby => self.replace_standby(),
             Token::Desk => self.answer_desk(),
             Token::Client(client) => self.hear_client(client),
             Token::Watch(client) => {
@@ -299,12 +299,26 @@ impl Keeper {
         epoll::add(&self.epoll, what, token.data(), EventFlags::IN).context("cannot watch")
     }
 
-    pub(super) fn start_standby(&mut self) {
-        let former = std::mem::replace(&mut self.descriptors.vault, Vault::None);
-        if let Vault::Standby(former) = former {
+    /// Its standby is gone.
+    fn replace_standby(&mut self) {
+        self.standby_failed = false;
+        if let Vault::Standby(former) = std::mem::replace(&mut self.descriptors.vault, Vault::None)
+        {
+            self.standby_failed = former.is_young();
             former.dismiss();
         }
-        match Standby::start(&self.options.launch) {
+        if self.standby_failed {
+            // Another one at once would be one after the other, as fast as can be.
+            warn!("the standby is gone before long; starting another in a second");
+            self.standby_again = Some(Instant::now() + Duration::from_secs(1));
+        } else {
+            warn!("the standby is gone; starting another");
+            self.start_standby();
+        }
+    }
+
+    pub(super) fn start_standby(&mut self) {
+        match Standby::start(&self.options.launch, self.standby_failed) {
             Ok(standby) => {
                 let _ = self.watch(&standby.socket, Token::Standby);
                 self.descriptors.vault = Vault::Standby(standby);
