@@ -65,6 +65,8 @@ pub struct Keeper {
     pub(super) descriptors: Descriptors,
     pub(super) epoch: Epoch,
     pub(super) journal: Journal,
+    /// It has not all that there is to know.
+    pub(super) unwritten: bool,
     pub(super) connections: HashMap<ClientId, Connection>,
     /// What is left of this turn for users who are not the keeper's own.
     pub(super) shares: HashMap<u32, u32>,
@@ -135,6 +137,7 @@ impl Keeper {
             descriptors,
             epoch: Epoch::of(epoch).context("the epoch page cannot be used")?,
             journal: Journal::create().context("cannot make a journal")?,
+            unwritten: false,
             connections: HashMap::new(),
             shares: HashMap::new(),
             ghosts: HashMap::new(),
@@ -175,6 +178,7 @@ impl Keeper {
         match self.renew_journal() {
             // To end would be to be given up by systemd.
             Err(error) if matches!(self.descriptors.vault, Vault::Systemd(_)) => {
+                self.unwritten = true;
                 error!(
                     "the journal cannot be stored ({error}); a restart now would lose what is new"
                 );
@@ -359,6 +363,12 @@ impl Keeper {
 
     /// Becomes the program that is there now; returns where that failed.
     fn restart(&mut self) {
+        if self.lacks() {
+            self.complete_vault();
+        }
+        if self.lacks() {
+            return error!("not started anew: a successor would lose what is new");
+        }
         let socket = match &self.descriptors.vault {
             Vault::Standby(standby) => standby.socket.try_clone(),
             // The service manager starts it again.

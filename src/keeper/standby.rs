@@ -283,7 +283,15 @@ pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
             std::thread::sleep(SHORT);
         }
         since = Instant::now();
-        let (here, there) = pair()?;
+        let (here, there) = match pair() {
+            Ok(pair) => pair,
+            Err(error) => {
+                // Whoever gave up here would lose everything.
+                error!("cannot start a keeper: {error}; trying again");
+                std::thread::sleep(SHORT);
+                continue;
+            }
+        };
         socket = here;
         // A new version may not even start; then it may be mended.
         let started = match failures % (MOST_FAILURES + 1) {

@@ -39,6 +39,11 @@ impl Keeper {
         }
     }
 
+    /// Is there something that a successor would not have?
+    pub(super) fn lacks(&self) -> bool {
+        self.unwritten || self.descriptors.vault.lacks()
+    }
+
     /// Gives it all, and a journal that it may not have got.
     pub(super) fn complete_vault(&mut self) {
         self.descriptors.refill();
@@ -95,6 +100,7 @@ impl Keeper {
         if let Err(error) = self.journal.write()
             && self.renew_journal().is_err()
         {
+            self.unwritten = true;
             error!("the journal cannot be written ({error}); a restart now would lose what is new");
         }
         for item in &gone {
@@ -215,6 +221,7 @@ impl Keeper {
         }
         self.descriptors.drop_all(&old);
         self.journal = journal;
+        self.unwritten = false;
         Ok(())
     }
 
