@@ -21,6 +21,14 @@ use crate::{accepted, file_limit};
 
 /// How long memory may take that Redis's queue asks for.
 const ALLOCATION: Duration = Duration::from_secs(30);
+/// What systemd tells a service of.
+const SERVICE: [&str; 5] = [
+    "NOTIFY_SOCKET",
+    "FDSTORE",
+    "LISTEN_PID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+];
 /// How long Redis may take to hear that the keeper ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -196,6 +204,10 @@ fn in_background(arguments: &Arguments, config: &Config, socket: &Path) -> Resul
     if let Some(log) = &config.log_file {
         // Its later processes begin in another directory.
         command.env("MEMCUDA_LOG_FILE", std::path::absolute(log)?);
+    }
+    // It is nobody's service, whoever starts it.
+    for variable in SERVICE {
+        command.env_remove(variable);
     }
     let mut child = command
         .args(same(arguments, socket)?)
