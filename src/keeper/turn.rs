@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, info};
 
+use super::client::Stage;
 use super::entries::{Effect, Item};
 use super::journal::{Journal, Record};
 use super::key::Key;
@@ -160,7 +161,7 @@ impl Keeper {
             close,
         } in std::mem::take(&mut self.outgoing)
         {
-            let Some(connection) = self.connections.get(&client) else {
+            let Some(connection) = self.connections.get_mut(&client) else {
                 continue;
             };
             let beside: Vec<_> = beside.iter().map(|descriptor| descriptor.as_fd()).collect();
@@ -174,6 +175,10 @@ impl Keeper {
                 self.unread.sent(client, uid, &connection.socket, count);
             }
             if let Err(error) = &sent {
+                // It lives, and finds that out: until then its leases are its own.
+                connection.comes_back |= connection.stage == Stage::Ready
+                    && connection.watch.is_some()
+                    && self.entries.has_any(client);
                 info!(
                     "process {} does not read its answers ({error:?})",
                     connection.peer.pid

@@ -33,6 +33,12 @@ impl Entries {
         Some(self.clients.get(&client)?.process.uid)
     }
 
+    /// Does a client hold something, or has it made something that is there still?
+    pub fn has_any(&self, client: ClientId) -> bool {
+        let client = self.clients.get(&client);
+        client.is_some_and(|client| !client.leases.is_empty() || !client.made.is_empty())
+    }
+
     /// Clients whose connections are gone, and whose processes may not be.
     pub fn earlier(&self) -> impl Iterator<Item = (ClientId, &Process)> {
         let earlier = self.clients.iter().filter(|(_, client)| !client.connected);
