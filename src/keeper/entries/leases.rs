@@ -15,6 +15,7 @@ impl Entries {
             leases: HashMap::new(),
             made: BTreeSet::new(),
             connected: true,
+            whole: false,
         };
         self.clients.insert(client, new);
         self.effects.push(Effect::Joined(client));
@@ -166,7 +167,8 @@ impl Entries {
         };
         gone.connected = false;
         let (process, made) = (gone.process.clone(), gone.made.clone());
-        let is_it = |other: &Client| other.connected && known_as(&other.process, &process);
+        let is_it =
+            |other: &Client| other.connected && other.whole && known_as(&other.process, &process);
         let back = self.clients.iter().find(|(_, other)| is_it(other));
         let Some((&back, _)) = back else {
             return true;
@@ -262,11 +264,14 @@ impl Entries {
 }
 
 impl Entries {
-    /// Whatever earlier connections of the same process exported is this one's.
+    /// A client has said all that it holds: whatever earlier connections of the same process
+    /// exported is its, too.
     pub fn adopt_exports(&mut self, client: ClientId) {
-        let Some(new) = self.clients.get(&client) else {
+        let Some(new) = self.clients.get_mut(&client) else {
             return;
         };
+        new.whole = true;
+        let new = &self.clients[&client];
         let earlier = self
             .clients
             .values()
