@@ -307,8 +307,9 @@ impl Keeper {
         let made = self.entries.find(name);
         let made = made.is_some_and(|item| item.maker.uid == peer.uid);
         match () {
-            () if !rights.any() => Err(Refusal::not_found(name)),
+            // Also where the rules give it no right any more.
             () if made || right(rights) => Ok(()),
+            () if !rights.any() => Err(Refusal::not_found(name)),
             () => Err(denied(what, name)),
         }
     }

@@ -54,6 +54,8 @@ impl Keeper {
             let Ok(peer) = Peer::of(&socket) else {
                 continue;
             };
+            // Else what is behind a packet of no bytes would be closed with the socket.
+            let _ = wire::tell_the_end(&socket);
             if let Err(refusal) = self.room_for_client(&peer) {
                 let packet: Packet<Reply> = Packet {
                     number: 1,

@@ -65,6 +65,8 @@ pub struct Keeper {
     pub(super) descriptors: Descriptors,
     pub(super) epoch: Epoch,
     pub(super) journal: Journal,
+    /// It has not all that there is to know.
+    pub(super) unwritten: bool,
     pub(super) connections: HashMap<ClientId, Connection>,
     /// What is left of this turn for users who are not the keeper's own.
     pub(super) shares: HashMap<u32, u32>,
@@ -90,6 +92,8 @@ pub struct Keeper {
     pub(super) new: VecDeque<(Instant, ClientId)>,
     pub(super) idle_since: Option<Instant>,
     pub(super) standby_again: Option<Instant>,
+    /// The last one did not live.
+    standby_failed: bool,
     /// When it looks whether clients still find it, and whether it was said that they do not.
     pub(super) place_again: Instant,
     pub(super) displaced: bool,
@@ -133,6 +137,7 @@ impl Keeper {
             descriptors,
             epoch: Epoch::of(epoch).context("the epoch page cannot be used")?,
             journal: Journal::create().context("cannot make a journal")?,
+            unwritten: false,
             connections: HashMap::new(),
             shares: HashMap::new(),
             ghosts: HashMap::new(),
@@ -156,6 +161,7 @@ impl Keeper {
             // Nobody may ever come, and then nothing wakes it.
             idle_since: Some(Instant::now()),
             standby_again: None,
+            standby_failed: false,
             place_again: Instant::now(),
             displaced: false,
             versions: Versions::default(),
@@ -172,6 +178,7 @@ impl Keeper {
         match self.renew_journal() {
             // To end would be to be given up by systemd.
             Err(error) if matches!(self.descriptors.vault, Vault::Systemd(_)) => {
+                self.unwritten = true;
                 error!(
                     "the journal cannot be stored ({error}); a restart now would lose what is new"
                 );
@@ -251,10 +258,7 @@ impl Keeper {
         match token {
             Token::Listener => self.accept(),
             Token::Signal => self.hear_signal(),
-            Token::Standby => {
-                warn!("the standby is gone; starting another");
-                self.start_standby();
-            }
+            Token::Standby => self.replace_standby(),
             Token::Desk => self.answer_desk(),
             Token::Client(client) => self.hear_client(client),
             Token::Watch(client) => {
@@ -299,12 +303,26 @@ impl Keeper {
         epoll::add(&self.epoll, what, token.data(), EventFlags::IN).context("cannot watch")
     }
 
-    pub(super) fn start_standby(&mut self) {
-        let former = std::mem::replace(&mut self.descriptors.vault, Vault::None);
-        if let Vault::Standby(former) = former {
+    /// Its standby is gone.
+    fn replace_standby(&mut self) {
+        self.standby_failed = false;
+        if let Vault::Standby(former) = std::mem::replace(&mut self.descriptors.vault, Vault::None)
+        {
+            self.standby_failed = former.is_young();
             former.dismiss();
         }
-        match Standby::start(&self.options.launch) {
+        if self.standby_failed {
+            // Another one at once would be one after the other, as fast as can be.
+            warn!("the standby is gone before long; starting another in a second");
+            self.standby_again = Some(Instant::now() + Duration::from_secs(1));
+        } else {
+            warn!("the standby is gone; starting another");
+            self.start_standby();
+        }
+    }
+
+    pub(super) fn start_standby(&mut self) {
+        match Standby::start(&self.options.launch, self.standby_failed) {
             Ok(standby) => {
                 let _ = self.watch(&standby.socket, Token::Standby);
                 self.descriptors.vault = Vault::Standby(standby);
@@ -345,6 +363,12 @@ impl Keeper {
 
     /// Becomes the program that is there now; returns where that failed.
     fn restart(&mut self) {
+        if self.lacks() {
+            self.complete_vault();
+        }
+        if self.lacks() {
+            return error!("not started anew: a successor would lose what is new");
+        }
         let socket = match &self.descriptors.vault {
             Vault::Standby(standby) => standby.socket.try_clone(),
             // The service manager starts it again.

@@ -44,6 +44,9 @@ enum Word {
 /// A keeper that lived no longer than this did not start, whatever it has said; and the
 /// pause behind each that did not.
 const SHORT: Duration = Duration::from_millis(200);
+/// A standby that lived no longer than this is followed by one of the keeper's own program,
+/// a little later.
+const YOUNG: Duration = Duration::from_secs(1);
 /// Starts that fail before the standby's own program is tried instead.
 const MOST_FAILURES: u32 = 3;
 /// How long the standby may take to read.
@@ -70,6 +73,8 @@ pub struct Standby {
     pub pid: u32,
     /// Did it not get something that it is to hold?
     pub lacks: bool,
+    /// When this process started it.
+    started: Option<Instant>,
     process: Option<OwnedFd>,
 }
 
@@ -136,11 +141,23 @@ impl Vault {
 }
 
 impl Standby {
-    /// Starts one.
-    pub fn start(launch: &Launch) -> std::io::Result<Self> {
+    /// Starts one, where `own` of the program that this process is.
+    pub fn start(launch: &Launch, own: bool) -> std::io::Result<Self> {
         let (here, there) = pair()?;
-        let child = launch.start(Role::Standby, there)?;
-        Ok(Self::new(here, child.id()))
+        let child = match own {
+            true => launch.start_own(Role::Standby, there),
+            false => launch.start(Role::Standby, there),
+        }?;
+        let started = Some(Instant::now());
+        Ok(Self {
+            started,
+            ..Self::new(here, child.id())
+        })
+    }
+
+    /// Did this process start it a moment ago? One that is gone by then does not live.
+    pub fn is_young(&self) -> bool {
+        self.started.is_some_and(|at| at.elapsed() < YOUNG)
     }
 
     /// The one that started this process, or that it had before, with all that
@@ -165,6 +182,7 @@ impl Standby {
             socket,
             pid,
             lacks: false,
+            started: None,
             process: process::watch_pid(pid),
         }
     }
@@ -265,7 +283,15 @@ pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
             std::thread::sleep(SHORT);
         }
         since = Instant::now();
-        let (here, there) = pair()?;
+        let (here, there) = match pair() {
+            Ok(pair) => pair,
+            Err(error) => {
+                // Whoever gave up here would lose everything.
+                error!("cannot start a keeper: {error}; trying again");
+                std::thread::sleep(SHORT);
+                continue;
+            }
+        };
         socket = here;
         // A new version may not even start; then it may be mended.
         let started = match failures % (MOST_FAILURES + 1) {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, info};
 
+use super::client::Stage;
 use super::entries::{Effect, Item};
 use super::journal::{Journal, Record};
 use super::key::Key;
@@ -37,6 +38,11 @@ impl Keeper {
         if self.standby_again.is_none() && self.descriptors.vault.lacks() {
             self.standby_again = Some(Instant::now() + Duration::from_secs(1));
         }
+    }
+
+    /// Is there something that a successor would not have?
+    pub(super) fn lacks(&self) -> bool {
+        self.unwritten || self.descriptors.vault.lacks()
     }
 
     /// Gives it all, and a journal that it may not have got.
@@ -95,6 +101,7 @@ impl Keeper {
         if let Err(error) = self.journal.write()
             && self.renew_journal().is_err()
         {
+            self.unwritten = true;
             error!("the journal cannot be written ({error}); a restart now would lose what is new");
         }
         for item in &gone {
@@ -154,7 +161,7 @@ impl Keeper {
             close,
         } in std::mem::take(&mut self.outgoing)
         {
-            let Some(connection) = self.connections.get(&client) else {
+            let Some(connection) = self.connections.get_mut(&client) else {
                 continue;
             };
             let beside: Vec<_> = beside.iter().map(|descriptor| descriptor.as_fd()).collect();
@@ -168,6 +175,10 @@ impl Keeper {
                 self.unread.sent(client, uid, &connection.socket, count);
             }
             if let Err(error) = &sent {
+                // It lives, and finds that out: until then its leases are its own.
+                connection.comes_back |= connection.stage == Stage::Ready
+                    && connection.watch.is_some()
+                    && self.entries.has_any(client);
                 info!(
                     "process {} does not read its answers ({error:?})",
                     connection.peer.pid
@@ -215,6 +226,7 @@ impl Keeper {
         }
         self.descriptors.drop_all(&old);
         self.journal = journal;
+        self.unwritten = false;
         Ok(())
     }
 

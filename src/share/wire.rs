@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg, sockopt,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -106,6 +106,12 @@ pub fn receive_bytes(
     Ok((bytes, descriptors))
 }
 
+/// Lets packets of no bytes be told from the end: with each packet comes who sent it, and
+/// with the end nobody.
+pub fn tell_the_end(socket: impl AsFd) -> rustix::io::Result<()> {
+    sockopt::set_socket_passcred(socket, true)
+}
+
 /// The same, with all descriptors that came, whatever becomes of the packet.
 pub fn receive<'a>(
     socket: impl AsFd,
@@ -113,7 +119,8 @@ pub fn receive<'a>(
     now: bool,
     descriptors: &mut Vec<OwnedFd>,
 ) -> Result<&'a [u8], Broken> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PARTS))];
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PARTS), ScmCredentials(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut flags = RecvFlags::CMSG_CLOEXEC;
     if now {
@@ -126,9 +133,12 @@ pub fn receive<'a>(
             Err(error) => return Err(error.into()),
         }
     };
+    let mut is_end = got.bytes == 0;
     for message in beside.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
+        match message {
+            RecvAncillaryMessage::ScmRights(rights) => descriptors.extend(rights),
+            RecvAncillaryMessage::ScmCredentials(_) => is_end = false,
+            _ => {}
         }
     }
     if got.flags.contains(ReturnFlags::TRUNC) {
@@ -137,10 +147,9 @@ pub fn receive<'a>(
     if got.flags.contains(ReturnFlags::CTRUNC) {
         return Err(Broken::NoRoom);
     }
-    match got.bytes {
-        // A packet of no bytes cannot be told from the end; nobody sends one.
-        0 => Err(Broken::Closed),
-        bytes => Ok(&room[..bytes]),
+    match is_end {
+        true => Err(Broken::Closed),
+        false => Ok(&room[..got.bytes]),
     }
 }
 

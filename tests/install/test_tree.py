@@ -28,7 +28,10 @@ class Tree(support.Test):
             self.assertIn(name, files(tree))
         for manager in ("user", "system"):
             unit = (tree / f"lib/systemd/{manager}/memcuda-keeper.service").read_text()
-            self.assertIn(f"\nExecStart={prefix}/bin/memcuda keeper --foreground\n", unit)
+            self.assertIn(f"\nExecStart={prefix}/bin/memcuda keeper --foreground --socket %t/memcuda/keeper.sock\n", unit)
+            # However often it ends: with the unit its store of descriptors would.
+            self.assertIn("\n[Unit]\n", unit)
+            self.assertIn("\nStartLimitIntervalSec=0\n", unit.split("[Service]")[0])
             self.assertNotIn(str(self.scratch), unit)
         self.assertEqual(self.library(tree / "bin/memcuda"), tree / "lib/memcuda/libmemcuda.so")
         self.serves(tree / "bin/memcuda")

@@ -9,6 +9,7 @@ use memcuda::share::protocol::{
 use rustix::io::{Errno, ioctl_fionbio, read};
 
 use crate::requests::*;
+use crate::rights::{MAKER, RULES, as_user, keeper};
 use crate::support::*;
 
 #[test]
@@ -279,4 +280,32 @@ fn memory_is_free_once_its_last_release_is_answered() {
     }
     let status = keeper.status();
     assert_eq!((status.names, status.restarts), (0, 0));
+}
+
+/// More is said to it at once than it has room for; it lives, and reads later.
+#[test]
+fn who_is_told_too_much_comes_back_to_what_it_held() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let mut exporter = as_user(MAKER, MAKER, || client(&socket));
+    let held = make(&mut exporter, "tmp/a", b"a").unwrap();
+    let mut importer = keeper.client();
+    for number in 0..600_u128 {
+        let generation = Generation(number.to_ne_bytes());
+        export(&mut exporter, generation);
+        importer.call(Request::Import { generation }, &[]).unwrap();
+        let withdraw = Request::Withdraw { generation };
+        exporter.call(withdraw, &[]).unwrap();
+    }
+    for number in 0..600_u128 {
+        release(&mut importer, Generation(number.to_ne_bytes()));
+    }
+    drop(importer);
+    keeper.settle("it is told all of it", |status| status.clients == 1);
+    let (_back, lost) = as_user(MAKER, MAKER, || {
+        connect(&socket, &[lease(held, 1)]).unwrap()
+    });
+    assert_eq!(lost, []);
 }

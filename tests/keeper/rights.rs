@@ -310,3 +310,17 @@ fn what_goes_while_the_rules_are_read_again_is_not_taken_off_twice() {
     make(&mut maker, "tmp/c", b"").unwrap();
     assert_eq!(code(make(&mut maker, "tmp/d", b"")), Code::Quota);
 }
+
+#[test]
+fn what_somebody_made_it_may_delete_when_it_has_no_right_any_more() {
+    let Some((keeper, rules)) = keeper(RULES) else {
+        return;
+    };
+    let mut maker = as_user(MAKER, MAKER, || client(&keeper.socket()));
+    make(&mut maker, "tmp/a", b"").unwrap();
+    persist(&mut maker, "tmp/a", Persist::Yes);
+    std::fs::write(rules, RULES.replace("tmp/*", "else/*")).unwrap();
+    signal(keeper.status().pid, Signal::HUP);
+    until("the rules are read", || begin(&mut maker, "tmp/b").is_err());
+    maker.call(delete("tmp/a"), &[]).unwrap();
+}

@@ -84,3 +84,29 @@ fn who_leaves_an_answer_unread_is_heard_to_the_end() {
     let left = keeper.settle("the client is not gone", |status| status.clients == 1);
     assert_eq!((left.names, left.references), (1, 1));
 }
+
+/// As one looks like the end.
+#[test]
+fn what_is_behind_packets_of_no_bytes_slows_nobody() {
+    let keeper = Keeper::start(&[]);
+    let mut other = keeper.client();
+    let socket = introduced(&keeper);
+    let mut unread = Vec::new();
+    meanwhile(&keeper, || {
+        for number in 1..=3 {
+            let (descriptor, there) = lingering();
+            wire::send_bytes(&socket, &[], &[]).unwrap();
+            let body = Request::Status;
+            wire::send(&socket, &Packet { number, body }, &[descriptor.as_fd()]).unwrap();
+            unread.push(there);
+        }
+    });
+    for _ in 0..20 {
+        let began = Instant::now();
+        other.call(Request::Status, &[]).unwrap();
+        let waited = began.elapsed();
+        assert!(waited < Duration::from_secs(3), "{waited:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(refused(&socket).1, Code::Invalid);
+}

@@ -270,3 +270,21 @@ fn a_small_store_is_no_limit_of_what_is_read_a_moment_later() {
         assert_eq!(beside.len(), MOST_PARTS);
     }
 }
+
+/// As where a program that is a service itself starts it.
+#[test]
+fn a_keeper_in_the_background_speaks_to_nobodys_manager() {
+    let directory = tempfile::tempdir().unwrap();
+    let [socket, notify] = ["keeper.sock", "notify"].map(|name| directory.path().join(name));
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_nonblocking(true).unwrap();
+    let mut start = command(&socket);
+    start.env("NOTIFY_SOCKET", &notify).env("FDSTORE", "100");
+    assert!(start.status().unwrap().success());
+    let mut client = client(&socket);
+    let (reply, _) = client.call(Request::Status, &[]).unwrap();
+    assert!(matches!(reply, Reply::Status(status) if status.standby != 0));
+    let said = manager.recv(&mut [0; 100]);
+    assert_eq!(said.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    client.call(Request::Stop { force: true }, &[]).unwrap();
+}

@@ -11,6 +11,7 @@ use memcuda::share::protocol::{
 use memcuda::share::wire::{self, Broken};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::requests::*;
 use crate::rights::{as_user, can_be_several};
@@ -115,4 +116,48 @@ fn a_standby_that_was_replaced_before_it_was_given_what_it_lacked_stays() {
         std::thread::sleep(Duration::from_millis(1500));
         assert_eq!(keeper.status().standby, now);
     });
+}
+
+/// A client of root's, of whom the kernel takes descriptors still.
+#[test]
+fn a_keeper_whose_standby_lacks_something_is_not_started_anew_before_it_has_it() {
+    if !can_be_several() {
+        return;
+    }
+    let user = 42015;
+    let keeper = as_user(user, user, || Keeper::start(&[]));
+    let mut client = keeper.client();
+    let flood = as_user(user, user, flood);
+    let generation = make(&mut client, "new", b"new").unwrap();
+    client.call(Request::Restart, &[]).unwrap();
+    let Ok((Reply::Status(status), _)) = client.call(Request::Status, &[]) else {
+        panic!("it was started anew");
+    };
+    assert_eq!(status.restarts, 0);
+    drop(flood);
+    client.call(Request::Restart, &[]).unwrap();
+    keeper.settle("it is not started anew", |status| status.restarts == 1);
+    let (mut client, lost) = keeper.client_with(&[lease(generation, 1)]);
+    assert_eq!(lost, []);
+    has(&mut client, "new", b"new");
+}
+
+#[test]
+fn a_standby_that_has_no_descriptor_to_spare_starts_a_keeper_once_it_has() {
+    let keeper = Keeper::start(&[]);
+    let mut client = keeper.client();
+    make(&mut client, "kept", b"kept").unwrap();
+    persist(&mut client, "kept", Persist::Yes);
+    let status = keeper.status();
+    let standby = Pid::from_raw(status.standby as i32);
+    let few = Rlimit {
+        current: Some(3),
+        ..getrlimit(Resource::Nofile)
+    };
+    let before = prlimit(standby, Resource::Nofile, few).unwrap();
+    keeper.kill(status.pid);
+    // It has tried by then.
+    std::thread::sleep(Duration::from_millis(500));
+    prlimit(standby, Resource::Nofile, before).unwrap();
+    has(&mut keeper.client(), "kept", b"kept");
 }

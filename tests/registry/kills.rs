@@ -189,3 +189,29 @@ fn a_command_that_nobody_survives_is_set_aside() {
         ":0"
     );
 }
+
+/// What is counted is how often each was tried, not how often it was sent.
+#[test]
+fn a_command_that_was_sent_several_times_is_tried_as_often_as_another() {
+    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+    let mut redis = connect(server.socket());
+    let names = directory.path().join("names");
+    std::fs::create_dir(&names).unwrap();
+    std::fs::write(names.join(".held"), "").unwrap();
+    let command = r#"{"op":"create","name":"w","dtype":"f32","shape":[2,3],"reply":"me"}"#;
+    for _ in 0..3 {
+        push(&mut redis, "tensor:cmd", command);
+    }
+    let served = Served::start(&address(server.socket()), directory.path());
+    until("begun", || {
+        server.ask("LLEN memcuda:making:tensor:cmd") == ":3"
+            && server.ask("HLEN memcuda:notes") == ":1"
+    });
+    drop(served);
+    std::fs::remove_file(names.join(".held")).unwrap();
+    let _served = Served::start(&address(server.socket()), directory.path());
+    for _ in 0..3 {
+        let answer = answer(&mut redis, "me");
+        assert_ne!(answer["error"]["code"], "POISONED", "{answer}");
+    }
+}

@@ -93,8 +93,7 @@ pub fn look(engine: &Engine) -> bool {
         };
         let events = line.events();
         if is_needed(line) {
-            // Nobody is started here: with a keeper that was stopped ends what it held.
-            let _ = line.reach(engine, &mut |_| false);
+            line.reach_again(engine);
         }
         (line.resumed.take(), events)
     };

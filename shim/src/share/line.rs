@@ -28,6 +28,8 @@ pub const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 /// For how long nobody is asked after nobody answered for longer than a moment.
 const REST: Duration = Duration::from_secs(5);
+/// So much earlier this library itself looks again: who is not seen has [`REST`] to come back.
+const EARLIER: Duration = Duration::from_secs(1);
 pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 /// An answer, with the descriptors beside it.
@@ -180,6 +182,18 @@ impl Line {
         reached
     }
 
+    /// Takes the leases up again where a keeper is found, of which none is started here: with
+    /// one that was stopped ends what it held. Whoever asks meanwhile waits, so where nobody
+    /// answers that is not done all the time.
+    pub(super) fn reach_again(&mut self, engine: &Engine) {
+        let now = Instant::now();
+        if self.rest_until.is_none_or(|until| now + EARLIER >= until)
+            && self.reach(engine, &mut |_| false).is_err()
+        {
+            self.rest_after(now);
+        }
+    }
+
     /// Nobody answered. Where that took its time the program is not kept again.
     pub(super) fn rest_after(&mut self, began: Instant) {
         if began.elapsed() > MOMENT {
@@ -217,7 +231,8 @@ impl Line {
         let command = who::command();
         let (began, mut tries) = (Instant::now(), 1);
         let (client, welcome) = loop {
-            let mut broke_off = false;
+            // None where its socket is not.
+            let (mut broke_off, mut nobody) = (false, true);
             let gone = |error: std::io::Error| Error::Gone(error.to_string());
             let trusted = match who::trusted(engine, &socket) {
                 // Somebody else has the place: nobody can be started there.
@@ -230,7 +245,7 @@ impl Line {
                 let (pid, command) = (std::process::id(), &command);
                 let dialled = Client::dial(&socket, pid, command, &leases);
                 // It may break off with its leases taken up, if there is a keeper at all.
-                let nobody = dialled.as_ref().is_err_and(client::Error::is_nobody);
+                nobody = dialled.as_ref().is_err_and(client::Error::is_nobody);
                 self.expected = !nobody && (self.expected || !leases.is_empty());
                 let made = dialled.and_then(|dialled| {
                     worker::start();
@@ -248,7 +263,7 @@ impl Line {
                 Err(_) if broke_off && tries < TRIES && began.elapsed() < client::PATIENCE => {
                     tries += 1;
                 }
-                Err(Error::Gone(_)) if again(&socket) => {}
+                Err(Error::Gone(_)) if nobody && again(&socket) => {}
                 Err(error) => return Err(error),
             }
         };

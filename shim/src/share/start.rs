@@ -85,6 +85,14 @@ fn spawn(program: CString) -> bool {
         }
     }
     environment.retain(keep);
+    // SAFETY: as above.
+    let log = environment
+        .iter()
+        .find_map(|entry| absolute_log(unsafe { CStr::from_ptr(*entry) }));
+    if let Some(log) = &log {
+        // The first of a name is the one that is found.
+        environment.insert(0, log.as_ptr());
+    }
     environment.push(ptr::null());
     let arguments = vec![program.as_ptr(), c"keeper".as_ptr(), ptr::null()];
     let mut plan = Plan {
@@ -116,6 +124,18 @@ fn spawn(program: CString) -> bool {
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
     }
     plan.started
+}
+
+/// What `MEMCUDA_LOG_FILE` is to be where an entry of the environment names a file in this
+/// process's directory: the keeper is in another one.
+fn absolute_log(entry: &CStr) -> Option<CString> {
+    const NAME: &[u8] = b"MEMCUDA_LOG_FILE=";
+    let file = entry.to_bytes().strip_prefix(NAME)?;
+    if matches!(file, b"" | b"stderr" | [b'/', ..]) {
+        return None;
+    }
+    let file = std::path::absolute(std::ffi::OsStr::from_bytes(file)).ok()?;
+    CString::new([NAME, file.as_os_str().as_bytes()].concat()).ok()
 }
 
 fn aligned(top: *mut u8) -> *mut c_void {

@@ -70,6 +70,27 @@ fn a_keeper_that_does_not_come_is_waited_for_once() {
     assert_eq!(log.matches("keeper started: ").count(), 1, "{log}");
 }
 
+/// It is in another directory, where this user may write nothing.
+#[test]
+fn a_keeper_that_is_started_writes_its_programs_log() {
+    let place = Place::empty();
+    let tree = Tree::new(&place, "release", "release", 0);
+    let keepers = Started(tree.runtime.display().to_string());
+    let mut command = tree.command(&place);
+    command.current_dir(&tree.runtime);
+    let mut actor = Actor::start(command.env("MEMCUDA_LOG_FILE", "job.log"));
+    let at = actor.filled(4 * MIB, 1);
+    actor.handle(&at);
+    let log = || fs::read_to_string(tree.runtime.join("job.log")).unwrap();
+    assert!(log().contains("keeper started: "), "{}", log());
+    // The line of a standby that starts another one.
+    until("the keeper has a standby", || keepers.pids().len() == 2);
+    let first = keepers.pids().into_iter().min().unwrap();
+    signal(first, libc::SIGKILL);
+    until("its standby's line", || log().contains("started keeper "));
+    actor.end();
+}
+
 /// A library, its command and a program where another user comes, too.
 struct Tree {
     library: PathBuf,
@@ -112,6 +133,10 @@ impl Tree {
 
     /// Starts the program, as a user who is not root.
     fn start(&self, place: &Place) -> Actor {
+        Actor::start(&mut self.command(place))
+    }
+
+    fn command(&self, place: &Place) -> Command {
         let (first, others) = &self.crowd;
         let mut command = place.command(&self.program, &[self.library.clone(), first.clone()]);
         command
@@ -122,7 +147,7 @@ impl Tree {
         if is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
-        Actor::start(&mut command)
+        command
     }
 }
 

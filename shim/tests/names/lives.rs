@@ -1,5 +1,7 @@
 //! How long a name lives: deleted and made again, kept, left by who was killed.
 
+use std::time::{Duration, Instant};
+
 use memcuda_core::share::protocol::{Code, Reply, Request};
 
 use crate::actor::Place;
@@ -191,6 +193,26 @@ fn a_keeper_that_was_stopped_for_a_while_takes_nothing_from_who_lives() {
     });
     actor.close(&handle);
     assert_eq!(actor.code("show w"), NOT_FOUND);
+    actor.end();
+}
+
+/// The library itself looks for it meanwhile, and keeps nobody.
+#[test]
+fn who_has_waited_for_a_keeper_that_is_stopped_does_not_wait_again_at_once() {
+    let place = Place::with_keeper();
+    let mut actor = place.actor();
+    actor.opened("create w bytes=4096");
+    let [keeper, _] = place.keeper.pids();
+    signal(keeper, libc::SIGSTOP);
+    assert_eq!(actor.code("show w"), UNAVAILABLE);
+    std::thread::sleep(Duration::from_millis(1500));
+    let began = Instant::now();
+    assert_eq!(actor.code("show w"), UNAVAILABLE);
+    let waited = began.elapsed();
+    signal(keeper, libc::SIGCONT);
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    until("it is asked again", || actor.code("show w") != UNAVAILABLE);
+    assert_eq!(actor.references("w"), 1);
     actor.end();
 }
 

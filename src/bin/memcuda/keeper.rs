@@ -21,6 +21,14 @@ use crate::{accepted, file_limit};
 
 /// How long memory may take that Redis's queue asks for.
 const ALLOCATION: Duration = Duration::from_secs(30);
+/// What systemd tells a service of.
+const SERVICE: [&str; 5] = [
+    "NOTIFY_SOCKET",
+    "FDSTORE",
+    "LISTEN_PID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+];
 /// How long Redis may take to hear that the keeper ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -61,12 +69,19 @@ enum Role {
     Successor,
 }
 
+impl Arguments {
+    /// Is there nothing yet that would be lost if this one did not begin?
+    pub fn is_first(&self) -> bool {
+        matches!(self.role, None | Some(Role::Daemon))
+    }
+}
+
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let config = Config::read(|name| std::env::var_os(name))?;
     let socket = socket(arguments, &config)?;
     match (&arguments.action, arguments.role) {
         (Some(action), _) => keeper_ask::ask(action, &socket)?,
-        (None, None) if !arguments.foreground => return in_background(arguments, &socket),
+        (None, None) if !arguments.foreground => return in_background(arguments, &config, &socket),
         (None, role) => be(arguments, &config, socket, role)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -183,9 +198,18 @@ fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role
 }
 
 /// Starts it in the background, and waits until it serves or says why not.
-fn in_background(arguments: &Arguments, socket: &Path) -> Result<ExitCode> {
+fn in_background(arguments: &Arguments, config: &Config, socket: &Path) -> Result<ExitCode> {
     let (mut said, theirs) = std::io::pipe().context("no pipe")?;
-    let mut child = Command::new(program()?)
+    let mut command = Command::new(program()?);
+    if let Some(log) = &config.log_file {
+        // Its later processes begin in another directory.
+        command.env("MEMCUDA_LOG_FILE", std::path::absolute(log)?);
+    }
+    // It is nobody's service, whoever starts it.
+    for variable in SERVICE {
+        command.env_remove(variable);
+    }
+    let mut child = command
         .args(same(arguments, socket)?)
         .args(["--role", "daemon"])
         .stdin(Stdio::null())
@@ -194,7 +218,8 @@ fn in_background(arguments: &Arguments, socket: &Path) -> Result<ExitCode> {
         .spawn()
         .context("cannot start the keeper")?;
     let mut text = String::new();
-    // Its descriptor goes with the command that was built for it.
+    // Its descriptors go with the command that was built for it.
+    drop(command);
     said.read_to_string(&mut text)
         .context("the keeper does not speak")?;
     if text.lines().last() == Some("ready") {

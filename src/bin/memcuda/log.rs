@@ -27,10 +27,10 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Sets the log up by `MEMCUDA_LOG`, `MEMCUDA_LOG_FILE` and `MEMCUDA_LOG_FORMAT`.
-/// A file that cannot be opened is an error to the keeper and the page, which
-/// nobody looks at; the log of any other verb stays on standard error. What is wrong
-/// is said by this process if it `says` so: a program's library says it again.
-pub fn start(part: Part, says: bool) -> Result<()> {
+/// A file that cannot be opened is an error to who `needs` it, since nobody looks at it;
+/// the log of anybody else stays on standard error. What is wrong is said by this process
+/// if it `says` so: a program's library says it again.
+pub fn start(part: Part, needs: bool, says: bool) -> Result<()> {
     // Whether other variables are right is for those who read them.
     let read = |name: &str| {
         name.starts_with("MEMCUDA_LOG")
@@ -46,8 +46,8 @@ pub fn start(part: Part, says: bool) -> Result<()> {
     });
     let (file, missing) = match opened.transpose() {
         Ok(file) => (file, None),
-        Err(error) if part == Part::Command => (None, Some(error)),
-        Err(error) => return Err(error),
+        Err(error) if needs => return Err(error),
+        Err(error) => (None, Some(error)),
     };
     let lines = Lines {
         form: Form::of(config.log_json, file.is_some()),

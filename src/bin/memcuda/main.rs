@@ -110,7 +110,7 @@ fn main() -> ExitCode {
 }
 
 fn work(verb: Verb) -> Result<ExitCode> {
-    log::start(verb.part(), !matches!(verb, Verb::Run(_)))?;
+    log::start(verb.part(), verb.needs_log(), !matches!(verb, Verb::Run(_)))?;
     match verb {
         Verb::Run(arguments) => run::main(&arguments),
         Verb::Env(arguments) => env::main(&arguments),
@@ -142,6 +142,15 @@ impl Verb {
             Verb::Keeper(_) | Verb::KeeperAllocate(_) => Part::Keeper,
             Verb::Web(_) => Part::Web,
             _ => Part::Command,
+        }
+    }
+
+    /// Does it not begin where its log cannot be opened?
+    fn needs_log(&self) -> bool {
+        match self {
+            Verb::Keeper(arguments) => arguments.is_first(),
+            Verb::Web(_) => true,
+            _ => false,
         }
     }
 }

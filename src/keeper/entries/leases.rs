@@ -15,6 +15,7 @@ impl Entries {
             leases: HashMap::new(),
             made: BTreeSet::new(),
             connected: true,
+            whole: false,
         };
         self.clients.insert(client, new);
         self.effects.push(Effect::Joined(client));
@@ -31,6 +32,12 @@ impl Entries {
     /// The user of that process.
     pub fn user(&self, client: ClientId) -> Option<u32> {
         Some(self.clients.get(&client)?.process.uid)
+    }
+
+    /// Does a client hold something, or has it made something that is there still?
+    pub fn has_any(&self, client: ClientId) -> bool {
+        let client = self.clients.get(&client);
+        client.is_some_and(|client| !client.leases.is_empty() || !client.made.is_empty())
     }
 
     /// Clients whose connections are gone, and whose processes may not be.
@@ -160,7 +167,8 @@ impl Entries {
         };
         gone.connected = false;
         let (process, made) = (gone.process.clone(), gone.made.clone());
-        let is_it = |other: &Client| other.connected && known_as(&other.process, &process);
+        let is_it =
+            |other: &Client| other.connected && other.whole && known_as(&other.process, &process);
         let back = self.clients.iter().find(|(_, other)| is_it(other));
         let Some((&back, _)) = back else {
             return true;
@@ -256,11 +264,14 @@ impl Entries {
 }
 
 impl Entries {
-    /// Whatever earlier connections of the same process exported is this one's.
+    /// A client has said all that it holds: whatever earlier connections of the same process
+    /// exported is its, too.
     pub fn adopt_exports(&mut self, client: ClientId) {
-        let Some(new) = self.clients.get(&client) else {
+        let Some(new) = self.clients.get_mut(&client) else {
             return;
         };
+        new.whole = true;
+        let new = &self.clients[&client];
         let earlier = self
             .clients
             .values()

@@ -61,6 +61,8 @@ struct Client {
     made: BTreeSet<Generation>,
     /// Not one of before the keeper was started anew, whose connection is gone.
     connected: bool,
+    /// It has said all that it held before.
+    whole: bool,
 }
 
 /// All that the keeper has.

@@ -12,7 +12,7 @@ use crate::error::{Error, Result as Checked};
 
 const LIBRARY: &str = include_str!("memcuda.lua");
 /// What `memcuda_edition` answers of this text.
-const EDITION: i64 = 2;
+const EDITION: i64 = 3;
 /// Makes a script of the library: what it registers is called by name.
 const CALLED: &str = "local todo = {}
 local redis = setmetatable({register_function = function(it)

@@ -112,11 +112,11 @@ end
 -- KEYS owner, queue, taken, making, tries, notes; ARGV term, the end of the
 -- queue that is consumed, first. What was taken and not answered goes back to
 -- where it came from, the oldest to the very end; `first` says that it was an
--- earlier process that took it. That counts, unless the command still waited to
--- be begun.
+-- earlier process that took it. That counts, once for what was sent several times,
+-- unless the command still waited to be begun.
 local function resume(keys, args)
   if not owned(keys, args) then return -1 end
-  local back = 0
+  local back, counted = 0, {}
   local first = args[3] == '1'
   for _, list in ipairs(first and {keys[3], keys[4]} or {keys[3]}) do
     for _, body in ipairs(redis.call('LRANGE', list, 0, -1)) do
@@ -124,7 +124,10 @@ local function resume(keys, args)
       local digest = redis.sha1hex(body)
       local begun = list == keys[3]
         or holds(keys[6], 'hash') and redis.call('HEXISTS', keys[6], digest) == 1
-      if first and begun and holds(keys[5], 'hash') then redis.call('HINCRBY', keys[5], digest, 1) end
+      if first and begun and not counted[digest] and holds(keys[5], 'hash') then
+        redis.call('HINCRBY', keys[5], digest, 1)
+        counted[digest] = true
+      end
       back = back + 1
     end
     redis.call('DEL', list)
@@ -214,7 +217,7 @@ local function register(name, callback, frees)
 end
 
 -- Grows with every change of this file that another keeper would notice.
-register('edition', function() return 2 end, true)
+register('edition', function() return 3 end, true)
 register('claim', claim)
 register('beat', beat, true)
 register('publish', publish)

@@ -180,12 +180,33 @@ impl Shared {
 }
 
 /// The host's boot, and which of its keepers: the directory of its socket, which
-/// outlives a restart and differs between containers.
+/// outlives a restart and differs between containers, and its name there.
 fn identity(place: &Place) -> String {
-    let directory = Path::new(&place.socket).parent().map(fs::metadata);
+    let socket = Path::new(&place.socket);
+    let directory = socket.parent().map(fs::metadata);
     let (device, inode) = match directory {
         Some(Ok(found)) => (found.dev(), found.ino()),
         _ => (0, 0),
     };
-    format!("{:016x}:{device:x}:{inode:x}", place.node)
+    let name = socket.file_name().unwrap_or_default().display();
+    format!("{:016x}:{device:x}:{inode:x}:{name}", place.node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sockets_in_one_directory_are_of_two_keepers() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = |name| {
+            identity(&Place {
+                node: 1,
+                keeper_pid: 2,
+                socket: directory.path().join(name).display().to_string(),
+            })
+        };
+        assert_ne!(of("a.sock"), of("b.sock"));
+        assert_eq!(of("a.sock"), of("a.sock"));
+    }
 }

@@ -68,6 +68,26 @@ fn who_is_back_already_has_what_the_former_connection_made() {
     assert_eq!(entries.totals().references, 2);
 }
 
+/// It holds so much that it says so in several packets.
+#[test]
+fn who_has_not_said_yet_all_that_it_holds_is_not_back_already() {
+    let mut entries = entries();
+    let all = three(&mut entries);
+    let [first, rest @ ..] = all.map(|generation| Lease {
+        generation,
+        count: 1,
+    });
+    entries.join(BACK, process(10));
+    assert!(entries.resume(BACK, first));
+    assert!(entries.expect(MAKER));
+    for lease in rest {
+        assert!(entries.resume(BACK, lease));
+    }
+    entries.adopt_exports(BACK);
+    assert!(gone(&mut entries).is_empty());
+    assert_eq!(entries.earlier_of(BACK), [MAKER]);
+}
+
 #[test]
 fn who_is_back_already_hears_of_the_memory_that_it_had_withdrawn() {
     let mut entries = entries();
