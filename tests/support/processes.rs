@@ -16,6 +16,11 @@ pub fn is_alive(pid: u32) -> bool {
     stat(pid).first().is_some_and(|state| state != "Z")
 }
 
+/// Has it stopped? The signal says so to a process that may do something yet before it hears.
+pub fn is_stopped(pid: u32) -> bool {
+    stat(pid).first().is_some_and(|state| state == "T")
+}
+
 /// What it took of a processor so far, in the 14th and the 15th field.
 pub fn processor_time(pid: u32) -> Duration {
     let hundredths: u64 = stat(pid)[11..13]
