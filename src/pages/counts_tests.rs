@@ -205,7 +205,7 @@ fn a_request_that_waits_for_work_on_the_device_is_a_stall() {
             device.map(SMALL, 0);
         },
     ];
-    for next in next {
+    let stall_of = |next: fn(&Device)| {
         let device = Device::new(LARGE.bytes);
         let lease = device.put(0);
         device.model().hold_truly();
@@ -218,8 +218,13 @@ fn a_request_that_waits_for_work_on_the_device_is_a_stall() {
             });
             next(&device);
         });
-        let took = counts(&device).stall_ns - before;
-        assert!(took > wait.as_nanos() as u64 / 2, "{took}");
+        counts(&device).stall_ns - before
+    };
+    for next in next {
+        // On a busy machine the work may be done before it is waited for.
+        let took = [0; 5].map(|_| stall_of(next));
+        let longest = *took.iter().max().unwrap();
+        assert!(longest > wait.as_nanos() as u64 / 2, "{took:?}");
     }
 }
 

@@ -289,9 +289,10 @@ fn ten_thousand_names_are_listed_at_once() {
     };
     assert_eq!(code(&output), 0);
     assert_eq!(objects(&output, "ls").len(), 10_000);
-    // A tenth of a second by an optimised build.
+    // A tenth of a second by an optimised build. The others of a core have a part of it.
     println!("10,000 names in {took:?} of a processor");
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    let most = if cfg!(debug_assertions) { 10 } else { 2 };
+    assert!(took < Duration::from_secs(most), "{took:?}");
 }
 
 #[test]

@@ -35,7 +35,12 @@ fn of_a_script_every_verb_that_starts_programs_says_how_it_is_run() {
     let folder = tempfile::tempdir().unwrap();
     let script = |name: &str, mode| {
         let path = folder.path().join(name);
-        std::fs::write(&path, "exit\n").unwrap();
+        // In its place by a process of its own: another thread's child could have what this
+        // one writes open for writing when it is run.
+        let written = folder.path().join("written");
+        std::fs::write(&written, "exit\n").unwrap();
+        let mut copy = std::process::Command::new("cp");
+        assert!(copy.arg(written).arg(&path).status().unwrap().success());
         std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         path
     };

@@ -14,8 +14,9 @@ use std::sync::OnceLock;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::processes::is_stopped;
 use crate::stat::Shown;
-use crate::{code, done, failed, memcuda, objects, run, stderr, stdout};
+use crate::{code, done, failed, memcuda, objects, run, stderr, stdout, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -282,6 +283,7 @@ fn a_stopped_process_is_not_waited_for_without_end() {
     let holder = Holder::start(&[], &["malloc 1000".to_owned()]);
     let signal = |which| kill_process(Pid::from_child(&holder.child), which).unwrap();
     signal(Signal::STOP);
+    until("it stops", || is_stopped(holder.child.id()));
     let output = memcuda().args(["explain", &holder.pid()]).output().unwrap();
     signal(Signal::CONT);
     failed(&output, 1, "it may be stopped");

@@ -100,7 +100,7 @@ fn the_limit_of_files_is_the_programs_own_affair() {
     let socket = folder.path().join("keeper.sock");
     keeper
         .arg(memcuda().get_program())
-        .args(["keeper", "--idle", "1", "--socket"]);
+        .args(["keeper", "--idle", "600", "--socket"]);
     done(keeper.arg(&socket).output().unwrap());
     let mut stop = memcuda();
     done(

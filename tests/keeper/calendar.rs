@@ -50,7 +50,7 @@ fn a_name_keeps_its_time_when_the_clock_is_set() {
     let generation = make(&mut client, "timed", b"").unwrap();
     let began = Instant::now();
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let until = now_s.as_secs() + 3;
+    let until = now_s.as_secs() + 10;
     persist(&mut client, "timed", Persist::Until(until));
     client.call(Request::Release { generation }, &[]).unwrap();
     let mut shown = || {
@@ -67,5 +67,5 @@ fn a_name_keeps_its_time_when_the_clock_is_set() {
     std::fs::write(&is_set, "").unwrap();
     wait_for("the name to expire", || shown().is_none().then_some(()));
     let lived = began.elapsed();
-    assert!(lived >= Duration::from_secs(2), "{lived:?}");
+    assert!(lived >= Duration::from_secs(9), "{lived:?}");
 }

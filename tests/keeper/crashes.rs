@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{Code, Generation, Hello, Mode, Packet, Persist, Reply, Request};
 use memcuda::share::wire;
-use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::faults::{answer, raw};
 use crate::requests::*;
@@ -83,7 +83,7 @@ fn who_hung_up_before_a_new_keeper_heard_it_takes_nothing_along() {
     let mut client = keeper.client();
     let held = make(&mut client, "held", b"held").unwrap();
     let pid = keeper.status().pid;
-    signal(pid, Signal::STOP);
+    stop(pid);
     let leases = [lease(held, 1)];
     let unheard = Client::dial(&keeper.socket(), std::process::id(), "test", &leases);
     drop((unheard.unwrap(), client));
@@ -249,7 +249,7 @@ fn a_holder_that_dies_with_the_keeper_leaves_nothing() {
     keeper.settle("nobody works", |status| status.references > 3);
     let status = keeper.status();
     // Stopped, the keeper does not see the death; killed, nobody does.
-    signal(status.pid, Signal::STOP);
+    stop(status.pid);
     worker.kill().unwrap();
     worker.wait().unwrap();
     keeper.kill(status.pid);
@@ -261,16 +261,19 @@ fn a_holder_that_dies_with_the_keeper_leaves_nothing() {
 #[test]
 fn a_holder_that_is_killed_is_noticed_soon() {
     let keeper = Keeper::start(&[]);
-    for _ in 0..5 {
+    let mut times = [0; 5].map(|_| {
         let mut worker = worker::start(&keeper.socket());
         keeper.settle("nobody works", |status| status.references > 3);
         worker.kill().unwrap();
         let killed = Instant::now();
         keeper.settle("references stay", |status| status.references == 0);
-        // The bench measures it; a busy machine may take longer.
-        assert!(killed.elapsed() < Duration::from_secs(3));
+        let time = killed.elapsed();
         worker.wait().unwrap();
-    }
+        time
+    });
+    // The bench measures it; a busy machine may take longer, now and then much longer.
+    times.sort_unstable();
+    assert!(times[2] < Duration::from_secs(3), "{times:?}");
 }
 
 #[test]

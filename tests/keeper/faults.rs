@@ -196,7 +196,8 @@ fn who_says_nothing_is_sent_away_and_slows_nobody() {
     let mut other = keeper.client();
     let begun = Instant::now();
     make(&mut other, "a", b"").unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    // Those who say nothing have five seconds for it.
+    assert!(begun.elapsed() < Duration::from_secs(4));
     for socket in silent.iter().chain([&half]) {
         assert_eq!(refused(socket), (1, Code::Invalid));
         is_closed(socket);
@@ -242,7 +243,7 @@ fn who_floods_without_reading_is_dropped_and_slows_nobody() {
     for n in 0..200 {
         make(&mut other, &format!("n{n}"), b"").unwrap();
     }
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < LONG);
     let sent = flooder.join().unwrap();
     assert!(sent > 10, "{sent}");
     stop.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use memcuda::share::protocol::{
-    Code, Event, Generation, MOST_PARTS, Mode, Persist, Reply, Request, State,
+    Code, Event, Generation, MOST_PARTS, Mode, Persist, Reply, Request, State, Status,
 };
 
 use rustix::io::{Errno, ioctl_fionbio, read};
@@ -264,6 +264,9 @@ fn ten_thousand_names_are_held_and_listed_in_order_and_little_memory() {
 fn memory_is_free_once_its_last_release_is_answered() {
     let keeper = Keeper::start(&[]);
     let mut client = keeper.client();
+    let has_standby = |status: &Status| status.standby != 0;
+    let mut standby = keeper.settle("no standby", has_standby).standby;
+    let mut replaced = 0;
     for round in 0..200 {
         let generation = begin(&mut client, "a").unwrap();
         // One end stands for the memory; the other one sees its last copy go.
@@ -275,9 +278,17 @@ fn memory_is_free_once_its_last_release_is_answered() {
         let seen = read(&here, &mut [0_u8; 1]);
         assert_eq!(seen, Err(Errno::AGAIN), "round {round}: nobody has it");
         release(&mut client, generation);
-        let seen = read(&here, &mut [0_u8; 1]);
-        assert_eq!(seen, Ok(0), "round {round}: somebody has it still");
+        let is_free = || read(&here, &mut [0_u8; 1]) == Ok(0);
+        if !is_free() {
+            // A standby that has no processor for a while is ended, and takes its time.
+            let what = format!("round {round}: somebody has it still");
+            let another = |status: &Status| has_standby(status) && status.standby != standby;
+            standby = keeper.settle(&what, another).standby;
+            until(&what, is_free);
+            replaced += 1;
+        }
     }
+    assert!(replaced < 20, "{replaced} standbys were replaced");
     let status = keeper.status();
     assert_eq!((status.names, status.restarts), (0, 0));
 }

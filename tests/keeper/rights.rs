@@ -301,7 +301,7 @@ fn what_goes_while_the_rules_are_read_again_is_not_taken_off_twice() {
     release(&mut maker, first);
     let pid = keeper.status().pid;
     // It hears of both in one turn.
-    signal(pid, Signal::STOP);
+    stop(pid);
     let body = Request::Release { generation: first };
     wire::send(&other, &Packet { number: 2, body }, &[]).unwrap();
     signal(pid, Signal::HUP);

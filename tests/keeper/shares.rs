@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{Code, Generation, MOST_PARTS, Packet, Request};
 use memcuda::share::wire;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::process::{Resource, Signal, getrlimit};
 
 use crate::faults::introduced_with;
@@ -79,10 +81,19 @@ fn many_connections_of_a_user_are_in_nobodys_way() {
         many.collect::<Vec<_>>()
     });
     let own = introduced_with(&keeper, &[]);
+    // The kernel has those that are answered in this order, whenever it is looked at.
+    let order = epoll::create(CreateFlags::CLOEXEC).unwrap();
+    let all = || many.iter().chain([&own]);
+    for (place, socket) in (0..).zip(all()) {
+        epoll::add(&order, socket, EventData::new_u64(place), EventFlags::IN).unwrap();
+    }
     // All ask before the keeper hears anybody.
-    signal(pid, Signal::STOP);
-    let (number, after, all) = (2, None, true);
-    let list = Request::List { after, all };
+    stop(pid);
+    let list = Request::List {
+        after: None,
+        all: true,
+    };
+    let number = 2;
     let list = Packet { number, body: list };
     for other in &many {
         (0..4).for_each(|_| wire::send(other, &list, &[]).unwrap());
@@ -90,11 +101,15 @@ fn many_connections_of_a_user_are_in_nobodys_way() {
     let body = Request::Status;
     wire::send(&own, &Packet { number, body }, &[]).unwrap();
     signal(pid, Signal::CONT);
-    assert!(wire::length_of_next(&own, false).unwrap() > 0);
-    signal(pid, Signal::STOP);
-    let answered = |other: &&_| wire::length_of_next(other, true).is_ok();
-    let before = many.iter().filter(answered).count();
-    signal(pid, Signal::CONT);
+    for socket in all() {
+        assert!(wire::length_of_next(socket, false).unwrap() > 0);
+    }
+    let mut answered = Vec::with_capacity(many.len() + 1);
+    epoll::wait(&order, spare_capacity(&mut answered), None).unwrap();
+    assert_eq!(answered.len(), many.len() + 1);
+    let mut places = answered.iter().map(|event| event.data.u64());
+    let before = places.position(|place| place == many.len() as u64);
+    let before = before.unwrap();
     assert!(before < 100, "{before} of 200 came before");
 }
 

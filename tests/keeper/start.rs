@@ -195,7 +195,7 @@ fn a_place_that_another_keeper_has_taken_stays_that_ones() {
             reply => panic!("{reply:?}"),
         }
     };
-    assert_eq!(run(&socket, &["--idle", "1"]).status.code(), Some(0));
+    assert_eq!(run(&socket, &["--idle", "5"]).status.code(), Some(0));
     let mut held = client(&socket);
     let first = pid(&mut held);
     std::fs::remove_dir_all(socket.parent().unwrap()).unwrap();
@@ -320,13 +320,13 @@ fn its_own_place_is_made_whole() {
 fn it_ends_when_it_is_idle_and_empty_and_not_before() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("keeper.sock");
-    assert_eq!(run(&socket, &["--idle", "1"]).status.code(), Some(0));
+    assert_eq!(run(&socket, &["--idle", "3"]).status.code(), Some(0));
     let mut maker = client(&socket);
     make(&mut maker, "kept", b"").unwrap();
     persist(&mut maker, "kept", Persist::Yes);
     drop(maker);
     // Empty it is not.
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(3500));
     let status = wait_for("the keeper", || connect(&socket, &[]));
     drop(status);
     let refused = run(&socket, &["stop"]);

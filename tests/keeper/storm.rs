@@ -58,7 +58,8 @@ fn whoever_is_killed_leaves_nothing_behind() {
     let mut random = Random::new(std::process::id().into());
     let (mut workers, mut keepers, mut standbys) = (0, 0, 0);
     let end = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < end {
+    // However slow the machine is, some are killed, of either kind.
+    while Instant::now() < end || workers < 2 * WORKERS_PER_KEEPER {
         std::thread::sleep(Duration::from_millis(random.index(20) as u64));
         crowd.replace(random.index(6), &keeper);
         workers += 1;
@@ -84,7 +85,7 @@ fn whoever_is_killed_leaves_nothing_behind() {
     }
     crowd.0.clear();
     println!("killed {workers} workers, {keepers} keepers, {standbys} standbys");
-    assert!(workers >= 20 && keepers + standbys > 0);
+    assert!(keepers + standbys > 0);
     let mut own = keeper.client();
     for name in &kept {
         let (_, memory) = attach(&mut own, name).unwrap();

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use memcuda::share::protocol::{Code, Mode, Packet, Request};
 use memcuda::share::wire;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::faults::{introduced, raw, refused};
 use crate::requests::open;
-use crate::support::{Keeper, wait_for};
+use crate::support::{Keeper, LONG, signal, stop, wait_for};
 
 /// A TCP connection with so much to be read that who closes it waits for a minute.
 fn lingering() -> (TcpStream, TcpStream) {
@@ -28,10 +28,10 @@ fn lingering() -> (TcpStream, TcpStream) {
 
 /// Does something while the keeper does nothing.
 fn meanwhile(keeper: &Keeper, work: impl FnOnce()) {
-    let pid = Pid::from_raw(keeper.status().pid as i32).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
+    let pid = keeper.status().pid;
+    stop(pid);
     work();
-    kill_process(pid, Signal::CONT).unwrap();
+    signal(pid, Signal::CONT);
 }
 
 fn say(socket: &OwnedFd, number: u32, body: Request) {
@@ -42,8 +42,10 @@ fn say(socket: &OwnedFd, number: u32, body: Request) {
 fn what_takes_long_to_close_slows_nobody() {
     let keeper = Keeper::start(&[]);
     let mut other = keeper.client();
-    let client = introduced(&keeper);
-    for (socket, asked) in [(&introduced(&keeper), 0), (&client, 50), (&raw(&keeper), 0)] {
+    let connections: [(fn(&Keeper) -> OwnedFd, u32); 3] =
+        [(introduced, 0), (introduced, 50), (raw, 0)];
+    for (connected, asked) in connections {
+        let socket = &connected(&keeper);
         let mut unread = Vec::new();
         meanwhile(&keeper, || {
             for number in 1..=asked {
@@ -61,7 +63,7 @@ fn what_takes_long_to_close_slows_nobody() {
             let began = Instant::now();
             other.call(Request::Status, &[]).unwrap();
             let waited = began.elapsed();
-            assert!(waited < Duration::from_secs(3), "{asked}: {waited:?}");
+            assert!(waited < LONG, "{asked}: {waited:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
         if asked == 0 {

@@ -18,7 +18,7 @@ use memcuda::share::protocol::{Generation, Lease, Reply, Request, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-pub use processes::{is_alive, processor_time};
+pub use processes::{is_alive, is_stopped, processor_time};
 pub use waiting::{LONG, until, wait_for};
 
 /// A keeper; ended with everything when it goes out of scope.
@@ -98,13 +98,14 @@ impl Keeper {
 
     /// Waits until nothing is left of all names, references, bytes and descriptors.
     pub fn settle_empty(&self, fresh: usize) {
-        let status = self.settle("something stays", |status| books(status) == [0; 5]);
-        // What other connections of this test leave behind goes with them.
-        for pid in [status.pid, status.standby] {
-            until("descriptors to be closed", || {
-                descriptors(pid).is_some_and(|now| now <= fresh)
-            });
-        }
+        self.settle("something stays", |status| books(status) == [0; 5]);
+        // What other connections of this test leave behind goes with them. Who is the
+        // standby is asked again: a new one may be on its way.
+        until("descriptors to be closed", || {
+            let status = self.status();
+            let mut both = [status.pid, status.standby].into_iter();
+            both.all(|pid| descriptors(pid).is_some_and(|now| now <= fresh))
+        });
     }
 
     /// The most descriptors that keeper and standby have when there is nothing.
@@ -177,6 +178,12 @@ pub fn books(status: &Status) -> [u64; 5] {
 
 pub fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+/// Stops a process, which does nothing from now on.
+pub fn stop(pid: u32) {
+    signal(pid, Signal::STOP);
+    until("a process to stop", || is_stopped(pid));
 }
 
 /// How many descriptors a process has open.

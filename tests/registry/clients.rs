@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use redis::Connection;
 use serde_json::Value;
 
+use crate::waiting::LONG;
+
 /// A connection to the server behind a socket.
 pub fn connect(socket: PathBuf) -> Connection {
     connect_to(address(socket))
@@ -36,11 +38,11 @@ pub fn push(connection: &mut Connection, queue: &str, command: impl redis::ToRed
     let _: u64 = push.arg(queue).arg(command).query(connection).unwrap();
 }
 
-/// The next answer in a list, within five seconds.
+/// The next answer in a list.
 pub fn answer(connection: &mut Connection, list: &str) -> Value {
     let got: Option<(String, String)> = redis::cmd("BLPOP")
         .arg(list)
-        .arg(5)
+        .arg(LONG.as_secs())
         .query(connection)
         .unwrap();
     let (_, text) = got.unwrap_or_else(|| panic!("no answer in {list}"));

@@ -20,6 +20,7 @@ use memcuda::share::protocol::{
 
 use crate::clients::address;
 use crate::redis_server::Redis;
+use crate::waiting::LONG;
 
 /// A keeper whose names are the files of a directory.
 pub struct Keeper {
@@ -68,7 +69,7 @@ impl<'a> Place<'a> {
 impl Keeper {
     /// Starts one.
     pub fn start(place: &Place<'_>) -> Self {
-        Self::patient(place, Duration::from_secs(3))
+        Self::patient(place, LONG)
     }
 
     /// The same; it waits so long for memory to be made.

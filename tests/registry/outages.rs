@@ -15,6 +15,7 @@ use crate::clients::{address, answer, ask, connect, connect_to, push};
 use crate::files::{Keeper, Place, put};
 use crate::redis_server::Redis;
 use crate::served::Served;
+use crate::waiting::LONG;
 use crate::{until, within};
 
 /// Makes a name in a served directory.
@@ -167,11 +168,12 @@ fn the_keeper_waits_for_no_server() {
         longest = longest.max(begun.elapsed());
     }
     println!("the longest of 200 names took {} ms", longest.as_millis());
-    assert!(longest < Duration::from_secs(1));
+    // Who waits for one does it for three seconds.
+    assert!(longest < Duration::from_secs(2));
     // Nor does its end.
     let begun = Instant::now();
     keeper.stop();
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     kill_process(pid, Signal::CONT).unwrap();
 }
 
@@ -343,11 +345,9 @@ fn the_documented_rights_are_enough() {
         let keeper = Keeper::start(&place);
         keeper.add(["w"]);
         let key = format!("{prefix}tensor:w");
-        within(
-            Duration::from_secs(5),
-            &format!("published: {}", keeper.state()),
-            || ask(&mut admin, &["EXISTS", &key]),
-        );
+        until(&format!("published: {}", keeper.state()), || {
+            ask(&mut admin, &["EXISTS", &key])
+        });
         let reply = format!("{prefix}reply:1");
         for op in ["create", "get", "delete"] {
             let command =

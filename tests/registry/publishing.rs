@@ -11,7 +11,7 @@ use memcuda::share::handle::Handle;
 use crate::clients::{address, ask, connect};
 use crate::files::{Keeper, Place};
 use crate::redis_server::Redis;
-use crate::{until, within};
+use crate::until;
 
 #[test]
 fn a_name_is_a_hash_with_every_field_and_goes_with_it() {
@@ -213,7 +213,7 @@ fn what_is_not_ours_is_left_alone_and_no_late_write_brings_a_ghost_back() {
     );
     keeper.remove(["w"]);
     keeper.add(["late"]);
-    within(std::time::Duration::from_secs(5), "refused", || {
+    until("refused", || {
         keeper.state().contains("belong to the keeper")
     });
     assert!(!server.has("tensor:late"));

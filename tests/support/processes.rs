@@ -16,6 +16,21 @@ pub fn is_alive(pid: u32) -> bool {
     stat(pid).first().is_some_and(|state| state != "Z")
 }
 
+/// Has it stopped, with all its threads? The first one to hear of the signal tells the
+/// others, which go on until then.
+pub fn is_stopped(pid: u32) -> bool {
+    let Ok(mut threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    threads.all(|thread| {
+        let name = thread.unwrap().file_name();
+        let state = name
+            .to_str()
+            .and_then(|id| stat(id.parse().ok()?).into_iter().next());
+        state.is_some_and(|state| state == "T")
+    })
+}
+
 /// What it took of a processor so far, in the 14th and the 15th field.
 pub fn processor_time(pid: u32) -> Duration {
     let hundredths: u64 = stat(pid)[11..13]

@@ -2,9 +2,13 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// Finds it, or has it unpacked into a folder of `target` (`program.sh`).
 pub fn found(name: &str, folder: &str) -> String {
+    // Of two tests at once the one would unpack what the other one runs.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let found = Command::new(root.join("tests/support/program.sh"))
         .arg(name)

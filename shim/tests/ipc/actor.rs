@@ -7,6 +7,7 @@ mod process;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::keeper::{Keeper, until};
 use crate::support;
@@ -123,6 +124,8 @@ impl Actor {
     pub fn gets_again(&mut self, there: &str, bytes: u64) {
         let mut held = Vec::new();
         until("the memory comes back", || {
+            // Not often: every try holds something, and the device has room for so many.
+            std::thread::sleep(Duration::from_millis(20));
             held.push(self.must(&format!("alloc {bytes}")));
             held.last().is_some_and(|at| at == there)
         });

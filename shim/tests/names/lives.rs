@@ -113,8 +113,7 @@ fn a_free_waits_though_a_handle_holds_the_memory() {
 #[test]
 fn a_program_that_has_asked_nothing_yet_finds_the_next_keeper() {
     let place = Place::with_keeper();
-    let [keeper, _] = place.keeper.pids();
-    signal(keeper, libc::SIGSTOP);
+    let keeper = place.keeper.stop();
     // It does not wait for the keeper's word, nor hear it later.
     let mut actor = place.actor();
     signal(keeper, libc::SIGCONT);
@@ -175,8 +174,7 @@ fn a_keeper_that_was_stopped_for_a_while_takes_nothing_from_who_lives() {
     let (mut actor, mut dies) = (place.actor(), place.actor());
     let (handle, _) = actor.opened("create w bytes=4096");
     dies.opened("create dead bytes=4096");
-    let [keeper, _] = place.keeper.pids();
-    signal(keeper, libc::SIGSTOP);
+    let keeper = place.keeper.stop();
     for actor in [&mut actor, &mut dies] {
         actor.tell("show w");
     }
@@ -223,8 +221,7 @@ fn what_is_closed_while_the_keeper_is_stopped_is_not_held() {
     let (mut actor, mut other) = (place.actor(), place.actor());
     let (handle, _) = actor.opened("create w bytes=4096");
     other.opened("create x bytes=4096");
-    let [keeper, _] = place.keeper.pids();
-    signal(keeper, libc::SIGSTOP);
+    let keeper = place.keeper.stop();
     assert_eq!(actor.code("open x"), UNAVAILABLE);
     actor.close(&handle);
     signal(keeper, libc::SIGCONT);

@@ -3,6 +3,7 @@
 
 #[path = "../support/counters.rs"]
 mod counters;
+mod own_thread;
 mod processes;
 mod resident;
 #[path = "../support/mod.rs"]

@@ -2,36 +2,42 @@
 
 use std::time::{Duration, Instant};
 
-use crate::counters;
-use crate::resident::{Device, Process};
+use crate::resident::{A_WHILE, Device, LONG, Process, pause, until};
 use crate::support::signal;
 
-fn pause(milliseconds: u64) {
-    std::thread::sleep(Duration::from_millis(milliseconds));
+/// A process waits for others for a moment only, which other work on the machine may
+/// take: one of three tries must do.
+fn at_best(attempt: impl Fn() -> Result<(), String>) {
+    let failed: Vec<_> = (0..3).map_while(|_| attempt().err()).collect();
+    assert!(failed.len() < 3, "{failed:?}");
 }
 
-/// Longer than memory must lie idle before another process gets it.
-const A_WHILE: u64 = 1600;
+/// Asks for memory: this must be the answer, within so many milliseconds.
+fn asks(process: &mut Process, mib: u64, answer: u32, within: u64) -> Result<(), String> {
+    let (code, waited) = process.alloc(&format!("alloc {mib}"));
+    let good = code == answer && waited < within;
+    let said = || format!("{mib} MiB: {code} after {waited} ms, not {answer} within {within}");
+    good.then_some(()).ok_or_else(said)
+}
 
 #[test]
 fn a_starving_process_gets_what_another_holds_idle() {
-    let device = Device::without_management();
-    let (mut holder, mut starving) = (device.preloaded(), device.preloaded());
-    holder.idle(800);
-    // At once: what was used a moment ago becomes idle while it waits.
-    let (code, waited) = starving.alloc("alloc 500");
-    assert_eq!(code, 0);
-    assert!(waited < 4000, "{waited} ms");
-    let left = holder.number("physical");
-    assert!(left <= 512, "{left} MiB");
-    // What it needs again it gets again, from the one that is idle now.
-    assert_eq!(starving.say("free"), "0");
-    pause(A_WHILE);
-    let (code, waited) = holder.alloc("alloc 900");
-    assert_eq!(code, 0);
-    assert!(waited < 1000, "{waited} ms, of memory long idle");
-    holder.end();
-    starving.end();
+    at_best(|| {
+        let device = Device::without_management();
+        let (mut holder, mut starving) = (device.preloaded(), device.preloaded());
+        holder.idle(800);
+        // At once: what was used a moment ago becomes idle while it waits.
+        asks(&mut starving, 500, 0, 4000)?;
+        let left = holder.number("physical");
+        assert!(left <= 512, "{left} MiB");
+        // What it needs again it gets again, from the one that is idle now.
+        assert_eq!(starving.say("free"), "0");
+        pause(A_WHILE);
+        asks(&mut holder, 900, 0, 1000)?;
+        holder.end();
+        starving.end();
+        Ok(())
+    });
 }
 
 #[test]
@@ -49,9 +55,12 @@ fn memory_in_use_stays_where_it_is_and_the_answer_comes_soon() {
     let device = Device::without_management();
     let (mut holder, mut starving) = (device.preloaded(), device.preloaded());
     assert_eq!(holder.alloc("alloc 800").0, 0);
-    let (code, waited) = starving.alloc("alloc 500");
-    assert_eq!(code, 2);
-    assert!(waited < 1000, "{waited} ms");
+    let waited = [0; 3].map(|_| {
+        let (code, waited) = starving.alloc("alloc 500");
+        assert_eq!(code, 2);
+        waited
+    });
+    assert!(waited.iter().any(|&time| time < 1000), "{waited:?} ms");
     assert_eq!(holder.number("physical"), 800);
 }
 
@@ -92,9 +101,8 @@ fn others_are_found_wherever_they_can_be() {
         assert_eq!(other.alloc("alloc 1").0, 0);
         (kind, holder, other, device)
     });
-    pause(2 * A_WHILE);
     for (kind, holder, ..) in &mut holders {
-        assert_eq!(holder.number("physical"), 0, "{kind}");
+        holder.comes_to(0..=0, kind);
     }
 }
 
@@ -128,9 +136,12 @@ fn as_much_stays_as_the_setting_says() {
     let mut holder = device.preloaded_with("MEMCUDA_IDLE", "512MiB");
     holder.idle(1000);
     let _plain = device.plain();
-    pause(2 * A_WHILE);
+    let about_half = 448..=576;
+    holder.comes_to(about_half.clone(), "what the setting says");
+    // And stays there.
+    pause(A_WHILE);
     let left = holder.number("physical");
-    assert!((448..=576).contains(&left), "{left} MiB");
+    assert!(about_half.contains(&left), "{left} MiB");
     let mut all = device.preloaded_with("MEMCUDA_IDLE", "100%");
     all.idle(300);
     pause(A_WHILE);
@@ -178,49 +189,58 @@ fn alone_a_process_keeps_everything() {
 
 #[test]
 fn what_is_used_again_and_again_is_not_given_away() {
-    let device = Device::new();
-    let mut holder = device.preloaded_with("MEMCUDA_IDLE", "0");
-    let _plain = device.plain();
-    holder.idle(1000);
-    assert_eq!(holder.number("busy 3000 600") / 600, 1, "600 MiB at least");
-    let held = holder.number("physical");
-    assert!((600..=664).contains(&held), "the rest went: {held} MiB");
-    pause(2 * A_WHILE);
-    assert_eq!(holder.number("physical"), 0, "it rests");
-    // Nor is it to who asks.
-    let device = Device::without_management();
-    let (mut holder, mut starving) = (device.preloaded(), device.preloaded());
-    holder.idle(600);
-    holder.tell("busy 4000 600 400");
-    pause(1000);
-    assert_eq!(starving.alloc("alloc 500").0, 2);
-    assert_eq!(holder.heard().parse::<u64>().unwrap() / 600, 1);
+    at_best(|| {
+        let device = Device::new();
+        let mut holder = device.preloaded_with("MEMCUDA_IDLE", "0");
+        let _plain = device.plain();
+        holder.idle(1000);
+        // How little it had while it was in use: the rest goes, and no more.
+        let (began, mut least) = (Instant::now(), 1000);
+        while least > 664 && began.elapsed() < LONG {
+            least = holder.number("busy 3000 600");
+        }
+        if !(600..=664).contains(&least) {
+            return Err(format!("{least} MiB"));
+        }
+        holder.comes_to(0..=0, "what rests");
+        Ok(())
+    });
+}
+
+#[test]
+fn nor_is_it_to_who_asks() {
+    at_best(|| {
+        let device = Device::without_management();
+        let (mut holder, mut starving) = (device.preloaded(), device.preloaded());
+        holder.idle(600);
+        holder.tell("busy 4000 600 400");
+        pause(1000);
+        let asked = asks(&mut starving, 500, 2, u64::MAX);
+        let least = holder.heard();
+        asked?;
+        assert_eq!(least.parse::<u64>().unwrap() / 600, 1);
+        Ok(())
+    });
 }
 
 #[test]
 fn a_killed_neighbour_is_nobody_s_trouble() {
-    let device = Device::new();
-    let (mut doomed, mut other) = (device.preloaded(), device.preloaded());
-    doomed.idle(600);
-    // A child that outlives it keeps neither its memory nor its place.
-    let child = doomed.say("fork");
-    let place = format!("/{}-", doomed.pid());
-    let listed = || std::fs::read_to_string("/proc/net/unix").is_ok_and(|l| l.contains(&place));
-    assert!(listed());
-    doomed.kill();
-    // The child may not have run yet; then it still has its parent's socket.
-    let killed = Instant::now();
-    while listed() {
-        assert!(killed.elapsed() < Duration::from_secs(10), "still listed");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let (code, waited) = other.alloc("alloc 1000");
-    assert_eq!(code, 0);
-    assert!(waited < 1000, "{waited} ms");
-    let (code, waited) = other.alloc("alloc 100");
-    assert_eq!(code, 2);
-    assert!(waited < 1000, "{waited} ms");
-    signal(child.parse().unwrap(), libc::SIGKILL);
+    at_best(|| {
+        let device = Device::new();
+        let (mut doomed, mut other) = (device.preloaded(), device.preloaded());
+        doomed.idle(600);
+        // A child that outlives it keeps neither its memory nor its place.
+        let child = doomed.say("fork").parse().unwrap();
+        let place = format!("/{}-", doomed.pid());
+        let listed = || std::fs::read_to_string("/proc/net/unix").is_ok_and(|l| l.contains(&place));
+        assert!(listed());
+        doomed.kill();
+        // The child may not have run yet; then it still has its parent's socket.
+        until("its place is free", || !listed());
+        let asked = asks(&mut other, 1000, 0, 1000).and_then(|()| asks(&mut other, 100, 2, 1000));
+        signal(child, libc::SIGKILL);
+        asked
+    });
 }
 
 /// To try it would leave the others without memory for a moment.
@@ -234,23 +254,22 @@ fn for_what_is_longer_than_the_device_no_memory_is_taken() {
 
 #[test]
 fn a_stopped_neighbour_is_waited_for_a_moment_only() {
-    let device = Device::without_management();
-    let mut stopped = device.preloaded_with("MEMCUDA_IDLE", "100%");
-    let (mut idle, mut starving) = (device.preloaded(), device.preloaded());
-    stopped.idle(300);
-    idle.idle(600);
-    pause(A_WHILE);
-    stopped.stop();
-    let (code, waited) = starving.alloc("alloc 500");
-    assert_eq!(code, 0);
-    assert!(waited < 1500, "{waited} ms");
-    let (code, waited) = starving.alloc("alloc 900");
-    assert_eq!(code, 2);
-    assert!(waited < 4000, "{waited} ms");
-    stopped.signal(libc::SIGCONT);
-    pause(A_WHILE);
-    // Nobody waits for its answers any more.
-    assert_eq!(stopped.number("physical"), 300);
+    at_best(|| {
+        let device = Device::without_management();
+        let mut stopped = device.preloaded_with("MEMCUDA_IDLE", "100%");
+        let (mut idle, mut starving) = (device.preloaded(), device.preloaded());
+        stopped.idle(300);
+        idle.idle(600);
+        pause(A_WHILE);
+        stopped.stop();
+        asks(&mut starving, 500, 0, 1500)?;
+        asks(&mut starving, 900, 2, 4000)?;
+        stopped.signal(libc::SIGCONT);
+        pause(A_WHILE);
+        // Nobody waits for its answers any more.
+        assert_eq!(stopped.number("physical"), 300);
+        Ok(())
+    });
 }
 
 /// Nothing of this may end a capture, meet a context that goes, or harm anyone
@@ -288,108 +307,4 @@ fn giving_back_meets_captures_contexts_and_failures() {
         holder.end();
         starving.end();
     }
-}
-
-/// A library that the thread asks ends with the process.
-#[test]
-fn a_process_ends_after_its_thread_has_asked() {
-    let start = |_| {
-        let device = Device::new();
-        let command = &mut device.command();
-        command.arg("lingers").env("MEMCUDA_SIM_NVML", "slow");
-        let mut process = Process::start(command.env("MEMCUDA_IDLE", "0"));
-        process.idle(100);
-        (process, device)
-    };
-    let processes = [0; 8].map(start);
-    pause(A_WHILE);
-    for (process, _device) in processes {
-        process.end();
-        pause(90);
-    }
-}
-
-/// Whatever the thread does, which there is in the parent alone.
-#[test]
-fn children_end_without_waiting() {
-    let device = Device::new();
-    let command = &mut device.command();
-    command.env("MEMCUDA_SIM_NVML", "slow");
-    let mut parent = Process::start(command.env("MEMCUDA_IDLE", "0"));
-    parent.idle(300);
-    pause(A_WHILE);
-    let longest = parent.number("exits");
-    // Who waits for the thread does it for a second.
-    assert!(longest < 1000, "{longest} ms");
-}
-
-/// The names of a process's threads, and the signals that each blocks.
-fn threads(process: &Process) -> Vec<(String, String)> {
-    let folder = format!("/proc/{}/task", process.pid());
-    let read = |task: std::io::Result<std::fs::DirEntry>| {
-        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.unwrap().trim().to_owned()
-        };
-        (field("Name:"), field("SigBlk:"))
-    };
-    std::fs::read_dir(folder).unwrap().map(read).collect()
-}
-
-#[test]
-fn the_thread_comes_with_the_first_pool_and_takes_no_signal() {
-    let device = Device::new();
-    let mut process = device.preloaded();
-    assert_eq!(
-        threads(&process).len(),
-        1,
-        "CUDA runs, but nothing was allocated"
-    );
-    assert_eq!(process.alloc("alloc 1").0, 0);
-    // A thread names itself, a moment after it began.
-    let until = Instant::now() + Duration::from_secs(10);
-    let named = |now: &[(String, String)]| now.iter().any(|(name, _)| name == "memcuda");
-    let mut now = threads(&process);
-    while !named(&now) && Instant::now() < until {
-        pause(1);
-        now = threads(&process);
-    }
-    let (own, others): (Vec<_>, Vec<_>) = now.iter().partition(|(name, _)| name == "memcuda");
-    assert_eq!((own.len(), others.len()), (1, 1), "{now:?}");
-    // All but those that the C library keeps for itself, and the two that nobody blocks.
-    let blocked = u64::from_str_radix(&own[0].1, 16).unwrap();
-    assert_eq!(
-        blocked,
-        !(1_u64 << 8 | 1 << 18 | 1 << 31 | 1 << 32),
-        "{blocked:x}"
-    );
-    assert_eq!(
-        others[0].1,
-        "0".repeat(16),
-        "the program's own are as they were"
-    );
-    process.end();
-    // A recording has it before, and there is one.
-    let trace = tempfile::tempdir().unwrap();
-    let trace = trace.path().join("trace");
-    let mut process = device.preloaded_with("MEMCUDA_TRACE", trace.to_str().unwrap());
-    assert_eq!(threads(&process).len(), 2);
-    assert_eq!(process.alloc("alloc 1").0, 0);
-    assert_eq!(threads(&process).len(), 2);
-    process.end();
-}
-
-#[test]
-fn frees_of_what_is_not_the_pools_are_counted_with_and_without_one() {
-    let device = Device::new();
-    let mut process = device.preloaded();
-    let id = process.pid();
-    let mut frees = |number| {
-        assert_eq!(process.say("foreign"), "0");
-        assert_eq!(counters::of(id)[0].foreign_frees, number);
-        process.idle(32);
-        assert_eq!(counters::of(id)[0].foreign_frees, number);
-    };
-    (1..=2).for_each(&mut frees);
 }

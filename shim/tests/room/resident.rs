@@ -2,14 +2,26 @@
 
 #[path = "../support/process.rs"]
 mod process;
+#[path = "../../../tests/support/waiting.rs"]
+mod waiting;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 pub use process::Process;
+pub use waiting::{LONG, until};
 
 use crate::support::{preloaded, scratch, shim, simulator};
+
+/// Longer than memory must lie idle before another process gets it.
+pub const A_WHILE: u64 = 1600;
+
+pub fn pause(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}
 
 /// A device that only the processes of one test are on.
 pub struct Device {
@@ -87,5 +99,18 @@ impl Process {
         assert_eq!(self.alloc(&format!("alloc {mib}")).0, 0);
         assert_eq!(self.say("free"), "0");
         assert_eq!(self.number("physical"), mib);
+    }
+    /// Waits until it holds so many MiB.
+    #[track_caller]
+    pub fn comes_to(&mut self, mib: RangeInclusive<u64>, what: &str) {
+        let began = Instant::now();
+        loop {
+            let held = self.number("physical");
+            if mib.contains(&held) {
+                return;
+            }
+            assert!(began.elapsed() < LONG, "{what}: {held} MiB, not {mib:?}");
+            pause(20);
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 pub use crate::support::signal;
 use crate::support::{profile, run};
-use processes::is_alive;
+use processes::{is_alive, is_stopped};
 pub use waiting::until;
 
 /// The command `memcuda` of this tree. Built by itself: what only it needs is
@@ -95,11 +95,19 @@ impl Keeper {
         signal(self.pids()[0], libc::SIGKILL);
     }
 
+    /// Stops it, so that it does nothing from now on; its number.
+    pub fn stop(&self) -> i32 {
+        let [keeper, _] = self.pids();
+        signal(keeper, libc::SIGSTOP);
+        until("the keeper stops", || is_stopped(keeper as u32));
+        keeper
+    }
+
     /// Kills it and its standby: all that it knew is gone.
     pub fn end(&mut self) {
-        let [keeper, standby] = self.pids();
+        let [_, standby] = self.pids();
         // Stopped, it starts no other standby.
-        signal(keeper, libc::SIGSTOP);
+        let keeper = self.stop();
         signal(standby, libc::SIGKILL);
         signal(keeper, libc::SIGKILL);
         if let Some(mut child) = self.child.take() {

@@ -141,8 +141,7 @@ fn what_was_given_up_while_no_keeper_answered_is_let_go_when_one_does() {
         all.is_some_and(|all| all.contains(&mapped))
     };
     assert!(keeps(2 * PAGE));
-    let [keeper, _] = place.keeper.pids();
-    signal(keeper, libc::SIGSTOP);
+    let keeper = place.keeper.stop();
     exporter.give_up(&tensors[1]);
     signal(keeper, libc::SIGKILL);
     until("it is let go", || keeps(PAGE));
