@@ -35,7 +35,7 @@ pub fn library() -> String {
 fn named(module: &About) -> Option<String> {
     let file = module.file();
     let own = module.holds(backtrace::own());
-    if own || file.starts_with(b"libcuda.so") || file.starts_with(b"libcudart.so") {
+    if own || file.starts_with(b"libcuda.so") || file.starts_with(b"libcudart") {
         return None;
     }
     Some(match file {

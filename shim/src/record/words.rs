@@ -115,5 +115,5 @@ impl Words {
 
 /// Is this one of the libraries that only pass a request on?
 pub fn is_of_cuda(file: &[u8]) -> bool {
-    file.starts_with(b"libcuda.so") || file.starts_with(b"libcudart.so")
+    file.starts_with(b"libcuda.so") || file.starts_with(b"libcudart")
 }

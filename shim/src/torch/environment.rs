@@ -189,7 +189,7 @@ fn unfit(allocator: &Library, config: &Config) -> Option<&'static str> {
     if !holds(allocator, c"large_segment_size_mb") {
         return Some("this torch is older than 2.11 (it has no large_segment_size_mb)");
     }
-    if switch::place().is_none() {
+    if switch::places().is_none() {
         return Some("its switch for expandable segments, which private pools need, is not found");
     }
     if config.torch == Torch::Expandable {

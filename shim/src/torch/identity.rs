@@ -65,9 +65,10 @@ pub fn free(tag: &Tag, thunk: Module, address: Address) -> bool {
 }
 
 /// A cudart that is linked statically into something else makes no tagged
-/// calls, so what was noted cannot be its own.
+/// calls, so what was noted cannot be its own. Some wheels carry the shared one under
+/// a name of their own (`libcudart-9335f6a2.so.12`).
 fn is_shared_runtime(thunk: Module) -> bool {
     thunk
         .about()
-        .is_some_and(|about| about.file().starts_with(b"libcudart.so"))
+        .is_some_and(|about| about.file().starts_with(b"libcudart"))
 }

@@ -7,10 +7,12 @@
 //!
 //! The switch is a byte of torch's configuration. Which one, torch says: of a configuration
 //! that is made for it and told both, the only one that changes. Other threads have segments
-//! by cudaMalloc meanwhile. Changes nothing that a user turned on.
+//! by cudaMalloc meanwhile. With the switch on again torch cuts these up, also above its split
+//! size, but still takes what is above it for whole and frees it with what lives in it. So from
+//! the first private pool on torch has no split size. Changes nothing that a user turned on.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::environment;
@@ -34,6 +36,9 @@ static INSTANCE: Exported = Exported::new(
 const ON: &str = "expandable_segments:True ";
 const OFF: &str = "expandable_segments:False";
 
+/// Split sizes in MiB, of one length as well.
+const SPLITS: [usize; 2] = [100, 200];
+
 /// Bytes for a configuration: torch's have some 130.
 const MOST: usize = 4096;
 
@@ -54,10 +59,18 @@ pub fn has_common_configuration() -> bool {
     !INSTANCE.get().is_null()
 }
 
+/// Where in a configuration something lies.
+#[derive(Clone, Copy)]
+pub struct Places {
+    switch: usize,
+    /// The word of the split size.
+    split: Option<usize>,
+}
+
 /// Where the switch lies in a configuration; `None` in a torch that does not say.
-pub fn place() -> Option<usize> {
-    static PLACE: OnceLock<Option<usize>> = OnceLock::new();
-    *PLACE.get_or_init(|| {
+pub fn places() -> Option<Places> {
+    static PLACES: OnceLock<Option<Places>> = OnceLock::new();
+    *PLACES.get_or_init(|| {
         let (make, parse) = (MAKE.get(), PARSE.get());
         if make.is_null() || parse.is_null() || !has_common_configuration() {
             return None;
@@ -86,7 +99,10 @@ pub fn place() -> Option<usize> {
         // Twice: the first time memory for the text is taken.
         told(OFF);
         let (on, off) = (told(ON), told(OFF));
-        only_change(&on, &off)
+        let switch = only_change(&on, &off)?;
+        let split = SPLITS.map(|mib| told(&format!("max_split_size_mb:{mib}")));
+        let split = word_of_splits(split.each_ref().map(|it| &**it));
+        Some(Places { switch, split })
     })
 }
 
@@ -96,6 +112,17 @@ fn only_change(on: &[u8], off: &[u8]) -> Option<usize> {
     let place = differ.next()?;
     let is_switch = differ.next().is_none() && on[place] == 1 && off[place] == 0;
     is_switch.then_some(place)
+}
+
+/// The only word that differs, if it is each of the two split sizes.
+fn word_of_splits(told: [&[u8]; 2]) -> Option<usize> {
+    let words = told.map(|bytes| bytes.chunks_exact(size_of::<usize>()));
+    let [less, more] = words;
+    let mut differ = less.zip(more).enumerate().filter(|(_, (a, b))| a != b);
+    let (at, (less, more)) = differ.next()?;
+    let is = |word: &[u8], mib: usize| word == (mib << 20).to_ne_bytes();
+    let is_split = differ.next().is_none() && is(less, SPLITS[0]) && is(more, SPLITS[1]);
+    is_split.then_some(at * size_of::<usize>())
 }
 
 /// Scopes that are open, and whether the switch was on before the first.
@@ -111,8 +138,13 @@ static SCOPES: Mutex<Scopes> = Mutex::new(Scopes {
 
 /// A private pool is about to open.
 pub fn opens() {
-    let Some(switch) = switch() else { return };
+    let Some(Configured { switch, split }) = configured() else {
+        return;
+    };
     let mut scopes = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(split) = split {
+        split.store(usize::MAX, Ordering::Relaxed);
+    }
     if scopes.open == 0 {
         scopes.was_on = switch.swap(0, Ordering::Relaxed) == 1;
     }
@@ -121,7 +153,9 @@ pub fn opens() {
 
 /// One has closed.
 pub fn closed() {
-    let Some(switch) = switch() else { return };
+    let Some(Configured { switch, .. }) = configured() else {
+        return;
+    };
     let mut scopes = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
     scopes.open = scopes.open.saturating_sub(1);
     if scopes.open == 0 && scopes.was_on {
@@ -130,13 +164,19 @@ pub fn closed() {
     }
 }
 
+/// What torch is configured with.
+struct Configured {
+    switch: &'static AtomicU8,
+    split: Option<&'static AtomicUsize>,
+}
+
 /// Torch's, where it is the profile's to turn.
-fn switch() -> Option<&'static AtomicU8> {
+fn configured() -> Option<Configured> {
     if !environment::turned_pages_on() {
         return None;
     }
     static INSTANCE_AT: OnceLock<usize> = OnceLock::new();
-    let place = place()?;
+    let places = places()?;
     let instance = *INSTANCE_AT.get_or_init(|| {
         // SAFETY: torch's method of this name has this signature; it was found.
         let instance = unsafe { std::mem::transmute::<*mut c_void, Instance>(INSTANCE.get()) };
@@ -144,8 +184,13 @@ fn switch() -> Option<&'static AtomicU8> {
         let instance = unsafe { instance() };
         instance as usize
     });
-    // SAFETY: an atomic byte of torch's configuration, which is never gone.
-    Some(unsafe { &*((instance + place) as *const AtomicU8) })
+    let split = places.split.map(|at| (instance + at) as *const AtomicUsize);
+    Some(Configured {
+        // SAFETY: an atomic byte of torch's configuration, which is never gone.
+        switch: unsafe { &*((instance + places.switch) as *const AtomicU8) },
+        // SAFETY: an atomic word of it, which it aligns.
+        split: split.map(|at| unsafe { &*at }),
+    })
 }
 
 #[cfg(test)]
@@ -158,5 +203,16 @@ mod tests {
         assert_eq!(only_change(&[5, 1, 7], &[5, 1, 7]), None);
         assert_eq!(only_change(&[5, 1, 1], &[5, 0, 0]), None);
         assert_eq!(only_change(&[5, 0, 7], &[5, 1, 7]), None);
+    }
+
+    #[test]
+    fn a_split_size_is_the_only_word_that_changes() {
+        let told = |words: [usize; 3]| words.map(usize::to_ne_bytes).concat();
+        let found = |less, more| word_of_splits([&told(less), &told(more)]);
+        let [less, more] = SPLITS.map(|mib| mib << 20);
+        assert_eq!(found([7, less, 7], [7, more, 7]), Some(8));
+        assert_eq!(found([7, less, 7], [7, less, 7]), None);
+        assert_eq!(found([7, less, 7], [7, more, 8]), None);
+        assert_eq!(found([7, less, 7], [7, less + 1, 7]), None);
     }
 }

@@ -1,6 +1,7 @@
 // Stand-in for libc10.so: the place from which torch reads the environment, and what
 // writes its warnings.
 #include "c10.h"
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -15,6 +16,9 @@ AcceleratorAllocatorConfig::AcceleratorAllocatorConfig() {}
 void AcceleratorAllocatorConfig::parseArgs(const std::string& setting) {
     last = setting;
     expandable = setting.find("expandable_segments:True") != std::string::npos;
+    const std::string size = "max_split_size_mb:";
+    const size_t at = setting.find(size);
+    split = at == std::string::npos ? SIZE_MAX : std::stoul(setting.substr(at + size.size())) << 20;
 }
 AcceleratorAllocatorConfig& AcceleratorAllocatorConfig::instance() {
     static AcceleratorAllocatorConfig* made = [] {

@@ -113,9 +113,13 @@ static void try_last() {
     numbers.limit = 0;
 }
 
-// Torch's switch for expandable segments is off in private pools, or what it was.
+// Torch's switch for expandable segments is off in private pools, or what it was; once it
+// was off there is no split size.
 static void switched(bool paused) {
-    auto& expandable = c10::CachingAllocator::AcceleratorAllocatorConfig::instance().expandable;
+    auto& config = c10::CachingAllocator::AcceleratorAllocatorConfig::instance();
+    auto& expandable = config.expandable;
+    const size_t split = paused ? SIZE_MAX : config.split.load();
+    failures += paused && config.split == SIZE_MAX;
     const bool before = expandable, within = before && !paused;
     failures += paused && !before;
     auto any = [](cudaStream_t) { return true; };
@@ -135,6 +139,7 @@ static void switched(bool paused) {
     allocator.load()->endAllocateToPool(0, {0, 1});
     failures += expandable;
     expandable = before;
+    failures += config.split != split;
 }
 
 int main(int, char** argv) {
