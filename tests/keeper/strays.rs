@@ -42,9 +42,9 @@ fn say(socket: &OwnedFd, number: u32, body: Request) {
 fn what_takes_long_to_close_slows_nobody() {
     let keeper = Keeper::start(&[]);
     let mut other = keeper.client();
-    let connections: [(fn(&Keeper) -> OwnedFd, u32); 3] =
-        [(introduced, 0), (introduced, 50), (raw, 0)];
-    for (connected, asked) in connections {
+    type Connect = fn(&Keeper) -> OwnedFd;
+    let connections: [Connect; 3] = [introduced, introduced, raw];
+    for (connected, asked) in connections.into_iter().zip([0, 50, 0]) {
         let socket = &connected(&keeper);
         let mut unread = Vec::new();
         meanwhile(&keeper, || {
