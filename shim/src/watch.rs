@@ -11,6 +11,7 @@
 //! again within that time never loses it; a longer pause costs it mappings
 //! again, some 50 us for each handle.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::real::Real;
@@ -109,8 +110,8 @@ struct Watched<'a> {
     device: &'a Device,
     others: Others,
     /// The least that was idle in the stretch of time before each of the last
-    /// looks, in bytes; the latest stretch still runs.
-    least: [u64; LOOKS],
+    /// looks, in bytes, less what was given away since; the latest stretch still runs.
+    least: [Cell<u64>; LOOKS],
     latest: usize,
     since: Instant,
 }
@@ -120,7 +121,7 @@ impl<'a> Watched<'a> {
         Self {
             device,
             others: Others::default(),
-            least: [0; LOOKS],
+            least: Default::default(),
             latest: 0,
             since: Instant::now(),
         }
@@ -135,7 +136,7 @@ impl<'a> Watched<'a> {
         let mut heard = Ok(());
         if let Some(door) = self.device.door() {
             let lend = |bytes: u64| {
-                let given = give(engine, self.device, pool, bytes.min(self.quiet()));
+                let given = self.give(engine, pool, bytes.min(self.quiet()));
                 Answer {
                     given,
                     soon: pool.whole_idle() + self.device.idle_pages(),
@@ -150,7 +151,7 @@ impl<'a> Watched<'a> {
         let beyond = self.quiet().saturating_sub(keep);
         // Where the driver did not tell its size, nobody knows what to keep.
         if self.device.total > 0 && beyond > 0 && self.has_company(engine, pool) {
-            let given = give(engine, self.device, pool, beyond);
+            let given = self.give(engine, pool, beyond);
             if given > 0 {
                 crate::log!(
                     Debug,
@@ -160,7 +161,7 @@ impl<'a> Watched<'a> {
             }
         }
         self.latest = (self.latest + 1) % LOOKS;
-        self.least[self.latest] = u64::MAX;
+        self.least[self.latest].set(u64::MAX);
         self.note(pool);
         self.since = Instant::now();
         heard
@@ -173,14 +174,23 @@ impl<'a> Watched<'a> {
     }
 
     fn note(&mut self, pool: &Pool<Real>) {
-        let least = &mut self.least[self.latest];
+        let least = &self.least[self.latest];
         let pages = self.device.pages().map_or(0, |pages| pages.least_idle());
-        *least = (pool.least_idle() + pages).min(*least);
+        least.set((pool.least_idle() + pages).min(least.get()));
     }
 
     /// Bytes that nobody has used for about a second.
     fn quiet(&self) -> u64 {
-        self.least.into_iter().min().unwrap_or(0)
+        self.least.iter().map(Cell::get).min().unwrap_or(0)
+    }
+
+    /// Gives about so many bytes back. What lies idle beside them was used meanwhile.
+    fn give(&self, engine: &Engine, pool: &Pool<Real>, bytes: u64) -> u64 {
+        let given = give(engine, self.device, pool, bytes);
+        for least in &self.least {
+            least.set(least.get().saturating_sub(given));
+        }
+        given
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Books {
     idle: Idle,
     leases: BTreeMap<Lease, (Kind, Option<PageId>)>,
     pub mappings: BTreeMap<Address, Mapping>,
+    /// Where the driver did not unmap a page that was given back: its bytes and handle.
+    pub stuck: BTreeMap<Address, (u64, Handle)>,
     /// What is in use, by what touches.
     pub(super) runs: Runs,
     /// What may still run on what is not in use.

@@ -57,6 +57,8 @@ impl<D: Driver> Pages<D> {
         if bytes == 0 {
             return 0;
         }
+        // What the driver does not unmap now is as before.
+        let _ = self.unstick(books, 0, Address::MAX);
         let running = books.orders.running(&self.driver);
         let mut given = 0;
         while given < bytes
@@ -91,23 +93,45 @@ impl<D: Driver> Pages<D> {
     }
 
     /// Unmaps a page everywhere and releases it. Where the driver does not unmap
-    /// it, it is lost: it counts no more, and nobody gets it.
+    /// it, it counts no more and is nobody's, and the driver is asked again
+    /// ([`Pages::unstick`]). Returns the bytes that are free.
     fn destroy(&self, books: &mut Books, page: PageId) -> u64 {
         let (bytes, handle, mapped) = books.remove(page);
-        let mut stuck = false;
+        let mut stuck = Vec::new();
         for at in mapped {
             let unmap = || self.driver.unmap(at, bytes);
-            stuck |= books.watch.call(unmap).is_err();
+            if books.watch.call(unmap).is_err() {
+                stuck.push((at, (bytes, handle)));
+            }
         }
-        if !stuck {
+        if stuck.is_empty() {
             // A failure cannot be retried: the memory is lost, to nobody's harm.
             let _ = books.watch.call(|| self.driver.release(handle));
+            return bytes;
         }
-        bytes
+        books.stuck.extend(stuck);
+        0
+    }
+
+    /// Unmaps what the driver did not unmap in this range when its page was given back, and
+    /// releases what is mapped nowhere else. Nothing runs on it since then.
+    fn unstick(&self, books: &mut Books, at: Address, end: Address) -> Result<()> {
+        let stuck = books.stuck.range(..end);
+        let in_range = stuck.filter(|&(&from, &(bytes, _))| from + bytes > at);
+        let found: Vec<_> = in_range.map(|(&from, &it)| (from, it)).collect();
+        for (from, (bytes, handle)) in found {
+            books.watch.call(|| self.driver.unmap(from, bytes))?;
+            books.stuck.remove(&from);
+            if books.stuck.values().all(|(_, other)| *other != handle) {
+                let _ = books.watch.call(|| self.driver.release(handle));
+            }
+        }
+        Ok(())
     }
 
     /// Unmaps what is mapped in the range and not in use there.
     pub(super) fn clear(&self, books: &mut Books, at: Address, bytes: u64) -> Result<()> {
+        self.unstick(books, at, at + bytes)?;
         for (at, bytes) in books.unused_in(at, bytes) {
             books.watch.call(|| self.driver.unmap(at, bytes))?;
             books.unmapped(at);

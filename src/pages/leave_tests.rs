@@ -168,3 +168,25 @@ fn addresses_that_are_given_up_have_nothing_mapped() {
     );
     device.unmap(LARGE, 1, two);
 }
+
+#[test]
+fn a_page_that_the_driver_did_not_unmap_is_unmapped_before_its_place_is_used_again() {
+    let device = Device::new(GIB);
+    let kept = || {
+        let lease = device.map(LARGE, 0);
+        device.unmap(LARGE, 0, lease);
+        device.model().fail_at(device.model().calls(), Code(999));
+        let given = device.pages.give_back(u64::MAX, Duration::ZERO);
+        assert_eq!(given, 0, "nobody has got it");
+        assert_eq!(device.model().held(), LARGE.bytes);
+    };
+    kept();
+    let lease = device.map(LARGE, 0);
+    device.unmap(LARGE, 0, lease);
+    device.pages.give_back(u64::MAX, Duration::ZERO);
+    assert_eq!(device.model().held(), 0);
+    // Or when memory is wanted the next time.
+    kept();
+    device.pages.give_back(u64::MAX, Duration::ZERO);
+    assert_eq!(device.model().held(), 0);
+}

@@ -2,15 +2,23 @@
 //! fabric, and note for the whole process that they are to be, as long as that takes: a
 //! thread that asks for the first page of another device meanwhile fails, by the driver's
 //! error or for want of memory. So until a page is made torch's threads allocate one after
-//! the other. Later ones never wait for each other here.
+//! the other. Later ones never wait for each other here, and none waits for long: who
+//! allocates may wait for a lock of the program's (Python's) that the next one holds.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
-use super::environment;
+use super::{environment, switch};
 
-static FIRST: First = First::new();
+/// As long as a page takes, with the context that it may be the first to need, and not longer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Between two looks.
+const NAP: Duration = Duration::from_micros(500);
+
+static FIRST: First = First::new(PATIENCE);
 
 thread_local! {
     /// What torch calls while it allocates may allocate, too.
@@ -24,15 +32,16 @@ pub fn made() {
 
 /// An allocation of torch's; by itself until there is a page, where torch has any.
 pub fn alone<T>(allocate: impl FnOnce() -> T) -> T {
-    match environment::maps_pages() {
-        true => FIRST.alone(allocate),
-        false => allocate(),
+    match FIRST.is_made() || !environment::maps_pages() || switch::is_off() {
+        true => allocate(),
+        false => FIRST.alone(allocate),
     }
 }
 
 struct First {
     made: AtomicBool,
     turn: Mutex<()>,
+    patience: Duration,
 }
 
 /// This thread allocates. Dropped also where torch throws.
@@ -45,10 +54,11 @@ impl Drop for Inside {
 }
 
 impl First {
-    const fn new() -> Self {
+    const fn new(patience: Duration) -> Self {
         Self {
             made: AtomicBool::new(false),
             turn: Mutex::new(()),
+            patience,
         }
     }
 
@@ -57,13 +67,25 @@ impl First {
     }
 
     fn alone<T>(&self, allocate: impl FnOnce() -> T) -> T {
-        if self.is_made() || INSIDE.replace(true) {
+        if INSIDE.replace(true) {
             return allocate();
         }
         let _inside = Inside;
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let _turn = (!self.is_made()).then_some(turn);
+        let _turn = self.turn();
         allocate()
+    }
+
+    /// The turn, while there is no page; `None` also where it does not come.
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        let began = Instant::now();
+        while !self.is_made() && began.elapsed() < self.patience {
+            match self.turn.try_lock() {
+                Ok(turn) => return Some(turn),
+                Err(TryLockError::Poisoned(turn)) => return Some(turn.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(NAP),
+            }
+        }
+        None
     }
 }
 
@@ -74,9 +96,21 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::thread;
 
+    /// As one does that waits for Python's lock, which the other one holds.
+    #[test]
+    fn who_waits_for_the_next_one_is_waited_for_a_moment_only() {
+        let first = First::new(Duration::from_millis(20));
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| first.alone(|| both.wait()));
+            }
+        });
+    }
+
     #[test]
     fn until_there_is_a_page_threads_allocate_one_after_the_other() {
-        let (first, inside) = (First::new(), AtomicU32::new(0));
+        let (first, inside) = (First::new(Duration::MAX), AtomicU32::new(0));
         let allocate = || {
             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
             first.alone(thread::yield_now);

@@ -164,6 +164,11 @@ pub fn closed() {
     }
 }
 
+/// Is the switch off, for whatever reason? Then torch makes no page.
+pub fn is_off() -> bool {
+    configured().is_some_and(|it| it.switch.load(Ordering::Relaxed) == 0)
+}
+
 /// What torch is configured with.
 struct Configured {
     switch: &'static AtomicU8,
