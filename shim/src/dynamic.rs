@@ -22,6 +22,17 @@ pub fn find(wanted: impl Fn(&[u8]) -> bool, name: &CStr) -> *mut c_void {
     found.unwrap_or(ptr::null_mut())
 }
 
+/// What `of` says of a variable of this name: several files may have it, of which the process
+/// uses one for all (`STB_GNU_UNIQUE`).
+pub fn find_object<T>(name: &CStr, of: impl Fn(*const c_void) -> Option<T>) -> Option<T> {
+    loader::find(|file| {
+        let dynamic = Dynamic::of(file)?;
+        // SAFETY: the library stays loaded while it is looked at.
+        let (_, object) = unsafe { definition(dynamic, name, OBJECT) }?;
+        of(object)
+    })
+}
+
 /// One of the loader's list of files (`struct link_map` of link.h), and its head.
 #[repr(C)]
 struct Link {
@@ -223,6 +234,7 @@ const VERSYM: usize = 0x6fff_fff0;
 /// Of a symbol's version: it is not the default one; and the greatest that is none.
 const HIDDEN: u16 = 0x8000;
 const GLOBAL: u16 = 1;
+const OBJECT: u8 = 1;
 const FUNCTION: u8 = 2;
 const THREAD_LOCAL: u8 = 6;
 
@@ -308,7 +320,7 @@ unsafe fn symbols_in(dynamic: Dynamic) -> Option<usize> {
 /// It is still loaded.
 pub unsafe fn look_up(dynamic: Dynamic, name: &CStr) -> *mut c_void {
     // SAFETY: as the caller says.
-    let found = unsafe { definition(dynamic, name) };
+    let found = unsafe { definition(dynamic, name, FUNCTION) };
     found.map_or(ptr::null_mut(), |(_, function)| function)
 }
 
@@ -324,16 +336,16 @@ pub unsafe fn look_up_for_all(dynamic: Dynamic, name: &CStr) -> *mut c_void {
         Some(*versions.add(index) & !HIDDEN)
     };
     // SAFETY: as the caller says.
-    let found = unsafe { definition(dynamic, name) };
+    let found = unsafe { definition(dynamic, name, FUNCTION) };
     let found = found.filter(|(index, _)| version(*index).is_none_or(|version| version <= GLOBAL));
     found.map_or(ptr::null_mut(), |(_, function)| function)
 }
 
-/// A function's number in the table of symbols, and where it is.
+/// A symbol's number in their table, if it is of this type, and where it is.
 ///
 /// # Safety
 /// It is still loaded.
-unsafe fn definition(dynamic: Dynamic, name: &CStr) -> Option<(usize, *mut c_void)> {
+unsafe fn definition(dynamic: Dynamic, name: &CStr, kind: u8) -> Option<(usize, *mut c_void)> {
     let base = dynamic.base;
     // SAFETY: as the caller says.
     let tables = unsafe {
@@ -367,7 +379,7 @@ unsafe fn definition(dynamic: Dynamic, name: &CStr) -> Option<(usize, *mut c_voi
             let symbol = &*symbols.add(index as usize);
             if word | 1 == hash | 1
                 && symbol.section != 0
-                && symbol.info & 0xf == FUNCTION
+                && symbol.info & 0xf == kind
                 && CStr::from_ptr(names.add(symbol.name as usize).cast()) == name
             {
                 return Some((index as usize, (base + symbol.value) as *mut c_void));

@@ -22,8 +22,6 @@ const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAl
 const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
 const ALLOCATOR: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
 const CLIQUE: &str = "_ZN3c104cuda20get_fabric_clique_idEa";
-const CONFIGURATION: &str =
-    "_ZZN3c104cuda20CUDACachingAllocator19CUDAAllocatorConfig8instanceEvE10s_instance";
 
 /// Words before the first method: offset to top, type information.
 const HEADER: usize = 2;
@@ -122,8 +120,6 @@ pub struct Layout {
     /// The code of `c10::cuda::get_fabric_clique_id`, in releases that have it
     /// (`fabric`).
     pub clique: Option<Range<usize>>,
-    /// Address of the pointer to the allocator's configuration (`split`).
-    pub configuration: Option<usize>,
 }
 
 /// Compares a loaded `libc10_cuda.so` with its own symbol table.
@@ -175,10 +171,6 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
         clique: symbols
             .only(CLIQUE)
             .map(|s| at(s.value)..at(s.value + s.size)),
-        configuration: symbols
-            .only(CONFIGURATION)
-            .map(|s| at(s.value))
-            .filter(|at| library.contains(*at)),
     })
 }
 
@@ -302,20 +294,39 @@ macro_rules! wrappers {
     )*};
 }
 
-wrappers! {
-    /// Counted before the scope opens: another thread sees it open too early
-    /// rather than too late. If opening throws it counts as open for good.
-    begin of BEGIN |device, real| {
+/// A scope of this device. Dropped once it has closed, or where torch throws instead of
+/// opening it.
+struct Scope(usize);
+
+impl Scope {
+    fn opens(device: usize) -> Self {
         count_of(device).fetch_add(1, Ordering::AcqRel);
         switch::opens();
-        real()
+        Self(device)
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        switch::closed();
+        count_of(self.0).fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+wrappers! {
+    /// Counted before the scope opens: another thread sees it open too early
+    /// rather than too late. Where torch throws it has opened none.
+    begin of BEGIN |device, real| {
+        let scope = Scope::opens(device);
+        let value = real();
+        std::mem::forget(scope);
+        value
     }
 
     /// Counted after the scope has closed, for the same reason.
     end of END |device, real| {
         let value = real();
-        switch::closed();
-        count_of(device).fetch_sub(1, Ordering::AcqRel);
+        drop(Scope(device));
         value
     }
 

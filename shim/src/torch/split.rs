@@ -10,11 +10,17 @@
 //! has fewer to give back. Changes nothing in other releases.
 
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::{LAYOUT, switch};
+use crate::dynamic;
+
+/// The pointer to `c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig::instance()`.
+const INSTANCE: &CStr =
+    c"_ZZN3c104cuda20CUDACachingAllocator19CUDAAllocatorConfig8instanceEvE10s_instance";
 
 /// What torch takes for a split size, in bytes; what lies outside is something else.
 const SIZES: std::ops::Range<usize> = 20 << 20..1 << 50;
@@ -78,18 +84,23 @@ pub fn restore() {
     }
 }
 
-/// The first of the configuration; `None` in other releases.
+/// The first of the configuration; `None` in other releases, and until torch has one.
 fn word() -> Option<&'static AtomicUsize> {
-    static WORD: OnceLock<Option<&'static AtomicUsize>> = OnceLock::new();
-    *WORD.get_or_init(|| {
-        if switch::has_common_configuration() {
-            return None;
-        }
-        let instance = LAYOUT.get()?.as_ref().ok()?.configuration?;
+    static WORD: OnceLock<&'static AtomicUsize> = OnceLock::new();
+    if let Some(word) = WORD.get() {
+        return Some(word);
+    }
+    let is_known = LAYOUT.get().is_some_and(Result::is_ok);
+    if !is_known || switch::has_common_configuration() {
+        return None;
+    }
+    // The pointer to it is in each library of torch's that reads it; one is used by all.
+    let word = dynamic::find_object(INSTANCE, |at| {
         // SAFETY: a static pointer of torch's, which it sets before it allocates, to an
         // object that is never gone.
-        let word = unsafe { ptr::read(instance as *const *const AtomicUsize) };
+        let word = unsafe { ptr::read(at.cast::<*const AtomicUsize>()) };
         // SAFETY: as above; in these releases that object begins with this atomic word.
         unsafe { word.as_ref() }
-    })
+    });
+    word.map(|word| *WORD.get_or_init(|| word))
 }

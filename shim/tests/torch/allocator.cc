@@ -29,14 +29,6 @@ int c10_malloc(void** out, size_t bytes) { return cudaMalloc(out, bytes); }
 int c10_free(void* at) { return cudaFree(at); }
 
 namespace c10::cuda::CUDACachingAllocator {
-// Of the releases 2.4 to 2.8, which have no setting for all allocators.
-struct EXPORT CUDAAllocatorConfig {
-    std::atomic<size_t> split{0};
-    static CUDAAllocatorConfig& instance() {
-        static CUDAAllocatorConfig* s_instance = new CUDAAllocatorConfig;
-        return *s_instance;
-    }
-};
 namespace Native {
 struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDAAllocator {
     std::recursive_mutex mutex;

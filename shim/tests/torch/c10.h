@@ -28,6 +28,18 @@ struct EXPORT AcceleratorAllocatorConfig {
 }
 #endif
 
+// The setting of the releases 2.4 to 2.8. Each library that reads it has the pointer to it,
+// and all of them use one.
+namespace c10::cuda::CUDACachingAllocator {
+struct EXPORT CUDAAllocatorConfig {
+    std::atomic<size_t> split{0};
+    static CUDAAllocatorConfig& instance() {
+        static CUDAAllocatorConfig* s_instance = new CUDAAllocatorConfig;
+        return *s_instance;
+    }
+};
+}
+
 // What torch writes its own warnings with.
 namespace c10 {
 struct SourceLocation {

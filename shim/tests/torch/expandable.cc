@@ -12,6 +12,8 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <set>
+#include <stdexcept>
 #include <vector>
 
 Numbers numbers;
@@ -46,6 +48,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
     std::recursive_mutex mutex;
     std::vector<Page> pages = std::vector<Page>(4096);
     std::map<void*, size_t> lent;
+    std::set<std::pair<int, MempoolId_t>> recording;
     int scopes = 0;
     size_t page = 20 << 20;
     char* base = nullptr;
@@ -170,12 +173,14 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         std::lock_guard<std::recursive_mutex> lock(mutex);
         if (base) release_all();
     }
-    void beginAllocateToPool(signed char, MempoolId_t, std::function<bool(cudaStream_t)>) override {
+    void beginAllocateToPool(signed char device, MempoolId_t id, std::function<bool(cudaStream_t)>) override {
         std::lock_guard<std::recursive_mutex> lock(mutex);
+        if (!recording.insert({device, id}).second) throw std::runtime_error("already recording to mempool_id");
         scopes++;
     }
-    void endAllocateToPool(signed char, MempoolId_t) override {
+    void endAllocateToPool(signed char device, MempoolId_t id) override {
         std::lock_guard<std::recursive_mutex> lock(mutex);
+        recording.erase({device, id});
         scopes--;
     }
     void setUseOnOOM(signed char, MempoolId_t, bool) override {}

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -127,6 +128,11 @@ static void switched(bool paused) {
         for (int device : {0, 1}) {
             allocator.load()->beginAllocateToPool(device, {0, 1}, any);
             failures += expandable != within;
+        }
+        try {
+            allocator.load()->beginAllocateToPool(0, {0, 1}, any);
+            failures += paused;
+        } catch (const std::runtime_error&) {
         }
         allocator.load()->endAllocateToPool(0, {0, 1});
         failures += expandable != within;
