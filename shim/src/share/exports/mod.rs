@@ -69,11 +69,6 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
     if let Some(handle) = known() {
         return Some(Ok(handle));
     }
-    whose::live(engine, address)?;
-    // Before anything is marked: pages that once were exported are not kept any more.
-    if let Err(error) = keeper::node(engine) {
-        return Some(Err(Failure::Keeper(error)));
-    }
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..TRIES {
         if let Some(handle) = known() {
