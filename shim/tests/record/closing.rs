@@ -62,7 +62,10 @@ fn once_the_log_is_closed_lines_go_to_standard_error() {
     let said = with_data(folder.path(), "log", Some(&log));
     // That the recording's file is closed as well may be said before.
     let mut lines = said.lines();
-    assert!(lines.any(|line| line.starts_with("memcuda: debug: ")), "{said}");
+    assert!(
+        lines.any(|line| line.starts_with("memcuda: debug: ")),
+        "{said}"
+    );
     assert!(fs::read_to_string(log).unwrap().contains("info: started"));
 }
 
