@@ -124,7 +124,8 @@ fn who_asks_or_frees_beside_a_call_that_may_end_the_context_waits_for_it() {
     let joined = |pool: &_| asks(pool, &joined);
     let anywhere = |pool: &_| asks(pool, &anywhere);
     let frees = |pool: &Pool<Model>| pool.synchronize_own(CONTEXT, false) == Ok(Release::Complete);
-    let calls: [Call<'_>; 3] = [&joined, &anywhere, &frees];
+    let closes = |pool: &Pool<Model>| pool.synchronize_device(Context(3)) == Ok(true);
+    let calls: [Call<'_>; 4] = [&joined, &anywhere, &frees, &closes];
     for call in calls {
         let pool = pool(Settings {
             limit: Some(64 * MIB),
