@@ -1,5 +1,5 @@
 // Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
-// usage: torch_allocators LIBC10_CUDA whole|tight|async|devices NAME=WORD...
+// usage: torch_allocators LIBC10_CUDA whole|tight|beside|async|devices NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
 // "counters" of torch's. Ends with 3 where torch was out of memory, and was not meant to be;
@@ -45,6 +45,24 @@ static void tight(Job& job) {
     job.look();
 }
 
+// While a private pool is open, another thread needs all that torch holds idle beside it.
+static void beside(Job& job) {
+    auto fill = [&job](int tensors, size_t bytes, const Queue& queue) {
+        for (int i = 0; i < tensors; i++) is_served(job.allocate(bytes, queue, i % 2 == 0));
+    };
+    fill(6, 90 * MIB, job.queues[0]);
+    job.clear();
+    const Queue& private_ = job.queues[1];
+    const MempoolId pool(0, 1);
+    job.torch.open_pool(pool, 0, private_.stream);
+    std::thread([&] { fill(6, 90 * MIB, job.queues[0]); }).join();
+    fill(3, 40 * MIB, private_);
+    job.torch.close_pool(pool, 0, private_.stream);
+    job.clear();
+    job.torch.release_pool(pool, 0);
+    job.look();
+}
+
 // A thread for each of two devices at once, then one that is at home on both.
 static void devices(const Torch& torch, uint64_t seed, Job& job) {
     auto queue = [&](signed char device) { return Queue(torch, torch.stream(device)); };
@@ -79,6 +97,8 @@ int main(int, char** argv) {
     const bool native = strcmp(argv[2], "async") != 0;
     if (strcmp(argv[2], "tight") == 0) {
         tight(job);
+    } else if (strcmp(argv[2], "beside") == 0) {
+        beside(job);
     } else if (strcmp(argv[2], "devices") == 0) {
         devices(torch, seed, job);
     } else {

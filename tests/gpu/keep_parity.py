@@ -72,6 +72,31 @@ def use_mem_pool(torch):
         assert bool((tensor == i).all())
 
 
+def beside_a_pool(torch):
+    """Autograd's thread, which a user's pool does not take, needs what torch holds
+    idle: there is not as much again."""
+    class Many(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            whole = int(torch.cuda.mem_get_info()[1] * 0.7) >> 30
+            held = [torch.full((1 << 30,), i, dtype=torch.uint8, device="cuda") for i in range(whole)]
+            assert all(bool((tensor[:: 1 << 20] == i).all()) for i, tensor in enumerate(held))
+            return gradient
+
+    x = torch.ones(8, device="cuda", requires_grad=True)
+    Many.apply(x).sum().backward()
+    pool = torch.cuda.MemPool()
+    for _ in range(2):
+        with torch.cuda.use_mem_pool(pool):
+            kept = torch.full((300 * MIB,), 7, dtype=torch.uint8, device="cuda")
+            Many.apply(x).sum().backward()
+    assert bool((kept == 7).all())
+
+
 def graph_capture(torch):
     """Memory asked for during capture, with idle segments all around."""
     churn(torch, 100, 4000)
@@ -201,7 +226,7 @@ def switched_off(torch):
     churn(torch, 500, 4000, on_round=plant)
 
 
-CASES = {f.__name__: f for f in (cudagraph_trees, use_mem_pool, graph_capture, memory_fraction, extension,
+CASES = {f.__name__: f for f in (cudagraph_trees, use_mem_pool, beside_a_pool, graph_capture, memory_fraction, extension,
                                  cublas_handles, threads, out_of_memory, settings_changed, switched_off)}
 
 

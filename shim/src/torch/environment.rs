@@ -16,7 +16,7 @@ use memcuda_core::config::{Config, Debug, Policy, Torch};
 
 use super::conf::{self, Profile, Setting};
 use super::library::{self, Library};
-use super::{notice, sharing, switch, watched_layout};
+use super::{notice, places, sharing, watched_layout};
 use crate::{environment, modules, resolve};
 
 /// In torch's order: the first that is set counts alone.
@@ -189,7 +189,7 @@ fn unfit(allocator: &Library, config: &Config) -> Option<&'static str> {
     if !holds(allocator, c"large_segment_size_mb") {
         return Some("this torch is older than 2.11 (it has no large_segment_size_mb)");
     }
-    if switch::places().is_none() {
+    if !places::are_known() {
         return Some("its switch for expandable segments, which private pools need, is not found");
     }
     if config.torch == Torch::Expandable {

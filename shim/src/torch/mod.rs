@@ -11,6 +11,7 @@ mod conf;
 mod elf;
 mod environment;
 mod fabric;
+mod filters;
 mod first;
 #[cfg(test)]
 mod fixture;
@@ -18,11 +19,13 @@ mod identity;
 mod library;
 mod logger;
 mod notice;
+mod places;
 mod reclaim;
 mod scopes;
 mod sharing;
 mod split;
 mod switch;
+mod turns;
 mod unmaps;
 
 use std::ffi::{CStr, c_char};

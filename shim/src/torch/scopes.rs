@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use super::elf::Symbols;
 use super::library::Library;
-use super::{first, switch};
+use super::switch::PrivatePool;
+use super::{first, switch, turns};
 
 const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator";
 const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
@@ -270,69 +271,82 @@ unsafe fn real(method: usize, a: [usize; 6]) -> usize {
     }
 }
 
-fn count_of(device: usize) -> &'static AtomicI32 {
-    &OPEN[device & (DEVICES - 1)]
-}
-
-/// Declares what takes the place of methods: the second of their arguments, of six
-/// registers that are passed on as they came, and a call of the real one.
+/// Declares what takes the place of methods: what they are passed behind the object, of six
+/// registers that go on as they came, and a call of the real one.
 macro_rules! wrappers {
-    ($($(#[$meta:meta])* $name:ident of $method:ident |$second:ident, $real:ident| $body:block)*) => {$(
+    ($($(#[$meta:meta])* $name:ident of $method:ident |$passed:pat_param, $real:ident| $body:block)*) => {$(
         $(#[$meta])*
         unsafe extern "C-unwind" fn $name(
             a: usize,
-            $second: usize,
+            b: usize,
             c: usize,
             d: usize,
             e: usize,
             f: usize,
         ) -> usize {
             // SAFETY: this is the wrapper of that method.
-            let $real = || unsafe { real($method, [a, $second, c, d, e, f]) };
+            let $real = || unsafe { real($method, [a, b, c, d, e, f]) };
+            let $passed = [b, c, d, e];
             $body
         }
     )*};
 }
 
-/// A scope of this device. Dropped once it has closed, or where torch throws instead of
+/// A scope of this pool. Dropped once it has closed, or where torch throws instead of
 /// opening it.
-struct Scope(usize);
+struct Scope(PrivatePool);
 
 impl Scope {
-    fn opens(device: usize) -> Self {
-        count_of(device).fetch_add(1, Ordering::AcqRel);
-        switch::opens();
-        Self(device)
+    /// Of what torch passes: a device, of whose register it sets one byte, and a pool's id.
+    fn of(device: usize, id: [usize; 2]) -> Self {
+        let device = device & (DEVICES - 1);
+        Self(PrivatePool { device, id })
+    }
+
+    fn opens(self, function: usize) -> Self {
+        let Self(pool) = self;
+        OPEN[pool.device].fetch_add(1, Ordering::AcqRel);
+        switch::opens(pool, function);
+        self
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        switch::closed();
-        count_of(self.0).fetch_sub(1, Ordering::AcqRel);
+        switch::closed(self.0);
+        OPEN[self.0.device].fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// An allocation of torch's for this stream, or its current one: alone where it must be.
+fn allocation(stream: Option<usize>, real: impl FnOnce() -> usize) -> usize {
+    let needed = || switch::is_turned() || first::may_come();
+    turns::alone(needed, |alone| {
+        let _turned = alone.then(|| switch::turned(stream));
+        real()
+    })
 }
 
 wrappers! {
     /// Counted before the scope opens: another thread sees it open too early
     /// rather than too late. Where torch throws it has opened none.
-    begin of BEGIN |device, real| {
-        let scope = Scope::opens(device);
+    begin of BEGIN |[device, id, more, function], real| {
+        let scope = Scope::of(device, [id, more]).opens(function);
         let value = real();
         std::mem::forget(scope);
         value
     }
 
     /// Counted after the scope has closed, for the same reason.
-    end of END |device, real| {
+    end of END |[device, id, more, _], real| {
         let value = real();
-        drop(Scope(device));
+        drop(Scope::of(device, [id, more]));
         value
     }
 
     /// Torch asks for the capture status of the *current* stream here, but the
     /// memory is for another.
-    allocate_for_stream of FOR_STREAM |bytes, real| {
+    allocate_for_stream of FOR_STREAM |[_, stream, ..], real| {
         struct Inside;
         impl Drop for Inside {
             fn drop(&mut self) {
@@ -341,27 +355,27 @@ wrappers! {
         }
         OTHER_STREAM.set(OTHER_STREAM.get() + 1);
         let _inside = Inside;
-        first::alone(real)
+        allocation(Some(stream), real)
     }
 
-    raw_allocate of RAW |bytes, real| {
-        first::alone(real)
+    raw_allocate of RAW |_, real| {
+        allocation(None, real)
     }
 
-    /// Its second argument is the allocator: the answer is written to the first.
-    allocate of ALLOCATE |allocator, real| {
-        first::alone(real)
+    /// The answer is written to its first argument.
+    allocate of ALLOCATE |_, real| {
+        allocation(None, real)
     }
 
     /// A pool that stands in on out-of-memory would be used up by soft failures.
-    use_on_oom of USE_ON_OOM |device, real| {
+    use_on_oom of USE_ON_OOM |_, real| {
         give_up();
         real()
     }
 
     /// Without caching torch frees memory that kernels still use and relies on
     /// `cudaFree` to wait.
-    enable of ENABLE |value, real| {
+    enable of ENABLE |[value, ..], real| {
         if value & 1 == 0 {
             give_up();
         }

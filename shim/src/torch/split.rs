@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::{LAYOUT, switch};
+use super::{LAYOUT, places};
 use crate::dynamic;
 
 /// The pointer to `c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig::instance()`.
@@ -91,7 +91,7 @@ fn word() -> Option<&'static AtomicUsize> {
         return Some(word);
     }
     let is_known = LAYOUT.get().is_some_and(Result::is_ok);
-    if !is_known || switch::has_common_configuration() {
+    if !is_known || places::has_common_configuration() {
         return None;
     }
     // The pointer to it is in each library of torch's that reads it; one is used by all.

@@ -1,167 +1,86 @@
-//! Torch's own switch for expandable segments: off while a private pool is open (a graph's,
+//! Torch's own switch for expandable segments: off for what a private pool gets (a graph's,
 //! `torch.cuda.MemPool`), where nobody but the native profile turned them on. Such a pool
 //! then has segments by cudaMalloc, as it would have by itself. In expandable ones torch
 //! counts what a pool got by request, and what it gave back by stretch: a pool that is given
 //! up while some of its tensors live ends the program by an assertion of torch's, or goes
 //! with those tensors in it.
 //!
-//! The switch is a byte of torch's configuration. Which one, torch says: of a configuration
-//! that is made for it and told both, the only one that changes. Other threads have segments
-//! by cudaMalloc meanwhile. With the switch on again torch cuts these up, also above its split
-//! size, but still takes what is above it for whole and frees it with what lives in it. So from
-//! the first private pool on torch has no split size. Changes nothing that a user turned on.
+//! The switch is torch's alone, for all its threads. While a private pool is open it is off,
+//! and allocations go one at a time (`turns`): what no open pool takes (`filters`) finds it
+//! on, so that what torch holds idle is used by other threads as without a pool. With the
+//! switch on torch cuts segments by cudaMalloc up, also above its split size, but still takes
+//! what is above it for whole and frees it with what lives in it. So from the first private
+//! pool on torch has no split size. Changes nothing that a user turned on.
 
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::environment;
-use super::library::Exported;
+use super::filters::{self, Filter};
+use super::places::{self, Configured};
 
-/// Methods of `c10::CachingAllocator::AcceleratorAllocatorConfig`.
-static MAKE: Exported = Exported::new(
-    c"libc10.so",
-    c"_ZN3c1016CachingAllocator26AcceleratorAllocatorConfigC1Ev",
-);
-static PARSE: Exported = Exported::new(
-    c"libc10.so",
-    c"_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig9parseArgsERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
-);
-static INSTANCE: Exported = Exported::new(
-    c"libc10.so",
-    c"_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig8instanceEv",
-);
-
-/// Both of one length, so that nothing else differs; torch leaves blanks out.
-const ON: &str = "expandable_segments:True ";
-const OFF: &str = "expandable_segments:False";
-
-/// Split sizes in MiB, of one length as well.
-const SPLITS: [usize; 2] = [100, 200];
-
-/// Bytes for a configuration: torch's have some 130.
-const MOST: usize = 4096;
-
-/// `std::string` of libstdc++.
-#[repr(C)]
-struct Text {
-    first: *const u8,
-    bytes: usize,
-    short: [u8; 16],
+/// A private pool of torch's, by its device and torch's number for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PrivatePool {
+    pub device: usize,
+    pub id: [usize; 2],
 }
 
-type Make = unsafe extern "C-unwind" fn(*mut c_void);
-type Parse = unsafe extern "C-unwind" fn(*mut c_void, *const Text);
-type Instance = unsafe extern "C-unwind" fn() -> *const AtomicU8;
-
-/// Has torch a configuration that all kinds of devices share, as it has from 2.9 on?
-pub fn has_common_configuration() -> bool {
-    !INSTANCE.get().is_null()
-}
-
-/// Where in a configuration something lies.
-#[derive(Clone, Copy)]
-pub struct Places {
-    switch: usize,
-    /// The word of the split size.
-    split: Option<usize>,
-}
-
-/// Where the switch lies in a configuration; `None` in a torch that does not say.
-pub fn places() -> Option<Places> {
-    static PLACES: OnceLock<Option<Places>> = OnceLock::new();
-    *PLACES.get_or_init(|| {
-        let (make, parse) = (MAKE.get(), PARSE.get());
-        if make.is_null() || parse.is_null() || !has_common_configuration() {
-            return None;
-        }
-        // SAFETY: torch's methods of these names have these signatures.
-        let (make, parse) = unsafe {
-            let make = std::mem::transmute::<*mut c_void, Make>(make);
-            (make, std::mem::transmute::<*mut c_void, Parse>(parse))
-        };
-        // Never freed: what torch keeps in it is torch's to free.
-        let made: *mut [u64; MOST / 8] = Box::leak(Box::new([0; MOST / 8]));
-        let told = |setting: &str| -> Box<[u8]> {
-            let text = Text {
-                first: setting.as_ptr(),
-                bytes: setting.len(),
-                short: [0; 16],
-            };
-            // SAFETY: a configuration that was made, and a text that outlives the call.
-            unsafe {
-                parse(made.cast(), &raw const text);
-                std::slice::from_raw_parts(made.cast::<u8>(), MOST).into()
-            }
-        };
-        // SAFETY: there is room for more than any has.
-        unsafe { make(made.cast()) };
-        // Twice: the first time memory for the text is taken.
-        told(OFF);
-        let (on, off) = (told(ON), told(OFF));
-        let switch = only_change(&on, &off)?;
-        let split = SPLITS.map(|mib| told(&format!("max_split_size_mb:{mib}")));
-        let split = word_of_splits(split.each_ref().map(|it| &**it));
-        Some(Places { switch, split })
-    })
-}
-
-/// The only byte that differs, if it is 1 in the first and 0 in the second.
-fn only_change(on: &[u8], off: &[u8]) -> Option<usize> {
-    let mut differ = (0..on.len()).filter(|&at| on[at] != off[at]);
-    let place = differ.next()?;
-    let is_switch = differ.next().is_none() && on[place] == 1 && off[place] == 0;
-    is_switch.then_some(place)
-}
-
-/// The only word that differs, if it is each of the two split sizes.
-fn word_of_splits(told: [&[u8]; 2]) -> Option<usize> {
-    let words = told.map(|bytes| bytes.chunks_exact(size_of::<usize>()));
-    let [less, more] = words;
-    let mut differ = less.zip(more).enumerate().filter(|(_, (a, b))| a != b);
-    let (at, (less, more)) = differ.next()?;
-    let is = |word: &[u8], mib: usize| word == (mib << 20).to_ne_bytes();
-    let is_split = differ.next().is_none() && is(less, SPLITS[0]) && is(more, SPLITS[1]);
-    is_split.then_some(at * size_of::<usize>())
-}
-
-/// Scopes that are open, and whether the switch was on before the first.
-struct Scopes {
-    open: usize,
+/// Pools that are open, and whether the switch was on before the first.
+struct Open {
+    pools: Vec<(PrivatePool, Option<Filter>)>,
     was_on: bool,
 }
 
-static SCOPES: Mutex<Scopes> = Mutex::new(Scopes {
-    open: 0,
+static OPEN: Mutex<Open> = Mutex::new(Open {
+    pools: Vec::new(),
     was_on: false,
 });
 
-/// A private pool is about to open.
-pub fn opens() {
+/// How many there are, for those who only ask.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn open() -> MutexGuard<'static, Open> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A private pool is about to open, which takes what this `std::function` of torch's says.
+pub fn opens(pool: PrivatePool, function: usize) {
     let Some(Configured { switch, split }) = configured() else {
         return;
     };
-    let mut scopes = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
+    let filter = filters::copy(function);
+    let mut open = open();
     if let Some(split) = split {
         split.store(usize::MAX, Ordering::Relaxed);
     }
-    if scopes.open == 0 {
-        scopes.was_on = switch.swap(0, Ordering::Relaxed) == 1;
+    let was_on = switch.swap(0, Ordering::Relaxed) == 1;
+    if open.pools.is_empty() {
+        open.was_on = was_on;
     }
-    scopes.open += 1;
+    open.pools.push((pool, filter));
+    COUNT.store(open.pools.len(), Ordering::Release);
 }
 
 /// One has closed.
-pub fn closed() {
+pub fn closed(pool: PrivatePool) {
     let Some(Configured { switch, .. }) = configured() else {
         return;
     };
-    let mut scopes = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
-    scopes.open = scopes.open.saturating_sub(1);
-    if scopes.open == 0 && scopes.was_on {
+    let mut open = open();
+    let Some(at) = open.pools.iter().rposition(|(it, _)| *it == pool) else {
+        return;
+    };
+    open.pools.remove(at);
+    COUNT.store(open.pools.len(), Ordering::Release);
+    if open.pools.is_empty() && std::mem::take(&mut open.was_on) {
         switch.store(1, Ordering::Relaxed);
-        scopes.was_on = false;
     }
+}
+
+/// Is a private pool open for which the switch is off?
+pub fn is_turned() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
 }
 
 /// Is the switch off, for whatever reason? Then torch makes no page.
@@ -169,55 +88,40 @@ pub fn is_off() -> bool {
     configured().is_some_and(|it| it.switch.load(Ordering::Relaxed) == 0)
 }
 
-/// What torch is configured with.
-struct Configured {
-    switch: &'static AtomicU8,
-    split: Option<&'static AtomicUsize>,
+/// The switch as one allocation wants it. Dropped behind it, also where torch throws.
+pub struct Turned(&'static AtomicU8);
+
+impl Drop for Turned {
+    fn drop(&mut self) {
+        let open = open();
+        if !open.pools.is_empty() {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Turns the switch for an allocation for this stream, or torch's current one. Only of who
+/// allocates alone.
+pub fn turned(stream: Option<usize>) -> Option<Turned> {
+    if !is_turned() {
+        return None;
+    }
+    let Configured { switch, .. } = configured()?;
+    let of = filters::allocation(stream)?;
+    let open = open();
+    let is_taken = |(pool, filter): &(PrivatePool, Option<Filter>)| {
+        pool.device == of.device && filter.as_ref().is_none_or(|it| it.takes(of.stream))
+    };
+    if !open.was_on || open.pools.iter().any(is_taken) {
+        return None;
+    }
+    switch.store(1, Ordering::Relaxed);
+    Some(Turned(switch))
 }
 
 /// Torch's, where it is the profile's to turn.
 fn configured() -> Option<Configured> {
-    if !environment::turned_pages_on() {
-        return None;
-    }
-    static INSTANCE_AT: OnceLock<usize> = OnceLock::new();
-    let places = places()?;
-    let instance = *INSTANCE_AT.get_or_init(|| {
-        // SAFETY: torch's method of this name has this signature; it was found.
-        let instance = unsafe { std::mem::transmute::<*mut c_void, Instance>(INSTANCE.get()) };
-        // SAFETY: takes nothing, and answers with an object that is never gone.
-        let instance = unsafe { instance() };
-        instance as usize
-    });
-    let split = places.split.map(|at| (instance + at) as *const AtomicUsize);
-    Some(Configured {
-        // SAFETY: an atomic byte of torch's configuration, which is never gone.
-        switch: unsafe { &*((instance + places.switch) as *const AtomicU8) },
-        // SAFETY: an atomic word of it, which it aligns.
-        split: split.map(|at| unsafe { &*at }),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_switch_is_the_only_byte_that_changes() {
-        assert_eq!(only_change(&[5, 1, 7], &[5, 0, 7]), Some(1));
-        assert_eq!(only_change(&[5, 1, 7], &[5, 1, 7]), None);
-        assert_eq!(only_change(&[5, 1, 1], &[5, 0, 0]), None);
-        assert_eq!(only_change(&[5, 0, 7], &[5, 1, 7]), None);
-    }
-
-    #[test]
-    fn a_split_size_is_the_only_word_that_changes() {
-        let told = |words: [usize; 3]| words.map(usize::to_ne_bytes).concat();
-        let found = |less, more| word_of_splits([&told(less), &told(more)]);
-        let [less, more] = SPLITS.map(|mib| mib << 20);
-        assert_eq!(found([7, less, 7], [7, more, 7]), Some(8));
-        assert_eq!(found([7, less, 7], [7, less, 7]), None);
-        assert_eq!(found([7, less, 7], [7, more, 8]), None);
-        assert_eq!(found([7, less, 7], [7, less + 1, 7]), None);
-    }
+    environment::turned_pages_on()
+        .then(places::configured)
+        .flatten()
 }

@@ -74,6 +74,8 @@ extern EXPORT std::atomic<CUDAAllocator*> allocator;
 
 struct Numbers {
     size_t live, peak_live, reserved, peak_reserved, retries, limit;
+    // Of expandable.cc: allocations of private pools in pages, and of others that are not.
+    size_t private_pages, plain;
 };
 extern "C" EXPORT Numbers numbers;
 // For which memory is asked where no other one is named.

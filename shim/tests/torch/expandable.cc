@@ -1,7 +1,8 @@
 // Stand-in for a libc10_cuda.so with expandable segments: one range of addresses,
 // tensors of whole pages, each page a handle of its own. It makes, maps, unmaps and
 // releases them by the driver's calls that torch makes, in torch's order, and has
-// torch's ladder: out of memory, every free page is unmapped, and it asks again.
+// torch's ladder: out of memory, every free page is unmapped, and it asks again. With its
+// switch off it has memory by cudaMalloc, and its idle pages wait.
 #include "mappings.h"
 
 #include <unistd.h>
@@ -38,6 +39,24 @@ EXPORT int get_fabric_clique_id(signed char device) {
 }
 }
 
+// Torch's current device and stream, as its allocator asks for them.
+namespace c10::cuda {
+EXPORT signed char current_device() {
+    int device = 0;
+    return cudaGetDevice(&device) ? -1 : device;
+}
+struct EXPORT CUDAStream {
+    signed char type, device;
+    long id;
+    cudaStream_t stream() const;
+};
+cudaStream_t CUDAStream::stream() const { return reinterpret_cast<cudaStream_t>(id); }
+EXPORT CUDAStream getCurrentCUDAStream(signed char device) {
+    return {1, device, reinterpret_cast<long>(current_stream)};
+}
+}
+cudaStream_t current_stream;
+
 namespace c10::cuda::CUDACachingAllocator {
 namespace Native {
 struct Page {
@@ -48,7 +67,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
     std::recursive_mutex mutex;
     std::vector<Page> pages = std::vector<Page>(4096);
     std::map<void*, size_t> lent;
-    std::set<std::pair<int, MempoolId_t>> recording;
+    std::map<std::pair<int, MempoolId_t>, std::function<bool(cudaStream_t)>> recording;
     int scopes = 0;
     size_t page = 20 << 20;
     char* base = nullptr;
@@ -142,10 +161,20 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         if (cudaMalloc(&out, bytes)) throw std::bad_alloc();
         return out;
     }
-    void* raw_alloc(size_t bytes) override {
+    bool has_pages() { return base && c10::CachingAllocator::AcceleratorAllocatorConfig::instance().expandable; }
+    bool is_page(void* at) { return base && at >= base && at < base + pages.size() * page; }
+    // Is it a private pool that takes this?
+    bool is_private(cudaStream_t stream) {
+        for (auto& [pool, takes] : recording)
+            if (pool.first == current_device() && takes(stream)) return true;
+        return false;
+    }
+    void* alloc(size_t bytes, cudaStream_t stream) {
         std::lock_guard<std::recursive_mutex> lock(mutex);
         void* out = nullptr;
-        if (!base) out = plain(bytes);
+        const bool in_pages = has_pages(), in_pool = is_private(stream);
+        if (in_pages == in_pool) (in_pool ? numbers.private_pages : numbers.plain)++;
+        if (!in_pages) out = plain(bytes);
         else if (!get(bytes, &out)) {
             numbers.retries++;
             if (scopes == 0) release_all();
@@ -156,12 +185,13 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         numbers.peak_live = std::max(numbers.peak_live, numbers.live);
         return out;
     }
-    void* raw_alloc_with_stream(size_t bytes, cudaStream_t) override { return raw_alloc(bytes); }
+    void* raw_alloc(size_t bytes) override { return alloc(bytes, current_stream); }
+    void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override { return alloc(bytes, stream); }
     void raw_delete(void* pointer) override {
         std::lock_guard<std::recursive_mutex> lock(mutex);
         auto block = lent.find(pointer);
         numbers.live -= block->second;
-        if (base) {
+        if (is_page(pointer)) {
             size_t begin = (reinterpret_cast<u64>(pointer) - address(0)) / page;
             for (size_t i = 0; i < (block->second + page - 1) / page; i++) pages[begin + i].used = false;
         } else {
@@ -173,9 +203,9 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         std::lock_guard<std::recursive_mutex> lock(mutex);
         if (base) release_all();
     }
-    void beginAllocateToPool(signed char device, MempoolId_t id, std::function<bool(cudaStream_t)>) override {
+    void beginAllocateToPool(signed char device, MempoolId_t id, std::function<bool(cudaStream_t)> takes) override {
         std::lock_guard<std::recursive_mutex> lock(mutex);
-        if (!recording.insert({device, id}).second) throw std::runtime_error("already recording to mempool_id");
+        if (!recording.insert({{device, id}, takes}).second) throw std::runtime_error("already recording to mempool_id");
         scopes++;
     }
     void endAllocateToPool(signed char device, MempoolId_t id) override {

@@ -78,6 +78,11 @@ fn private_pools_have_no_pages_but_by_the_users_wish() {
     with("as it was", &[("MEMCUDA_TORCH", "keep")]);
 }
 
+#[test]
+fn other_threads_have_the_idle_pages_while_a_private_pool_is_open() {
+    train_with(&torch().join("expandable"), "beside", &[NATIVE]);
+}
+
 /// What the user asked for is kept, and there is nothing to say.
 #[test]
 fn expandable_segments_of_the_user_stay_on() {

@@ -18,6 +18,7 @@ struct Access {
 };
 extern "C" {
 int cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, u64, int*);
+int cudaGetDevice(int*);
 int cudaGetDeviceCount(int*);
 int cudaMalloc(void**, size_t);
 int cudaFree(void*);

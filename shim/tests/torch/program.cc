@@ -148,6 +148,32 @@ static void switched(bool paused) {
     failures += config.split != split;
 }
 
+// While a private pool is open, only what it takes is not in pages: its thread's, or its
+// stream's. Others have torch's idle pages as before.
+static void beside_a_private_pool() {
+    auto& torch = *allocator.load();
+    Job{3}.churn(100, 600 * MIB);
+    const Numbers before = numbers;
+    const MempoolId_t first(0, 1), second(0, 2);
+    const auto own = std::this_thread::get_id();
+    torch.beginAllocateToPool(0, first, [own](cudaStream_t) { return std::this_thread::get_id() == own; });
+    std::thread other([] { Job{3}.churn(300, 300 * MIB); });
+    for (int i = 0; i < 300; i++) torch.raw_delete(torch.raw_alloc(MIB * (1 + i % 40)));
+    other.join();
+    torch.endAllocateToPool(0, first);
+
+    static const auto its = reinterpret_cast<cudaStream_t>(&failures);
+    torch.beginAllocateToPool(0, second, [large = std::vector<int>(9)](cudaStream_t asked) { return asked == its; });
+    for (cudaStream_t stream : {its, (cudaStream_t) nullptr}) {
+        torch.raw_delete(torch.raw_alloc_with_stream(MIB, stream));
+        current_stream = stream;
+        torch.raw_delete(torch.raw_alloc(MIB));
+    }
+    torch.endAllocateToPool(0, second);
+    failures += numbers.plain != before.plain || numbers.private_pages != before.private_pages;
+    failures += !c10::CachingAllocator::AcceleratorAllocatorConfig::instance().expandable;
+}
+
 int main(int, char** argv) {
     std::string what = argv[1];
     if (device_count() < 1) return 2;
@@ -167,6 +193,7 @@ int main(int, char** argv) {
             allocator.load()->endAllocateToPool(0, id);
         }
         if (what == "paused" || what == "as it was") switched(what == "paused");
+        if (what == "beside") beside_a_private_pool();
         if (what == "elsewhere") {
             // From there the memory cannot be reached.
             marks = false;
