@@ -1,15 +1,16 @@
 //! From a driver function to the hook that replaces it, by pointer identity:
 //! the driver chose version and spelling, this map only recognises the choice.
 //!
-//! Built when the driver is loaded and something of it is first asked for. A
-//! probe checks that `cuGetProcAddress` and `dlsym` hand out the same pointers;
-//! on a driver where they do not, [`by_name`] decides from name, version and
-//! flags.
+//! Built when the driver is loaded and something of it is first asked for by `dlsym`, of
+//! which the driver itself may be the one, in the middle of its own start: nothing of it
+//! is called for that. Once it has been called by the program a probe checks that
+//! `cuGetProcAddress` and `dlsym` hand out the same pointers; on a driver where they do
+//! not, [`by_name`] decides from name, version and flags.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use memcuda_core::driver::Code;
 
@@ -31,10 +32,7 @@ pub enum Probe {
     Unanswered,
 }
 
-struct Map {
-    hooks: HashMap<usize, &'static Hook>,
-    probe: Probe,
-}
+type Map = HashMap<usize, &'static Hook>;
 
 static MAP: AtomicPtr<Map> = AtomicPtr::new(ptr::null_mut());
 
@@ -65,9 +63,20 @@ fn map() -> Option<&'static Map> {
     unsafe { map.as_ref() }
 }
 
-/// What the probe found, once the driver is loaded.
+/// What the probe finds, once the driver is loaded. Asks the driver the first time, so only
+/// behind a call of the program's to it.
 pub fn probe() -> Option<Probe> {
-    map().map(|map| map.probe)
+    // Two threads may both ask, and are told the same.
+    static FOUND: AtomicU8 = AtomicU8::new(0);
+    const ALL: [Probe; 3] = [Probe::Identical, Probe::Different, Probe::Unanswered];
+    let map = map()?;
+    if let Some(&known) = ALL.get(usize::from(FOUND.load(Ordering::Acquire)).wrapping_sub(1)) {
+        return Some(known);
+    }
+    let found = ask(resolve::driver(), |it| map.contains_key(&(it as usize)));
+    let place = ALL.iter().position(|it| *it == found)?;
+    FOUND.store(place as u8 + 1, Ordering::Release);
+    Some(found)
 }
 
 fn build(driver: *mut c_void) -> Map {
@@ -82,8 +91,7 @@ fn build(driver: *mut c_void) -> Map {
         // A driver that looks its own exports up by symbol finds this library's.
         hooks.insert(hook.exported as usize, hook);
     }
-    let probe = ask(driver, |found| hooks.contains_key(&(found as usize)));
-    Map { hooks, probe }
+    hooks
 }
 
 fn ask(driver: *mut c_void, known: impl Fn(*mut c_void) -> bool) -> Probe {
@@ -111,7 +119,7 @@ fn ask(driver: *mut c_void, known: impl Fn(*mut c_void) -> bool) -> Probe {
 /// its module, or `None` where the function is not hooked.
 pub fn entry_for(function: *mut c_void, door: Door, caller: usize) -> Option<*mut c_void> {
     let map = map()?;
-    if let Some(hook) = map.hooks.get(&(function as usize)) {
+    if let Some(hook) = map.get(&(function as usize)) {
         return Some(hook.entry_for(door, caller));
     }
     // A thunk made for another module, found through that module.
@@ -133,9 +141,8 @@ pub fn entry_for_request(
     flags: u64,
     caller: usize,
 ) -> Option<*mut c_void> {
-    let map = map()?;
-    if map.probe != Probe::Different {
-        let hooked = map.hooks.contains_key(&(function as usize));
+    if probe()? != Probe::Different {
+        let hooked = map()?.contains_key(&(function as usize));
         if !hooked && by_name(name, version, flags).is_some() {
             crate::log_once!(
                 Info,
@@ -146,13 +153,16 @@ pub fn entry_for_request(
         return entry_for(function, Door::GetProcAddress, caller);
     }
     let hook = by_name(name, version, flags)?;
-    hook.real.store(function, Ordering::Release);
+    // A driver that looks its own exports up by symbol answers with this library's.
+    if function != hook.exported as *mut c_void {
+        hook.real.store(function, Ordering::Release);
+    }
     Some(hook.entry_for(Door::GetProcAddress, caller))
 }
 
 /// The newest CUDA whose signatures the hooks know: what a later one changed
 /// would be called with the wrong arguments.
-const KNOWN_CUDA: i32 = 13_010;
+const KNOWN_CUDA: i32 = 13_050;
 
 /// The hook for a request: the newest signature at or before the version, in
 /// the spelling that the flags ask for.
@@ -168,7 +178,15 @@ fn by_name(name: &CStr, version: i32, flags: u64) -> Option<&'static Hook> {
             .filter(|hook| hook.per_thread == per_thread)
             .max_by_key(|hook| hook.since)
     };
-    matches(per_thread).or_else(|| matches(false))
+    // A function that has a spelling of its own which is not hooked is not this one.
+    let plain = || matches(false).filter(|hook| !per_thread || !has_own_spelling(hook));
+    matches(per_thread).or_else(plain)
+}
+
+/// Has the driver a spelling of this hook's function for a thread's own default stream?
+fn has_own_spelling(hook: &Hook) -> bool {
+    let name = [hook.symbol.to_bytes(), b"_ptsz"].concat();
+    CString::new(name).is_ok_and(|it| !resolve::symbol(resolve::driver(), &it).is_null())
 }
 
 impl Hook {
@@ -181,5 +199,16 @@ impl Hook {
             Entry::Allocate => thunks::allocate(module),
             Entry::Free => thunks::free(module),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_hooks_are_of_a_cuda_that_is_known() {
+        let latest = hooks::all().map(|hook| hook.since).max();
+        assert!(latest.is_some_and(|since| since as i64 <= i64::from(KNOWN_CUDA)));
     }
 }

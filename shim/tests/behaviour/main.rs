@@ -304,6 +304,13 @@ fn a_driver_that_finds_the_librarys_functions_for_its_own_is_known_by_them() {
     assert_eq!(out, "even\n");
 }
 
+/// As one that passes on to another driver's.
+#[test]
+fn a_driver_that_looks_its_own_functions_up_while_it_starts_is_not_called_for_that() {
+    let (out, _) = on_an_old_driver("starting-driver", &["-DSTARTS"]);
+    assert_eq!(out, "even\n");
+}
+
 #[test]
 fn a_driver_whose_lookups_differ_is_served_by_name() {
     let (out, _) = on_an_old_driver("odd-driver", &["-DODD"]);

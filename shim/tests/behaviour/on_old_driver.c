@@ -6,6 +6,7 @@ typedef CUresult (*first_allocate)(unsigned *, unsigned);
 typedef CUresult (*second_create)(CUcontext *, unsigned, CUdevice);
 typedef CUresult (*third_create)(CUcontext *, void *, int, unsigned, CUdevice);
 typedef CUresult (*release_in_order)(CUdeviceptr, CUstream);
+typedef CUresult (*wait)(CUstream);
 
 /* What is asked for by name is the form of that version and default stream, hooked as such. */
 static void by_name(void) {
@@ -26,6 +27,11 @@ static void by_name(void) {
     IS(12, ((release_in_order)own)(0x1005, NULL));
     OK(cuGetProcAddress_v2_ptsz("cuMemFreeAsync", &same, 12000, 0, NULL));
     CHECK(same == own);
+    /* One whose spelling for a thread's own default stream is not hooked is the driver's. */
+    OK(cuGetProcAddress_v2("cuStreamSynchronize", &plain, 13000, 0, NULL));
+    OK(cuGetProcAddress_v2("cuStreamSynchronize", &own, 13000, 2, NULL));
+    IS(13, ((wait)plain)(NULL));
+    IS(14, ((wait)own)(NULL));
     /* What the driver does not find is not found. */
     IS(500, cuGetProcAddress_v2("cuMemFree", &found, 12000, 0, NULL));
     CHECK(found == NULL);
