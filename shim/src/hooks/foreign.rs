@@ -10,8 +10,9 @@
 //! nodes.
 //!
 //! Elsewhere: handles (`pages`); contexts (`contexts`); access to the program's own
-//! mappings, which takes page tables (`mappings`). `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls
-//! make room where they pass to the driver (`memory`, `pitch`, `asynchronous`),
+//! mappings and from other devices, which takes page tables (`mappings`, `peers`).
+//! `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls make room where they
+//! pass to the driver (`memory`, `pitch`, `asynchronous`),
 //! except on a stream that captures: there the call adds a node to the
 //! program's graph, and a second one would add another.
 //!

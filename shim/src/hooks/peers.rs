@@ -5,11 +5,13 @@ use memcuda_core::driver::sys::{ACCESS_NONE, LOCATION_DEVICE, MemAccessDesc};
 use memcuda_core::driver::{Code, Context};
 use memcuda_core::pool::Grantee;
 
+use super::foreign;
 use super::pools::defaulting;
 use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::pool;
+use crate::room::with_room;
 
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`: as good as enabling it.
 const ALREADY: Code = Code::PEER_ACCESS_ALREADY_ENABLED;
@@ -18,30 +20,22 @@ crate::hooks! {
     /// `cuCtxEnablePeerAccess`: the current context may reach the memory of the
     /// other context. Where pooled memory, or a page of torch's, cannot be opened, nothing is.
     cuCtxEnablePeerAccess ["cuCtxEnablePeerAccess" since 4000] (peer: Context, flags: u32) |real, engine| {
-        // SAFETY: the program's own call, passed on.
-        let code = unsafe { real(peer, flags) };
-        if code != Code::SUCCESS && code != ALREADY {
-            return code;
-        }
-        let granted = ends(engine, peer).and_then(|(reader, device, owner)| {
-            let to = Grantee::Contexts { reader, owner: peer };
-            pool::grant(engine, owner, device.ordinal, to)?;
-            let opened = owner.pages().map_or(Ok(()), |pages| pages.open_all(device.ordinal));
-            if let (Err(_), Some(pool)) = (opened, owner.pool()) {
-                pool.revoke(device.ordinal, to);
+        // What is opened takes page tables, which lie on the reader's device.
+        with_room(engine, || foreign::current(engine), || {
+            // SAFETY: the program's own call, passed on.
+            let code = unsafe { real(peer, flags) };
+            if code != Code::SUCCESS && code != ALREADY {
+                return code;
             }
-            opened
-        });
-        match granted {
-            Ok(()) => code,
-            Err(refused) => {
-                if code == Code::SUCCESS && let Some(disable) = engine.calls.disable_peer {
-                    // SAFETY: takes back what was enabled above.
-                    unsafe { disable(peer) };
-                }
-                refused
+            let Err(refused) = opened(engine, peer) else {
+                return code;
+            };
+            if code == Code::SUCCESS && let Some(disable) = engine.calls.disable_peer {
+                // SAFETY: takes back what was enabled above.
+                unsafe { disable(peer) };
             }
-        }
+            refused
+        })
     }
 
     /// `cuCtxDisablePeerAccess`: pooled memory too is closed, once nobody else
@@ -88,6 +82,22 @@ crate::hooks! {
         }
         code
     }
+}
+
+/// Opens what lies on the device of the other context for the current one: all, or nothing.
+fn opened(engine: &Engine, peer: Context) -> Result<(), Code> {
+    let (reader, device, owner) = ends(engine, peer)?;
+    let to = Grantee::Contexts {
+        reader,
+        owner: peer,
+    };
+    pool::grant(engine, owner, device.ordinal, to)?;
+    let pages = owner.pages();
+    let opened = pages.map_or(Ok(()), |pages| pages.open_all(device.ordinal));
+    if let (Err(_), Some(pool)) = (opened, owner.pool()) {
+        pool.revoke(device.ordinal, to);
+    }
+    opened
 }
 
 /// Who gets access and to whose memory: the current context, its device, and

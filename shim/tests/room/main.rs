@@ -98,6 +98,16 @@ fn room_is_made_where_it_lacks_whichever_device_is_current() {
     }
 }
 
+/// The driver's own call, then the opening of the pool's memory: two handles are its.
+#[test]
+fn access_from_another_device_finds_room() {
+    for fault in ["cuCtxEnablePeerAccess@1=2", "cuMemSetAccess@3=2"] {
+        let mut command = room("cuCtxEnablePeerAccess");
+        command.env("MEMCUDA_SIM_DEVICES", "2");
+        support::said(command.env("MEMCUDA_SIM_FAIL", fault));
+    }
+}
+
 #[test]
 fn room_is_made_during_a_capture_which_survives() {
     support::said(&mut room("capture"));

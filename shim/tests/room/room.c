@@ -54,6 +54,8 @@ CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 CUresult cuCtxCreate_v3(CUcontext *, void *, int, unsigned, CUdevice);
 CUresult cuCtxCreate_v4(CUcontext *, void *, unsigned, CUdevice);
 CUresult cuCtxDestroy_v2(CUcontext);
+CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuCtxEnablePeerAccess(CUcontext, unsigned);
 CUresult cuCtxSetLimit(int, size_t);
 CUresult cuStreamCreateWithPriority(CUstream *, unsigned, int);
 CUresult cuDeviceGetDevResource(CUdevice, void *, int);
@@ -199,6 +201,15 @@ static int once(const char *call) {
         OK(cuMemMap(at, 2 * MiB, 0, handle, 0));
         go_elsewhere();
         return cuMemSetAccess(at, 2 * MiB, &access, 1);
+    }
+    if (strcmp(call, "cuCtxEnablePeerAccess") == 0) {
+        CUcontext own;
+        OK(cuCtxGetCurrent(&own));
+        OK(cuDevicePrimaryCtxRetain(&context, 1));
+        OK(cuCtxSetCurrent(context));
+        OK(cuMemAlloc_v2(&at, 32 * MiB));
+        OK(cuCtxSetCurrent(own));
+        return cuCtxEnablePeerAccess(context, 0);
     }
     if (strcmp(call, "cuMemAllocPitch") == 0 || strcmp(call, "its plain one") == 0) {
         CUdeviceptr rows = 0;
