@@ -250,9 +250,11 @@ api! { plain EXPORTS |sim|
         unsafe { must_put(out, context) }
     }
     fn cuCtxGetFlags(out: *mut u32) {
-        let context = sim.current()?;
+        // A broken one answers, too.
+        let context = current_context().ok_or(Code::INVALID_CONTEXT)?;
+        let context = sim.contexts.get(&context).ok_or(Code::CONTEXT_IS_DESTROYED)?;
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, sim.contexts[&context].flags) }
+        unsafe { must_put(out, context.flags) }
     }
     fn cuCtxSetFlags(flags: u32) {
         let context = sim.current()?;
@@ -262,7 +264,12 @@ api! { plain EXPORTS |sim|
         Ok(())
     }
     fn cuCtxGetApiVersion(context: u64, out: *mut u32) {
-        sim.context(context)?;
+        // A broken one answers, too.
+        match context {
+            0 => current_context().map(drop),
+            other => sim.contexts.contains_key(&other).then_some(()),
+        }
+        .ok_or(Code::INVALID_CONTEXT)?;
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, 3020) }
     }

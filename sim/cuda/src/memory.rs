@@ -298,6 +298,8 @@ api! { plain EXPORTS |sim|
                 sim.settle();
                 // What it waited for may have crashed.
                 context.map_or(Ok(()), |context| sim.healthy(context))?;
+                // What runs for another context is not waited for.
+                sim.check_unused(&Sim::piece_of(base, &allocation), None, "frees");
                 sim.discard(base);
             }
             Source::Pool(pool) => {

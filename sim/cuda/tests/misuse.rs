@@ -56,6 +56,7 @@ caught! { "misuse":
 caught! { "misuse":
     free_in_order_under_other_stream => "cuMemFreeAsync frees";
     free_pool_memory_in_use => "cuMemFree_v2 frees";
+    free_under_another_context => "cuMemFree_v2 frees";
     unmap_in_use => "cuMemUnmap unmaps";
     unmap_late_by_the_clock_only => "cuMemUnmap unmaps";
     take_access_in_use => "cuMemSetAccess takes access from";

@@ -179,6 +179,7 @@ static void reset(void) {
 static void crash(void) {
     start(); P p = alloc(4096), e = event(), q; S s = stream(); writes(s, p, 64); OK(cuSimCrash(s)); OK(cuMemAlloc_v2(&q, 64)); OK(cuEventRecord(e, s));
     IS(700, cuStreamSynchronize(s)); IS(700, cuMemAlloc_v2(&q, 64)); IS(700, cuEventQuery(e)); IS(700, cuCtxSynchronize()); IS(700, cuMemFree_v2(p)); IS(700, cuMemcpyHtoD_v2(p, "x", 1));
+    unsigned flags; OK(cuCtxGetFlags(&flags)); OK(cuCtxGetApiVersion(0, &flags)); OK(cuCtxGetApiVersion(context, &flags));
     P other; OK(cuDevicePrimaryCtxRetain(&other, 1)); OK(cuCtxSetCurrent(other)); OK(cuMemAlloc_v2(&q, 64));
 }
 static void crash_seen_by_a_free(void) {

@@ -14,7 +14,7 @@ typedef struct { char bytes[64]; } Ipc;
 
 int cuInit(unsigned); int cuDriverGetVersion(int *); int cuDeviceGetCount(int *); int cuDeviceGetName(char *, int, int);
 int cuDevicePrimaryCtxRetain(P *, int); int cuDevicePrimaryCtxRelease_v2(int); int cuDevicePrimaryCtxReset_v2(int);
-int cuCtxSetCurrent(P); int cuCtxGetCurrent(P *); int cuCtxSynchronize(void); int cuCtxRecordEvent(P, P); int cuCtxWaitEvent(P, P); int cuCtxCreate_v2(P *, unsigned, int);
+int cuCtxSetCurrent(P); int cuCtxGetCurrent(P *); int cuCtxSynchronize(void); int cuCtxRecordEvent(P, P); int cuCtxWaitEvent(P, P); int cuCtxCreate_v2(P *, unsigned, int); int cuCtxGetFlags(unsigned *); int cuCtxGetApiVersion(P, unsigned *);
 typedef struct { int type; char padding[92]; unsigned count; char rest[52]; } Resource;
 int cuDeviceGetDevResource(int, Resource *, int); int cuDevResourceGenerateDesc(P *, const Resource *, unsigned);
 int cuGreenCtxCreate(P *, P, int, unsigned); int cuGreenCtxDestroy(P); int cuCtxFromGreenCtx(P *, P); int cuGreenCtxStreamCreate(S *, P, unsigned, int);

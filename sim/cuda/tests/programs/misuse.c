@@ -32,6 +32,9 @@ static void free_in_order_under_other_stream(void) {
     start(); S s = stream(), t = stream(); P p; OK(cuMemAllocAsync(&p, 4096, s)); edge(s, t); writes(t, p, 16); cuMemFreeAsync(p, s);
 }
 static void free_pool_memory_in_use(void) { start(); S s = stream(); P p; OK(cuMemAllocAsync(&p, 4096, s)); writes(s, p, 16); cuMemFree_v2(p); }
+static void free_under_another_context(void) {
+    start(); P p = alloc(4096), other; OK(cuCtxCreate_v2(&other, 0, 0)); writes(stream(), p, 16); OK(cuCtxSetCurrent(context)); cuMemFree_v2(p);
+}
 static void unmap_in_use(void) { start(); P at = mapped(PIECE, handle(PIECE)); reads(stream(), at, 16); cuMemUnmap(at, PIECE); }
 static void unmap_late_by_the_clock_only(void) {
     /* The kernel is over by the clock, but nothing told the host so. */
@@ -165,7 +168,7 @@ static void leak_mapping(void) { start(); P h = handle(PIECE); mapped(PIECE, h);
 static const Case cases[] = {
     CASE(touch_reserved), CASE(touch_nothing), CASE(touch_no_access), CASE(write_read_only), CASE(touch_unmapped), CASE(touch_beyond_end),
     CASE(touch_across_hole), CASE(touch_freed), CASE(memset_freed), CASE(copy_from_freed), CASE(copy_to_freed), CASE(touch_freed_in_order),
-    CASE(touch_freed_plain_in_order), CASE(free_in_order_under_other_stream), CASE(free_pool_memory_in_use), CASE(unmap_in_use),
+    CASE(touch_freed_plain_in_order), CASE(free_in_order_under_other_stream), CASE(free_pool_memory_in_use), CASE(free_under_another_context), CASE(unmap_in_use),
     CASE(unmap_late_by_the_clock_only), CASE(take_access_in_use), CASE(unmap_under_ordered_alias), CASE(unmap_under_second_reader), CASE(unmap_under_one_of_many), CASE(take_access_under_ordered_alias), CASE(free_address_of_mapping), CASE(race_write_write), CASE(race_write_read),
     CASE(race_read_write), CASE(race_second_reader), CASE(race_memset), CASE(race_copy_source), CASE(race_copy_of_rows), CASE(race_through_alias),
     CASE(race_legacy_and_non_blocking), CASE(race_event_too_early), CASE(race_with_work_before_context_wait), CASE(race_in_context_that_waits_not), CASE(race_behind_green_context), CASE(race_after_green_context), CASE(race_after_query_not_ready), CASE(race_after_destroyed_stream),
