@@ -1,5 +1,5 @@
 // Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
-// usage: torch_allocators LIBC10_CUDA whole|tight|beside|async|devices NAME=WORD...
+// usage: torch_allocators LIBC10_CUDA whole|tight|beside|private|async|devices NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
 // "counters" of torch's. Ends with 3 where torch was out of memory, and was not meant to be;
@@ -63,6 +63,18 @@ static void beside(Job& job) {
     job.look();
 }
 
+// A private pool that fills most of the device: torch's segments for it waste no more than by itself.
+static void in_private(Job& job) {
+    const Queue& its = job.queues[1];
+    const MempoolId pool(0, 1);
+    job.torch.open_pool(pool, 0, its.stream);
+    for (int i = 0; i < 110; i++) is_served(job.allocate(6 * MIB + 300 * KIB, its, true));
+    job.torch.close_pool(pool, 0, its.stream);
+    job.clear();
+    job.torch.release_pool(pool, 0);
+    job.look();
+}
+
 // A thread for each of two devices at once, then one that is at home on both.
 static void devices(const Torch& torch, uint64_t seed, Job& job) {
     auto queue = [&](signed char device) { return Queue(torch, torch.stream(device)); };
@@ -99,6 +111,8 @@ int main(int, char** argv) {
         tight(job);
     } else if (strcmp(argv[2], "beside") == 0) {
         beside(job);
+    } else if (strcmp(argv[2], "private") == 0) {
+        in_private(job);
     } else if (strcmp(argv[2], "devices") == 0) {
         devices(torch, seed, job);
     } else {

@@ -197,10 +197,12 @@ def tried(player):
     check(f": {told}\n" in native.log and ASKED in native.log, "native: torch was not told, or never asked")
     check("[W" not in native.log, f"native: torch warned of what is no failure: {native.fared()}")
 
-    # Another thread than the private pool's needs what torch holds idle, which is there once.
-    alone, under = player.play("beside", SMALL, bare=True), player.play("beside", SMALL, ("MEMCUDA_TORCH", "native"))
-    check(alone.status == 0, f"bare beside a private pool: {alone.fared()}")
-    check(under.status == 0, f"native beside a private pool: {under.fared()}")
+    # Another thread than the private pool's needs what torch holds idle, which is there once; the pool
+    # itself needs most of the device.
+    for case in ("beside", "private"):
+        alone, under = player.play(case, SMALL, bare=True), player.play(case, SMALL, ("MEMCUDA_TORCH", "native"))
+        check(alone.status == 0, f"bare, {case}: {alone.fared()}")
+        check(under.status == 0, f"native, {case}: {under.fared()}")
 
     # Read by the allocators of 2.10 and later alone; what is set in it changes nothing here.
     other = player.play("tight", ("PYTORCH_ALLOC_CONF", "max_split_size_mb:2048"), ("MEMCUDA_TORCH", "segments"))

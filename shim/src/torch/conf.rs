@@ -90,6 +90,11 @@ pub fn has_expandable(user: &str) -> bool {
     value_of(&split_entries(user), "expandable_segments").is_some_and(is_true)
 }
 
+/// Does the user's own setting say how large segments are that tensors share?
+pub fn has_segment_size(user: &str) -> bool {
+    value_of(&split_entries(user), "large_segment_size_mb").is_some()
+}
+
 const NO_NUMBER: &str = "a size in the user's own setting is not a number";
 
 /// Fails with what reclaim cannot live with.

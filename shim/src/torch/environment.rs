@@ -50,6 +50,8 @@ static COOPERATES: AtomicBool = AtomicBool::new(false);
 static MAPS_PAGES: AtomicBool = AtomicBool::new(false);
 /// And were they not the user's own wish?
 static TURNED_ON: AtomicBool = AtomicBool::new(false);
+/// And was the size of their pages not the user's?
+static SIZED: AtomicBool = AtomicBool::new(false);
 static CACHING_OFF: AtomicBool = AtomicBool::new(false);
 /// The profile that this process gets, or why torch keeps its own settings.
 static PROFILE: OnceLock<Result<Profile, &str>> = OnceLock::new();
@@ -67,6 +69,11 @@ pub fn maps_pages() -> bool {
 /// Would torch by itself have no expandable segments?
 pub fn turned_pages_on() -> bool {
     TURNED_ON.load(Ordering::Relaxed)
+}
+
+/// Would torch by itself have segments of another size?
+pub fn sized_segments() -> bool {
+    SIZED.load(Ordering::Relaxed)
 }
 
 /// Was torch told not to cache?
@@ -263,6 +270,7 @@ fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
         Profile::Expandable => {
             MAPS_PAGES.store(true, Ordering::Relaxed);
             TURNED_ON.store(!conf::has_expandable(own), Ordering::Relaxed);
+            SIZED.store(!conf::has_segment_size(own), Ordering::Relaxed);
         }
         Profile::Async => {}
     }

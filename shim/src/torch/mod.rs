@@ -23,9 +23,9 @@ mod places;
 mod reclaim;
 mod scopes;
 mod sharing;
+mod sides;
 mod split;
 mod switch;
-mod turns;
 mod unmaps;
 
 use std::ffi::{CStr, c_char};

@@ -1,5 +1,5 @@
-//! Where torch's switch for expandable segments and its split size lie in its configuration.
-//! Torch says it: of a configuration that is made for this and told one thing and the other,
+//! Where torch's switch for expandable segments, its split size and the size of its segments
+//! lie in its configuration. Torch says it: of a configuration that is made for this and told one thing and the other,
 //! what changes is the place. Made once; changes nothing that torch uses.
 
 use std::ffi::c_void;
@@ -26,8 +26,13 @@ static INSTANCE: Exported = Exported::new(
 const ON: &str = "expandable_segments:True ";
 const OFF: &str = "expandable_segments:False";
 
-/// Split sizes in MiB, of one length as well.
-const SPLITS: [usize; 2] = [100, 200];
+/// Sizes in MiB that are told, of one length as well.
+const SIZES: [usize; 2] = [40, 60];
+
+/// How the sizes are told, before and behind the figure: the split size; that of segments,
+/// with what torch would make of it were that not told as well.
+const SPLIT: [&str; 2] = ["max_split_size_mb:", ""];
+const LARGE: [&str; 2] = ["large_segment_size_mb:", ",max_non_split_rounding_mb:80"];
 
 /// Bytes for a configuration: torch's have some 130.
 const MOST: usize = 4096;
@@ -47,7 +52,10 @@ type Instance = unsafe extern "C-unwind" fn() -> *const AtomicU8;
 /// What torch is configured with, as this library may turn it.
 pub struct Configured {
     pub switch: &'static AtomicU8,
+    /// In bytes.
     pub split: Option<&'static AtomicUsize>,
+    /// Bytes of segments that several tensors share, and how many they have by themselves.
+    pub large: Option<(&'static AtomicUsize, usize)>,
 }
 
 /// Has torch a configuration that all kinds of devices share, as it has from 2.9 on?
@@ -59,8 +67,11 @@ pub fn has_common_configuration() -> bool {
 #[derive(Clone, Copy)]
 struct Places {
     switch: usize,
-    /// The word of the split size.
+    /// The words of the sizes.
     split: Option<usize>,
+    large: Option<usize>,
+    /// What the latter holds where nothing is told.
+    own_large: usize,
 }
 
 /// Where all lies in a configuration; `None` in a torch that does not say.
@@ -96,10 +107,23 @@ fn places() -> Option<Places> {
         told(OFF);
         let (on, off) = (told(ON), told(OFF));
         let switch = only_change(&on, &off)?;
-        let split = SPLITS.map(|mib| told(&format!("max_split_size_mb:{mib}")));
-        let split = word_of_splits(split.each_ref().map(|it| &**it));
-        Some(Places { switch, split })
+        let place_of = |[before, behind]: [&str; 2]| {
+            let told = SIZES.map(|mib| told(&format!("{before}{mib}{behind}")));
+            word_of_sizes(told.each_ref().map(|it| &**it))
+        };
+        let (split, large) = (place_of(SPLIT), place_of(LARGE));
+        Some(Places {
+            switch,
+            split,
+            large,
+            own_large: large.map_or(0, |at| word(&off, at)),
+        })
     })
+}
+
+fn word(bytes: &[u8], at: usize) -> usize {
+    let word = bytes[at..].first_chunk();
+    word.map_or(0, |word| usize::from_ne_bytes(*word))
 }
 
 /// The only byte that differs, if it is 1 in the first and 0 in the second.
@@ -110,15 +134,14 @@ fn only_change(on: &[u8], off: &[u8]) -> Option<usize> {
     is_switch.then_some(place)
 }
 
-/// The only word that differs, if it is each of the two split sizes.
-fn word_of_splits(told: [&[u8]; 2]) -> Option<usize> {
-    let words = told.map(|bytes| bytes.chunks_exact(size_of::<usize>()));
-    let [less, more] = words;
-    let mut differ = less.zip(more).enumerate().filter(|(_, (a, b))| a != b);
-    let (at, (less, more)) = differ.next()?;
-    let is = |word: &[u8], mib: usize| word == (mib << 20).to_ne_bytes();
-    let is_split = differ.next().is_none() && is(less, SPLITS[0]) && is(more, SPLITS[1]);
-    is_split.then_some(at * size_of::<usize>())
+/// The only word that differs, if it is each of the two sizes.
+fn word_of_sizes([less, more]: [&[u8]; 2]) -> Option<usize> {
+    let places = (0..less.len()).step_by(size_of::<usize>());
+    let mut differ = places.filter(|&at| word(less, at) != word(more, at));
+    let at = differ.next()?;
+    let sizes = [less, more].map(|bytes| word(bytes, at) >> 20);
+    let is_size = differ.next().is_none() && sizes == SIZES;
+    is_size.then_some(at)
 }
 
 /// Does torch say where its switch lies?
@@ -137,12 +160,13 @@ pub fn configured() -> Option<Configured> {
         let instance = unsafe { instance() };
         instance as usize
     });
-    let split = places.split.map(|at| (instance + at) as *const AtomicUsize);
+    // SAFETY: an atomic word of torch's configuration, which it aligns and which is never gone.
+    let word = |at: usize| unsafe { &*((instance + at) as *const AtomicUsize) };
     Some(Configured {
-        // SAFETY: an atomic byte of torch's configuration, which is never gone.
+        // SAFETY: an atomic byte of it.
         switch: unsafe { &*((instance + places.switch) as *const AtomicU8) },
-        // SAFETY: an atomic word of it, which it aligns.
-        split: split.map(|at| unsafe { &*at }),
+        split: places.split.map(word),
+        large: places.large.map(|at| (word(at), places.own_large)),
     })
 }
 
@@ -159,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn a_split_size_is_the_only_word_that_changes() {
+    fn a_size_is_the_only_word_that_changes() {
         let told = |words: [usize; 3]| words.map(usize::to_ne_bytes).concat();
-        let found = |less, more| word_of_splits([&told(less), &told(more)]);
-        let [less, more] = SPLITS.map(|mib| mib << 20);
+        let found = |less, more| word_of_sizes([&told(less), &told(more)]);
+        let [less, more] = SIZES.map(|mib| mib << 20);
         assert_eq!(found([7, less, 7], [7, more, 7]), Some(8));
         assert_eq!(found([7, less, 7], [7, less, 7]), None);
         assert_eq!(found([7, less, 7], [7, more, 8]), None);
-        assert_eq!(found([7, less, 7], [7, less + 1, 7]), None);
+        assert_eq!(found([7, less, 7], [7, more + (1 << 20), 7]), None);
     }
 }

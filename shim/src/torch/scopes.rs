@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use super::elf::Symbols;
 use super::library::Library;
 use super::switch::PrivatePool;
-use super::{first, switch, turns};
+use super::{first, switch};
 
 const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator";
 const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
@@ -318,13 +318,10 @@ impl Drop for Scope {
     }
 }
 
-/// An allocation of torch's for this stream, or its current one: alone where it must be.
+/// An allocation of torch's for this stream, or its current one.
 fn allocation(stream: Option<usize>, real: impl FnOnce() -> usize) -> usize {
-    let needed = || switch::is_turned() || first::may_come();
-    turns::alone(needed, |alone| {
-        let _turned = alone.then(|| switch::turned(stream));
-        real()
-    })
+    let _side = switch::for_allocation(stream);
+    first::alone(real)
 }
 
 wrappers! {

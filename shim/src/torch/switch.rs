@@ -1,23 +1,25 @@
 //! Torch's own switch for expandable segments: off for what a private pool gets (a graph's,
 //! `torch.cuda.MemPool`), where nobody but the native profile turned them on. Such a pool
-//! then has segments by cudaMalloc, as it would have by itself. In expandable ones torch
-//! counts what a pool got by request, and what it gave back by stretch: a pool that is given
-//! up while some of its tensors live ends the program by an assertion of torch's, or goes
-//! with those tensors in it.
+//! then has segments by cudaMalloc, as it would have by itself, and of the same size. In
+//! expandable ones torch counts what a pool got by request, and what it gave back by
+//! stretch: a pool that is given up while some of its tensors live ends the program by an
+//! assertion of torch's, or goes with those tensors in it.
 //!
-//! The switch is torch's alone, for all its threads. While a private pool is open it is off,
-//! and allocations go one at a time (`turns`): what no open pool takes (`filters`) finds it
-//! on, so that what torch holds idle is used by other threads as without a pool. With the
-//! switch on torch cuts segments by cudaMalloc up, also above its split size, but still takes
-//! what is above it for whole and frees it with what lives in it. So from the first private
-//! pool on torch has no split size. Changes nothing that a user turned on.
+//! The switch is one for all of torch's threads. While a private pool is open an allocation
+//! that no open pool takes (`filters`) finds it on, so that other threads use what torch
+//! holds idle as they do without a pool, and the pool's own find it off; the ones wait for
+//! the others (`sides`). With the switch on torch cuts segments by cudaMalloc up, also above
+//! its split size, but still takes what is above it for whole and frees it with what lives
+//! in it. So from the first private pool on torch has no split size. Changes nothing that a
+//! user turned on.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::environment;
 use super::filters::{self, Filter};
 use super::places::{self, Configured};
+use super::sides::{Side, Sides};
 
 /// A private pool of torch's, by its device and torch's number for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,18 +28,29 @@ pub struct PrivatePool {
     pub id: [usize; 2],
 }
 
-/// Pools that are open, and whether the switch was on before the first.
+/// Pools that are open and who allocates meanwhile.
 struct Open {
     pools: Vec<(PrivatePool, Option<Filter>)>,
-    was_on: bool,
+    sides: Sides,
+    /// What torch is to have again, where its switch was on before the first pool.
+    before: Option<Before>,
+}
+
+/// Bytes of torch's segments, where they are turned with the switch.
+struct Before {
+    large: Option<usize>,
 }
 
 static OPEN: Mutex<Open> = Mutex::new(Open {
     pools: Vec::new(),
-    was_on: false,
+    sides: Sides::NONE,
+    before: None,
 });
 
-/// How many there are, for those who only ask.
+/// Somebody has left a side.
+static LEFT: Condvar = Condvar::new();
+
+/// How many pools there are, for those who only ask.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn open() -> MutexGuard<'static, Open> {
@@ -46,17 +59,17 @@ fn open() -> MutexGuard<'static, Open> {
 
 /// A private pool is about to open, which takes what this `std::function` of torch's says.
 pub fn opens(pool: PrivatePool, function: usize) {
-    let Some(Configured { switch, split }) = configured() else {
-        return;
-    };
+    let Some(torch) = configured() else { return };
     let filter = filters::copy(function);
     let mut open = open();
-    if let Some(split) = split {
+    if let Some(split) = torch.split {
         split.store(usize::MAX, Ordering::Relaxed);
     }
-    let was_on = switch.swap(0, Ordering::Relaxed) == 1;
-    if open.pools.is_empty() {
-        open.was_on = was_on;
+    if open.pools.is_empty() && torch.switch.load(Ordering::Relaxed) == 1 {
+        let sized = torch.large.filter(|_| environment::sized_segments());
+        let large = sized.map(|(word, _)| word.load(Ordering::Relaxed));
+        open.before = Some(Before { large });
+        open.turn(&torch, Side::Off);
     }
     open.pools.push((pool, filter));
     COUNT.store(open.pools.len(), Ordering::Release);
@@ -64,23 +77,14 @@ pub fn opens(pool: PrivatePool, function: usize) {
 
 /// One has closed.
 pub fn closed(pool: PrivatePool) {
-    let Some(Configured { switch, .. }) = configured() else {
-        return;
-    };
+    let Some(torch) = configured() else { return };
     let mut open = open();
     let Some(at) = open.pools.iter().rposition(|(it, _)| *it == pool) else {
         return;
     };
     open.pools.remove(at);
     COUNT.store(open.pools.len(), Ordering::Release);
-    if open.pools.is_empty() && std::mem::take(&mut open.was_on) {
-        switch.store(1, Ordering::Relaxed);
-    }
-}
-
-/// Is a private pool open for which the switch is off?
-pub fn is_turned() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
+    open.settle(&torch);
 }
 
 /// Is the switch off, for whatever reason? Then torch makes no page.
@@ -88,35 +92,83 @@ pub fn is_off() -> bool {
     configured().is_some_and(|it| it.switch.load(Ordering::Relaxed) == 0)
 }
 
-/// The switch as one allocation wants it. Dropped behind it, also where torch throws.
-pub struct Turned(&'static AtomicU8);
+/// An allocation that has the switch on its side. Dropped behind it, also where torch throws.
+pub struct Allocation {
+    side: Side,
+    torch: Configured,
+}
 
-impl Drop for Turned {
+impl Drop for Allocation {
     fn drop(&mut self) {
-        let open = open();
-        if !open.pools.is_empty() {
-            self.0.store(0, Ordering::Relaxed);
-        }
+        let mut open = open();
+        open.sides.leave(self.side);
+        open.settle(&self.torch);
+        LEFT.notify_all();
     }
 }
 
-/// Turns the switch for an allocation for this stream, or torch's current one. Only of who
-/// allocates alone.
-pub fn turned(stream: Option<usize>) -> Option<Turned> {
-    if !is_turned() {
+/// Turns the switch for an allocation for this stream, or torch's current one; nothing where
+/// no pool is open.
+pub fn for_allocation(stream: Option<usize>) -> Option<Allocation> {
+    if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
-    let Configured { switch, .. } = configured()?;
-    let of = filters::allocation(stream)?;
-    let open = open();
-    let is_taken = |(pool, filter): &(PrivatePool, Option<Filter>)| {
-        pool.device == of.device && filter.as_ref().is_none_or(|it| it.takes(of.stream))
-    };
-    if !open.was_on || open.pools.iter().any(is_taken) {
-        return None;
+    let torch = configured()?;
+    let of = filters::allocation(stream);
+    let mut open = open();
+    open.before.as_ref()?;
+    loop {
+        let wanted = match open.takes(of.as_ref()) {
+            true => Side::Off,
+            false => Side::On,
+        };
+        let (mut entered, side) = Sides::enter(open, |open| &mut open.sides, &LEFT, wanted);
+        // A pool may have opened meanwhile.
+        if side == Side::On && entered.takes(of.as_ref()) {
+            entered.sides.leave(side);
+            open = entered;
+            continue;
+        }
+        entered.turn(&torch, side);
+        return Some(Allocation { side, torch });
     }
-    switch.store(1, Ordering::Relaxed);
-    Some(Turned(switch))
+}
+
+impl Open {
+    /// Is an allocation an open pool's? Torch asks the one that opened last first. Where
+    /// nothing is known of the allocation it may be.
+    fn takes(&self, of: Option<&filters::Allocation>) -> bool {
+        let Some(of) = of else { return true };
+        let takes = |(pool, filter): &(PrivatePool, Option<Filter>)| {
+            pool.device == of.device && filter.as_ref().is_none_or(|it| it.takes(of.stream))
+        };
+        self.pools.iter().rev().any(takes)
+    }
+
+    /// Turns the switch, where it was on before.
+    fn turn(&self, torch: &Configured, side: Side) {
+        let Some(before) = &self.before else { return };
+        if let (Some((word, own)), Some(large)) = (torch.large, before.large) {
+            let bytes = if side == Side::On { large } else { own };
+            word.store(bytes, Ordering::Relaxed);
+        }
+        torch
+            .switch
+            .store(u8::from(side == Side::On), Ordering::Relaxed);
+    }
+
+    /// Nobody allocates, or no pool is open: the switch is as it is between allocations.
+    fn settle(&mut self, torch: &Configured) {
+        if self.sides.is_any(Side::Off) {
+            return;
+        }
+        if self.pools.is_empty() {
+            self.turn(torch, Side::On);
+            self.before = None;
+        } else if !self.sides.is_any(Side::On) {
+            self.turn(torch, Side::Off);
+        }
+    }
 }
 
 /// Torch's, where it is the profile's to turn.

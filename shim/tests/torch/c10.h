@@ -22,6 +22,7 @@ struct EXPORT AcceleratorAllocatorConfig {
     static AcceleratorAllocatorConfig& instance();
     void parseArgs(const std::string& setting);
     std::atomic<size_t> split{0};
+    std::atomic<size_t> large{0};
     std::atomic<bool> expandable{false};
     std::string last;
 };

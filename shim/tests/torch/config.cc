@@ -16,9 +16,12 @@ AcceleratorAllocatorConfig::AcceleratorAllocatorConfig() {}
 void AcceleratorAllocatorConfig::parseArgs(const std::string& setting) {
     last = setting;
     expandable = setting.find("expandable_segments:True") != std::string::npos;
-    const std::string size = "max_split_size_mb:";
-    const size_t at = setting.find(size);
-    split = at == std::string::npos ? SIZE_MAX : std::stoul(setting.substr(at + size.size())) << 20;
+    auto size = [&](const std::string& key, size_t unset) {
+        const size_t at = setting.find(key);
+        return at == std::string::npos ? unset : std::stoul(setting.substr(at + key.size())) << 20;
+    };
+    split = size("max_split_size_mb:", SIZE_MAX);
+    large = size("large_segment_size_mb:", 20 << 20);
 }
 AcceleratorAllocatorConfig& AcceleratorAllocatorConfig::instance() {
     static AcceleratorAllocatorConfig* made = [] {

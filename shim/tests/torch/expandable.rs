@@ -72,6 +72,8 @@ fn private_pools_have_no_pages_but_by_the_users_wish() {
         train_with(&torch().join("expandable"), case, settings);
     };
     with("paused", &[NATIVE]);
+    let size = ("PYTORCH_CUDA_ALLOC_CONF", "large_segment_size_mb:16");
+    with("sized", &[NATIVE, size]);
     let own = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
     with("as it was", &[NATIVE, own]);
     with("as it was", &[("MEMCUDA_TORCH", "segments")]);
