@@ -171,7 +171,7 @@ mod tests {
         let all = Barrier::new(4);
         thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| torch.allocate(Side::On, || drop(all.wait())));
+                scope.spawn(|| torch.allocate(Side::On, || _ = all.wait()));
             }
         });
         thread::scope(|scope| {
