@@ -160,6 +160,20 @@ CASE(waits_copies, SIM | SHARED) {
     put_memory(other);
 }
 
+/* The copies that name no direction. */
+CASE(waits_copies_of_any_kind, SIM | SHARED) {
+    unsigned word = 0;
+    CUdeviceptr at = allocate(MiB), other = allocate(MiB);
+    CUstream blocking = busy_stream(BLOCKING);
+    say_code("cuMemcpy between two places of the device", cuMemcpy(at, other, MiB));
+    say("a blocking stream is over: %s", is_over(blocking));
+    say_code("cuMemcpy to the host", cuMemcpy((CUdeviceptr)&word, at, sizeof word));
+    say("over: %s", is_over(blocking));
+    end_stream(BLOCKING, blocking);
+    put_memory(at);
+    put_memory(other);
+}
+
 CASE(waits_pinned_memory_read_after_a_free, SIM | SHARED) {
     CUdeviceptr at = allocate(MiB), other = allocate(64 * KiB);
     unsigned *pinned = NULL;

@@ -159,8 +159,12 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
         pointer::IS_HW_DECOMPRESS_CAPABLE if !device.decompresses(&engine.calls) => Some(true),
         _ => None,
     };
-    // Without a current context the driver finds no access to mapped memory.
-    let access = attribute == pointer::ACCESS_FLAGS && engine.calls.current().is_err();
+    // Of mapped memory the driver tells the access of the current context's device, and none
+    // without one; of its own memory that of the device on which it lies.
+    let access = attribute == pointer::ACCESS_FLAGS && !block.attached && {
+        let current = engine.current().map(|(_, device)| device.ordinal);
+        current.ok() != Some(device.ordinal)
+    };
     // SAFETY: as the driver has just written there: pointers, sizes, ids and handle
     // types are 64 bits, flags and access 32. Of a flag the low byte tells.
     unsafe {

@@ -95,7 +95,13 @@ impl Sim {
         Ok(match attribute {
             1 => Long(if plain { allocation.context } else { 0 }),
             2 => Word(MEMORYTYPE_DEVICE),
-            3 => Long(self.current().map(|_| address)?),
+            3 => {
+                let reader = &self.contexts[&self.current()?];
+                let reaches = reader.device == allocation.device
+                    || reader.peers.contains(&allocation.device)
+                    || self.pool_grants(allocation, reader.device);
+                Long(reaches.then_some(address).ok_or(Code::INVALID_VALUE)?)
+            }
             5 => Value::Tokens,
             6 => Bool(allocation.sync_memops),
             20 if shared => Long(pages),
@@ -128,7 +134,11 @@ impl Sim {
         Ok(match attribute {
             1 => Long(0),
             2 => Word(MEMORYTYPE_DEVICE),
-            3 => Long(self.current().map(|_| address)?),
+            3 => {
+                let reader = self.contexts[&self.current()?].device;
+                let reaches = mapping.grants(reader, false);
+                Long(reaches.then_some(address).ok_or(Code::INVALID_VALUE)?)
+            }
             5 => Value::Tokens,
             6 => Bool(handle.sync_memops),
             7 | 20 => Long(handle.id),
@@ -139,11 +149,10 @@ impl Sim {
             13 => Bool(true),
             14 => Long(u64::from(types)),
             15 => Bool(handle.properties.gpu_direct_rdma_capable != 0),
-            // With no context there is none.
-            16 => Word(
-                self.current()
-                    .map_or(0, |_| mapping.access[handle.device].into()),
-            ),
+            // That of the current device; with no context there is none.
+            16 => Word(self.current().map_or(0, |reader| {
+                mapping.access[self.contexts[&reader].device].into()
+            })),
             17 => Long(0),
             18 => Long(mapping.bytes),
             19 => Long(base),

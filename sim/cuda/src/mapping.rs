@@ -28,7 +28,8 @@ pub struct Mapping {
 
 impl Mapping {
     /// May this device do that to the memory?
-    fn grants(&self, device: usize, write: bool) -> bool {
+    /// May this device do that there?
+    pub fn grants(&self, device: usize, write: bool) -> bool {
         let access = u32::from(self.access[device]);
         access == ACCESS_READ_WRITE || (access == ACCESS_READ && !write)
     }

@@ -186,7 +186,11 @@ fn staged(rows: &[Row], bytes: u64) -> Effect {
 
 api! { defaults EXPORTS |sim|
     fn cuMemcpy | cuMemcpy_ptds [stream] (to: u64, from: u64, bytes: usize) {
-        sim.copy(to, from, bytes as u64, stream, Return::Complete)
+        let when = match sim.is_device_address(to) && sim.is_device_address(from) {
+            true => Return::Queued,
+            false => Return::Complete,
+        };
+        sim.copy(to, from, bytes as u64, stream, when)
     }
     fn cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds [stream] (to: u64, from: u64, bytes: usize) {
         sim.copy(to, from, bytes as u64, stream, Return::Complete)
