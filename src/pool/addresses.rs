@@ -49,7 +49,7 @@ impl State {
         }
         self.settle_windows();
         self.settle_small();
-        self.reap_slabs(0);
+        self.reap_slabs(0, usize::MAX);
         let mut idle = self.idle_stitches();
         idle.retain(|id| !self.stitch(*id).stuck);
         Ending {

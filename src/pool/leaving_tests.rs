@@ -238,3 +238,24 @@ fn what_runs_in_a_view_is_waited_for_before_it_ends() {
     pool.view_ends(view.context, Context::default());
     assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 128 * MIB);
 }
+
+/// Nothing can be ordered behind what a context runs that may be ending: the pool grows,
+/// and waits for nobody.
+#[test]
+fn what_cannot_be_ordered_now_is_left_alone() {
+    let pool = pool(Settings::default());
+    let theirs = StreamKey::new(Context(2), Stream(20), 0);
+    let asked = Request {
+        context: theirs.context,
+        ..request(32 * MIB, Order::Stream(theirs))
+    };
+    let at = pool.alloc(&asked).unwrap();
+    let mine = pool.alloc(&on(11, MIB)).unwrap();
+    pool.driver().hold(theirs.context, Stream(20), true);
+    pool.driver().hold(CONTEXT, Stream(11), true);
+    pool.free(at, Release::Stream(theirs)).unwrap();
+    pool.free(mine, Release::Stream(key(11))).unwrap();
+    pool.context_leaves(theirs.context);
+    assert_ne!(pool.alloc(&on(10, 32 * MIB)).unwrap(), at);
+    assert_eq!(pool.stats().host_waits, 0);
+}

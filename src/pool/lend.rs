@@ -80,15 +80,15 @@ impl State {
         self.slabs.add(at, window.stitch, last);
     }
 
-    /// Gives windows of empty slabs back, all but `keep`; were there any?
-    pub fn reap_slabs(&mut self, keep: u32) -> bool {
-        let mut any = false;
-        while let Some((at, last)) = self.slabs.take_empty(keep, &self.streams) {
+    /// Gives windows of empty slabs back, all but `keep`, of so many that are looked at;
+    /// were there any?
+    pub fn reap_slabs(&mut self, keep: usize, tries: usize) -> bool {
+        let taken = self.slabs.take_empty(keep, tries, &self.streams);
+        for &(at, last) in &taken {
             let block = self.blocks.remove(&at).expect("a slab is a block");
             self.give(block.window, last);
-            any = true;
         }
-        any
+        !taken.is_empty()
     }
 
     /// Orders the stream of a request behind the uses of a window it is about

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::driver::Stream;
-use crate::pool::Settings;
-use crate::pool::tests::{CONTEXT, key, on, pool};
+use crate::pool::{Order, Settings};
+use crate::pool::tests::{CONTEXT, key, on, pool, request};
 use crate::units::MIB;
 use std::time::Duration;
 
@@ -98,4 +98,21 @@ fn a_stream_comes_after_the_last_of_another_ones_uses() {
         .unwrap();
     assert_eq!(pool.driver().events(), 3);
     assert_eq!(state.stats.waits, 1);
+}
+
+/// Half of what the pool may hold is idle, between blocks: no slab has room there.
+#[test]
+fn a_small_request_that_no_slab_has_room_for_has_a_window_of_its_own() {
+    let pool = pool(Settings {
+        limit: Some(64 * MIB),
+        ..Settings::default()
+    });
+    let teeth = [(); 64].map(|()| pool.alloc(&on(10, MIB)).unwrap());
+    for at in teeth.iter().step_by(2) {
+        pool.free(*at, Release::Stream(key(10))).unwrap();
+    }
+    let small = pool.alloc(&on(10, 512)).unwrap();
+    assert!(pool.alloc(&request(512, Order::Unknown)).is_ok());
+    pool.free(small, Release::Stream(key(10))).unwrap();
+    assert_eq!(pool.stats().live_bytes, 32 * MIB + 512);
 }

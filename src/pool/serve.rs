@@ -12,6 +12,9 @@ use super::streams::{StreamId, Use};
 use crate::config::Policy;
 use crate::driver::{Address, Code, Driver, Result, Stream};
 
+/// Empty slabs that a free looks at whose lane is full.
+const REAPED: usize = 4;
+
 /// Why a front did not serve a request.
 pub(super) enum Miss {
     /// Nothing of this length lies on the shelf of its stream.
@@ -65,7 +68,7 @@ impl<D: Driver> Pool<D> {
         if full {
             let mut state = self.lock();
             state.settle_small_of(number);
-            state.reap_slabs(1);
+            state.reap_slabs(1, REAPED);
         }
         Some(info)
     }

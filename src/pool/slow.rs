@@ -6,7 +6,7 @@ use super::block::{Need, Window};
 use super::plan::{Plan, STEP};
 use super::request::{Effort, Order, Refusal, Request};
 use super::search::Usable;
-use super::serve::{Miss, is_small, need};
+use super::serve::{Miss, is_small, need as need_of};
 use super::slab::SLAB;
 use super::state::State;
 use super::streams::Use;
@@ -160,6 +160,14 @@ impl<D: Driver> Pool<D> {
                     return Err(refused.into());
                 }
             };
+            // Bytes that cannot be ordered behind their uses (a capture, or another
+            // thread's default stream) are no reason to wait, but to grow. A segment's
+            // are: the host waits for them sooner than it holds more.
+            let grows = unready && !ready_only;
+            if grows && !matches!(request.order, Order::Segment(_)) {
+                ready_only = true;
+                continue;
+            }
             let waits = &mut waits[usize::from(unready)];
             // Others may have freed something else in the order of a stream meanwhile.
             let most = if unready || state.pending() == 0 {
@@ -178,9 +186,7 @@ impl<D: Driver> Pool<D> {
                 self.end_stitches(ending);
                 continue;
             }
-            if unready && !ready_only {
-                // Bytes that cannot be ordered behind their uses (a capture, or
-                // another thread's default stream) are no reason to fail: grow.
+            if grows {
                 ready_only = true;
                 continue;
             }
@@ -221,18 +227,24 @@ impl<D: Driver> Pool<D> {
                 align: SLAB,
                 stream,
             },
-            false => need(request, stream),
+            false => need_of(request, stream),
         };
         if !small {
             state.settle_small();
-            state.reap_slabs(0);
+            state.reap_slabs(0, usize::MAX);
         }
-        let (mut state, found) = self.find_window(state, need, request, ready_only);
+        let (mut state, mut found) = self.find_window(state, need, request, ready_only);
+        let has_no_slab = small && found == Err(Code::OUT_OF_MEMORY.into());
+        if has_no_slab {
+            // A window of its own may still be free.
+            let own = need_of(request, stream);
+            (state, found) = self.find_window(state, own, request, ready_only);
+        }
         let window = match found {
             Ok(window) => window,
             Err(refused) => return (state, Err(refused)),
         };
-        if !small {
+        if !small || has_no_slab {
             let at = state.lend(request, window);
             return (state, Ok(at));
         }

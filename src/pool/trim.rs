@@ -67,7 +67,7 @@ impl<D: Driver> Pool<D> {
         let mut state = self.lock();
         state.settle_windows();
         state.settle_small();
-        state.reap_slabs(0);
+        state.reap_slabs(0, usize::MAX);
         let free = state.chunks.iter().filter(|(_, chunk)| chunk.is_free());
         free.map(|(_, chunk)| chunk.bytes).sum()
     }
@@ -89,7 +89,7 @@ impl<D: Driver> Pool<D> {
         let mut state = self.lock();
         let _ = self.make_ready(&mut state);
         state.settle_small();
-        state.reap_slabs(0);
+        state.reap_slabs(0, usize::MAX);
         let leaving = state.leaving(keep, most);
         drop(state);
         if leaving.is_empty() {

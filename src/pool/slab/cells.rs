@@ -69,8 +69,10 @@ impl Slabs {
         let slab = self.slabs[(index >> 12) as usize]
             .as_mut()
             .expect("its cell was read");
-        self.empty -= u32::from(slab.live == 0);
         slab.live += 1;
+        if slab.live == 1 {
+            self.empty.remove(&(index >> 12));
+        }
         self.address(index)
     }
 

@@ -5,6 +5,8 @@
 
 mod cells;
 
+use std::collections::BTreeSet;
+
 use super::hash::FastMap;
 use super::request::NotOurs;
 use super::streams::{StreamId, Streams, Use};
@@ -36,7 +38,9 @@ pub struct Slabs {
     by_base: FastMap<u64, u32>,
     heads: [u32; BINS],
     filled: u128,
-    empty: u32,
+    /// Slabs without a live block, and where the last look at them ended.
+    empty: BTreeSet<u32>,
+    looked: u32,
 }
 
 impl Default for Slabs {
@@ -46,7 +50,8 @@ impl Default for Slabs {
             by_base: FastMap::default(),
             heads: [NONE; BINS],
             filled: 0,
-            empty: 0,
+            empty: BTreeSet::new(),
+            looked: 0,
         }
     }
 }
@@ -101,7 +106,9 @@ impl Slabs {
             .as_mut()
             .expect("found above");
         slab.live -= 1;
-        self.empty += u32::from(slab.live == 0);
+        if slab.live == 0 {
+            self.empty.insert(index >> 12);
+        }
         let cell = self.cell_mut(index);
         cell.live = false;
         cell.stream = last.stream;
@@ -161,41 +168,54 @@ impl Slabs {
             }
         };
         self.by_base.insert(base / SLAB, index as u32);
-        self.empty += 1;
+        self.empty.insert(index as u32);
         self.insert((index as u32) << 12);
     }
 
-    /// Takes out an empty slab whose uses fold into one, beyond the `keep`
-    /// that stay. Returns its window and its last use.
-    pub fn take_empty(&mut self, keep: u32, streams: &Streams) -> Option<(Address, Use)> {
-        if self.empty <= keep {
-            return None;
+    /// Takes out empty slabs whose uses fold into one, beyond the `keep` that stay, and
+    /// looks at so many for it: the next look goes on behind them. Returns their windows
+    /// and their last uses.
+    pub fn take_empty(
+        &mut self,
+        keep: usize,
+        tries: usize,
+        streams: &Streams,
+    ) -> Vec<(Address, Use)> {
+        let mut taken = Vec::new();
+        if self.empty.len() <= keep {
+            return taken;
         }
-        let is_empty = |slab: &Option<Slab>| slab.as_ref().is_some_and(|slab| slab.live == 0);
-        let candidates: Vec<usize> = (0..self.slabs.len())
-            .filter(|&i| is_empty(&self.slabs[i]))
-            .collect();
+        let behind = self.empty.range(self.looked..);
+        let before = self.empty.range(..self.looked);
+        let candidates: Vec<u32> = behind.chain(before).copied().take(tries).collect();
         for slab in candidates {
-            let mut blocks = Vec::new();
-            let mut inside = 0;
-            while inside < CELLS as u32 {
-                let index = (slab as u32) << 12 | inside;
-                blocks.push(index);
-                inside += u32::from(self.cell(index).len);
+            if self.empty.len() <= keep {
+                break;
             }
-            let uses = blocks.iter().map(|&index| self.last_use(index));
-            let Some(last) = fold(uses, streams) else {
-                continue;
-            };
-            for index in blocks {
-                self.remove(index);
-            }
-            let slab = self.slabs[slab].take().expect("a candidate");
-            self.by_base.remove(&(slab.base / SLAB));
-            self.empty -= 1;
-            return Some((slab.base, last));
+            self.looked = slab + 1;
+            taken.extend(self.take(slab, streams));
         }
-        None
+        taken
+    }
+
+    /// Takes this empty slab out, if its uses fold into one.
+    fn take(&mut self, slab: u32, streams: &Streams) -> Option<(Address, Use)> {
+        let mut blocks = Vec::new();
+        let mut inside = 0;
+        while inside < CELLS as u32 {
+            let index = slab << 12 | inside;
+            blocks.push(index);
+            inside += u32::from(self.cell(index).len);
+        }
+        let uses = blocks.iter().map(|&index| self.last_use(index));
+        let last = fold(uses, streams)?;
+        for index in blocks {
+            self.remove(index);
+        }
+        self.empty.remove(&slab);
+        let slab = self.slabs[slab as usize].take().expect("a candidate");
+        self.by_base.remove(&(slab.base / SLAB));
+        Some((slab.base, last))
     }
 
     /// Calls `seen` with the address, the length in bytes and the last use of

@@ -29,9 +29,9 @@ fn blocks_lie_512_bytes_apart_and_an_empty_slab_goes_back_whole() {
     );
     slabs.free(a, Use::DONE, &streams).unwrap();
     assert_eq!(slabs.free(a, Use::DONE, &streams), Err(NotOurs::Unknown));
-    assert!(slabs.take_empty(0, &streams).is_none());
+    assert!(slabs.take_empty(0, 9, &streams).is_empty());
     slabs.free(b, Use::DONE, &streams).unwrap();
-    assert_eq!(slabs.take_empty(0, &streams), Some((SLAB, Use::DONE)));
+    assert_eq!(slabs.take_empty(0, 9, &streams), [(SLAB, Use::DONE)]);
     assert!(lend(&mut slabs, 1, &streams).is_none());
 }
 
@@ -64,7 +64,24 @@ fn random_use_keeps_blocks_apart_and_loses_nothing() {
     for (at, _) in live.drain(..) {
         slabs.free(at, Use::DONE, &streams).unwrap();
     }
-    for _ in 1..bases {
-        assert!(slabs.take_empty(0, &streams).is_some());
+    let slabs_left = slabs.take_empty(0, usize::MAX, &streams).len();
+    assert_eq!(slabs_left as u64, bases - 1);
+}
+
+/// However many there are: those that cannot go yet are not looked at by every free.
+#[test]
+fn a_look_at_empty_slabs_is_short_and_goes_on_where_the_last_one_ended() {
+    let (streams, mut slabs) = (Streams::default(), Slabs::default());
+    for number in 1..=10 {
+        slabs.add(number * SLAB, 0, Use::DONE);
     }
+    let kept = lend(&mut slabs, 1, &streams).unwrap() / SLAB;
+    let mut taken = Vec::new();
+    for most in [4, 4, 1] {
+        let some = slabs.take_empty(0, 4, &streams);
+        assert_eq!(some.len(), most);
+        taken.extend(some.iter().map(|(at, _)| at / SLAB));
+    }
+    taken.sort_unstable();
+    assert!(taken.into_iter().eq((1..=10).filter(|&it| it != kept)));
 }
