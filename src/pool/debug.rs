@@ -48,6 +48,9 @@ impl<D: Driver> Pool<D> {
         };
         if self.driver.capture(key.context, key.stream)? == Capture::Active {
             // A fill would become part of the user's graph.
+            if self.settings.debug == Debug::Canary {
+                self.lock().unguarded.insert(at);
+            }
             return Ok(());
         }
         self.driver
@@ -64,9 +67,17 @@ impl<D: Driver> Pool<D> {
         if self.settings.debug != Debug::Canary {
             return false;
         }
-        let Some(info) = self.lock().find(at).filter(|info| !info.attached) else {
+        let mut state = self.lock();
+        let found = state.find(at).filter(|info| !info.attached);
+        let Some(info) = found.filter(|_| !state.unguarded.remove(&at)) else {
             return false;
         };
+        drop(state);
+        // A read would end the capture of a stream that blocks on the legacy one.
+        let capture = self.driver.capture(info.context, Stream::LEGACY);
+        if capture != Ok(Capture::None) {
+            return false;
+        }
         if let Release::Stream(key) = release
             && self.finish(key).is_err()
         {

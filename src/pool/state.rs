@@ -17,7 +17,7 @@ use super::stitch::Stitch;
 use super::streams::{StreamId, Streams, Use};
 use super::timeline::Timeline;
 use crate::driver::Address;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Everything behind the state lock.
@@ -57,6 +57,8 @@ pub struct State {
     pub is_limited: bool,
     /// See [`Pool::least_idle`](super::Pool::least_idle).
     pub least_idle: u64,
+    /// Allocations behind which no guard words are (`MEMCUDA_DEBUG=canary`).
+    pub unguarded: BTreeSet<Address>,
     /// What was lent and held when, where that is kept.
     pub timeline: Option<Timeline>,
 }
