@@ -3,6 +3,7 @@
 //! never changes it. Values are bytes, since paths need not be UTF-8.
 
 mod parse;
+mod redis;
 mod values;
 
 use std::ffi::{OsStr, OsString};
@@ -190,7 +191,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_REDIS",
-        accepts: "none, redis://..., rediss://..., redis+unix://...",
+        accepts: "none, redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., redis+unix:///SOCKET",
         meaning: "where the keeper publishes names and takes commands",
         set: |c, v| parse::redis(v).map(|v| c.redis = v),
     },
@@ -249,11 +250,28 @@ pub const VARIABLES: &[Variable] = &[
     },
 ];
 
+impl Variable {
+    fn refuse(&self, value: &OsStr) -> Error {
+        let shown = match self.name {
+            "MEMCUDA_REDIS" => "MEMCUDA_REDIS (not shown: it may hold a password)".to_owned(),
+            name => format!("{name}={}", value.display()),
+        };
+        let accepted = accepted(self.accepts);
+        Error::new(format!("{shown} is not understood; {accepted}"))
+    }
+}
+
 impl Config {
     /// Reads every variable through `lookup`; an empty one is as one that is not
     /// set. The first invalid value is the error: variable, value, what is accepted.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
-        let mut config = Self::default();
+        let (config, wrong) = Self::read_all(lookup);
+        wrong.into_iter().next().map_or(Ok(config), Err)
+    }
+
+    /// The same with all that is wrong; what is right is in the settings.
+    pub fn read_all(lookup: impl Fn(&str) -> Option<OsString>) -> (Self, Vec<Error>) {
+        let (mut config, mut wrong) = (Self::default(), Vec::new());
         for variable in VARIABLES {
             let Some(value) = lookup(variable.name) else {
                 continue;
@@ -264,15 +282,10 @@ impl Config {
                 continue;
             }
             if (variable.set)(&mut config, trimmed).is_none() {
-                return Err(Error::new(format!(
-                    "{}={} is not understood; {}",
-                    variable.name,
-                    value.display(),
-                    accepted(variable.accepts)
-                )));
+                wrong.push(variable.refuse(&value));
             }
         }
-        Ok(config)
+        (config, wrong)
     }
 
     /// Is this the name of a variable of ours that nobody reads: misspelt, or of
@@ -284,10 +297,30 @@ impl Config {
         name.starts_with("MEMCUDA_") && !known && !elsewhere
     }
 
-    /// What is to be said where a variable is set that does nothing without another one.
-    pub fn without_effect(&self) -> Option<&'static str> {
-        let unused = self.trace_stacks != Stacks::None && self.trace.is_none();
-        unused.then_some("MEMCUDA_TRACE_STACKS has no effect without MEMCUDA_TRACE")
+    /// What is to be said where variables are set that do nothing beside others, or
+    /// without them.
+    pub fn without_effect(&self) -> Vec<&'static str> {
+        let lends = self.policy != Policy::Track;
+        let all = [
+            (
+                self.trace_stacks != Stacks::None && self.trace.is_none(),
+                "MEMCUDA_TRACE_STACKS has no effect without MEMCUDA_TRACE",
+            ),
+            (
+                !lends && !self.limit.is_empty(),
+                "MEMCUDA_LIMIT has no effect with MEMCUDA_POLICY=track, which lends nothing",
+            ),
+            (
+                !lends && self.names.is_some(),
+                "MEMCUDA_NAMES has no effect with MEMCUDA_POLICY=track, which lends nothing",
+            ),
+            (
+                !lends && self.names_file.is_some(),
+                "MEMCUDA_NAMES_FILE has no effect with MEMCUDA_POLICY=track, which lends nothing",
+            ),
+        ];
+        let unused = all.into_iter().filter(|(unused, _)| *unused);
+        unused.map(|(_, line)| line).collect()
     }
 
     /// Most physical bytes that this process may hold on a device.

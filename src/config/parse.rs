@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::redis::is_address;
 use super::{Idle, Keeper};
 use crate::units::{GIB, MIB, parse_size};
 
@@ -83,11 +84,8 @@ pub fn keeper(value: &OsStr) -> Option<Keeper> {
 
 pub fn redis(value: &OsStr) -> Option<Option<String>> {
     let value = value.to_str()?;
-    const SCHEMES: [&str; 3] = ["redis://", "rediss://", "redis+unix://"];
-    let known = |scheme: &&str| value.strip_prefix(scheme).is_some_and(|it| !it.is_empty());
-    match value {
-        "none" => Some(None),
-        _ if SCHEMES.iter().any(known) => Some(Some(value.to_owned())),
-        _ => None,
+    if value == "none" {
+        return Some(None);
     }
+    is_address(value).then(|| Some(value.to_owned()))
 }

@@ -35,6 +35,20 @@ fn an_invalid_setting_is_found() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+#[test]
+fn all_invalid_settings_are_found_and_none_is_a_command_to_the_terminal() {
+    let (escape, secret) = ("\u{1b}[2Jlots", "redis://u:geheim@h:99999");
+    let mut command = memcuda();
+    command.arg("doctor").env("MEMCUDA_LIMIT", escape);
+    command.env("MEMCUDA_REDIS", secret).env("MEMCUDA_LOG", "x");
+    let text = stdout(&command.output().unwrap());
+    let lines = text.lines().filter(|line| line.contains("settings"));
+    assert_eq!(lines.clone().count(), 3, "{text}");
+    assert!(lines.clone().all(|line| line.starts_with("FAIL")), "{text}");
+    assert!(text.contains("MEMCUDA_LIMIT=?[2Jlots"), "{text}");
+    assert!(!text.contains("geheim"), "{text}");
+}
+
 fn settings(variables: &[(&str, &str)]) -> Vec<(String, String)> {
     let mut command = memcuda();
     command.args(["doctor", "--json"]).env_remove("RANK");

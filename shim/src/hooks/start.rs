@@ -124,16 +124,20 @@ fn make() -> Option<Engine> {
 /// The settings, and the log as they say; `None` where they turn the library off, or are
 /// wrong.
 fn settings() -> Option<Config> {
-    let config = Config::read(environment::variable).inspect_err(|error| {
-        log::configure(&Config::default());
-        crate::log!(Error, "{error}; running on the plain driver");
-    });
-    let config = config.ok().filter(|config| !config.disable)?;
+    let (config, wrong) = Config::read_all(environment::variable);
+    if config.disable {
+        return None;
+    }
+    // What is right of the log's own settings is for the line that says what is not.
     log::configure(&config);
+    if let Some(error) = wrong.first() {
+        crate::log!(Error, "{error}; running on the plain driver");
+        return None;
+    }
     for name in environment::names().filter(|name| Config::is_unknown(name)) {
         crate::log!(Warn, "{name} is no setting, and changes nothing");
     }
-    if let Some(line) = config.without_effect() {
+    for line in config.without_effect() {
         crate::log!(Warn, "{line}");
     }
     Some(config)

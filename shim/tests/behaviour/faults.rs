@@ -70,6 +70,31 @@ fn a_wrong_setting_is_one_line_and_the_plain_driver() {
 }
 
 #[test]
+fn the_line_of_a_wrong_setting_goes_where_the_log_does() {
+    let file = scratch().join("wrong.json");
+    let _ = fs::remove_file(&file);
+    let mut command = whose();
+    command
+        .env("MEMCUDA_LIMIT", "-3")
+        .env("MEMCUDA_LOG", "loud");
+    command.env("MEMCUDA_LOG_FORMAT", "json");
+    let (out, log) = said(command.env("MEMCUDA_LOG_FILE", &file));
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_DRIVER, ""));
+    let line: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let message = line["message"].as_str().unwrap();
+    assert!(message.contains("MEMCUDA_LIMIT=-3"), "{message}");
+}
+
+#[test]
+fn a_limit_of_who_lends_nothing_is_one_line() {
+    let mut command = whose();
+    command.env("MEMCUDA_POLICY", "track");
+    let (out, log) = said(command.env("MEMCUDA_LIMIT", "1GiB"));
+    let line = "memcuda: warning: MEMCUDA_LIMIT has no effect with MEMCUDA_POLICY=track, which lends nothing\n";
+    assert_eq!((out.as_str(), log.as_str()), (ON_THE_DRIVER, line));
+}
+
+#[test]
 fn a_misspelt_setting_is_one_line_and_changes_nothing() {
     let (out, log) = said(whose().env("MEMCUDA_LMIT", "1MiB"));
     let line = "memcuda: warning: MEMCUDA_LMIT is no setting, and changes nothing\n";

@@ -36,10 +36,7 @@ pub fn start(part: Part, needs: bool, says: bool) -> Result<()> {
         name.starts_with("MEMCUDA_LOG")
             .then(|| std::env::var_os(name))?
     };
-    let (config, wrong) = match Config::read(read) {
-        Ok(config) => (config, None),
-        Err(error) => (Config::default(), Some(error)),
-    };
+    let (config, wrong) = Config::read_all(read);
     let opened = config.log_file.as_deref().map(|path| {
         let file = open(path);
         file.with_context(|| format!("cannot open the log {}", path.display()))
@@ -68,7 +65,7 @@ pub fn start(part: Part, needs: bool, says: bool) -> Result<()> {
         .with(filter(config.log))
         .with(layer)
         .init();
-    if let Some(error) = wrong.filter(|_| says) {
+    for error in wrong.iter().filter(|_| says) {
         tracing::warn!("{error}");
     }
     if let Some(error) = missing.filter(|_| says) {

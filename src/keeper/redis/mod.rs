@@ -4,6 +4,8 @@
 //! threads of its own: one that publishes (`mirror`), one for each queue
 //! (`queue`), some for commands that take long (`work`).
 
+#[cfg(test)]
+mod address_tests;
 mod allocator;
 mod answer;
 mod command;

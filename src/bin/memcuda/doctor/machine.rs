@@ -85,19 +85,18 @@ fn settings() -> Vec<Finding> {
             found(Status::Warn, detail)
         })
         .collect();
-    match Config::read(|name| std::env::var_os(name)) {
-        Ok(config) if config.disable => {
-            let detail = "MEMCUDA_DISABLE is set: the shim does nothing";
-            findings.push(found(Status::Warn, detail.to_owned()));
-        }
-        Ok(config) => {
-            let unused = config.without_effect();
-            findings.extend(unused.map(|line| found(Status::Warn, line.to_owned())));
-            let (line, file) = (config.names.as_deref(), config.names_file.as_deref());
-            let rules = Rules::read(line, file, &Facts::here(|name| std::env::var(name).ok()));
-            findings.extend(rules.err().map(wrong));
-        }
-        Err(reason) => findings.push(wrong(reason)),
+    let (config, errors) = Config::read_all(|name| std::env::var_os(name));
+    let understood = errors.is_empty();
+    findings.extend(errors.into_iter().map(wrong));
+    if understood && config.disable {
+        let detail = "MEMCUDA_DISABLE is set: the shim does nothing";
+        findings.push(found(Status::Warn, detail.to_owned()));
+    } else if understood {
+        let unused = config.without_effect().into_iter();
+        findings.extend(unused.map(|line| found(Status::Warn, line.to_owned())));
+        let (line, file) = (config.names.as_deref(), config.names_file.as_deref());
+        let rules = Rules::read(line, file, &Facts::here(|name| std::env::var(name).ok()));
+        findings.extend(rules.err().map(wrong));
     }
     if findings.is_empty() {
         let detail = "every MEMCUDA_* value is understood";

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::output::{self, Table};
+use crate::output::{self, Table, plain};
 
 /// Check the machine, or say how a program reaches the driver.
 #[derive(clap::Args)]
@@ -83,7 +83,8 @@ fn print(findings: &[Finding]) -> Result<()> {
         table.row(vec![
             status.to_owned(),
             finding.check.to_owned(),
-            finding.detail.clone(),
+            // Of a variable's value, or of another process: no command to the terminal.
+            plain(&finding.detail),
         ]);
     }
     table.print()
