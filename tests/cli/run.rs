@@ -128,7 +128,7 @@ fn where_the_system_starts_no_program_and_says_it_did_the_answer_is_the_same() {
 
 /// Elsewhere it is, but a trace there would stand among what the program says.
 #[test]
-fn a_trace_goes_neither_to_standard_output_nor_over_a_folder() {
+fn a_trace_goes_neither_to_standard_output_nor_to_what_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let traced = |file: &str| {
         let mut command = memcuda();
@@ -142,6 +142,17 @@ fn a_trace_goes_neither_to_standard_output_nor_over_a_folder() {
     );
     failed(&traced("."), 2, "--trace .: a folder; accepted: a file");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    let mut make = std::process::Command::new("mkfifo");
+    assert!(
+        make.arg(folder.path().join("pipe"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    for no_file in ["pipe", "/dev/full"] {
+        failed(&traced(no_file), 2, "a pipe or a device; accepted: a file");
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     assert_eq!(code(&traced("./-")), 0);
 }
 
@@ -159,7 +170,7 @@ fn a_trace_does_not_take_the_place_of_what_the_program_says() {
             "the program's output goes there; accepted: another file",
         );
     }
-    // Where that is a device nothing is lost.
+    // Where nobody reads that nothing is lost.
     let mut command = memcuda();
     command.args(["run", "--trace", "/dev/null", "--", "echo", "said"]);
     let nowhere = std::fs::File::options().write(true).open("/dev/null");

@@ -160,6 +160,21 @@ fn a_pipe_is_written_as_it_is() {
     assert_eq!(names(folder.path()), ["copy", "pipe"]);
 }
 
+/// Whoever would read it may never come.
+#[test]
+fn who_waits_for_a_reader_ends_when_asked_to() {
+    let (folder, (_kept, trace)) = (tempfile::tempdir().unwrap(), short());
+    let pipe = folder.path().join("pipe");
+    let mut make = Command::new("mkfifo");
+    assert!(make.arg(&pipe).status().unwrap().success());
+    for (verb, option) in [("trace", "-o"), ("explain", "--svg")] {
+        let mut asked = Command::new("timeout");
+        asked.args(["-k", "10", "0.5"]).arg(memcuda().get_program());
+        let output = asked.args([verb, &trace, option]).arg(&pipe).output();
+        assert_eq!(code(&output.unwrap()), 124, "{verb}");
+    }
+}
+
 #[test]
 fn what_is_read_is_not_overwritten() {
     let (folder, trace) = short();

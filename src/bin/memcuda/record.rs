@@ -61,6 +61,11 @@ fn check(file: &Path) -> Result<()> {
     if file.is_dir() {
         return Err(refused("a folder; accepted: a file").into());
     }
+    // A pipe is waited for when the program has ended, a device may take nothing then.
+    let nowhere = whole::is_one_of(file, [Path::new("/dev/null")]);
+    if file.exists() && !file.is_file() && !nowhere {
+        return Err(refused("a pipe or a device; accepted: a file").into());
+    }
     // What the program says would be lost with the file in whose place the trace is put.
     let outputs = ["/proc/self/fd/1", "/proc/self/fd/2"].map(Path::new);
     if file.is_file() && whole::is_one_of(file, outputs) {
