@@ -93,8 +93,25 @@ fn process() -> Process {
 
 /// When this process started, in clock ticks since boot.
 fn started() -> Option<u64> {
-    let about = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name, which may have anything in it.
+    let about = std::fs::read("/proc/self/stat").ok()?;
+    // Behind the name, which may have any bytes in it.
+    let about = String::from_utf8_lossy(&about);
     let (_, fields) = about.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_any_name_knows_when_it_started() {
+        let (place, before) = ("/proc/self/comm", started());
+        let name = std::fs::read(place).unwrap();
+        std::fs::write(place, b"a) \xff\x1b").unwrap();
+        let odd = started();
+        std::fs::write(place, name).unwrap();
+        assert!(before.is_some());
+        assert_eq!(odd, before);
+    }
 }

@@ -1,8 +1,10 @@
 //! `memcuda stat`, on pages that this test process shows.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,6 +102,9 @@ fn shown_process() {
     std::io::stdin().read_to_end(&mut bytes).unwrap();
     let file = File::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).unwrap());
     file.write_all_at(&bytes, 0).unwrap();
+    if std::env::var_os("STAYS").is_some() {
+        std::thread::sleep(std::time::Duration::from_secs(600));
+    }
     panic!("{}", Command::new("sleep").arg("600").stdin(file).exec());
 }
 
@@ -203,6 +208,25 @@ fn the_scripts_read_what_the_command_does() {
     for (name, _) in counters().fields() {
         assert_eq!(read[name], said[name], "{name}");
     }
+}
+
+#[test]
+fn a_process_may_have_any_name_and_none_is_a_command_to_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join(OsStr::from_bytes(b"o\xffd\x1b[2J"));
+    symlink(std::env::current_exe().unwrap(), &odd).unwrap();
+    let mut process = Command::new(&odd);
+    process
+        .arg0("cli")
+        .args(["--ignored", "--exact", "stat::shown_process"]);
+    process.env("STAYS", "1").stdout(Stdio::null());
+    let mut child = process.stdin(Stdio::piped()).spawn().unwrap();
+    let bytes = page(stats_page::VERSION, &[counters()]);
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let shown = Shown { child };
+    until("it shows it", || code(&run(&["stat", &shown.pid()])) == 0);
+    let table = stdout(&run(&["stat", &shown.pid()]));
+    assert!(table.contains("o\u{fffd}d?[2J"), "{table:?}");
 }
 
 #[test]

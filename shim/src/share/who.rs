@@ -23,8 +23,8 @@ pub fn command() -> String {
         libc::gettid() == libc::getpid() && libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) == 0
     };
     if !asked {
-        let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-        return name.trim().to_owned();
+        let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+        return String::from_utf8_lossy(&name).trim().to_owned();
     }
     let length = name.iter().position(|&byte| byte == 0).unwrap_or(16);
     String::from_utf8_lossy(&name[..length]).trim().to_owned()

@@ -121,7 +121,7 @@ pub fn tree(root: u32) -> Vec<u32> {
 
 /// Does this process still run? One that ended and was not waited for does not.
 pub fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = about(pid, "stat").unwrap_or_default();
     // The name before the state may hold anything, parentheses too.
     let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
     !state.is_empty() && !state.starts_with('Z')
@@ -129,15 +129,21 @@ pub fn is_alive(pid: u32) -> bool {
 
 /// The user as whom a process acts, whoever may look into it.
 pub fn user(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = about(pid, "status")?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The short name of a process (`comm`).
+/// The short name of a process (`comm`), which may hold control characters.
 pub fn name(pid: u32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-    name.unwrap_or_default().trim_end().to_owned()
+    let name = about(pid, "comm").unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
+/// What a file of a process says. Its name, which may stand there, is any bytes.
+fn about(pid: u32, file: &str) -> Option<String> {
+    let said = fs::read(format!("/proc/{pid}/{file}")).ok()?;
+    Some(String::from_utf8_lossy(&said).into_owned())
 }
 
 #[cfg(test)]

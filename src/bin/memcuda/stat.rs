@@ -8,7 +8,7 @@ use memcuda::stats_page::Counters;
 use memcuda::units::show_bytes;
 use serde::Serialize;
 
-use crate::output::{self, Table};
+use crate::output::{self, Table, plain};
 use crate::{accepted, process, survey};
 
 /// Show what a process holds on each device.
@@ -16,7 +16,7 @@ use crate::{accepted, process, survey};
 #[command(group = clap::ArgGroup::new("which").required(true))]
 pub struct Arguments {
     /// The process
-    #[arg(group = "which", value_parser = accepted::number::<u32>)]
+    #[arg(group = "which", value_parser = accepted::between(0..=u32::MAX))]
     pid: Option<u32>,
     /// Every process of this machine that runs on the pool
     #[arg(long, group = "which")]
@@ -93,7 +93,7 @@ fn print(devices: &[Device]) -> anyhow::Result<()> {
     for device in devices {
         let pool = &device.counters.pool;
         table.row(vec![
-            format!("{} {}", device.pid, device.command),
+            format!("{} {}", device.pid, plain(&device.command)),
             device.counters.ordinal.to_string(),
             show_bytes(pool.live_bytes),
             show_bytes(pool.pending_bytes),
