@@ -16,7 +16,7 @@ use rustix::net::{
 use rustix::process::{geteuid, umask};
 use tracing::warn;
 
-use super::rules::group_id;
+use super::rules::{group_id, unknown};
 use crate::share::place;
 
 /// Who else than the user may come to the socket.
@@ -34,9 +34,8 @@ impl Door {
         let Some(group) = group else {
             return Ok(Self::Own);
         };
-        let id = group_id(group);
-        id.map(Self::Group)
-            .with_context(|| format!("there is no group {group}"))
+        let none = || unknown("group", group);
+        Ok(Self::Group(group_id(group).ok_or_else(none)?))
     }
 }
 
@@ -104,14 +103,8 @@ fn may_be_at(path: &Path) -> Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|it| !it.file_type().is_socket()) {
         bail!("{shown} is there and is no socket: it stays as it is");
     }
-    if SocketAddrUnix::new(path).is_err() {
-        bail!("{shown} is too long; accepted: a path of up to {MOST_PATH} bytes");
-    }
-    Ok(())
+    Ok(place::fits(path)?)
 }
-
-/// Bytes of the longest path of a socket.
-const MOST_PATH: usize = 107;
 
 /// How long a keeper may take to end, with its standby, or to begin.
 pub const PATIENCE: Duration = Duration::from_secs(5);

@@ -75,18 +75,34 @@ struct Text {
 struct TextRule {
     names: String,
     #[serde(default)]
-    users: Vec<Who>,
+    users: Vec<toml::Value>,
     #[serde(default)]
-    groups: Vec<Who>,
+    groups: Vec<toml::Value>,
     allow: Vec<String>,
     quota: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Who {
+enum Who<'a> {
     Number(u32),
-    Name(String),
+    Name(&'a str),
+}
+
+impl<'a> Who<'a> {
+    fn of(key: &str, value: &'a toml::Value) -> Result<Self> {
+        let known = match value {
+            toml::Value::Integer(number) => u32::try_from(*number).ok().map(Self::Number),
+            toml::Value::String(name) => Some(Self::Name(name)),
+            _ => None,
+        };
+        known.ok_or_else(|| {
+            let shown = match value {
+                toml::Value::Integer(number) => number.to_string(),
+                other => format!("a {}", other.type_str()),
+            };
+            let accepted = format!("accepted: a name, or a number from 0 to {}", u32::MAX);
+            Error::new(format!("{key}: {shown} is nobody; {accepted}"))
+        })
+    }
 }
 
 /// All rules of a text.
@@ -97,8 +113,7 @@ pub fn parse(text: &str) -> Result<Vec<Rule>> {
 }
 
 fn rule(text: TextRule) -> Result<Rule> {
-    let names = Pattern::new(text.names)
-        .ok_or_else(|| Error::new("names = \"\" is none; accepted: a name, with * and ?"))?;
+    let names = names(text.names)?;
     let mut rule = Rule {
         users: HashSet::new(),
         groups: HashSet::new(),
@@ -107,14 +122,14 @@ fn rule(text: TextRule) -> Result<Rule> {
         names,
     };
     for who in &text.users {
-        rule.users.insert(match who {
-            Who::Number(uid) => *uid,
+        rule.users.insert(match Who::of("users", who)? {
+            Who::Number(uid) => uid,
             Who::Name(name) => user_id(name).ok_or_else(|| unknown("user", name))?,
         });
     }
     for who in &text.groups {
-        match who {
-            Who::Number(gid) => drop(rule.groups.insert(*gid)),
+        match Who::of("groups", who)? {
+            Who::Number(gid) => drop(rule.groups.insert(gid)),
             Who::Name(name) => {
                 rule.groups
                     .insert(group_id(name).ok_or_else(|| unknown("group", name))?);
@@ -153,7 +168,22 @@ fn rule(text: TextRule) -> Result<Rule> {
     Ok(rule)
 }
 
-fn unknown(what: &str, name: &str) -> Error {
+/// The pattern of a rule; none that holds for no name.
+fn names(text: String) -> Result<Pattern> {
+    let fits = text
+        .bytes()
+        .all(|byte| Name::may_have(byte) || b"*?".contains(&byte));
+    let shown: String = text.escape_debug().take(60).collect();
+    let pattern = Pattern::new(text).filter(|_| fits);
+    pattern.ok_or_else(|| {
+        Error::new(format!(
+            "names = \"{shown}\" is none; accepted: a name (letters, digits and . _ - / : + @ =), with * and ?"
+        ))
+    })
+}
+
+/// That a user or a group is not there.
+pub fn unknown(what: &str, name: &str) -> Error {
     Error::new(format!(
         "there is no {what} \"{}\" in this host's files; accepted: its name there, or a number",
         name.escape_debug()
@@ -189,6 +219,30 @@ fn field<'a>(file: &'a str, name: &str, at: usize) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_user_and_no_name_is_said_in_a_line() {
+        let rule = |names: &str, who: &str| {
+            let text = format!("[[access]]\nnames = \"{names}\"\n{who}\nallow = [\"open\"]\n");
+            parse(&text).map(drop).map_err(|error| error.to_string())
+        };
+        let number = "is nobody; accepted: a name, or a number from 0 to 4294967295";
+        let wrong = |who: &str| rule("a", who).unwrap_err();
+        assert_eq!(wrong("users = [-1]"), format!("users: -1 {number}"));
+        let large = format!("groups: 99999999999 {number}");
+        assert_eq!(wrong("groups = [1, 99999999999]"), large);
+        assert_eq!(
+            wrong("users = [true]"),
+            format!("users: a boolean {number}")
+        );
+        for good in ["a", "cm*", "/w/?.0:q@r=3", "*"] {
+            assert_eq!(rule(good, "users = [4294967295]"), Ok(()), "{good}");
+        }
+        for never in ["a b", "", "w*\\n"] {
+            let said = rule(never, "users = [0]").unwrap_err();
+            assert!(said.contains("accepted: a name (letters"), "{said}");
+        }
+    }
 
     #[test]
     fn no_text_of_rules_does_harm() {

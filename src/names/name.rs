@@ -32,18 +32,22 @@ impl Name {
                 Self::MOST_BYTES
             )))
         };
-        let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || Self::MARKS.contains(byte);
         if text.is_empty() {
             wrong("is empty")
         } else if text.len() > Self::MOST_BYTES {
             wrong("is too long")
-        } else if !text.as_bytes().iter().all(allowed) {
+        } else if !text.bytes().all(Self::may_have) {
             wrong("has a character that names do not have")
         } else if text == Self::RESERVED {
             wrong("is reserved")
         } else {
             Ok(Self(text))
         }
+    }
+
+    /// Is there a name with this byte in it?
+    pub fn may_have(byte: u8) -> bool {
+        byte.is_ascii_alphanumeric() || Self::MARKS.contains(&byte)
     }
 
     /// Its text.

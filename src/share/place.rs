@@ -4,8 +4,12 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::error::{Error, Result};
+
 /// The name of the socket in its directory.
 pub const SOCKET: &str = "keeper.sock";
+/// Bytes of the longest path of a socket.
+const MOST_PATH: usize = 107;
 
 /// The directory of a user's keeper: `$XDG_RUNTIME_DIR/memcuda`, for root
 /// `/run/memcuda`, and where neither is to be had `/tmp/memcuda-UID`. Whoever
@@ -24,6 +28,17 @@ pub fn directory(uid: u32, variable: impl Fn(&str) -> Option<String>) -> PathBuf
 fn may_have(directory: &Path, uid: u32) -> bool {
     let mut found = directory.ancestors().flat_map(std::fs::metadata);
     found.next().is_some_and(|found| found.uid() == uid)
+}
+
+/// Fails where a path is too long for a socket.
+pub fn fits(socket: &Path) -> Result<()> {
+    let bytes = socket.as_os_str().len();
+    if bytes > MOST_PATH {
+        let shown = socket.display();
+        let accepted = format!("accepted: a path of up to {MOST_PATH} bytes");
+        return Err(Error::new(format!("{shown} is too long; {accepted}")));
+    }
+    Ok(())
 }
 
 /// Is this directory the user's own, so that no stranger can have put a socket

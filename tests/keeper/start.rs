@@ -274,13 +274,13 @@ fn rules_that_are_no_file_are_not_waited_for() {
 fn a_place_where_no_socket_can_be_is_refused_in_a_line() {
     let directory = tempfile::tempdir().unwrap();
     let (above, long) = (directory.path().join("above"), "n".repeat(100));
-    for (socket, why) in [
-        (above.join("run/keeper.sock"), "above is not there"),
-        (above.join(long), "accepted: a path of up to 107 bytes"),
+    for (socket, status, why) in [
+        (above.join("run/keeper.sock"), 1, "above is not there"),
+        (above.join(long), 2, "accepted: a path of up to 107 bytes"),
     ] {
         let refused = run(&socket, &[]);
         let said = text(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert_eq!(refused.status.code(), Some(status), "{said}");
         assert!(said.contains(why) && said.lines().count() == 1, "{said}");
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     }
@@ -358,7 +358,7 @@ fn it_does_not_settle_in_an_unsafe_place_and_says_so_in_a_line() {
     let good = directory.path().join("keeper.sock");
     for (socket, arguments, status, word) in [
         (&open.join("keeper.sock"), &[][..], 1, "777"),
-        (&good, &["--group", "no such group"], 1, "no such group"),
+        (&good, &["--group", "no such group"], 2, "no such group"),
         (&good, &["--rules", rules.to_str().unwrap()], 2, "fly"),
         (&good, &["--rules", "/does/not/exist"], 2, "/does/not/exist"),
     ] {
