@@ -6,7 +6,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::{code, memcuda, stderr, stdout, until};
+use crate::{code, failed, memcuda, stderr, stdout, until};
 
 /// What `run` says of itself with these settings.
 fn said(settings: &[(&str, &str)]) -> String {
@@ -115,6 +115,33 @@ fn what_is_wrong_with_the_log_is_said_and_stops_no_verb() {
         .unwrap();
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("cannot open the log /nowhere/log"));
+}
+
+/// What serves needs it, not who asks.
+#[test]
+fn who_asks_needs_neither_the_log_nor_other_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("keeper.sock");
+    let keeper = |words: &[&str], settings: &[(&str, &str)]| {
+        let mut command = memcuda();
+        command
+            .arg("keeper")
+            .args(words)
+            .arg("--socket")
+            .arg(&socket);
+        command.envs(settings.iter().copied()).output().unwrap()
+    };
+    let loud = [("MEMCUDA_LOG", "loud")];
+    failed(&keeper(&[], &loud), 2, "MEMCUDA_LOG=loud is not understood");
+    assert_eq!(code(&keeper(&["--idle", "600"], &[])), 0);
+    let wrong = [("MEMCUDA_LOG_FILE", "/nowhere/log"), ("MEMCUDA_LIMIT", "1")];
+    let asked = keeper(&["status"], &loud);
+    assert_eq!((code(&asked), stderr(&asked).lines().count()), (0, 1));
+    assert_eq!(code(&keeper(&["status"], &wrong)), 0);
+    assert_eq!(code(&keeper(&["stop"], &wrong)), 0);
+    let mut metrics = memcuda();
+    metrics.args(["web", "--metrics"]).envs(wrong);
+    assert_eq!(code(&metrics.output().unwrap()), 0);
 }
 
 #[test]

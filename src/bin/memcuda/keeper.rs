@@ -17,7 +17,7 @@ use memcuda::keeper::{self, Launch, Options, Part, registry};
 use memcuda::share::place;
 
 use crate::keeper_ask::{self, Action};
-use crate::{accepted, file_limit};
+use crate::{accepted, file_limit, reach};
 
 /// How long memory may take that Redis's queue asks for.
 const ALLOCATION: Duration = Duration::from_secs(30);
@@ -70,25 +70,33 @@ enum Role {
 }
 
 impl Arguments {
-    /// Is there nothing yet that would be lost if this one did not begin?
+    /// Is it to serve, with nothing yet that would be lost if it did not begin?
     pub fn is_first(&self) -> bool {
-        matches!(self.role, None | Some(Role::Daemon))
+        self.action.is_none() && matches!(self.role, None | Some(Role::Daemon))
     }
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(action) = &arguments.action {
+        // Other settings are the keeper's own.
+        let keeper = match arguments.socket {
+            Some(_) => Keeper::Auto,
+            None => reach::setting("MEMCUDA_KEEPER")?.keeper,
+        };
+        keeper_ask::ask(action, &socket(arguments, &keeper)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let config = Config::read(|name| std::env::var_os(name))?;
-    let socket = socket(arguments, &config)?;
-    match (&arguments.action, arguments.role) {
-        (Some(action), _) => keeper_ask::ask(action, &socket)?,
-        (None, None) if !arguments.foreground => return in_background(arguments, &config, &socket),
-        (None, role) => be(arguments, &config, socket, role)?,
+    let socket = socket(arguments, &config.keeper)?;
+    match arguments.role {
+        None if !arguments.foreground => return in_background(arguments, &config, &socket),
+        role => be(arguments, &config, socket, role)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn socket(arguments: &Arguments, config: &Config) -> Result<PathBuf> {
-    let socket = match (&arguments.socket, &config.keeper) {
+fn socket(arguments: &Arguments, keeper: &Keeper) -> Result<PathBuf> {
+    let socket = match (&arguments.socket, keeper) {
         (Some(socket), _) => socket.clone(),
         (None, Keeper::Socket(socket)) => socket.clone(),
         (None, Keeper::Auto | Keeper::Off) => {
@@ -96,7 +104,10 @@ fn socket(arguments: &Arguments, config: &Config) -> Result<PathBuf> {
             place::directory(uid, |name| std::env::var(name).ok()).join(place::SOCKET)
         }
     };
-    std::path::absolute(&socket).with_context(|| format!("{} is no path", socket.display()))
+    let shown = || format!("{} is no path", socket.display());
+    let socket = std::path::absolute(&socket).with_context(shown)?;
+    place::fits(&socket)?;
+    Ok(socket)
 }
 
 /// The arguments of another process of the same keeper, without a role.

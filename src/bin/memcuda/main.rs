@@ -110,7 +110,7 @@ fn main() -> ExitCode {
 }
 
 fn work(verb: Verb) -> Result<ExitCode> {
-    log::start(verb.part(), verb.needs_log(), !matches!(verb, Verb::Run(_)))?;
+    log::start(verb.part(), verb.needs_log(), verb.says_of_log())?;
     match verb {
         Verb::Run(arguments) => run::main(&arguments),
         Verb::Env(arguments) => env::main(&arguments),
@@ -149,8 +149,18 @@ impl Verb {
     fn needs_log(&self) -> bool {
         match self {
             Verb::Keeper(arguments) => arguments.is_first(),
-            Verb::Web(_) => true,
+            Verb::Web(arguments) => arguments.serves(),
             _ => false,
+        }
+    }
+
+    /// Does nobody else say what is wrong with its log? A program's library does, and a
+    /// keeper that does not begin.
+    fn says_of_log(&self) -> bool {
+        match self {
+            Verb::Run(_) => false,
+            Verb::Keeper(arguments) => !arguments.is_first(),
+            _ => true,
         }
     }
 }

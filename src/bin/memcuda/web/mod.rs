@@ -45,6 +45,13 @@ pub struct Arguments {
     metrics: bool,
 }
 
+impl Arguments {
+    /// Does it go on, with nobody to look at it?
+    pub fn serves(&self) -> bool {
+        !self.metrics
+    }
+}
+
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.metrics {
         let text = metrics::text(&Survey::default().look(), &survey::names());
