@@ -74,6 +74,11 @@ fn a_process_that_records_has_its_history_in_the_snapshot() {
     assert!((10..=40).contains(&few("events")));
     assert_eq!(few("left"), counter("live_bytes"));
 
+    let output = taken(&holder.pid(), &file, &["--events", "0"]);
+    let said = stderr(&output);
+    assert!(said.contains("the latest 0 events; 144 before"), "{said}");
+    assert_eq!(sums(&file)("left"), counter("live_bytes"));
+
     // A recording that cannot be read costs the history alone.
     let recording = fs::File::options().write(true).open(&trace).unwrap();
     recording.write_all_at(&99_u64.to_le_bytes(), 8).unwrap();

@@ -129,6 +129,10 @@ fn bad_usage_is_2_and_names_the_value() {
             &["stat", "self"],
             "'self' for '[PID]': accepted: a whole number",
         ),
+        (
+            &["stat", "99999999999999"],
+            "accepted: a whole number from 0 to 4294967295",
+        ),
         (&["keeper", "--idle", "ever"], "accepted: a whole number"),
         (
             &["persist", "a", "--for", "ever"],
@@ -153,6 +157,32 @@ fn bad_usage_is_2_and_names_the_value() {
         (&["snapshot", "1"], "--output"),
         (&["snapshot", "1", "--json", "--html", "-o", "x"], "--html"),
         (&["explain"], "<PID|REPORT|TRACE>"),
+        (
+            &["explain", "x", "--limit", "1"],
+            "accepted: a size of 2MiB or more",
+        ),
+        (
+            &["replay", "x", "--chunk", "2GiB"],
+            "accepted: a multiple of 2MiB, at most 1GiB",
+        ),
+        (
+            &["explain", concat!(env!("CARGO_MANIFEST_DIR"), "/src")],
+            "no report of out of memory in it",
+        ),
+        (
+            &["keeper", "status", "--socket", &"/a".repeat(54)],
+            "is too long; accepted: a path of up to 107 bytes",
+        ),
+        (
+            &[
+                "keeper",
+                "--group",
+                "no-such-group",
+                "--socket",
+                "/nowhere/socket",
+            ],
+            "there is no group \"no-such-group\"",
+        ),
         (&["show"], "<NAME>"),
         (&["show", "two words"], "two words"),
         (&["rm"], "<NAME>"),

@@ -242,7 +242,7 @@ fn whoever_cannot_be_shown_is_a_clear_line() {
     failed(&snapshot("no such report"), 2, "no such report");
     failed(
         &run(&["explain", folder.path().to_str().unwrap()]),
-        1,
+        2,
         "no report",
     );
     let damaged = folder.path().join("oom-1-2-3.memcuda");

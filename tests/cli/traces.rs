@@ -142,13 +142,11 @@ fn wrong_input_is_one_line() {
         assert_eq!(said, "memcuda: /proc: a folder, and no trace\n");
     }
     let bare = Shown::nothing();
-    let output = run(&["explain", &bare.pid(), "--json"]);
-    assert_eq!(code(&output), 2);
-    assert!(
-        stderr(&output).contains("records no trace"),
-        "{}",
-        stderr(&output)
-    );
+    for option in [&["--json"][..], &["--profile", "native"]] {
+        let pid = bare.pid();
+        let explain = [&["explain", &pid][..], option].concat();
+        failed(&run(&explain), 2, "records no trace");
+    }
     let output = explain(&path, &["--svg", "/none/t.svg"]);
     assert_eq!(code(&output), 1, "{}", stderr(&output));
     let why = "cannot write /none/t.svg: No such file or directory";
@@ -175,7 +173,7 @@ fn a_trace_is_written_anew_as_it_was() {
     let twice = run(&["trace", again.to_str().unwrap()]);
     failed(
         &twice,
-        1,
+        2,
         ": its name ends in .zst already; name another file with --output\n",
     );
     failed(&run(&["trace", "none.zst"]), 2, "none.zst: No such file");

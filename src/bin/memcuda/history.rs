@@ -163,11 +163,11 @@ impl History {
             Op::Free => drop(self.live.remove(&key(&event))),
             _ => return,
         }
-        if self.events.len() == self.most {
+        self.events.push_back(event);
+        if self.events.len() > self.most {
             self.events.pop_front();
             self.left_out += 1;
         }
-        self.events.push_back(event);
     }
 
     /// The allocations and frees of a device, in order.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use memcuda::error::Error;
 use memcuda::picture::{Picture, bytes};
 
@@ -43,7 +43,6 @@ fn read(path: &Path) -> memcuda::error::Result<Picture> {
 }
 
 fn latest(folder: &Path) -> Result<PathBuf> {
-    let shown = folder.display();
     let entries = fs::read_dir(folder).map_err(|error| Error::of_file(folder, error))?;
     let reports = entries.flatten().filter(|entry| {
         let name = entry.file_name();
@@ -51,6 +50,7 @@ fn latest(folder: &Path) -> Result<PathBuf> {
         name.starts_with(REPORT.0) && name.ends_with(REPORT.1)
     });
     let newest = reports.max_by_key(|entry| entry.metadata().and_then(|m| m.modified()).ok());
-    let newest = newest.ok_or_else(|| anyhow!("{shown}: no report of out of memory in it"))?;
+    let none = || Error::of_file(folder, "no report of out of memory in it");
+    let newest = newest.ok_or_else(none)?;
     Ok(newest.path())
 }

@@ -14,11 +14,14 @@ use memcuda::error::Error;
 use memcuda::pool::Settings;
 use memcuda::trace::Reader;
 use memcuda::trace::replay::{self, Failure, Outcome, Profile};
-use memcuda::units::{parse_size, show_bytes};
+use memcuda::units::{GIB, MIB, parse_size, show_bytes};
 use serde::Serialize;
 
 use crate::output::{self, Table};
 use crate::trace;
+
+/// The smallest physical handle.
+const HANDLE: u64 = 2 * MIB;
 
 /// Play recorded traces through the pool, without a GPU.
 ///
@@ -214,8 +217,15 @@ pub fn size(text: &str) -> std::result::Result<u64, String> {
     bytes.ok_or_else(|| "accepted: a size such as 24GiB, 512MiB or bytes".to_owned())
 }
 
-/// The size of a handle in bytes.
+/// A limit in bytes, as `MEMCUDA_LIMIT` takes one: nothing can be had under less than a handle.
+pub fn limit(text: &str) -> std::result::Result<u64, String> {
+    let bytes = parse_size(text).filter(|&bytes| bytes >= HANDLE);
+    bytes.ok_or_else(|| "accepted: a size of 2MiB or more, such as 24GiB".to_owned())
+}
+
+/// The size of a handle in bytes, as `MEMCUDA_CHUNK` takes one.
 pub fn chunk(text: &str) -> std::result::Result<u64, String> {
-    let bytes = parse_size(text).filter(|&bytes| bytes > 0 && bytes % (2 << 20) == 0);
-    bytes.ok_or_else(|| "accepted: a multiple of 2MiB".to_owned())
+    let fits = |bytes: &u64| (HANDLE..=GIB).contains(bytes) && bytes.is_multiple_of(HANDLE);
+    let bytes = parse_size(text).filter(fits);
+    bytes.ok_or_else(|| "accepted: a multiple of 2MiB, at most 1GiB".to_owned())
 }

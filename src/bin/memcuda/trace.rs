@@ -7,7 +7,7 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use memcuda::error::Error;
 use memcuda::trace::{Reader, Shortfall, write};
 
@@ -56,9 +56,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Where a trace goes by itself: FILE.zst.
 fn beside(file: &Path) -> Result<PathBuf> {
-    let said = file.display();
     if file.exists() && file.extension().is_some_and(|it| it == "zst") {
-        bail!("{said}: its name ends in .zst already; name another file with --output");
+        let why = "its name ends in .zst already; name another file with --output";
+        return Err(Error::of_file(file, why).into());
     }
     let mut name = file.as_os_str().to_owned();
     name.push(".zst");

@@ -41,7 +41,7 @@ impl Estimates {
     /// A trace that cannot be read, a request that the pool answers with anything but memory.
     pub fn of(path: &Path, arguments: &Arguments) -> Result<Self> {
         let plain = Setting {
-            profile: arguments.profile,
+            profile: arguments.profile(),
             chunk: None,
             limit: None,
         };

@@ -25,7 +25,7 @@ use crate::history::History;
 use crate::output::{self, plain};
 use crate::picture::{find, process_of};
 use crate::process;
-use crate::replay::{chunk, size};
+use crate::replay::{chunk, limit, size};
 use crate::survey;
 use crate::whole;
 
@@ -48,11 +48,11 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = chunk)]
     chunk: Option<u64>,
     /// What would it hold under this limit?
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = limit)]
     limit: Option<u64>,
-    /// How the trace's requests reach the pool
-    #[arg(long, value_enum, default_value = "async")]
-    profile: Profile,
+    /// How the trace's requests reach the pool [default: async]
+    #[arg(long, value_enum)]
+    profile: Option<Profile>,
     /// Draw what was live over time; of a report, what was before it
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     svg: Option<PathBuf>,
@@ -67,7 +67,12 @@ pub struct Arguments {
 impl Arguments {
     fn of_traces(&self) -> bool {
         let sizes = [self.would_fit, self.chunk, self.limit];
-        sizes.iter().any(Option::is_some) || self.json
+        sizes.iter().any(Option::is_some) || self.profile.is_some() || self.json
+    }
+
+    /// How the trace's requests reach the pool.
+    fn profile(&self) -> Profile {
+        self.profile.unwrap_or(Profile::Async)
     }
 }
 
@@ -121,7 +126,7 @@ fn trace_of(arguments: &Arguments) -> Result<Option<PathBuf>> {
     let source = &arguments.source;
     let shown = source.display();
     let no_trace = |what: String| {
-        let text = "--would-fit, --chunk, --limit and --json are about a trace";
+        let text = "--would-fit, --chunk, --limit, --profile and --json are about a trace";
         Error::new(format!("{what}; {text}"))
     };
     let path = match process_of(source) {

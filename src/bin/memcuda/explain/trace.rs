@@ -23,7 +23,7 @@ const ROWS: usize = 8;
 
 /// Explains a trace in words, or as JSON, and draws it where that is asked for.
 pub fn explain(path: &Path, arguments: &Arguments) -> Result<String> {
-    check_chunk(arguments.profile, arguments.chunk)?;
+    check_chunk(arguments.profile(), arguments.chunk)?;
     if let Some(to) = &arguments.svg {
         whole::apart(to, [path])?;
     }
