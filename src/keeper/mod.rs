@@ -25,6 +25,7 @@ mod process;
 pub mod redis;
 mod refusal;
 pub mod registry;
+mod relative;
 mod room;
 mod rules;
 mod serve;

@@ -2,12 +2,13 @@
 //! the host, a descriptor that tells of a death. Reads /proc; changes nothing.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::str::FromStr;
 
 use nix::sys::socket::{getsockopt, sockopt};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
 use crate::share::protocol::Process;
 
@@ -24,7 +25,7 @@ pub struct Peer {
 
 impl Peer {
     /// Of a connected socket. (`rustix` has a type for this that cannot be 0.)
-    pub fn of(socket: &impl AsFd) -> std::io::Result<Self> {
+    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
         let peer = getsockopt(socket, sockopt::PeerCredentials)?;
         Ok(Self {
             pid: u32::try_from(peer.pid()).unwrap_or(0),
@@ -61,12 +62,32 @@ pub fn watch(socket: &impl AsFd, peer: &Peer) -> Option<OwnedFd> {
     }
 }
 
-/// The same for a process that was known before; `None` where it has ended or
-/// cannot be seen.
-pub fn watch_known(process: &Process) -> Option<OwnedFd> {
-    let watch = watch_pid(process.pid)?;
+/// What has become of a process that was known before.
+pub enum Known {
+    /// It is there; readable once it has ended.
+    Watched(OwnedFd),
+    /// Its number is nobody's any more, or another process's.
+    Ended,
+    /// It is there, or cannot be seen, and nothing tells of its end.
+    Unwatched,
+}
+
+/// Looks for it. A system that lends no descriptor of a process, or none more, does not
+/// make it one that has ended.
+pub fn look_for(process: &Process) -> Known {
+    let Some(number) = pid(process.pid).filter(|_| process.started != 0) else {
+        return Known::Unwatched;
+    };
+    let watch = watch_pid(process.pid);
+    if test_kill_process(number) == Err(Errno::SRCH) {
+        return Known::Ended;
+    }
     // Only now is it sure that the number was not another process's meanwhile.
-    (process.started != 0 && started(process.pid) == Some(process.started)).then_some(watch)
+    match (started(process.pid), watch) {
+        (Some(started), _) if started != process.started => Known::Ended,
+        (Some(_), Some(watch)) => Known::Watched(watch),
+        _ => Known::Unwatched,
+    }
 }
 
 /// A descriptor of a process by its number.
@@ -110,12 +131,13 @@ pub fn running() -> Option<usize> {
 }
 
 /// The host and its boot, in 64 bits: the same in every process of the host.
-pub fn node() -> std::io::Result<u64> {
+pub fn node() -> io::Result<u64> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(super::journal::digest(boot.trim().as_bytes()))
 }
 
-fn pid(pid: u32) -> Option<Pid> {
+/// A number as the kernel takes it; none for 0, which stands for others there.
+pub fn pid(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 
@@ -136,9 +158,14 @@ mod tests {
         assert!(process.started > 0);
         assert!(processor(process.pid).is_some());
         assert!(running().unwrap() > 0);
-        assert!(watch_known(&process).is_some());
+        assert!(matches!(look_for(&process), Known::Watched(_)));
+        let unseen = Process {
+            started: 0,
+            ..process.clone()
+        };
+        assert!(matches!(look_for(&unseen), Known::Unwatched));
         process.started += 1;
-        assert!(watch_known(&process).is_none());
+        assert!(matches!(look_for(&process), Known::Ended));
         let unseen = Peer { pid: 0, ..peer };
         assert_eq!(unseen.process(77, "x").pid, 77);
         assert!(node().unwrap() != 0);

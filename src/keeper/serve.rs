@@ -27,7 +27,7 @@ use super::launch::Role;
 use super::listen::Door;
 use super::options::Options;
 use super::pages::Epoch;
-use super::process::{self};
+use super::process::{self, Known};
 use super::registry::Desk;
 use super::standby::{Standby, Vault};
 use super::strays::Strays;
@@ -198,26 +198,23 @@ impl Keeper {
             .map(|(id, p)| (id, p.clone()))
             .collect();
         for (client, process) in ghosts {
-            match process::watch_known(&process) {
-                Some(watch) => {
-                    self.watch(&watch, Token::Watch(client))?;
-                    let ghost = Ghost {
-                        _watch: Some(watch),
-                        until: None,
-                    };
-                    self.ghosts.insert(client, ghost);
+            let watch = match process::look_for(&process) {
+                Known::Ended => {
+                    self.entries.leave(client);
+                    continue;
                 }
-                // It can be seen, and is not there.
-                None if process.started != 0 => self.entries.leave(client),
-                None => {
-                    let until = Some(Instant::now() + GRACE);
-                    let ghost = Ghost {
-                        _watch: None,
-                        until,
-                    };
-                    self.ghosts.insert(client, ghost);
-                }
+                Known::Watched(watch) => Some(watch),
+                Known::Unwatched => None,
+            };
+            if let Some(watch) = &watch {
+                self.watch(watch, Token::Watch(client))?;
             }
+            let until = watch.is_none().then(|| Instant::now() + GRACE);
+            let ghost = Ghost {
+                _watch: watch,
+                until,
+            };
+            self.ghosts.insert(client, ghost);
         }
         match &self.descriptors.vault {
             Vault::None => self.start_standby(),

@@ -11,13 +11,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use serde::{Deserialize, Serialize};
 use tracing::{error, info, warn};
 
 use super::key::Key;
 use super::launch::{Launch, Role};
-use super::process;
+use super::relative::Relative;
 use super::systemd::Store;
 use crate::share::protocol::{Generation, MOST_PARTS};
 use crate::share::wire::{self, Broken};
@@ -75,7 +74,7 @@ pub struct Standby {
     pub lacks: bool,
     /// When this process started it.
     started: Option<Instant>,
-    process: Option<OwnedFd>,
+    process: Relative,
 }
 
 impl Vault {
@@ -183,7 +182,7 @@ impl Standby {
             pid,
             lacks: false,
             started: None,
-            process: process::watch_pid(pid),
+            process: Relative::of(pid),
         }
     }
 
@@ -232,18 +231,13 @@ impl Standby {
     /// scope: a keeper that panics is to be started again.
     pub fn dismiss(self) {
         self.kill();
-        // Where it is a child of this process it is not to stay a zombie.
-        if let Some(process) = &self.process {
-            let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
-        }
+        self.process.wait();
     }
 
     /// At once, whatever it does: one that only lost its socket would start
     /// another keeper. The loop notices, and starts another standby.
     fn kill(&self) {
-        if let Some(process) = &self.process {
-            let _ = pidfd_send_signal(process, Signal::KILL);
-        }
+        self.process.kill();
     }
 }
 

@@ -9,6 +9,7 @@ mod faults;
 mod fuzz;
 mod log;
 mod names;
+mod no_pidfd;
 #[path = "../support/random.rs"]
 mod random;
 mod requests;

@@ -72,7 +72,7 @@ pub fn keeper(rules: &str) -> Option<(Keeper, PathBuf)> {
 }
 
 /// Puts words in front of a command.
-fn start_by(starter: &[&str], command: &mut Command) {
+pub fn start_by(starter: &[&str], command: &mut Command) {
     let [program, arguments @ ..] = starter else {
         return;
     };
