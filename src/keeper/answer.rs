@@ -15,7 +15,8 @@ use super::rules::Rights;
 use super::serve::{End, Keeper};
 use crate::names::Name;
 use crate::share::protocol::{
-    Code, Entry, Generation, Lease, MOST_ENTRIES, MOST_LEASES, Place, Reply, Request, Status,
+    Code, Entry, Generation, Lease, MOST_ENTRIES, MOST_LEASES, Persist, Place, Reply, Request,
+    State, Status,
 };
 use crate::units::show_bytes;
 
@@ -88,7 +89,7 @@ impl Keeper {
                 DONE
             }
             Request::Persist { name, persist } => {
-                self.allowed(peer, &name, "persist", |rights| rights.create)?;
+                self.may_persist(peer, &name, persist)?;
                 self.entries.persist(&name, persist)?;
                 DONE
             }
@@ -198,8 +199,13 @@ impl Keeper {
 
     fn import(&mut self, client: ClientId, peer: Peer, generation: Generation) -> Answered {
         let item = self.entries.item(generation);
-        if !item.is_some_and(|item| self.may_see(peer, item)) {
+        let Some(item) = item.filter(|item| self.may_see(peer, item)) else {
             return Err(Refusal::not_found(generation));
+        };
+        // Who opens a handle writes to its memory, but where that is sealed.
+        let to_write = item.name.as_ref().filter(|_| item.state != State::Sealed);
+        if to_write.is_some_and(|name| !self.access.rights(&peer, name).write) {
+            return Err(denied("write", generation));
         }
         self.entries.import(client, generation)?;
         self.memory(generation)
@@ -311,6 +317,15 @@ impl Keeper {
             () if made || right(rights) => Ok(()),
             () if !rights.any() => Err(Refusal::not_found(name)),
             () => Err(denied(what, name)),
+        }
+    }
+
+    /// To let a name go sooner than it would is to take it away from others.
+    fn may_persist(&self, peer: Peer, name: &Name, persist: Persist) -> Result<(), Refusal> {
+        let there = self.entries.find(name);
+        match there.is_some_and(|item| persist.is_shorter_than(item.persist)) {
+            true => self.allowed(peer, name, "shorten the life of", |rights| rights.delete),
+            false => self.allowed(peer, name, "persist", |rights| rights.create),
         }
     }
 

@@ -202,6 +202,13 @@ fn a_name_without_a_right_to_it_is_not_there() {
                 },
                 Code::Denied,
             ),
+            // A handle is memory to be written.
+            (
+                Request::Import {
+                    generation: weights,
+                },
+                Code::Denied,
+            ),
             (open("weights/b", Mode::Create, 1), Code::Denied),
             (Request::Status, Code::Denied),
             (Request::Stop { force: true }, Code::Denied),
@@ -227,6 +234,62 @@ fn a_name_without_a_right_to_it_is_not_there() {
     as_user(READER, READER, look);
     // By its group, not by its user.
     as_user(STRANGER, OTHER_GROUP, look);
+    // Sealed, it is read by its handle, too.
+    let seal = Request::Seal {
+        generation: weights,
+    };
+    own.call(seal, &[]).unwrap();
+    as_user(READER, READER, || {
+        let import = Request::Import {
+            generation: weights,
+        };
+        client(&socket).call(import, &[]).unwrap();
+    });
+}
+
+/// Nobody holds it: what lets it go sooner frees it.
+#[test]
+fn what_somebody_else_made_lives_no_shorter_without_a_right_to_delete() {
+    let Some((keeper, rules)) = keeper(RULES) else {
+        return;
+    };
+    let mut own = keeper.client();
+    let held = make(&mut own, "tmp/a", b"").unwrap();
+    persist(&mut own, "tmp/a", Persist::Yes);
+    release(&mut own, held);
+    let socket = keeper.socket();
+    let far = u64::MAX - 1;
+    let with = |persist| {
+        let name = name("tmp/a");
+        Request::Persist { name, persist }
+    };
+    as_user(MAKER, MAKER, || {
+        let mut client = client(&socket);
+        for shorter in [Persist::No, Persist::Until(1), Persist::Until(far)] {
+            assert_eq!(code(client.call(with(shorter), &[])), Code::Denied);
+        }
+        client.call(with(Persist::Yes), &[]).unwrap();
+        // Its own is its own.
+        make(&mut client, "tmp/b", b"").unwrap();
+        persist(&mut client, "tmp/b", Persist::Yes);
+        persist(&mut client, "tmp/b", Persist::No);
+    });
+    persist(&mut own, "tmp/a", Persist::Until(far));
+    as_user(MAKER, MAKER, || {
+        let mut client = client(&socket);
+        let shorter = with(Persist::Until(far - 1));
+        assert_eq!(code(client.call(shorter, &[])), Code::Denied);
+        client.call(with(Persist::Yes), &[]).unwrap();
+    });
+    std::fs::write(&rules, RULES.replace(r#""write", "create""#, r#""delete""#)).unwrap();
+    signal(keeper.status().pid, Signal::HUP);
+    as_user(MAKER, MAKER, || {
+        let mut client = client(&socket);
+        until("the rules are read", || {
+            client.call(with(Persist::No), &[]).is_ok()
+        });
+    });
+    assert_eq!(keeper.status().names, 0);
 }
 
 #[test]

@@ -65,6 +65,15 @@ impl Persist {
             _ => Self::Yes,
         }
     }
+
+    /// Does a name that is kept so live less long than one that is kept in the other way?
+    pub fn is_shorter_than(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Until(second), Self::Until(later)) => second < later,
+            (Self::No, Self::Until(_)) | (Self::No | Self::Until(_), Self::Yes) => true,
+            (Self::No | Self::Yes, _) | (Self::Until(_), Self::No) => false,
+        }
+    }
 }
 
 /// Where a name is in its life.
