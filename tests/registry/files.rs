@@ -36,6 +36,9 @@ pub struct Keeper {
 /// for writing in another thread's child when it is run.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/registry/create.sh");
 
+/// Where there is this file among the names, the keeper takes its time to tell of them.
+pub const SLOW: &str = ".slow";
+
 /// What a keeper serves.
 pub struct Place<'a> {
     /// The server's address.
@@ -195,6 +198,9 @@ fn fastrand() -> u8 {
 fn answer(names: &Path, desk: &Desk, ask: Ask) {
     match ask {
         Ask::Entries(wanted, to) => {
+            if names.join(SLOW).exists() {
+                std::thread::sleep(Duration::from_millis(300));
+            }
             let entry = |name: Name| {
                 let entry = read(names, &name);
                 (name, entry)

@@ -9,7 +9,7 @@ use memcuda::keeper::redis::{Server, nodes};
 use memcuda::share::handle::Handle;
 
 use crate::clients::{address, ask, connect};
-use crate::files::{Keeper, Place};
+use crate::files::{Keeper, Place, SLOW, put};
 use crate::redis_server::Redis;
 use crate::until;
 
@@ -72,6 +72,34 @@ fn a_name_is_a_hash_with_every_field_and_goes_with_it() {
         !ask::<bool>(&mut redis, &["EXISTS", "tensor:layer/0"])
     });
     assert!(keeper.state().ends_with("published"), "{}", keeper.state());
+}
+
+/// Else they would end before all is published, and again.
+#[test]
+fn keys_are_kept_alive_while_everything_is_published() {
+    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+    let names = directory.path().join("names");
+    std::fs::create_dir(&names).unwrap();
+    std::fs::write(names.join(SLOW), "").unwrap();
+    for n in 0..600 {
+        put(&names.join(format!("w{n}")), &format!("{n:032x}"));
+    }
+    let _keeper = Keeper::start(&Place::bare(&server, directory.path()));
+    let mut redis = connect(server.socket());
+    let mut least = i64::MAX;
+    until("a sign of life", || {
+        let left: i64 = ask(&mut redis, &["PTTL", "memcuda:owner"]);
+        let count: u64 = ask(&mut redis, &["SCARD", "memcuda:names"]);
+        assert!(count < 600, "all is published, and none was seen");
+        let is_owned = left >= 0;
+        if is_owned {
+            least = least.min(left);
+        }
+        is_owned && left > least + 100
+    });
+    until("all published", || {
+        server.ask("SCARD memcuda:names") == ":600"
+    });
 }
 
 #[test]

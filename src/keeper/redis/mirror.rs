@@ -56,6 +56,8 @@ pub fn run(shared: &Shared) {
     let mut mirror = Mirror {
         shared,
         changed: BTreeSet::new(),
+        next: Instant::now(),
+        cursor: String::new(),
         foreign: false,
         warned: false,
         term: 0,
@@ -88,6 +90,9 @@ enum Never {}
 struct Mirror<'a> {
     shared: &'a Shared,
     changed: BTreeSet<Name>,
+    /// When the next sign of life is due, and where it looks for hashes that are gone.
+    next: Instant,
+    cursor: String,
     /// Was it said that a key is somebody else's?
     foreign: bool,
     /// Was it said that names are not published?
@@ -112,6 +117,7 @@ impl Mirror<'_> {
         let shared = self.shared;
         // What changed until now is among all that is asked for next.
         self.changed.clear();
+        (self.next, self.cursor) = (Instant::now() + BEAT, "0".to_owned());
         if let Changes::Over { .. } = shared.registry.wait(Duration::ZERO) {
             return Err(Pause::End);
         }
@@ -122,16 +128,12 @@ impl Mirror<'_> {
         shared
             .registry
             .report(format!("{}: published", shared.server));
-        let (mut next, mut cursor) = (Instant::now() + BEAT, "0".to_owned());
         loop {
-            let patience = next.saturating_duration_since(Instant::now());
+            let patience = self.next.saturating_duration_since(Instant::now());
             let idle = self.changed.is_empty();
             self.listen(if idle { patience } else { Duration::ZERO })?;
             self.write_changed(link)?;
-            if Instant::now() >= next {
-                cursor = self.beat(link, cursor)?;
-                next = Instant::now() + BEAT;
-            }
+            self.beat(link)?;
         }
     }
 
@@ -204,6 +206,7 @@ impl Mirror<'_> {
             let found = found.into_iter().flat_map(Name::new);
             self.changed
                 .extend(found.filter(|name| names.binary_search(name).is_err()));
+            self.beat(link)?;
             match next {
                 0 => break,
                 next => cursor = next,
@@ -212,6 +215,8 @@ impl Mirror<'_> {
         for batch in names.chunks(BATCH) {
             self.write(link, batch.to_vec())?;
             self.listen(Duration::ZERO)?;
+            // With many names, or a server that is slow, this takes longer than keys live.
+            self.beat(link)?;
         }
         Ok(names.len())
     }
@@ -256,20 +261,24 @@ impl Mirror<'_> {
         Ok(())
     }
 
-    /// A sign of life; names whose hash is gone are written again.
-    fn beat(&mut self, link: &mut Link, cursor: String) -> Result<String, Pause> {
+    /// A sign of life, when one is due; names whose hash is gone are written again.
+    fn beat(&mut self, link: &mut Link) -> Result<(), Pause> {
+        if Instant::now() < self.next {
+            return Ok(());
+        }
         let keys = &self.shared.keys;
         let step = Step::new("beat", [keys.owner(), keys.index()])
             .arg(self.term.to_string())
             .arg(LIFE.as_millis().to_string())
-            .arg(cursor)
+            .arg(self.cursor.as_str())
             .arg(keys.hashes());
         let mut answer: std::vec::IntoIter<String> =
             read::<Vec<String>>(link.call(&step)?)?.into_iter();
         match (answer.next().as_deref(), answer.next()) {
             (Some("ok"), Some(cursor)) => {
                 self.changed.extend(answer.flat_map(Name::new));
-                Ok(cursor)
+                (self.next, self.cursor) = (Instant::now() + BEAT, cursor);
+                Ok(())
             }
             _ => Err(Pause::Again),
         }
