@@ -6,6 +6,7 @@
 #[cfg(feature = "cli")]
 pub mod allocate;
 pub mod cancel;
+pub mod children;
 mod code;
 mod cost;
 #[cfg(feature = "cli")]

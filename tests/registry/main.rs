@@ -7,6 +7,7 @@ mod clients;
 mod commands;
 mod files;
 mod kills;
+mod made;
 mod outages;
 #[path = "../support/program.rs"]
 mod program;

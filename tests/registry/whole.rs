@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use memcuda::names::{Dtype, Name};
 use memcuda::share::client::Client;
@@ -17,7 +17,7 @@ use crate::redis_server::Redis;
 use crate::waiting::{until, wait_for, within};
 
 /// A keeper and all that it needs; ended when it is dropped.
-struct Keeper {
+pub struct Keeper {
     socket: PathBuf,
     server: Redis,
     directory: tempfile::TempDir,
@@ -38,11 +38,23 @@ fn program() -> Command {
 }
 
 impl Keeper {
-    fn start() -> Self {
+    pub fn start() -> Self {
+        Self::start_by("exec \"$@\"")
+    }
+
+    /// The same, started by a shell that is told so.
+    pub fn start_by(script: &str) -> Self {
         let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
         let socket = directory.path().join("of-the-keeper/keeper.sock");
-        let mut keeper = program();
+        let starts = program();
+        let mut keeper = Command::new("sh");
+        let variables = starts
+            .get_envs()
+            .flat_map(|(name, value)| Some((name, value?)));
         keeper
+            .args(["-c", script, "sh"])
+            .arg(starts.get_program())
+            .envs(variables)
             .args(["keeper", "--idle", "600", "--socket"])
             .arg(&socket)
             .env("MEMCUDA_REDIS", address(server.socket()))
@@ -58,7 +70,7 @@ impl Keeper {
     }
 
     /// A connection; waits for a keeper that is being started anew.
-    fn client(&self) -> Client {
+    pub fn client(&self) -> Client {
         let connect = || Client::connect(&self.socket, std::process::id(), "test", &[]);
         wait_for("a keeper", || connect().ok()).0
     }
@@ -70,7 +82,7 @@ impl Keeper {
         }
     }
 
-    fn names(&self) -> BTreeSet<String> {
+    pub fn names(&self) -> BTreeSet<String> {
         let (mut client, mut names, mut after) = (self.client(), BTreeSet::new(), None);
         loop {
             let request = Request::List { after, all: false };
@@ -103,7 +115,7 @@ impl Drop for Keeper {
     }
 }
 
-fn attach(client: &mut Client, name: &str) -> (Entry, usize) {
+pub fn attach(client: &mut Client, name: &str) -> (Entry, usize) {
     let spec = Spec {
         bytes: 0,
         dtype: Some(Dtype::F32),
@@ -126,7 +138,7 @@ fn attach(client: &mut Client, name: &str) -> (Entry, usize) {
 }
 
 /// Queues a command and waits for its answer.
-fn caller(keeper: &Keeper) -> impl FnMut(Value) -> Value {
+pub fn caller(keeper: &Keeper) -> impl FnMut(Value) -> Value {
     let mut redis = connect(keeper.server.socket());
     move |mut command| {
         command["reply"] = json!("me");
@@ -200,34 +212,6 @@ fn commands_make_memory_that_any_process_opens() {
     drop(client);
     until("freed", || keeper.status().dying == 0);
     assert_eq!(keeper.status().bytes, 4 << 20, "of the copy alone");
-}
-
-#[test]
-fn what_commands_make_can_be_given_a_time() {
-    let keeper = Keeper::start();
-    let mut call = caller(&keeper);
-    let made = call(json!({"op": "create", "name": "w", "bytes": 4096}));
-    assert_eq!(made["entry"]["persist"], "yes");
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let timed = call(json!({"op": "persist", "name": "w", "seconds": 3600}));
-    let until_s = timed["entry"]["persist"].as_u64().unwrap();
-    assert!(
-        (3600..3660).contains(&(until_s - now_s.as_secs())),
-        "{timed}"
-    );
-    let again = call(json!({"op": "persist", "name": "w"}));
-    assert_eq!(again["entry"]["persist"], "yes");
-    // Its holder has it to the end.
-    let mut client = keeper.client();
-    attach(&mut client, "w");
-    let held = call(json!({"op": "persist", "name": "w", "seconds": 0}));
-    assert_eq!(held["entry"]["persist"], "no");
-    drop(client);
-    until("gone", || keeper.names().is_empty());
-    let gone = call(json!({"op": "persist", "name": "w"}));
-    assert_eq!(gone["error"]["code"], "NOT_FOUND");
-    let wrong = call(json!({"op": "persist", "name": "w", "seconds": -1}));
-    assert_eq!(wrong["error"]["code"], "INVALID");
 }
 
 /// `MEMCUDA_TEST_KILLS` is how often.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use memcuda::config::{Config, Keeper};
+use memcuda::driver::children;
 use memcuda::keeper::redis::{self, Server};
 use memcuda::keeper::{self, Launch, Options, Part, registry};
 use memcuda::share::place;
@@ -88,6 +89,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     }
     let config = Config::read(|name| std::env::var_os(name))?;
     let socket = socket(arguments, &config.keeper)?;
+    children::can_be_waited_for();
     match arguments.role {
         None if !arguments.foreground => return in_background(arguments, &config, &socket),
         role => be(arguments, &config, socket, role)?,

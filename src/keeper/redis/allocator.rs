@@ -37,6 +37,9 @@ impl Allocator {
         command.arg("--bytes").arg(create.bytes.to_string());
         if let Some(dtype) = create.dtype {
             command.arg("--dtype").arg(dtype.name());
+        }
+        // One element has no extents.
+        if !create.shape.is_empty() {
             let shape = create.shape.iter().map(u64::to_string);
             command
                 .arg("--shape")
@@ -59,7 +62,8 @@ impl Allocator {
         device: Option<&Device>,
     ) -> Result<(), (Fault, String)> {
         let mut command = self.command(name);
-        command.arg("--copy-of").arg(source.as_str());
+        // In one word: a name may begin as an option does.
+        command.arg(format!("--copy-of={source}"));
         command.arg("--bytes").arg(of.spec.bytes.to_string());
         if let Some(device) = device {
             command.arg("--device").arg(device.to_string());
