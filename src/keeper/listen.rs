@@ -58,6 +58,12 @@ pub fn enter(socket: &Path, door: Door) -> Result<()> {
                 above.display()
             );
         }
+        if let Some(above) = above {
+            // Others' places may be beside this one, but in a user's own directory.
+            let is_users_own = door == Door::Own && !geteuid().is_root();
+            make_all(above, if is_users_own { 0o700 } else { 0o755 })
+                .with_context(|| format!("cannot make {}", above.display()))?;
+        }
         let made = fs::DirBuilder::new()
             .recursive(true)
             .mode(mode)
@@ -93,6 +99,20 @@ pub fn enter(socket: &Path, door: Door) -> Result<()> {
             it.gid(),
             mode & 0o7777
         );
+    }
+    Ok(())
+}
+
+/// Makes what is missing of a path, with this mode whatever is left out of others.
+fn make_all(path: &Path, mode: u32) -> std::io::Result<()> {
+    let missing: Vec<_> = path.ancestors().take_while(|it| !it.exists()).collect();
+    for directory in missing.into_iter().rev() {
+        match fs::create_dir(directory) {
+            // Another keeper is at it.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            made => made?,
+        }
+        fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }
@@ -196,4 +216,24 @@ fn lock_of(socket: &Path) -> PathBuf {
     let mut name = socket.as_os_str().to_owned();
     name.push(".lock");
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_above_a_place_have_the_mode_that_is_said() {
+        let there = tempfile::tempdir().unwrap();
+        for (name, mode) in [("open", 0o755), ("own", 0o700)] {
+            let first = there.path().join(name);
+            let second = first.join("second");
+            make_all(&second, mode).unwrap();
+            make_all(&second, 0o711).unwrap();
+            for made in [first, second] {
+                let made = fs::metadata(made).unwrap();
+                assert_eq!(made.mode() & 0o777, mode);
+            }
+        }
+    }
 }
