@@ -45,7 +45,8 @@ impl Keeper {
         let new = self.new.front().map(|(since, _)| *since + COURTESY);
         let ghosts = self.ghosts.values().filter_map(|ghost| ghost.until).min();
         let idle = self.idle_since.zip(self.options.idle);
-        let idle = idle.map(|(since, most)| since + most);
+        // An end that no clock can show does not come.
+        let idle = idle.and_then(|(since, most)| since.checked_add(most));
         let others = [
             self.standby_again,
             self.versions.next,
@@ -108,7 +109,7 @@ impl Keeper {
             since => since,
         };
         if let Some((since, most)) = self.idle_since.zip(self.options.idle)
-            && now >= since + most
+            && now.saturating_duration_since(since) >= most
         {
             self.end_idle();
         }

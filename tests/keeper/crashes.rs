@@ -139,6 +139,13 @@ fn an_upgrade_keeps_process_names_and_leases() {
     }
 }
 
+/// Also after a time that no clock can show.
+#[test]
+fn one_that_ends_when_it_is_idle_serves_before() {
+    let keeper = Keeper::start(&["--idle", &u64::MAX.to_string()]);
+    assert_eq!(keeper.status().restarts, 0);
+}
+
 #[test]
 fn a_standby_that_is_killed_is_replaced_and_has_everything() {
     let keeper = Keeper::start(&[]);
