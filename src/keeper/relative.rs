@@ -71,11 +71,11 @@ mod tests {
         let mut child = sleeps();
         by_number(child.id()).kill();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
-        let waited_for = sleeps();
+        let mut waited_for = sleeps();
         let relative = by_number(waited_for.id());
         relative.kill();
         relative.wait();
-        assert!(!is_child(relative.number.unwrap()));
+        assert!(!is_child(relative.number.unwrap()) && waited_for.wait().is_err());
         // A child's child is neither; nor is nobody, who would be all of this group.
         let mut shell = Command::new("sh");
         shell.args(["-c", "sleep 100 & echo $!; read _; kill $!"]);
