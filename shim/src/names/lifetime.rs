@@ -100,6 +100,11 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) {
     if let (true, Some(page)) = (context_lives, page) {
         page.unregister(engine, mapped.context);
     }
+    // With the maker's hold on the driver's own memory its name ends, before the memory does.
+    let first = mapped.from == From::Allocation;
+    if first {
+        held::release(engine, mapped.entry.generation);
+    }
     let freeing = engine.freeing(mapped.device, mapped.address, Caller::UNKNOWN);
     match (mapped.from, pool, device) {
         (From::Pool, Some(pool), Some(device)) => {
@@ -114,7 +119,9 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) {
     if let Some(freeing) = freeing {
         freeing.of_others();
     }
-    held::release(engine, mapped.entry.generation);
+    if !first {
+        held::release(engine, mapped.entry.generation);
+    }
     *ended_at() = Some(Instant::now());
 }
 

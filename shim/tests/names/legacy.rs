@@ -2,7 +2,7 @@
 
 use crate::actor::{Actor, Place, program};
 use crate::keeper::until;
-use crate::{MIB, NOT_FOUND, field, ruled};
+use crate::{INVALID_VALUE, MIB, NOT_FOUND, field, ruled};
 
 const RULE: &str = "size=4MiB,name=w,backend=cuda_ipc";
 
@@ -69,6 +69,32 @@ fn it_is_made_opened_and_closed_beside_a_capture_which_goes_on() {
         actor.must("captured");
     }
     assert_eq!(maker.must("physical"), "0");
+}
+
+/// Others may have it open still: they keep its bytes, and nobody else gets others by its name.
+#[test]
+fn its_name_ends_when_its_maker_closes_it() {
+    let place = Place::with_keeper();
+    let (mut maker, mut other, mut late) = (place.actor(), place.actor(), place.actor());
+    let (made, here) = maker.opened("create w bytes=4194304 flags=16");
+    maker.set(&here, 7, 4 * MIB);
+    let (opened, there) = other.opened("open w");
+    let mut bare = Actor::start(&mut place.command(program(), &[]));
+    let said = place.keeper.verb(&["show", "w", "--json"]).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let handle = hexadecimal(said["ipc_handle"].as_str().unwrap());
+    maker.close(&made);
+    assert_eq!(other.get(&there), 7);
+    for actor in [&mut maker, &mut other, &mut late] {
+        assert_eq!(actor.code("open w"), NOT_FOUND);
+    }
+    assert_eq!(bare.code(&format!("ipcopen {handle}")), INVALID_VALUE);
+    let (_, again) = maker.opened("create w bytes=4194304 flags=16");
+    assert_eq!(other.get(&there), 7);
+    let (_, new) = late.opened("open w");
+    maker.set(&again, 8, 4 * MIB);
+    assert_eq!((late.get(&new), other.get(&there)), (8, 7));
+    other.close(&opened);
 }
 
 #[test]

@@ -192,13 +192,15 @@ impl Arena {
 
     /// A descriptor that keeps and names the granules at `offset`.
     pub fn export(&self, offset: u64, bytes: u64) -> Result<OwnedFd, Code> {
-        self.describe(offset, bytes)?;
+        self.describe(offset, bytes, 0)?;
         open_again(self.fd(), offset)
     }
 
-    /// Writes down what an importer needs to know of the granules at `offset`.
-    pub fn describe(&self, offset: u64, bytes: u64) -> Answer {
-        let record = [MAGIC, self.id, offset, bytes, self.device as u64, 0, 0, 0];
+    /// Writes down what an importer needs to know of the granules at `offset`, and of
+    /// which allocation they are; 0 is none.
+    pub fn describe(&self, offset: u64, bytes: u64, allocation: u64) -> Answer {
+        let device = self.device as u64;
+        let record = [MAGIC, self.id, offset, bytes, device, allocation, 0, 0];
         let at = self.span + offset / GRANULE * RECORD;
         // SAFETY: the buffer has the length that is passed; our own descriptor.
         let wrote = unsafe {
@@ -223,6 +225,8 @@ pub struct Import {
     pub offset: u64,
     pub bytes: u64,
     pub device: usize,
+    /// Which has these granules for itself; 0 is none.
+    pub allocation: u64,
 }
 
 /// Memory of another process that is held for as long as this lives: a page of
@@ -289,6 +293,7 @@ impl Import {
                 offset,
                 bytes: record[3],
                 device: record[4] as usize,
+                allocation: record[5],
             })
         }
     }

@@ -1,11 +1,12 @@
 //! Legacy memory handles between processes. An open goes through the
-//! exporter's descriptor table, so the exporter must live, as in CUDA.
+//! exporter's descriptor table, so the exporter must live, as in CUDA. A handle of
+//! memory that was freed opens no more, but where a granule is shared.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::abi::{Answer, Code, IpcMemHandle};
 use crate::address::{map_file, reserve_address};
-use crate::arena::{GRANULE, Import};
+use crate::arena::{GRANULE, Import, LARGE};
 use crate::entry::{api, must_put};
 use crate::memory::{Allocation, Source};
 use crate::state::Sim;
@@ -84,6 +85,10 @@ impl Sim {
         let device = self.device(from.device as i32)?;
         let first = from.offset / GRANULE * GRANULE;
         let import = from.import(first)?;
+        // Small ones share their granules, of which none is lent again.
+        if from.bytes >= LARGE && import.allocation != from.id {
+            return Err(Code::INVALID_VALUE);
+        }
         let object = self.object_of(&import);
         let length = (from.offset - first + from.bytes).next_multiple_of(GRANULE);
         let reservation = reserve_address(length, GRANULE)?;
@@ -138,7 +143,7 @@ api! { plain EXPORTS |sim|
         let (base, allocation) = found.ok_or(Code::INVALID_VALUE)?;
         let arena = &sim.devices[allocation.device].arena;
         let first = allocation.offset / GRANULE * GRANULE;
-        arena.describe(first, allocation.held.next_multiple_of(GRANULE))?;
+        arena.describe(first, allocation.held.next_multiple_of(GRANULE), allocation.id)?;
         let exported = Exported {
             magic: MAGIC,
             pid: u64::from(std::process::id()),

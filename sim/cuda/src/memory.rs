@@ -222,11 +222,10 @@ impl Sim {
         if allocation.exported && allocation.held < LARGE {
             // Its importer sees the whole slab: the place is not used again.
         } else if allocation.exported {
-            arena.linger(
-                allocation.offset,
-                allocation.held.next_multiple_of(GRANULE),
-                &mut self.ledger,
-            );
+            let bytes = allocation.held.next_multiple_of(GRANULE);
+            // Whoever has it open keeps it; its handle opens no more.
+            let _ = arena.describe(allocation.offset, bytes, 0);
+            arena.linger(allocation.offset, bytes, &mut self.ledger);
         } else {
             arena.give(allocation.offset, allocation.held, &mut self.ledger);
         }

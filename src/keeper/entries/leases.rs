@@ -112,7 +112,19 @@ impl Entries {
             }
         }
         if left == 0 {
+            self.hide_freed(client, generation);
             self.settle(generation);
+        }
+    }
+
+    /// The driver's own memory ends with its maker's last use of it, whoever else has it.
+    fn hide_freed(&mut self, client: ClientId, generation: Generation) {
+        let freed = |item: &Item| {
+            let made = item.made_by == Some(client) && item.name.is_some();
+            made && item.spec.backend == Backend::CudaIpc && item.state != State::Dying
+        };
+        if self.items.get(&generation).is_some_and(freed) {
+            self.hide(generation);
         }
     }
 
@@ -222,11 +234,12 @@ impl Entries {
         let mut earlier = item.holders.iter().map(|&(id, _)| id);
         let earlier = earlier.find(is_earlier);
         let grant = count > 0 && self.grant(client, generation, count).is_ok();
-        if grant && let Some(earlier) = earlier {
-            self.drop_lease(earlier, generation, count);
-        }
+        // Before the earlier one lets go: what its maker holds no more may end.
         if made_earlier {
             self.set_maker(generation, Some(client));
+        }
+        if grant && let Some(earlier) = earlier {
+            self.drop_lease(earlier, generation, count);
         }
         grant
     }

@@ -138,3 +138,37 @@ fn a_count_that_is_full_takes_no_more() {
     assert_eq!(code(again), Code::Quota);
     assert!(entries.holds(OTHER, generation));
 }
+
+/// Memory of the driver's own: its maker frees it, and others may have it open.
+#[test]
+fn what_its_maker_has_freed_is_not_opened_any_more() {
+    let mut entries = entries();
+    let made = generation(1);
+    let mut wanted = wish("w", Mode::Create);
+    wanted.spec.backend = Backend::CudaIpc;
+    entries.open(MAKER, wanted, made).unwrap();
+    entries
+        .commit(MAKER, made, Vec::new(), vec![7; 64])
+        .unwrap();
+    let attach = || wish("w", Mode::Attach);
+    let opened = entries.open(OTHER, attach(), generation(2));
+    assert_eq!(opened, Ok(Opened::There(made)));
+    // Who takes it up over another connection has not freed it.
+    assert!(entries.expect(MAKER));
+    comes_back(&mut entries, &[made]);
+    entries.leave(MAKER);
+    let again = entries.open(OTHER, attach(), generation(3));
+    assert_eq!(again, Ok(Opened::There(made)));
+    // Nor who holds it twice.
+    entries.open(BACK, attach(), generation(4)).unwrap();
+    entries.release(BACK, made);
+    assert!(entries.find(&name("w")).is_some());
+    entries.release(BACK, made);
+    let freed = entries.open(OTHER, attach(), generation(5));
+    assert_eq!(code(freed), Code::NotFound);
+    assert!(entries.holds(OTHER, made));
+    assert!(gone(&mut entries).is_empty());
+    entries.release(OTHER, made);
+    entries.release(OTHER, made);
+    assert_eq!(gone(&mut entries), BTreeSet::from([made]));
+}
