@@ -101,7 +101,7 @@ unsafe fn open_as(
             // SAFETY: by the function's own contract.
             let wanted =
                 unsafe { options.wanted(entry.name.clone().ok_or_else(Failure::odd)?, mode)? };
-            fits(&wanted, entry)
+            fits(&wanted, entry).and_then(|()| open::is_where_wanted(place, &wanted, entry))
         };
         let again = table::again(text, (place.context, options.write()), epoch, fits);
         if let Some(handle) = again {
@@ -140,8 +140,9 @@ fn open_anew(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<u64, 
     let epoch = keeper::epoch().unwrap_or(table::UNCONFIRMED);
     let mapped = match open::ask(engine, place, wanted)? {
         Found::Memory(memory) => {
-            let known = table::confirmed(&memory.entry, place.context, wanted.write, epoch);
-            if let Some(handle) = known {
+            let known = || table::confirmed(&memory.entry, place.context, wanted.write, epoch);
+            let here = open::is_where_wanted(place, wanted, &memory.entry).is_ok();
+            if let Some(handle) = here.then(known).flatten() {
                 // One lease is enough for all openings here.
                 held::release(engine, memory.entry.generation);
                 return Ok(handle);

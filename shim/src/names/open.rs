@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use memcuda_core::driver::Access;
 use memcuda_core::pool::Pool;
-use memcuda_core::share::protocol::{Backend, Code, Generation, Reply, Request};
+use memcuda_core::share::protocol::{Backend, Code, Entry, Generation, Reply, Request};
 
 use super::place::Place;
 use super::table::{self, From, Mapped};
@@ -102,17 +102,8 @@ pub fn map(
     memory: Given,
 ) -> Result<Mapped, Failure> {
     let (generation, on) = (memory.entry.generation, memory.entry.spec.device);
-    let mapped =
-        match wanted.here && memory.entry.spec.device.0 != place.device.uuid.unwrap_or_default() {
-            true => Err(Failure::Refused(
-                Code::Mismatch,
-                format!(
-                    "{} is on another device, {}",
-                    wanted.name, memory.entry.spec.device
-                ),
-            )),
-            false => map_memory(engine, place, wanted.write, memory),
-        };
+    let mapped = is_where_wanted(place, wanted, &memory.entry);
+    let mapped = mapped.and_then(|()| map_memory(engine, place, wanted.write, memory));
     if mapped.is_err() {
         held::release(engine, generation);
     }
@@ -122,6 +113,16 @@ pub fn map(
         }
         failure => failure,
     })
+}
+
+/// Is it on the device where it must be?
+pub fn is_where_wanted(place: Place<'_>, wanted: &Wanted, entry: &Entry) -> Result<(), Failure> {
+    let on = entry.spec.device;
+    if !wanted.here || on.0 == place.device.uuid.unwrap_or_default() {
+        return Ok(());
+    }
+    let why = format!("{} is on another device, {on}", wanted.name);
+    Err(Failure::Refused(Code::Mismatch, why))
 }
 
 fn map_memory(
