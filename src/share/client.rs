@@ -2,6 +2,8 @@
 //! were taken over it end with it; taking them up again over another one is the
 //! owner's to do. Starts no keeper.
 
+mod waits;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,16 +20,6 @@ use crate::descriptor::Lasting;
 
 /// How long an answer may take before the keeper counts as gone.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// How long an answer is waited for awake.
-const AWAKE: Duration = Duration::from_micros(500);
-/// A keeper that is awake itself has answered by then.
-const PROMPT: Duration = Duration::from_micros(30);
-/// The shortest sleep there is.
-const NAP: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 1,
-};
-
 /// Why a request has no answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Error {
@@ -71,6 +63,8 @@ pub struct Client {
     /// Numbers of the last request and of the last answer: these come in order.
     asked: u32,
     answered: u32,
+    /// An answer that nobody waits for any more; 0 is none.
+    late: u32,
     /// Did the last request go out? Where the keeper's end was closed it was not heard.
     sent: bool,
     /// As long as the longest packet up to now.
@@ -133,6 +127,7 @@ impl Client {
             patience: PATIENCE,
             asked: 0,
             answered: 0,
+            late: 0,
             sent: false,
             room: Vec::new(),
             events: VecDeque::new(),
@@ -221,10 +216,15 @@ impl Client {
     /// Waits until the socket is ready, or somebody has to look.
     fn wait(&self, until: PollFlags, deadline: Instant) -> Result<(), Error> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let time = Timespec::try_from(left).map_err(|_| Error::Lost)?;
         if left.is_zero() {
             return Err(Error::Lost);
         }
+        self.wait_for(until, left)
+    }
+
+    /// The same, and no longer than this.
+    fn wait_for(&self, until: PollFlags, left: Duration) -> Result<(), Error> {
+        let time = Timespec::try_from(left).map_err(|_| Error::Lost)?;
         match poll(&mut [PollFd::new(&self.socket, until)], Some(&time)) {
             // Meanwhile the program may have closed it, and have another one there.
             Ok(_) | Err(Errno::INTR) => self.intact(),
@@ -238,53 +238,48 @@ impl Client {
         self.wait_awake();
         let deadline = Instant::now() + self.patience;
         loop {
+            match self.next_answer()? {
+                Some(answer) => return Ok(answer),
+                None => self.wait(PollFlags::IN, deadline)?,
+            }
+        }
+    }
+
+    /// The next answer, where it is there.
+    fn next_answer(&mut self) -> Result<Option<(Reply, Vec<OwnedFd>)>, Error> {
+        loop {
             let (said, beside) = match self.hear() {
                 Ok(heard) => heard,
-                Err(Broken::Later) => {
-                    self.wait(PollFlags::IN, deadline)?;
-                    continue;
-                }
+                Err(Broken::Later) => return Ok(None),
                 Err(Broken::NoRoom) => return Err(Error::NoRoom),
                 Err(_) => return Err(Error::Lost),
             };
             match said {
                 Said::Event(event) => self.events.push_back(event),
+                Said::Reply(number, _) if number == self.late => self.late = 0,
                 Said::Reply(number, _) if number != self.answered => return Err(Error::Lost),
                 Said::Reply(_, reply) => match *reply {
                     Reply::Failed { code, message } => return Err(Error::Refused(code, message)),
-                    reply => return Ok((reply, beside)),
+                    reply => return Ok(Some((reply, beside))),
                 },
-            }
-        }
-    }
-
-    /// Waits without sleeping, for a moment at most: a keeper that is well answers
-    /// in less time than a processor takes to fall asleep and to be woken.
-    fn wait_awake(&self) {
-        let began = Instant::now();
-        let none_yet = || matches!(wire::length_of_next(&self.socket, true), Err(Broken::Later));
-        let mut napped = false;
-        while none_yet() && began.elapsed() < AWAKE {
-            if napped || began.elapsed() < PROMPT {
-                std::thread::yield_now();
-            } else {
-                // A keeper that was woken on this very processor does not get it by
-                // a yield, which passes over who has run more than its share.
-                let socket = PollFd::new(&self.socket, PollFlags::IN);
-                let _ = poll(&mut [socket], Some(&NAP));
-                napped = true;
             }
         }
     }
 
     /// What the keeper has said unasked since the last time; never waits.
     pub fn events(&mut self) -> Result<Vec<Event>, Error> {
+        self.hear_events()?;
+        Ok(self.events.drain(..).collect())
+    }
+
+    fn hear_events(&mut self) -> Result<(), Error> {
         self.intact()?;
         loop {
             match self.hear() {
                 Ok((Said::Event(event), _)) => self.events.push_back(event),
+                Ok((Said::Reply(number, _), _)) if number == self.late => self.late = 0,
                 Ok((Said::Reply(..), _)) => return Err(Error::Lost),
-                Err(Broken::Later) => return Ok(self.events.drain(..).collect()),
+                Err(Broken::Later) => return Ok(()),
                 Err(_) => return Err(Error::Lost),
             }
         }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use memcuda_core::epoch::now_us;
-use memcuda_core::share::protocol::{Entry, Persist, Reply, Request};
+use memcuda_core::share::protocol::{Entry, Persist, Reply, Request, State};
 
 use super::info::Info;
 use super::options;
@@ -64,7 +64,9 @@ fn all(engine: &Engine) -> Result<Vec<Entry>, Failure> {
         let Reply::Entries { entries, next } = ask(engine, page)? else {
             return Err(Failure::odd());
         };
-        all.extend(entries);
+        // One that is being made, or hidden, cannot be opened yet.
+        let there = entries.into_iter();
+        all.extend(there.filter(|entry| entry.state != State::Creating));
         match next {
             Some(place) => after = Some(place),
             None => return Ok(all),

@@ -16,17 +16,29 @@ use crate::share::{self, keeper};
 /// A wait on the host looks without a pause for so long, then ever less often.
 const BUSY: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
-/// From then on it also asks whether the name is still there.
+/// From then on it also asks whether the name is still there,
 const DOUBT: Duration = Duration::from_millis(20);
+/// for no longer than this, in which no version is seen,
+const QUESTION: Duration = Duration::from_millis(50);
+/// and again after this where a keeper did not answer.
+const AGAIN: Duration = Duration::from_millis(500);
+/// A keeper that is well has given the page by then, also to who has no time to wait.
+const PROMPT: Duration = Duration::from_millis(500);
 
-/// The page of a name.
-pub fn page(engine: &Engine, mapped: &Mapped) -> Result<Arc<Page>, Failure> {
+/// The page of a name, by somebody who waits for no longer than this where it says so.
+fn page(engine: &Engine, mapped: &Mapped, longest: Option<Duration>) -> Result<Arc<Page>, Failure> {
     let mut known = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(page) = known.as_ref() {
         return Ok(page.clone());
     }
     let generation = mapped.entry.generation;
-    let (_, files) = keeper::request(engine, Request::Timeline { generation }, &[])?;
+    let request = Request::Timeline { generation };
+    let answer = match longest {
+        None => Some(keeper::request(engine, request, &[])),
+        Some(longest) => keeper::request_within(engine, request, longest.max(PROMPT)),
+    };
+    let late = || Failure::Timeout(format!("no keeper told the versions of {}", mapped.name()));
+    let (_, files) = answer.ok_or_else(late)??;
     let page = files
         .first()
         .and_then(Page::open)
@@ -71,7 +83,7 @@ fn too_large(mapped: &Mapped) -> Failure {
 /// Publishes a version at once: this number, or the next one for 0. Not before what a
 /// stream is still to write, which would then take it back.
 pub fn publish(engine: &Engine, mapped: &Mapped, version: u64) -> Result<u64, Failure> {
-    let page = page(engine, mapped)?;
+    let page = page(engine, mapped, None)?;
     let taken = take(mapped, &page, version)?;
     let number = taken.number;
     let before = page.announce(By::Host, number);
@@ -94,7 +106,7 @@ pub fn publish_on(
     version: u64,
     stream: Stream,
 ) -> Result<u64, Failure> {
-    let page = page(engine, mapped)?;
+    let page = page(engine, mapped, None)?;
     let at = page.for_streams(engine, mapped.context)?;
     let write = engine.calls.write_value;
     let write = write.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWriteValue64"))?;
@@ -132,7 +144,7 @@ pub fn wait_on(
     if version > MOST {
         return Err(too_large(mapped));
     }
-    let page = page(engine, mapped)?;
+    let page = page(engine, mapped, None)?;
     let at = page.for_streams(engine, mapped.context)?;
     let wait = engine.calls.wait_value;
     let wait = wait.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWaitValue64"))?;
@@ -170,8 +182,9 @@ pub fn wait(
     version: u64,
     longest: Option<Duration>,
 ) -> Result<u64, Failure> {
-    let page = page(engine, mapped)?;
     let began = Instant::now();
+    let page = page(engine, mapped, longest)?;
+    let mut doubt = DOUBT;
     let mut pause = Duration::from_micros(5);
     let mut sure = None;
     loop {
@@ -192,21 +205,27 @@ pub fn wait(
             continue;
         }
         let epoch = keeper::epoch();
-        if waited > DOUBT && sure != epoch {
-            check_there(engine, mapped)?;
-            sure = epoch;
+        let left = longest.map_or(QUESTION, |longest| longest - waited);
+        if waited > doubt && sure != epoch {
+            match is_there(engine, mapped, left.min(QUESTION))? {
+                true => sure = epoch,
+                false => doubt = began.elapsed() + AGAIN,
+            }
+            continue;
         }
-        let left = longest.map_or(pause, |longest| longest - waited);
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Is the name still this memory? A keeper that does not answer is no reason to
-/// end a wait.
-fn check_there(engine: &Engine, mapped: &Mapped) -> Result<(), Failure> {
+/// Is the name still this memory? False where no keeper says so in time, which is no
+/// reason to end a wait.
+fn is_there(engine: &Engine, mapped: &Mapped, patience: Duration) -> Result<bool, Failure> {
     let name = mapped.name().clone();
-    let gone = match keeper::request(engine, Request::Show { name }, &[]) {
+    let Some(answer) = keeper::request_within(engine, Request::Show { name }, patience) else {
+        return Ok(false);
+    };
+    let gone = match answer {
         Ok((Reply::Entries { entries, .. }, _)) => entries
             .first()
             .is_none_or(|entry| entry.generation != mapped.entry.generation),
@@ -220,5 +239,5 @@ fn check_there(engine: &Engine, mapped: &Mapped) -> Result<(), Failure> {
         );
         return Err(Failure::Refused(protocol::Code::NotFound, deleted));
     }
-    Ok(())
+    Ok(true)
 }

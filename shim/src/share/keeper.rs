@@ -8,6 +8,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use memcuda_core::driver::cancel;
 use memcuda_core::share::client::Dialled;
@@ -18,6 +19,9 @@ use super::line::Line;
 pub use super::line::{Answer, Resumed};
 use super::{Error, exports, first};
 use crate::engine::Engine;
+
+/// Pause of who has only so much time for the lock.
+const PAUSE: Duration = Duration::from_micros(200);
 
 static LINE: Mutex<Option<Line>> = Mutex::new(None);
 
@@ -41,7 +45,34 @@ pub fn request(
     answer
 }
 
-/// The same, in a process that has asked nothing yet: the request goes out with
+/// The same for what leaves nothing behind, by somebody who has only so much time; `None`
+/// where there is no answer by then. Where there is no connection one is made as for any.
+pub fn request_within(
+    engine: &Engine,
+    request: Request,
+    patience: Duration,
+) -> Option<Result<Answer, Error>> {
+    let _held = cancel::hold();
+    let began = Instant::now();
+    let (answer, resumed, events) = {
+        // Somebody else may be waiting for an answer for long.
+        let mut line = loop {
+            match try_lock() {
+                Some(line) => break line,
+                None if began.elapsed() < patience => std::thread::sleep(PAUSE),
+                None => return None,
+            }
+        };
+        let line = line.get_or_insert_default();
+        let left = patience.saturating_sub(began.elapsed());
+        let answer = line.ask_for(engine, request, left);
+        (answer, line.resumed.take(), line.events())
+    };
+    tell(engine, resumed, events);
+    answer
+}
+
+/// The same as [`request`], in a process that has asked nothing yet: the request goes out with
 /// the word of who asks, and what is to be made anyway is made `meanwhile`, with
 /// no lock held. In any other process `meanwhile` is not run. For requests that
 /// may be made twice.

@@ -153,6 +153,27 @@ impl Line {
         }
     }
 
+    /// Asks for something that leaves nothing behind, and waits so long for the answer where
+    /// there is a connection; `None` where it has not come.
+    pub(super) fn ask_for(
+        &mut self,
+        engine: &Engine,
+        request: Request,
+        patience: Duration,
+    ) -> Option<Result<Answer, Error>> {
+        if let Err(error) = self.connect(engine) {
+            return Some(Err(error));
+        }
+        match self.client.as_mut()?.ask_for(request, patience) {
+            Ok(answer) => answer.map(Ok),
+            Err(client::Error::Refused(code, why)) => Some(Err(Error::Refused(code, why))),
+            Err(error) => {
+                self.hang_up();
+                Some(Err(Error::Gone(error.to_string())))
+            }
+        }
+    }
+
     /// Makes sure that there is a connection; starts a keeper if need be.
     pub(super) fn connect(&mut self, engine: &Engine) -> Result<(), Error> {
         if self.client.is_some() {

@@ -230,6 +230,7 @@ fn a_hidden_one_is_found_once_it_is_sealed() {
     let (mut one, mut other) = (place.actor(), place.actor());
     let (handle, here) = one.opened("create w bytes=4096 flags=4");
     assert_eq!(other.code("open w wait=1000"), IN_PROGRESS);
+    assert_eq!(other.say("list"), "0", "nor listed before that");
     one.set(&here, 9, 4096);
     one.must(&format!("seal {handle}"));
     assert_eq!(other.code("open w"), SEALED, "its bytes are final");
@@ -351,6 +352,15 @@ fn memory_of_another_device_is_told_or_reached() {
     let mut other = place.actor();
     let (_, there) = other.opened("open w");
     other.set(&there, 6, 4096);
+    // Open there, it is on that device no more than before: known, and asked for anew.
+    assert_eq!(other.code("open w device=0"), MISMATCH);
+    assert!(other.message().contains("another device"));
+    other.opened("create v bytes=4096");
+    other.must("delete v");
+    assert_eq!(other.code("open w device=0"), MISMATCH);
+    other.opened("open w device=1");
+    other.opened("open w");
+    assert_eq!(other.references("w"), 3, "one of the maker, two mappings");
     actor.must("device 1");
     assert_eq!(actor.get(&at), 6);
 }

@@ -148,6 +148,42 @@ fn who_waits_for_a_deleted_name_is_told() {
     drop(deleting.join());
 }
 
+/// Who waits has its own time, which is shorter than a keeper that hangs is waited for.
+#[test]
+fn a_wait_is_no_longer_where_the_keeper_hangs() {
+    const MOST: Duration = Duration::from_secs(3);
+    let (place, [mut writer, mut reader], [w, r, ..]) = two();
+    let (mut late, mut looks) = (place.actor(), place.actor());
+    let (l, _) = late.opened("open w flags=1");
+    let (k, _) = looks.opened("open w flags=1");
+    // These two know the page already.
+    assert_eq!(reader.code(&format!("wait {r} 1 0")), TIMEOUT);
+    assert_eq!(writer.code(&format!("wait {w} 1 0")), TIMEOUT);
+    let keeper = place.keeper.stop();
+    let waits = [
+        (&mut reader, &r, 100_000),
+        (&mut late, &l, 100_000),
+        (&mut looks, &k, 0),
+    ];
+    for (actor, handle, time_us) in waits {
+        for _ in 0..2 {
+            let began = Instant::now();
+            let wait = format!("wait {handle} 1 {time_us}");
+            assert_eq!(actor.code(&wait), TIMEOUT);
+            assert!(began.elapsed() < MOST, "{wait}: {:?}", began.elapsed());
+        }
+    }
+    // What is published meanwhile comes.
+    reader.tell(&format!("wait {r} 1 20000000"));
+    assert_eq!(writer.must(&format!("publish {w} 0")), "1");
+    assert_eq!(reader.heard(), "0 1");
+    crate::keeper::signal(keeper, libc::SIGCONT);
+    for (actor, handle) in [(&mut reader, &r), (&mut late, &l), (&mut looks, &k)] {
+        assert_eq!(actor.must(&format!("wait {handle} 1 20000000")), "1");
+        assert_eq!(field(&actor.must("show w"), "version"), "1");
+    }
+}
+
 #[test]
 fn what_a_stream_refused_to_publish_can_be_published_after_it() {
     const CUDA: i32 = 12;
