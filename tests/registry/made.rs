@@ -21,7 +21,10 @@ fn one_element_has_no_shape_and_a_name_may_begin_as_an_option_does() {
 /// Which whoever starts a keeper may do, and programs that it starts inherit.
 #[test]
 fn a_keeper_that_was_started_ignoring_the_ends_of_children_hears_of_them() {
-    let keeper = Keeper::start_by("trap '' CHLD; exec \"$@\"");
+    const IGNORES: &str = "import os, signal, sys\n\
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n\
+        os.execv(sys.argv[1], sys.argv[1:])";
+    let keeper = Keeper::start_by(&["python3", "-c", IGNORES]);
     let made = caller(&keeper)(json!({"op": "create", "name": "w", "bytes": 4096}));
     assert_eq!(made["status"], "ok", "{made}");
 }

@@ -39,20 +39,20 @@ fn program() -> Command {
 
 impl Keeper {
     pub fn start() -> Self {
-        Self::start_by("exec \"$@\"")
+        Self::start_by(&["env"])
     }
 
-    /// The same, started by a shell that is told so.
-    pub fn start_by(script: &str) -> Self {
+    /// The same, started by the program of these words.
+    pub fn start_by(starter: &[&str]) -> Self {
         let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
         let socket = directory.path().join("of-the-keeper/keeper.sock");
         let starts = program();
-        let mut keeper = Command::new("sh");
+        let mut keeper = Command::new(starter[0]);
         let variables = starts
             .get_envs()
             .flat_map(|(name, value)| Some((name, value?)));
         keeper
-            .args(["-c", script, "sh"])
+            .args(&starter[1..])
             .arg(starts.get_program())
             .envs(variables)
             .args(["keeper", "--idle", "600", "--socket"])
