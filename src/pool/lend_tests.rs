@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::driver::Stream;
-use crate::pool::{Order, Settings};
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
+use crate::pool::{Order, Settings};
 use crate::units::MIB;
 use std::time::Duration;
 
