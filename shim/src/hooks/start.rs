@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use memcuda_core::config::Config;
+use memcuda_core::config::{Config, Level};
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Code, cancel};
 
@@ -124,11 +124,15 @@ fn make() -> Option<Engine> {
 /// The settings, and the log as they say; `None` where they turn the library off, or are
 /// wrong.
 fn settings() -> Option<Config> {
-    let (config, wrong) = Config::read_all(environment::variable);
+    let (mut config, wrong) = Config::read_all(environment::variable);
     if config.disable {
         return None;
     }
-    // What is right of the log's own settings is for the line that says what is not.
+    // What is right of the log's own settings is for the line that says what is not, which
+    // comes in any case.
+    if !wrong.is_empty() && config.log == Level::Off {
+        config.log = Level::Error;
+    }
     log::configure(&config);
     if let Some(error) = wrong.first() {
         crate::log!(Error, "{error}; running on the plain driver");
