@@ -95,6 +95,17 @@ pub enum Access {
     Write,
 }
 
+impl Access {
+    /// As the driver has it (`CUmemAccess_flags`).
+    pub fn flags(self) -> u32 {
+        match self {
+            Access::None => sys::ACCESS_NONE,
+            Access::Read => sys::ACCESS_READ,
+            Access::Write => sys::ACCESS_READ_WRITE,
+        }
+    }
+}
+
 /// The calls of the pool.
 ///
 /// # Contract

@@ -208,11 +208,7 @@ impl Driver for Real {
     fn set_access(&self, at: Address, bytes: u64, device: u32, access: Access) -> Result<()> {
         let access = MemAccessDesc {
             location: properties::location(device),
-            flags: match access {
-                Access::None => sys::ACCESS_NONE,
-                Access::Read => sys::ACCESS_READ,
-                Access::Write => sys::ACCESS_READ_WRITE,
-            },
+            flags: access.flags(),
         };
         // SAFETY: one descriptor is passed and counted; a wrong range is an
         // error of the call.

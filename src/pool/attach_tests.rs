@@ -131,6 +131,9 @@ fn reading_only_holds_for_peers_and_a_device_of_its_own_keeps_its_access() {
     for device in 0..4 {
         assert_eq!(access(at, device), Access::Read, "device {device}");
     }
+    assert_eq!(pool.access(at + MIB), Some(Access::Read));
+    let own = pool.alloc(&on(10, MIB)).unwrap();
+    assert_eq!(pool.access(own), Some(Access::Write));
     pool.revoke(1, peer(1));
     pool.revoke(3, peer(3));
     assert_eq!((access(at, 1), access(at, 3)), (Access::None, Access::Read));

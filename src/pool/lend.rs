@@ -80,15 +80,12 @@ impl State {
         self.slabs.add(at, window.stitch, last);
     }
 
-    /// Gives windows of empty slabs back, all but `keep`, of so many that are looked at;
-    /// were there any?
-    pub fn reap_slabs(&mut self, keep: usize, tries: usize) -> bool {
-        let taken = self.slabs.take_empty(keep, tries, &self.streams);
-        for &(at, last) in &taken {
+    /// Gives windows of empty slabs back, all but `keep`, of so many that are looked at.
+    pub fn reap_slabs(&mut self, keep: usize, tries: usize) {
+        for (at, last) in self.slabs.take_empty(keep, tries, &self.streams) {
             let block = self.blocks.remove(&at).expect("a slab is a block");
             self.give(block.window, last);
         }
-        !taken.is_empty()
     }
 
     /// Orders the stream of a request behind the uses of a window it is about

@@ -57,7 +57,7 @@ pub use slow::STALL;
 pub use stats::Stats;
 
 use crate::config::{Debug, Policy};
-use crate::driver::{Address, Code, Context, Driver, Result, Stream};
+use crate::driver::{Access, Address, Code, Context, Driver, Result, Stream};
 use arena::Bounds;
 use front::{Fronts, Sum};
 use slab::SLAB;
@@ -247,6 +247,14 @@ impl<D: Driver> Pool<D> {
             info.bytes -= self.padding();
         }
         (at - info.base < info.bytes).then_some(info)
+    }
+
+    /// What the pool's own device may do with the memory at this address, where a block is:
+    /// all, but with some that was attached.
+    pub fn access(&self, at: Address) -> Option<Access> {
+        let state = self.lock();
+        let (_, block) = state.blocks.range(..=at).next_back()?;
+        Some(state.stitch(block.window.stitch).access)
     }
 
     /// Is the address inside the pool's reservations at all? Takes no lock.

@@ -4,14 +4,14 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::sys::{self, pointer};
-use memcuda_core::driver::{Address, Code};
+use memcuda_core::driver::sys::pointer;
+use memcuda_core::driver::{Access, Address, Code};
 use memcuda_core::pool::{BlockInfo, Owner};
 use memcuda_core::units::MIB;
 
 use crate::engine::Engine;
 use crate::share::held;
-use crate::whose::{self, Memory, Whose};
+use crate::whose::{self, Below, Memory, Whose};
 
 /// Our buffer ids lie apart from the driver's, which count from 1.
 const OUR_IDS: u64 = 1 << 62;
@@ -161,15 +161,19 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
     };
     // Of mapped memory the driver tells the access of the current context's device, and none
     // without one; of its own memory that of the device on which it lies.
-    let access = attribute == pointer::ACCESS_FLAGS && !block.attached && {
+    let elsewhere = || {
         let current = engine.current().map(|(_, device)| device.ordinal);
         current.ok() != Some(device.ordinal)
     };
+    let access = (attribute == pointer::ACCESS_FLAGS && elsewhere()).then(|| match memory.below {
+        Below::Pool(pool) => pool.access(block.base).unwrap_or_default(),
+        Below::Pages(..) => Access::Write,
+    });
     // SAFETY: as the driver has just written there: pointers, sizes, ids and handle
     // types are 64 bits, flags and access 32. Of a flag the low byte tells.
     unsafe {
-        if access {
-            value.cast::<u32>().write_unaligned(sys::ACCESS_READ_WRITE);
+        if let Some(access) = access {
+            value.cast::<u32>().write_unaligned(access.flags());
         }
         if let Some(wide) = wide {
             value.cast::<u64>().write_unaligned(wide);

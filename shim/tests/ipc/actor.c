@@ -219,6 +219,15 @@ static void answer(char *line) {
         int code = cuPointerGetAttribute(&value, (int)b, a);
         printf("%d %llx\n", code, value);
     }
+    COMMAND("access") {
+        /* Asked with no context current. */
+        unsigned flags = 77;
+        sscanf(rest, "%llx", &a);
+        OK(cuCtxSetCurrent(NULL));
+        int code = cuPointerGetAttribute(&flags, 16, a);
+        start_cuda();
+        printf("%d %u\n", code, flags);
+    }
     COMMAND("work") {
         /* A kernel that writes for so many microseconds; nobody waits for it. */
         sscanf(rest, "%llx %llu %llu", &a, &b, &c);

@@ -136,6 +136,7 @@ fn what_the_driver_refuses_is_refused() {
         (&mut importer, &here, "0 0"),
     ] {
         assert_eq!(actor.say(&format!("attribute {at} {IS_IPC_CAPABLE}")), said);
+        assert_eq!(actor.say(&format!("access {at}")), "0 3");
     }
     let inside = u64::from_str_radix(&here, 16).unwrap() + 512;
     assert_eq!(importer.code(&format!("close {inside:x}")), INVALID_VALUE);
