@@ -17,6 +17,7 @@ pub mod names;
 pub mod pages;
 pub mod picture;
 pub mod pool;
+pub mod proc_stat;
 pub mod reclaim;
 pub mod rules_file;
 pub mod share;

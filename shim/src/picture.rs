@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use memcuda_core::epoch::now_us;
 use memcuda_core::picture::{self, Named, Picture, Process, Refused};
+use memcuda_core::proc_stat;
 use memcuda_core::share::protocol::DeviceId;
 
 use crate::device::Device;
@@ -85,33 +86,8 @@ fn process() -> Process {
     let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
     Process {
         pid: std::process::id(),
-        started_ticks: started().unwrap_or(0),
+        started_ticks: proc_stat::field("self", proc_stat::STARTED).unwrap_or(0),
         command: words.join(" ").trim_end().to_owned(),
         library: env!("CARGO_PKG_VERSION").to_owned(),
-    }
-}
-
-/// When this process started, in clock ticks since boot.
-fn started() -> Option<u64> {
-    let about = std::fs::read("/proc/self/stat").ok()?;
-    // Behind the name, which may have any bytes in it.
-    let about = String::from_utf8_lossy(&about);
-    let (_, fields) = about.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_of_any_name_knows_when_it_started() {
-        let (place, before) = ("/proc/self/comm", started());
-        let name = std::fs::read(place).unwrap();
-        std::fs::write(place, b"a) \xff\x1b").unwrap();
-        let odd = started();
-        std::fs::write(place, name).unwrap();
-        assert!(before.is_some());
-        assert_eq!(odd, before);
     }
 }

@@ -1,15 +1,14 @@
 //! Who a peer is: credentials of a socket, the start of a process, the boot of
 //! the host, a descriptor that tells of a death. Reads /proc; changes nothing.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::str::FromStr;
 
 use nix::sys::socket::{getsockopt, sockopt};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
+use crate::proc_stat;
 use crate::share::protocol::Process;
 
 /// What the kernel says of the other end of a socket.
@@ -97,30 +96,12 @@ pub fn watch_pid(number: u32) -> Option<OwnedFd> {
 
 /// When a process started, in clock ticks since boot.
 pub fn started(pid: u32) -> Option<u64> {
-    stat(pid, 22)
+    proc_stat::field(pid, proc_stat::STARTED)
 }
 
 /// The processor that the first thread of a process is on, or was last.
 pub fn processor(pid: u32) -> Option<usize> {
-    stat(pid, 39)
-}
-
-/// A field of what the kernel tells of a process, as its manual counts them,
-/// behind the second.
-fn stat<T: FromStr>(pid: u32, field: usize) -> Option<T> {
-    // One read: the fields up to the one that is wanted are shorter than this.
-    let mut stat = [0; 1024];
-    let length = File::open(format!("/proc/{pid}/stat"))
-        .and_then(|mut file| file.read(&mut stat))
-        .ok()?;
-    // The name may hold anything, parentheses too, and is no text of Rust's.
-    let stat = String::from_utf8_lossy(&stat[..length]);
-    let behind_name = stat.rsplit_once(')')?.1;
-    behind_name
-        .split_ascii_whitespace()
-        .nth(field - 3)?
-        .parse()
-        .ok()
+    proc_stat::field(pid, 39)
 }
 
 /// How many threads of this machine run, or would if they had a processor.

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use memcuda::error::Result;
+use memcuda::proc_stat;
 use memcuda::stats_page::{self, Counters, MEMFD_NAME};
 use memcuda::trace::frames::{MAGIC, header};
 
@@ -121,10 +122,7 @@ pub fn tree(root: u32) -> Vec<u32> {
 
 /// Does this process still run? One that ended and was not waited for does not.
 pub fn is_alive(pid: u32) -> bool {
-    let stat = about(pid, "stat").unwrap_or_default();
-    // The name before the state may hold anything, parentheses too.
-    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
-    !state.is_empty() && !state.starts_with('Z')
+    proc_stat::field(pid, proc_stat::STATE).is_some_and(|state: char| state != 'Z')
 }
 
 /// The user as whom a process acts, whoever may look into it.
