@@ -79,9 +79,12 @@ impl Code {
 
     /// Does this error stay with its context, so that every later call on it
     /// fails too? (CUDA driver API: "leaves the process in an inconsistent
-    /// state".)
+    /// state"; of an MPS client that was ended, "must be terminated".)
     pub fn is_sticky(self) -> bool {
-        matches!(self.0, 214 | 700 | 702 | 709 | 710 | 714..=719)
+        matches!(
+            self.0,
+            214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 810
+        )
     }
 }
 
@@ -109,5 +112,9 @@ mod tests {
     fn out_of_memory_is_not_sticky_and_a_crashed_kernel_is() {
         assert!(!Code::OUT_OF_MEMORY.is_sticky() && !Code::NOT_READY.is_sticky());
         assert!(Code::ILLEGAL_ADDRESS.is_sticky() && Code::LAUNCH_FAILED.is_sticky());
+        // Uncorrectable errors of memory and NVLink, contained ones, a tensor core's memory that
+        // a kernel kept, a server of MPS that ended its client.
+        let others = [214, 220, 226, 721, 810];
+        assert!(others.into_iter().all(|code| Code(code).is_sticky()));
     }
 }
