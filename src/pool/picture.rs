@@ -18,8 +18,7 @@ impl<D: Driver> Pool<D> {
     /// The pool as it is now. Whoever allocates meanwhile waits for
     /// [`held_ns`](picture::Pool::held_ns).
     pub fn picture(&self) -> picture::Pool {
-        let stats = self.counters(&self.lock());
-        let mut writer = Writer::with_room_for(&stats, self.padding());
+        let mut writer = Writer::with_room_for(self.fronts.blocks(), self.padding());
         let state = self.lock();
         let began = Instant::now();
         let fronts = self.fronts.lock_all();
@@ -44,12 +43,11 @@ struct Writer {
 }
 
 impl Writer {
-    /// Room for all that is lent, and a little more. It is touched here: the
+    /// Room for so many blocks, and a little more. It is touched here: the
     /// system gives memory when it is first written.
-    fn with_room_for(stats: &Stats, padding: u64) -> Self {
+    fn with_room_for(blocks: usize, padding: u64) -> Self {
         const NOTHING: picture::Block = free_block(0, 0, false);
-        let lent = stats.requests.saturating_sub(stats.frees) as usize;
-        let mut blocks = vec![NOTHING; lent + lent / 4 + 1024];
+        let mut blocks = vec![NOTHING; blocks + blocks / 4 + 1024];
         blocks.clear();
         Self {
             picture: picture::Pool {

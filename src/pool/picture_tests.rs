@@ -4,7 +4,7 @@ use crate::driver::{Context, Stream};
 use crate::picture::layout::{Kind, Layout};
 use crate::picture::{Owner as Whose, Pool as Picture, State};
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
-use crate::pool::{Attachment, Order, Release, Settings};
+use crate::pool::{Attachment, Effort, Order, Refusal, Release, Request, Settings};
 use crate::units::{KIB, MIB};
 
 /// Every physical byte stands once, and what is live is what was asked for.
@@ -51,6 +51,20 @@ fn what_is_lent_stands_at_its_address() {
     );
     assert_eq!((small.id, small.stream), (ids[1], None));
     assert_eq!(picture.counter("requests"), 2);
+}
+
+/// A job that torch's allocator works for is refused a few requests a step, for weeks.
+#[test]
+fn what_was_refused_takes_no_room() {
+    let pool = pool(Settings::default());
+    let unasked = Request {
+        effort: Effort::Window,
+        ..on(10, 5 * MIB)
+    };
+    for _ in 0..20_000 {
+        assert_eq!(pool.alloc(&unasked), Err(Refusal::NoWindow));
+    }
+    assert!(pool.picture().blocks.capacity() < 4096);
 }
 
 #[test]

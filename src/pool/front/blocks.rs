@@ -111,6 +111,11 @@ impl Front {
         }
     }
 
+    /// How many blocks are at home here.
+    pub fn blocks(&self) -> usize {
+        self.lent.len()
+    }
+
     /// The lane of a stream, if it is known.
     #[inline]
     pub fn find(&mut self, key: &StreamKey) -> Option<usize> {

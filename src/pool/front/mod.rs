@@ -175,6 +175,12 @@ impl Fronts {
         shelved(self.line(number), small) > 0
     }
 
+    /// How many blocks are at home in any front; those that come and go meanwhile may be
+    /// among them or not.
+    pub fn blocks(&self) -> usize {
+        self.used().map(|number| self.lock(number).blocks()).sum()
+    }
+
     /// A sum over all fronts.
     pub fn sum(&self, sum: Sum) -> u64 {
         let all = self.used().map(|number| sum.of(self.line(number)));
