@@ -145,7 +145,7 @@ pub struct BlockInfo {
     pub base: Address,
     /// Bytes asked for.
     pub bytes: u64,
-    /// Unique to this allocation in this process.
+    /// Unique to this allocation of the device in this process; below 2^48.
     pub id: u64,
     /// The context it was made in; 0 where that ended and this did not.
     pub context: Context,

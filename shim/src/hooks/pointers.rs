@@ -137,7 +137,10 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
         pointer::MEMORY_BLOCK_ID if plain && block.bytes <= MOST_SHARED => {
             Some(OUR_PAGES | (block.base / PAGE))
         }
-        pointer::BUFFER_ID | pointer::MEMORY_BLOCK_ID => Some(OUR_IDS | block.id),
+        pointer::BUFFER_ID | pointer::MEMORY_BLOCK_ID => {
+            // Each device's pool counts by itself.
+            Some(OUR_IDS | u64::from(device.ordinal) << 48 | block.id)
+        }
         pointer::RANGE_START_ADDR => Some(block.base),
         pointer::RANGE_SIZE => Some(block.bytes),
         pointer::ALLOWED_HANDLE_TYPES => Some(0),
