@@ -3,6 +3,7 @@
 //! device.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,7 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
         beside: Some(Box::new(|| sums.beside())),
         claim: limit.map(|limit| Box::new(move |bytes| sums.pool_claims(bytes, limit)) as _),
         chunk: engine.config.chunk,
+        independent: Arc::clone(&device.stand_in.independent),
         debug: engine.config.debug,
         timeline: engine.config.oom_report.is_some(),
         starving: Some(Box::new(move |bytes, failed| {

@@ -42,4 +42,6 @@ pub struct Need {
     pub align: u64,
     /// The stream of the first use, `None` where it is not known.
     pub stream: Option<StreamId>,
+    /// May that stream be ordered behind more than the uses of what it gets?
+    pub late: bool,
 }

@@ -142,7 +142,7 @@ impl<D: Driver> Pool<D> {
         }
         // A new stitch is an address that nothing was used through.
         let alias = plan.behind.map_or(Use::MIXED - 1, |end| end.stitch);
-        state.order(&self.driver, need.stream, &uses, alias)?;
+        state.order(&self.driver, need, &uses, alias)?;
         let last = match need.stream {
             Some(stream) if !parts.is_empty() => {
                 state.streams.tag(&self.driver, stream, Use::MIXED)?

@@ -2,7 +2,7 @@
 
 use crate::driver::{Code, Context, Stream};
 use crate::pool::front::Fronts;
-use crate::pool::tests::{CONTEXT, key, on, pool, request};
+use crate::pool::tests::{CONTEXT, key, on, pool, request, watch};
 use crate::pool::{NotOurs, Order, Owner, Refusal, Release, Request, Settings, StreamKey};
 use crate::units::MIB;
 
@@ -221,6 +221,7 @@ fn a_stream_in_the_place_of_one_that_ended_is_a_stream_of_its_own() {
     let at = pool.alloc(&on(next, 4 * MIB)).unwrap();
     assert_eq!(pool.lock().streams.id(key(next)), before);
     pool.driver().hold(CONTEXT, Stream(next), true);
+    watch(&pool, key(next));
     pool.free(at, Release::Stream(key(next))).unwrap();
     assert_eq!(pool.alloc(&on(9, 4 * MIB)), Ok(at));
     // Not for the whole context, as where the stream is gone.

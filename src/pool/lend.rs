@@ -93,11 +93,11 @@ impl State {
     pub fn order<D: Driver>(
         &mut self,
         driver: &D,
-        stream: Option<StreamId>,
+        need: Need,
         uses: &[Use],
         alias: StitchId,
     ) -> Result<()> {
-        let Some(stream) = stream else {
+        let Some(stream) = need.stream else {
             debug_assert!(uses.iter().all(|last| self.streams.is_done(*last)));
             return Ok(());
         };
@@ -114,7 +114,7 @@ impl State {
             }
         }
         for last in behind {
-            self.streams.order_behind(driver, stream, last)?;
+            self.streams.order_behind(driver, stream, last, need.late)?;
             self.stats.waits += 1;
         }
         if edge {
@@ -218,6 +218,7 @@ impl State {
         };
         let mut last = |stream| {
             let last = streams.tag(driver, stream, Use::MIXED);
+            let last = last.inspect(|last| streams.mark_free(driver, last.stream));
             last.unwrap_or_else(|code| {
                 // Without an event nothing tells when the use ends.
                 let context = streams.context(stream);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::driver::Stream;
+use crate::pool::serve::need;
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
 use crate::pool::{Order, Settings};
 use crate::units::MIB;
@@ -56,8 +57,8 @@ fn one_use_through_another_address_is_enough_for_an_edge() {
         seq: 1,
     };
     let uses = [through(1), through(0)];
-    let stream = Some(stream);
-    state.order(pool.driver(), stream, &uses, 0).unwrap();
+    let need = need(&on(10, MIB), Some(stream));
+    state.order(pool.driver(), need, &uses, 0).unwrap();
     assert_eq!(state.stats.edges, 1);
 }
 
@@ -83,19 +84,13 @@ fn a_stream_comes_after_the_last_of_another_ones_uses() {
     pool.driver().hold(CONTEXT, Stream(10), true);
     let mut state = pool.lock();
     let [user, waiter] = [10, 11].map(|stream| state.streams.id(key(stream)));
-    let mut used = |_| {
+    let uses = [0, 1, 2].map(|_| {
         let last = state.streams.tag(pool.driver(), user, 0).unwrap();
-        state.streams.poll(pool.driver()).unwrap();
+        state.streams.mark_free(pool.driver(), user);
         last
-    };
-    // An event covers the first one already.
-    let uses = [used(0), used(1)];
-    let last = state.streams.tag(pool.driver(), user, 0).unwrap();
-    let [first, second] = uses;
-    assert_eq!(pool.driver().events(), 2);
-    state
-        .order(pool.driver(), Some(waiter), &[first, second, last], 0)
-        .unwrap();
+    });
+    let need = need(&on(11, MIB), Some(waiter));
+    state.order(pool.driver(), need, &uses, 0).unwrap();
     assert_eq!(pool.driver().events(), 3);
     assert_eq!(state.stats.waits, 1);
 }

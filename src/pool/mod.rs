@@ -62,7 +62,7 @@ use arena::Bounds;
 use front::{Fronts, Sum};
 use slab::SLAB;
 use state::State;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use timeline::Timeline;
@@ -88,6 +88,8 @@ pub struct Settings {
     pub claim: Option<Box<dyn Fn(u64) -> bool + Send + Sync>>,
     /// Size of handles in bytes, where it is fixed.
     pub chunk: Option<u64>,
+    /// True while no stream may be ordered behind another one for what it is lent.
+    pub independent: Arc<AtomicBool>,
     /// Extra checks.
     pub debug: Debug,
     /// Keep what was lent and held in the last minute, for pictures.
@@ -98,8 +100,7 @@ pub struct Settings {
     /// others have nothing to give. It must not call the pool.
     #[expect(clippy::type_complexity, reason = "a plain callback")]
     pub starving: Option<Box<dyn Fn(u64, Option<Instant>) -> bool + Send + Sync>>,
-    /// Where the fronts count, [`FRONTS`] lines; in memory of the pool's own
-    /// where there are fewer.
+    /// Where the fronts count, [`FRONTS`] lines; memory of the pool's own if fewer.
     pub lines: Option<&'static [Line]>,
     /// Called with all that the fronts do not count, after each change of it and
     /// under the state lock: it must be quick and must not call the pool.

@@ -12,6 +12,7 @@ fn need(mib: u64) -> Need {
         bytes: mib * MIB,
         align: 512,
         stream: None,
+        late: false,
     }
 }
 

@@ -63,12 +63,18 @@ impl<D: Driver> Pool<D> {
             return None;
         }
         let info = front.take_back(at, lane, complete)?;
-        let full = front.lane(lane).is_full();
+        let lane = front.lane(lane);
+        let (stream, due, full) = (lane.id, !complete && lane.is_due(), lane.is_full());
         drop(front);
-        if full {
+        if due || full {
             let mut state = self.lock();
-            state.settle_small_of(number);
-            state.reap_slabs(1, REAPED);
+            if due {
+                state.streams.mark_free(&self.driver, stream);
+            }
+            if full {
+                state.settle_small_of(number);
+                state.reap_slabs(1, REAPED);
+            }
         }
         Some(info)
     }
@@ -121,19 +127,14 @@ impl<D: Driver> Pool<D> {
         let Some(window) = state.recall(need, Usable::Ready(need.stream)) else {
             return Ok(None);
         };
-        self.claim(state, need.stream, window)?;
+        self.claim(state, need, window)?;
         Ok(Some(state.lend(request, window)))
     }
 
     /// Takes a window that is free, and orders a stream behind its uses.
-    pub(super) fn claim(
-        &self,
-        state: &mut State,
-        stream: Option<StreamId>,
-        window: Window,
-    ) -> Result<()> {
+    pub(super) fn claim(&self, state: &mut State, need: Need, window: Window) -> Result<()> {
         let uses = state.uses(window);
-        state.order(&self.driver, stream, &uses, window.stitch)?;
+        state.order(&self.driver, need, &uses, window.stitch)?;
         state.take(window);
         Ok(())
     }
@@ -148,5 +149,6 @@ pub(super) fn need(request: &Request, stream: Option<StreamId>) -> Need {
         bytes: request.bytes.next_multiple_of(GRANULE),
         align: request.align,
         stream,
+        late: false,
     }
 }

@@ -14,6 +14,7 @@ use super::wait::Waited;
 use super::{Pool, StateGuard};
 use crate::config::Policy;
 use crate::driver::{Address, Code, Context, Driver, Result, cancel};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// What takes longer beyond the quick path is counted as a stall.
@@ -21,6 +22,19 @@ pub const STALL: Duration = Duration::from_millis(1);
 
 /// How often a request waits for what is pending before there is no memory for it.
 const WAITS: u32 = 8;
+
+/// Which free bytes a request may get.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Those that its stream can be ordered behind as they were freed.
+    Ordered,
+    /// Those that are ready. Of the others some can only be ordered behind what their stream
+    /// was given since, which the program did not ask for; or not at all, beside a capture. They
+    /// are a reason to grow.
+    Ready,
+    /// All, since nothing can grow: it is ordered behind whatever it must.
+    Late,
+}
 
 /// Why the slow way ended without memory.
 enum Stuck {
@@ -126,11 +140,13 @@ impl<D: Driver> Pool<D> {
         // For memory, and for bytes that others still use.
         let mut waits = [0; 2];
         let mut waited = Waited::default();
-        let mut ready_only = false;
+        let mut reach = Reach::Ordered;
         loop {
             let mut state = self.lock();
             state.stats.searches += 1;
             state.growing.searched();
+            let own = state.stream(request.order);
+            state.streams.watch_others(own);
             // What cannot be asked now is not ready.
             let _ = self.make_ready(&mut state);
             if is_small(request) {
@@ -143,7 +159,7 @@ impl<D: Driver> Pool<D> {
                         state.stats.hits += 1;
                         (state, Ok(at))
                     }
-                    None => self.alloc_window(state, request, ready_only),
+                    None => self.alloc_window(state, request, reach),
                 };
             let refused = match served {
                 Ok(at) => {
@@ -163,9 +179,13 @@ impl<D: Driver> Pool<D> {
             // Bytes that cannot be ordered behind their uses (a capture, or another
             // thread's default stream) are no reason to wait, but to grow. A segment's
             // are: the host waits for them sooner than it holds more.
-            let grows = unready && !ready_only;
+            let grows = unready && reach == Reach::Ordered;
             if grows && !matches!(request.order, Order::Segment(_)) {
-                ready_only = true;
+                reach = Reach::Ready;
+                continue;
+            }
+            if !unready && reach == Reach::Ready {
+                reach = Reach::Late;
                 continue;
             }
             let waits = &mut waits[usize::from(unready)];
@@ -187,7 +207,7 @@ impl<D: Driver> Pool<D> {
                 continue;
             }
             if grows {
-                ready_only = true;
+                reach = Reach::Ready;
                 continue;
             }
             self.publish(&mut state);
@@ -217,7 +237,7 @@ impl<D: Driver> Pool<D> {
         &'a self,
         mut state: StateGuard<'a>,
         request: &Request,
-        ready_only: bool,
+        reach: Reach,
     ) -> (StateGuard<'a>, std::result::Result<Address, Refusal>) {
         let stream = state.stream(request.order);
         let small = is_small(request) && self.settings.policy != Policy::Direct;
@@ -225,7 +245,7 @@ impl<D: Driver> Pool<D> {
             true => Need {
                 bytes: SLAB,
                 align: SLAB,
-                stream,
+                ..need_of(request, stream)
             },
             false => need_of(request, stream),
         };
@@ -233,12 +253,12 @@ impl<D: Driver> Pool<D> {
             state.settle_small();
             state.reap_slabs(0, usize::MAX);
         }
-        let (mut state, mut found) = self.find_window(state, need, request, ready_only);
+        let (mut state, mut found) = self.find_window(state, need, request, reach);
         let has_no_slab = small && found == Err(Code::OUT_OF_MEMORY.into());
         if has_no_slab {
             // A window of its own may still be free.
             let own = need_of(request, stream);
-            (state, found) = self.find_window(state, own, request, ready_only);
+            (state, found) = self.find_window(state, own, request, reach);
         }
         let window = match found {
             Ok(window) => window,
@@ -272,13 +292,18 @@ impl<D: Driver> Pool<D> {
         mut state: StateGuard<'a>,
         need: Need,
         request: &Request,
-        ready_only: bool,
+        reach: Reach,
     ) -> (StateGuard<'a>, std::result::Result<Window, Refusal>) {
         let effort = request.effort;
+        let need = Need {
+            late: reach == Reach::Late,
+            ..need
+        };
         let ready = Usable::Ready(need.stream);
+        let independent = self.settings.independent.load(Relaxed);
         let passes: &[Usable] = match request.order {
             _ if self.settings.policy == Policy::Direct => &[],
-            Order::Stream(_) if !ready_only => &[ready, Usable::All],
+            Order::Stream(_) if reach != Reach::Ready && !independent => &[ready, Usable::All],
             _ => &[ready],
         };
         for &usable in passes {
@@ -297,7 +322,7 @@ impl<D: Driver> Pool<D> {
                 found = state.search(need, usable);
             }
             if let Some(window) = found {
-                if let Err(code) = self.claim(&mut state, need.stream, window) {
+                if let Err(code) = self.claim(&mut state, need, window) {
                     return (state, Err(code.into()));
                 }
                 state.stats.hits += 1;
@@ -310,7 +335,7 @@ impl<D: Driver> Pool<D> {
             }
         }
         // In the order of its stream it could have these; as it is, the host waits.
-        let of_others = matches!(request.order, Order::Segment(_)) && !ready_only;
+        let of_others = matches!(request.order, Order::Segment(_)) && reach == Reach::Ordered;
         if of_others && !passes.is_empty() && self.is_spared(&mut state, need, effort) {
             return (state, Err(Code::NOT_READY.into()));
         }

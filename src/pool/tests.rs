@@ -37,6 +37,13 @@ pub(super) fn free(pool: &Pool<Model>, at: Address) {
     pool.free(at, Release::Stream(key(10))).unwrap();
 }
 
+/// Another stream wanted what was freed on this one.
+pub fn watch(pool: &Pool<Model>, key: StreamKey) {
+    let mut state = pool.lock();
+    let id = state.streams.id(key);
+    state.streams.watch(id);
+}
+
 #[test]
 fn a_freed_window_is_lent_again_on_its_stream_without_a_driver_call() {
     let pool = pool(Settings::default());

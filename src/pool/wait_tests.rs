@@ -31,7 +31,7 @@ fn an_event_that_is_waited_for_is_not_recorded_anew() {
     // While the host waits, so many newer places are recorded that the event
     // is not needed any more, and another stream needs one.
     let record = |streams: &mut Streams| {
-        for _ in 0..9 {
+        for _ in 0..=256 {
             streams.make_edge(&driver, slow).unwrap();
         }
         streams.make_edge(&driver, quick).unwrap();

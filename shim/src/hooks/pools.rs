@@ -3,6 +3,7 @@
 //! is the current one, followed.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use memcuda_core::driver::{Code, sys::MemLocation};
@@ -12,8 +13,9 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::stand_in::Sum;
 
-/// `CUmemPool_attribute`: bytes kept over a wait, bytes held, their peak, bytes
-/// used, their peak.
+/// `CUmemPool_attribute`: may a stream be ordered behind others for what it is lent; bytes
+/// kept over a wait, bytes held, their peak, bytes used, their peak.
+const REUSE_DEPENDENCIES: u32 = 3;
 const RELEASE_THRESHOLD: u32 = 4;
 const RESERVED_CURRENT: u32 = 5;
 const RESERVED_HIGH: u32 = 6;
@@ -42,7 +44,7 @@ crate::hooks! {
     }
 
     /// `cuMemPoolSetAttribute`: setting a peak (to 0) starts it anew; the
-    /// release threshold is remembered.
+    /// release threshold is remembered, and whether streams may be ordered behind others.
     cuMemPoolSetAttribute ["cuMemPoolSetAttribute" since 11020] (
         pool: MemPool, attribute: u32, value: *mut c_void,
     ) |real, engine| {
@@ -54,6 +56,11 @@ crate::hooks! {
             (Some(device), None) if attribute == RELEASE_THRESHOLD => {
                 // SAFETY: the call succeeded, so it read this attribute, 64 bits.
                 device.stand_in.set_threshold(unsafe { value.cast::<u64>().read() });
+            }
+            (Some(device), None) if attribute == REUSE_DEPENDENCIES => {
+                // SAFETY: the call succeeded, so it read this attribute, an int.
+                let allowed = unsafe { value.cast::<i32>().read() } != 0;
+                device.stand_in.independent.store(!allowed, Relaxed);
             }
             _ => {}
         }

@@ -6,7 +6,7 @@ use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::order::{Order, merge};
 use crate::state::Sim;
-use crate::stream::Effect;
+use crate::stream::{Effect, Kind};
 
 const DISABLE_TIMING: u32 = 2;
 /// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`: a node of the graph that is
@@ -82,6 +82,11 @@ impl Sim {
         }
         self.join_default(id)?;
         let (order, ready) = self.position(id);
+        if let Some(stream) = self.streams.get_mut(&id)
+            && stream.kind == Kind::Legacy
+        {
+            stream.fence = stream.count;
+        }
         self.set_record(handle, order, ready);
         Ok(())
     }

@@ -34,8 +34,8 @@ pub struct Stream {
     pub observed: u64,
     /// Work of other streams that comes before the next operation.
     pub before: Order,
-    /// Own operations behind which an event was recorded and waited for: what
-    /// follows cannot have started early.
+    /// Own operations behind which an event was recorded and waited for, on the legacy
+    /// default stream recorded: what follows cannot have started early.
     pub fence: u64,
     /// When the last operation ends.
     pub ready: u64,
@@ -201,29 +201,31 @@ impl Sim {
     /// The legacy stream waits for every blocking stream of its context, and
     /// they for it.
     pub fn join_default(&mut self, id: u32) -> Answer {
-        let (context, kind) = (self.streams[&id].context, self.streams[&id].kind);
-        if kind == Kind::NonBlocking {
-            return Ok(());
-        }
-        let others: Vec<u32> = self.contexts[&context]
-            .streams
-            .iter()
-            .copied()
-            .filter(|other| {
-                let other_kind = self.streams[other].kind;
-                *other != id
-                    && other_kind != Kind::NonBlocking
-                    && (kind == Kind::Legacy || other_kind == Kind::Legacy)
-            })
-            .collect();
-        if kind == Kind::Legacy {
-            self.check_implicit_join(&others)?;
-        }
-        for other in others {
+        for other in self.joined_by_default(id)? {
             let (order, ready) = self.position(other);
             self.order_behind(id, &order, ready);
         }
         Ok(())
+    }
+
+    /// The streams that work of this one would join; fails where one captures that may not.
+    pub fn joined_by_default(&mut self, id: u32) -> Result<Vec<u32>, Code> {
+        let (context, kind) = (self.streams[&id].context, self.streams[&id].kind);
+        if kind == Kind::NonBlocking {
+            return Ok(Vec::new());
+        }
+        let streams = self.contexts[&context].streams.iter().copied();
+        let others = streams.filter(|other| {
+            let other_kind = self.streams[other].kind;
+            *other != id
+                && other_kind != Kind::NonBlocking
+                && (kind == Kind::Legacy || other_kind == Kind::Legacy)
+        });
+        let others: Vec<u32> = others.collect();
+        if kind == Kind::Legacy {
+            self.check_implicit_join(&others)?;
+        }
+        Ok(others)
     }
 
     /// Waiting for the legacy stream waits for every blocking stream too.

@@ -6,7 +6,13 @@ use super::super::hash::FastMap;
 use super::super::request::StreamKey;
 use super::super::slab::SMALL_MAX;
 use super::super::streams::StreamId;
-use crate::driver::Address;
+use crate::driver::{Address, Stream};
+use crate::units::MIB;
+
+/// Bytes freed on a stream whose last one an event follows at once.
+const DUE: u64 = 256 * MIB;
+/// Frees of a stream that events follow since somebody else last looked.
+const WATCHED: u32 = 1 << 15;
 
 /// Most small blocks on a shelf: to settle them takes about 0.1 ms.
 const MOST_SMALL: usize = 1024;
@@ -32,6 +38,10 @@ pub struct Lane {
     pub now: u64,
     /// The latest place given, 0 for none.
     pub tagged: u64,
+    /// Bytes freed at the present place.
+    pub freed: u64,
+    /// An event follows so many more frees: others look for memory that was freed here.
+    pub watched: u32,
     /// The last allocation before the stream was first seen; [`Lane::ENDED`]
     /// once it was destroyed.
     pub since: u64,
@@ -71,6 +81,8 @@ impl Lane {
             id,
             now: 1,
             tagged: 0,
+            freed: 0,
+            watched: 0,
             since,
             known: 0,
             latest: [Freed::default(); LATEST],
@@ -127,6 +139,18 @@ impl Lane {
         let (at, _) = blocks.pop_if(|(at, _)| *at & (align - 1) == 0)?;
         self.small_blocks -= usize::from(small);
         Some(at)
+    }
+
+    /// Does an event have to follow what was just freed? On the legacy default stream always:
+    /// there the driver's own free is a barrier to other streams, and so is an event.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.watched > 0 || self.freed >= DUE || self.key.stream == Stream::LEGACY
+    }
+
+    /// Another stream looks for memory.
+    pub fn watch(&mut self) {
+        self.watched = WATCHED;
     }
 
     /// Are there more small blocks than should be?

@@ -101,6 +101,8 @@ impl<'a> Locked<'a> {
         let lent = *lent;
         let lane = &mut front.lanes[lane];
         lane.tagged = lane.now;
+        lane.freed += lent.granted;
+        lane.watched = lane.watched.saturating_sub(1);
         lane.put(lent.granted, at, lane.now);
         line::count_shelved(self.line, is_small(lent.granted), 1);
         line::count_free(self.line);

@@ -3,7 +3,7 @@
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Context, Stream};
 use crate::pool::front::Fronts;
-use crate::pool::tests::{CONTEXT, key, on, pool, request};
+use crate::pool::tests::{CONTEXT, key, on, pool, request, watch};
 use crate::pool::{NotOurs, Order, Owner, Pool, Refusal, Release, Request, Settings};
 use crate::random::Random;
 use crate::units::MIB;
@@ -328,6 +328,7 @@ fn a_handle_that_comes_back_is_another_stream() {
     let pool = pool(Settings::default());
     let at = pool.alloc(&on(10, 4 * MIB)).unwrap();
     pool.driver().hold(CONTEXT, Stream(10), true);
+    watch(&pool, key(10));
     pool.free(at, Release::Stream(key(10))).unwrap();
     let before = pool.lock().streams.id(key(10));
     pool.stream_ends(CONTEXT, Stream(10));

@@ -105,6 +105,10 @@ impl Driver for Device {
         let lane = world.lane(context, stream);
         assert!(!world.is_capturing(lane), "recorded in a capture");
         let reached = world.reached(lane);
+        if stream == Stream::LEGACY {
+            // A barrier, to its own later work as well.
+            world.order(lane, &reached);
+        }
         world.record(event, context, reached);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! One random program: what it has, and a step of each kind.
 
 use super::device::Device;
-use super::world::Clock;
+use super::world::{Clock, merge};
 use crate::driver::{Address, Code, Context, Driver, Stream};
 use crate::pool::{Effort, Order, Owner, Pool, Refusal, Release, Request, Settings, StreamKey};
 use crate::random::Random;
@@ -186,13 +186,21 @@ impl Program {
         let found = self.pool.find(at).unwrap();
         assert_eq!((found.bytes, found.order), (held.bytes, held.order));
         let mut world = self.pool.driver().world();
-        let uses = world.uses_of(held.id);
+        let mut uses = world.uses_of(held.id);
+        if let Some(lane) = held.lane.filter(|lane| world.is_broken(*lane)) {
+            // What crashed there may have waited for others, which still run.
+            merge(&mut uses, &world.reached(lane));
+        }
         let is_of_one = world.is_used_in(held.id, held.context);
         let is_captured = world.is_capturing(lane);
         let release = match self.random.below(8) {
-            0 if is_of_one => Release::Unknown,
+            0 if is_of_one => {
+                drop(world);
+                Release::Unknown
+            }
             1 => {
                 world.finish(&uses);
+                drop(world);
                 Release::Complete
             }
             2 if is_of_one || self.knows_all() => {

@@ -54,7 +54,8 @@ fn at(clock: &Clock, lane: usize) -> u64 {
     clock.get(lane).copied().unwrap_or(0)
 }
 
-fn merge(into: &mut Clock, from: &Clock) {
+/// Both.
+pub fn merge(into: &mut Clock, from: &Clock) {
     into.resize(into.len().max(from.len()), 0);
     into.iter_mut()
         .zip(from)
@@ -121,6 +122,11 @@ impl World {
             true => Err(Code::ILLEGAL_ADDRESS),
             false => Ok(()),
         }
+    }
+
+    /// Is the context of a lane broken?
+    pub fn is_broken(&self, lane: usize) -> bool {
+        self.broken.contains(&self.lanes[lane].context)
     }
 
     /// Fails where the context of an event is broken.

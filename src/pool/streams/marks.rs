@@ -6,13 +6,29 @@
 use super::{StreamId, Streams, Use, WHOLE_CONTEXT};
 use crate::driver::{Capture, Code, Context, Driver, Event, Result, Stream};
 use crate::pool::captures::CAPTURES;
-use crate::pool::front::Fronts;
+use crate::pool::front::{Fronts, Lane};
 use crate::pool::request::StreamKey;
+
+/// Marks of a stream that are kept whether or not they were passed.
+const KEPT: usize = 8;
+/// Most marks of a stream that were not passed.
+const MOST: usize = 256;
 
 /// An event behind everything that is tagged with at most `seq`.
 pub struct Mark {
     pub seq: u64,
     event: Event,
+    moment: Moment,
+}
+
+/// When an event is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// As the use that it covers ends: other streams may be ordered behind it.
+    Free,
+    /// Whenever somebody has to know. The program may have given the stream more work
+    /// since, even such as waits for what would then wait for it.
+    Later,
 }
 
 /// What is known of the work in a context when it was noted.
@@ -41,7 +57,7 @@ impl Streams {
 
     fn poll_one<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
         if self.is_uncovered(id) {
-            self.mark(driver, id)?;
+            self.mark(driver, id, Moment::Later)?;
         }
         while let Some(mark) = self.progress(id).marks.front() {
             if !driver.is_complete(mark.event)? {
@@ -57,6 +73,7 @@ impl Streams {
     pub fn note<D: Driver>(&mut self, driver: &D, context: Context) -> Noted {
         let id = self.whole_context(context);
         let last = self.tag(driver, id, Use::MIXED);
+        self.mark_free(driver, id);
         // What fails is found uncovered.
         let _ = self.unless_broken(id, |streams| streams.poll_one(driver, id));
         let over = |last: Use| self.is_done(last) || self.health.error(context).is_some();
@@ -87,7 +104,7 @@ impl Streams {
         for id in self.ids() {
             let _ = self.unless_broken(id, |streams| {
                 if streams.is_uncovered(id) {
-                    streams.mark(driver, id)?;
+                    streams.mark(driver, id, Moment::Later)?;
                 }
                 if let Some(mark) = streams.progress(id).marks.back() {
                     events.push((id, mark.seq, mark.event));
@@ -192,21 +209,69 @@ impl Streams {
             && self.is_uncovered(id)
         {
             // There is no other moment for it, so it is worth a second try.
-            self.mark(driver, id).or_else(|_| self.mark(driver, id))?;
+            let mut mark = || self.mark(driver, id, Moment::Later);
+            mark().or_else(|_| mark())?;
         }
         Ok(())
     }
 
-    /// An event that covers this use; `None` as for [`Streams::mark`].
-    pub(super) fn cover<D: Driver>(&mut self, driver: &D, last: Use) -> Result<Option<Event>> {
+    /// Records an event behind what was just freed on a stream. Where that is impossible or
+    /// fails, those who must know record one later.
+    pub fn mark_free<D: Driver>(&mut self, driver: &D, id: StreamId) {
+        if self.is_uncovered(id) {
+            let _ = self.unless_broken(id, |streams| {
+                streams.mark(driver, id, Moment::Free).map(|_| ())
+            });
+        }
+    }
+
+    /// The event that was recorded as this use ended, or a `late` one. Where none was, the
+    /// stream is watched from now on.
+    pub(super) fn event_of<D: Driver>(
+        &mut self,
+        driver: &D,
+        last: Use,
+        late: bool,
+    ) -> Result<Option<Event>> {
         if self.health.is_leaving(self.context(last.stream)) {
             return Ok(None);
         }
         let marks = &self.progress(last.stream).marks;
-        if let Some(mark) = marks.iter().find(|mark| mark.seq >= last.seq) {
-            return Ok(Some(mark.event));
+        let covering = marks.partition_point(|mark| mark.seq < last.seq);
+        match marks.get(covering) {
+            Some(mark) if late || mark.seq == last.seq && mark.moment == Moment::Free => {
+                return Ok(Some(mark.event));
+            }
+            _ => self.watch(last.stream),
         }
-        Ok(self.mark(driver, last.stream)?.map(|(_, event)| event))
+        if late {
+            let made = self.mark(driver, last.stream, Moment::Later)?;
+            return Ok(made.map(|(_, event)| event));
+        }
+        self.poll_one(driver, last.stream)?;
+        Ok(None)
+    }
+
+    /// From now on an event follows each free on this stream.
+    pub fn watch(&self, id: StreamId) {
+        self.at_front(id, Lane::watch);
+    }
+
+    /// The same of all streams but this one on which something was freed that no event
+    /// followed.
+    pub fn watch_others(&self, own: Option<StreamId>) {
+        let others = self.ids().filter(|id| Some(*id) != own);
+        others
+            .filter(|id| self.is_uncovered(*id))
+            .for_each(|id| self.watch(id));
+    }
+
+    /// The latest place of a stream where all that was freed before it left an event.
+    pub(super) fn marked(&self, id: StreamId) -> Option<u64> {
+        let stream = self.progress(id);
+        let at_free = |mark: &Mark| mark.moment == Moment::Free;
+        let all = !self.is_uncovered(id) && stream.marks.iter().all(at_free);
+        all.then(|| stream.marks.back().map_or(stream.done, |mark| mark.seq))
     }
 
     /// Records an event that covers everything tagged so far; `None` where
@@ -215,13 +280,17 @@ impl Streams {
         &mut self,
         driver: &D,
         id: StreamId,
+        moment: Moment,
     ) -> Result<Option<(u64, Event)>> {
         let key = self.progress(id).key;
         if self.health.is_leaving(key.context) {
             return Ok(None);
         }
         let event = self.event(driver, key.context)?;
-        let whole = key.stream == WHOLE_CONTEXT || self.progress(id).ended;
+        // Between the program's own calls an event on the legacy default stream would be a
+        // barrier that nobody asked for; one of the whole context is none.
+        let barrier = key.stream == Stream::LEGACY && moment == Moment::Later;
+        let whole = key.stream == WHOLE_CONTEXT || barrier || self.progress(id).ended;
         // Ended before the record is made: a front gives places out meanwhile,
         // and what has this one was used before.
         let seq = self.turn(id);
@@ -246,13 +315,26 @@ impl Streams {
             }
         }
         let stream = self.progress_mut(id);
-        stream.marks.push_back(Mark { seq, event });
-        if stream.marks.len() > 8 {
-            // The newer mark covers what the oldest covers.
-            let oldest = stream.marks.pop_front().expect("more than eight");
-            self.spare.push((key.context, oldest.event));
-        }
+        stream.marks.push_back(Mark { seq, event, moment });
+        self.shed(driver, id);
         Ok(Some((seq, event)))
+    }
+
+    /// Takes back marks that were passed, where there are many; where there are too many,
+    /// the oldest: a newer one covers what it covers.
+    fn shed<D: Driver>(&mut self, driver: &D, id: StreamId) {
+        while let marks = &self.progress(id).marks
+            && marks.len() > KEPT
+            && driver.is_complete(marks[0].event) == Ok(true)
+        {
+            self.retire(id);
+        }
+        let stream = self.progress_mut(id);
+        if stream.marks.len() > MOST {
+            let context = stream.key.context;
+            let oldest = stream.marks.pop_front().expect("too many");
+            self.spare.push((context, oldest.event));
+        }
     }
 
     fn event<D: Driver>(&mut self, driver: &D, context: Context) -> Result<Event> {

@@ -11,8 +11,8 @@ use super::front::{Fronts, Lane};
 use super::health::Health;
 use super::request::StreamKey;
 use crate::driver::{Code, Context, Driver, Event, Result, Stream};
-use marks::Mark;
 pub use marks::Noted;
+use marks::{Mark, Moment};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -167,6 +167,7 @@ impl Streams {
     fn turn(&self, id: StreamId) -> u64 {
         self.at_front(id, |lane| {
             lane.now += 1;
+            lane.freed = 0;
             lane.now - 1
         })
     }
@@ -231,7 +232,7 @@ impl Streams {
         if key.stream == Stream::PER_THREAD {
             // Only its own thread can name this stream, so record at once, or
             // leave it to an event of the whole context.
-            match self.mark(driver, id) {
+            match self.mark(driver, id, Moment::Free) {
                 Ok(Some(_)) => {}
                 Err(code) if code.is_sticky() => return Err(code),
                 Ok(None) | Err(_) => {
@@ -267,31 +268,39 @@ impl Streams {
 
     /// Orders the later work of stream `id` behind its own earlier work.
     pub fn make_edge<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
-        let (seq, event) = self.mark(driver, id)?.ok_or(Code::NOT_READY)?;
+        if self.progress(id).key.stream == Stream::LEGACY {
+            // One more event would be a barrier, which an allocation is not; each free
+            // there left one.
+            let seq = self.marked(id).ok_or(Code::NOT_READY)?;
+            self.progress_mut(id).edge = seq;
+            return Ok(());
+        }
+        let (seq, event) = self
+            .mark(driver, id, Moment::Later)?
+            .ok_or(Code::NOT_READY)?;
         let stream = self.progress_mut(id);
         driver.wait(stream.key.context, stream.key.stream, event)?;
         stream.edge = seq;
         Ok(())
     }
 
-    /// Orders the later work of `waiter` behind a use. `NOT_READY` where no event covers
-    /// the use, as the user's stream is capturing or fails, or where it turns out that
-    /// its context is broken: neither is an error of the waiter's.
+    /// Orders the later work of `waiter` behind a use. `NOT_READY` where no event was recorded
+    /// as the use ended (unless it may be a `late` one, and can be had), or where it turns out that its context is broken: neither is an
+    /// error of the waiter's.
     pub fn order_behind<D: Driver>(
         &mut self,
         driver: &D,
         waiter: StreamId,
         last: Use,
+        late: bool,
     ) -> Result<()> {
         let (user, waiter) = (self.context(last.stream), self.progress(waiter).key);
-        let event = match self.cover(driver, last) {
-            Err(code) if !code.is_sticky() => Err(Code::NOT_READY),
-            covered => covered,
+        let ordered = match self.event_of(driver, last, late) {
+            Ok(_) if self.is_done(last) => Ok(()),
+            Ok(Some(event)) => driver.wait(waiter.context, waiter.stream, event),
+            Err(code) if code.is_sticky() => Err(code),
+            Ok(None) | Err(_) => Err(Code::NOT_READY),
         };
-        let ordered = event.and_then(|event| {
-            let event = event.ok_or(Code::NOT_READY)?;
-            driver.wait(waiter.context, waiter.stream, event)
-        });
         let broken = ordered.is_err_and(Code::is_sticky);
         if broken && user != waiter.context && driver.check(waiter.context).is_ok() {
             self.health.notice(user, ordered);

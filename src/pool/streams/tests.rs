@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::driver::model::Model;
-use crate::pool::tests::{CONTEXT, key, on, pool, request};
+use crate::pool::tests::{CONTEXT, key, on, pool, request, watch};
 use crate::pool::{Order, Pool, Release, Request, Settings};
 use crate::units::MIB;
 
@@ -35,17 +35,42 @@ fn until_awaited(pool: &Pool<Model>) {
 
 /// Which event covers it is seen by how many there are.
 #[test]
-fn a_use_is_covered_by_an_event_behind_it() {
+fn a_stream_is_ordered_behind_the_event_that_followed_the_use() {
     let (driver, mut streams) = streams();
     driver.hold(CONTEXT, Stream(10), true);
     let [user, waiter] = [10, 11].map(|stream| streams.id(key(stream)));
     for events in 1..4 {
         let last = streams.tag(&driver, user, 0).unwrap();
+        streams.mark_free(&driver, user);
         for _ in 0..2 {
-            streams.order_behind(&driver, waiter, last).unwrap();
+            streams.order_behind(&driver, waiter, last, false).unwrap();
             assert_eq!(driver.events(), events);
         }
     }
+}
+
+/// By then the program may have given the stream what waits for the other one.
+#[test]
+fn nobody_is_ordered_behind_an_event_that_was_recorded_later() {
+    let (driver, mut streams) = streams();
+    driver.hold(CONTEXT, Stream(10), true);
+    let [user, waiter] = [10, 11].map(|stream| streams.id(key(stream)));
+    let last = streams.tag(&driver, user, 0).unwrap();
+    let ordered = streams.order_behind(&driver, waiter, last, false);
+    assert_eq!(ordered, Err(Code::NOT_READY));
+    // Nor behind one that followed another use.
+    let next = streams.tag(&driver, user, 0).unwrap();
+    streams.mark_free(&driver, user);
+    let ordered = streams.order_behind(&driver, waiter, last, false);
+    assert_eq!(ordered, Err(Code::NOT_READY));
+    assert!(driver.waits().is_empty());
+    streams.order_behind(&driver, waiter, next, false).unwrap();
+    // Where there is no other memory it must be.
+    streams.order_behind(&driver, waiter, last, true).unwrap();
+    assert_eq!(driver.waits().len(), 2);
+    driver.hold(CONTEXT, Stream(10), false);
+    streams.order_behind(&driver, waiter, last, false).unwrap();
+    assert_eq!(driver.waits().len(), 2, "it is over");
 }
 
 /// Only the thread can name its default stream.
@@ -199,8 +224,8 @@ fn of_a_context_that_may_be_ending_nothing_is_asked() {
     streams.health.leaves(CONTEXT);
     driver.end_context(CONTEXT);
     streams.poll(&driver).unwrap();
-    assert!(streams.mark(&driver, user).unwrap().is_none());
-    let ordered = streams.order_behind(&driver, waiter, last);
+    assert!(streams.mark(&driver, user, Moment::Free).unwrap().is_none());
+    let ordered = streams.order_behind(&driver, waiter, last, true);
     assert_eq!(ordered, Err(Code::NOT_READY));
     assert!(driver.waits().is_empty());
 }
@@ -219,12 +244,13 @@ fn bytes_of_a_slab_that_a_stream_did_not_get_are_used_behind_that_stream() {
     let at = pool.alloc(&of(2, 10, 2 * MIB)).unwrap();
     pool.driver().hold(Context(2), Stream(10), true);
     let user = StreamKey::new(Context(2), Stream(10), 0);
+    watch(&pool, user);
     pool.free(at, Release::Stream(user)).unwrap();
     pool.make_ready(&mut pool.lock()).unwrap();
     pool.driver().fail_waits(1, Code::ILLEGAL_ADDRESS);
     let broken = pool.alloc(&request(1000, Order::Stream(OWN)));
     assert_eq!(broken, Err(Code::ILLEGAL_ADDRESS.into()));
-    assert_eq!(pool.alloc(&of(3, 12, 2 * MIB)), Ok(at));
-    let (own, users) = (Stream::PER_THREAD, Stream(10));
-    assert_eq!(pool.driver().waits(), [(own, users), (Stream(12), own)]);
+    // When its wait is over nobody can be told, so these are lent to nobody else.
+    assert_ne!(pool.alloc(&of(3, 12, 2 * MIB)), Ok(at));
+    assert_eq!(pool.driver().waits(), [(Stream::PER_THREAD, Stream(10))]);
 }
