@@ -217,6 +217,7 @@ impl State {
             }
         };
         let mut last = |stream| {
+            streams.part(stream);
             let last = streams.tag(driver, stream, Use::MIXED);
             let last = last.inspect(|last| streams.mark_free(driver, last.stream));
             last.unwrap_or_else(|code| {

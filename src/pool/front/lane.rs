@@ -148,6 +148,23 @@ impl Lane {
         self.watched > 0 || self.freed >= DUE || self.key.stream == Stream::LEGACY
     }
 
+    /// The place of a free of so many bytes.
+    #[inline]
+    pub fn place_of_free(&mut self, bytes: u64) -> u64 {
+        self.freed += bytes;
+        self.watched = self.watched.saturating_sub(1);
+        if self.is_due() {
+            self.part();
+        }
+        self.now
+    }
+
+    /// What is freed from now on has another place than what was freed before: an event may
+    /// follow the one and not the other.
+    pub fn part(&mut self) {
+        self.now += u64::from(self.tagged == self.now);
+    }
+
     /// Another stream looks for memory.
     pub fn watch(&mut self) {
         self.watched = WATCHED;

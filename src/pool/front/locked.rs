@@ -100,10 +100,12 @@ impl<'a> Locked<'a> {
         lent.hands = Hands::Shelf;
         let lent = *lent;
         let lane = &mut front.lanes[lane];
-        lane.tagged = lane.now;
-        lane.freed += lent.granted;
-        lane.watched = lane.watched.saturating_sub(1);
-        lane.put(lent.granted, at, lane.now);
+        let place = match complete {
+            true => lane.now,
+            false => lane.place_of_free(lent.granted),
+        };
+        lane.tagged = place;
+        lane.put(lent.granted, at, place);
         line::count_shelved(self.line, is_small(lent.granted), 1);
         line::count_free(self.line);
         fall(self.line, lent.weights());

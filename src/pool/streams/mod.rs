@@ -172,6 +172,11 @@ impl Streams {
         })
     }
 
+    /// See [`Lane::part`].
+    pub fn part(&self, id: StreamId) {
+        self.at_front(id, Lane::part);
+    }
+
     /// The stream's index.
     pub fn id(&mut self, key: StreamKey) -> StreamId {
         let number = Fronts::of_stream(&key);

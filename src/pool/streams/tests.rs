@@ -58,7 +58,9 @@ fn nobody_is_ordered_behind_an_event_that_was_recorded_later() {
     let last = streams.tag(&driver, user, 0).unwrap();
     let ordered = streams.order_behind(&driver, waiter, last, false);
     assert_eq!(ordered, Err(Code::NOT_READY));
-    // Nor behind one that followed another use.
+    // Nor behind one that followed another use, be it the next one.
+    let last = streams.tag(&driver, user, 0).unwrap();
+    streams.part(user);
     let next = streams.tag(&driver, user, 0).unwrap();
     streams.mark_free(&driver, user);
     let ordered = streams.order_behind(&driver, waiter, last, false);
