@@ -90,20 +90,35 @@ impl<D: Driver> Pages<D> {
             drop(books);
             since = since.or_else(|| Some(Instant::now()));
             for context in any {
-                if !self.lock().orders.await_context(context) {
-                    // It may be ending: soon it is known whether there is one to wait for.
-                    std::thread::sleep(NAP);
-                    continue;
+                if self.await_context(context)? {
+                    quiet.insert(context);
                 }
-                let waited = self.quiet_context(context);
-                self.lock().orders.waited_for(context);
-                waited?;
-                quiet.insert(context);
             }
             self.quiet(leaves);
             // Others may have opened what is there meanwhile.
             books = self.lock();
         }
+    }
+
+    /// Waits for all work of a context, for who has no place in a stream to wait for.
+    ///
+    /// # Errors
+    /// As [`Pages::quiet_context`].
+    pub fn wait_for_context(&self, context: Context) -> Result<()> {
+        while !self.await_context(context)? {}
+        Ok(())
+    }
+
+    /// Waits for all work of a context; false, a little later, where it may be ending: soon
+    /// it is known whether there is one to wait for.
+    fn await_context(&self, context: Context) -> Result<bool> {
+        if !self.lock().orders.await_context(context) {
+            std::thread::sleep(NAP);
+            return Ok(false);
+        }
+        let waited = self.quiet_context(context);
+        self.lock().orders.waited_for(context);
+        waited.map(|()| true)
     }
 
     /// The last of these places that was not passed.

@@ -158,8 +158,10 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     let recorded = freeing(engine, at, bytes);
     let unmap = |device: &'a Device| {
         let kept = device.pages().filter(|kept| kept.is_used_in(at, bytes))?;
-        put_off::wait_at_home(engine, kept, at);
-        let unmapped = kept.unmap(at, bytes, put_off::last_use(engine, device))?;
+        let unmapped = match put_off::wait_at_home(engine, kept, at) {
+            Ok(()) => kept.unmap(at, bytes, put_off::last_use(engine, device))?,
+            refused => refused,
+        };
         Some((device, unmapped))
     };
     match engine.devices.iter().find_map(unmap) {

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Context, Stream};
+use memcuda_core::driver::{Address, Context, Result, Stream};
 use memcuda_core::pages::{Found, Mark, Pages};
 use memcuda_core::pool::StreamKey;
 
@@ -29,15 +29,19 @@ pub fn note(engine: &Engine, stream: Stream) {
 
 /// Torch that empties the caches of all devices waits for the default stream of the
 /// current one, whosever pages it unmaps next (pytorch/pytorch#196258): those of another
-/// device are waited for in its own default stream.
-pub fn wait_at_home(engine: &Engine, kept: &Pages<Real>, at: Address) {
+/// device are waited for in its own default stream or, where that has no mark (while
+/// anything captures), with all their context. The driver's code where there is no such wait.
+pub fn wait_at_home(engine: &Engine, kept: &Pages<Real>, at: Address) -> Result<()> {
     if let Some((context, stream)) = DEFAULT.get()
         && engine.device_of(context).map(|device| device.ordinal) != Ok(kept.device())
         && let Found::Run(run) = kept.find(at)
-        && let Some(mark) = kept.instead_of_waiting(StreamKey::new(run.context, stream, 0))
     {
-        kept.wait(mark);
+        match kept.instead_of_waiting(StreamKey::new(run.context, stream, 0)) {
+            Some(mark) => kept.wait(mark),
+            None => return kept.wait_for_context(run.context),
+        }
     }
+    Ok(())
 }
 
 /// Puts the wait off that torch makes for a stream before it unmaps pages; false where

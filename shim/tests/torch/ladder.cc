@@ -286,8 +286,11 @@ static void thrown() {
 }
 
 // Torch empties the cache of another device, and waits for its own default stream. With
-// memory of cudaMalloc's that is legal: cudaFree waits for the memory's device.
-static void elsewhere() {
+// memory of cudaMalloc's that is legal: cudaFree waits for the memory's device. `captured`:
+// beside a capture no event stands for a wait.
+static void elsewhere(bool captured) {
+    void* graph = nullptr;
+    cudaStream_t here = new_stream();
     OK(cudaSetDevice(1));
     cudaStream_t other = new_stream();
     void* held = tensor(24, nullptr);
@@ -295,7 +298,9 @@ static void elsewhere() {
     drop(held);
     OK(cudaSetDevice(0));
     torch_stays = true;
+    if (captured) OK(cudaStreamBeginCapture(here, 2));
     CHECK(!at_once([] { allocator.load()->emptyCache(); }));
+    if (captured) OK(cudaStreamEndCapture(here, &graph));
     OK(cudaSetDevice(1));
     use(tensor(24, other), 24, other);
     OK(cudaDeviceSynchronize());
@@ -322,7 +327,7 @@ int main(int, char** argv) {
     allocator.load()->init(devices);
     if (several && !unseen) another_context();
     if (what == "thrown") thrown();
-    else if (what == "elsewhere") elsewhere();
+    else if (what.rfind("elsewhere", 0) == 0) elsewhere(what == "elsewhere_captured");
     else if (what == "own_stream") own_stream();
     else if (what == "other_thread") other_thread();
     else if (what == "beside") beside();

@@ -147,7 +147,14 @@ fn under_a_limit_what_others_have_freed_is_waited_for() {
 
 #[test]
 fn pages_of_another_device_are_waited_for_where_torch_waits_for_its_own() {
-    ladder("elsewhere", &[("MEMCUDA_SIM_DEVICES", "2")]);
+    let two = ("MEMCUDA_SIM_DEVICES", "2");
+    ladder("elsewhere", &[two]);
+    ladder("elsewhere_captured", &[two]);
+    // There is no event for it.
+    ladder(
+        "elsewhere",
+        &[two, ("MEMCUDA_SIM_FAIL", "cuEventCreate%1=999")],
+    );
 }
 
 #[test]
