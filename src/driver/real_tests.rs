@@ -215,11 +215,9 @@ fn properties_that_the_driver_refuses_are_given_up_once() {
 
 #[test]
 fn what_a_program_asks_for_is_made_like_ours_and_teaches_where_it_is_usual() {
-    /// `CU_MEM_HANDLE_TYPE_FABRIC`.
-    const FABRIC: u32 = 8;
     let driver = driver();
     let mut wanted = Properties::supported(|_| false).of_handle(2);
-    wanted.requested_handle_types = FABRIC;
+    wanted.requested_handle_types = sys::HANDLE_FABRIC;
     REFUSE.set(DECOMPRESS);
     driver.create_as(2 << 20, &wanted).unwrap();
     assert_eq!(seen(), ["create 15", "create 11"], "8 beside ours");

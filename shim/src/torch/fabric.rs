@@ -26,6 +26,13 @@ unsafe extern "C" fn on_asked(_device: usize, _unused: usize, caller: usize) -> 
     }
 }
 
+/// Does this code make a handle to find out whether there is a fabric? It is no page, and
+/// torch takes a failure for its answer, for good.
+pub fn finds_out(caller: usize) -> bool {
+    let layout = LAYOUT.get().and_then(|layout| layout.as_ref().ok());
+    layout.is_some_and(|layout| layout.fabric.iter().any(|code| code.contains(&caller)))
+}
+
 /// Does the allocator ask? The other function of its library that does,
 /// `get_fabric_clique_id`, tells what the real one has noted.
 fn for_pages(caller: usize) -> bool {

@@ -107,7 +107,7 @@ pub fn identify_free(tag: &Tag, thunk: Module, address: Address) -> bool {
 /// Is this code torch's allocator, and its expandable segments below the profile
 /// that keeps their pages?
 pub fn maps_pages(caller: usize) -> bool {
-    environment::maps_pages() && identity::is_allocator(caller)
+    environment::maps_pages() && identity::is_allocator(caller) && !fabric::finds_out(caller)
 }
 
 /// May torch be asked for idle pages, by failing its request for one more of this

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use super::elf::Symbols;
+use super::elf::{Symbol, Symbols};
 use super::library::Library;
 use super::switch::PrivatePool;
 use super::{first, switch};
@@ -23,6 +23,11 @@ const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAl
 const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
 const ALLOCATOR: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
 const CLIQUE: &str = "_ZN3c104cuda20get_fabric_clique_idEa";
+/// And their parts, if compilers split any off.
+const FABRIC: [&str; 2] = [
+    "_ZN3c104cuda12_GLOBAL__N_117isFabricSupportedEv",
+    "_ZN3c104cuda17get_fabric_accessEa",
+];
 
 /// Words before the first method: offset to top, type information.
 const HEADER: usize = 2;
@@ -121,6 +126,8 @@ pub struct Layout {
     /// The code of `c10::cuda::get_fabric_clique_id`, in releases that have it
     /// (`fabric`).
     pub clique: Option<Range<usize>>,
+    /// The code by which it finds out whether handles can be for a fabric.
+    pub fabric: Vec<Range<usize>>,
 }
 
 /// Compares a loaded `libc10_cuda.so` with its own symbol table.
@@ -164,14 +171,15 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
             return Err("a method of its allocator is not in the vtable once");
         }
     }
+    let code = |symbol: Symbol| at(symbol.value)..at(symbol.value + symbol.size);
+    let finds_out = |symbol: &Symbol| FABRIC.iter().any(|name| symbol.name.starts_with(name));
     Ok(Layout {
         allocator: at(allocator.value),
         vtable: range.start + HEADER * WORD,
         words,
         slots,
-        clique: symbols
-            .only(CLIQUE)
-            .map(|s| at(s.value)..at(s.value + s.size)),
+        clique: symbols.only(CLIQUE).map(code),
+        fabric: symbols.iter().filter(finds_out).map(code).collect(),
     })
 }
 

@@ -23,14 +23,25 @@ int device_count() {
     return cudaGetDeviceCount(&count) ? 0 : count;
 }
 
-// As torch since 2.13: is there a fabric to share memory through? FABRIC says it; where it
-// is "unknown", torch ends the program.
+// As torch since 2.13: is there a fabric to share memory through? Where FABRIC is "yes" the
+// driver says it; where it is "unknown", torch ends the program.
+static bool fabric_is(const std::string& what) { return getenv("FABRIC") && getenv("FABRIC") == what; }
 namespace c10::cuda {
+namespace {
+bool isFabricSupported() {
+    int (*create)(u64*, size_t, const Properties*, u64) = nullptr;
+    int (*release)(u64) = nullptr;
+    driver(create, "cuMemCreate");
+    driver(release, "cuMemRelease");
+    Properties about{1, 8, 1, 0, nullptr, 0, 0, 0, {}};
+    u64 handle = 0;
+    return !create(&handle, 2 << 20, &about, 0) && !release(handle);
+}
+}
 static int clique = -1;
 EXPORT bool get_fabric_access(signed char) {
-    std::string fabric = getenv("FABRIC") ? getenv("FABRIC") : "";
-    if (fabric == "unknown") abort();
-    if (fabric == "yes") clique = 7;
+    if (fabric_is("unknown")) abort();
+    if (fabric_is("yes") && isFabricSupported()) clique = 7;
     return clique == 7;
 }
 EXPORT int get_fabric_clique_id(signed char device) {
@@ -83,9 +94,9 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         if (at != std::string::npos) page = std::stoul(setting.substr(at + strlen("large_segment_size_mb:"))) << 20;
         if (setting.find("expandable_segments:True") == std::string::npos) return;
         if (configured("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC") == "1") fprintf(stderr, "pages can be shared\n");
-        if (getenv("FABRIC_CLIQUE")) fprintf(stderr, "clique %d\n", get_fabric_clique_id(0));
         void* context = nullptr;
         cudaMalloc(&context, 512), cudaFree(context);
+        if (getenv("FABRIC_CLIQUE")) fprintf(stderr, "clique %d\n", get_fabric_clique_id(0));
         driver(create, "cuMemCreate");
         driver(map, "cuMemMap");
         driver(access, "cuMemSetAccess");

@@ -261,15 +261,29 @@ fn torch_looks_for_a_fabric_as_it_would_by_itself() {
     let unknown = run("plain", &[("FABRIC", "unknown")]);
     assert_eq!(unknown.setting, SETTING, "{unknown:?}");
     let sought = |settings: &[(&str, &str)]| {
-        let yes = [("FABRIC", "yes"), ("FABRIC_CLIQUE", "1")];
+        let yes = [("FABRIC", "yes"), ("FABRIC_CLIQUE", "1"), HAS_FABRIC];
         let run = run("plain", &[&yes, settings].concat());
         assert!(run.log.contains("clique 7\n"), "{run:?}");
         run.log.contains("pages are for a fabric")
     };
     assert!(!sought(&[]));
-    let user = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
-    assert!(sought(&[user]));
-    assert!(sought(&[user, ("MEMCUDA_TORCH", "keep")]));
+    assert!(sought(&[USERS]));
+    assert!(sought(&[USERS, ("MEMCUDA_TORCH", "keep")]));
+}
+
+const HAS_FABRIC: (&str, &str) = ("MEMCUDA_SIM_FABRIC", "1");
+const USERS: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+
+/// It makes a handle to find that out, and takes any failure for a no, for good.
+#[test]
+fn torchs_look_for_a_fabric_is_not_failed_on_purpose() {
+    for settings in [&[][..], &[USERS]] {
+        let yes = [("FABRIC", "yes"), HAS_FABRIC];
+        let asked = run("fabric", &[&yes, settings].concat());
+        assert!(asked.log.contains("fabric: 1\n"), "{asked:?}");
+        let none = run("fabric", &[&yes[..1], settings].concat());
+        assert!(none.log.contains("fabric: 0\n"), "{none:?}");
+    }
 }
 
 /// Beyond the limit is out of memory, which torch answers as it always does.

@@ -178,6 +178,17 @@ static void beside_a_private_pool() {
     failures += !c10::CachingAllocator::AcceleratorAllocatorConfig::instance().expandable;
 }
 
+// Somebody else asks for a fabric while torch has in use what it ever had.
+namespace c10::cuda {
+bool get_fabric_access(signed char) __attribute__((weak));
+}
+static void ask_for_a_fabric() {
+    std::vector<void*> held;
+    for (int i = 0; i < 4; i++) held.push_back(allocator.load()->raw_alloc(50 * MIB));
+    fprintf(stderr, "fabric: %d\n", c10::cuda::get_fabric_access(0));
+    for (void* p : held) allocator.load()->raw_delete(p);
+}
+
 int main(int, char** argv) {
     std::string what = argv[1];
     if (device_count() < 1) return 2;
@@ -197,6 +208,7 @@ int main(int, char** argv) {
             allocator.load()->endAllocateToPool(0, id);
         }
         if (what == "paused" || what == "sized" || what == "as it was") switched(what != "as it was", what == "sized");
+        if (what == "fabric") ask_for_a_fabric();
         if (what == "beside") beside_a_private_pool();
         if (what == "elsewhere") {
             // From there the memory cannot be reached.

@@ -134,6 +134,7 @@ pub const LOCATION_DEVICE: u32 = 1;
 pub const ALLOCATION_PINNED: u32 = 1;
 pub const HANDLE_NONE: u32 = 0;
 pub const HANDLE_POSIX_FD: u32 = 1;
+pub const HANDLE_FABRIC: u32 = 8;
 pub const ACCESS_READ: u32 = 1;
 pub const ACCESS_READ_WRITE: u32 = 3;
 pub const MEMORYTYPE_HOST: u32 = 1;

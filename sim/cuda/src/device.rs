@@ -81,6 +81,7 @@ api! { plain EXPORTS |sim|
         let device = sim.device(device)?;
         let value = match attribute {
             50 => device as i32, // PCI device number
+            128 => i32::from(sim.fabric),
             _ => ATTRIBUTES.iter().find(|(a, _)| *a == attribute).map_or(0, |(_, v)| *v),
         };
         // SAFETY: the caller's pointer.

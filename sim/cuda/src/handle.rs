@@ -1,11 +1,12 @@
 //! Physical allocation handles (`cuMemCreate`), exported and imported as
-//! POSIX file descriptors.
+//! POSIX file descriptors or, within the process alone, as what is for a fabric.
 
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::abi::{
-    ALLOCATION_PINNED, Code, HANDLE_NONE, HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp,
+    ALLOCATION_PINNED, Code, HANDLE_FABRIC, HANDLE_NONE, HANDLE_POSIX_FD, LOCATION_DEVICE,
+    MemAllocationProp,
 };
 use crate::arena::{GRANULE, Import, Keep, reopen};
 use crate::clock::cost;
@@ -75,10 +76,24 @@ impl Sim {
             return Err(Code::NOT_SUPPORTED);
         }
         self.device(properties.location.id)?;
-        if properties.requested_handle_types & !HANDLE_POSIX_FD != 0 {
-            return Err(Code::NOT_SUPPORTED);
+        match properties.requested_handle_types & !HANDLE_POSIX_FD {
+            0 => Ok(properties),
+            HANDLE_FABRIC if self.fabric => Ok(properties),
+            _ => Err(Code::NOT_SUPPORTED),
         }
-        Ok(properties)
+    }
+
+    /// A handle's memory as a file, where it was made to be exported in this way.
+    fn export(&mut self, handle: u64, kind: u32) -> Result<OwnedFd, Code> {
+        let physical = self.handles.get_mut(&handle).filter(|h| h.references > 0);
+        let physical = physical.ok_or(Code::INVALID_VALUE)?;
+        if physical.properties.requested_handle_types & kind == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let arena = &self.devices[physical.device].arena;
+        let file = arena.export(physical.offset, physical.bytes)?;
+        physical.exported = true;
+        Ok(file)
     }
 
     /// Keeps imported memory without a descriptor of its own, as the driver does.
@@ -101,6 +116,16 @@ impl Sim {
         }
         let next = 64 + self.foreign.len() as u32;
         *self.foreign.entry(import.arena).or_insert(next)
+    }
+}
+
+/// `CUmemFabricHandle`: the handle itself, in this process.
+#[repr(C, packed)]
+struct FabricHandle([u64; 8]);
+
+impl FabricHandle {
+    fn of(handle: u64) -> Self {
+        Self([handle, 0, 0, 0, 0, 0, 0, 0])
     }
 }
 
@@ -182,26 +207,31 @@ api! { plain EXPORTS |sim|
         unsafe { must_put(out, file.into_raw_fd()) }
     }
     fn cuMemExportToShareableHandle(out: *mut i32, handle: u64, kind: u32, flags: u64) {
-        let physical = sim.handles.get_mut(&handle).filter(|h| h.references > 0);
-        let physical = physical.ok_or(Code::INVALID_VALUE)?;
-        if out.is_null() || flags != 0 || kind != HANDLE_POSIX_FD {
+        if out.is_null() || flags != 0 || ![HANDLE_POSIX_FD, HANDLE_FABRIC].contains(&kind) {
             return Err(Code::INVALID_VALUE);
         }
-        if physical.properties.requested_handle_types & kind == 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        let arena = &sim.devices[physical.device].arena;
-        let file = arena.export(physical.offset, physical.bytes)?;
-        physical.exported = true;
+        let file = sim.export(handle, kind)?;
         sim.clock.charge(cost::EXPORT);
-        // SAFETY: the caller's pointer, not null.
-        unsafe { must_put(out, file.into_raw_fd()) }
+        // SAFETY: the caller's pointer, not null, to what this kind of handle is.
+        unsafe {
+            match kind {
+                HANDLE_FABRIC => must_put(out.cast(), FabricHandle::of(handle)),
+                _ => must_put(out, file.into_raw_fd()),
+            }
+        }
     }
-    fn cuMemImportFromShareableHandle(out: *mut u64, descriptor: usize, kind: u32) {
-        if out.is_null() || kind != HANDLE_POSIX_FD {
+    fn cuMemImportFromShareableHandle(out: *mut u64, shared: usize, kind: u32) {
+        if out.is_null() || ![HANDLE_POSIX_FD, HANDLE_FABRIC].contains(&kind) {
             return Err(Code::INVALID_VALUE);
         }
-        let import = Import::open(descriptor as i32)?;
+        let import = match kind {
+            HANDLE_FABRIC => {
+                // SAFETY: by the caller's kind a pointer to such a handle.
+                let shared = unsafe { (shared as *const FabricHandle).read_unaligned() };
+                Import::open(sim.export(shared.0[0], kind)?.as_raw_fd())?
+            }
+            _ => Import::open(shared as i32)?,
+        };
         sim.clock.charge(cost::IMPORT);
         let device = sim.device(import.device as i32)?;
         let object = sim.object_of(&import);

@@ -18,6 +18,8 @@ pub struct Settings {
     pub faults: Faults,
     /// `MEMCUDA_SIM_SHARED`: the accounting file that several processes share.
     pub shared: Option<String>,
+    /// `MEMCUDA_SIM_FABRIC`: may handles be for a fabric?
+    pub fabric: bool,
 }
 
 impl Settings {
@@ -48,6 +50,12 @@ impl Settings {
             shared: std::env::var("MEMCUDA_SIM_SHARED")
                 .ok()
                 .filter(|path| !path.is_empty()),
+            fabric: read("MEMCUDA_SIM_FABRIC", "0 or 1", false, |text| {
+                ["0", "1"]
+                    .iter()
+                    .position(|known| *known == text)
+                    .map(|n| n == 1)
+            })?,
         })
     }
 }

@@ -58,6 +58,8 @@ pub struct Sim {
     pub views: usize,
     pub most_views: usize,
     pub handles: HashMap<u64, Physical>,
+    /// Handles may be for a fabric.
+    pub fabric: bool,
     /// Everything but virtual memory management: base to allocation.
     pub allocations: BTreeMap<u64, Allocation>,
     /// Memory of other processes, opened by its legacy handle, by base.
@@ -116,6 +118,7 @@ impl Sim {
             views: 0,
             most_views: most_views(),
             handles: HashMap::new(),
+            fabric: settings.fabric,
             allocations: BTreeMap::new(),
             opened: BTreeMap::new(),
             arrays: BTreeMap::new(),
