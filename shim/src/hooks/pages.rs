@@ -87,6 +87,9 @@ unsafe extern "C" fn create(
 /// A page for torch; `None` where it is to be the driver's.
 fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result<Handle>> {
     put_off::end();
+    if torch::refuses_page_with(about.requested_handle_types) {
+        return Some(Err(Code::NOT_SUPPORTED));
+    }
     let (context, device) = engine.current().ok()?;
     let here = about.location.kind == LOCATION_DEVICE
         && i64::from(about.location.id) == i64::from(device.ordinal);

@@ -1,13 +1,17 @@
 //! Torch's question whether a device is on a fabric. Releases from 2.13 on ask it of the
 //! management library before the first page of an expandable segment is mapped, and some
-//! end the program where that library, or a GPU before Hopper, does not know. A torch
-//! that has such segments by our choice alone is told that there is none: by itself it
-//! would not have asked, and the handles of its pages are descriptors, as sharing wants them.
+//! end the program where that library, or a GPU before Hopper, does not know. Those before
+//! ask for a page with a handle for one, and throw when they free a tensor that was shared
+//! by it (pytorch/pytorch#190860). A torch that has such segments by our choice alone is
+//! told that there is none: by itself it would not have asked, and the handles of its pages
+//! are descriptors, as sharing wants them.
 //!
 //! Whoever asks for another reason gets torch's own answer, and so does a user who turned
 //! these segments on. Takes no lock.
 
 use std::ptr;
+
+use memcuda_core::driver::sys::HANDLE_FABRIC;
 
 use super::library::Exported;
 use super::{LAYOUT, environment, identity};
@@ -24,6 +28,11 @@ unsafe extern "C" fn on_asked(_device: usize, _unused: usize, caller: usize) -> 
         true => Next::answer(ptr::null_mut()),
         false => Next::jump(REAL.get()),
     }
+}
+
+/// Is torch told that there is no page with handles of these types, for a fabric?
+pub fn refuses_page_with(handle_types: u32) -> bool {
+    handle_types & HANDLE_FABRIC != 0 && environment::turned_pages_on()
 }
 
 /// Does this code make a handle to find out whether there is a fabric? It is no page, and

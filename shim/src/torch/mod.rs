@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use memcuda_core::driver::{Address, Code, Driver, Stream};
 use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
 
+pub use fabric::refuses_page_with;
 pub use identity::TorchCall;
 pub use unmaps::{unmaps_behind, waits_to_unmap};
 

@@ -15,8 +15,10 @@
 #include <new>
 #include <set>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
+static const int OUT_OF_MEMORY = 2;
 Numbers numbers;
 int device_count() {
     int count = 0;
@@ -118,15 +120,25 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         numbers.reserved += by * (long)page;
         numbers.peak_reserved = std::max(numbers.peak_reserved, numbers.reserved);
     }
+    // FABRIC=try: as torch before 2.13, whose pages are for a fabric if the first one could be.
+    int make(u64* handle) {
+        static bool tries = fabric_is("try"), said = false;
+        Properties wanted = properties();
+        if (tries) wanted.handles = 8;
+        int code = create(handle, page, &wanted, 0);
+        if (tries && !code && !std::exchange(said, true)) fprintf(stderr, "pages are for a fabric\n");
+        if (!tries || !code || code == OUT_OF_MEMORY) return code;
+        tries = false;
+        return make(handle);
+    }
     // Pages of a range that are not mapped are made, all of them before any is mapped.
     bool map_range(size_t begin, size_t end) {
         static bool fabric = get_fabric_access(0);
         if (fabric) fprintf(stderr, "pages are for a fabric\n"), fabric = false;
         std::vector<size_t> made;
-        Properties wanted = properties();
         for (size_t i = begin; i < end; i++) {
             if (pages[i].handle) continue;
-            if (create(&pages[i].handle, page, &wanted, 0)) {
+            if (make(&pages[i].handle)) {
                 pages[i].handle = 0;
                 WARN("expandable_segments: memory mapping failed with OOM");
                 for (size_t j : made) {

@@ -286,6 +286,22 @@ fn torchs_look_for_a_fabric_is_not_failed_on_purpose() {
     }
 }
 
+/// Torch 2.11 and 2.12 try it with their first page, and throw when they give up what was
+/// shared by such a handle.
+#[test]
+fn torch_has_pages_for_a_fabric_by_the_users_wish_alone() {
+    let tried = |settings: &[(&str, &str)]| {
+        let run = run(
+            "plain",
+            &[&[("FABRIC", "try"), HAS_FABRIC], settings].concat(),
+        );
+        assert!(run.retries > 2, "{run:?}");
+        run.log.contains("pages are for a fabric")
+    };
+    assert!(!tried(&[]));
+    assert!(tried(&[USERS]));
+}
+
 /// Beyond the limit is out of memory, which torch answers as it always does.
 #[test]
 fn a_limit_holds_for_pages_as_well() {
