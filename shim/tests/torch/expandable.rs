@@ -18,10 +18,10 @@ pub fn run(case: &str, settings: &[(&str, &str)]) -> Run {
     train_with(&torch().join("expandable"), case, &all)
 }
 
-/// The same where processes cannot take one another's descriptors.
-fn run_filtered(settings: &[(&str, &str)]) -> Run {
+/// The same where a filter keeps processes from one another's descriptors.
+fn run_filtered(how: &str, settings: &[(&str, &str)]) -> Run {
     let mut filtered = program("filtered", &torch().join("expandable"));
-    filtered.arg(torch().join("program")).arg("plain");
+    filtered.arg(how).arg(torch().join("program")).arg("plain");
     finished(support::said(filtered.envs(settings.iter().copied())))
 }
 
@@ -42,12 +42,15 @@ fn native_has_pages_where_torch_and_machine_are_fit() {
 /// There a tensor in a page could be shared with nobody; in a segment it can.
 #[test]
 fn native_has_segments_where_pages_cannot_be_shared() {
-    let filtered = run_filtered(&[NATIVE]);
-    assert_eq!(filtered.setting, SEGMENTS, "{filtered:?}");
-    let said = filtered.log.matches("pidfd_getfd").count();
-    assert_eq!(said, 1, "{filtered:?}");
-    let forced = run_filtered(&[EXPANDABLE]);
-    assert_eq!(forced.setting, SETTING, "{forced:?}");
+    for how in ["refuses", "ends"] {
+        let filtered = run_filtered(how, &[NATIVE]);
+        assert_eq!(filtered.setting, SEGMENTS, "{filtered:?}");
+        let said = filtered.log.matches("pidfd_getfd").count();
+        assert_eq!(said, 1, "{filtered:?}");
+        let forced = run_filtered(how, &[EXPANDABLE]);
+        assert_eq!(forced.setting, SETTING, "{forced:?}");
+    }
+    assert_eq!(run_filtered("allows", &[NATIVE]).setting, SETTING);
 }
 
 #[test]
