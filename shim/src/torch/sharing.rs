@@ -17,6 +17,12 @@ const NONE: c_long = 0;
 
 /// Why pages cannot be shared by all processes that can share other memory.
 pub fn obstacle() -> Option<&'static str> {
+    if !may_be_traced() {
+        return Some(
+            "nobody may take this process's descriptors, as sharing pages needs: it has another user than \
+             it began with, or wants it so (PR_SET_DUMPABLE)",
+        );
+    }
     if !descriptors_can_be_taken() {
         return Some(
             "no process can take another's descriptors here (pidfd_getfd), as sharing pages needs",
@@ -26,6 +32,12 @@ pub fn obstacle() -> Option<&'static str> {
     (yama::scope() > yama::ANCESTORS).then_some(
         "kernel.yama.ptrace_scope forbids to take another's descriptors, as sharing pages needs",
     )
+}
+
+/// May its own user trace this process?
+fn may_be_traced() -> bool {
+    // SAFETY: asks, and changes nothing.
+    unsafe { libc::prctl(libc::PR_GET_DUMPABLE) == 1 }
 }
 
 /// Does the kernel have the calls, and does no filter refuse them, or end who makes them?

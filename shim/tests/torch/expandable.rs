@@ -51,6 +51,10 @@ fn native_has_segments_where_pages_cannot_be_shared() {
         assert_eq!(forced.setting, SETTING, "{forced:?}");
     }
     assert_eq!(run_filtered("allows", &[NATIVE]).setting, SETTING);
+    let untraced = [NATIVE, ("UNTRACED", "1")];
+    let untraced = train_with(&torch().join("expandable"), "plain", &untraced);
+    assert_eq!(untraced.setting, SEGMENTS, "{untraced:?}");
+    assert!(untraced.log.contains("PR_SET_DUMPABLE"), "{untraced:?}");
 }
 
 #[test]
