@@ -1,8 +1,8 @@
 // Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
-// usage: torch_allocators LIBC10_CUDA whole|tight|beside|private|async|devices NAME=WORD...
+// usage: torch_allocators LIBC10_CUDA whole|tight|beside|private|fabric|async|devices NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
-// "counters" of torch's. Ends with 3 where torch was out of memory, and was not meant to be;
+// "counters" of torch's, "access" to a fabric. Ends with 3 where torch was out of memory, and was not meant to be;
 // asks nothing of whoever stands between torch and the driver. SEED in the environment makes
 // others of the tensors.
 #include <thread>
@@ -75,6 +75,16 @@ static void in_private(Job& job) {
     job.look();
 }
 
+// Where handles can be for a fabric: somebody asks for one while torch has in use what it ever had,
+// and a tensor is shared, as between processes, and given up.
+static void fabric(Job& job) {
+    for (int i = 0; i < 4; i++) is_served(job.allocate(50 * MIB, job.queues[0], true));
+    printf("access %d\n", job.torch.has_fabric(0));
+    job.torch.share(job.tensors[1].at);
+    job.clear();
+    job.look();
+}
+
 // A thread for each of two devices at once, then one that is at home on both.
 static void devices(const Torch& torch, uint64_t seed, Job& job) {
     auto queue = [&](signed char device) { return Queue(torch, torch.stream(device)); };
@@ -113,6 +123,8 @@ int main(int, char** argv) {
         beside(job);
     } else if (strcmp(argv[2], "private") == 0) {
         in_private(job);
+    } else if (strcmp(argv[2], "fabric") == 0) {
+        fabric(job);
     } else if (strcmp(argv[2], "devices") == 0) {
         devices(torch, seed, job);
     } else {

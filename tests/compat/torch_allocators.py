@@ -27,7 +27,7 @@ from torch_releases import HEADER, releases
 HERE = os.path.dirname(os.path.abspath(__file__))
 CALLED = ["init", "allocate", "raw_deleter", "raw_alloc_with_stream", "raw_delete", "recordStream", "emptyCache",
           "beginAllocateToPool", "endAllocateToPool", "beginAllocateStreamToPool", "endAllocateStreamToPool",
-          "releasePool", "getDeviceStats"]
+          "releasePool", "getDeviceStats", "shareIpcHandle"]
 # Those that the shim looks for and this test does not call.
 WATCHED = ["enable", "setUseOnOOM"]
 # Between what the native profile needs and what torch by itself does.
@@ -45,6 +45,9 @@ USERS = ("garbage_collection_threshold:0.6,per_process_memory_fraction:0.2", "ro
 # These look for a function in libcuda that the simulated one lacks, once there is a
 # management library.
 WITHOUT_NVML = ("2.6.0", "2.7.0")
+
+# What management libraries say of a fabric beside that there is none.
+KNOWS = {"before": ["-DBEFORE_HOPPER"], "fabric": ["-DFABRIC"]}
 
 TELLS = "torch is told PYTORCH_CUDA_ALLOC_CONF="
 SEGMENTS = TELLS + "max_split_size_mb:32"
@@ -73,8 +76,9 @@ class Play:
 
 
 def machine(release, nvml):
-    """A folder beside the release with a driver, a runtime and a management library: `now`, one of before Hopper,
-    or `none`, which a file stands for that cannot be loaded, whatever else the machine has."""
+    """A folder beside the release with a driver, a runtime and a management library: `now`, one of before
+    Hopper, one that knows of a `fabric`, or `none`, which a file stands for that cannot be loaded, whatever
+    else the machine has."""
     folder = os.path.join(os.path.dirname(release.library), f"nvml-{nvml}")
     os.makedirs(folder, exist_ok=True)
     sim = os.path.join(RELEASE, "sim")
@@ -89,7 +93,7 @@ def machine(release, nvml):
         open(path, "w").close()
     else:
         run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", path,
-             os.path.join(HERE, "torch_nvml.c"), *(["-DBEFORE_HOPPER"] if nvml == "before" else [])])
+             os.path.join(HERE, "torch_nvml.c"), *KNOWS.get(nvml, [])])
     return folder
 
 
@@ -98,7 +102,7 @@ class Player:
 
     def __init__(self, program, library, release):
         self.program, self.library, self.release = program, library, release
-        self.machines = {nvml: machine(release, nvml) for nvml in ("now", "before", "none")}
+        self.machines = {nvml: machine(release, nvml) for nvml in ("now", "before", "fabric", "none")}
         self.words = [f"{name}={place - HEADER}" for name, place in release.methods.items() if name in CALLED]
         self.usual = "none" if release.version in WITHOUT_NVML else "now"
 
@@ -218,6 +222,12 @@ def tried(player):
         check(alone.status == 0, f"bare with {what}: {alone.fared()}")
         check(under.status == 0, f"default with {what}: {under.fared()}")
         check("[W" not in under.log, f"default with {what}: torch warns: {under.fared()}")
+    if release.maps_pages:
+        there = ("MEMCUDA_SIM_FABRIC", "1")
+        for name, play in (("bare", player.play("fabric", there, bare=True, nvml="fabric")),
+                           ("default", player.play("fabric", there, nvml="fabric"))):
+            check(play.status == 0, f"{name} with a fabric: {play.fared()}")
+            check(play.said.get("access") == "1", f"{name} with a fabric: torch found none")
     row = [release.version, release.words, release.methods.get("raw_alloc_with_stream"), bare.mib("physical"),
            default.mib("physical"), plays["segments"][1].mib("physical"), plays["async"][1].mib("physical"),
            known.mib("physical"), native.mib("physical"), "FAIL" if failures else "PASS"]

@@ -110,6 +110,18 @@ class Torch {
     void record_stream(const DataPtr* pointer, TorchStream stream) const {
         method<void (*)(void*, const DataPtr*, TorchStream)>("recordStream")(self, pointer, stream);
     }
+    // Makes a handle that another process could open; it is not kept.
+    void share(void* pointer) const {
+        struct {
+            long offset;
+            std::string handle;
+        } out{};
+        method<void* (*)(void*, void*, void*)>("shareIpcHandle")(&out, self, pointer);
+    }
+    // From 2.11 on.
+    bool has_fabric(signed char device) const {
+        return exported<bool (*)(signed char)>("_ZN3c104cuda17get_fabric_accessEa")(device);
+    }
     // Releases before 2.9 have no argument, and leave the registers of this one alone.
     void empty() const { method<void (*)(void*, MempoolId)>("emptyCache")(self, MempoolId(0, 0)); }
     // What is asked for on this stream comes from the pool, until it is closed.
