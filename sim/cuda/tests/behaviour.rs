@@ -41,6 +41,7 @@ passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "*@5=2")], fault_any
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_DEVICES", "2")], between_devices }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "real")], real_clock }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "off")], no_clock }
+passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FABRIC", "1")], fabric }
 
 passes! { "processes", "libcuda.so.1", &[],
     export_fd descriptor_keeps_memory importer_outlives_exporter export_ipc
@@ -78,6 +79,7 @@ fn bad_settings_are_one_clear_line() {
         ("MEMCUDA_SIM_FAIL", "cuMemCreate@0=2"),
         ("MEMCUDA_SIM_FAIL", "cuMemCreate@1=0"),
         ("MEMCUDA_SIM_FAIL", "cuMemCraete@1=2"),
+        ("MEMCUDA_SIM_FABRIC", "yes"),
         ("MEMCUDA_SIM_SHARED", "/no/such/directory/file"),
     ] {
         let output = support::run(

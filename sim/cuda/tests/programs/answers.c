@@ -244,8 +244,14 @@ static void refused_settings(void) { IS(1, cuInit(0)); }
 static void real_clock(void) { start(); S s = stream(); P p = alloc(64), e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuMemsetD8Async(p, 1, 64, s)); OK(cuEventRecord(e, s)); IS(600, cuEventQuery(e)); OK(cuStreamSynchronize(s)); OK(cuEventQuery(e)); TRUE(*(char *)p == 1 && cuSimClock() >= 50000000); }
 static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuEventRecord(e, s)); OK(cuEventQuery(e)); TRUE(cuSimClock() == 0); }
 
+static void fabric(void) {
+    start(); Properties p = properties(); P h, other; int fd; char shared[64]; p.handle_types = 8; OK(cuMemCreate(&h, PIECE, &p, 0));
+    OK(cuMemExportToShareableHandle(shared, h, 8, 0)); IS(1, cuMemExportToShareableHandle(&fd, h, 1, 0)); OK(cuMemImportFromShareableHandle(&other, shared, 8));
+    P one = mapped(PIECE, h), same = mapped(PIECE, other); char seen = 0; OK(cuMemsetD8_v2(one, 7, PIECE)); OK(cuCtxSynchronize());
+    OK(cuMemcpyDtoH_v2(&seen, same + PIECE - 1, 1)); TRUE(seen == 7);
+}
 static const Case cases[] = {
     CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(capture_across_contexts), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
-    CASE(contexts), CASE(context_ended_elsewhere), CASE(freed_and_ended), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock),
+    CASE(contexts), CASE(context_ended_elsewhere), CASE(freed_and_ended), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(refused_settings), CASE(real_clock), CASE(no_clock), CASE(fabric),
 };
 MAIN(cases)
