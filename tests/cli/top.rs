@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use memcuda::stats_page::VERSION;
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,6 +15,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::snapshot::{Holder, mixed};
 use crate::stat::{COUNTS, Shown, counters};
+use crate::waiting::LONG;
 use crate::{check_units, code, failed, memcuda, objects, run, stderr, stdout, until};
 
 /// What gives a terminal back: the screen before, and the cursor.
@@ -251,6 +253,37 @@ fn a_signal_gives_the_terminal_back() {
         top.wait_for("PHYSICAL");
         top.signal(signal);
         top.ends_with(status);
+    }
+}
+
+/// Where it is nobody's controlling terminal, so that no signal tells.
+#[test]
+fn the_end_of_its_terminal_ends_it() {
+    let _shown = Shown::new(VERSION, &[counters()]);
+    // A key that is not whole is waited for in another place.
+    for keys in ["", "\x1b["] {
+        let (master, slave) = pty(80, 24);
+        let end = || Stdio::from(slave.try_clone().unwrap());
+        let mut command = Terminal::command();
+        command.stdin(end()).stdout(end()).stderr(end());
+        let mut child = command.spawn().unwrap();
+        let mut said = Vec::new();
+        until("PHYSICAL", || {
+            let mut room = [0; 4096];
+            let count = (&master).read(&mut room).unwrap();
+            said.extend(&room[..count]);
+            screen(&said).contains("PHYSICAL")
+        });
+        (&master).write_all(keys.as_bytes()).unwrap();
+        drop(master);
+        let begun = Instant::now();
+        while child.try_wait().unwrap().is_none() && begun.elapsed() < LONG {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // One that did not would take a processor for good.
+        let _ = child.kill();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(129), "{status}");
     }
 }
 

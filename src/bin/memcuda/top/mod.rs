@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Result;
 use memcuda::epoch::now_us;
 use memcuda::error::Error;
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::event::{Event, KeyEventKind};
 
 use crate::output::{self, Table};
 use crate::survey::{Seen, Survey};
@@ -90,21 +90,28 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             changed = true;
         }
         feed.want(app.chosen().map(|row| row.pid));
-        if changed {
-            screen.terminal.draw(|frame| draw::draw(frame, &mut app))?;
+        let drawn = match changed {
+            true => screen
+                .terminal
+                .draw(|frame| draw::draw(frame, &mut app))
+                .map(drop),
+            false => Ok(()),
+        };
+        let event = screen.events.recv_timeout(TICK);
+        // Before all that fails where the terminal is gone.
+        if let Some(signal) = screen.ended() {
+            return Ok(ExitCode::from(128 + signal));
         }
-        changed = event::poll(TICK)?;
-        if changed {
+        drawn?;
+        changed = event.is_ok();
+        if let Ok(event) = event {
             // Other events (a new size, the focus) only draw anew.
-            if let Event::Key(key) = event::read()?
+            if let Event::Key(key) = event?
                 && key.kind != KeyEventKind::Release
                 && app.press(key) == Wish::Quit
             {
                 return Ok(ExitCode::SUCCESS);
             }
-        }
-        if let Some(signal) = screen.ended() {
-            return Ok(ExitCode::from(128 + signal));
         }
     }
 }
