@@ -19,18 +19,20 @@ fn profiles_take_turns_and_each_gets_its_setting() {
     let directory = tempfile::tempdir().unwrap();
     let [log, input] = ["log", "input"].map(|name| directory.path().join(name));
     fs::write(&input, "input").unwrap();
-    let script = "echo \"${MEMCUDA_TORCH:-bare} ${LD_PRELOAD:+preloaded}$(cat)\" >> \"$0\"";
+    let preloaded = "$(echo \"$LD_PRELOAD\" | sed 's,[^:]*/,,g')";
+    let script = format!("echo \"${{MEMCUDA_TORCH:-bare}} {preloaded}$(cat)\" >> \"$0\"");
     let options = "compare --repeat 2 --profiles bare,native,bare,async --json";
     let output = memcuda()
         .args(options.split(' '))
-        .args(["--", "sh", "-c", script])
+        .args(["--", "sh", "-c", &script])
         .arg(&log)
-        .env("LD_PRELOAD", "/nowhere/libmemcuda.so")
+        .env("LD_PRELOAD", "/nowhere/libmemcuda.so:/nowhere/other.so")
         .stdin(fs::File::open(input).unwrap())
         .output()
         .unwrap();
     assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let once = "bare \nnative preloaded\nasync preloaded\n";
+    let pooled = "libmemcuda.so:other.so";
+    let once = format!("bare other.so\nnative {pooled}\nasync {pooled}\n");
     assert_eq!(fs::read_to_string(log).unwrap(), once.repeat(2));
     let rows = objects(&output, "compare");
     assert_eq!(rows.len(), 3);

@@ -106,6 +106,39 @@ fn what_is_saved_is_the_difference_of_two_measured_runs() {
     assert_eq!(bytes(1, "saved_bytes"), bare - pool);
 }
 
+/// In a shell that has the library preloaded, as `memcuda env` says.
+#[test]
+fn a_verb_that_only_asks_the_driver_leaves_a_recording_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("job.rec");
+    let mut job = simulated(&["run", "--"]);
+    let job = job.env("MEMCUDA_TRACE", &recording).output().unwrap();
+    assert_eq!(code(&job), 0, "{}", stderr(&job));
+    let recorded = std::fs::read(&recording).unwrap();
+    let library = simulation().join("../libmemcuda.so");
+    for verb in [
+        &["doctor"][..],
+        &["doctor", "--", "true"],
+        &[
+            "compare",
+            "--repeat",
+            "1",
+            "--profiles",
+            "bare",
+            "--",
+            "true",
+        ],
+    ] {
+        let mut command = memcuda();
+        command.args(verb).env("LD_PRELOAD", &library);
+        command.env("LD_LIBRARY_PATH", simulation());
+        let output = command.env("MEMCUDA_TRACE", &recording).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert!(std::fs::read(&recording).unwrap() == recorded, "{verb:?}");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "{verb:?}");
+    }
+}
+
 #[test]
 fn doctor_sees_what_the_example_loads_and_that_its_calls_arrive() {
     let output = simulated(&["doctor", "--json", "--"]).output().unwrap();

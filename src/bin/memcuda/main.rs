@@ -110,6 +110,9 @@ fn main() -> ExitCode {
 }
 
 fn work(verb: Verb) -> Result<ExitCode> {
+    if verb.asks_driver() {
+        preload::leave()?;
+    }
     log::start(verb.part(), verb.needs_log(), verb.says_of_log())?;
     match verb {
         Verb::Run(arguments) => run::main(&arguments),
@@ -143,6 +146,14 @@ impl Verb {
             Verb::Web(_) => Part::Web,
             _ => Part::Command,
         }
+    }
+
+    /// Does it start the driver in its own process?
+    fn asks_driver(&self) -> bool {
+        matches!(
+            self,
+            Verb::Compare(_) | Verb::Doctor(_) | Verb::KeeperAllocate(_)
+        )
     }
 
     /// Does it not begin where its log cannot be opened?

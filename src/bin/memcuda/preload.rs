@@ -1,11 +1,15 @@
-//! Finds libmemcuda.so and composes LD_PRELOAD. Paths are bytes: they need
-//! not be UTF-8.
+//! Finds libmemcuda.so, composes LD_PRELOAD, and takes the library out of this
+//! process. Paths are bytes: they need not be UTF-8.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+use crate::file_limit;
 
 /// File name of the preloaded library.
 pub const LIBRARY: &str = "libmemcuda.so";
@@ -56,14 +60,43 @@ pub fn without(existing: Option<&OsStr>) -> Option<OsString> {
     (!kept.is_empty()).then(|| OsString::from_vec(kept.join(&b':')))
 }
 
+/// Where this process has the library preloaded, as in a shell that has, executes it
+/// anew without it: whoever only asks the driver would begin as a program does, and
+/// take the recording of one (`MEMCUDA_TRACE`).
+pub fn leave() -> Result<()> {
+    let existing = std::env::var_os("LD_PRELOAD");
+    if !all(existing.as_deref()).any(is_ours) {
+        return Ok(());
+    }
+    let mut words = std::env::args_os();
+    let command = std::env::current_exe().context("cannot tell where the memcuda command is")?;
+    let mut command = Command::new(command);
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    match without(existing.as_deref()) {
+        Some(rest) => command.env("LD_PRELOAD", rest),
+        None => command.env_remove("LD_PRELOAD"),
+    };
+    file_limit::let_go();
+    Err(command.args(words).exec()).context("cannot begin anew without libmemcuda.so")
+}
+
 /// The entries of LD_PRELOAD but libmemcuda.so, wherever it lies: two of them
 /// in one process would hook each other.
 fn entries(existing: Option<&OsStr>) -> impl Iterator<Item = &[u8]> {
+    all(existing).filter(|entry| !is_ours(entry))
+}
+
+fn all(existing: Option<&OsStr>) -> impl Iterator<Item = &[u8]> {
     let bytes = existing.map(OsStr::as_bytes).unwrap_or_default();
-    bytes.split(|byte| separates(*byte)).filter(|entry| {
-        let ours = Path::new(OsStr::from_bytes(entry)).file_name() == Some(OsStr::new(LIBRARY));
-        !entry.is_empty() && !ours
-    })
+    let entries = bytes.split(|byte| separates(*byte));
+    entries.filter(|entry| !entry.is_empty())
+}
+
+/// Is it libmemcuda.so?
+fn is_ours(entry: &[u8]) -> bool {
+    Path::new(OsStr::from_bytes(entry)).file_name() == Some(OsStr::new(LIBRARY))
 }
 
 /// Is it a runtime of gcc's or clang's sanitizers?
