@@ -15,7 +15,9 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::stacks::mix;
 use crate::resolve;
 
 /// A place in the code: a code object, and an address in its instructions.
@@ -35,7 +37,8 @@ struct Layout {
     owner: usize,
     /// An owner that is no function of Python.
     not_python: u8,
-    /// In code: where its instructions begin.
+    /// In code: its first line, and where its instructions begin.
+    first_line: usize,
     begin: usize,
 }
 
@@ -50,6 +53,7 @@ const LAYOUTS: [Layout; 3] = [
         instruction: 56,
         owner: 69,
         not_python: u8::MAX,
+        first_line: 72,
         begin: 184,
     },
     Layout {
@@ -61,6 +65,7 @@ const LAYOUTS: [Layout; 3] = [
         instruction: 56,
         owner: 70,
         not_python: 3,
+        first_line: 68,
         begin: 192,
     },
     Layout {
@@ -72,6 +77,7 @@ const LAYOUTS: [Layout; 3] = [
         instruction: 56,
         owner: 70,
         not_python: 3,
+        first_line: 68,
         begin: 200,
     },
 ];
@@ -79,6 +85,10 @@ const LAYOUTS: [Layout; 3] = [
 const TYPE: usize = 8;
 const FILE: usize = 112;
 const NAME: usize = 128;
+/// In every text: its length, and its hash once somebody has asked for it.
+const LENGTH: usize = 16;
+const HASH: usize = 24;
+const UNHASHED: usize = usize::MAX;
 /// Longest text of a file or a function, in characters.
 const MOST_TEXT: isize = 400;
 
@@ -133,6 +143,14 @@ pub fn walk(look: impl FnMut(Place) -> bool) {
         // SAFETY: this thread is in a function of C, so its frames stand still.
         unsafe { python.walk(look) };
     }
+}
+
+/// Mixes into a sum what tells a place from others, and from that of other code which
+/// lay there before: an interpreter puts new code where old code was. It was walked to
+/// just now.
+pub fn sum(sum: u64, place: Place) -> u64 {
+    // SAFETY: by the caller's promise the code object lives.
+    python().map_or(sum, |python| unsafe { python.sum(sum, place) })
 }
 
 /// A place in words: file, line, function. It was walked to just now, so that
@@ -211,6 +229,40 @@ impl Python {
 
     /// # Safety
     /// The code object lives.
+    unsafe fn sum(&self, sum: u64, (code, at): Place) -> u64 {
+        // SAFETY: of the layout of this version.
+        unsafe {
+            let first_line = *((code + self.layout.first_line) as *const u32);
+            let sum = [code, at, first_line as usize].into_iter().fold(sum, mix);
+            let texts = [FILE, NAME].map(|text| word(code + text));
+            texts
+                .into_iter()
+                .fold(sum, |sum, text| self.text_sum(sum, text))
+        }
+    }
+
+    /// # Safety
+    /// The object lives.
+    unsafe fn text_sum(&self, sum: u64, object: usize) -> u64 {
+        // SAFETY: every object has a type, and a text, which is checked, length and
+        // hash: the one word that others write, whole.
+        unsafe {
+            if object == 0 || word(object + TYPE) != self.text_type {
+                return sum;
+            }
+            let sum = mix(sum, word(object + LENGTH));
+            match (*((object + HASH) as *const AtomicUsize)).load(Ordering::Relaxed) {
+                UNHASHED => {
+                    let all = self.characters(object);
+                    all.fold(sum, |sum, c| mix(sum, c as usize))
+                }
+                hash => mix(sum, hash),
+            }
+        }
+    }
+
+    /// # Safety
+    /// The code object lives.
     unsafe fn describe(&self, (code, at): Place) -> Option<String> {
         // SAFETY: of the layout of this version; offsets in a code are small.
         unsafe {
@@ -230,15 +282,23 @@ impl Python {
             if object == 0 || word(object + TYPE) != self.text_type {
                 return None;
             }
-            let object = object as *const c_void;
-            let length = (self.length)(object).min(MOST_TEXT);
-            let all = (0..length).map(|at| (self.character)(object, at));
             Some(
-                all.map(|c| char::from_u32(c).unwrap_or('?'))
+                self.characters(object)
+                    .map(|c| char::from_u32(c).unwrap_or('?'))
                     .map(|c| if c == ';' || c == '!' { '?' } else { c })
                     .collect(),
             )
         }
+    }
+
+    /// # Safety
+    /// The object is a text, which lives as long as it is read.
+    unsafe fn characters(&self, text: usize) -> impl Iterator<Item = u32> {
+        let text = text as *const c_void;
+        // SAFETY: it only reads.
+        let length = unsafe { (self.length)(text) }.min(MOST_TEXT);
+        // SAFETY: as above, and within the length.
+        (0..length).map(move |at| unsafe { (self.character)(text, at) })
     }
 }
 

@@ -1,7 +1,8 @@
 //! What was called when memory was asked for (`MEMCUDA_TRACE_STACKS`): functions
 //! of C, whose stack ends where code without unwinding information begins, or
 //! those of Python (`python`) where the thread is in any. For each stack that is
-//! new its text is told, once; it is known by a sum over its addresses.
+//! new its text is told, once; it is known by a sum over its addresses, and, as code of
+//! Python goes and other code comes to lie there, over what its text is made of.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -23,7 +24,7 @@ const PROBES: usize = 32;
 pub struct Stacks {
     /// Are those of Python wanted?
     python: bool,
-    /// By a sum over their addresses; 0 where there is none yet.
+    /// By a sum; 0 where there is none yet.
     sums: Box<[AtomicU64]>,
     /// Whose library asked, by the module's number.
     callers: Box<[AtomicU8]>,
@@ -57,8 +58,8 @@ impl Stacks {
             let mut places = [(0, 0); DEPTH];
             let places = filled(&mut places, |look| python::walk(look));
             if !places.is_empty() {
-                let both = |sum, (code, at): &python::Place| mix(mix(sum, *code), *at);
-                return self.known(places.iter().fold(2, both), |number| {
+                let sum = places.iter().fold(2, |sum, place| python::sum(sum, *place));
+                return self.known(sum, |number| {
                     tell(number, &in_python(places));
                     asks()
                 });
@@ -108,7 +109,8 @@ fn in_calls(room: &mut [usize; DEPTH]) -> &[usize] {
     filled(room, |look| backtrace::walk(look))
 }
 
-fn mix(sum: u64, at: usize) -> u64 {
+/// A sum with one word more.
+pub fn mix(sum: u64, at: usize) -> u64 {
     (sum.rotate_left(7) ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 

@@ -94,3 +94,17 @@ fn threads_without_the_lock_are_read_while_others_run() {
         assert!(stack.contains("!busy.<locals>.ask;"), "{stack}");
     }
 }
+
+#[test]
+fn code_is_not_taken_for_what_lay_there_before() {
+    let (_, _, allocs) = stacks("cells");
+    assert_eq!(allocs.len(), 8);
+    if !is_known() {
+        return;
+    }
+    for (number, line) in allocs.iter().enumerate() {
+        assert_eq!(line[3], ((number + 1) << 20).to_string());
+        let cell = format!(";<cell-{number}>:1!<module>;");
+        assert!(line[11].contains(&cell), "{cell} {}", line[11]);
+    }
+}
