@@ -165,3 +165,37 @@ fn doctor_sees_what_the_example_loads_and_that_its_calls_arrive() {
     has("bypass", "ok", "calls reach the shim");
     assert_eq!(code(&output), 0);
 }
+
+/// What doctor says last of a script in which `$0` is the example, after some other one.
+fn last_of_doctor(script: &str, setting: (&str, &str)) -> (String, String) {
+    let mut command = simulated(&["doctor", "--json", "--", "sh", "-c", script]);
+    let output = command.env(setting.0, setting.1).output().unwrap();
+    let findings = objects(&output, "doctor");
+    let last = findings.last().expect("something is said");
+    let text = |field: &str| last[field].as_str().unwrap().to_owned();
+    (text("status"), text("detail"))
+}
+
+#[test]
+fn doctor_says_of_one_process_what_others_do_not_do() {
+    let cleaned = "env -i LD_LIBRARY_PATH=\"$LD_LIBRARY_PATH\" \"$0\" $1";
+    let nothing = ("MEMCUDA_LOG", "");
+    for script in [
+        format!("\"$0\" $1 && {cleaned}"),
+        format!("{cleaned}; true"),
+    ] {
+        let (status, said) = last_of_doctor(&script, nothing);
+        let what = "the driver was loaded but libmemcuda.so was not (process ";
+        assert!(status == "warn" && said.starts_with(what), "{said}");
+    }
+    let (status, said) = last_of_doctor("\"$0\" $1", ("MEMCUDA_LIMIT", "24"));
+    assert!(status == "warn", "{said}");
+    assert!(
+        said.contains(" is not on the pool: MEMCUDA_LIMIT=24 "),
+        "{said}"
+    );
+    assert_eq!(
+        last_of_doctor("\"$0\" $1", nothing).1,
+        "calls reach the shim"
+    );
+}

@@ -14,11 +14,13 @@ use super::{Finding, Status};
 use crate::child::{Program, Signals, Streams};
 use crate::{preload, process, unstarted};
 
+const DRIVER: &str = "libcuda.so";
+
 /// Libraries worth naming, by the start of their file names.
 const LIBRARIES: [&str; 9] = [
-    "libcuda.so",
+    DRIVER,
     "libcudart.so",
-    "libmemcuda.so",
+    preload::LIBRARY,
     "libnccl.so",
     "libc10_cuda.so",
     "libtorch_cuda.so",
@@ -41,10 +43,10 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
         .env("MEMCUDA_LOG_FILE", log.path());
     let child = Program::start(&command, Streams::Beside, &signals);
     let mut child = child.map_err(|error| anyhow!(unstarted::why("doctor", &words[0], &error)))?;
-    let mut loaded = BTreeSet::new();
+    let mut seen = Seen::default();
     let status = loop {
         for pid in process::tree(child.id()) {
-            loaded.extend(libraries(pid));
+            seen.look(pid);
         }
         if let Some(status) = child.ended()? {
             break status;
@@ -60,13 +62,44 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
     };
     let ended = format!("ended with {status}");
     findings.push(Finding::new("program", kind, ended));
-    for path in &loaded {
+    for path in &seen.libraries {
         findings.push(Finding::new("loaded", Status::Info, path.clone()));
     }
     findings.extend(routes(&log));
     findings.extend(decisions(&log));
-    findings.push(bypasses(&loaded, &log));
+    findings.push(bypasses(&seen, &log));
     Ok(findings)
+}
+
+/// What was seen of the program's processes.
+#[derive(Default)]
+struct Seen {
+    /// The libraries of interest that any of them had mapped.
+    libraries: BTreeSet<String>,
+    /// The processes that had the driver and not the shim.
+    without: BTreeSet<u32>,
+    /// The processes that show counters.
+    counting: BTreeSet<u32>,
+}
+
+impl Seen {
+    /// Looks at a process, which may become another program between two looks.
+    fn look(&mut self, pid: u32) {
+        let libraries = libraries(pid);
+        if has(&libraries, DRIVER) && !has(&libraries, preload::LIBRARY) {
+            self.without.insert(pid);
+        }
+        self.libraries.extend(libraries);
+        if !self.counting.contains(&pid) && process::page(pid).is_ok_and(|page| page.is_some()) {
+            self.counting.insert(pid);
+        }
+    }
+}
+
+/// Is a library of this name among them?
+fn has(libraries: &BTreeSet<String>, name: &str) -> bool {
+    let file = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
+    libraries.iter().any(|path| file(path).starts_with(name))
 }
 
 /// The libraries of interest that a process has mapped now.
@@ -88,6 +121,7 @@ fn libraries(pid: u32) -> BTreeSet<String> {
 /// A line of the shim's log.
 #[derive(Deserialize)]
 struct Said {
+    pid: u32,
     level: String,
     message: String,
 }
@@ -141,34 +175,35 @@ fn decisions(log: &[Said]) -> Vec<Finding> {
 }
 
 /// What went past the shim.
-fn bypasses(loaded: &BTreeSet<String>, log: &[Said]) -> Finding {
-    let has = |library: &str| {
-        let file = |path: &String| {
-            path.rsplit('/')
-                .next()
-                .unwrap_or_default()
-                .starts_with(library)
-        };
-        loaded.iter().any(file)
-    };
-    if !has("libcuda.so") {
+fn bypasses(seen: &Seen, log: &[Said]) -> Finding {
+    // A short program may have been missed, and speaks of itself.
+    if !has(&seen.libraries, DRIVER) && log.is_empty() {
         let mut detail = "the driver was never seen loaded: the program does not use CUDA, or ended too soon to be seen".to_owned();
-        if !has("libmemcuda.so") {
+        if !has(&seen.libraries, preload::LIBRARY) {
             detail += "; nor was libmemcuda.so: LD_PRELOAD has no effect on static and set-user-ID programs";
         }
         return Finding::new("driver", Status::Info, detail);
     }
-    let warn = |detail: &str| Finding::new("bypass", Status::Warn, detail);
-    if !has("libmemcuda.so") {
-        warn(
-            "the driver was loaded but libmemcuda.so was not: LD_PRELOAD has no effect on static and set-user-ID programs",
-        )
-    } else if log.is_empty() {
-        warn(
-            "the driver was loaded but no call reached the shim: it was loaded by dlmopen, or with RTLD_DEEPBIND under MEMCUDA_DEEPBIND=keep, or never initialised",
-        )
-    } else {
+    let warn = |detail: String| Finding::new("bypass", Status::Warn, detail);
+    let plain = |said: &&Said| said.message.contains("plain driver");
+    if !seen.without.is_empty() {
+        let pids: Vec<String> = seen.without.iter().map(u32::to_string).collect();
+        warn(format!(
+            "the driver was loaded but libmemcuda.so was not (process {}): LD_PRELOAD has no effect on static and set-user-ID programs, nor where the environment was cleaned",
+            pids.join(", ")
+        ))
+    } else if let Some(said) = log.iter().find(plain) {
+        let Said { pid, message, .. } = said;
+        warn(format!("process {pid} is not on the pool: {message}"))
+    } else if !log.is_empty() {
         Finding::new("bypass", Status::Ok, "calls reach the shim")
+    } else if let Some(pid) = seen.counting.first() {
+        let detail = format!(
+            "calls reach the shim: process {pid} shows counters; what it logs cannot be read here, as of another user"
+        );
+        Finding::new("bypass", Status::Ok, detail)
+    } else {
+        warn("the driver was loaded but no call reached the shim: it was loaded by dlmopen, or with RTLD_DEEPBIND under MEMCUDA_DEEPBIND=keep, or never initialised".to_owned())
     }
 }
 
@@ -178,10 +213,10 @@ mod tests {
 
     #[test]
     fn a_route_is_told_once_with_all_that_it_reached() {
-        let log = r#"{"level":"debug","message":"route: cuInit by dlsym from libcudart.so.13"}
-{"level":"debug","message":"route: cuGetProcAddress_v2 by dlsym from libcudart.so.13"}
-{"level":"debug","message":"route: cuInit by dlsym from libcudart.so.13"}
-{"level":"debug","mess"#;
+        let log = r#"{"pid":7,"level":"debug","message":"route: cuInit by dlsym from libcudart.so.13"}
+{"pid":7,"level":"debug","message":"route: cuGetProcAddress_v2 by dlsym from libcudart.so.13"}
+{"pid":7,"level":"debug","message":"route: cuInit by dlsym from libcudart.so.13"}
+{"pid":7,"level":"debug","mess"#;
         let found = routes(&parse(log));
         assert_eq!(found.len(), 1);
         assert_eq!(
@@ -192,10 +227,10 @@ mod tests {
 
     #[test]
     fn decisions_are_told_once_and_steps_are_not() {
-        let log = r#"{"level":"info","message":"profile native"}
-{"level":"debug","message":"grew by 2 MiB"}
-{"level":"warning","message":"no driver"}
-{"level":"info","message":"profile native"}"#;
+        let log = r#"{"pid":7,"level":"info","message":"profile native"}
+{"pid":7,"level":"debug","message":"grew by 2 MiB"}
+{"pid":7,"level":"warning","message":"no driver"}
+{"pid":7,"level":"info","message":"profile native"}"#;
         let found = decisions(&parse(log));
         assert_eq!(found.len(), 2);
         assert_eq!(
@@ -206,12 +241,26 @@ mod tests {
 
     #[test]
     fn a_driver_from_which_no_call_came_is_a_bypass() {
-        let loaded = ["/usr/lib/libcuda.so.1", "/opt/libmemcuda.so"].map(str::to_owned);
-        let found = bypasses(&loaded.clone().into(), &[]);
-        assert!(found.status == Status::Warn && found.detail.contains("RTLD_DEEPBIND"));
-        let found = bypasses(&[loaded[0].clone()].into(), &[]);
-        assert!(found.status == Status::Warn && found.detail.contains("set-user-ID"));
-        let log = parse(r#"{"level":"info","message":"started"}"#);
-        assert_eq!(bypasses(&loaded.into(), &log).status, Status::Ok);
+        let libraries = ["/usr/lib/libcuda.so.1", "/opt/libmemcuda.so"].map(str::to_owned);
+        let seen = |without: &[u32], counting: &[u32]| Seen {
+            libraries: libraries.clone().into(),
+            without: without.iter().copied().collect(),
+            counting: counting.iter().copied().collect(),
+        };
+        let warned = |seen, log: &str, part: &str| {
+            let found = bypasses(&seen, &parse(log));
+            assert_eq!(found.status, Status::Warn);
+            assert!(found.detail.contains(part), "{}", found.detail);
+        };
+        let started = r#"{"pid":7,"level":"info","message":"started"}"#;
+        let plain =
+            r#"{"pid":8,"level":"error","message":"a is no size; running on the plain driver"}"#;
+        warned(seen(&[], &[]), "", "RTLD_DEEPBIND");
+        // Whatever others do.
+        warned(seen(&[5, 6], &[7]), started, "was not (process 5, 6)");
+        warned(seen(&[], &[7]), &format!("{started}\n{plain}"), "process 8");
+        for (seen, log) in [(seen(&[], &[]), started), (seen(&[], &[7]), "")] {
+            assert_eq!(bypasses(&seen, &parse(log)).status, Status::Ok);
+        }
     }
 }
