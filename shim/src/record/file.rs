@@ -114,6 +114,11 @@ impl File {
         Some(place)
     }
 
+    /// Is there room for a frame?
+    pub fn has_room(&self) -> bool {
+        self.counts().0 < self.room.load(Ordering::Relaxed)
+    }
+
     /// An event was lost.
     pub fn lose(&self) {
         self.header[header::LOST].fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! What a process asks for and gives back, recorded as it happens
 //! (`MEMCUDA_TRACE`). An event is one frame in a mapped file (`file`): nothing is
 //! formatted, nothing locked, and a process that is killed has lost none that it
-//! wrote. Words that events name are written once (`words`, `stacks`).
+//! wrote. Words that events name are written once (`words`, `stacks`), where there is no
+//! room as soon as there is (`late`).
 //!
 //! Memory that is given out is recorded behind the pool's answer, memory that
 //! comes back takes its place in the file before: so whatever is given out
@@ -12,6 +13,7 @@ mod bell;
 mod disk;
 mod file;
 mod freeing;
+mod late;
 mod python;
 mod stacks;
 mod words;
@@ -39,6 +41,7 @@ pub struct Recorder {
     began_ns: u64,
     stacks: Option<stacks::Stacks>,
     words: words::Words,
+    late: late::Late,
 }
 
 /// Who made a call, as far as hooks know it.
@@ -110,6 +113,7 @@ impl Recorder {
                 Stacks::Python => Some(stacks::Stacks::new(true)),
             },
             words: words::Words::default(),
+            late: late::Late::default(),
         };
         recorder.word(Word::Process, 0, &words::command_line());
         Some(recorder)
@@ -220,6 +224,10 @@ impl Recorder {
 
     /// With who asks. What is new of that is written first.
     fn by(&self, record: Record, caller: Caller) -> Record {
+        if self.late.is_due() && self.file.has_room() {
+            self.late
+                .write(|word, number, text| self.has_written(word, number, text));
+        }
         let thread = threads::number() as u32;
         if words::is_new_thread() {
             self.word(Word::Thread, thread, &words::thread_name());
@@ -249,19 +257,27 @@ impl Recorder {
         }
     }
 
-    /// Writes a word, in as many frames as it takes.
+    /// Writes a word, now or later.
     #[cold]
     fn word(&self, word: Word, number: u32, text: &str) {
+        if !self.has_written(word, number, text) {
+            self.late.keep(word, number, text);
+        }
+    }
+
+    /// Writes a word, in as many frames as it takes; false where there is no room.
+    fn has_written(&self, word: Word, number: u32, text: &str) -> bool {
         let text = &text.as_bytes()[..text.len().min(MOST_TEXT)];
         let pieces = text.len().div_ceil(PIECE_BYTES).max(1) as u64;
         let Some(place) = self.file.claim(pieces) else {
-            return;
+            return false;
         };
         for at in 0..pieces {
             let rest = &text[at as usize * PIECE_BYTES..];
             let words = Piece::encode((word, number), at == 0, rest, place + at);
             self.file.write(place + at, &words);
         }
+        true
     }
 
     fn now(&self) -> u64 {

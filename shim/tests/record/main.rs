@@ -275,6 +275,22 @@ fn where_there_is_no_room_events_are_lost_and_counted() {
 }
 
 #[test]
+fn who_asks_first_while_there_is_no_room_is_known_once_there_is() {
+    let library = support::compile("asker.c", "liblate.so", &["-shared", "-fPIC"]);
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    support::said(&mut recorded(
+        &trace,
+        &["room_again", library.to_str().unwrap()],
+    ));
+    let (lines, _) = read(&trace);
+    let mut events = lines.iter().map(|line| columns(line));
+    let last = events.rfind(|line| line[1] == "alloc").unwrap();
+    assert!(last[8].starts_with("late ("), "{last:?}");
+    assert_eq!(last[9], "liblate.so");
+}
+
+#[test]
 fn a_file_that_cannot_be_had_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("notes");

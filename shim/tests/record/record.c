@@ -103,6 +103,41 @@ static void limited(long count) {
     pairs(count, on, 4096);
 }
 
+/* No room for a while, in which a thread and a library ask for the first time; both
+ * once more when there is some again. */
+static void *asks_twice(void *file) {
+    pthread_setname_np(pthread_self(), "late");
+    void *library = dlopen(file, RTLD_NOW);
+    int (*pair)(long, CUstream) = library ? dlsym(library, "pair") : NULL;
+    if (!pair) exit(1);
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    DO(cudaFree(NULL));
+    CUstream on = stream();
+    DO(pair(0, on));
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    /* The file is made longer within a second. */
+    for (int n = 0; n < 300; n++) {
+        usleep(10000);
+        DO(pair(0, on));
+    }
+    return NULL;
+}
+
+static void room_again(char *file) {
+    CUstream on = stream();
+    pairs(1, on, 4096);
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = 1;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    pairs(200000, on, 4096);
+    pthread_t thread;
+    pthread_create(&thread, NULL, asks_twice, file);
+    pthread_join(thread, NULL);
+}
+
 /* A job whose allocations live for random times: SEED STEPS KIND. KIND: a
  * (stream-ordered), m (cudaMalloc), or b (both). */
 static void job(unsigned seed, long steps, char kind) {
@@ -156,6 +191,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "pairs")) pairs(atol(argv[2]), stream(), 4096);
     else if (!strcmp(what, "askers")) askers(argv + 2, atol(argv[4]), atol(argv[5]));
     else if (!strcmp(what, "limited")) limited(atol(argv[2]));
+    else if (!strcmp(what, "room_again")) room_again(argv[2]);
     else if (!strcmp(what, "endless")) endless(argv[2]);
     else if (!strcmp(what, "forks")) forks();
     else if (!strcmp(what, "job")) job(atoi(argv[2]), atol(argv[3]), argv[4][0]);
