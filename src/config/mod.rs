@@ -143,7 +143,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "MEMCUDA_CHUNK",
         accepts: "auto, SIZE (a multiple of 2MiB, at most 1GiB)",
-        meaning: "size of a physical handle",
+        meaning: "size of a physical handle; smaller ones where no whole one is left",
         set: |c, v| parse::chunk(v).map(|v| c.chunk = v),
     },
     Variable {

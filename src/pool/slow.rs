@@ -349,7 +349,15 @@ impl<D: Driver> Pool<D> {
                 ..Plan::default()
             },
         };
-        let (state, built) = self.build(state, &plan, need);
+        let (mut state, mut built) = self.build(state, &plan, need);
+        let set = self.settings.chunk.and(passes.last());
+        if let (Err(Code::OUT_OF_MEMORY), Some(&usable)) = (built, set) {
+            // What is left may be less than a handle of the size that was set.
+            let rest = state.plan(need, usable, None);
+            if rest.growth() < plan.growth() {
+                (state, built) = self.build(state, &rest, need);
+            }
+        }
         (state, built.map_err(Refusal::from))
     }
 

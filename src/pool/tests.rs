@@ -122,6 +122,25 @@ fn a_remembered_window_that_is_longer_than_needed_is_no_hit() {
     assert_eq!(pool.physical(), 128 * MIB);
 }
 
+/// Of the limit, or of the device.
+#[test]
+fn what_is_left_is_lent_where_it_is_less_than_a_handle_of_the_set_size() {
+    for (device, limit) in [(64 << 30, Some(700 * MIB)), (700 * MIB, None)] {
+        let settings = Settings {
+            chunk: Some(512 * MIB),
+            limit,
+            ..Settings::default()
+        };
+        let pool = Pool::new(Model::new(device), 0, settings).unwrap();
+        for (mib, physical) in [(256, 512), (256, 512), (100, 612), (88, 700)] {
+            pool.alloc(&on(10, mib * MIB)).unwrap();
+            assert_eq!(pool.physical(), physical * MIB);
+        }
+        let out = pool.alloc(&on(10, 100 * MIB));
+        assert_eq!(out, Err(Code::OUT_OF_MEMORY.into()));
+    }
+}
+
 #[test]
 fn growth_is_the_shortfall_only() {
     let pool = pool(Settings::default());
