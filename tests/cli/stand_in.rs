@@ -2,7 +2,7 @@
 //! that a test made up. The rules of a keeper are tested where it is.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
@@ -26,11 +26,7 @@ impl StandIn {
     pub fn with(mut entries: Vec<Entry>) -> Self {
         entries.sort_by_key(place);
         let folder = tempfile::tempdir().unwrap();
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
-        let place = folder.path().join("keeper.sock");
-        bind(&socket, &SocketAddrUnix::new(&place).unwrap()).unwrap();
-        listen(&socket, 8).unwrap();
+        let socket = listening(&folder.path().join("keeper.sock"), 8);
         let entries = Arc::new(Mutex::new(entries));
         let shared = entries.clone();
         // Ends with the test's process.
@@ -57,6 +53,15 @@ impl StandIn {
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.memcuda().args(arguments).output().unwrap()
     }
+}
+
+/// A keeper's socket, on which so many may wait to be let in.
+pub fn listening(place: &Path, waiting: i32) -> OwnedFd {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &SocketAddrUnix::new(place).unwrap()).unwrap();
+    listen(&socket, waiting).unwrap();
+    socket
 }
 
 fn serve(client: &OwnedFd, entries: &Mutex<Vec<Entry>>) {

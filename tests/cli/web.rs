@@ -1,14 +1,16 @@
 //! What `memcuda web` tells: processes, maps, names, metrics. Whom it tells is
 //! in `web_access`; the page itself is looked at in `browser`.
 
+use std::time::{Duration, Instant};
+
 use memcuda::stats_page::{Counters, VERSION};
 use serde_json::Value;
 
 use crate::server::Server;
 use crate::snapshot::{Holder, mixed};
-use crate::stand_in::{StandIn, entry, holders};
+use crate::stand_in::{StandIn, entry, holders, listening};
 use crate::stat::{Shown, counters};
-use crate::{stdout, until};
+use crate::{memcuda, stdout, until};
 
 #[test]
 fn a_process_is_shown_with_its_counters_rates_and_history() {
@@ -172,6 +174,29 @@ fn metrics_are_what_prometheus_reads() {
             assert!(text.lines().any(|it| it == line), "{line}\n{text}");
         }
         check_format(&text);
+    }
+}
+
+/// As one that is stopped.
+#[test]
+fn a_keeper_that_hangs_keeps_nobody_from_the_metrics() {
+    let shown = Shown::new(VERSION, &[counters()]);
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("keeper.sock");
+    // One is let in and not answered, others are not let in.
+    let _silent = listening(&place, 0);
+    let server = Server::start(memcuda().env("MEMCUDA_KEEPER", place), &[]);
+    server.pool(&shown.pid());
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let (_, _, text) = server.get("/metrics");
+        let spent = begun.elapsed();
+        assert!(spent < Duration::from_secs(3), "{spent:?}");
+        assert!(text.contains("\nmemcuda_keeper_up 0\n"), "{text}");
+        let live = format!("memcuda_live_bytes{{pid=\"{}\"", shown.pid());
+        assert!(text.contains(&live), "{text}");
+        // What was found is good for a second.
+        std::thread::sleep(Duration::from_millis(1100));
     }
 }
 

@@ -1,7 +1,8 @@
 //! The keeper, as the verbs on names ask it. Starts none, and opens no memory.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use memcuda::config::{self, Config};
@@ -44,6 +45,24 @@ pub fn setting(variable: &str) -> memcuda::error::Result<Config> {
 
 /// Looks for the keeper: at `MEMCUDA_KEEPER`, else at the user's own place.
 pub fn find() -> Result<Found> {
+    find_by(|socket| {
+        let (client, _) = Client::connect(socket, std::process::id(), "memcuda", &[])?;
+        Ok(client)
+    })
+}
+
+/// The same for a view, which has other things to show: a keeper that hangs lets nobody
+/// in, or does not answer within this.
+pub fn find_within(patience: Duration) -> Result<Found> {
+    find_by(|socket| {
+        let mut dialled = Client::dial_now(socket, std::process::id(), "memcuda")?;
+        dialled.be_patient(patience);
+        let (client, _) = dialled.welcome()?;
+        Ok(client)
+    })
+}
+
+fn find_by(connect: impl FnOnce(&Path) -> Result<Client, Error>) -> Result<Found> {
     let socket = match setting("MEMCUDA_KEEPER")?.keeper {
         config::Keeper::Off => {
             let why = "MEMCUDA_KEEPER is off: no memory has a name".to_owned();
@@ -52,8 +71,8 @@ pub fn find() -> Result<Found> {
         config::Keeper::Socket(socket) => socket,
         config::Keeper::Auto => own_socket()?,
     };
-    match Client::connect(&socket, std::process::id(), "memcuda", &[]) {
-        Ok((client, _)) => Ok(Found::Keeper(Keeper { client, socket })),
+    match connect(&socket) {
+        Ok(client) => Ok(Found::Keeper(Keeper { client, socket })),
         Err(error) if error.is_nobody() => {
             let socket = socket.display();
             let why = format!("no keeper runs at {socket}: no memory has a name");

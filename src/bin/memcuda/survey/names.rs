@@ -1,11 +1,16 @@
 //! The named memory of this host, as its keeper tells. Starts no keeper.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use memcuda::share::protocol::Entry;
 
 use crate::entry;
 use crate::reach::{self, Found};
+
+/// How long the keeper is waited for: names are a part of what is shown, and whoever
+/// reads all of it in turns does not wait long.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Named memory, or why there is none.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +36,7 @@ impl Names {
 
 /// What the keeper knows now.
 pub fn names() -> Names {
-    let listed = reach::find().and_then(|found| match found {
+    let listed = reach::find_within(PATIENCE).and_then(|found| match found {
         Found::Keeper(mut keeper) => Ok((keeper.list(false)?, None)),
         Found::Off(why) | Found::Nobody(why) => Ok((Vec::new(), Some(why))),
     });
