@@ -279,7 +279,8 @@ pub struct Block {
     pub small: bool,
     /// May others have it open?
     pub exported: bool,
-    /// Number of the allocation, from 1 on in their order; 0 where nobody has it.
+    /// Number of the allocation, which no other one of the pool has; it does not tell which
+    /// came first. 0 where nobody has it.
     pub id: u64,
     /// The stream it was asked for on, as an index of [`Pool::streams`].
     pub stream: Option<u32>,

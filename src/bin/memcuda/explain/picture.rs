@@ -274,7 +274,7 @@ fn largest(text: &mut String, reading: &Reading<'_>, device: &Device, sorted: &[
             stream(device, block),
         ]);
     }
-    *text += "\n  The largest blocks (numbers are in the order of the allocations)\n";
+    *text += "\n  The largest blocks (no two allocations have the same number)\n";
     *text += &table.text("    ");
 }
 
