@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::processes::is_stopped;
 use crate::stat::Shown;
-use crate::{code, done, failed, memcuda, objects, run, stderr, stdout, until};
+use crate::{code, done, failed, memcuda, objects, run, stderr, stdout, unread, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -276,6 +276,23 @@ fn a_file_that_cannot_be_written_is_one_line_and_leaves_nothing() {
     );
     assert_eq!(fs::read_to_string(&before).unwrap(), "as it was");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_snapshot_that_nobody_reads_is_no_error() {
+    let holder = Holder::start(&[], &mixed());
+    for kind in [&["--html"][..], &["--json"], &[]] {
+        let mut command = memcuda();
+        command
+            .args(["snapshot", &holder.pid(), "-o", "-"])
+            .args(kind);
+        let output = command.stdout(unread()).output().unwrap();
+        assert_eq!(
+            (code(&output), stderr(&output)),
+            (0, String::new()),
+            "{kind:?}"
+        );
+    }
 }
 
 #[test]

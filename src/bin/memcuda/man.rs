@@ -40,7 +40,7 @@ fn environment() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["ENVIRONMENT"]);
     roff.text([roman(
-        "All optional; an empty one is as none. An invalid value is one line on standard error, and the program runs on the plain driver.",
+        "All optional; an empty one is as none. An invalid value is one line on standard error, or in MEMCUDA_LOG_FILE, and the program runs on the plain driver.",
     )]);
     for variable in VARIABLES {
         roff.control("TP", []);

@@ -66,7 +66,7 @@ pub fn write(reading: &Reading<'_>, into: &mut dyn Write) -> Result<()> {
             .collect(),
     };
     into.write_all(before.as_bytes())?;
-    serde_json::to_writer(Inside(into), &shown)?;
+    serde_json::to_writer(Inside(into), &shown).map_err(io::Error::from)?;
     Ok(into.write_all(behind.as_bytes())?)
 }
 
