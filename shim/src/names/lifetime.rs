@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::share::handle::Handle;
 
-use super::table::{self, From, Mapped, Spare};
+use super::table::{self, From, Left, Mapped, Spare};
 use super::{Failure, legacy};
 use crate::device::Device;
 use crate::engine::Engine;
@@ -44,30 +44,39 @@ fn give_back(engine: &Engine, spare: Spare) {
 /// its work, as cudaFree does, and ends it. What cannot be waited for now may still be in
 /// use, and stays, and its handle with it.
 pub fn close(engine: &Engine, handle: u64) -> Option<Result<(), Failure>> {
-    let waited = table::only_use(handle)?.map(|mapped| wait(engine, &mapped));
-    let failed = Failure::of("the wait of a close");
-    if let Some(Err(code)) = waited.filter(|waited| !is_over(*waited)) {
-        return Some(Err(failed(code)));
-    }
-    let ended = table::leave(handle)?.map_or(Ok(()), |mapped| {
-        // Another handle may have ended since.
-        let waited = waited.unwrap_or_else(|| wait(engine, &mapped));
-        end(engine, &mapped, true);
-        waited
-    });
-    Some(ended.map_err(failed))
+    let left = leave(engine, |over| table::leave(handle, over))?;
+    Some(left.map_err(Failure::of("the wait of a close")))
 }
 
 /// The program frees what it allocated; `None` where this is nothing of it. It waits as
 /// cudaFree does, also where handles keep the memory; what cannot be waited for stays.
 pub fn free(engine: &Engine, address: Address) -> Option<Code> {
-    let waited = wait(engine, &*table::at(address)?);
-    if is_over(waited)
-        && let Some(mapped) = table::leave_allocated(address)?
-    {
-        end(engine, &mapped, true);
+    let left = leave(engine, |over| table::leave_allocated(address, over))?;
+    Some(left.err().unwrap_or(Code::SUCCESS))
+}
+
+/// Ends a use, behind what work it has to wait for: once more where the memory was opened
+/// during a wait, and closed again, for what that has begun.
+fn leave(
+    engine: &Engine,
+    end_use: impl Fn(Option<u64>) -> Option<Left>,
+) -> Option<Result<(), Code>> {
+    let (mut over, mut waited) = (None, Ok(()));
+    loop {
+        match end_use(over)? {
+            Left::Uses => return Some(waited),
+            Left::Nothing(mapped) => {
+                end(engine, &mapped, true);
+                return Some(waited);
+            }
+            Left::Work(mapped, latest) => {
+                (over, waited) = (Some(latest), wait(engine, &mapped));
+                if !is_over(waited) {
+                    return Some(waited);
+                }
+            }
+        }
     }
-    Some(waited.err().unwrap_or(Code::SUCCESS))
 }
 
 /// Was that a wait, or for what runs no more?

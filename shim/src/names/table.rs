@@ -76,6 +76,18 @@ struct Use {
     /// Of them, allocations of the program. More than one only of the driver's
     /// own handles, which it opens at one address.
     allocated: u32,
+    /// The number of the last of them, those included that have ended.
+    latest: u64,
+}
+
+/// What is left where a use ends.
+pub(super) enum Left {
+    /// Other uses.
+    Uses,
+    /// None: whoever gets it ends it.
+    Nothing(Arc<Mapped>),
+    /// This one itself, until the work of all up to this number is over.
+    Work(Arc<Mapped>, u64),
 }
 
 #[derive(Default)]
@@ -85,6 +97,7 @@ struct Table {
     /// that the name is this memory.
     by: HashMap<Name, Vec<Opened>>,
     handles: HashMap<u64, Handle>,
+    /// The last number: of a handle, or of a use that has none.
     last: u64,
 }
 
@@ -112,17 +125,24 @@ fn lock() -> MutexGuard<'static, Option<Table>> {
 }
 
 impl Table {
+    /// A handle for what is there, which it uses.
     fn hand_out(&mut self, address: Address, made: bool) -> u64 {
         self.last += 1;
         self.handles.insert(self.last, Handle { address, made });
+        if let Some(held) = self.at.get_mut(&address) {
+            held.count += 1;
+            held.latest = self.last;
+        }
         self.last
     }
 
-    /// One use more, the first one recorded.
+    /// So many allocations more, and what is new recorded.
     fn enter(&mut self, mapped: Mapped, allocated: u32, recorder: Option<&Recorder>) -> Spare {
+        self.last += 1;
         if let Some(held) = self.at.get_mut(&mapped.address) {
-            held.count += 1;
+            held.count += allocated;
             held.allocated += allocated;
+            held.latest = self.last;
             return Spare::Lease(mapped.entry.generation);
         }
         if let Some(recorder) = recorder {
@@ -130,24 +150,29 @@ impl Table {
             recorder.named(mapped.name(), mapped.address, bytes, at);
         }
         let held = Use {
-            count: 1,
+            count: allocated,
             allocated,
+            latest: self.last,
             mapped: Arc::new(mapped),
         };
         self.at.insert(held.mapped.address, held);
         Spare::Nothing
     }
 
-    /// One use fewer; what is left of it is to be ended by who gets it.
-    fn leave(&mut self, address: Address) -> Option<Arc<Mapped>> {
+    /// One use fewer. The last one ends only behind the work of all, which is over of
+    /// those up to `over`.
+    fn leave(&mut self, address: Address, over: Option<u64>, waits: bool) -> Option<Left> {
         let held = self.at.get_mut(&address)?;
-        held.count -= 1;
-        if held.count > 0 {
-            return None;
+        if held.count > 1 && (over.is_some() || !waits) {
+            held.count -= 1;
+            return Some(Left::Uses);
+        }
+        if over != Some(held.latest) {
+            return Some(Left::Work(held.mapped.clone(), held.latest));
         }
         let mapped = self.at.remove(&address)?.mapped;
         self.forget(&mapped);
-        Some(mapped)
+        Some(Left::Nothing(mapped))
     }
 
     fn confirm(
@@ -165,7 +190,6 @@ impl Table {
         })?;
         opened.epoch = epoch;
         let address = opened.address;
-        self.at.get_mut(&address)?.count += 1;
         Some(self.hand_out(address, made))
     }
 
@@ -190,14 +214,12 @@ pub fn again(
 ) -> Option<Result<u64, Failure>> {
     let mut table = lock();
     let table = table.as_mut()?;
-    let opened = table.by.get(name)?.iter();
-    let mut same = opened.filter(|o| o.key == (context, write) && o.epoch == epoch);
-    let address = same.next()?.address;
-    let held = table.at.get_mut(&address)?;
-    if let Err(failure) = fits(&held.mapped.entry) {
+    let mut opened = table.by.get(name)?.iter();
+    let same = opened.find(|o| o.key == (context, write) && o.epoch == epoch);
+    let address = same?.address;
+    if let Err(failure) = fits(&table.at.get(&address)?.mapped.entry) {
         return Some(Err(failure));
     }
-    held.count += 1;
     Some(Ok(table.hand_out(address, false)))
 }
 
@@ -286,13 +308,11 @@ pub fn at(address: Address) -> Option<Arc<Mapped>> {
 pub fn find(address: Address) -> Option<u64> {
     let mut table = lock();
     let table = table.as_mut()?;
-    let (&base, held) = table.at.range_mut(..=address).next_back()?;
+    let (&base, held) = table.at.range(..=address).next_back()?;
     if address - base >= held.mapped.entry.spec.bytes {
         return None;
     }
-    held.count += 1;
-    let made = held.mapped.made && held.allocated > 0;
-    Some(table.hand_out(base, made))
+    Some(table.hand_out(base, held.mapped.made && held.allocated > 0))
 }
 
 /// All named memory that is open.
@@ -314,35 +334,30 @@ pub fn is_allocated(address: Address) -> bool {
     held.is_some_and(|held| held.allocated > 0)
 }
 
-/// What only this handle uses; `None` where it is none.
-pub(super) fn only_use(handle: u64) -> Option<Option<Arc<Mapped>>> {
-    let table = lock();
-    let table = table.as_ref()?;
-    let held = table.at.get(&table.handles.get(&handle)?.address)?;
-    Some((held.count == 1).then(|| held.mapped.clone()))
-}
-
-/// A handle ends; `None` where it is none. What was used by nobody else is to be
-/// ended by who gets it.
-pub(super) fn leave(handle: u64) -> Option<Option<Arc<Mapped>>> {
+/// A handle ends; `None` where it is none.
+pub(super) fn leave(handle: u64, over: Option<u64>) -> Option<Left> {
     let mut table = lock();
     let table = table.as_mut()?;
-    let address = table.handles.remove(&handle)?.address;
-    Some(table.leave(address))
+    let left = table.leave(table.handles.get(&handle)?.address, over, false)?;
+    if !matches!(left, Left::Work(..)) {
+        table.handles.remove(&handle);
+    }
+    Some(left)
 }
 
-/// The program frees what it allocated; `None` where this is nothing of it. What
-/// was used by nobody else is to be ended by who gets it.
-pub(super) fn leave_allocated(address: Address) -> Option<Option<Arc<Mapped>>> {
+/// The program frees what it allocated, behind all work; `None` where this is nothing of it.
+pub(super) fn leave_allocated(address: Address, over: Option<u64>) -> Option<Left> {
     let mut table = lock();
     let table = table.as_mut()?;
-    let held = table
-        .at
-        .get_mut(&address)
-        .filter(|held| held.allocated > 0)?;
-    held.allocated -= 1;
-    ALLOCATED.fetch_sub(1, Ordering::Relaxed);
-    Some(table.leave(address))
+    table.at.get(&address).filter(|held| held.allocated > 0)?;
+    let left = table.leave(address, over, true)?;
+    if !matches!(left, Left::Work(..)) {
+        ALLOCATED.fetch_sub(1, Ordering::Relaxed);
+        if let Some(held) = table.at.get_mut(&address) {
+            held.allocated -= 1;
+        }
+    }
+    Some(left)
 }
 
 /// A view of a context is gone: what was mapped in it is the context's behind it.
@@ -365,8 +380,8 @@ pub(super) fn leave_context(context: Context) -> Vec<Arc<Mapped>> {
     let Some(table) = table.as_mut() else {
         return Vec::new();
     };
-    let of_it = |held: &&Use| held.mapped.context == context;
-    let mappings = table.at.values().filter(of_it);
+    let all = table.at.values();
+    let mappings = all.filter(|held| held.mapped.context == context);
     let addresses: Vec<Address> = mappings.map(|held| held.mapped.address).collect();
     let mut ended = Vec::new();
     for address in addresses {

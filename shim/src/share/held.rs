@@ -24,6 +24,8 @@ struct Held {
     context: Context,
     /// How often it is open.
     count: u32,
+    /// The number of the latest opening, of all in the table.
+    latest: u64,
     device: u32,
 }
 
@@ -32,6 +34,20 @@ struct Held {
 struct Table {
     at: HashMap<Address, Held>,
     by: HashMap<(Generation, Context), Address>,
+    /// Openings so far.
+    openings: u64,
+}
+
+impl Table {
+    /// Opens once more what is open; its address.
+    fn again(&mut self, generation: Generation, context: Context) -> Option<Address> {
+        let address = *self.by.get(&(generation, context))?;
+        let held = self.at.get_mut(&address)?;
+        self.openings += 1;
+        held.count += 1;
+        held.latest = self.openings;
+        Some(address)
+    }
 }
 
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
@@ -42,11 +58,7 @@ fn table() -> MutexGuard<'static, Option<Table>> {
 
 /// Opens once more what is open in this context; its address.
 pub fn again(generation: Generation, context: Context) -> Option<Address> {
-    let mut table = table();
-    let table = table.as_mut()?;
-    let address = *table.by.get(&(generation, context))?;
-    table.at.get_mut(&address)?.count += 1;
-    Some(address)
+    table().as_mut()?.again(generation, context)
 }
 
 /// Was what begins at this address opened by a handle?
@@ -86,20 +98,19 @@ pub fn attach(
     };
     let mut guard = table();
     let table = guard.get_or_insert_default();
-    if let Some(&first) = table.by.get(&(generation, context)) {
-        if let Some(held) = table.at.get_mut(&first) {
-            held.count += 1;
-        }
+    if let Some(first) = table.again(generation, context) {
         drop(guard);
         let _ = pool.detach(address);
         release(engine, generation);
         return Ok(first);
     }
     table.by.insert((generation, context), address);
+    table.openings += 1;
     let held = Held {
         generation,
         context,
         count: 1,
+        latest: table.openings,
         device: device.ordinal,
     };
     table.at.insert(address, held);
@@ -110,37 +121,37 @@ pub fn attach(
 /// unmaps. `None` where nothing is open there; else the driver's code of the wait. What
 /// cannot be waited for now may still be in use, and stays open.
 pub fn close(engine: &Engine, address: Address) -> Option<Result<(), Code>> {
-    let last = {
-        let mut table = table();
-        let held = table.as_mut()?.at.get_mut(&address)?;
-        if held.count > 1 {
-            held.count -= 1;
-            return Some(Ok(()));
+    let (mut over, mut waited) = (None, Ok(()));
+    let (last, pool) = loop {
+        let last = {
+            let mut table = table();
+            let table = table.as_mut()?;
+            let held = table.at.get_mut(&address)?;
+            if held.count > 1 {
+                held.count -= 1;
+                return Some(waited);
+            }
+            let last = *held;
+            if over == Some(last.latest) {
+                let key = (last.generation, last.context);
+                // What was opened in a view may have another address.
+                if table.by.get(&key) == Some(&address) {
+                    table.by.remove(&key);
+                }
+                table.at.remove(&address);
+            }
+            last
+        };
+        let pool = engine.pool_of(last.device)?;
+        if over == Some(last.latest) {
+            break (last, pool);
         }
-        *held
-    };
-    let pool = engine.pool_of(last.device)?;
-    let waited = wait(engine, pool, last.context);
-    if waited.is_err_and(|code| !code.is_sticky()) {
-        return Some(waited);
-    }
-    {
-        let mut table = table();
-        let table = table.as_mut()?;
-        let held = table.at.get_mut(&address);
-        let held = held.filter(|held| held.generation == last.generation)?;
-        held.count -= 1;
-        if held.count > 0 {
-            // Another thread has opened it meanwhile.
+        // Once more where it was opened during a wait, and closed again.
+        (over, waited) = (Some(last.latest), wait(engine, pool, last.context));
+        if waited.is_err_and(|code| !code.is_sticky()) {
             return Some(waited);
         }
-        let key = (last.generation, last.context);
-        // What was opened in a view may have another address.
-        if table.by.get(&key) == Some(&address) {
-            table.by.remove(&key);
-        }
-        table.at.remove(&address);
-    }
+    };
     let _ = pool.detach(address);
     release(engine, last.generation);
     Some(waited)

@@ -85,6 +85,21 @@ static void *open_it(void *given) {
     return NULL;
 }
 
+/* Opens it, uses it for a while and closes it. */
+static void *overtake(void *given) {
+    void *other;
+    OK(cudaSetDevice(0));
+    OK(cudaStreamCreate(&other));
+    usleep(100000);
+    open_it(given);
+    struct task *task = given;
+    OK(task->code);
+    struct range range = {(uint64_t)task->at, 4096, 0};
+    OK(launch(other, &range, 1, 6e5));
+    OK(cudaIpcCloseMemHandle(task->at));
+    return NULL;
+}
+
 static void answer(char *line) {
     char name[32] = "", text[160] = "";
     unsigned long long a = 0, b = 0, c = 0;
@@ -191,6 +206,19 @@ static void answer(char *line) {
     COMMAND("close") {
         sscanf(rest, "%llx", &a);
         printf("%d\n", cudaIpcCloseMemHandle((void *)a));
+    }
+    COMMAND("close-overtaken") {
+        /* By an opening that comes, is used and goes during its wait. */
+        struct task task;
+        pthread_t thread;
+        sscanf(rest, "%159s %llx", text, &a);
+        struct range range = {a, 4096, 0};
+        task.handle = handle_of(text);
+        OK(launch(stream, &range, 1, 3e5));
+        CHECK(pthread_create(&thread, NULL, overtake, &task) == 0);
+        int code = cudaIpcCloseMemHandle((void *)a);
+        pthread_join(thread, NULL);
+        printf("%d\n", code | cudaDeviceSynchronize());
     }
     COMMAND("open-at-once") {
         /* Four times, by as many threads. */

@@ -321,6 +321,20 @@ fn a_broken_context_answers_its_error_and_a_free_there_withdraws_what_was_export
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
 }
 
+/// The simulated GPU ends a program that unmaps memory in use.
+#[test]
+fn a_close_waits_for_what_another_opening_has_begun_during_its_wait() {
+    let place = Place::with_keeper();
+    let clock = ("MEMCUDA_SIM_CLOCK", "real");
+    let (mut exporter, mut importer) = (place.actor(), place.actor_with(&[clock]));
+    let there = exporter.filled(4 * MIB, 1);
+    let handle = exporter.handle(&there);
+    let here = importer.open(&handle);
+    importer.must(&format!("close-overtaken {handle} {here}"));
+    assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
+    importer.end();
+}
+
 #[test]
 fn a_context_that_ends_leaves_what_it_exported_to_those_who_have_it() {
     for bytes in [1000, 8 * MIB] {

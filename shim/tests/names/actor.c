@@ -91,6 +91,19 @@ static void print_info(int result, const memcuda_info *info) {
            info->generation[1], info->generation[2], info->generation[3]);
 }
 
+/* Uses memory for a while by a handle of its own, while another one of it ends. */
+static struct range overtaken;
+static void launch(void *on, double microseconds) {
+    int (*simulated)(void *, const struct range *, unsigned, double) = dlsym(RTLD_DEFAULT, "cuSimLaunch");
+    CHECK(!simulated(on, &overtaken, 1, microseconds));
+}
+static void *overtake(void *unused) {
+    memcuda_handle handle; void *other;
+    CHECK(!cudaSetDevice(0) && !cudaStreamCreate(&other)); usleep(100000);
+    CHECK(!memcuda_find((void *)overtaken.base, &handle)); launch(other, 6e5); CHECK(!memcuda_close(handle));
+    return unused;
+}
+
 static const char *raced;
 static void *open_it(void *handle) {
     CHECK(memcuda_open(raced, NULL, handle) == MEMCUDA_OK);
@@ -200,6 +213,11 @@ static void obey(const char *what) {
         CHECK(!pthread_create(&thread, NULL, open_strictly, NULL));
         while (!strict.id || !syscall(SYS_tgkill, getpid(), strict.id, 0)) usleep(1000);
         if (strict.ended) printf("0 %d\n", strict.opened); else printf("-1 a system call, when %d were opened\n", strict.opened);
+    }
+    else if (!strcmp(what, "overtaken")) { /* a close, or a free, by a handle that comes, is used and goes during its wait */
+        pthread_t thread; overtaken = (struct range){strtoull(word(), NULL, 16), 4096, 0}; a = number(); launch(stream, 3e5);
+        CHECK(!pthread_create(&thread, NULL, overtake, NULL)); result = a ? memcuda_close(a) : cudaFree((void *)overtaken.base);
+        CHECK(!pthread_join(thread, NULL)); printf("%d\n", result | cudaDeviceSynchronize());
     }
     else if (!strcmp(what, "kernel")) { /* writes */
         int (*launch)(void *, const struct range *, unsigned, double) = dlsym(RTLD_DEFAULT, "cuSimLaunch");

@@ -5,6 +5,7 @@
 mod actor;
 mod api;
 mod books;
+mod closing;
 #[path = "../ipc/fickle.rs"]
 mod fickle;
 mod header;
