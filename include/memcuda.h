@@ -217,7 +217,8 @@ MEMCUDA_API int memcuda_seal(memcuda_handle handle);
  * (stream: CUstream or cudaStream_t, null is the default one); those of a name
  * that publish on several streams order them. Until it has come the plain one is
  * INVALID: the stream's would take it back. (Where the process that queued it has
- * ended, it never comes: publish on a stream once more.) */
+ * ended, it never comes: publish on a stream once more.) In a capture it is
+ * INVALID: each replay would write the same number. Publish behind the launch. */
 MEMCUDA_API int memcuda_publish(memcuda_handle handle, uint64_t version, uint64_t *published);
 MEMCUDA_API int memcuda_publish_on(memcuda_handle handle, uint64_t version, void *stream,
                                    uint64_t *published);

@@ -151,8 +151,9 @@ class Tensor:
         """Publishes a version, which is returned: a number above those published
         before, or 0 for the next one. Without a stream it takes effect at once, so
         wait for your own work before; on a stream it takes effect behind the work
-        before it there, and until then publishing without a stream is `Invalid`. A stream is a number (0: the default one) or an object of
-        torch, CuPy or numba."""
+        before it there, and until then publishing without a stream is `Invalid`. So
+        is a stream that captures: each replay would write the same number. A stream
+        is a number (0: the default one) or an object of torch, CuPy or numba."""
         published = c_uint64()
         version = _library.natural(version, "the version")
         if stream is None:

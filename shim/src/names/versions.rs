@@ -99,7 +99,8 @@ pub fn publish(engine: &Engine, mapped: &Mapped, version: u64) -> Result<u64, Fa
     Ok(number)
 }
 
-/// Publishes a version behind the work of a stream.
+/// Publishes a version behind the work of a stream. Not in a capture: each replay would
+/// write the one number of now, below what others have published by then.
 pub fn publish_on(
     engine: &Engine,
     mapped: &Mapped,
@@ -110,6 +111,13 @@ pub fn publish_on(
     let at = page.for_streams(engine, mapped.context)?;
     let write = engine.calls.write_value;
     let write = write.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWriteValue64"))?;
+    let captures = on(engine, mapped.context, stream, |s| engine.calls.captures(s));
+    if captures.map_err(Failure::of("cuStreamIsCapturing"))? {
+        return Err(Failure::Invalid(format!(
+            "a version of {} in a capture is one number for all replays: publish behind the graph's launch",
+            mapped.name()
+        )));
+    }
     let (taken, before) = loop {
         let taken = take(mapped, &page, version)?;
         let before = page.announce(By::Stream, taken.number);
@@ -123,7 +131,7 @@ pub fn publish_on(
     let number = taken.number;
     // SAFETY: a word of page-locked memory.
     let written = on(engine, mapped.context, stream, |stream| unsafe {
-        write(stream, at, number, 0)
+        write(stream, at, number, 0).ok()
     });
     written.map_err(|code| {
         page.take_back(By::Stream, number, before);
@@ -150,27 +158,27 @@ pub fn wait_on(
     let wait = wait.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWaitValue64"))?;
     // SAFETY: a word of page-locked memory.
     let queued = on(engine, mapped.context, stream, |stream| unsafe {
-        wait(stream, at, version, AT_LEAST)
+        wait(stream, at, version, AT_LEAST).ok()
     });
     queued.map_err(Failure::of("cuStreamWaitValue64"))
 }
 
 /// A default stream is that of the mapping's context, unless another one is
 /// current.
-fn on(
+fn on<T>(
     engine: &Engine,
     context: Context,
     stream: Stream,
-    call: impl FnOnce(Stream) -> Code,
-) -> Result<(), Code> {
+    call: impl FnOnce(Stream) -> Result<T, Code>,
+) -> Result<T, Code> {
     let stream = if stream.0 == 0 {
         Stream::LEGACY
     } else {
         stream
     };
     match engine.calls.current() {
-        Ok(_) => call(stream).ok(),
-        Err(_) => engine.calls.within(context, || call(stream))?.ok(),
+        Ok(_) => call(stream),
+        Err(_) => engine.calls.within(context, || call(stream))?,
     }
 }
 

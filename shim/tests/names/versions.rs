@@ -84,6 +84,21 @@ fn none_is_taken_back_by_one_that_is_queued_at_once() {
     assert_eq!(said, "0 wrong, 0 failed\n");
 }
 
+/// A graph would write the same number each time, and host versions would wait for a launch.
+#[test]
+fn no_version_is_published_in_a_capture() {
+    let (_place, [mut writer, mut reader], [w, r, here, _]) = two();
+    writer.must("relaxed");
+    writer.must(&format!("setasync {here} 7 4096"));
+    assert_eq!(writer.code(&format!("publishon {w} 0")), INVALID);
+    assert!(writer.message().contains("behind the graph's launch"));
+    writer.must("captured");
+    assert_eq!(writer.must(&format!("publish {w} 0")), "1");
+    assert_eq!(writer.must(&format!("publishon {w} 0")), "2");
+    writer.must("sync");
+    assert_eq!(reader.must(&format!("wait {r} 2 0")), "2");
+}
+
 #[test]
 fn the_work_of_a_stream_waits_for_a_version_of_another_process() {
     const NOT_READY: i32 = 600;
