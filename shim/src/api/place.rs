@@ -1,6 +1,7 @@
 //! Where a call of the interface acts: the engine, started if need be, and a
 //! context of the device that is meant.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::sync::Mutex;
 
@@ -11,6 +12,7 @@ use crate::engine::{self, Engine};
 use crate::hooks::start;
 use crate::names::Failure;
 use crate::names::place::Place;
+use crate::room::{self, with_room};
 use crate::{resolve, worker};
 
 /// `MEMCUDA_CURRENT`.
@@ -70,8 +72,23 @@ pub fn of(engine: &'static Engine, device: i32) -> Result<Place<'static>, Failur
     Ok(Place { context, device })
 }
 
-/// The primary context of a device, retained once for the life of the process.
+/// The primary context of a device, retained once for the life of the process. Room for it
+/// is made as for the program's own call, with nothing held.
 fn primary(engine: &Engine, device: &Device) -> Result<Context, Failure> {
+    let context = Cell::new(Context::default());
+    let retain = || match retained(engine, device) {
+        Ok(found) => {
+            context.set(found);
+            Code::SUCCESS
+        }
+        Err(code) => code,
+    };
+    let code = with_room(engine, || room::Place::Device(device), retain);
+    code.ok().map_err(Failure::of("cuDevicePrimaryCtxRetain"))?;
+    Ok(context.get())
+}
+
+fn retained(engine: &Engine, device: &Device) -> Result<Context, Code> {
     static RETAINED: Mutex<Vec<(i32, Context)>> = Mutex::new(Vec::new());
     // It does not end between question and retain. Before the lock: who has the turn may
     // be called back by the driver, and come here.
@@ -90,15 +107,10 @@ fn primary(engine: &Engine, device: &Device) -> Result<Context, Failure> {
         // A reset has ended it.
         retained.swap_remove(known);
     }
-    let retain = engine.calls.primary_retain;
-    let retain = retain.ok_or(Failure::Driver(
-        Code::NOT_SUPPORTED,
-        "cuDevicePrimaryCtxRetain",
-    ))?;
+    let retain = engine.calls.primary_retain.ok_or(Code::NOT_SUPPORTED)?;
     let mut context = Context::default();
     // SAFETY: the pointer is valid for the call.
-    let code = unsafe { retain(&mut context, device.handle) };
-    code.ok().map_err(Failure::of("cuDevicePrimaryCtxRetain"))?;
+    unsafe { retain(&mut context, device.handle) }.ok()?;
     retained.push((device.handle, context));
     Ok(context)
 }

@@ -1,6 +1,7 @@
 //! The memory of a new name: made, filled with zeros if wanted, mapped, and given
 //! to the keeper. Where one step fails nothing is left of it.
 
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use super::place::Place;
 use super::table::{From, Mapped};
 use super::{Failure, Wanted, legacy, lifetime};
 use crate::engine::Engine;
+use crate::room::{self, with_room};
 use crate::share::{held, keeper, make};
 
 /// Makes the memory of a new name and tells the keeper, also where it cannot be
@@ -194,12 +196,13 @@ fn zero(engine: &Engine, place: Place<'_>, at: Address, bytes: u64) -> Result<()
     let calls = &engine.calls;
     place.within(engine, || {
         calls.relaxed(|| {
-            let mut stream = Stream::default();
+            let stream = Cell::new(Stream::default());
             // SAFETY: the pointer is valid for the call, and the stream is nobody
             // else's.
-            unsafe { (calls.stream_create)(&mut stream, NON_BLOCKING) }
-                .ok()
-                .map_err(Failure::of("cuStreamCreate"))?;
+            let create = || unsafe { (calls.stream_create)(stream.as_ptr(), NON_BLOCKING) };
+            let code = with_room(engine, || room::Place::Device(place.device), create);
+            code.ok().map_err(Failure::of("cuStreamCreate"))?;
+            let stream = stream.get();
             let filled = engine.driver.fill(place.context, stream, at, 0, bytes);
             // SAFETY: as above.
             let filled = filled.and_then(|()| unsafe { (calls.stream_synchronize)(stream) }.ok());

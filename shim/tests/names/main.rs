@@ -17,6 +17,7 @@ mod makers;
 mod many;
 #[path = "../../../tests/support/random.rs"]
 mod random;
+mod room;
 mod rules;
 mod storm;
 #[path = "../support/mod.rs"]
