@@ -245,7 +245,8 @@ MEMCUDA_API int memcuda_list(int (*each)(const memcuda_info *info, void *context
 /* Deleters for tensors that are given to other libraries by DLPack: of a
  * DLManagedTensor, and of a DLManagedTensorVersioned, at the beginning of a block
  * of malloc, with a memcuda_handle of its own as its manager_ctx. They close the
- * handle and free the block; null is no error. */
+ * handle and free the block; null is no error. A handle that cannot be closed now
+ * is closed with the next one that can. */
 MEMCUDA_API void memcuda_dlpack_deleter(void *managed);
 MEMCUDA_API void memcuda_dlpack_deleter_versioned(void *managed);
 

@@ -4,6 +4,7 @@ the consumer lets go, also in a thread that Python does not know, while an
 exception is under way, or behind the interpreter's end."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import sys
@@ -13,6 +14,7 @@ from typing import Callable, Sequence
 
 from . import _library
 from .dtypes import Dtype
+from .errors import CudaError
 
 CUDA = 2                    # kDLCUDA
 NEWEST = (1, 1)             # f8 has codes since 1.1
@@ -122,9 +124,24 @@ def export(handle: int, address: int, device: int, dtype: Dtype, shape: Sequence
     return capsule
 
 
+# Handles whose close was refused, as beside a capture on a full device.
+_refused: "list[int]" = []
+
+
+def let_go(handle: int) -> None:
+    """Ends a handle where nobody is there to hear the answer; what is refused now,
+    a sweep ends. In a forked child, which has the parent's objects, the library
+    does nothing."""
+    if _library.need().close(handle) == CudaError.code:
+        _refused.append(handle)
+
+
 def sweep() -> None:
     """Lets go of capsules that nobody else has; what was not taken out of one is
-    deleted."""
+    deleted. Ends what could not be ended before."""
+    for _ in range(len(_refused)):
+        with contextlib.suppress(IndexError):       # another thread sweeps, too
+            let_go(_refused.pop(0))
     if not _capsules or not _turn.acquire(blocking=False):
         return                      # another thread sweeps, or a collection runs inside of one
     deleters = []

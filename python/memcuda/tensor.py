@@ -8,14 +8,8 @@ from typing import Any, Optional, Sequence, Union
 
 from . import _dlpack, _library, dtypes
 from ._library import call
-from .errors import Invalid, Timeout
+from .errors import CudaError, Invalid, Timeout
 from .info import Info
-
-
-def _close(handle: int) -> None:
-    """For a tensor that is collected: whatever the answer is, nobody is there to
-    hear it. In a forked child, which has the parent's objects, the library does nothing."""
-    _library.need().close(handle)
 
 
 class Tensor:
@@ -41,7 +35,7 @@ class Tensor:
         """Takes the handle of the C API over. See `create`, `open` and `find`."""
         _library.need()
         self._handle = _library.natural(handle, "a handle")
-        self._finalizer = weakref.finalize(self, _close, self._handle)
+        self._finalizer = weakref.finalize(self, _dlpack.let_go, self._handle)
         # When a process ends, so do its openings. Until then others may use them.
         self._finalizer.atexit = False
         self._info = self.info()
@@ -187,11 +181,18 @@ class Tensor:
 
     def close(self) -> None:
         """Ends this opening; a second time does nothing. With the last one of the
-        process its address ends, once the work of the context is done."""
+        process its address ends, once the work of the context is done. Where that
+        cannot be waited for now (beside a capture, on a full device) it is a
+        `CudaError`, and the tensor is as it was."""
         handle, self._handle = self._handle, 0
-        if handle and self._finalizer.detach():
+        if handle and self._finalizer.alive:
             _dlpack.sweep()
-            call("close", handle)
+            try:
+                call("close", handle)
+            except CudaError:
+                self._handle = handle
+                raise
+            self._finalizer.detach()
 
     def __enter__(self) -> "Tensor":
         self._open()

@@ -145,5 +145,38 @@ class Ends(support.Case):
         self.assertEqual(said, "0 1\n")
 
 
+class Refused(support.Case):
+    # Beside a capture the wait of a close is an allocation and its free, for which there is no memory here.
+    SCRIPT = """
+import ctypes, gc, sys
+sys.path.insert(0, {tests!r})
+import memcuda, support
+driver = support.Driver()
+driver.start()
+closed, collected, given = (memcuda.create(name, nbytes=4096) for name in ("closed", "collected", "given"))
+consumer = support.Consumer(given.__dlpack__())
+given.close()
+stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
+driver.must("cuStreamCreate", ctypes.byref(stream), 1)
+driver.must("cuStreamBeginCapture_v2", stream, 2)
+try:
+    closed.close()
+except memcuda.CudaError:
+    print("refused", closed.closed)
+del collected
+consumer.delete()
+print(sorted(info.name for info in memcuda.list()))
+driver.must("cuStreamEndCapture", stream, ctypes.byref(graph))
+closed.close()
+gc.collect()
+print(closed.closed, [info.name for info in memcuda.list()])
+"""
+
+    def test_what_could_not_be_closed_is_closed_later(self):
+        ran = support.run(self.SCRIPT.format(tests=support.TESTS),
+                          MEMCUDA_SIM_FAIL="cuMemAlloc_v2%1=2,cuMemHostAlloc%1=2")
+        self.assertEqual(ran.stdout, "refused False\n['closed', 'collected', 'given']\nTrue []\n", ran.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

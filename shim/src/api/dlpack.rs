@@ -3,8 +3,10 @@
 //! process, so what gives the handle back cannot be a function of Python's.
 
 use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
 
-use super::memory::memcuda_close;
+use super::memory::close;
+use super::outcome::CUDA_FAILED;
 
 /// Where `manager_ctx` is in a `DLManagedTensor`, in bytes: behind the tensor.
 const CONTEXT: usize = 48;
@@ -32,6 +34,25 @@ pub unsafe extern "C" fn memcuda_dlpack_deleter_versioned(managed: *mut c_void) 
     unsafe { give_back(managed, CONTEXT_VERSIONED) }
 }
 
+/// Handles whose close was refused: it could not be waited for, as beside a capture on a
+/// full device.
+static REFUSED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Nobody is there to hear that it was refused, or that its context has ended meanwhile.
+fn let_go(handle: u64) {
+    if close(handle) == CUDA_FAILED {
+        let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.push(handle);
+    }
+}
+
+/// Closes what could not be closed before.
+pub fn close_refused() {
+    // In a forked child nobody lets go of what another thread had locked.
+    let refused = REFUSED.try_lock().map(|mut all| std::mem::take(&mut *all));
+    refused.unwrap_or_default().into_iter().for_each(let_go);
+}
+
 /// # Safety
 /// `managed` is null, or a block of malloc with a handle at this offset.
 unsafe fn give_back(managed: *mut c_void, offset: usize) {
@@ -40,8 +61,7 @@ unsafe fn give_back(managed: *mut c_void, offset: usize) {
     }
     // SAFETY: by the function's own contract; malloc aligns for it.
     let handle = unsafe { managed.byte_add(offset).cast::<u64>().read() };
-    // Nobody is there to hear that its context has ended meanwhile.
-    memcuda_close(handle);
+    let_go(handle);
     // SAFETY: by the function's own contract.
     unsafe { libc::free(managed) };
 }

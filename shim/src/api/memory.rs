@@ -8,8 +8,8 @@ use memcuda_core::share::protocol::{Code, Entry, Mode, Request};
 
 use super::info::Info;
 use super::options::{self, Options};
-use super::outcome::{ask, call};
-use super::place;
+use super::outcome::{OK, ask, call};
+use super::{dlpack, place};
 use crate::engine::{self, Engine};
 use crate::names::lifetime;
 use crate::names::make;
@@ -157,6 +157,14 @@ fn open_anew(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<u64, 
 /// `memcuda_close`.
 #[unsafe(no_mangle)]
 pub extern "C" fn memcuda_close(handle: u64) -> c_int {
+    let closed = close(handle);
+    if closed == OK {
+        dlpack::close_refused();
+    }
+    closed
+}
+
+pub fn close(handle: u64) -> c_int {
     call("memcuda_close", |engine| {
         lifetime::close(engine, handle).unwrap_or_else(|| Err(no_handle(handle)))
     })

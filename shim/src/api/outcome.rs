@@ -16,6 +16,8 @@ use crate::share::{early, keeper};
 
 /// `MEMCUDA_OK`.
 pub const OK: c_int = 0;
+/// `MEMCUDA_CUDA`.
+pub const CUDA_FAILED: c_int = 12;
 const INTERNAL: c_int = 13;
 /// Results by their numbers.
 const NAMES: [&std::ffi::CStr; 15] = [
@@ -54,7 +56,7 @@ fn number(failure: &Failure) -> c_int {
         Failure::Invalid(_) => 1,
         Failure::Unavailable(_) => 10,
         Failure::Timeout(_) => 11,
-        Failure::Driver(..) | Failure::Unseen(..) => 12,
+        Failure::Driver(..) | Failure::Unseen(..) => CUDA_FAILED,
     }
 }
 
