@@ -207,6 +207,7 @@ impl Keeper {
         if to_write.is_some_and(|name| !self.access.rights(&peer, name).write) {
             return Err(denied("write", generation));
         }
+        self.room_for_leases(&peer, 1)?;
         self.entries.import(client, generation)?;
         self.memory(generation)
     }
@@ -268,10 +269,13 @@ impl Keeper {
         more: bool,
     ) -> Vec<Generation> {
         let mut lost = Vec::new();
+        let earlier = self.entries.earlier_of(client);
+        // What goes from one connection to the next takes no room.
+        let has_room = self.room_for_leases(&peer, 0).is_ok();
         for &lease in leases.iter().take(MOST_LEASES) {
             let item = self.entries.item(lease.generation);
             let seen = item.is_some_and(|item| self.may_see(peer, item));
-            if !seen || !self.entries.resume(client, lease) {
+            if !seen || !has_room || !self.entries.resume(client, lease, &earlier) {
                 lost.push(lease.generation);
             }
         }

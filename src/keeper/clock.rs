@@ -41,6 +41,9 @@ impl Keeper {
 
     /// How long the next turn may be away.
     pub(super) fn timeout(&self) -> Option<Duration> {
+        if !self.leaving.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let now = Instant::now();
         let new = self.new.front().map(|(since, _)| *since + COURTESY);
         let ghosts = self.ghosts.values().filter_map(|ghost| ghost.until).min();
@@ -88,7 +91,7 @@ impl Keeper {
         let over: Vec<_> = over.into_iter().map(|(&client, _)| client).collect();
         for client in over {
             self.ghosts.remove(&client);
-            self.entries.leave(client);
+            self.leave(client);
         }
         if self.standby_again.is_some_and(|at| at <= now) {
             self.standby_again = None;

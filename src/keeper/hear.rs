@@ -190,7 +190,7 @@ impl Keeper {
         let watch = connection.and_then(|connection| connection.watch);
         let stays = match comes_back {
             true => self.entries.expect(client),
-            false => watch.is_some() && self.entries.linger(client),
+            false => watch.is_some() && self.entries.has_opened(client),
         };
         if stays {
             let until = watch.is_none().then(|| Instant::now() + GRACE);
@@ -199,8 +199,9 @@ impl Keeper {
                 until,
             };
             self.ghosts.insert(client, ghost);
-        } else {
-            self.entries.leave(client);
+        }
+        if !(stays && comes_back) {
+            self.leave(client);
         }
     }
 

@@ -39,6 +39,7 @@ impl Keeper {
                 .check_quota(peer.uid, peer.gid, name, wish.spec.bytes)?;
             self.room_for_memory(&peer, 1)?;
         }
+        self.room_for_leases(&peer, 1)?;
         match self.entries.open(client, wish, fresh()?)? {
             Opened::Make(generation) => Ok(Reply::Make { generation }.into()),
             Opened::There(generation) => self.memory(generation),

@@ -16,6 +16,7 @@ mod hear;
 mod journal;
 mod key;
 mod launch;
+mod leaving;
 mod listen;
 mod memory;
 mod options;

@@ -1,5 +1,6 @@
 //! How much of the keeper one user of several may have: a quarter of the connections,
-//! of the names and exports and of the descriptors of memory, once others have as much.
+//! of the names and exports and of the descriptors of memory, once others have as much;
+//! and so many openings.
 //! The keeper's own user may have all. Closes nothing and takes nothing away.
 
 use super::Refusal;
@@ -8,6 +9,10 @@ use super::entries::{MOST_ITEMS, Made};
 use super::process::Peer;
 use super::serve::Keeper;
 use crate::share::protocol::Code;
+
+/// Most names and exports that such a user's clients have open: what a name is open for by
+/// several of them counts for each. To write all down takes the keeper a moment.
+const MOST_LEASES: usize = 2 * MOST_ITEMS;
 
 impl Keeper {
     /// Is there room for a connection of this peer? One user among several does
@@ -61,6 +66,20 @@ impl Keeper {
             "user {} has made {} names and exports of {} handles, and others are to have room, too",
             peer.uid, made.items, made.parts
         );
+        Err(Refusal::new(Code::Unavailable, message))
+    }
+
+    /// Is there room for so many more openings by this peer?
+    pub(super) fn room_for_leases(&self, peer: &Peer, more: usize) -> Result<(), Refusal> {
+        if self.access.is_own(peer.uid) {
+            return Ok(());
+        }
+        let held = self.entries.leases_of(peer.uid);
+        if held + more <= MOST_LEASES {
+            return Ok(());
+        }
+        let user = peer.uid;
+        let message = format!("user {user} has {held} names and exports open, which is its most");
         Err(Refusal::new(Code::Unavailable, message))
     }
 }

@@ -24,6 +24,7 @@ use super::entries::{ClientId, Entries};
 use super::journal::Journal;
 use super::key::Key;
 use super::launch::Role;
+use super::leaving::Leaving;
 use super::listen::Door;
 use super::options::Options;
 use super::pages::Epoch;
@@ -71,6 +72,7 @@ pub struct Keeper {
     /// What is left of this turn for users who are not the keeper's own.
     pub(super) shares: HashMap<u32, u32>,
     pub(super) ghosts: HashMap<ClientId, Ghost>,
+    pub(super) leaving: Leaving,
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) unread: Unread,
     /// How many files this process may have open, and the kernel lets be on their way.
@@ -141,6 +143,7 @@ impl Keeper {
             connections: HashMap::new(),
             shares: HashMap::new(),
             ghosts: HashMap::new(),
+            leaving: Leaving::default(),
             outgoing: Vec::new(),
             unread: Unread::default(),
             open_files: raise_limit(),
@@ -200,7 +203,7 @@ impl Keeper {
         for (client, process) in ghosts {
             let watch = match process::look_for(&process) {
                 Known::Ended => {
-                    self.entries.leave(client);
+                    self.leave(client);
                     continue;
                 }
                 Known::Watched(watch) => Some(watch),
@@ -237,6 +240,7 @@ impl Keeper {
                 }
                 self.tell_time();
                 self.shares.clear();
+                self.go_on_leaving();
                 for event in events.drain(..) {
                     self.hear(Token::of(event.data));
                 }
@@ -261,7 +265,7 @@ impl Keeper {
             Token::Watch(client) => {
                 self.ghosts.remove(&client);
                 self.end_connection(client);
-                self.entries.leave(client);
+                self.leave(client);
             }
         }
     }

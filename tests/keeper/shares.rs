@@ -3,7 +3,9 @@
 use std::os::fd::AsFd;
 
 use memcuda::share::client::{Client, Error};
-use memcuda::share::protocol::{Code, Generation, MOST_PARTS, Packet, Request};
+use memcuda::share::protocol::{
+    Code, Generation, Lease, MOST_LEASES, MOST_PARTS, Mode, Packet, Reply, Request, Status,
+};
 use memcuda::share::wire;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -111,6 +113,54 @@ fn many_connections_of_a_user_are_in_nobodys_way() {
     let before = places.position(|place| place == many.len() as u64);
     let before = before.unwrap();
     assert!(before < 100, "{before} of 200 came before");
+}
+
+/// Each of its connections ends with all that it holds, and all of them end at once.
+#[test]
+fn the_end_of_what_a_user_holds_is_in_nobodys_way_and_bounded() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let mut own = keeper.client();
+    let lease = |number| Lease {
+        generation: make(&mut own, &format!("weights/{number}"), b"").unwrap(),
+        count: 1,
+    };
+    let made: Vec<Lease> = (0..MOST_LEASES).map(lease).collect();
+    let mut many = Vec::new();
+    as_user(READER, READER, || {
+        let mut lost = 0;
+        while lost == 0 && many.len() < 250 {
+            let (client, welcome) = Client::connect(&socket, 1, "test", &made).unwrap();
+            many.push(client);
+            lost = welcome.lost.len();
+        }
+        assert_eq!(
+            (lost, many.len()),
+            (MOST_LEASES, 197),
+            "200,000 are its most"
+        );
+        let more = many[0].call(open("weights/0", Mode::Attach, 4096), &[]);
+        assert_eq!(code(more), Code::Unavailable);
+    });
+    let held = keeper.status().references as usize;
+    assert_eq!(held, 197 * MOST_LEASES);
+    let pid = keeper.status().pid;
+    stop(pid);
+    drop(many);
+    signal(pid, Signal::CONT);
+    let (reply, _) = own.call(Request::Status, &[]).unwrap();
+    let Reply::Status(status) = reply else {
+        panic!("{reply:?}");
+    };
+    let left = status.references as usize;
+    assert!(
+        left > held / 2,
+        "{left} of {held} are left when others are heard"
+    );
+    let ended = |status: &Status| status.references as usize == made.len();
+    keeper.settle("their leases stay", ended);
 }
 
 /// Beyond its limit of open files the kernel sends no descriptor for the keeper any more,

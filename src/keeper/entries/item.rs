@@ -47,7 +47,7 @@ pub struct Item {
     pub changed_us: u64,
     /// Who has it open, and how often.
     #[serde(skip)]
-    pub(super) holders: Vec<(ClientId, u32)>,
+    pub(super) holders: BTreeMap<ClientId, u32>,
 }
 
 impl Item {

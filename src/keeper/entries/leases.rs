@@ -1,7 +1,7 @@
 //! Clients and their leases: they come, hold, let go, end, and come back after
 //! the keeper itself was gone.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use super::{Client, ClientId, Effect, Entries, Item, Refusal};
 use crate::names::Name;
@@ -78,10 +78,7 @@ impl Entries {
             ));
         };
         *count = sum;
-        match item.holders.iter_mut().find(|(id, _)| *id == client) {
-            Some((_, count)) => *count = sum,
-            None => item.holders.push((client, sum)),
-        }
+        item.holders.insert(client, sum);
         self.effects.push(Effect::Held(client, generation, sum));
         Ok(())
     }
@@ -102,14 +99,9 @@ impl Entries {
         self.effects.push(Effect::Held(client, generation, left));
         if let Some(item) = self.items.get_mut(&generation) {
             match left {
-                0 => item.holders.retain(|&(id, _)| id != client),
-                left => {
-                    let mut holders = item.holders.iter_mut();
-                    if let Some((_, count)) = holders.find(|(id, _)| *id == client) {
-                        *count = left;
-                    }
-                }
-            }
+                0 => item.holders.remove(&client),
+                left => item.holders.insert(client, left),
+            };
         }
         if left == 0 {
             self.hide_freed(client, generation);
@@ -140,34 +132,38 @@ impl Entries {
             .ok_or_else(|| Refusal::not_found(generation))
     }
 
-    /// A client is gone: so are its leases, what it was making, and what ends
-    /// with its maker.
-    pub fn leave(&mut self, client: ClientId) {
-        if self.clients.contains_key(&client) {
-            self.let_go_of_all_but(client, &HashSet::new());
-            self.clients.remove(&client);
-            self.effects.push(Effect::Left(client));
+    /// A connection is gone, whatever becomes of its leases.
+    pub fn disconnect(&mut self, client: ClientId) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.connected = false;
         }
     }
 
-    /// A connection is gone, and its process may not be: what that has opened by
-    /// handle it holds until it is. `false`, and nothing is done, where it has
-    /// opened nothing so.
-    pub fn linger(&mut self, client: ClientId) -> bool {
-        let Some(holder) = self.clients.get_mut(&client) else {
-            return false;
-        };
-        let by_handle = |generation: &&Generation| {
-            let item = self.items.get(*generation);
+    /// A client is gone: so are its leases, what it was making, and what ends
+    /// with its maker; of all that so much by this call. How much it was: less only
+    /// where that was the rest, and the client is none any more.
+    pub fn leave(&mut self, client: ClientId, most: usize) -> usize {
+        let gone = self.let_go(client, most, |_| true);
+        if gone < most && self.clients.remove(&client).is_some() {
+            self.effects.push(Effect::Left(client));
+        }
+        gone
+    }
+
+    /// Has a client opened anything by handle? That its process holds as long as it lives.
+    pub fn has_opened(&self, client: ClientId) -> bool {
+        let by_handle = |generation: &Generation| {
+            let item = self.items.get(generation);
             item.is_some_and(|item| item.name.is_none() && item.made_by != Some(client))
         };
-        let opened: HashSet<_> = holder.leases.keys().filter(by_handle).copied().collect();
-        if opened.is_empty() {
-            return false;
-        }
-        holder.connected = false;
-        self.let_go_of_all_but(client, &opened);
-        true
+        let client = self.clients.get(&client);
+        client.is_some_and(|client| client.leases.keys().any(by_handle))
+    }
+
+    /// A connection is gone, and its process is not: as [`Self::leave`], but for what that
+    /// has opened by handle.
+    pub fn linger(&mut self, client: ClientId, most: usize) -> usize {
+        self.let_go(client, most, |item| item.name.is_some())
     }
 
     /// A connection is gone, and its process comes back: until then all stays as it
@@ -193,11 +189,18 @@ impl Entries {
         false
     }
 
-    fn let_go_of_all_but(&mut self, client: ClientId, kept: &HashSet<Generation>) {
-        let holder = &self.clients[&client];
-        let held: Vec<Generation> = holder.leases.keys().copied().collect();
-        let made: Vec<Generation> = holder.made.iter().copied().collect();
-        for generation in made {
+    /// What a client made, and what it holds of it, then its leases of what `goes`.
+    fn let_go(&mut self, client: ClientId, most: usize, goes: impl Fn(&Item) -> bool) -> usize {
+        let Some(holder) = self.clients.get(&client) else {
+            return 0;
+        };
+        let made: Vec<Generation> = holder.made.iter().take(most).copied().collect();
+        let leases = holder.leases.keys();
+        let held = leases.filter(|generation| {
+            !holder.made.contains(generation) && self.items.get(generation).is_some_and(&goes)
+        });
+        let held: Vec<Generation> = held.take(most - made.len()).copied().collect();
+        for &generation in &made {
             self.set_maker(generation, None);
             let item = &self.items[&generation];
             let ends = item.name.is_some()
@@ -206,33 +209,32 @@ impl Entries {
                 self.hide(generation);
             }
             self.settle(generation);
+            self.drop_lease(client, generation, u32::MAX);
         }
-        for generation in held {
-            if !kept.contains(&generation) {
-                self.drop_lease(client, generation, u32::MAX);
-            }
+        for &generation in &held {
+            self.drop_lease(client, generation, u32::MAX);
         }
+        made.len() + held.len()
+    }
+
+    /// How many leases a user has, by all its clients.
+    pub fn leases_of(&self, uid: u32) -> usize {
+        let clients = self.clients.values();
+        let its = clients.filter(|client| client.process.uid == uid);
+        its.map(|client| client.leases.len()).sum()
     }
 
     /// A client takes a lease up again that it held before the keeper was gone:
-    /// from the earlier connections of the same process, as far as these have
-    /// it. `false` where there is nothing (any more).
-    pub fn resume(&mut self, client: ClientId, lease: Lease) -> bool {
+    /// from the earlier connections of the same process ([`Self::earlier_of`]), as far as
+    /// these have it. `false` where there is nothing (any more).
+    pub fn resume(&mut self, client: ClientId, lease: Lease, earlier: &[ClientId]) -> bool {
         let Lease { generation, count } = lease;
-        let Some(holder) = self.clients.get(&client) else {
-            return false;
-        };
-        let process = holder.process.clone();
         let Some(item) = self.items.get(&generation) else {
             return false;
         };
-        let is_earlier = |id: &ClientId| {
-            let earlier = &self.clients[id];
-            !earlier.connected && same(&earlier.process, &process)
-        };
-        let made_earlier = item.made_by.filter(is_earlier).is_some();
-        let mut earlier = item.holders.iter().map(|&(id, _)| id);
-        let earlier = earlier.find(is_earlier);
+        let made_earlier = item.made_by.is_some_and(|maker| earlier.contains(&maker));
+        let mut earlier = earlier.iter().copied();
+        let earlier = earlier.find(|id| item.holders.contains_key(id));
         let grant = count > 0 && self.grant(client, generation, count).is_ok();
         // Before the earlier one lets go: what its maker holds no more may end.
         if made_earlier {

@@ -126,8 +126,8 @@ impl Entries {
             legacy: item.legacy.clone(),
             maker: item.maker.clone(),
             holders: holders
-                .map(|&(client, count)| Holder {
-                    process: self.clients[&client].process.clone(),
+                .map(|(client, &count)| Holder {
+                    process: self.clients[client].process.clone(),
                     count,
                 })
                 .collect(),
@@ -232,8 +232,5 @@ impl Entries {
 }
 
 fn references(item: &Item) -> u64 {
-    item.holders
-        .iter()
-        .map(|&(_, count)| u64::from(count))
-        .sum()
+    item.holders.values().map(|&count| u64::from(count)).sum()
 }

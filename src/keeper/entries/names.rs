@@ -276,7 +276,7 @@ pub(super) fn begun(
         stand_ins: BTreeMap::new(),
         created_us: now_us,
         changed_us: now_us,
-        holders: Vec::new(),
+        holders: BTreeMap::new(),
     }
 }
 

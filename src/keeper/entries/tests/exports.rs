@@ -41,7 +41,7 @@ fn an_export_arrives_in_parts_and_is_let_go_by_its_last_importer() {
     assert_eq!(code(entries.import(OTHER, it)), Code::NotFound);
     entries.release(OTHER, it);
     entries.take_effects();
-    entries.leave(OTHER);
+    entries.leave(OTHER, ALL);
     assert!(entries.take_effects().contains(&Effect::LetGo(MAKER, it)));
     assert_eq!(entries.withdraw(MAKER, it), Withdrawn::Gone);
     // Without importers it is gone with the withdrawal, which says so itself.
@@ -61,9 +61,9 @@ fn an_export_outlives_its_exporter_while_it_is_imported() {
         .export(MAKER, generation(1), spec(1), 0, vec![1], 1)
         .unwrap();
     entries.import(OTHER, generation(1)).unwrap();
-    entries.leave(MAKER);
+    entries.leave(MAKER, ALL);
     assert!(entries.item(generation(1)).is_some());
-    entries.leave(OTHER);
+    entries.leave(OTHER, ALL);
     assert!(entries.is_empty());
 }
 
@@ -73,7 +73,7 @@ fn an_exporter_that_comes_back_late_still_hears_that_others_hold_its_memory() {
     let it = generation(1);
     entries.export(MAKER, it, spec(1), 0, vec![1], 1).unwrap();
     entries.import(OTHER, it).unwrap();
-    entries.leave(MAKER);
+    entries.leave(MAKER, ALL);
     // Nobody else's is it meanwhile.
     entries.adopt(OTHER, it);
     assert_eq!(entries.withdraw(OTHER, it), Withdrawn::Gone);
@@ -81,7 +81,7 @@ fn an_exporter_that_comes_back_late_still_hears_that_others_hold_its_memory() {
     entries.adopt(3, it);
     assert_eq!(entries.withdraw(3, it), Withdrawn::Held(1));
     entries.take_effects();
-    entries.leave(OTHER);
+    entries.leave(OTHER, ALL);
     assert!(entries.take_effects().contains(&Effect::LetGo(3, it)));
 }
 
@@ -111,7 +111,7 @@ fn a_part_that_is_given_up_is_let_go_and_another_of_its_size_stands_for_it() {
     // Whoever opens it still can, and its end is as ever.
     entries.import(OTHER, it).unwrap();
     assert_eq!(entries.withdraw(MAKER, it), Withdrawn::Held(2));
-    entries.leave(OTHER);
+    entries.leave(OTHER, ALL);
     assert!(entries.is_empty());
     assert_eq!(entries.made().parts, 0);
 }
@@ -133,7 +133,7 @@ fn names_and_exports_that_are_not_whole_have_no_part_to_give_up() {
     assert_eq!(begun, Ok(Opened::Make(making)));
     for generation in [it, making] {
         let count = 1;
-        assert!(entries.resume(OTHER, Lease { generation, count }));
+        assert!(resume(&mut entries, OTHER, Lease { generation, count }));
     }
     let more = entries.export_more(OTHER, it, vec![2]);
     assert_eq!(code(more), Code::NotFound);

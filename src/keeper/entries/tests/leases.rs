@@ -22,7 +22,7 @@ fn comes_back(entries: &mut Entries, holds: &[Generation]) {
     entries.join(BACK, process(10));
     for &generation in holds {
         let count = 1;
-        assert!(entries.resume(BACK, Lease { generation, count }));
+        assert!(resume(entries, BACK, Lease { generation, count }));
     }
     entries.adopt_exports(BACK);
 }
@@ -59,7 +59,7 @@ fn who_is_back_already_has_what_the_former_connection_made() {
     comes_back(&mut entries, &all);
     assert!(entries.holds(MAKER, all[0]), "as long as it is connected");
     assert!(!entries.expect(MAKER));
-    entries.leave(MAKER);
+    entries.leave(MAKER, ALL);
     assert_eq!(gone(&mut entries), BTreeSet::from([unheard]));
     entries
         .commit(BACK, all[1], vec![4096], Vec::new())
@@ -78,10 +78,10 @@ fn who_has_not_said_yet_all_that_it_holds_is_not_back_already() {
         count: 1,
     });
     entries.join(BACK, process(10));
-    assert!(entries.resume(BACK, first));
+    assert!(resume(&mut entries, BACK, first));
     assert!(entries.expect(MAKER));
     for lease in rest {
-        assert!(entries.resume(BACK, lease));
+        assert!(resume(&mut entries, BACK, lease));
     }
     entries.adopt_exports(BACK);
     assert!(gone(&mut entries).is_empty());
@@ -96,8 +96,8 @@ fn who_is_back_already_hears_of_the_memory_that_it_had_withdrawn() {
     assert_eq!(entries.withdraw(MAKER, exported), Withdrawn::Held(1));
     comes_back(&mut entries, &[named, making]);
     assert!(!entries.expect(MAKER));
-    entries.leave(MAKER);
-    entries.leave(OTHER);
+    entries.leave(MAKER, ALL);
+    entries.leave(OTHER, ALL);
     let told = Effect::LetGo(BACK, exported);
     assert!(entries.take_effects().contains(&told));
 }
@@ -123,9 +123,59 @@ fn what_was_opened_by_handle_is_held_until_the_process_is_gone() {
     let attached = entries.open(OTHER, wish("named", Mode::Attach), generation(9));
     assert_eq!(attached, Ok(Opened::There(named)));
     entries.import(OTHER, exported).unwrap();
-    assert!(!entries.linger(MAKER), "it has opened nothing by handle");
-    assert!(entries.linger(OTHER));
+    assert!(
+        !entries.has_opened(MAKER),
+        "it has opened nothing by handle"
+    );
+    assert!(entries.has_opened(OTHER));
+    entries.linger(OTHER, ALL);
     assert!(entries.holds(OTHER, exported) && !entries.holds(OTHER, named));
+}
+
+#[test]
+fn who_ends_piece_by_piece_ends_once() {
+    for most in [1, 2, 3, 100] {
+        let mut entries = entries();
+        let all = three(&mut entries);
+        let attached = entries.open(OTHER, wish("named", Mode::Attach), generation(9));
+        assert_eq!(attached, Ok(Opened::There(all[0])));
+        entries.take_effects();
+        let pieces = std::iter::repeat_with(|| entries.leave(MAKER, most));
+        let ended: usize = pieces.take(4).sum();
+        assert_eq!(ended, 3, "by {most}");
+        let effects = entries.take_effects();
+        let count = |effect: &Effect| effects.iter().filter(|it| *it == effect).count();
+        assert_eq!(count(&Effect::Left(MAKER)), 1);
+        for generation in all {
+            assert_eq!(count(&Effect::Held(MAKER, generation, 0)), 1);
+        }
+        assert!(entries.holds(OTHER, all[0]) && !entries.holds(MAKER, all[0]));
+        assert_eq!(entries.totals().references, 1);
+    }
+}
+
+/// What it exported itself goes, whichever piece that is in.
+#[test]
+fn who_lingers_keeps_what_others_exported_alone() {
+    for most in [1, 2, 100] {
+        let mut entries = entries();
+        let [named, making, exported] = three(&mut entries);
+        let others = generation(4);
+        entries
+            .export(OTHER, others, spec(1), 0, vec![1], 1)
+            .unwrap();
+        entries.import(MAKER, others).unwrap();
+        assert!(entries.has_opened(MAKER));
+        for _ in 0..4 {
+            entries.linger(MAKER, most);
+        }
+        assert_eq!(
+            gone(&mut entries),
+            BTreeSet::from([named, making, exported])
+        );
+        assert!(entries.holds(MAKER, others));
+        assert_eq!(entries.leave(MAKER, ALL), 1);
+    }
 }
 
 #[test]
@@ -133,7 +183,7 @@ fn a_count_that_is_full_takes_no_more() {
     let mut entries = entries();
     let generation = make(&mut entries, "a", 1);
     let count = u32::MAX;
-    assert!(entries.resume(OTHER, Lease { generation, count }));
+    assert!(resume(&mut entries, OTHER, Lease { generation, count }));
     let again = entries.open(OTHER, wish("a", Mode::Attach), generation);
     assert_eq!(code(again), Code::Quota);
     assert!(entries.holds(OTHER, generation));
@@ -156,7 +206,7 @@ fn what_its_maker_has_freed_is_not_opened_any_more() {
     // Who takes it up over another connection has not freed it.
     assert!(entries.expect(MAKER));
     comes_back(&mut entries, &[made]);
-    entries.leave(MAKER);
+    entries.leave(MAKER, ALL);
     let again = entries.open(OTHER, attach(), generation(3));
     assert_eq!(again, Ok(Opened::There(made)));
     // Nor who holds it twice.

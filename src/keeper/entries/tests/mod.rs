@@ -10,10 +10,12 @@ mod restore;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::share::protocol::{Backend, DeviceId, Mode, Spec};
+use crate::share::protocol::{Backend, DeviceId, Lease, Mode, Spec};
 
 const MAKER: ClientId = 1;
 const OTHER: ClientId = 2;
+/// Of what a client leaves behind.
+const ALL: usize = usize::MAX;
 
 fn process(pid: u32) -> Process {
     Process {
@@ -80,6 +82,12 @@ pub fn export(it: Generation, parts: Vec<u64>) -> Item {
     let mut item = entries.items[&it].clone();
     item.holders.clear();
     item
+}
+
+/// Takes a lease up, from whichever earlier connections there are.
+fn resume(entries: &mut Entries, client: ClientId, lease: Lease) -> bool {
+    let earlier = entries.earlier_of(client);
+    entries.resume(client, lease, &earlier)
 }
 
 fn code<T: std::fmt::Debug>(result: Result<T, Refusal>) -> Code {

@@ -51,7 +51,7 @@ fn what_is_being_made_is_nobody_elses_and_ends_with_its_maker() {
     assert_eq!(gone(&mut entries), BTreeSet::from([generation(1)]));
     let wanted = wish("a", Mode::CreateOrAttach);
     entries.open(MAKER, wanted, generation(3)).unwrap();
-    entries.leave(MAKER);
+    entries.leave(MAKER, ALL);
     assert_eq!(gone(&mut entries), BTreeSet::from([generation(3)]));
     let opened = entries.open(OTHER, wish("a", Mode::CreateOrAttach), generation(2));
     assert_eq!(opened, Ok(Opened::Make(generation(2))));
@@ -183,7 +183,7 @@ fn a_persisted_name_stays_until_it_is_deleted_or_its_time_is_over() {
     entries
         .open(OTHER, wish("held", Mode::Attach), generation(9))
         .unwrap();
-    entries.leave(MAKER);
+    entries.leave(MAKER, ALL);
     assert_eq!(gone(&mut entries), BTreeSet::new());
     assert_eq!(entries.totals().unheld_bytes, 2 * 4096);
     assert_eq!(entries.next_expiry_s(), Some(7));
@@ -206,7 +206,7 @@ fn a_persisted_name_stays_until_it_is_deleted_or_its_time_is_over() {
     assert_eq!(entries.collect(true, true), (1, 4096));
     assert_eq!(entries.collect(false, true), (1, 4096));
     assert_eq!(gone(&mut entries), BTreeSet::from([generation(1)]));
-    entries.leave(OTHER);
+    entries.leave(OTHER, ALL);
     assert!(entries.is_empty());
 }
 
@@ -230,10 +230,10 @@ fn a_name_of_cuda_ipc_ends_with_its_maker() {
     entries
         .open(OTHER, wish("a", Mode::Attach), generation(2))
         .unwrap();
-    entries.leave(MAKER);
+    entries.leave(MAKER, ALL);
     assert!(entries.find(&name("a")).is_none());
     assert_eq!(entries.item(generation(1)).unwrap().state, State::Dying);
-    entries.leave(OTHER);
+    entries.leave(OTHER, ALL);
     assert!(entries.is_empty());
 }
 

@@ -52,21 +52,21 @@ fn leases_survive_the_keeper_and_are_taken_up_by_their_process() {
         },
     );
     let lease = |generation, count| Lease { generation, count };
-    assert!(after.resume(51, lease(it, 1)));
+    assert!(resume(&mut after, 51, lease(it, 1)));
     assert_eq!(after.totals().references, 4);
-    after.leave(51);
+    after.leave(51, ALL);
     after.join(52, process(20));
     assert_eq!(after.earlier_of(52), [OTHER]);
-    assert!(after.resume(52, lease(it, 1)));
-    assert!(!after.resume(52, lease(generation(7), 1)));
+    assert!(resume(&mut after, 52, lease(it, 1)));
+    assert!(!resume(&mut after, 52, lease(generation(7), 1)));
     assert_eq!(after.totals().references, 3);
     // The export was said to be held no more, but its memory is the exporter's.
     after.adopt_exports(52);
-    after.leave(OTHER);
+    after.leave(OTHER, ALL);
     assert!(after.item(generation(2)).is_none());
     assert_eq!(after.totals().references, 2);
-    after.leave(MAKER);
-    after.leave(52);
+    after.leave(MAKER, ALL);
+    after.leave(52, ALL);
     assert!(after.is_empty());
     assert_eq!(after.made(), Made::default());
 }
@@ -104,7 +104,7 @@ fn who_never_heard_that_it_is_to_make_a_name_asks_again_and_makes_it() {
             count: 1,
         };
         if claims {
-            assert!(after.resume(51, lease));
+            assert!(resume(&mut after, 51, lease));
             let asked = after.open(51, wish("a", Mode::Create), generation(2));
             assert_eq!(code(asked), Code::InProgress);
             continue;
