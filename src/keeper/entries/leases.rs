@@ -226,15 +226,21 @@ impl Entries {
 
     /// A client takes a lease up again that it held before the keeper was gone:
     /// from the earlier connections of the same process ([`Self::earlier_of`]), as far as
-    /// these have it. `false` where there is nothing (any more).
+    /// these have it. `false` where there is nothing (any more). Of those that are not seen
+    /// several processes may have one number: then nobody is taken for the maker of what ends
+    /// with its maker.
     pub fn resume(&mut self, client: ClientId, lease: Lease, earlier: &[ClientId]) -> bool {
         let Lease { generation, count } = lease;
         let Some(item) = self.items.get(&generation) else {
             return false;
         };
-        let made_earlier = item.made_by.is_some_and(|maker| earlier.contains(&maker));
-        let mut earlier = earlier.iter().copied();
-        let earlier = earlier.find(|id| item.holders.contains_key(id));
+        let holder = self.clients.get(&client);
+        let is_seen = holder.is_some_and(|holder| holder.process.started != 0);
+        let is_sure = item.spec.backend == Backend::Vmm || is_seen || earlier.len() == 1;
+        let is_maker = |id: &ClientId| item.made_by == Some(*id);
+        let made_earlier = is_sure && earlier.iter().any(is_maker);
+        let holders = earlier.iter().filter(|id| item.holders.contains_key(id));
+        let earlier = holders.min_by_key(|id| is_maker(id)).copied();
         let grant = count > 0 && self.grant(client, generation, count).is_ok();
         // Before the earlier one lets go: what its maker holds no more may end.
         if made_earlier {

@@ -115,6 +115,40 @@ fn who_is_not_seen_is_never_back_already() {
     assert!(entries.expect(BACK));
 }
 
+/// Of the driver's own memory it may go on using what the maker has freed.
+#[test]
+fn who_may_be_another_is_not_taken_for_the_maker() {
+    let mut entries = entries();
+    let unseen = || Process {
+        started: 0,
+        ..process(10)
+    };
+    let [maker, other, other_again, maker_again] = [11, 12, 13, 14];
+    entries.join(maker, unseen());
+    entries.join(other, unseen());
+    let (made, count) = (generation(1), 1);
+    let mut wanted = wish("w", Mode::Create);
+    wanted.spec.backend = Backend::CudaIpc;
+    entries.open(maker, wanted, made).unwrap();
+    let commit = entries.commit(maker, made, Vec::new(), vec![7; 64]);
+    assert_eq!(commit, Ok(()));
+    let attach = entries.open(other, wish("w", Mode::Attach), generation(2));
+    assert_eq!(attach, Ok(Opened::There(made)));
+    assert!(entries.expect(maker) && entries.expect(other));
+    let lease = || Lease {
+        generation: made,
+        count,
+    };
+    entries.join(other_again, unseen());
+    assert!(resume(&mut entries, other_again, lease()));
+    entries.release(other_again, made);
+    assert!(entries.find(&name("w")).is_some(), "its maker holds it");
+    entries.join(maker_again, unseen());
+    assert!(resume(&mut entries, maker_again, lease()));
+    entries.release(maker_again, made);
+    assert!(entries.find(&name("w")).is_none(), "its maker has freed it");
+}
+
 /// The kernel closes the sockets of a process that dies before its devices.
 #[test]
 fn what_was_opened_by_handle_is_held_until_the_process_is_gone() {
