@@ -90,25 +90,25 @@ impl Descriptors {
         self.held.keys().copied()
     }
 
-    /// Lets go of what a generation has.
-    pub fn forget(&mut self, generation: Generation) {
+    /// Lets go of what a generation has, which is the caller's to close.
+    pub fn forget(&mut self, generation: Generation) -> Vec<Rc<OwnedFd>> {
         let parts = Key::Part(generation, 0)..=Key::Part(generation, u32::MAX);
         let parts = self.held.range(parts).map(|(key, _)| *key);
         let mut keys: Vec<_> = parts.collect();
         if self.held.contains_key(&Key::Timeline(generation)) {
             keys.push(Key::Timeline(generation));
         }
-        self.drop_all(&keys);
+        self.drop_all(&keys)
     }
 
-    /// Lets go of these.
-    pub fn drop_all(&mut self, keys: &[Key]) {
+    /// Lets go of these, which are the caller's to close.
+    pub fn drop_all(&mut self, keys: &[Key]) -> Vec<Rc<OwnedFd>> {
         if !keys.is_empty() {
             self.vault.forget(keys);
         }
-        for key in keys {
-            self.held.remove(key);
-        }
+        keys.iter()
+            .filter_map(|key| self.held.remove(key))
+            .collect()
     }
 
     /// Fills a new vault, or one that lacks something.

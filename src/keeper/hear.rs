@@ -16,7 +16,7 @@ use super::entries::ClientId;
 use super::key::Key;
 use super::process::{self, Peer};
 use super::serve::{Ghost, Keeper, Outgoing};
-use super::strays::{Strays, closes_at_once};
+use super::strays::{Strays, may_be_memory};
 use super::token::Token;
 use crate::share::protocol::{MOST_PARTS, Packet, Reply};
 use crate::share::wire::{self, Broken};
@@ -99,13 +99,16 @@ impl Keeper {
             let Some(connection) = self.connections.get_mut(&client) else {
                 return left;
             };
+            // Outlives them, whatever becomes of the request.
+            let _aside;
             let mut descriptors = Vec::new();
             let (socket, room) = (&connection.socket, &mut self.room);
             let received = wire::receive(socket, room, true, &mut descriptors);
-            let strange = !descriptors.iter().all(closes_at_once);
+            let strange = !descriptors.iter().all(may_be_memory);
             if strange {
                 self.strays.close(std::mem::take(&mut descriptors));
             }
+            _aside = self.strays.aside(&descriptors);
             let bytes = match received {
                 Ok(received) => received,
                 Err(Broken::Later) => return left,

@@ -17,6 +17,7 @@ use tracing::{error, info, warn};
 use super::key::Key;
 use super::launch::{Launch, Role};
 use super::relative::Relative;
+use super::strays::Strays;
 use super::systemd::Store;
 use crate::share::protocol::{Generation, MOST_PARTS};
 use crate::share::wire::{self, Broken};
@@ -50,9 +51,11 @@ const YOUNG: Duration = Duration::from_secs(1);
 const MOST_FAILURES: u32 = 3;
 /// How long the standby may take to read.
 const PATIENCE: Duration = Duration::from_secs(2);
-
 /// How long it may take to close what it is to hold no longer; everybody waits.
 const AT_ONCE: Duration = Duration::from_millis(250);
+
+/// What shows that all before is closed; of no generation, so a successor drops it.
+const MARK: Key = Key::Timeline(Generation([0xff; 16]));
 
 /// The keeper's side.
 pub enum Vault {
@@ -147,9 +150,8 @@ impl Standby {
             true => launch.start_own(Role::Standby, there),
             false => launch.start(Role::Standby, there),
         }?;
-        let started = Some(Instant::now());
         Ok(Self {
-            started,
+            started: Some(Instant::now()),
             ..Self::new(here, child.id())
         })
     }
@@ -205,8 +207,6 @@ impl Standby {
     /// A descriptor is handed over and taken away again: once that is closed, so
     /// is everything before. By words that every version of it knows.
     fn settle(&mut self) {
-        // Of no generation, so a successor that finds it drops it.
-        const MARK: Key = Key::Timeline(Generation([0xff; 16]));
         let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let Ok((here, there)) = socketpair(family, kind, SocketFlags::CLOEXEC, None) else {
             return;
@@ -245,6 +245,7 @@ impl Standby {
 /// new keeper whenever there is none.
 pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
     let mut held: BTreeMap<Key, OwnedFd> = BTreeMap::new();
+    let strays = Strays::default();
     let mut has_begun = false;
     let mut socket = socket;
     let mut keeper: Option<Child> = None;
@@ -252,7 +253,7 @@ pub fn main(socket: OwnedFd, launch: &Launch) -> std::io::Result<()> {
     let mut failures = 0;
     let mut room = vec![0; wire::MOST_BYTES];
     loop {
-        match serve(&socket, &mut held, &mut has_begun, &mut room) {
+        match serve(&socket, &mut held, &mut has_begun, &mut room, &strays) {
             Ok(true) => continue,
             Ok(false) => return Ok(()),
             Err(Broken::Closed) => info!("the keeper is gone"),
@@ -310,6 +311,7 @@ fn serve(
     held: &mut BTreeMap<Key, OwnedFd>,
     has_begun: &mut bool,
     room: &mut [u8],
+    strays: &Strays,
 ) -> Result<bool, Broken> {
     let (bytes, beside) = wire::receive_bytes(socket, room, false)?;
     match wire::understand(bytes)? {
@@ -317,7 +319,12 @@ fn serve(
             *has_begun |= keys.iter().any(|key| matches!(key, Key::State(_)));
             held.extend(keys.into_iter().zip(beside));
         }
-        Word::Forget(keys) => keys.iter().for_each(|key| drop(held.remove(key))),
+        Word::Forget(keys) => {
+            if keys == [MARK] {
+                strays.settle(AT_ONCE / 2);
+            }
+            strays.let_go(keys.iter().filter_map(|key| held.remove(key)).collect());
+        }
         Word::Give => {
             *has_begun = false;
             let all: Vec<_> = held.iter().collect();

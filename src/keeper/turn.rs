@@ -3,7 +3,8 @@
 //! knows of anything that a successor would not.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tracing::{error, info};
@@ -17,6 +18,9 @@ use super::serve::{Keeper, Outgoing};
 use crate::names::Name;
 use crate::share::protocol::{Event, Packet};
 use crate::share::wire::{self, Broken};
+
+/// How long files in memory may take to close before others are answered.
+const A_MOMENT: Duration = Duration::from_millis(10);
 
 impl Keeper {
     /// Ends a turn.
@@ -104,10 +108,12 @@ impl Keeper {
             self.unwritten = true;
             error!("the journal cannot be written ({error}); a restart now would lose what is new");
         }
+        let mut let_go = self.descriptors.drop_all(&given_up);
         for item in &gone {
-            self.let_go(item);
+            let_go.extend(self.let_go(item));
         }
-        self.descriptors.drop_all(&given_up);
+        self.close(let_go);
+        self.strays.settle(A_MOMENT);
         if !given_up.is_empty() || gone.iter().any(|item| !item.parts.is_empty()) {
             // Who is told that it is done may ask the device for the same bytes.
             self.descriptors.vault.settle();
@@ -123,13 +129,19 @@ impl Keeper {
         }
     }
 
-    fn let_go(&mut self, item: &Item) {
+    /// Closes those of them that nobody has any more.
+    fn close(&self, all: Vec<Rc<OwnedFd>>) {
+        let last = all.into_iter().filter_map(Rc::into_inner);
+        self.strays.let_go(last.collect());
+    }
+
+    fn let_go(&mut self, item: &Item) -> Vec<Rc<OwnedFd>> {
         if let Some(name) = &item.name {
             let maker = &item.maker;
             self.access
                 .discharge(maker.uid, maker.gid, name, item.mapped);
         }
-        self.descriptors.forget(item.generation);
+        self.descriptors.forget(item.generation)
     }
 
     /// Notes the names that a registry is to hear of.
@@ -154,12 +166,13 @@ impl Keeper {
     }
 
     fn send_all(&mut self) {
-        for Outgoing {
+        let all = std::mem::take(&mut self.outgoing);
+        for &Outgoing {
             client,
-            bytes,
-            beside,
+            ref bytes,
+            ref beside,
             close,
-        } in std::mem::take(&mut self.outgoing)
+        } in &all
         {
             let Some(connection) = self.connections.get_mut(&client) else {
                 continue;
@@ -168,7 +181,7 @@ impl Keeper {
             let (uid, count) = (connection.peer.uid, beside.len());
             let most = self.open_files / if self.access.is_own(uid) { 2 } else { 4 };
             let sent = match count == 0 || self.unread.has_room(client, uid, count, most) {
-                true => wire::send_bytes(&connection.socket, &bytes, &beside),
+                true => wire::send_bytes(&connection.socket, bytes, &beside),
                 false => Err(Broken::NoRoom),
             };
             if sent.is_ok() && count > 0 {
@@ -188,6 +201,7 @@ impl Keeper {
                 self.hang_up(client);
             }
         }
+        self.close(all.into_iter().flat_map(|sent| sent.beside).collect());
     }
 
     /// Writes all that is known into a new journal, and puts it in the place of

@@ -6,13 +6,14 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use memcuda::share::protocol::{Code, Mode, Packet, Request};
+use memcuda::share::protocol::{Code, Generation, Mode, Packet, Request};
 use memcuda::share::wire;
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::Signal;
 
 use crate::faults::{introduced, raw, refused};
-use crate::requests::open;
+use crate::requests::{memory, open, spec};
 use crate::support::{Keeper, LONG, signal, stop, wait_for};
 
 /// A TCP connection with so much to be read that who closes it waits for a minute.
@@ -68,6 +69,47 @@ fn what_takes_long_to_close_slows_nobody() {
         }
         if asked == 0 {
             assert_eq!(refused(socket).1, Code::Invalid);
+        }
+    }
+}
+
+/// Nanoseconds that the loop of a process was on a processor: its first thread.
+fn looped(pid: u32) -> u64 {
+    let spent = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+    spent.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Its pages are freed with the last descriptor, which takes as long as they are many.
+#[test]
+fn what_was_the_last_of_a_large_file_slows_nobody() {
+    const BYTES: u64 = 1 << 30;
+    let keeper = Keeper::start(&[]);
+    let fresh = keeper.fresh_descriptors();
+    let export = Request::Export {
+        generation: Generation([8; 16]),
+        spec: spec(4096),
+        offset: 0,
+        parts: vec![4096],
+        total: 1,
+    };
+    // It is held for a while; it is refused.
+    for body in [export, Request::Status] {
+        let both = [keeper.status().pid, keeper.status().standby];
+        let file = memory(b"", 4096);
+        fallocate(&file, FallocateFlags::empty(), 0, BYTES).unwrap();
+        let socket = introduced(&keeper);
+        let before = both.map(looped);
+        meanwhile(&keeper, || {
+            let packet = Packet { number: 2, body };
+            wire::send(&socket, &packet, &[file.as_fd()]).unwrap();
+            drop(file);
+        });
+        wire::length_of_next(&socket, false).unwrap();
+        drop(socket);
+        keeper.settle_empty(fresh);
+        for (pid, before) in both.into_iter().zip(before) {
+            let spent = Duration::from_nanos(looped(pid) - before);
+            assert!(spent < Duration::from_millis(50), "{spent:?}");
         }
     }
 }
