@@ -25,6 +25,7 @@ mod dynamic;
 mod engine;
 mod environment;
 mod fork;
+mod fork_gate;
 mod getenv;
 #[macro_use]
 mod hook;

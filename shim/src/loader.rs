@@ -1,10 +1,13 @@
 //! The files that the loader has mapped into this process, one after the other: where
 //! they lie, what they are called, what their headers say. Loads nothing, keeps nothing
-//! loaded and takes no lock of ours: callers may be inside a lookup.
+//! loaded and takes no lock of ours: callers may be inside a lookup. No thread looks while
+//! another one forks (`fork_gate`).
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::ptr;
+
+use crate::fork_gate;
 
 /// A mapped file, while it is looked at.
 pub struct File<'a>(&'a libc::dl_phdr_info);
@@ -71,8 +74,9 @@ impl File<'_> {
 pub fn find<T>(look: impl FnMut(&File<'_>) -> Option<T>) -> Option<T> {
     let mut search = Search { look, found: None };
     let visit = visit_of(&search);
+    let search_at = ptr::from_mut(&mut search).cast();
     // SAFETY: the callback gets the variable's address and keeps to its type.
-    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut search).cast()) };
+    fork_gate::pass(|| unsafe { libc::dl_iterate_phdr(Some(visit), search_at) });
     search.found
 }
 

@@ -197,6 +197,11 @@ fn forked_and_executed_processes_are_left_alone() {
     same(&program("forks.c", &[]), "1");
 }
 
+#[test]
+fn a_child_that_was_forked_while_others_are_in_the_runtime_loads_what_it_wants() {
+    same(&program("loading.c", &[]), "1");
+}
+
 /// What a process said and how it ended, or that it hung; `timeout` is run as it is to be.
 fn ended(mut timeout: Command, program: &Path, way: &str) -> Output {
     timeout.args(["-k", "1", "30"]).arg(program).arg(way);
