@@ -1,7 +1,7 @@
 //! The statistics page of this process: makes the memfd and maps it. It
 //! is gone with the process.
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
 
 use memcuda_core::descriptor::Lasting;
@@ -10,8 +10,8 @@ use memcuda_core::stats_page::{BYTES, Counters, MEMFD_NAME, WORDS, Writer};
 
 use crate::signals;
 
-/// The page, where it could be made.
-pub struct Page(Option<Writer>);
+/// The page, where it could be made, and its file.
+pub struct Page(Option<(Writer, Lasting)>);
 
 impl Page {
     /// No page: `MEMCUDA_STATS=off`.
@@ -26,24 +26,33 @@ impl Page {
         if page.is_none() {
             crate::log!(Warn, "no statistics page: memfd_create or mmap failed");
         }
-        Self(page.map(Writer::new))
+        Self(page.map(|(words, file)| (Writer::new(words), file)))
+    }
+
+    /// Its descriptor, by which others know whose page it is.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.0.as_ref()?.1.number()
+    }
+
+    fn writer(&self) -> Option<&Writer> {
+        self.0.as_ref().map(|(writer, _)| writer)
     }
 
     /// The lines of a device, for its pool.
     pub fn lines(&self, ordinal: u32) -> Option<&'static [Line]> {
-        self.0.as_ref()?.lines(ordinal.into())
+        self.writer()?.lines(ordinal.into())
     }
 
     /// Publishes how many frees of a device the driver got.
     pub fn publish_foreign_frees(&self, ordinal: u32, frees: u64) {
-        if let Some(writer) = &self.0 {
+        if let Some(writer) = self.writer() {
             writer.publish_foreign_frees(ordinal.into(), frees);
         }
     }
 
     /// Publishes a device's counters, but for what its lines say.
     pub fn publish(&self, ordinal: u32, stats: &Stats, foreign_frees: u64) {
-        let Some(writer) = &self.0 else { return };
+        let Some(writer) = self.writer() else { return };
         writer.publish(&Counters {
             ordinal: ordinal.into(),
             foreign_frees,
@@ -52,7 +61,7 @@ impl Page {
     }
 }
 
-fn map() -> Option<&'static [AtomicU64; WORDS]> {
+fn map() -> Option<(&'static [AtomicU64; WORDS], Lasting)> {
     let name = std::ffi::CString::new(MEMFD_NAME).ok()?;
     // SAFETY: the name is a string; the descriptor is this function's.
     let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
@@ -75,7 +84,6 @@ fn map() -> Option<&'static [AtomicU64; WORDS]> {
         if at == libc::MAP_FAILED {
             return None;
         }
-        std::mem::forget(file);
-        at.cast::<[AtomicU64; WORDS]>().as_ref()
+        Some((at.cast::<[AtomicU64; WORDS]>().as_ref()?, file))
     }
 }

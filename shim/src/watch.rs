@@ -34,12 +34,13 @@ const LOOKS: usize = 4;
 /// Bytes given back before a program's thread may have the pool in between.
 const PASS: u64 = GIB;
 
-/// In a forked child there is no such thread, and nobody to answer.
+/// In a forked child there is no such thread, nobody to answer and nothing to count.
 pub fn in_child(engine: &Engine) {
     worker::stop();
     let recorded = engine.recorder.iter();
     let recorded = recorded.flat_map(|recorder| recorder.file().descriptors());
-    for descriptor in doors(engine).chain(recorded) {
+    let page = engine.page.descriptor();
+    for descriptor in doors(engine).chain(recorded).chain(page) {
         // SAFETY: the child's copy of a descriptor that it never uses.
         unsafe { libc::close(descriptor) };
     }
