@@ -1,13 +1,13 @@
 //! The size to whose multiples the driver rounds a row of `cuMemAllocPitch`,
 //! and the allocation of one element by which it was learned. The driver's free
-//! of it would wait for the device, so it is kept until the program's own call
-//! waits anyway, and never longer than any context: what the driver has ended
-//! may be somebody else's memory by now.
+//! of it would wait for the context in which it was made, so it is kept until the
+//! program's own call has waited for that one, and never longer than any context: what
+//! the driver has ended may be somebody else's memory by now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memcuda_core::driver::{Address, Code};
+use memcuda_core::driver::{Address, Code, Context};
 
 use crate::calls::Calls;
 
@@ -20,8 +20,8 @@ pub struct Pitch {
     probe: Mutex<Option<Probe>>,
 }
 
-/// The driver's memory, of which nobody else knows.
-pub struct Probe(Address);
+/// The driver's memory, of which nobody else knows, and the context that it is in.
+pub struct Probe(Address, Context);
 
 impl Pitch {
     /// Was the driver asked?
@@ -36,8 +36,13 @@ impl Pitch {
     }
 
     /// Asks the driver, unless another thread has meanwhile: `ask` allocates one
-    /// element and writes its address and pitch. Fails with its code.
-    pub fn learn(&self, ask: impl FnOnce(*mut Address, *mut usize) -> Code) -> Code {
+    /// element in the current context, which is given, and writes its address and pitch.
+    /// Fails with its code.
+    pub fn learn(
+        &self,
+        current: Context,
+        ask: impl FnOnce(*mut Address, *mut usize) -> Code,
+    ) -> Code {
         let mut probe = self.lock();
         if self.is_known() {
             return Code::SUCCESS;
@@ -45,20 +50,20 @@ impl Pitch {
         let (mut address, mut pitch) = (0, 0);
         let code = ask(&raw mut address, &raw mut pitch);
         if code == Code::SUCCESS {
-            *probe = Some(Probe(address));
+            *probe = Some(Probe(address, current));
             self.unit.store(pitch as u64, Ordering::Relaxed);
         }
         code
     }
 
-    /// Frees what was allocated to ask; where a wait for the device does not
-    /// matter. Another thread that has it in hand is not waited for.
-    pub fn free_probe(&self, calls: &Calls) {
+    /// Frees what was allocated to ask if it is in a context that was waited for just now.
+    /// Another thread that has it in hand is not waited for.
+    pub fn free_probe(&self, calls: &Calls, waited: Context) {
         if !self.is_known() {
             return;
         }
         if let Ok(mut probe) = self.probe.try_lock()
-            && let Some(Probe(address)) = probe.take()
+            && let Some(Probe(address, _)) = probe.take_if(|probe| probe.1 == waited)
         {
             // A capture may have begun meanwhile, which would be lost.
             calls.relaxed(|| {

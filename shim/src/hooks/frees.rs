@@ -201,7 +201,7 @@ fn release_of(
     let _held = cancel::hold();
     match pool.synchronize_own(block.context, device.had_views()) {
         Ok(release) if release != Release::Unknown => {
-            device.pitch.free_probe(&engine.calls);
+            device.pitch.free_probe(&engine.calls, block.context);
             Ok(release)
         }
         Err(code) if code.is_sticky() => Err(code),

@@ -1,7 +1,7 @@
 //! `cuMemAllocPitch`: rows of a pitch that is the driver's own, which programs
 //! may have computed with before.
 
-use memcuda_core::driver::{Address, Code};
+use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::units::align_up;
 
 use super::{foreign, memory};
@@ -38,14 +38,14 @@ crate::hooks! {
             }
             return code;
         }
-        let Ok((_, device)) = engine.current() else { return plain() };
+        let Ok((context, device)) = engine.current() else { return plain() };
         // SAFETY: not null, and the program's to write: as the driver does,
         // before anything can fail.
         unsafe {
             *out = 0;
             *pitch = 0;
         }
-        let rows = unit(engine, device, real).and_then(|unit| align_up(width as u64, unit));
+        let rows = unit(engine, context, device, real).and_then(|unit| align_up(width as u64, unit));
         let Some((row, bytes)) =
             rows.and_then(|row| Some((row, row.checked_mul(height as u64)?)))
         else {
@@ -69,12 +69,12 @@ crate::hooks! {
 /// The size to whose multiples the driver rounds a row: the pitch of a row of
 /// one element, asked once per device by a real allocation. `None` if that is
 /// no power of two, or cannot be asked now.
-fn unit(engine: &Engine, device: &Device, real: Real) -> Option<u64> {
+fn unit(engine: &Engine, current: Context, device: &Device, real: Real) -> Option<u64> {
     if !device.pitch.is_known() {
         // SAFETY: the pointers are valid for the call.
         let ask = |at, row| unsafe { real(at, row, 4, 1, 4) };
         let place = || Place::Device(device);
-        with_room(engine, place, || device.pitch.learn(ask));
+        with_room(engine, place, || device.pitch.learn(current, ask));
         boundary::unanswered();
     }
     device.pitch.unit()

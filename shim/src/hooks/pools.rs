@@ -75,8 +75,6 @@ crate::hooks! {
         if let Some(device) = standing_in(engine, pool)
             && let Some(ours) = device.pool()
         {
-            // Once in the life of a device, and only where rows were asked for, this waits.
-            device.pitch.free_probe(&engine.calls);
             let (used, _) = ours.pooled();
             let keep = (keep as u64).saturating_sub(used);
             // More may be idle each time, as uses are found to be over.

@@ -1,6 +1,7 @@
 /* Frees in a context beside another one of the device, which has memory and works on it.
  *
  *   beside [alone]  nobody waits for the other context
+ *   beside rows     nor where it has asked how the driver rounds rows
  *   beside shared   its work is on what is freed, which the driver's own memory forbids:
  *                   nobody gets these bytes before it is over */
 #include "answers.h"
@@ -39,6 +40,27 @@ static void alone(struct place *own, struct place *other) {
     SAY(cuStreamQuery(other->stream));
 }
 
+static void rows(struct place *own, struct place *other) {
+    CUmemoryPool pool;
+    CUdeviceptr at;
+    size_t pitch;
+    there(other);
+    OK(cuMemAllocPitch_v2(&at, &pitch, 100, 100, 4));
+    works(other, other->at, 1);
+    there(own);
+    /* Something idle, to be given back. */
+    OK(cuMemAllocAsync(&at, BYTES, own->stream));
+    OK(cuMemFreeAsync(at, own->stream));
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    SAY(cuMemPoolTrimTo(pool, 0));
+    SAY(cuStreamQuery(other->stream));
+    alone(own, other);
+    /* In its own context it goes with the first free. */
+    there(other);
+    SAY(cuMemFree_v2(other->at));
+    SAY(cuStreamQuery(other->stream));
+}
+
 static void shared(struct place *own, struct place *others, int count) {
     CUdeviceptr plain = 0, ordered = 0;
     for (int i = 0; i < count; i++) works(&others[i], own->at, 0);
@@ -67,6 +89,8 @@ int main(int count, char **words) {
         OK(cuCtxSynchronize());
         OK(cuMemAlloc_v2(&places[0].at, BYTES));
         shared(&places[0], &places[1], 2);
+    } else if (count > 1 && strcmp(words[1], "rows") == 0) {
+        rows(&places[0], &places[1]);
     } else {
         alone(&places[0], &places[1]);
         alone(&places[2], &places[1]);

@@ -50,6 +50,15 @@ fn a_free_waits_for_its_own_context_alone() {
     assert!(out.contains("cuStreamQuery(other->stream): 600"), "{out}");
 }
 
+#[test]
+fn rows_that_were_asked_for_make_nobody_wait_for_their_context() {
+    let program = program("beside.c", &[]);
+    let [expected, with] = [bare(&program), preloaded(&program, &[shim()])]
+        .map(|mut command| said(command.arg("rows")));
+    assert_eq!(with, expected);
+    assert!(expected.0.contains("cuStreamQuery(other->stream): 600"));
+}
+
 /// Nor does anybody use these bytes before that is over.
 #[test]
 fn what_work_in_other_contexts_uses_is_freed_without_a_wait() {
