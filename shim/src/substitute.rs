@@ -211,4 +211,14 @@ mod tests {
         let latest = hooks::all().map(|hook| hook.since).max();
         assert!(latest.is_some_and(|since| since as i64 <= i64::from(KNOWN_CUDA)));
     }
+
+    #[test]
+    fn a_name_is_the_newest_signature_up_to_the_version() {
+        let symbol = |version| by_name(c"cuGraphAddNode", version, 0).map(|hook| hook.symbol);
+        assert_eq!(symbol(12_010), None);
+        assert_eq!(symbol(12_020), Some(c"cuGraphAddNode"));
+        assert_eq!(symbol(13_030), Some(c"cuGraphAddNode_v2"));
+        assert_eq!(symbol(13_040), Some(c"cuGraphAddNode_v3"));
+        assert_eq!(symbol(KNOWN_CUDA + 10), None);
+    }
 }

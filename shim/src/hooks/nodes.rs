@@ -115,4 +115,19 @@ hooks! {
             }
         }
     }
+
+    /// The same, where a kernel's context has to be its function's.
+    cuGraphAddNode_v3 ["cuGraphAddNode" since 13040] (
+        out: *mut u64, graph: u64, before: *const u64, edges: *const c_void, count: usize,
+        node: *mut Node,
+    ) |real, engine| {
+        // SAFETY: as above.
+        unsafe {
+            let code = real(out, graph, before, edges, count, node);
+            match completed(engine, code, node) {
+                Some(mut node) => real(out, graph, before, edges, count, &raw mut node),
+                None => code,
+            }
+        }
+    }
 }

@@ -138,18 +138,18 @@ static void capture(CUstream stream) {
     CALL(cuStreamEndCapture_ptsz, ends, stream, &graph);
     CALL(cuStreamBeginCapture_v2, begins, stream, 2);
     CALL(cuStreamEndCapture, ends, stream, &graph);
-    typedef CUresult to_graph(CUstream, CUgraph, const void *, const void *, size_t, int);
-    typedef CUresult recaptures(CUstream, int, CUgraph, void *, void *);
+    typedef CUresult to_graph(CUstream, CUgraph, const void *, const void *, size_t, int), recaptures(CUstream, int, CUgraph, void *, void *);
     CALL(cuGraphCreate, CUresult(CUgraph *, unsigned), &other, 0);
     CALL(cuMemAlloc_v2, allocates, &at, MiB);
     struct node { int kind, reserved[3]; struct fill { CUdeviceptr at; size_t pitch; unsigned value, element; size_t width, rows; } fill; u64 context, rest[24]; };
     /* One in the memory, one that begins there and ends behind it, one of no memory. */
     struct node fills[] = {{.kind = 2, .fill = {at, 8192, 0, 1, 4096, 2}}, {.kind = 2, .fill = {at, MiB, 0, 1, 4096, 2}}, {.kind = 2}};
-    typedef CUresult adds(u64 *, CUgraph, const void *, size_t, struct node *);
+    typedef CUresult adds(u64 *, CUgraph, const void *, size_t, struct node *), adds_behind(u64 *, CUgraph, const void *, const void *, size_t, struct node *);
     for (struct node *node = fills; node < fills + 3; node++) {
         CALL(cuGraphAddMemsetNode, CUresult(u64 *, CUgraph, const void *, size_t, const struct fill *, CUcontext), &executable, other, NULL, 0, &node->fill, NULL);
         CALL(cuGraphAddNode, adds, &executable, other, NULL, 0, node);
-        CALL(cuGraphAddNode_v2, CUresult(u64 *, CUgraph, const void *, const void *, size_t, struct node *), &executable, other, NULL, NULL, 0, node);
+        CALL(cuGraphAddNode_v2, adds_behind, &executable, other, NULL, NULL, 0, node);
+        CALL(cuGraphAddNode_v3, adds_behind, &executable, other, NULL, NULL, 0, node);
     }
     CALL(cuMemFree_v2, takes_address, at);
     if (CALL(cuStreamBeginCaptureToGraph, to_graph, stream, other, NULL, NULL, 0, 0) == 0)

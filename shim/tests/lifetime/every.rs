@@ -84,10 +84,11 @@ const ENDS_A_CONTEXT: [&str; 6] = [
 ];
 
 /// The driver refuses these for mapped memory; a panic leaves that answer.
-const COMPLETED: [&str; 3] = [
+const COMPLETED: [&str; 4] = [
     "cuGraphAddMemsetNode",
     "cuGraphAddNode",
     "cuGraphAddNode_v2",
+    "cuGraphAddNode_v3",
 ];
 
 /// Panics before the settings are known are not said; what they lead to is.

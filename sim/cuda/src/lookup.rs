@@ -44,6 +44,7 @@ const SINCE: &[(&str, i32)] = &[
     ("cuGetProcAddress_v2", 12000),
     ("cuGraphAddNode", 12020),
     ("cuGraphAddNode_v2", 12030),
+    ("cuGraphAddNode_v3", 13040),
     ("cuGraphInstantiate_v2", 11000),
     ("cuIpcOpenMemHandle_v2", 11000),
     ("cuMemHostRegister_v2", 6050),

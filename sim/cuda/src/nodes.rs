@@ -105,4 +105,8 @@ api! { plain EXPORTS |sim|
         // SAFETY: the caller's pointer.
         unsafe { sim.add(out, graph, node) }
     }
+    fn cuGraphAddNode_v3(out: *mut u64, graph: u64, _before: *const u64, _edges: usize, _count: usize, node: *mut AnyNode) {
+        // SAFETY: the caller's pointer.
+        unsafe { sim.add(out, graph, node) }
+    }
 }
