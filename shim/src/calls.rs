@@ -141,7 +141,7 @@ impl Calls {
 
     /// The primary context of a device, if it is active. The driver tells only
     /// who retains it, and the release may be the last one where another thread releases
-    /// meanwhile: the caller keeps contexts from ending (`worker::hold`).
+    /// meanwhile: the caller holds `primaries`.
     pub fn primary(&self, device: i32) -> Result<Option<Context>, Code> {
         let (Some(retain), Some(release)) = (self.primary_retain, self.primary_release) else {
             return Ok(None);

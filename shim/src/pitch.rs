@@ -1,8 +1,8 @@
 //! The size to whose multiples the driver rounds a row of `cuMemAllocPitch`,
 //! and the allocation of one element by which it was learned. The driver's free
 //! of it would wait for the context in which it was made, so it is kept until the
-//! program's own call has waited for that one, and never longer than any context: what
-//! the driver has ended may be somebody else's memory by now.
+//! program's own call has waited for that one, and never longer than that: what the driver
+//! has ended may be somebody else's memory by now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,16 +73,17 @@ impl Pitch {
         }
     }
 
-    /// A context is about to end, maybe the one of this memory: nobody frees it
-    /// any more. Of another context it ends with that one.
-    pub fn leave_probe(&self) -> Option<Probe> {
-        self.lock().take()
+    /// A context is about to end, maybe the one of this memory, or that of which its own is
+    /// a view: nobody frees it any more, it ends with that one.
+    pub fn leave_probe(&self, context: Context, had_views: bool) -> Option<Probe> {
+        self.lock().take_if(|probe| had_views || probe.1 == context)
     }
 
     /// The context did not end after all.
-    pub fn keep_probe(&self, probe: Option<Probe>) {
-        if probe.is_some() {
-            *self.lock() = probe;
+    pub fn keep_probe(&self, context: Context, probe: Option<Probe>) {
+        // Another one may have ended meanwhile.
+        if let Some(probe) = probe.filter(|probe| probe.1 == context) {
+            *self.lock() = Some(probe);
         }
     }
 

@@ -14,7 +14,7 @@ use memcuda_core::pool::{Grantee, Pool, Settings, Stats};
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::neighbours::Door;
-use crate::worker;
+use crate::{primaries, worker};
 
 /// Longest wait for work that still uses idle memory.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
 /// pool minds that one, if it is there.
 pub fn mind_primary(engine: &Engine, device: &Device, pool: &Pool<Real>) {
     let calls = &engine.calls;
-    let _still = worker::hold();
+    let _still = primaries::hold();
     if let Ok(Some(primary)) = calls.relaxed(|| calls.primary(device.handle)) {
         pool.primary_joins(primary);
     }

@@ -170,8 +170,8 @@ impl<'a> Watched<'a> {
 
     fn has_company(&mut self, engine: &Engine, pool: &Pool<Real>) -> bool {
         nvml::prepare();
-        let _turn = worker::hold();
-        !worker::is_stopped() && self.others.are_on(engine, self.device, pool)
+        let turn = worker::turn();
+        turn.is_some() && self.others.are_on(engine, self.device, pool)
     }
 
     fn note(&mut self, pool: &Pool<Real>) {
@@ -199,10 +199,7 @@ impl<'a> Watched<'a> {
 fn give(engine: &Engine, device: &Device, pool: &Pool<Real>, bytes: u64) -> u64 {
     let mut given = 0;
     while given < bytes {
-        let _turn = worker::hold();
-        if worker::is_stopped() {
-            break;
-        }
+        let Some(_turn) = worker::turn() else { break };
         let part = PASS.min(bytes - given);
         let pass = engine.within(pool, || {
             let pages = device

@@ -6,17 +6,15 @@
 //! makes no driver call while a context is being destroyed or after the program
 //! began to exit, and runs no hook's body.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{boundary, dynamic, engine};
+use crate::{boundary, dynamic, endings, engine};
 
-/// Held while the thread makes calls of libcuda or of libraries over it, and while a
-/// context begins or ends.
+/// Held while the thread makes calls of libcuda or of libraries over it.
 static TURN: Mutex<()> = Mutex::new(());
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -83,29 +81,17 @@ fn stack(attributes: &libc::pthread_attr_t) -> usize {
     (256 << 10) + least
 }
 
-/// The turn of a thread, until it is dropped.
-pub struct Held(Option<MutexGuard<'static, ()>>);
-
-thread_local! {
-    static IS_HELD: Cell<bool> = const { Cell::new(false) };
+/// The right of the thread to make such calls, until it is dropped; `None` while a context is
+/// ending, which may take its time, and once the program exits.
+pub fn turn() -> Option<MutexGuard<'static, ()>> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    (!is_stopped() && !endings::any()).then_some(turn)
 }
 
-/// Keeps the thread from the driver while the guard lives, and other threads from calls
-/// by which a context begins or ends. A call of the driver may call a tool back that asks
-/// for memory on the same thread: that needs no second turn.
-pub fn hold() -> Held {
-    if IS_HELD.replace(true) {
-        return Held(None);
-    }
-    Held(Some(TURN.lock().unwrap_or_else(PoisonError::into_inner)))
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if self.0.is_some() {
-            IS_HELD.set(false);
-        }
-    }
+/// Waits until the turn that the thread may have is over: behind this it has none while a
+/// context is ending.
+pub fn until_away() {
+    drop(TURN.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// Lets the thread rest before anything that was loaded up to now ends: what is
@@ -149,18 +135,4 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         boundary::or_else("watch", || (engine.duty)(engine), || ());
     }
     ptr::null_mut()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_that_has_the_turn_has_it_again_and_gives_it_up_once() {
-        let first = hold();
-        drop(hold());
-        assert!(TURN.try_lock().is_err());
-        drop(first);
-        assert!(!IS_HELD.get());
-    }
 }

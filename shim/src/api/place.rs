@@ -13,7 +13,7 @@ use crate::hooks::start;
 use crate::names::Failure;
 use crate::names::place::Place;
 use crate::room::{self, with_room};
-use crate::{resolve, worker};
+use crate::{primaries, resolve};
 
 /// `MEMCUDA_CURRENT`.
 pub const CURRENT: i32 = -1;
@@ -90,9 +90,9 @@ fn primary(engine: &Engine, device: &Device) -> Result<Context, Failure> {
 
 fn retained(engine: &Engine, device: &Device) -> Result<Context, Code> {
     static RETAINED: Mutex<Vec<(i32, Context)>> = Mutex::new(Vec::new());
-    // It does not end between question and retain. Before the lock: who has the turn may
+    // It does not end between question and retain. Before the list: who holds this may
     // be called back by the driver, and come here.
-    let _still = worker::hold();
+    let _still = primaries::hold();
     let mut retained = RETAINED
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());

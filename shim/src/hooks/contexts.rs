@@ -1,9 +1,9 @@
 //! Contexts that begin: room is made for them, and where names are expected the
 //! pool of the device. Contexts that get other flags: they keep the one that marked
 //! memory needs. Contexts that end: mappings of the pool outlive them (cuMemAlloc's memory
-//! does not), so the pools are told, after the driver has done its part. Until they
-//! have heard it no other context begins, whose handle may be the same, and the
-//! thread that gives memory back makes no call.
+//! does not), so the pools are told, after the driver has done its part, which may wait for
+//! work. Until they have heard it nobody else gets the handle (`endings`), and the thread
+//! that gives memory back makes no call; other contexts begin and end meanwhile.
 
 use std::ffi::c_void;
 
@@ -11,12 +11,13 @@ use memcuda_core::driver::{Code, Context};
 use memcuda_core::pages::Pages;
 
 use crate::device::Device;
+use crate::endings::Ending;
 use crate::engine::Engine;
 use crate::names::{lifetime, table};
 use crate::pool::mind_primary;
 use crate::room::with_room;
 use crate::share::{early, exports, held};
-use crate::{places, worker};
+use crate::{endings, places, primaries, worker};
 
 use super::foreign::on;
 
@@ -55,19 +56,30 @@ crate::hooks! {
     /// `cuDevicePrimaryCtxRetain`: what runtimes call.
     cuDevicePrimaryCtxRetain ["cuDevicePrimaryCtxRetain" since 7000]
         (context: *mut Context, device: i32) |real, engine| {
-        // SAFETY: the program's own call, passed on.
-        begins(engine, context, device, || unsafe { real(context, device) })
+        let real = || {
+            let _still = primaries::hold();
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(context, device) }
+        };
+        begins(engine, context, device, real)
     }
 
     /// `cuGreenCtxCreate`: a view of the primary context, which it may be the first to use.
     cuGreenCtxCreate ["cuGreenCtxCreate" since 12040]
         (green: *mut GreenContext, resources: *mut c_void, device: i32, flags: u32) |real, engine| {
-        // SAFETY: the program's own call, passed on.
-        let real = || unsafe { real(green, resources, device, flags) };
-        let code = with_room(engine, || on(engine, device), || while_none_ends(real));
+        let real = || {
+            let _still = primaries::hold();
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(green, resources, device, flags) }
+        };
+        let code = with_room(engine, || on(engine, device), real);
         if code == Code::SUCCESS
             && let Some(device) = engine.by_handle(device)
         {
+            // SAFETY: the driver has just written there.
+            if endings::any() && let Ok(view) = engine.calls.view_of(unsafe { *green }) {
+                endings::until_heard(view);
+            }
             device.view_begins();
             if let Some(pool) = device.pool() {
                 mind_primary(engine, device, pool);
@@ -78,14 +90,12 @@ crate::hooks! {
 
     /// `cuCtxDestroy_v2`.
     cuCtxDestroy_v2 ["cuCtxDestroy" since 4000] (context: Context) |real, engine| {
-        let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
         ends(engine, context, || unsafe { real(context) }, || true)
     }
 
     /// `cuCtxDestroy`, before CUDA 4.
     cuCtxDestroy ["cuCtxDestroy" since 2000] (context: Context) |real, engine| {
-        let _still = worker::hold();
         // SAFETY: the program's own call, passed on.
         ends(engine, context, || unsafe { real(context) }, || true)
     }
@@ -93,7 +103,6 @@ crate::hooks! {
     /// `cuCtxDetach`: the last use given up ends the context, which then is not
     /// the calling thread's current one any more.
     cuCtxDetach ["cuCtxDetach" since 2000] (context: Context) |real, engine| {
-        let _still = worker::hold();
         let current = || engine.calls.current();
         let is_over = || current().or_else(|_| current()) != Ok(context);
         // SAFETY: the program's own call, passed on.
@@ -102,28 +111,28 @@ crate::hooks! {
 
     /// `cuDevicePrimaryCtxReset_v2`: cudaDeviceReset.
     cuDevicePrimaryCtxReset_v2 ["cuDevicePrimaryCtxReset" since 11000] (device: i32) |real, engine| {
-        let _still = worker::hold();
+        let _still = primaries::hold();
         // SAFETY: the program's own call, passed on.
         reset(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxReset`, before CUDA 11.
     cuDevicePrimaryCtxReset ["cuDevicePrimaryCtxReset" since 7000] (device: i32) |real, engine| {
-        let _still = worker::hold();
+        let _still = primaries::hold();
         // SAFETY: the program's own call, passed on.
         reset(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxRelease_v2`: the last release ends the context.
     cuDevicePrimaryCtxRelease_v2 ["cuDevicePrimaryCtxRelease" since 11000] (device: i32) |real, engine| {
-        let _still = worker::hold();
+        let _still = primaries::hold();
         // SAFETY: the program's own call, passed on.
         released(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxRelease`, before CUDA 11.
     cuDevicePrimaryCtxRelease ["cuDevicePrimaryCtxRelease" since 7000] (device: i32) |real, engine| {
-        let _still = worker::hold();
+        let _still = primaries::hold();
         // SAFETY: the program's own call, passed on.
         released(engine, device, || unsafe { real(device) })
     }
@@ -139,7 +148,7 @@ crate::hooks! {
     /// `cuDevicePrimaryCtxSetFlags_v2`: cudaSetDeviceFlags, of a context that may be there.
     cuDevicePrimaryCtxSetFlags_v2 ["cuDevicePrimaryCtxSetFlags" since 11000]
         (device: i32, flags: u32) |real, engine| {
-        let _still = worker::hold();
+        let _still = primaries::hold();
         let context = || engine.calls.primary(device).ok().flatten();
         // SAFETY: the program's own call, passed on.
         flagged(engine.by_handle(device), flags, context, |flags| unsafe { real(device, flags) })
@@ -149,7 +158,7 @@ crate::hooks! {
     /// have been the last to use. Its streams answer nothing after it, so what
     /// runs on them is waited for before.
     cuGreenCtxDestroy ["cuGreenCtxDestroy" since 12040] (green: GreenContext) |real, engine| {
-        let _still = worker::hold();
+        let _still = primaries::hold();
         // SAFETY: the program's own call, passed on.
         let real = || unsafe { real(green) };
         let view = match engine.calls.view_of(green) {
@@ -161,6 +170,7 @@ crate::hooks! {
             Err(code) => return code,
         };
         let whole = engine.calls.primary(device).ok().flatten();
+        let _ending = begin_end(view);
         engine.pools().for_each(|pool| pool.view_leaves(view));
         engine.pages().for_each(|pages| pages.view_leaves(view));
         let destroy = || {
@@ -187,20 +197,13 @@ crate::hooks! {
     }
 }
 
-/// Runs `work` while no context ends: what is known by the handle of an old context is
-/// forgotten before a new one has it, and none is kept alive between a call that may end
-/// it and the question whether it did.
-fn while_none_ends<T>(work: impl FnOnce() -> T) -> T {
-    let _still = worker::hold();
-    work()
-}
-
 /// Runs a call that makes a context or another use of one.
 fn begins(engine: &Engine, context: *mut Context, device: i32, real: impl Fn() -> Code) -> Code {
-    let code = with_room(engine, || on(engine, device), || while_none_ends(&real));
+    let code = with_room(engine, || on(engine, device), real);
     if code == Code::SUCCESS {
         // SAFETY: the driver has just written there.
         let context = unsafe { *context };
+        endings::until_heard(context);
         if engine.contexts.begins(context) {
             engine.pages().for_each(Pages::others_come);
         }
@@ -253,27 +256,32 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// Runs a call that ends a context, if `is_over` says so after it succeeded. The
-/// caller holds the worker, and with it contexts that begin.
+/// From here on the end of a context is under way, and the library's own thread away.
+fn begin_end(context: Context) -> Ending {
+    let ending = endings::begin(context);
+    worker::until_away();
+    ending
+}
+
+/// Runs a call that ends a context, if `is_over` says so after it succeeded. Of a primary
+/// one the caller holds `primaries`.
 fn ends(
     engine: &Engine,
     context: Context,
     real: impl FnOnce() -> Code,
     is_over: impl FnOnce() -> bool,
 ) -> Code {
+    let _ending = begin_end(context);
     let leaving = Leaving::begin(engine, context);
-    let probes: Vec<_> = engine
-        .devices
-        .iter()
-        .map(|d| d.pitch.leave_probe())
-        .collect();
+    let leave = |d: &Device| d.pitch.leave_probe(context, d.had_views());
+    let probes: Vec<_> = engine.devices.iter().map(leave).collect();
     let code = real();
     if code == Code::SUCCESS && is_over() {
         ended(engine, context);
     } else {
         drop(leaving);
         let devices = engine.devices.iter().zip(probes);
-        devices.for_each(|(device, probe)| device.pitch.keep_probe(probe));
+        devices.for_each(|(device, probe)| device.pitch.keep_probe(context, probe));
     }
     code
 }

@@ -15,7 +15,7 @@ use memcuda_core::pages::{Lease, Pages, Totals};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::record::Caller;
-use crate::{pool, worker};
+use crate::{pool, primaries};
 
 /// The first 16 bits of a handle that stands for a page. The driver's own are
 /// small numbers or addresses of the host, which have none of them.
@@ -81,7 +81,7 @@ pub fn of_handle(engine: &Engine, handle: Handle) -> Option<(&Device, &Pages<Rea
 /// this one: the primary one, of which it may be a view.
 pub fn whole(engine: &Engine, device: &Device, context: Context) -> Context {
     let calls = &engine.calls;
-    let _still = worker::hold();
+    let _still = primaries::hold();
     let primary = calls.relaxed(|| calls.primary(device.handle));
     primary.ok().flatten().unwrap_or(context)
 }

@@ -85,6 +85,16 @@ fn a_context_that_begins_while_another_one_ends_is_not_taken_for_it() {
 }
 
 #[test]
+fn a_context_that_waits_for_its_work_while_it_ends_holds_up_no_other_one() {
+    let program = program("apart.c", &["-rdynamic"]);
+    let [expected, with] = [vec![], vec![shim()]].map(|libraries| {
+        let mut command = preloaded(&program, &libraries);
+        said(command.env("LD_LIBRARY_PATH", pausing_driver()))
+    });
+    assert_eq!(with, expected);
+}
+
+#[test]
 fn a_tool_that_is_called_back_while_a_context_ends_waits_for_nobody_who_waits_for_that() {
     let program = program("called_back.c", &["-rdynamic"]);
     let mut command = preloaded(&program, &[shim()]);

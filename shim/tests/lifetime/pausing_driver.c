@@ -1,12 +1,15 @@
-/* The simulated driver, behind calls that tell the program when they are done, on the
- * thread that made them, be it the program's call or the library's. */
+/* The simulated driver, behind calls that tell the program when they are done, and one that
+ * wants to know before they begin, on the thread that made them, be it the program's call or
+ * the library's. */
 #include "answers.h"
 
 void answered(const char *call);
+__attribute__((weak)) void asked(const char *call);
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned *, int *);
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define TOLD(name, ...)                       \
+    if (asked != NULL) asked(#name);          \
     CUresult code = NEXT(name)(__VA_ARGS__); \
     answered(#name);                          \
     return code
