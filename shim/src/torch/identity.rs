@@ -43,6 +43,8 @@ pub fn allocation(tag: &Tag, thunk: Module, device: u32, bytes: u64) -> Option<T
         && is_allocator(status_from)
         && scopes::watching()
         && !scopes::stream_unknown()
+        // Without caching torch asks for no stream: what was noted is of before.
+        && !scopes::given_up()
         && !environment::caching_is_off();
     proven.then(|| TorchCall {
         stream,

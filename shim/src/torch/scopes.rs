@@ -251,7 +251,7 @@ pub fn given_up() -> bool {
     GIVEN_UP.load(Ordering::Relaxed)
 }
 
-/// No cooperative reclaim and no identified free from now on.
+/// No cooperative reclaim and nothing identified from now on.
 pub fn give_up() {
     GIVEN_UP.store(true, Ordering::Relaxed);
 }

@@ -116,6 +116,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         scopes--;
     }
     void setUseOnOOM(signed char, MempoolId_t, bool) override {}
+    void enable(bool) override {}
 };
 static NativeCachingAllocator instance;
 }

@@ -69,6 +69,7 @@ struct CUDAAllocator {
     virtual void beginAllocateToPool(signed char, MempoolId_t, std::function<bool(cudaStream_t)>) = 0;
     virtual void endAllocateToPool(signed char, MempoolId_t) = 0;
     virtual void setUseOnOOM(signed char, MempoolId_t, bool) = 0;
+    virtual void enable(bool) {}
 };
 extern EXPORT std::atomic<CUDAAllocator*> allocator;
 }

@@ -1,4 +1,4 @@
-// Calls that look like torch's allocator's, but for one thing each. usage: identity
+// Calls that look like torch's allocator's, but for one thing each. usage: identity [uncached]
 // Each allocation is of another size in MiB, by which the library's log tells which it did
 // not take for torch's. What is freed is in use: whose free is torch's own does not wait.
 #include "../../../sim/include/memcuda_sim.h"
@@ -41,7 +41,7 @@ static bool waits(void* at, decltype(cudaFree) frees) {
     return cuSimClock() - before > BUSY_US * 500;
 }
 
-int main() {
+int main(int count, char**) {
     size_t& methods = *reinterpret_cast<size_t*>(allocator.load());
     size_t original = methods;
     allocator.load()->init(1);
@@ -91,8 +91,12 @@ int main() {
     CHECK(waits(before, c10_free));
     methods = counting;
     CHECK(waits(torchs(2), c10_free) != caches);
-    // It would do something else on out-of-memory.
-    allocator.load()->setUseOnOOM(0, MempoolId_t(0, 1), true);
-    CHECK(waits(torchs(2), c10_free));
+    // A stream was asked for before it would do something else on out-of-memory, or cached no
+    // more: then it asks for none.
+    OK(c10_is_capturing(stream, &status));
+    if (count > 1) allocator.load()->enable(false);
+    else allocator.load()->setUseOnOOM(0, MempoolId_t(0, 1), true);
+    OK(c10_malloc(&at, 12 * MIB));
+    CHECK(waits(at, c10_free));
     return 0;
 }

@@ -295,8 +295,9 @@ fn until_next(case: &str) -> u64 {
 /// What differs in one thing is lent and taken back as anybody's.
 #[test]
 fn torchs_calls_are_known_by_all_that_they_are() {
-    let others = |settings: &[(&str, &str)]| {
+    let others = |arguments: &[&str], settings: &[(&str, &str)]| {
         let mut program = program("identity", torch());
+        program.args(arguments);
         program
             .env("MEMCUDA_TORCH", "keep")
             .env("MEMCUDA_LOG", "debug");
@@ -308,7 +309,10 @@ fn torchs_calls_are_known_by_all_that_they_are() {
         let sizes = log.lines().filter_map(bytes).map(|bytes| bytes >> 20);
         sizes.collect::<Vec<_>>()
     };
-    assert_eq!(others(&[]), [3, 4, 5, 6, 7, 10, 11, 8, 9]);
-    let uncached = others(&[("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")]);
-    assert_eq!(uncached, [2, 2, 3, 4, 5, 6, 7, 10, 11, 8, 2, 9, 2, 2]);
+    for arguments in [&[][..], &["uncached"]] {
+        let others = others(arguments, &[]);
+        assert_eq!(others, [3, 4, 5, 6, 7, 10, 11, 8, 9, 12]);
+    }
+    let uncached = others(&[], &[("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")]);
+    assert_eq!(uncached, [2, 2, 3, 4, 5, 6, 7, 10, 11, 8, 2, 9, 2, 12]);
 }
