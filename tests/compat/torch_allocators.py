@@ -39,9 +39,9 @@ LIVE_ON = ("17", "34", "36")
 OVERWRITES = (("MALLOC_PERTURB_", "165"), ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"))
 # What users set; a release that does not know one ends, bare and under the library.
 USERS = ("garbage_collection_threshold:0.6,per_process_memory_fraction:0.2", "roundup_power2_divisions:4",
-         "max_split_size_mb:64", "large_segment_size_mb:40", "expandable_segments:False", "expandable_segments:True",
-         "expandable_segments_reserve:0.005", "throw_on_cudamalloc_oom:True", "release_lock_on_cudamalloc:True",
-         "graph_capture_record_stream_reuse:True", "backend:native", "no_such_key:3")
+         "max_split_size_mb:64", "large_segment_size_mb:40", "large_segment_size_mb:25", "expandable_segments:False",
+         "expandable_segments:True", "expandable_segments_reserve:0.005", "throw_on_cudamalloc_oom:True",
+         "release_lock_on_cudamalloc:True", "graph_capture_record_stream_reuse:True", "backend:native", "no_such_key:3")
 # These look for a function in libcuda that the simulated one lacks, once there is a
 # management library.
 WITHOUT_NVML = ("2.6.0", "2.7.0")

@@ -54,23 +54,28 @@ const SPLIT_MB: u64 = 32;
 const PAGE_MB: u64 = 12;
 const PAGES_SPLIT_MB: u64 = 512;
 
+/// What a handle's bytes are a multiple of.
+const GRANULE_MB: u64 = 2;
+
 /// Torch's expandable segments over pages that are kept, for a torch that knows
 /// all three keys together; [`segments`] where the user turned them off, or left them off
 /// and said how they are to be (`expandable_segments_reserve`): a request for more fails.
+/// So too where he did not turn them on, and pages as long as his segments were no handles.
 fn expandable(user: &str) -> Merged {
     let mut entries = split_entries(user);
     bears_reclaim(&entries)?;
     let said_how = entries
         .iter()
         .any(|e| key(e).starts_with("expandable_segments_"));
-    if value_of(&entries, "expandable_segments").map_or(said_how, |value| !is_true(value)) {
+    let page = value_of(&entries, "large_segment_size_mb").map(str::parse::<u64>);
+    let page = page.transpose().map_err(|_| NO_NUMBER)?;
+    let unfit = said_how || page.is_some_and(|mib| !mib.is_multiple_of(GRANULE_MB));
+    if value_of(&entries, "expandable_segments").map_or(unfit, |value| !is_true(value)) {
         return segments(user);
     }
     entries.retain(|e| key(e) != "expandable_segments");
     let mut text: Vec<String> = entries.iter().map(|e| (*e).to_owned()).collect();
     text.push("expandable_segments:True".to_owned());
-    let page = value_of(&entries, "large_segment_size_mb").map(str::parse::<u64>);
-    let page = page.transpose().map_err(|_| NO_NUMBER)?;
     if page.is_none() {
         text.push(format!("large_segment_size_mb:{PAGE_MB}"));
     }
@@ -259,6 +264,10 @@ mod tests {
         assert_eq!(off, segments("expandable_segments:False"));
         let how = "expandable_segments_reserve:0.1";
         assert_eq!(expandable(how), segments(how));
+        let odd = "large_segment_size_mb:25";
+        assert_eq!(expandable(odd), segments(odd));
+        let on = format!("expandable_segments:True,{odd}");
+        assert_eq!(expandable(&on).unwrap().profile, Profile::Expandable);
         let on = format!("expandable_segments:True,{how}");
         assert_eq!(expandable(&on).unwrap().profile, Profile::Expandable);
         let text = "expandable_segments:False,max_split_size_mb:32";
