@@ -151,7 +151,19 @@ pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
     if !from_next.is_null() && is_behind(own as usize, from_next as usize) {
         return from_next;
     }
-    dynamic::find(|file| file.starts_with(b"libcudart"), name)
+    dynamic::find(is_runtime, name)
+}
+
+/// Is this the name of a runtime's file?
+pub fn is_runtime(file: &[u8]) -> bool {
+    file.starts_with(b"libcudart")
+}
+
+/// Does a function lie in a runtime?
+pub fn is_of_runtime(function: *mut c_void) -> bool {
+    let at = function as usize;
+    let holds = |file: &loader::File<'_>| file.code().is_some_and(|code| code.contains(&at));
+    loader::find(|file| holds(file).then(|| is_runtime(file.file()))) == Some(true)
 }
 
 /// What the scope of the caller's own library has behind this one, which RTLD_DEFAULT

@@ -50,13 +50,9 @@ impl Behind {
     };
 
     fn of(function: *mut c_void) -> Self {
-        let at = function as usize;
-        let holds = |file: &loader::File<'_>| file.code().is_some_and(|code| code.contains(&at));
-        let is_runtime = |file: &loader::File<'_>| file.file().starts_with(b"libcudart");
-        let found = loader::find(|file| holds(file).then(|| is_runtime(file)));
         Self {
             function,
-            is_runtime: found == Some(true),
+            is_runtime: resolve::is_of_runtime(function),
         }
     }
 }

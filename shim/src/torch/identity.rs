@@ -8,6 +8,7 @@ use memcuda_core::driver::{Address, Stream};
 
 use super::{environment, scopes};
 use crate::modules::{self, Module};
+use crate::resolve;
 use crate::tags::Tag;
 
 /// An allocation of torch's native allocator.
@@ -72,5 +73,5 @@ pub fn free(tag: &Tag, thunk: Module, address: Address) -> bool {
 fn is_shared_runtime(thunk: Module) -> bool {
     thunk
         .about()
-        .is_some_and(|about| about.file().starts_with(b"libcudart"))
+        .is_some_and(|about| resolve::is_runtime(about.file()))
 }

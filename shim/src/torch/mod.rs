@@ -7,6 +7,7 @@
 //! least its split size, no capture, no private-pool scope, rungs of its ladder
 //! left. In doubt the pool grows.
 
+mod between;
 mod conf;
 mod elf;
 mod environment;

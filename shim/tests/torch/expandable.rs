@@ -6,7 +6,7 @@ use std::process::Stdio;
 use memcuda_core::pool::Stats;
 
 use crate::counters;
-use crate::support::{self, scratch};
+use crate::support::{self, scratch, shim};
 use crate::{NATIVE, Run, command, finished, program, torch, train, train_with};
 
 const EXPANDABLE: (&str, &str) = ("MEMCUDA_TORCH", "expandable");
@@ -55,6 +55,22 @@ fn native_has_segments_where_pages_cannot_be_shared() {
     let untraced = train_with(&torch().join("expandable"), "plain", &untraced);
     assert_eq!(untraced.setting, SEGMENTS, "{untraced:?}");
     assert!(untraced.log.contains("PR_SET_DUMPABLE"), "{untraced:?}");
+}
+
+/// Who counts what torch has by its calls of cudaMalloc sees no page.
+#[test]
+fn native_has_segments_where_another_library_stands_before_cuda_malloc() {
+    let strict = support::compile("strict.c", "libbefore.so", &["-shared", "-fPIC", "-ldl"]);
+    for libraries in [[shim(), strict.clone()], [strict, shim()]] {
+        let mut command = command(&torch().join("expandable"), "plain", &[]);
+        command.env("LD_PRELOAD", std::env::join_paths(libraries).unwrap());
+        let segments = finished(support::said(&mut command));
+        assert_eq!(segments.setting, SEGMENTS, "{segments:?}");
+        let said = segments
+            .log
+            .matches("another library stands in for cudaMalloc");
+        assert_eq!(said.count(), 1, "{segments:?}");
+    }
 }
 
 #[test]
