@@ -16,7 +16,7 @@ use memcuda_core::config::{Config, Debug, Policy, Torch};
 
 use super::conf::{self, Profile, Setting};
 use super::library::{self, Library};
-use super::{between, notice, places, sharing, watched_layout};
+use super::{between, nccl, notice, places, sharing, watched_layout};
 use crate::{environment, modules, resolve};
 
 /// In torch's order: the first that is set counts alone.
@@ -205,7 +205,9 @@ fn unfit(allocator: &Library, config: &Config) -> Option<&'static str> {
     if config.debug != Debug::None {
         return Some("MEMCUDA_DEBUG looks after what the pool lends");
     }
-    between::obstacle(allocator).or_else(sharing::obstacle)
+    nccl::obstacle()
+        .or_else(|| between::obstacle(allocator))
+        .or_else(sharing::obstacle)
 }
 
 /// Loads the driver's library, as the program's own runtime is about to; makes

@@ -19,6 +19,7 @@ mod fixture;
 mod identity;
 mod library;
 mod logger;
+mod nccl;
 mod notice;
 mod places;
 mod reclaim;

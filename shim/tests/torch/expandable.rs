@@ -57,6 +57,16 @@ fn native_has_segments_where_pages_cannot_be_shared() {
     assert!(untraced.log.contains("PR_SET_DUMPABLE"), "{untraced:?}");
 }
 
+/// Torch registers no page with NCCL.
+#[test]
+fn native_has_segments_where_nccl_is_to_know_all_memory() {
+    let registers = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "True");
+    let segments = train_with(&torch().join("expandable"), "plain", &[registers]);
+    assert_eq!(segments.setting, SEGMENTS, "{segments:?}");
+    let said = segments.log.matches("registers segments alone");
+    assert_eq!(said.count(), 1, "{segments:?}");
+}
+
 /// Who counts what torch has by its calls of cudaMalloc sees no page.
 #[test]
 fn native_has_segments_where_another_library_stands_before_cuda_malloc() {
