@@ -191,13 +191,21 @@ impl Device {
 
     /// Has the device an engine that decompresses?
     pub fn decompresses(&self, calls: &Calls) -> bool {
-        let mut algorithms = 0;
+        self.has(calls, sys::ATTRIBUTE_DECOMPRESS) == Ok(true)
+    }
+
+    /// Can memory be mapped here, by handles that other processes may open?
+    pub fn maps_what_is_shared(&self, calls: &Calls) -> bool {
+        let needed = [sys::ATTRIBUTE_VMM, sys::ATTRIBUTE_POSIX_FD];
+        needed.iter().all(|&it| self.has(calls, it) == Ok(true))
+    }
+
+    /// Is an attribute of the device other than 0?
+    pub fn has(&self, calls: &Calls, attribute: i32) -> Result<bool, Code> {
+        let mut value = 0;
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe {
-            let attribute = calls.device_attribute;
-            attribute(&mut algorithms, sys::ATTRIBUTE_DECOMPRESS, self.handle)
-        };
-        code == Code::SUCCESS && algorithms != 0
+        unsafe { (calls.device_attribute)(&mut value, attribute, self.handle) }.ok()?;
+        Ok(value != 0)
     }
 
     /// The driver's default memory pool of this device.

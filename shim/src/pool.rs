@@ -85,13 +85,7 @@ pub fn take_asked() -> Option<(Instant, u32)> {
 }
 
 fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
-    let mut supported = 0;
-    // SAFETY: the pointer is valid for the call.
-    unsafe {
-        let attribute = engine.calls.device_attribute;
-        attribute(&mut supported, sys::ATTRIBUTE_VMM, device.handle).ok()?;
-    }
-    if supported == 0 {
+    if !device.has(&engine.calls, sys::ATTRIBUTE_VMM)? {
         return Err(Code::NOT_SUPPORTED);
     }
     let (page, ordinal, foreign_frees) = (engine.page, device.ordinal, device.foreign_frees());

@@ -214,6 +214,14 @@ def tried(player):
     check(other.status == 0, f"another variable: {other.fared()}")
     check((f": {SEGMENTS}\n" in other.log) != known_to_it, "another variable: told as if it read the wrong one")
 
+    # GPUs that map no memory, or have no handles for other processes.
+    for lacks in ("vmm", "descriptors"):
+        without = ("MEMCUDA_SIM_LACKS", lacks)
+        alone, under = player.play("whole", without, bare=True), player.play("whole", without)
+        check(alone.status == 0, f"bare without {lacks}: {alone.fared()}")
+        same = under.said.get("sum") == alone.said.get("sum")
+        check(under.status == 0 and same, f"default without {lacks}: {under.fared()}")
+
     # Where torch finds no fabric, or nobody who knows of one.
     for nvml, what in (("before", "a GPU before Hopper"), ("none", "no management library")):
         if not release.maps_pages:

@@ -54,11 +54,20 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
             let noted = || torch::note_runtime_call(caller);
             boundary::or_else("cuInit", noted, || ());
             if first {
+                boundary::or_else("cuInit", || pages_or_none(engine), || ());
                 boundary::or_else("cuInit", || early::cuda_started(engine), || ());
             }
         }
     }
     code
+}
+
+/// Torch, which uses all devices in one way, has pages only where each of them can have any.
+fn pages_or_none(engine: &Engine) {
+    let mut devices = engine.devices.iter();
+    if let Some(lacking) = devices.find(|it| !it.maps_what_is_shared(&engine.calls)) {
+        torch::has_no_pages(lacking.ordinal);
+    }
 }
 
 /// Starts the engine, once. Was this the first call?

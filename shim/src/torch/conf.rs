@@ -46,7 +46,7 @@ pub fn merged(profile: Profile, user: &str) -> Merged {
 /// by replays of recorded jobs (docs/research.md). The key is as old as the
 /// oldest torch that is supported; other sizes of the shared segments
 /// (`large_segment_size_mb`) hold less for some jobs and more for others.
-const SPLIT_MB: u64 = 32;
+pub const SPLIT_MB: u64 = 32;
 
 /// Bytes of a page of expandable segments: the least that torch takes and that is a
 /// multiple of 2 MiB. From the second on tensors do not nibble at free ranges that
@@ -95,9 +95,9 @@ pub fn has_expandable(user: &str) -> bool {
     value_of(&split_entries(user), "expandable_segments").is_some_and(is_true)
 }
 
-/// Does the user's own setting say how large segments are that tensors share?
-pub fn has_segment_size(user: &str) -> bool {
-    value_of(&split_entries(user), "large_segment_size_mb").is_some()
+/// Has the user's own setting this key?
+pub fn says(user: &str, wanted: &str) -> bool {
+    value_of(&split_entries(user), wanted).is_some()
 }
 
 const NO_NUMBER: &str = "a size in the user's own setting is not a number";

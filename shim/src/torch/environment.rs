@@ -52,6 +52,10 @@ static MAPS_PAGES: AtomicBool = AtomicBool::new(false);
 static TURNED_ON: AtomicBool = AtomicBool::new(false);
 /// And was the size of their pages not the user's?
 static SIZED: AtomicBool = AtomicBool::new(false);
+/// Nor the split size beside them?
+static SPLIT: AtomicBool = AtomicBool::new(false);
+/// Is there a device that can have no pages, as far as is known?
+static NO_PAGES: AtomicBool = AtomicBool::new(false);
 static CACHING_OFF: AtomicBool = AtomicBool::new(false);
 /// The profile that this process gets, or why torch keeps its own settings.
 static PROFILE: OnceLock<Result<Profile, &str>> = OnceLock::new();
@@ -74,6 +78,24 @@ pub fn turned_pages_on() -> bool {
 /// Would torch by itself have segments of another size?
 pub fn sized_segments() -> bool {
     SIZED.load(Ordering::Relaxed)
+}
+
+/// Would torch by itself, with expandable segments, have another split size?
+pub fn told_split() -> bool {
+    SPLIT.load(Ordering::Relaxed)
+}
+
+/// Torch is not told to use expandable segments from now on.
+pub fn no_pages() {
+    NO_PAGES.store(true, Ordering::Relaxed);
+}
+
+/// Torch, which was told to use expandable segments, uses none: it has segments that it gives
+/// back one by one.
+pub fn has_segments() {
+    MAPS_PAGES.store(false, Ordering::Relaxed);
+    TURNED_ON.store(false, Ordering::Relaxed);
+    COOPERATES.store(true, Ordering::Relaxed);
 }
 
 /// Was torch told not to cache?
@@ -199,6 +221,11 @@ fn unfit(allocator: &Library, config: &Config) -> Option<&'static str> {
     if !places::are_known() {
         return Some("its switch for expandable segments, which private pools need, is not found");
     }
+    if NO_PAGES.load(Ordering::Relaxed) {
+        return Some(
+            "a device has no virtual memory management, or none whose memory can be shared",
+        );
+    }
     if config.torch == Torch::Expandable {
         return None;
     }
@@ -272,7 +299,8 @@ fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
         Profile::Expandable => {
             MAPS_PAGES.store(true, Ordering::Relaxed);
             TURNED_ON.store(!conf::has_expandable(own), Ordering::Relaxed);
-            SIZED.store(!conf::has_segment_size(own), Ordering::Relaxed);
+            SIZED.store(!conf::says(own, "large_segment_size_mb"), Ordering::Relaxed);
+            SPLIT.store(!conf::says(own, "max_split_size_mb"), Ordering::Relaxed);
         }
         Profile::Async => {}
     }

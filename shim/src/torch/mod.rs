@@ -113,6 +113,19 @@ pub fn maps_pages(caller: usize) -> bool {
     environment::maps_pages() && identity::is_allocator(caller) && !fabric::finds_out(caller)
 }
 
+/// There can be no pages on this device: torch has none from now on, unless its user turned
+/// expandable segments on. Before torch allocates.
+pub fn has_no_pages(device: u32) {
+    environment::no_pages();
+    if switch::off_for_good() {
+        crate::log!(
+            Info,
+            "torch has segments by cudaMalloc after all: device {device} has no virtual memory \
+             management, or none whose memory can be shared"
+        );
+    }
+}
+
 /// May torch be asked for idle pages, by failing its request for one more of this
 /// many bytes? If so the answer to it is out-of-memory. No capture is under way.
 pub fn ask_for_pages(device: u32, bytes: u64) -> bool {

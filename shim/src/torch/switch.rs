@@ -3,7 +3,8 @@
 //! then has segments by cudaMalloc, as it would have by itself, and of the same size. In
 //! expandable ones torch counts what a pool got by request, and what it gave back by
 //! stretch: a pool that is given up while some of its tensors live ends the program by an
-//! assertion of torch's, or goes with those tensors in it.
+//! assertion of torch's, or goes with those tensors in it. Off for good where a device can have
+//! no pages, which is known once CUDA starts: torch would end the program at its first one.
 //!
 //! The switch is one for all of torch's threads. While a private pool is open an allocation
 //! that no open pool takes (`filters`) finds it on, so that other threads use what torch
@@ -16,10 +17,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::environment;
 use super::filters::{self, Filter};
 use super::places::{self, Configured};
 use super::sides::{Side, Sides};
+use super::{conf, environment};
 
 /// A private pool of torch's, by its device and torch's number for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,6 +91,32 @@ pub fn closed(pool: PrivatePool) {
 /// Is the switch off, for whatever reason? Then torch makes no page.
 pub fn is_off() -> bool {
     configured().is_some_and(|it| it.switch.load(Ordering::Relaxed) == 0)
+}
+
+/// Torch has segments by cudaMalloc from now on, as if it had been told of nothing else, where
+/// it had expandable ones by this profile alone. Was that so?
+pub fn off_for_good() -> bool {
+    let Some(torch) = configured() else {
+        return false;
+    };
+    let sized = torch.large.filter(|_| environment::sized_segments());
+    if let Some((word, own)) = sized {
+        word.store(own, Ordering::Relaxed);
+    }
+    let split = torch.split.filter(|_| environment::told_split());
+    if let Some(word) = split {
+        // Torch wants it to be at least the segment's size.
+        let large = torch
+            .large
+            .map_or(0, |(word, _)| word.load(Ordering::Relaxed));
+        word.store(
+            large.max((conf::SPLIT_MB as usize) << 20),
+            Ordering::Relaxed,
+        );
+    }
+    torch.switch.store(0, Ordering::Relaxed);
+    environment::has_segments();
+    true
 }
 
 /// An allocation that has the switch on its side. Dropped behind it, also where torch throws.

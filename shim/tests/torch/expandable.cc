@@ -106,13 +106,14 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         driver(release, "cuMemRelease");
         int (*reserve)(u64*, size_t, size_t, u64, u64) = nullptr;
         driver(reserve, "cuMemAddressReserve");
-        if (reserve(reinterpret_cast<u64*>(&base), pages.size() * page, 0, 0, 0)) abort();
+        // Who has no pages then ends at the first one.
+        if (reserve(reinterpret_cast<u64*>(&base), pages.size() * page, 0, 0, 0)) return;
         u64 probe = 0;
         Properties fabric = properties();
         fabric.handles = 8;
         if (!create(&probe, page, &fabric, 0)) release(probe);
-        if (create(&probe, page, &(fabric = properties()), 0)) throw std::bad_alloc();
-        release(probe);
+        if (create(&probe, page, &(fabric = properties()), 0)) base = nullptr;
+        else release(probe);
     }
     static Properties properties() { return Properties{1, 1, 1, 0, nullptr, 0, 0, 0, {}}; }
     u64 address(size_t index) { return reinterpret_cast<u64>(base) + index * page; }
@@ -184,7 +185,11 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         if (cudaMalloc(&out, bytes)) throw std::bad_alloc();
         return out;
     }
-    bool has_pages() { return base && c10::CachingAllocator::AcceleratorAllocatorConfig::instance().expandable; }
+    bool has_pages() {
+        const bool has = c10::CachingAllocator::AcceleratorAllocatorConfig::instance().expandable;
+        if (has && !base) abort();
+        return has;
+    }
     bool is_page(void* at) { return base && at >= base && at < base + pages.size() * page; }
     // Is it a private pool that takes this?
     bool is_private(cudaStream_t stream) {

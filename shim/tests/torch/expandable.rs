@@ -57,6 +57,22 @@ fn native_has_segments_where_pages_cannot_be_shared() {
     assert!(untraced.log.contains("PR_SET_DUMPABLE"), "{untraced:?}");
 }
 
+/// There torch would end at its first page, unless that was its user's wish.
+#[test]
+fn native_has_segments_where_a_device_can_have_no_pages() {
+    let directory = torch().join("expandable");
+    for lacks in ["vmm", "descriptors"] {
+        let lacks = ("MEMCUDA_SIM_LACKS", lacks);
+        let segments = train_with(&directory, "plain", &[NATIVE, lacks]);
+        assert_eq!(segments.setting, SETTING, "known once CUDA starts");
+        let said = segments.log.matches("segments by cudaMalloc after all");
+        assert_eq!(said.count(), 1, "{segments:?}");
+        let own = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+        let ended = command(&directory, "plain", &[NATIVE, lacks, own]).output();
+        assert!(!ended.unwrap().status.success());
+    }
+}
+
 /// Torch registers no page with NCCL.
 #[test]
 fn native_has_segments_where_nccl_is_to_know_all_memory() {

@@ -82,6 +82,7 @@ api! { plain EXPORTS |sim|
         let value = match attribute {
             50 => device as i32, // PCI device number
             128 => i32::from(sim.fabric),
+            _ if sim.lacks.attribute(attribute) => 0,
             _ => ATTRIBUTES.iter().find(|(a, _)| *a == attribute).map_or(0, |(_, v)| *v),
         };
         // SAFETY: the caller's pointer.

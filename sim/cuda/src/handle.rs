@@ -157,6 +157,7 @@ api! { plain EXPORTS |sim|
         if out.is_null() || bytes == 0 || !bytes.is_multiple_of(GRANULE) || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
+        sim.lacks.create(&properties)?;
         let device = sim.device(properties.location.id)?;
         sim.clock.charge(cost::create(bytes));
         let taken = sim.devices[device].arena.take_granules(bytes, &mut sim.ledger);

@@ -34,6 +34,7 @@ mod green;
 mod handle;
 mod host;
 mod ipc;
+mod lacks;
 mod launch;
 mod lookup;
 mod mapping;

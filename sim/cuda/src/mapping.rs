@@ -188,6 +188,7 @@ api! { plain EXPORTS |sim|
         {
             return Err(Code::INVALID_VALUE);
         }
+        sim.lacks.reserve()?;
         sim.clock.charge(cost::reserve(bytes));
         if bytes > MOST_RESERVED {
             return Err(Code::OUT_OF_MEMORY);
@@ -254,7 +255,9 @@ api! { plain EXPORTS |sim|
             sim.device(descriptor.location.id)?;
         }
         for at in sim.whole_mappings(base, bytes as u64)? {
-            let before = sim.mappings[&at].access;
+            let mapping = &sim.mappings[&at];
+            sim.lacks.open(&sim.handles[&mapping.handle].properties)?;
+            let before = mapping.access;
             let mut access = before;
             for descriptor in descriptors {
                 access[descriptor.location.id as usize] = descriptor.flags as u8;

@@ -3,6 +3,7 @@
 
 use crate::clock::Mode;
 use crate::fault::Faults;
+use crate::lacks::Lacks;
 
 /// Most devices of one simulation.
 pub const MAX_DEVICES: usize = 8;
@@ -16,6 +17,8 @@ pub struct Settings {
     pub clock: Mode,
     /// `MEMCUDA_SIM_FAIL`.
     pub faults: Faults,
+    /// `MEMCUDA_SIM_LACKS`.
+    pub lacks: Lacks,
     /// `MEMCUDA_SIM_SHARED`: the accounting file that several processes share.
     pub shared: Option<String>,
     /// `MEMCUDA_SIM_FABRIC`: may handles be for a fabric?
@@ -46,6 +49,12 @@ impl Settings {
                 "NAME@N=CODE or NAME%N=CODE, comma separated, NAME a driver call or *",
                 Faults::default(),
                 Faults::parse,
+            )?,
+            lacks: read(
+                "MEMCUDA_SIM_LACKS",
+                "vmm, descriptors, rdma, rdma-access, or several, comma separated",
+                Lacks::default(),
+                Lacks::parse,
             )?,
             shared: std::env::var("MEMCUDA_SIM_SHARED")
                 .ok()

@@ -21,6 +21,7 @@ use crate::fault::Faults;
 use crate::graph::Graph;
 use crate::handle::Physical;
 use crate::ipc::Opened;
+use crate::lacks::Lacks;
 use crate::mapping::{Mapping, most_views};
 use crate::memory::Allocation;
 use crate::module::Loaded;
@@ -37,6 +38,7 @@ pub struct Sim {
     pub call: &'static str,
     pub clock: Clock,
     pub faults: Faults,
+    pub lacks: Lacks,
     pub ledger: Ledger,
     pub devices: Vec<Device>,
     pub contexts: BTreeMap<u64, Context>,
@@ -102,6 +104,7 @@ impl Sim {
             call: "cuInit",
             clock: Clock::new(settings.clock),
             faults: settings.faults,
+            lacks: settings.lacks,
             ledger: Ledger::new(settings.memory, settings.shared.as_deref())?,
             devices: Vec::new(),
             contexts: BTreeMap::new(),

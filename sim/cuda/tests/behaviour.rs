@@ -38,6 +38,9 @@ passes! { "answers", "libcuda.so.1", &[],
 }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "cuMemCreate@3=2,cuMemMap%2=999,cuMemAlloc@1=700")], faults }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "*@5=2")], fault_anywhere }
+passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "vmm")], without_mappings }
+passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "descriptors,rdma")], without_kinds_of_handles }
+passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "rdma-access")], without_access_for_cards }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_DEVICES", "2")], between_devices }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "real")], real_clock }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "off")], no_clock }
@@ -80,6 +83,7 @@ fn bad_settings_are_one_clear_line() {
         ("MEMCUDA_SIM_FAIL", "cuMemCreate@1=0"),
         ("MEMCUDA_SIM_FAIL", "cuMemCraete@1=2"),
         ("MEMCUDA_SIM_FABRIC", "yes"),
+        ("MEMCUDA_SIM_LACKS", "vmm,everything"),
         ("MEMCUDA_SIM_SHARED", "/no/such/directory/file"),
     ] {
         let output = support::run(

@@ -12,7 +12,7 @@ typedef struct { int type, handle_types; Location location; void *win; unsigned 
 typedef struct { Location location; int flags; } Access;
 typedef struct { char bytes[64]; } Ipc;
 
-int cuInit(unsigned); int cuDriverGetVersion(int *); int cuDeviceGetCount(int *); int cuDeviceGetName(char *, int, int);
+int cuInit(unsigned); int cuDriverGetVersion(int *); int cuDeviceGetCount(int *); int cuDeviceGetAttribute(int *, int, int); int cuDeviceGetName(char *, int, int);
 int cuDevicePrimaryCtxRetain(P *, int); int cuDevicePrimaryCtxRelease_v2(int); int cuDevicePrimaryCtxReset_v2(int);
 int cuCtxSetCurrent(P); int cuCtxGetCurrent(P *); int cuCtxSynchronize(void); int cuCtxRecordEvent(P, P); int cuCtxWaitEvent(P, P); int cuCtxCreate_v2(P *, unsigned, int); int cuCtxGetFlags(unsigned *); int cuCtxGetApiVersion(P, unsigned *);
 typedef struct { int type; char padding[92]; unsigned count; char rest[52]; } Resource;

@@ -1,0 +1,69 @@
+//! What the devices lack of virtual memory management (`MEMCUDA_SIM_LACKS`): what their
+//! attributes say by that, and what their calls refuse.
+
+use crate::abi::{Answer, Code, HANDLE_POSIX_FD, MemAllocationProp};
+
+#[derive(Default, Clone, Copy)]
+pub struct Lacks {
+    vmm: bool,
+    descriptors: bool,
+    rdma: bool,
+    /// Handles for network cards are made and mapped, and opened to no device, as under WSL2.
+    rdma_access: bool,
+}
+
+impl Lacks {
+    /// `vmm`, or some of `descriptors,rdma,rdma-access`.
+    pub fn parse(text: &str) -> Option<Lacks> {
+        let mut lacks = Lacks::default();
+        for word in text.split(',') {
+            *match word.trim() {
+                "vmm" => &mut lacks.vmm,
+                "descriptors" => &mut lacks.descriptors,
+                "rdma" => &mut lacks.rdma,
+                "rdma-access" => &mut lacks.rdma_access,
+                _ => return None,
+            } = true;
+        }
+        Some(lacks)
+    }
+
+    /// Is this attribute 0?
+    pub fn attribute(self, attribute: u32) -> bool {
+        match attribute {
+            102 => self.vmm,
+            103 => self.vmm || self.descriptors,
+            110 => self.vmm || self.rdma,
+            _ => false,
+        }
+    }
+
+    /// Are there addresses to map memory at?
+    pub fn reserve(self) -> Answer {
+        refused_if(self.vmm, Code::NOT_SUPPORTED)
+    }
+
+    /// Is there such a handle?
+    pub fn create(self, properties: &MemAllocationProp) -> Answer {
+        let exported = properties.requested_handle_types & HANDLE_POSIX_FD != 0;
+        let lacks =
+            self.vmm || (self.descriptors && exported) || (self.rdma && is_rdma(properties));
+        refused_if(lacks, Code::NOT_SUPPORTED)
+    }
+
+    /// Is what was made so opened to a device?
+    pub fn open(self, properties: &MemAllocationProp) -> Answer {
+        refused_if(self.rdma_access && is_rdma(properties), Code::UNKNOWN)
+    }
+}
+
+fn is_rdma(properties: &MemAllocationProp) -> bool {
+    properties.gpu_direct_rdma_capable != 0
+}
+
+fn refused_if(lacks: bool, code: Code) -> Answer {
+    match lacks {
+        true => Err(code),
+        false => Ok(()),
+    }
+}
