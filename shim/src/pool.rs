@@ -88,6 +88,7 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
     if !device.has(&engine.calls, sys::ATTRIBUTE_VMM)? {
         return Err(Code::NOT_SUPPORTED);
     }
+    engine.driver.learn_to_open(device.ordinal)?;
     let (page, ordinal, foreign_frees) = (engine.page, device.ordinal, device.foreign_frees());
     let sums = device.sums;
     let publish = move |stats: &Stats| {

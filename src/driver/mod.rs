@@ -16,6 +16,7 @@ mod library;
 pub mod model;
 #[cfg(feature = "cli")]
 pub mod nvml;
+mod openable;
 mod properties;
 pub mod real;
 pub mod sys;

@@ -42,8 +42,9 @@ impl Properties {
         MemAllocationProp {
             requested_handle_types: asked.requested_handle_types | ours.requested_handle_types,
             alloc_flags: MemAllocFlags {
-                gpu_direct_rdma_capable: flags.gpu_direct_rdma_capable
-                    | more.gpu_direct_rdma_capable,
+                // Torch asks for it where the device says that it has it. Whether such a
+                // handle can be opened is known here.
+                gpu_direct_rdma_capable: more.gpu_direct_rdma_capable,
                 usage: flags.usage | more.usage,
                 ..flags
             },

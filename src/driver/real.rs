@@ -100,6 +100,14 @@ impl Real {
         })
     }
 
+    /// Handles of a device are made without the last of its properties from now on; `None`
+    /// where it has none, or more devices are there than are remembered.
+    pub(super) fn give_up_last(&self, device: u32) -> Option<()> {
+        let fewer = self.properties(device).fewer()?;
+        self.0.properties.set(device, fewer);
+        (self.properties(device) == fewer).then_some(())
+    }
+
     /// A handle with what the caller asks for, and with what cudaMalloc's memory has
     /// beside it, as far as the driver gives that (`cuMemCreate`). Fails with its code.
     pub fn create_as(&self, bytes: u64, wanted: &MemAllocationProp) -> Result<Handle> {
@@ -119,9 +127,7 @@ impl Real {
         let mut with = self.properties(device);
         loop {
             match create(with) {
-                Err(code @ (Code::NOT_SUPPORTED | Code::INVALID_VALUE | Code::NOT_PERMITTED)) => {
-                    with = with.fewer().ok_or(code)?;
-                }
+                Err(code) if refuses(code) => with = with.fewer().ok_or(code)?,
                 Ok(handle) if !usual => return Ok(handle),
                 made => return made.inspect(|_| self.0.properties.set(device, with)),
             }
@@ -134,6 +140,14 @@ impl Real {
         unsafe { (self.calls().create)(&mut handle, bytes as usize, properties, 0) }.ok()?;
         Ok(handle)
     }
+}
+
+/// Does `cuMemCreate` say by this that there is no such handle?
+pub(super) fn refuses(code: Code) -> bool {
+    matches!(
+        code,
+        Code::NOT_SUPPORTED | Code::INVALID_VALUE | Code::NOT_PERMITTED
+    )
 }
 
 // Of every block below that says "see above": the entry points have the signatures of cuda.h,

@@ -10,6 +10,9 @@ thread_local! {
     static MODE: Cell<u32> = const { Cell::new(0) };
     static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static REFUSE: Cell<u8> = const { Cell::new(0) };
+    static MADE: Cell<u8> = const { Cell::new(0) };
+    static CLOSED: Cell<u8> = const { Cell::new(0) };
+    static FAILS: Cell<u32> = const { Cell::new(999) };
     static EVENT: Cell<u32> = const { Cell::new(0) };
     static HOST: Cell<u32> = const { Cell::new(0) };
 }
@@ -108,11 +111,38 @@ extern "C" fn create(
         + wanted.alloc_flags.gpu_direct_rdma_capable * RDMA
         + (wanted.alloc_flags.usage / 2) as u8 * DECOMPRESS;
     note(format!("create {bits}"));
+    MADE.set(bits);
     if bits & REFUSE.get() != 0 {
         return Code::NOT_SUPPORTED;
     }
     // SAFETY: the code under test passes a valid pointer.
     unsafe { *handle = Handle(7) };
+    Code::SUCCESS
+}
+
+/// Handles of any kind.
+const ALL: u8 = u8::MAX;
+
+extern "C" fn set_access(
+    _at: Address,
+    _bytes: usize,
+    _access: *const MemAccessDesc,
+    _count: usize,
+) -> Code {
+    match CLOSED.get() {
+        ALL => Code(FAILS.get()),
+        closed if MADE.get() & closed != 0 => Code(FAILS.get()),
+        _ => Code::SUCCESS,
+    }
+}
+
+extern "C" fn unmap(_at: Address, _bytes: usize) -> Code {
+    note("unmap".into());
+    Code::SUCCESS
+}
+
+extern "C" fn release(_handle: Handle) -> Code {
+    note("release".into());
     Code::SUCCESS
 }
 
@@ -131,6 +161,9 @@ fn lookup(name: &CStr) -> *mut c_void {
         "cuMemHostAlloc" => host_alloc as *mut c_void,
         "cuMemFreeHost" => host_free as *mut c_void,
         "cuMemCreate" => create as *mut c_void,
+        "cuMemSetAccess" => set_access as *mut c_void,
+        "cuMemUnmap" => unmap as *mut c_void,
+        "cuMemRelease" => release as *mut c_void,
         "cuCtxRecordEvent" => ptr::null_mut(),
         _ => succeed as *mut c_void,
     }
@@ -225,4 +258,28 @@ fn what_a_program_asks_for_is_made_like_ours_and_teaches_where_it_is_usual() {
     driver.create_as(2 << 20, &wanted).unwrap();
     driver.create_as(2 << 20, &wanted).unwrap();
     assert_eq!(seen(), ["create 7", "create 3", "create 3"]);
+}
+
+#[test]
+fn what_can_be_made_and_not_opened_is_given_up() {
+    let driver = driver();
+    CLOSED.set(RDMA);
+    driver.learn_to_open(0).unwrap();
+    let each = |bits| [format!("create {bits}"), "unmap".into(), "release".into()];
+    assert_eq!(seen(), [each(7), each(3), each(1)].concat());
+    let mut wanted = Properties::supported(|_| false).of_handle(0);
+    wanted.alloc_flags.gpu_direct_rdma_capable = 1;
+    driver.create_as(2 << 20, &wanted).unwrap();
+    assert_eq!(seen(), ["create 1"], "though it was asked for");
+
+    // Without memory nothing is learned, and nothing from a context that is broken.
+    for code in [Code::OUT_OF_MEMORY, Code::ILLEGAL_ADDRESS] {
+        FAILS.set(code.0);
+        driver.learn_to_open(1).unwrap();
+        assert_eq!(seen(), each(7));
+    }
+    FAILS.set(999);
+    CLOSED.set(ALL);
+    assert_eq!(driver.learn_to_open(2), Err(Code::UNKNOWN));
+    assert_eq!(seen(), [each(7), each(3), each(1), each(0)].concat());
 }

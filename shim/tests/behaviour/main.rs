@@ -106,6 +106,14 @@ fn threads_allocate_at_once() {
     run(&mut preloaded(program, &[shim()]));
 }
 
+/// As under WSL2: what network cards may reach is made and mapped, and not opened.
+#[test]
+fn memory_is_pooled_where_handles_for_network_cards_cannot_be_opened() {
+    let mut command = preloaded(program("waits.c", "closed"), &[shim()]);
+    let (_, log) = said(command.env("MEMCUDA_SIM_LACKS", "rdma-access"));
+    assert!(!log.contains("plain driver"), "{log}");
+}
+
 #[test]
 fn each_caller_reaches_its_own_runtime() {
     // A second runtime: the same code under another name of the same length.

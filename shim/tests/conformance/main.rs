@@ -181,8 +181,9 @@ fn a_mark_that_the_driver_refuses_is_none() {
 fn a_pool_that_cannot_be_opened_leaves_the_capture_as_it_is() {
     let mut captured = cases(&[shim()]);
     captured.args(["--only", "peers_captures_up"]);
-    // The third: each device's memory is one, the capture's is the next.
-    let (out, log) = said(captured.env("MEMCUDA_SIM_FAIL", "cuMemSetAccess@3=801"));
+    // The fifth: each device's pool learns what can be opened, and its memory is another one;
+    // the capture's is the next.
+    let (out, log) = said(captured.env("MEMCUDA_SIM_FAIL", "cuMemSetAccess@5=801"));
     let refused = "global: 1 INVALID_VALUE, capturing 0 SUCCESS 1, end 0 SUCCESS, graph yes";
     assert!(out.contains(refused), "{out}");
     assert!(out.contains("thread: 0 SUCCESS, capturing 0"), "{out}");

@@ -45,7 +45,8 @@ fn every_call_that_takes_memory_finds_room_on_a_full_device() {
 fn a_call_that_is_out_of_memory_is_made_again() {
     for (call, number) in [
         ("cuMemAllocPitch", 1),
-        ("cuMemSetAccess", 2),
+        // Two are the pool's: it learns what can be opened, and has memory.
+        ("cuMemSetAccess", 3),
         ("cuModuleGetFunction", 1),
         ("cuFuncLoad", 1),
         ("cuLibraryLoadData", 1),
@@ -79,8 +80,8 @@ fn a_call_that_is_out_of_memory_is_made_again() {
 #[test]
 fn room_is_made_where_it_lacks_whichever_device_is_current() {
     for (call, number) in [
-        // Two are the pools'.
-        ("cuMemSetAccess", 3),
+        // Two each are the pools'.
+        ("cuMemSetAccess", 5),
         ("cuCtxCreate_v2", 1),
         ("cuCtxCreate_v4", 1),
         ("cuGreenCtxCreate", 1),
@@ -98,10 +99,11 @@ fn room_is_made_where_it_lacks_whichever_device_is_current() {
     }
 }
 
-/// The driver's own call, then the opening of the pool's memory: two handles are its.
+/// The driver's own call, then the opening of the pool's memory: before it two pools learned
+/// what can be opened, and two handles were opened.
 #[test]
 fn access_from_another_device_finds_room() {
-    for fault in ["cuCtxEnablePeerAccess@1=2", "cuMemSetAccess@3=2"] {
+    for fault in ["cuCtxEnablePeerAccess@1=2", "cuMemSetAccess@5=2"] {
         let mut command = room("cuCtxEnablePeerAccess");
         command.env("MEMCUDA_SIM_DEVICES", "2");
         support::said(command.env("MEMCUDA_SIM_FAIL", fault));

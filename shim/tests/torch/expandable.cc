@@ -115,7 +115,8 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         if (create(&probe, page, &(fabric = properties()), 0)) base = nullptr;
         else release(probe);
     }
-    static Properties properties() { return Properties{1, 1, 1, 0, nullptr, 0, 0, 0, {}}; }
+    // For network cards, too, as torch's where the device says that it has such.
+    static Properties properties() { return Properties{1, 1, 1, 0, nullptr, 0, 1, 0, {}}; }
     u64 address(size_t index) { return reinterpret_cast<u64>(base) + index * page; }
     void count(long by) {
         numbers.reserved += by * (long)page;

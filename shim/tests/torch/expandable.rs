@@ -73,6 +73,14 @@ fn native_has_segments_where_a_device_can_have_no_pages() {
     }
 }
 
+/// As under WSL2: those for network cards are made and mapped, and opened to no device.
+#[test]
+fn native_has_pages_where_handles_for_network_cards_cannot_be_opened() {
+    let closed = ("MEMCUDA_SIM_LACKS", "rdma-access");
+    let native = train_with(&torch().join("expandable"), "plain", &[NATIVE, closed]);
+    assert!(native.retries > 2, "{native:?}");
+}
+
 /// Torch registers no page with NCCL.
 #[test]
 fn native_has_segments_where_nccl_is_to_know_all_memory() {
