@@ -1,5 +1,5 @@
-//! What programs ask about memory: how much there is, and where an allocation
-//! begins and ends.
+//! What programs ask about memory: how much there is, where an allocation
+//! begins and ends, and what is to be had of mapped memory alone.
 
 use memcuda_core::driver::{Address, Code, Handle};
 use std::ffi::c_void;
@@ -73,6 +73,30 @@ crate::hooks! {
     }, panicked {
         // SAFETY: the program's own call, passed on.
         refuse(whose::is_ours_now(address as Address), || unsafe { real(handle, address) })
+    }
+
+    /// `cuMulticastBindAddr`: takes memory that the program mapped, and none of cudaMalloc's.
+    cuMulticastBindAddr ["cuMulticastBindAddr" since 12010] (
+        object: Handle, offset: usize, at: Address, bytes: usize, flags: u64,
+    ) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        refuse(whose::is_ours(engine, at), || unsafe { real(object, offset, at, bytes, flags) })
+    }, panicked {
+        // SAFETY: the program's own call, passed on.
+        refuse(whose::is_ours_now(at), || unsafe { real(object, offset, at, bytes, flags) })
+    }
+
+    /// `cuMulticastBindAddr_v2`: likewise.
+    cuMulticastBindAddr_v2 ["cuMulticastBindAddr" since 13010] (
+        object: Handle, device: i32, offset: usize, at: Address, bytes: usize, flags: u64,
+    ) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        let real = || unsafe { real(object, device, offset, at, bytes, flags) };
+        refuse(whose::is_ours(engine, at), real)
+    }, panicked {
+        // SAFETY: the program's own call, passed on.
+        let real = || unsafe { real(object, device, offset, at, bytes, flags) };
+        refuse(whose::is_ours_now(at), real)
     }
 
     /// `cuMemHostGetFlags`: no device memory is the host's; mapped memory would

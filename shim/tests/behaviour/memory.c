@@ -12,6 +12,9 @@ CUresult cuCtxGetFlags(unsigned *);
 CUresult cuCtxSetFlags(unsigned);
 CUresult cuSimPhysical(int, uint64_t *);
 CUresult cuMemMap(CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long);
+CUresult cuMemUnmap(CUdeviceptr, size_t);
+CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+CUresult cuMemAddressFree(CUdeviceptr, size_t);
 
 static void codes(void) {
     CUdeviceptr a = 0, b = 0;
@@ -147,6 +150,33 @@ static void addresses(void) {
     OK(cuMemFree_v2(at));
 }
 
+/* Of what NCCL may bind to a multicast object: mapped memory, and none of cudaMalloc's. */
+static void multicast(void) {
+    struct { int type, types, kind, device; void *win; unsigned char flags[8]; } about = {1, 0, 1, 0, NULL, {0}};
+    CUresult (*looked_up)(unsigned long long, size_t, CUdeviceptr, size_t, unsigned long long) = NULL;
+    CUdeviceptr pooled[2], own;
+    unsigned long long handle;
+    OK(cuGetProcAddress("cuMulticastBindAddr", (void **)&looked_up, 12010, 0));
+    OK(cuMemAlloc_v2(&pooled[0], 4 * MiB));
+    OK(cuMemAllocAsync(&pooled[1], 4 * MiB, NULL));
+    OK(cuMemAddressReserve(&own, 2 * MiB, 0, 0, 0));
+    OK(cuMemCreate(&handle, 2 * MiB, &about, 0));
+    OK(cuMemMap(own, 2 * MiB, 0, handle, 0));
+    for (int i = 0; i < 2; i++) {
+        IS(INVALID_VALUE, looked_up(7, 0, pooled[i], 2 * MiB, 0));
+        IS(INVALID_VALUE, cuMulticastBindAddr(7, 0, pooled[i], 2 * MiB, 0));
+        IS(INVALID_VALUE, cuMulticastBindAddr_v2(7, 0, 0, pooled[i], 2 * MiB, 0));
+    }
+    OK(looked_up(7, 0, own, 2 * MiB, 0));
+    OK(cuMulticastBindAddr(7, 0, own, 2 * MiB, 0));
+    OK(cuMulticastBindAddr_v2(7, 0, 0, own, 2 * MiB, 0));
+    OK(cuMemUnmap(own, 2 * MiB));
+    OK(cuMemRelease(handle));
+    OK(cuMemAddressFree(own, 2 * MiB));
+    OK(cuMemFree_v2(pooled[0]));
+    OK(cuMemFreeAsync(pooled[1], NULL));
+}
+
 static void room(void) {
     size_t before, held, after, total;
     CUdeviceptr a;
@@ -271,6 +301,7 @@ int main(void) {
     pages();
     marks();
     addresses();
+    multicast();
     room();
     pitch();
     ordered();

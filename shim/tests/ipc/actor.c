@@ -139,6 +139,10 @@ static void answer(char *line) {
         printf("%d\n", cuMemExportToShareableHandle(&descriptor, torch_handle((void *)a), 1, 0));
         close(descriptor);
     }
+    COMMAND("bind") {
+        sscanf(rest, "%llx", &a);
+        printf("%d\n", cuMulticastBindAddr(7, 0, a, 2 << 20, 0));
+    }
     COMMAND("dma-buf") {
         int descriptor = -1;
         sscanf(rest, "%llx %llu", &a, &b);

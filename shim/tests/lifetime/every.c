@@ -87,6 +87,8 @@ static void memory(void) {
     CALL(cuPointerGetAttributes, CUresult(unsigned, int *, void **, CUdeviceptr), 1, names, values, b);
     CALL(cuPointerSetAttribute, CUresult(const void *, int, CUdeviceptr), &on, 6, 0);
     CALL(cuMemRetainAllocationHandle, CUresult(u64 *, void *), &handle, (void *)a);
+    CALL(cuMulticastBindAddr, CUresult(u64, size_t, CUdeviceptr, size_t, u64), 1, 0, a, 2 * MiB, 0);
+    CALL(cuMulticastBindAddr_v2, CUresult(u64, CUdevice, size_t, CUdeviceptr, size_t, u64), 1, 0, 0, a, 2 * MiB, 0);
     CALL(cuMemHostGetFlags, CUresult(unsigned *, void *), &on, (void *)a);
     CALL(cuMemHostGetDevicePointer_v2, CUresult(u64 *, void *, unsigned), &handle, (void *)a, 0);
     CALL(cuMemGetAddressRange_v2, CUresult(CUdeviceptr *, size_t *, CUdeviceptr), &base, &bytes, a + 3);
@@ -278,10 +280,8 @@ static void contexts(CUcontext primary, CUcontext second) {
     CUstream stream = NULL;
     size_t bytes = 0;
     CALL(cuCtxSetCurrent, takes_context, second);
-    CALL(cuCtxEnablePeerAccess, CUresult(CUcontext, unsigned), primary, 0);
-    CALL(cuCtxEnablePeerAccess, CUresult(CUcontext, unsigned), primary, 0);
-    CALL(cuCtxDisablePeerAccess, takes_context, primary);
-    CALL(cuCtxDisablePeerAccess, takes_context, primary);
+    for (int twice = 0; twice < 2; twice++) CALL(cuCtxEnablePeerAccess, CUresult(CUcontext, unsigned), primary, 0);
+    for (int twice = 0; twice < 2; twice++) CALL(cuCtxDisablePeerAccess, takes_context, primary);
     CALL(cuCtxSetCurrent, takes_context, primary);
     CALL(cuMemAlloc_v2, allocates, &kept, 3 * MiB);
     for (int way = 0; way < 4; way++) {

@@ -39,6 +39,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 CUresult cuMemGetInfo_v2(size_t *, size_t *);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *, size_t *, CUdeviceptr);
 CUresult cuMemRetainAllocationHandle(unsigned long long *, void *);
+CUresult cuMulticastBindAddr(unsigned long long, size_t, CUdeviceptr, size_t, unsigned long long);
+CUresult cuMulticastBindAddr_v2(unsigned long long, CUdevice, size_t, CUdeviceptr, size_t, unsigned long long);
 CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);
 CUresult cuPointerGetAttributes(unsigned, int *, void **, CUdeviceptr);
 CUresult cuPointerSetAttribute(const void *, int, CUdeviceptr);

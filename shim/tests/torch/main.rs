@@ -10,6 +10,7 @@ mod handles;
 #[path = "../support/keeper.rs"]
 mod keeper;
 mod order;
+mod passed;
 mod recorded;
 mod shared;
 mod sharing;

@@ -41,6 +41,7 @@ mod mapping;
 mod memory;
 mod mempool;
 mod module;
+mod multicast;
 mod nodes;
 mod old_libc;
 mod order;
