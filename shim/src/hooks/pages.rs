@@ -227,11 +227,16 @@ crate::hooks! {
         let Some(page) = below(engine, handle) else {
             return Code::INVALID_VALUE;
         };
-        if page != handle && kind as u32 == HANDLE_POSIX_FD {
+        let is_passed_on = page != handle && kind as u32 == HANDLE_POSIX_FD;
+        if is_passed_on {
             yama::let_others_take();
         }
         // SAFETY: the program's own call, passed on with the driver's handle.
-        unsafe { real(out, page, kind, flags) }
+        let code = unsafe { real(out, page, kind, flags) };
+        if is_passed_on && code != Code::SUCCESS {
+            say_why_not();
+        }
+        code
     }
 
     /// `cuMemGetAllocationPropertiesFromHandle`.
@@ -244,6 +249,20 @@ crate::hooks! {
             Some(handle) => unsafe { real(properties, handle) },
             None => Code::INVALID_VALUE,
         }
+    }
+}
+
+/// A page of torch's could not be passed on: torch keeps a descriptor of each that is, and
+/// says that there is no memory.
+fn say_why_not() {
+    let opened = std::fs::File::open("/dev/null");
+    if opened.is_err_and(|error| error.raw_os_error() == Some(libc::EMFILE)) {
+        crate::log_once!(
+            Warn,
+            "torch can pass no more of its memory on to other processes: it has a file open for \
+             each page that it passed on, and this process may open no more (ulimit -n); \
+             MEMCUDA_TORCH=segments needs none"
+        );
     }
 }
 

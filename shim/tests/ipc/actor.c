@@ -4,6 +4,7 @@
 #include "../support/cuda.h"
 #include "../support/view.h"
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,6 +139,14 @@ static void answer(char *line) {
         sscanf(rest, "%llx", &a);
         printf("%d\n", cuMemExportToShareableHandle(&descriptor, torch_handle((void *)a), 1, 0));
         close(descriptor);
+    }
+    COMMAND("no-more-files") {
+        struct rlimit limit;
+        int free_one = dup(0);
+        close(free_one);
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = (rlim_t)free_one;
+        printf("%d\n", setrlimit(RLIMIT_NOFILE, &limit));
     }
     COMMAND("bind") {
         sscanf(rest, "%llx", &a);

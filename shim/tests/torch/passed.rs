@@ -14,3 +14,18 @@ fn a_page_is_bound_to_no_multicast_object() {
     assert_eq!(actor.code(&format!("bind {tensor}")), INVALID_VALUE);
     actor.end();
 }
+
+/// Torch then says that there is no memory.
+#[test]
+fn without_files_to_spare_a_line_says_why_a_page_is_not_passed_on() {
+    let place = Place::empty();
+    let mut actor = actor(&place);
+    let tensor = actor.torch(PAGE);
+    actor.must(&format!("descriptor {tensor}"));
+    actor.must("no-more-files");
+    for _ in 0..2 {
+        assert_ne!(actor.code(&format!("descriptor {tensor}")), 0);
+    }
+    let log = actor.end();
+    assert_eq!(log.matches("ulimit -n").count(), 1, "{log}");
+}
