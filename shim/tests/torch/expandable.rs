@@ -6,23 +6,16 @@ use std::process::Stdio;
 use memcuda_core::pool::Stats;
 
 use crate::counters;
-use crate::support::{self, scratch, shim};
-use crate::{NATIVE, Run, command, finished, program, torch, train, train_with};
+use crate::support::scratch;
+use crate::{NATIVE, Run, command, finished, torch, train, train_with};
 
-const EXPANDABLE: (&str, &str) = ("MEMCUDA_TORCH", "expandable");
-const SEGMENTS: &str = "max_split_size_mb:32";
-const SETTING: &str = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:512";
+pub const EXPANDABLE: (&str, &str) = ("MEMCUDA_TORCH", "expandable");
+pub const SEGMENTS: &str = "max_split_size_mb:32";
+pub const SETTING: &str = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:512";
 
 pub fn run(case: &str, settings: &[(&str, &str)]) -> Run {
     let all: Vec<_> = [EXPANDABLE].iter().chain(settings).copied().collect();
     train_with(&torch().join("expandable"), case, &all)
-}
-
-/// The same where a filter keeps processes from one another's descriptors.
-fn run_filtered(how: &str, settings: &[(&str, &str)]) -> Run {
-    let mut filtered = program("filtered", &torch().join("expandable"));
-    filtered.arg(how).arg(torch().join("program")).arg("plain");
-    finished(support::said(filtered.envs(settings.iter().copied())))
 }
 
 #[test]
@@ -39,72 +32,12 @@ fn native_has_pages_where_torch_and_machine_are_fit() {
     assert!(!off.log.contains("pages can be shared"), "{}", off.log);
 }
 
-/// There a tensor in a page could be shared with nobody; in a segment it can.
-#[test]
-fn native_has_segments_where_pages_cannot_be_shared() {
-    for how in ["refuses", "ends"] {
-        let filtered = run_filtered(how, &[NATIVE]);
-        assert_eq!(filtered.setting, SEGMENTS, "{filtered:?}");
-        let said = filtered.log.matches("pidfd_getfd").count();
-        assert_eq!(said, 1, "{filtered:?}");
-        let forced = run_filtered(how, &[EXPANDABLE]);
-        assert_eq!(forced.setting, SETTING, "{forced:?}");
-    }
-    assert_eq!(run_filtered("allows", &[NATIVE]).setting, SETTING);
-    let untraced = [NATIVE, ("UNTRACED", "1")];
-    let untraced = train_with(&torch().join("expandable"), "plain", &untraced);
-    assert_eq!(untraced.setting, SEGMENTS, "{untraced:?}");
-    assert!(untraced.log.contains("PR_SET_DUMPABLE"), "{untraced:?}");
-}
-
-/// There torch would end at its first page, unless that was its user's wish.
-#[test]
-fn native_has_segments_where_a_device_can_have_no_pages() {
-    let directory = torch().join("expandable");
-    for lacks in ["vmm", "descriptors"] {
-        let lacks = ("MEMCUDA_SIM_LACKS", lacks);
-        let segments = train_with(&directory, "plain", &[NATIVE, lacks]);
-        assert_eq!(segments.setting, SETTING, "known once CUDA starts");
-        let said = segments.log.matches("segments by cudaMalloc after all");
-        assert_eq!(said.count(), 1, "{segments:?}");
-        let own = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
-        let ended = command(&directory, "plain", &[NATIVE, lacks, own]).output();
-        assert!(!ended.unwrap().status.success());
-    }
-}
-
 /// As under WSL2: those for network cards are made and mapped, and opened to no device.
 #[test]
 fn native_has_pages_where_handles_for_network_cards_cannot_be_opened() {
     let closed = ("MEMCUDA_SIM_LACKS", "rdma-access");
     let native = train_with(&torch().join("expandable"), "plain", &[NATIVE, closed]);
     assert!(native.retries > 2, "{native:?}");
-}
-
-/// Torch registers no page with NCCL.
-#[test]
-fn native_has_segments_where_nccl_is_to_know_all_memory() {
-    let registers = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "True");
-    let segments = train_with(&torch().join("expandable"), "plain", &[registers]);
-    assert_eq!(segments.setting, SEGMENTS, "{segments:?}");
-    let said = segments.log.matches("registers segments alone");
-    assert_eq!(said.count(), 1, "{segments:?}");
-}
-
-/// Who counts what torch has by its calls of cudaMalloc sees no page.
-#[test]
-fn native_has_segments_where_another_library_stands_before_cuda_malloc() {
-    let strict = support::compile("strict.c", "libbefore.so", &["-shared", "-fPIC", "-ldl"]);
-    for libraries in [[shim(), strict.clone()], [strict, shim()]] {
-        let mut command = command(&torch().join("expandable"), "plain", &[]);
-        command.env("LD_PRELOAD", std::env::join_paths(libraries).unwrap());
-        let segments = finished(support::said(&mut command));
-        assert_eq!(segments.setting, SEGMENTS, "{segments:?}");
-        let said = segments
-            .log
-            .matches("another library stands in for cudaMalloc");
-        assert_eq!(said.count(), 1, "{segments:?}");
-    }
 }
 
 #[test]
@@ -171,20 +104,6 @@ fn torch_gives_pages_back_before_there_are_more_than_ever() {
 fn pages_of_another_device_than_the_current_one_are_the_drivers() {
     let elsewhere = run("elsewhere", &[("MEMCUDA_SIM_DEVICES", "2")]);
     assert_eq!(elsewhere.retries, 0, "{elsewhere:?}");
-}
-
-#[test]
-fn a_torch_that_is_not_fit_gets_segments_with_one_line() {
-    let older = train("plain", &[EXPANDABLE]);
-    assert_eq!(older.setting, SEGMENTS);
-    let said = |run: &Run| {
-        run.log
-            .matches("torch keeps segments by cudaMalloc")
-            .count()
-    };
-    assert_eq!(said(&older), 1, "{}", older.log);
-    let direct = run("plain", &[("MEMCUDA_POLICY", "direct")]);
-    assert_eq!((direct.setting.as_str(), said(&direct)), (SEGMENTS, 1));
 }
 
 #[test]

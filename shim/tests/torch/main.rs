@@ -16,6 +16,7 @@ mod shared;
 mod sharing;
 #[path = "../support/mod.rs"]
 mod support;
+mod unfit;
 
 use std::path::Path;
 use std::process::Command;
