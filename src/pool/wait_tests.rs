@@ -178,6 +178,8 @@ fn a_stream_of_which_nothing_can_be_learned_stops_no_other_one() {
     let of = |stream| request(CONTEXT, Order::Stream(key(stream)));
     let lent = [10, 11].map(|stream| (pool.alloc(&of(stream)).unwrap(), key(stream)));
     for (at, stream) in lent {
+        // No event follows it.
+        pool.driver().fail_waits(1, Code::UNKNOWN);
         pool.free(at, Release::Stream(stream)).unwrap();
     }
     pool.driver().fail_waits(1, Code::UNKNOWN);

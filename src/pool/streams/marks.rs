@@ -257,12 +257,11 @@ impl Streams {
         self.at_front(id, Lane::watch);
     }
 
-    /// The same of all streams but this one on which something was freed that no event
-    /// followed.
+    /// The same of all streams but this one whose memory may still be in use.
     pub fn watch_others(&self, own: Option<StreamId>) {
         let others = self.ids().filter(|id| Some(*id) != own);
         others
-            .filter(|id| self.is_uncovered(*id))
+            .filter(|id| self.tagged(*id) > self.progress(*id).done)
             .for_each(|id| self.watch(id));
     }
 

@@ -203,6 +203,12 @@ impl Streams {
             self.table.resize_with(streams, || None);
             self.table[id as usize] = Some(Progress::new(key));
         }
+        match self.ids().take(3).count() {
+            1 => {}
+            // Each may look for what the other one frees, and so may all that follow.
+            2 => self.ids().for_each(|id| self.watch(id)),
+            _ => self.watch(id),
+        }
         id
     }
 

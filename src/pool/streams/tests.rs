@@ -256,3 +256,36 @@ fn bytes_of_a_slab_that_a_stream_did_not_get_are_used_behind_that_stream() {
     assert_ne!(pool.alloc(&of(3, 12, 2 * MIB)), Ok(at));
     assert_eq!(pool.driver().waits(), [(Stream::PER_THREAD, Stream(10))]);
 }
+
+/// A program of one stream pays for no event.
+#[test]
+fn the_first_of_several_streams_are_watched_and_a_single_one_is_not() {
+    let pool = pool(Settings::default());
+    let give = |stream| {
+        let at = pool.alloc(&on(stream, 4 * MIB)).unwrap();
+        pool.free(at, Release::Stream(key(stream))).unwrap();
+    };
+    for _ in 0..100 {
+        give(10);
+    }
+    let before = pool.driver().events();
+    assert!(before <= 1, "{before}");
+    // The second one comes with the request; the first is watched from then on.
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    give(11);
+    give(10);
+    let held = pool.alloc(&on(11, 4 * MIB)).unwrap();
+    give(10);
+    pool.alloc(&on(11, 12 * MIB)).unwrap();
+    pool.free(held, Release::Stream(key(11))).unwrap();
+    assert!(
+        pool.driver()
+            .waits()
+            .iter()
+            .all(|wait| wait.1 == Stream(10))
+    );
+    assert!(
+        !pool.driver().waits().is_empty(),
+        "ordered behind the first"
+    );
+}
