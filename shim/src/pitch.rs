@@ -1,8 +1,8 @@
 //! The size to whose multiples the driver rounds a row of `cuMemAllocPitch`,
 //! and the allocation of one element by which it was learned. The driver's free
 //! of it would wait for the context in which it was made, so it is kept until the
-//! program's own call has waited for that one, and never longer than that: what the driver
-//! has ended may be somebody else's memory by now.
+//! program's own call has waited for that one, or finds it at rest, and never longer
+//! than that: what the driver has ended may be somebody else's memory by now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -71,6 +71,12 @@ impl Pitch {
                 unsafe { (calls.mem_free)(address) };
             });
         }
+    }
+
+    /// The context of what was allocated to ask.
+    pub fn probed(&self) -> Option<Context> {
+        let probe = self.probe.try_lock().ok()?;
+        probe.as_ref().map(|probe| probe.1)
     }
 
     /// A context is about to end, maybe the one of this memory, or that of which its own is

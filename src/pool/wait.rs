@@ -111,6 +111,13 @@ impl<D: Driver> Pool<D> {
         Ok(release)
     }
 
+    /// Is all that runs in a context over? Waits for nothing: what ends just now may count
+    /// as running.
+    pub fn is_over(&self, context: Context) -> bool {
+        let noted = self.lock().streams.note(&self.driver, context);
+        matches!(noted, Noted::Over)
+    }
+
     /// Waits on the host for all contexts that use the pool, before memory is unmapped that
     /// they may use; the answer is that of `context`.
     pub fn synchronize_device(&self, context: Context) -> Result<bool> {

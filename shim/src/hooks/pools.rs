@@ -80,6 +80,11 @@ crate::hooks! {
             // More may be idle each time, as uses are found to be over.
             let beyond = || ours.idle().saturating_sub(keep);
             while beyond() > 0 && ours.give_back(beyond(), REACHED) > 0 {}
+            if let Some(context) = device.pitch.probed()
+                && ours.is_over(context)
+            {
+                device.pitch.free_probe(&engine.calls, context);
+            }
         }
         // SAFETY: the program's own call, passed on.
         unsafe { real(pool, keep) }

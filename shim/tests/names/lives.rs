@@ -151,10 +151,10 @@ fn who_closes_the_connection_has_again_what_others_hold() {
     actor.set(&here, 7, 4096);
     let (_, there) = other.opened("open shared");
     actor.must("close-sockets");
-    // The keeper hears of it before the process comes back.
-    while field(&other.must("show shared"), "references") != "1" {
-        std::thread::yield_now();
-    }
+    // The keeper hears of it before the process comes back, which it does by itself soon.
+    until("the keeper hears of it", || {
+        other.code("show own") == NOT_FOUND
+    });
     assert_eq!(actor.code("show own"), NOT_FOUND);
     let shown = actor.must("show shared");
     assert_eq!(

@@ -10,7 +10,7 @@ use crate::driver::{Address, Stream};
 use crate::units::MIB;
 
 /// Bytes freed on a stream whose last one an event follows at once.
-const DUE: u64 = 256 * MIB;
+const DUE: u64 = 512 * MIB;
 /// Frees of a stream that events follow since somebody else last looked.
 const WATCHED: u32 = 1 << 15;
 

@@ -76,7 +76,9 @@ int main(int argc, char **argv) {
             join_defaults(stream); put(&before[stream], count); ops[count++] = op; break;
         }
         case 5: case 6:
-            OK(cuEventRecord(events[e], streams[stream])); join_defaults(stream); recorded[e] = before[stream]; is_recorded[e] = 1; break;
+            OK(cuEventRecord(events[e], streams[stream])); join_defaults(stream); recorded[e] = before[stream]; is_recorded[e] = 1;
+            if (stream == LEGACY_STREAM) join(&fenced[stream], &before[stream]);
+            break;
         case 7: case 8:
             OK(cuStreamWaitEvent(streams[stream], events[e], 0)); if (!is_recorded[e]) break;
             join_defaults(stream); join(&before[stream], &recorded[e]); join(&fenced[stream], &recorded[e]); break;
