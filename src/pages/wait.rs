@@ -103,7 +103,7 @@ impl<D: Driver> Pages<D> {
     /// Waits for all work of a context, for who has no place in a stream to wait for.
     ///
     /// # Errors
-    /// As [`Pages::quiet_context`].
+    /// As `quiet_context`.
     pub fn wait_for_context(&self, context: Context) -> Result<()> {
         while !self.await_context(context)? {}
         Ok(())
