@@ -2,8 +2,8 @@
 //! driver's own memory pool for it says.
 
 use std::ffi::CStr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use memcuda_core::driver::real::Real;
@@ -47,6 +47,9 @@ pub struct Device {
     default_mem_pool: OnceLock<Option<MemPool>>,
     /// Our pool as the driver's memory pool.
     pub stand_in: StandIn,
+    /// Has the program forbidden that a stream is ordered behind another one for what it
+    /// is lent?
+    pub independent: Arc<AtomicBool>,
     /// Frees of addresses that are not the pool's; its callback reads it.
     foreign_frees: &'static AtomicU64,
     other_mem_pool: AtomicBool,
@@ -79,6 +82,7 @@ impl Device {
                 door: OnceLock::new(),
                 default_mem_pool: OnceLock::new(),
                 stand_in: StandIn::default(),
+                independent: Arc::default(),
                 foreign_frees: Box::leak(Box::default()),
                 other_mem_pool: AtomicBool::new(false),
                 views: AtomicBool::new(false),

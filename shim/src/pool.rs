@@ -104,7 +104,7 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
         beside: Some(Box::new(|| sums.beside())),
         claim: limit.map(|limit| Box::new(move |bytes| sums.pool_claims(bytes, limit)) as _),
         chunk: engine.config.chunk,
-        independent: Arc::clone(&device.stand_in.independent),
+        independent: Arc::clone(&device.independent),
         debug: engine.config.debug,
         timeline: engine.config.oom_report.is_some(),
         starving: Some(Box::new(move |bytes, failed| {

@@ -5,8 +5,7 @@
 //! back what is over it at the next wait. Ours keeps more, but says the same:
 //! what is over the threshold is as good as free.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A sum that the driver's memory pool keeps of itself, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +40,6 @@ pub struct StandIn {
     reserved_peak: AtomicU64,
     /// The driver's pool's, as the program last set it.
     threshold: AtomicU64,
-    /// Has the program forbidden that a stream is ordered behind another one for what it
-    /// is lent?
-    pub independent: Arc<AtomicBool>,
 }
 
 impl StandIn {

@@ -45,8 +45,9 @@ impl<D: Driver> Pool<D> {
         lent.ok_or(Miss::Empty(need))
     }
 
-    /// Takes a block back at the front of the stream on which it is freed; `None`
-    /// where more is needed: events, another front, or an answer why not.
+    /// Takes a block back at the front of the stream on which it is freed, and records an
+    /// event behind that where one is due; `None` where more is needed: another thread's
+    /// default stream, another front, or an answer why not.
     pub(super) fn free_at_front(&self, at: Address, release: Release) -> Option<BlockInfo> {
         let (number, order) = match release {
             // Its uses are recorded at once.

@@ -59,15 +59,21 @@ fn missing(engine: &Engine, refused: Code, fill: &Fill, named: Context) -> Optio
     (inside && memory.block.owner == Owner::Context).then_some(memory.block.context)
 }
 
-/// The same of a node, as one that names the context.
+/// The same of a node: adds it, and where it is such a fill once more, as one that names
+/// the context.
 ///
 /// # Safety
 /// Null, or a whole structure.
-unsafe fn completed(engine: &Engine, refused: Code, node: *const Node) -> Option<Node> {
+unsafe fn add(engine: &Engine, node: *mut Node, real: impl Fn(*mut Node) -> Code) -> Code {
+    let code = real(node);
     // SAFETY: by the function's own contract.
-    let node = unsafe { node.as_ref() }.filter(|node| node.kind == FILL)?;
-    let context = missing(engine, refused, &node.fill, node.context)?;
-    Some(Node { context, ..*node })
+    let Some(told) = unsafe { node.as_ref() }.filter(|node| node.kind == FILL) else {
+        return code;
+    };
+    match missing(engine, code, &told.fill, told.context) {
+        Some(context) => real(&mut Node { context, ..*told }),
+        None => code,
+    }
 }
 
 hooks! {
@@ -93,11 +99,7 @@ hooks! {
     ) |real, engine| {
         // SAFETY: as above.
         unsafe {
-            let code = real(out, graph, before, count, node);
-            match completed(engine, code, node) {
-                Some(mut node) => real(out, graph, before, count, &raw mut node),
-                None => code,
-            }
+            add(engine, node, |node| real(out, graph, before, count, node))
         }
     }
 
@@ -108,11 +110,7 @@ hooks! {
     ) |real, engine| {
         // SAFETY: as above.
         unsafe {
-            let code = real(out, graph, before, edges, count, node);
-            match completed(engine, code, node) {
-                Some(mut node) => real(out, graph, before, edges, count, &raw mut node),
-                None => code,
-            }
+            add(engine, node, |node| real(out, graph, before, edges, count, node))
         }
     }
 
@@ -123,11 +121,7 @@ hooks! {
     ) |real, engine| {
         // SAFETY: as above.
         unsafe {
-            let code = real(out, graph, before, edges, count, node);
-            match completed(engine, code, node) {
-                Some(mut node) => real(out, graph, before, edges, count, &raw mut node),
-                None => code,
-            }
+            add(engine, node, |node| real(out, graph, before, edges, count, node))
         }
     }
 }

@@ -60,7 +60,7 @@ crate::hooks! {
             (Some(device), None) if attribute == REUSE_DEPENDENCIES => {
                 // SAFETY: the call succeeded, so it read this attribute, an int.
                 let allowed = unsafe { value.cast::<i32>().read() } != 0;
-                device.stand_in.independent.store(!allowed, Relaxed);
+                device.independent.store(!allowed, Relaxed);
             }
             _ => {}
         }

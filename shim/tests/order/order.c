@@ -87,15 +87,17 @@ static void through(CUstream on, volatile unsigned *until) {
     *until = 1;
 }
 
-/* No allocation stands behind what a stream was given after its free. */
-static void held_after(size_t bytes) {
+/* No allocation stands behind what another stream was given after its free, nor, where
+ * the program forbids that, behind what it was given before. */
+static void held(size_t bytes, int before) {
     CUstream first = stream(NON_BLOCKING), second = stream(NON_BLOCKING);
     volatile unsigned *until = word();
     for (int turn = 0; turn < 3; turn++, *until = 0) {
         CUdeviceptr freed = take(bytes, first);
         write_to(freed, first, 10);
+        if (before) hold(first, until);
         OK(cuMemFreeAsync(freed, first));
-        hold(first, until);
+        if (!before) hold(first, until);
         CUdeviceptr at = take(bytes, second);
         write_to(at, second, 10);
         through(second, until);
@@ -104,24 +106,12 @@ static void held_after(size_t bytes) {
     }
 }
 
-/* Nor behind what it was given before, where the program forbids that. */
 static void forbidden(void) {
     CUmemoryPool pool;
     int allowed = 0;
     OK(cuDeviceGetDefaultMemPool(&pool, device));
     OK(cuMemPoolSetAttribute(pool, ALLOW_DEPENDENCIES, &allowed));
-    CUstream first = stream(NON_BLOCKING), second = stream(NON_BLOCKING);
-    volatile unsigned *until = word();
-    for (int turn = 0; turn < 3; turn++, *until = 0) {
-        CUdeviceptr freed = take(SIZE, first);
-        hold(first, until);
-        OK(cuMemFreeAsync(freed, first));
-        CUdeviceptr at = take(SIZE, second);
-        write_to(at, second, 10);
-        through(second, until);
-        OK(cuMemFreeAsync(at, second));
-        OK(cuCtxSynchronize());
-    }
+    held(SIZE, 1);
 }
 
 /* What is over is known to be over, whatever the stream was given since. */
@@ -160,9 +150,9 @@ int main(int count, char **words) {
     if (!strcmp(which, "barrier")) barrier();
     else if (!strcmp(which, "taken_again")) taken_again();
     else if (!strcmp(which, "joined")) joined();
-    else if (!strcmp(which, "held_after")) held_after(SIZE);
-    else if (!strcmp(which, "held_after_small")) held_after(4096);
-    else if (!strcmp(which, "held_after_large")) held_after(300 * MiB);
+    else if (!strcmp(which, "held_after")) held(SIZE, 0);
+    else if (!strcmp(which, "held_after_small")) held(4096, 0);
+    else if (!strcmp(which, "held_after_large")) held(300 * MiB, 0);
     else if (!strcmp(which, "forbidden")) forbidden();
     else if (!strcmp(which, "full")) full();
     else if (!strcmp(which, "nothing_added")) nothing_added();

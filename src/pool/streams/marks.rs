@@ -225,8 +225,7 @@ impl Streams {
         }
     }
 
-    /// The event that was recorded as this use ended, or a `late` one. Where none was, the
-    /// stream is watched from now on.
+    /// The event that was recorded as this use ended, or a `late` one.
     pub(super) fn event_of<D: Driver>(
         &mut self,
         driver: &D,
@@ -238,11 +237,10 @@ impl Streams {
         }
         let marks = &self.progress(last.stream).marks;
         let covering = marks.partition_point(|mark| mark.seq < last.seq);
-        match marks.get(covering) {
-            Some(mark) if late || mark.seq == last.seq && mark.moment == Moment::Free => {
-                return Ok(Some(mark.event));
-            }
-            _ => self.watch(last.stream),
+        if let Some(mark) = marks.get(covering)
+            && (late || mark.seq == last.seq && mark.moment == Moment::Free)
+        {
+            return Ok(Some(mark.event));
         }
         if late {
             let made = self.mark(driver, last.stream, Moment::Later)?;

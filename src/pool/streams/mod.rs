@@ -1,7 +1,8 @@
 //! What is known of each stream's progress. A free is tagged with its place
-//! in its stream ([`Use`]), which its front gives out; whether that place was
-//! passed is learned lazily ([`marks`]), when somebody needs to know, so a free
-//! and a hit on the same stream make no driver call.
+//! in its stream ([`Use`]), which its front gives out. An event behind that place
+//! ([`marks`]) tells when it was passed, and orders other streams behind it. It follows
+//! the free at once where others look for memory, and on default streams; else it is
+//! recorded when somebody needs to know, and a free and a hit make no driver call.
 
 mod marks;
 #[cfg(test)]
@@ -295,9 +296,9 @@ impl Streams {
         Ok(())
     }
 
-    /// Orders the later work of `waiter` behind a use. `NOT_READY` where no event was recorded
-    /// as the use ended (unless it may be a `late` one, and can be had), or where it turns out that its context is broken: neither is an
-    /// error of the waiter's.
+    /// Orders the later work of `waiter` behind a use. `NOT_READY` where no event followed the
+    /// use (and it may be no `late` one, or none can be had), or where it turns out that its
+    /// context is broken: neither is an error of the waiter's.
     pub fn order_behind<D: Driver>(
         &mut self,
         driver: &D,

@@ -9,6 +9,14 @@
 
 static const u64 ORDER_SPIN_MS = 40;
 
+// A word of the host's, and its address on the device.
+static volatile unsigned *host_word(CUdeviceptr *at) {
+    unsigned *word;
+    CK(cudaHostAlloc(&word, 64, cudaHostAllocMapped));
+    CK(cuMemHostGetDevicePointer(at, word, 0));
+    return word;
+}
+
 enum LegacyCall {
     LEGACY_NOTHING, LEGACY_FREE, LEGACY_ALLOC, LEGACY_RECORD, LEGACY_WAIT, LEGACY_WAIT_PENDING, LEGACY_RECORD_CONTEXT,
     LEGACY_CALLS
@@ -50,15 +58,13 @@ static void legacy_row(LegacyCall call, volatile unsigned *word, CUdeviceptr wor
 }
 
 static void section_legacy() {
-    unsigned *word;
     CUdeviceptr at;
-    CK(cudaHostAlloc(&word, 64, cudaHostAllocMapped));
-    CK(cuMemHostGetDevicePointer(&at, word, 0));
+    volatile unsigned *word = host_word(&at);
     spin_kernel<<<1, 1>>>(1000);
     CK(cudaGetLastError());
     printf("\n## legacy\n| A is busy, on the legacy default stream | B's fill is there after ms |\n|---|---|\n");
     for (int call = 0; call < LEGACY_CALLS; call++) legacy_row((LegacyCall)call, word, at);
-    CK(cudaFreeHost(word));
+    CK(cudaFreeHost((void *)word));
 }
 
 // ---- reuse: does an allocation wait for another stream that freed? ----
@@ -130,10 +136,8 @@ static void reuse_full(volatile unsigned *until, CUdeviceptr until_at) {
 }
 
 static void section_reuse() {
-    unsigned *until;
     CUdeviceptr at;
-    CK(cudaHostAlloc(&until, 64, cudaHostAllocMapped));
-    CK(cuMemHostGetDevicePointer(&at, until, 0));
+    volatile unsigned *until = host_word(&at);
     *until = 1;
     hold_kernel<<<1, 1>>>((volatile unsigned *)at);
     CK(cudaGetLastError());
@@ -143,5 +147,5 @@ static void section_reuse() {
         for (int allowed = 1; allowed >= 0; allowed--)
             for (size_t bytes : {4ul << 20, 64ul << 20, 2048ul << 20}) reuse_row(held_first, allowed, bytes, until, at);
     reuse_full(until, at);
-    CK(cudaFreeHost(until));
+    CK(cudaFreeHost((void *)until));
 }
