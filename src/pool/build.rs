@@ -145,7 +145,8 @@ impl<D: Driver> Pool<D> {
         state.order(&self.driver, need, &uses, alias)?;
         let last = match need.stream {
             Some(stream) if !parts.is_empty() => {
-                state.streams.tag(&self.driver, stream, Use::MIXED)?
+                let (streams, late) = (&mut state.streams, need.late);
+                streams.tag_given(&self.driver, stream, Use::MIXED, late)?
             }
             _ => Use::DONE,
         };

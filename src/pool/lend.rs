@@ -101,11 +101,13 @@ impl State {
             debug_assert!(uses.iter().all(|last| self.streams.is_done(*last)));
             return Ok(());
         };
-        let mut edge = false;
+        let mut edge = None;
         let mut behind: Vec<Use> = Vec::new();
         for &last in uses.iter().filter(|last| !self.streams.is_done(**last)) {
             if last.stream == stream {
-                edge |= self.streams.needs_edge(last, alias);
+                if self.streams.needs_edge(last, alias) {
+                    edge = edge.max(Some(last.seq));
+                }
                 continue;
             }
             match behind.iter_mut().find(|other| other.stream == last.stream) {
@@ -117,8 +119,8 @@ impl State {
             self.streams.order_behind(driver, stream, last, need.late)?;
             self.stats.waits += 1;
         }
-        if edge {
-            self.streams.make_edge(driver, stream)?;
+        if let Some(after) = edge {
+            self.streams.make_edge(driver, stream, after, need.late)?;
             self.stats.edges += 1;
         }
         Ok(())
@@ -143,12 +145,12 @@ impl State {
         };
         front.set_aside(at);
         drop(front);
-        let release = match release {
-            Release::Stream(_) if info.graph => Release::Unknown,
-            release => release,
-        };
-        let uses = self.last_uses(driver, release, info.context);
-        if let Release::Stream(key) = release
+        let mut uses = self.last_uses(driver, release, info.context);
+        let in_order = matches!(release, Release::Stream(_));
+        if in_order && info.graph {
+            // A graph may use it elsewhere; in its stream the free is what it is all the same.
+            uses.extend(self.last_uses(driver, Release::Unknown, info.context));
+        } else if let Release::Stream(key) = release
             && self.streams.health.is_whole(key.context)
         {
             let (number, lane) = Fronts::place_of(uses[0].stream);
@@ -219,7 +221,7 @@ impl State {
         let mut last = |stream| {
             streams.part(stream);
             let last = streams.tag(driver, stream, Use::MIXED);
-            let last = last.inspect(|last| streams.mark_free(driver, last.stream));
+            let last = last.inspect(|last| streams.mark_free(driver, *last));
             last.unwrap_or_else(|code| {
                 // Without an event nothing tells when the use ends.
                 let context = streams.context(stream);

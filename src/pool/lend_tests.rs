@@ -86,7 +86,7 @@ fn a_stream_comes_after_the_last_of_another_ones_uses() {
     let [user, waiter] = [10, 11].map(|stream| state.streams.id(key(stream)));
     let uses = [0, 1, 2].map(|_| {
         let last = state.streams.tag(pool.driver(), user, 0).unwrap();
-        state.streams.mark_free(pool.driver(), user);
+        state.streams.mark_free(pool.driver(), last);
         last
     });
     let need = need(&on(11, MIB), Some(waiter));

@@ -223,24 +223,6 @@ impl<D: Driver> Pool<D> {
         Ok(info)
     }
 
-    /// What no front could take back alone.
-    #[cold]
-    fn free_behind(
-        &self,
-        at: Address,
-        release: Release,
-    ) -> std::result::Result<BlockInfo, NotOurs> {
-        let mut state = self.lock();
-        let mut info = state.free(&self.driver, at, release)?;
-        if let Release::Stream(key) = release {
-            info.error = state.streams.health.error(key.context);
-        }
-        if info.parked {
-            self.publish(&mut state);
-        }
-        Ok(info)
-    }
-
     /// The live allocation around an address.
     pub fn find(&self, at: Address) -> Option<BlockInfo> {
         let mut info = self.lock().find(at)?;

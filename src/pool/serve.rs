@@ -4,16 +4,13 @@
 use super::Pool;
 use super::block::{Need, Window};
 use super::front::{COMMON, Fronts};
-use super::request::{BlockInfo, Order, Release, Request};
+use super::request::{BlockInfo, NotOurs, Order, Release, Request};
 use super::search::Usable;
 use super::slab::{GRANULE, SMALL_MAX};
 use super::state::State;
 use super::streams::{StreamId, Use};
 use crate::config::Policy;
-use crate::driver::{Address, Code, Driver, Result, Stream};
-
-/// Empty slabs that a free looks at whose lane is full.
-const REAPED: usize = 4;
+use crate::driver::{Address, Code, Driver, Result};
 
 /// Why a front did not serve a request.
 pub(super) enum Miss {
@@ -46,12 +43,12 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Takes a block back at the front of the stream on which it is freed, and records an
-    /// event behind that where one is due; `None` where more is needed: another thread's
-    /// default stream, another front, or an answer why not.
+    /// event behind that where one is due; `None` where more is needed: a default stream,
+    /// another front, or an answer why not.
     pub(super) fn free_at_front(&self, at: Address, release: Release) -> Option<BlockInfo> {
         let (number, order) = match release {
-            // Its uses are recorded at once.
-            Release::Stream(key) if key.stream == Stream::PER_THREAD => return None,
+            // An event lies behind the free before anybody is given the block.
+            Release::Stream(key) if key.stream.is_default() => return None,
             Release::Stream(key) => (Fronts::of_stream(&key), Order::Stream(key)),
             Release::Complete => (COMMON, Order::Unknown),
             Release::Own | Release::Unknown => return None,
@@ -65,19 +62,49 @@ impl<D: Driver> Pool<D> {
         }
         let info = front.take_back(at, lane, complete)?;
         let lane = front.lane(lane);
-        let (stream, due, full) = (lane.id, !complete && lane.is_due(), lane.is_full());
+        let due = (!complete && lane.is_due()).then_some(Use {
+            stream: lane.id,
+            alias: Use::MIXED,
+            seq: lane.tagged,
+        });
+        let full = lane.is_full();
         drop(front);
-        if due || full {
+        if due.is_some() || full {
             let mut state = self.lock();
-            if due {
-                state.streams.mark_free(&self.driver, stream);
+            if let Some(last) = due {
+                state.streams.mark_free(&self.driver, last);
             }
             if full {
-                state.settle_small_of(number);
-                state.reap_slabs(1, REAPED);
+                state.unload(number);
             }
         }
         Some(info)
+    }
+
+    /// What no front could take back alone.
+    #[cold]
+    pub(super) fn free_behind(
+        &self,
+        at: Address,
+        release: Release,
+    ) -> std::result::Result<BlockInfo, NotOurs> {
+        let mut state = self.lock();
+        let mut info = state.free(&self.driver, at, release)?;
+        if let Release::Stream(key) = release {
+            info.error = state.streams.health.error(key.context);
+            let number = Fronts::of_stream(&key);
+            let mut front = self.fronts.lock(number);
+            let lane = front.find(&key);
+            let full = lane.is_some_and(|lane| front.lane(lane).is_full());
+            drop(front);
+            if full {
+                state.unload(number);
+            }
+        }
+        if info.parked {
+            self.publish(&mut state);
+        }
+        Ok(info)
     }
 
     /// What the shelves, the slabs and the remembered windows can serve: no

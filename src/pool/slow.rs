@@ -13,7 +13,7 @@ use super::streams::Use;
 use super::wait::Waited;
 use super::{Pool, StateGuard};
 use crate::config::Policy;
-use crate::driver::{Address, Code, Context, Driver, Result, cancel};
+use crate::driver::{Address, Code, Context, Driver, Result, Stream, cancel};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,35 @@ enum Reach {
     /// was given since, which the program did not ask for; or not at all, beside a capture. They
     /// are a reason to grow.
     Ready,
+    /// Those whose uses are over: its own stream's, too, could not be put in order.
+    Over,
     /// All, since nothing can grow: it is ordered behind whatever it must.
     Late,
+}
+
+impl Reach {
+    /// What is tried next where bytes were not ready, or there were none.
+    fn after(self, unready: bool, order: &Order) -> Option<Self> {
+        match (self, order) {
+            (Self::Ordered, _) if unready => Some(Self::Ready),
+            (Self::Ready, _) if unready => Some(Self::Over),
+            (Self::Late, _) => None,
+            (_, Order::Stream(key)) if !unready && !self.goes_behind_others(key.stream) => {
+                Some(Self::Late)
+            }
+            _ => None,
+        }
+    }
+
+    /// May a stream be ordered behind another one? For the legacy default stream that is a
+    /// barrier between all blocking streams, which the driver's allocation is not.
+    fn goes_behind_others(self, stream: Stream) -> bool {
+        match self {
+            Self::Ordered => stream != Stream::LEGACY,
+            Self::Ready | Self::Over => false,
+            Self::Late => true,
+        }
+    }
 }
 
 /// Why the slow way ended without memory.
@@ -179,13 +206,10 @@ impl<D: Driver> Pool<D> {
             // Bytes that cannot be ordered behind their uses (a capture, or another
             // thread's default stream) are no reason to wait, but to grow. A segment's
             // are: the host waits for them sooner than it holds more.
-            let grows = unready && reach == Reach::Ordered;
-            if grows && !matches!(request.order, Order::Segment(_)) {
-                reach = Reach::Ready;
-                continue;
-            }
-            if !unready && reach == Reach::Ready {
-                reach = Reach::Late;
+            let next = reach.after(unready, &request.order);
+            let waits_first = matches!(request.order, Order::Segment(_));
+            if let Some(next) = next.filter(|_| !waits_first) {
+                reach = next;
                 continue;
             }
             let waits = &mut waits[usize::from(unready)];
@@ -206,8 +230,8 @@ impl<D: Driver> Pool<D> {
                 self.end_stitches(ending);
                 continue;
             }
-            if grows {
-                reach = Reach::Ready;
+            if let Some(next) = next {
+                reach = next;
                 continue;
             }
             self.publish(&mut state);
@@ -270,7 +294,11 @@ impl<D: Driver> Pool<D> {
         }
         // Ordered behind earlier uses for this stream alone, so the slab's
         // bytes count as used by it.
-        let last = stream.map(|stream| state.streams.tag(&self.driver, stream, window.stitch));
+        let tag = |stream| {
+            let late = reach == Reach::Late;
+            (state.streams).tag_given(&self.driver, stream, window.stitch, late)
+        };
+        let last = stream.map(tag);
         let last = match last.transpose() {
             Ok(last) => last.unwrap_or(Use::DONE),
             Err(code) => {
@@ -299,11 +327,13 @@ impl<D: Driver> Pool<D> {
             late: reach == Reach::Late,
             ..need
         };
-        let ready = Usable::Ready(need.stream);
+        let ready = Usable::Ready(need.stream.filter(|_| reach != Reach::Over));
         let independent = self.settings.independent.load(Relaxed);
         let passes: &[Usable] = match request.order {
             _ if self.settings.policy == Policy::Direct => &[],
-            Order::Stream(_) if reach != Reach::Ready && !independent => &[ready, Usable::All],
+            Order::Stream(key) if !independent && reach.goes_behind_others(key.stream) => {
+                &[ready, Usable::All]
+            }
             _ => &[ready],
         };
         for &usable in passes {

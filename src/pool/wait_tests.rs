@@ -32,9 +32,9 @@ fn an_event_that_is_waited_for_is_not_recorded_anew() {
     // is not needed any more, and another stream needs one.
     let record = |streams: &mut Streams| {
         for _ in 0..=256 {
-            streams.make_edge(&driver, slow).unwrap();
+            streams.make_edge(&driver, slow, 0, false).unwrap();
         }
-        streams.make_edge(&driver, quick).unwrap();
+        streams.make_edge(&driver, quick, 0, false).unwrap();
     };
     record(&mut streams);
     assert_eq!(driver.is_complete(event), Ok(false), "it waits for another");

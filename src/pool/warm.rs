@@ -15,6 +15,8 @@ const HINTS: usize = 32;
 const HINT_SIZES: usize = 4096;
 /// Remembered windows that are tried before a search.
 const RECALLS: usize = 8;
+/// Empty slabs that a free looks at whose lane is full.
+const REAPED: usize = 4;
 
 impl State {
     /// Tells the chunks that the windows on all shelves are free.
@@ -43,6 +45,12 @@ impl State {
     /// Tells them of those on the shelves of one front.
     pub fn settle_small_of(&mut self, front: usize) {
         self.settle(front, true);
+    }
+
+    /// The same where there are more than should be; some of their slabs may be empty now.
+    pub fn unload(&mut self, front: usize) {
+        self.settle_small_of(front);
+        self.reap_slabs(1, REAPED);
     }
 
     fn settle(&mut self, front: usize, small: bool) {

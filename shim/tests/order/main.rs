@@ -53,7 +53,19 @@ fn is_whole(case: &str) {
 fn a_free_on_the_legacy_default_stream_is_a_barrier() {
     is_whole("barrier");
     is_whole("taken_again");
+    is_whole("of_a_capture");
     is_whole("joined");
+}
+
+#[test]
+fn it_is_one_beside_threads_that_look_for_memory_or_get_it() {
+    is_whole("watched");
+    is_whole("taken_at_once");
+}
+
+#[test]
+fn memory_that_its_own_frees_left_is_joined_without_a_wait_on_the_host() {
+    is_whole("joined_later");
 }
 
 #[test]
@@ -76,4 +88,5 @@ fn what_is_over_is_lent_on_a_full_device_whatever_came_after_it() {
 #[test]
 fn an_allocation_puts_no_barrier_between_blocking_streams() {
     is_whole("nothing_added");
+    is_whole("nothing_waited_for");
 }

@@ -2,9 +2,12 @@
  * another in the order of their work. Prints "whole" at the end; what is wrong
  * ends it in the simulated GPU, or leaves it waiting for itself. */
 #include "../support/cuda.h"
+#include <pthread.h>
+#include <stdatomic.h>
 
 #define BLOCKING 0
 #define NON_BLOCKING 1
+#define RELAXED 2
 #define EQUAL 1
 #define ALLOW_DEPENDENCIES 3
 
@@ -19,6 +22,7 @@ CUresult cuMemHostAlloc(void **, size_t, unsigned);
 
 static const size_t SIZE = 4 * MiB;
 static CUdevice device;
+static CUcontext context;
 static CUstream legacy = (CUstream)1;
 
 static CUstream stream(unsigned flags) {
@@ -71,6 +75,89 @@ static void taken_again(void) {
     write_to(take(SIZE, legacy), second, 10);
 }
 
+/* Also of memory that was made during another stream's capture. */
+static void of_a_capture(void) {
+    CUstream first = stream(BLOCKING), second = stream(BLOCKING), captures = stream(NON_BLOCKING);
+    CUdeviceptr shared = take(SIZE, legacy), freed;
+    CUgraph graph;
+    OK(cuStreamBeginCapture_v2(captures, RELAXED));
+    OK(cuMemAlloc_v2(&freed, SIZE));
+    OK(cuStreamEndCapture(captures, &graph));
+    OK(cuCtxSynchronize());
+    write_to(shared, first, 100000);
+    OK(cuMemFreeAsync(freed, legacy));
+    write_to(shared, second, 10);
+}
+
+static volatile int ends;
+
+/* Makes the pool look at its streams all the time. */
+static void *looks_for_memory(void *unused) {
+    CUstream on;
+    unsigned random = 1;
+    OK(cuCtxSetCurrent(context));
+    on = stream(NON_BLOCKING);
+    while (!ends) {
+        random = random * 1103515245u + 12345u;
+        OK(cuMemFreeAsync(take(2 * MiB + (random >> 16) % 4096 * 2048, on), on));
+    }
+    return unused;
+}
+
+/* And beside such a thread. */
+static void watched(void) {
+    CUstream first = stream(BLOCKING), second = stream(BLOCKING);
+    CUdeviceptr shared = take(SIZE, legacy);
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, looks_for_memory, NULL));
+    for (int turn = 0; turn < 10000; turn++) {
+        CUdeviceptr freed = take(SIZE, legacy);
+        OK(cuCtxSynchronize());
+        write_to(shared, first, 100000);
+        OK(cuMemFreeAsync(freed, legacy));
+        write_to(shared, second, 10);
+    }
+    ends = 1;
+    OK(pthread_join(thread, NULL));
+}
+
+#define TURNS 200
+static CUdeviceptr passed_on;
+static atomic_int turn_begun, turn_ended;
+
+/* Takes until it is given what the other thread frees, and writes to that. */
+static void *takes_at_once(void *on) {
+    CUdeviceptr taken[64];
+    OK(cuCtxSetCurrent(context));
+    for (int turn = 1; turn <= TURNS; turn++) {
+        int count = 0;
+        while (atomic_load(&turn_begun) < turn) {}
+        do taken[count] = take(SIZE, legacy);
+        while (taken[count++] != passed_on && count < 64);
+        if (taken[count - 1] == passed_on) write_to(passed_on, on, 10);
+        for (int i = 0; i < count; i++) OK(cuMemFreeAsync(taken[i], legacy));
+        atomic_store(&turn_ended, turn);
+    }
+    return NULL;
+}
+
+/* Whoever is given the memory by another thread comes after the barrier, too. */
+static void taken_at_once(void) {
+    CUstream first = stream(BLOCKING);
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, takes_at_once, stream(BLOCKING)));
+    for (int turn = 1; turn <= TURNS; turn++) {
+        passed_on = take(SIZE, legacy);
+        OK(cuCtxSynchronize());
+        write_to(passed_on, first, 100000);
+        atomic_store(&turn_begun, turn);
+        OK(cuMemFreeAsync(passed_on, legacy));
+        while (atomic_load(&turn_ended) < turn) {}
+        OK(cuCtxSynchronize());
+    }
+    OK(pthread_join(thread, NULL));
+}
+
 /* Two blocks as one: the event of the frees is order enough there. */
 static void joined(void) {
     CUdeviceptr at[] = {take(SIZE, legacy), take(SIZE, legacy)};
@@ -79,6 +166,24 @@ static void joined(void) {
     CUdeviceptr both = take(2 * SIZE, legacy);
     write_to(both, legacy, 10);
     write_to(both + SIZE, legacy, 10);
+}
+
+/* Also where there were a slab and other streams' work before. */
+static void joined_later(void) {
+    CUstream busy = stream(NON_BLOCKING);
+    volatile unsigned *until = word();
+    CUdeviceptr at[] = {take(SIZE, legacy), take(SIZE, legacy)}, kept = take(SIZE, busy);
+    OK(cuCtxSynchronize());
+    write_to(kept, busy, 300000);
+    take(4096, legacy);
+    take(64 * MiB, legacy);
+    write_to(at[0], legacy, 10);
+    hold(legacy, until);
+    for (int i = 0; i < 2; i++) OK(cuMemFreeAsync(at[i], legacy));
+    CUdeviceptr both = take(2 * SIZE, legacy);
+    write_to(both, legacy, 10);
+    write_to(both + SIZE, legacy, 10);
+    *until = 1;
 }
 
 /* The host sets `until` only when the other stream is through. */
@@ -127,6 +232,20 @@ static void full(void) {
     *until = 1;
 }
 
+/* Nor does one on it, whoever has freed what there is. */
+static void nothing_waited_for(void) {
+    CUstream first = stream(BLOCKING), second = stream(BLOCKING), third = stream(NON_BLOCKING);
+    volatile unsigned *until = word();
+    CUdeviceptr kept = take(SIZE, second), freed = take(SIZE, third);
+    OK(cuCtxSynchronize());
+    hold(first, until);
+    write_to(freed, third, 50000);
+    OK(cuMemFreeAsync(freed, third));
+    take(SIZE, legacy);
+    write_to(kept, second, 10);
+    through(second, until);
+}
+
 /* An allocation elsewhere puts nothing into the legacy default stream. */
 static void nothing_added(void) {
     CUstream first = stream(BLOCKING), second = stream(BLOCKING);
@@ -142,20 +261,24 @@ static void nothing_added(void) {
 
 int main(int count, char **words) {
     const char *which = count > 1 ? words[1] : "";
-    CUcontext context;
     OK(cuInit(0));
     OK(cuDeviceGet(&device, 0));
     OK(cuDevicePrimaryCtxRetain(&context, device));
     OK(cuCtxSetCurrent(context));
     if (!strcmp(which, "barrier")) barrier();
     else if (!strcmp(which, "taken_again")) taken_again();
+    else if (!strcmp(which, "of_a_capture")) of_a_capture();
+    else if (!strcmp(which, "watched")) watched();
+    else if (!strcmp(which, "taken_at_once")) taken_at_once();
     else if (!strcmp(which, "joined")) joined();
+    else if (!strcmp(which, "joined_later")) joined_later();
     else if (!strcmp(which, "held_after")) held(SIZE, 0);
     else if (!strcmp(which, "held_after_small")) held(4096, 0);
     else if (!strcmp(which, "held_after_large")) held(300 * MiB, 0);
     else if (!strcmp(which, "forbidden")) forbidden();
     else if (!strcmp(which, "full")) full();
     else if (!strcmp(which, "nothing_added")) nothing_added();
+    else if (!strcmp(which, "nothing_waited_for")) nothing_waited_for();
     else return 2;
     OK(cuCtxSynchronize());
     puts("whole");

@@ -6,7 +6,7 @@ use super::super::hash::FastMap;
 use super::super::request::StreamKey;
 use super::super::slab::SMALL_MAX;
 use super::super::streams::StreamId;
-use crate::driver::{Address, Stream};
+use crate::driver::Address;
 use crate::units::MIB;
 
 /// Bytes freed on a stream whose last one an event follows at once.
@@ -42,6 +42,8 @@ pub struct Lane {
     pub freed: u64,
     /// An event follows so many more frees: others look for memory that was freed here.
     pub watched: u32,
+    /// Has what was freed last an event to follow it, alone?
+    alone: bool,
     /// The last allocation before the stream was first seen; [`Lane::ENDED`]
     /// once it was destroyed.
     pub since: u64,
@@ -83,6 +85,7 @@ impl Lane {
             tagged: 0,
             freed: 0,
             watched: 0,
+            alone: false,
             since,
             known: 0,
             latest: [Freed::default(); LATEST],
@@ -141,11 +144,10 @@ impl Lane {
         Some(at)
     }
 
-    /// Does an event have to follow what was just freed? On the legacy default stream always:
-    /// there the driver's own free is a barrier to other streams, and so is an event.
+    /// Does an event have to follow what was just freed?
     #[inline]
     pub fn is_due(&self) -> bool {
-        self.watched > 0 || self.freed >= DUE || self.key.stream == Stream::LEGACY
+        self.watched > 0 || self.freed >= DUE
     }
 
     /// The place of a free of so many bytes.
@@ -153,9 +155,11 @@ impl Lane {
     pub fn place_of_free(&mut self, bytes: u64) -> u64 {
         self.freed += bytes;
         self.watched = self.watched.saturating_sub(1);
-        if self.is_due() {
+        let due = self.is_due();
+        if due || self.alone {
             self.part();
         }
+        self.alone = due;
         self.now
     }
 
@@ -222,5 +226,18 @@ mod tests {
                 assert_eq!(lane.take(bytes, 1 << 20), None);
             }
         }
+    }
+
+    #[test]
+    fn what_follows_a_free_that_an_event_follows_has_another_place() {
+        let mut lane = Lane::new(StreamKey::new(Context(1), Stream(9), 0), 0, 0);
+        let free = |lane: &mut Lane| {
+            lane.tagged = lane.place_of_free(512);
+            (lane.tagged, lane.is_due())
+        };
+        lane.watched = 2;
+        assert_eq!(free(&mut lane), (1, true));
+        assert_eq!(free(&mut lane), (2, false));
+        assert_eq!(free(&mut lane), (2, false));
     }
 }

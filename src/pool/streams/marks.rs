@@ -73,7 +73,7 @@ impl Streams {
     pub fn note<D: Driver>(&mut self, driver: &D, context: Context) -> Noted {
         let id = self.whole_context(context);
         let last = self.tag(driver, id, Use::MIXED);
-        self.mark_free(driver, id);
+        let last = last.inspect(|last| self.mark_free(driver, *last));
         // What fails is found uncovered.
         let _ = self.unless_broken(id, |streams| streams.poll_one(driver, id));
         let over = |last: Use| self.is_done(last) || self.health.error(context).is_some();
@@ -215,10 +215,12 @@ impl Streams {
         Ok(())
     }
 
-    /// Records an event behind what was just freed on a stream. Where that is impossible or
-    /// fails, those who must know record one later.
-    pub fn mark_free<D: Driver>(&mut self, driver: &D, id: StreamId) {
-        if self.is_uncovered(id) {
+    /// Records an event behind what was just freed, with this last use. Where that is impossible
+    /// or fails, or another thread has freed something there since, those who must know record
+    /// one later.
+    pub fn mark_free<D: Driver>(&mut self, driver: &D, last: Use) {
+        let id = last.stream;
+        if self.tagged(id) == last.seq && self.is_uncovered(id) {
             let _ = self.unless_broken(id, |streams| {
                 streams.mark(driver, id, Moment::Free).map(|_| ())
             });
@@ -263,12 +265,11 @@ impl Streams {
             .for_each(|id| self.watch(id));
     }
 
-    /// The latest place of a stream where all that was freed before it left an event.
+    /// The latest place of a stream that an event in it followed, of those not known passed.
     pub(super) fn marked(&self, id: StreamId) -> Option<u64> {
-        let stream = self.progress(id);
-        let at_free = |mark: &Mark| mark.moment == Moment::Free;
-        let all = !self.is_uncovered(id) && stream.marks.iter().all(at_free);
-        all.then(|| stream.marks.back().map_or(stream.done, |mark| mark.seq))
+        let mut marks = self.progress(id).marks.iter();
+        let latest = marks.rfind(|mark| mark.moment == Moment::Free);
+        latest.map(|mark| mark.seq)
     }
 
     /// Records an event that covers everything tagged so far; `None` where

@@ -261,6 +261,26 @@ impl Streams {
         })
     }
 
+    /// Tags bytes that a stream is given, behind whatever it was ordered behind for them.
+    /// On the legacy default stream, where an event would be a barrier, that is its own frees
+    /// alone, unless this is a `late` one; each of them left an event.
+    pub fn tag_given<D: Driver>(
+        &mut self,
+        driver: &D,
+        id: StreamId,
+        alias: u32,
+        late: bool,
+    ) -> Result<Use> {
+        if late || self.progress(id).key.stream != Stream::LEGACY {
+            return self.tag(driver, id, alias);
+        }
+        Ok(Use {
+            stream: id,
+            alias,
+            seq: self.tagged(id),
+        })
+    }
+
     /// Are these uses known to be complete on the host?
     pub fn is_done(&self, last: Use) -> bool {
         last.stream == Use::NOBODY || last.seq <= self.progress(last.stream).done
@@ -278,13 +298,20 @@ impl Streams {
         last.alias != alias && last.seq > self.progress(last.stream).edge
     }
 
-    /// Orders the later work of stream `id` behind its own earlier work.
-    pub fn make_edge<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
-        if self.progress(id).key.stream == Stream::LEGACY {
+    /// Orders the later work of stream `id` behind its own earlier work, up to place `after`
+    /// at least.
+    pub fn make_edge<D: Driver>(
+        &mut self,
+        driver: &D,
+        id: StreamId,
+        after: u64,
+        late: bool,
+    ) -> Result<()> {
+        if !late && self.progress(id).key.stream == Stream::LEGACY {
             // One more event would be a barrier, which an allocation is not; each free
             // there left one.
-            let seq = self.marked(id).ok_or(Code::NOT_READY)?;
-            self.progress_mut(id).edge = seq;
+            let marked = self.marked(id).filter(|seq| *seq >= after);
+            self.progress_mut(id).edge = marked.ok_or(Code::NOT_READY)?;
             return Ok(());
         }
         let (seq, event) = self

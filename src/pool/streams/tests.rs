@@ -41,7 +41,7 @@ fn a_stream_is_ordered_behind_the_event_that_followed_the_use() {
     let [user, waiter] = [10, 11].map(|stream| streams.id(key(stream)));
     for events in 1..4 {
         let last = streams.tag(&driver, user, 0).unwrap();
-        streams.mark_free(&driver, user);
+        streams.mark_free(&driver, last);
         for _ in 0..2 {
             streams.order_behind(&driver, waiter, last, false).unwrap();
             assert_eq!(driver.events(), events);
@@ -62,7 +62,7 @@ fn nobody_is_ordered_behind_an_event_that_was_recorded_later() {
     let last = streams.tag(&driver, user, 0).unwrap();
     streams.part(user);
     let next = streams.tag(&driver, user, 0).unwrap();
-    streams.mark_free(&driver, user);
+    streams.mark_free(&driver, next);
     let ordered = streams.order_behind(&driver, waiter, last, false);
     assert_eq!(ordered, Err(Code::NOT_READY));
     assert!(driver.waits().is_empty());
@@ -73,6 +73,45 @@ fn nobody_is_ordered_behind_an_event_that_was_recorded_later() {
     driver.hold(CONTEXT, Stream(10), false);
     streams.order_behind(&driver, waiter, last, false).unwrap();
     assert_eq!(driver.waits().len(), 2, "it is over");
+}
+
+/// Its events are barriers: what may be recorded there later is none in the stream.
+#[test]
+fn on_the_legacy_default_stream_an_edge_is_an_event_that_followed_a_free() {
+    let (driver, mut streams) = streams();
+    driver.hold(CONTEXT, Stream::LEGACY, true);
+    let legacy = streams.id(key(1));
+    let freed = streams.tag(&driver, legacy, 0).unwrap();
+    streams.mark_free(&driver, freed);
+    let later = streams.tag(&driver, legacy, 0).unwrap();
+    streams.poll(&driver).unwrap();
+    assert_eq!(driver.events(), 2);
+    let edge = streams.make_edge(&driver, legacy, later.seq, false);
+    assert_eq!(edge, Err(Code::NOT_READY));
+    streams
+        .make_edge(&driver, legacy, freed.seq, false)
+        .unwrap();
+    assert!(!streams.needs_edge(freed, 1) && streams.needs_edge(later, 1));
+    // What it is given next needs no event either.
+    let given = streams.tag_given(&driver, legacy, 1, false).unwrap();
+    assert_eq!(given.seq, later.seq);
+    assert!(driver.waits().is_empty());
+    streams.make_edge(&driver, legacy, later.seq, true).unwrap();
+    assert_eq!(driver.waits().len(), 1, "nothing else is left");
+}
+
+/// Nobody may be given it before.
+#[test]
+fn no_front_takes_back_what_is_freed_on_a_default_stream() {
+    for stream in [Stream::LEGACY, Stream::PER_THREAD] {
+        let pool = pool(Settings::default());
+        let key = StreamKey::new(CONTEXT, stream, 7);
+        let request = request(MIB, Order::Stream(key));
+        let at = pool.alloc(&request).unwrap();
+        assert!(pool.free_at_front(at, Release::Stream(key)).is_none());
+        pool.free(at, Release::Stream(key)).unwrap();
+        assert_eq!(pool.driver().events(), 1);
+    }
 }
 
 /// Only the thread can name its default stream.

@@ -18,21 +18,24 @@ static volatile unsigned *host_word(CUdeviceptr *at) {
 }
 
 enum LegacyCall {
-    LEGACY_NOTHING, LEGACY_FREE, LEGACY_ALLOC, LEGACY_RECORD, LEGACY_WAIT, LEGACY_WAIT_PENDING, LEGACY_RECORD_CONTEXT,
-    LEGACY_CALLS
+    LEGACY_NOTHING, LEGACY_FREE, LEGACY_ALLOC, LEGACY_ALLOC_OTHERS, LEGACY_RECORD, LEGACY_WAIT, LEGACY_WAIT_PENDING,
+    LEGACY_RECORD_CONTEXT, LEGACY_CALLS
 };
 static const char *const LEGACY_NAMES[] = {
-    "nothing", "cuMemFreeAsync", "cuMemAllocAsync", "cuEventRecord", "cuStreamWaitEvent, complete",
-    "cuStreamWaitEvent, of A", "cuCtxRecordEvent"};
+    "nothing", "cuMemFreeAsync", "cuMemAllocAsync", "cuMemAllocAsync, beside what a busy non-blocking stream freed",
+    "cuEventRecord", "cuStreamWaitEvent, complete", "cuStreamWaitEvent, of A", "cuCtxRecordEvent"};
 
 static void legacy_row(LegacyCall call, volatile unsigned *word, CUdeviceptr word_at) {
-    CUstream a, b, legacy = CU_STREAM_LEGACY;
+    CUstream a, b, other, legacy = CU_STREAM_LEGACY;
     CUevent event;
-    CUdeviceptr memory;
+    CUdeviceptr memory, others;
+    const char *got = "";
     CK(cuStreamCreate(&a, CU_STREAM_DEFAULT));
     CK(cuStreamCreate(&b, CU_STREAM_DEFAULT));
+    CK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CK(cuMemAllocAsync(&memory, 4 << 20, legacy));
+    CK(cuMemAllocAsync(&others, 64 << 20, other));
     CK(cuEventRecord(event, a));
     CK(cuMemsetD32Async(word_at, 0, 1, b));
     CK(cuCtxSynchronize());
@@ -41,6 +44,12 @@ static void legacy_row(LegacyCall call, volatile unsigned *word, CUdeviceptr wor
     CK(cudaGetLastError());
     if (call == LEGACY_FREE) CK(cuMemFreeAsync(memory, legacy));
     if (call == LEGACY_ALLOC) CK(cuMemAllocAsync(&memory, 4 << 20, legacy));
+    if (call == LEGACY_ALLOC_OTHERS) {
+        spin_kernel<<<1, 1, 0, (cudaStream_t)other>>>(ORDER_SPIN_MS / 2 * 1000000);
+        CK(cuMemFreeAsync(others, other));
+        CK(cuMemAllocAsync(&memory, 64 << 20, legacy));
+        got = memory == others ? ", and gets it" : ", and gets other memory";
+    }
     if (call == LEGACY_RECORD) CK(cuEventRecord(event, legacy));
     if (call == LEGACY_WAIT) CK(cuStreamWaitEvent(legacy, event, 0));
     if (call == LEGACY_WAIT_PENDING) {
@@ -50,11 +59,30 @@ static void legacy_row(LegacyCall call, volatile unsigned *word, CUdeviceptr wor
     if (call == LEGACY_RECORD_CONTEXT && p_ctx_record) CK(p_ctx_record(g_context, event));
     CK(cuMemsetD32Async(word_at, 1, 1, b));
     while (!*word) {}
-    printf("| %s | %.2f |\n", LEGACY_NAMES[call], (now_us() - begin) / 1000);
+    printf("| %s%s | %.2f |\n", LEGACY_NAMES[call], got, (now_us() - begin) / 1000);
     CK(cuCtxSynchronize());
     CK(cuEventDestroy(event));
     CK(cuStreamDestroy(a));
     CK(cuStreamDestroy(b));
+    CK(cuStreamDestroy(other));
+}
+
+// Is an idle stream busy once an event was recorded, while the legacy default stream is?
+static void legacy_idle(const char *kind, unsigned flags, bool whole) {
+    CUstream idle;
+    CUevent event;
+    CK(cuStreamCreate(&idle, flags));
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CK(cuCtxSynchronize());
+    spin_kernel<<<1, 1>>>(ORDER_SPIN_MS * 1000000);
+    CK(cudaGetLastError());
+    CUresult before = cuStreamQuery(idle);
+    if (!whole) CK(cuEventRecord(event, idle));
+    if (whole && p_ctx_record) CK(p_ctx_record(g_context, event));
+    printf("| %s | %s | %d | %d |\n", kind, whole ? "cuCtxRecordEvent" : "cuEventRecord", before, cuStreamQuery(idle));
+    CK(cuCtxSynchronize());
+    CK(cuEventDestroy(event));
+    CK(cuStreamDestroy(idle));
 }
 
 static void section_legacy() {
@@ -64,6 +92,11 @@ static void section_legacy() {
     CK(cudaGetLastError());
     printf("\n## legacy\n| A is busy, on the legacy default stream | B's fill is there after ms |\n|---|---|\n");
     for (int call = 0; call < LEGACY_CALLS; call++) legacy_row((LegacyCall)call, word, at);
+    printf("\n| the legacy default stream is busy, idle stream | event | its query before | after |\n|---|---|---|---|\n");
+    for (int whole = 0; whole < 2; whole++) {
+        legacy_idle("blocking", CU_STREAM_DEFAULT, whole);
+        legacy_idle("non-blocking", CU_STREAM_NON_BLOCKING, whole);
+    }
     CK(cudaFreeHost((void *)word));
 }
 
