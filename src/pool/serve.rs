@@ -10,7 +10,7 @@ use super::slab::{GRANULE, SMALL_MAX};
 use super::state::State;
 use super::streams::{StreamId, Use};
 use crate::config::Policy;
-use crate::driver::{Address, Code, Driver, Result};
+use crate::driver::{Address, Code, Driver, Result, Stream};
 
 /// Why a front did not serve a request.
 pub(super) enum Miss {
@@ -30,7 +30,7 @@ impl<D: Driver> Pool<D> {
         let number = front.lane_of(&request.order).ok_or(Miss::Unknown)?;
         let lane = front.lane(number);
         let (stream, known) = (lane.id, self.fronts.is_now(lane.known));
-        let known = known && lane.key.context == request.context;
+        let known = known && lane.key.context == request.context && !lane.closed;
         if broken || !known || self.settings.policy == Policy::Direct {
             return Err(Miss::Unknown);
         }
@@ -43,25 +43,29 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Takes a block back at the front of the stream on which it is freed, and records an
-    /// event behind that where one is due; `None` where more is needed: a default stream,
-    /// another front, or an answer why not.
+    /// event behind that where one is due; `None` where more is needed: another thread's
+    /// default stream, another front, or an answer why not.
     pub(super) fn free_at_front(&self, at: Address, release: Release) -> Option<BlockInfo> {
         let (number, order) = match release {
-            // An event lies behind the free before anybody is given the block.
-            Release::Stream(key) if key.stream.is_default() => return None,
+            // Its uses are recorded at once.
+            Release::Stream(key) if key.stream == Stream::PER_THREAD => return None,
             Release::Stream(key) => (Fronts::of_stream(&key), Order::Stream(key)),
             Release::Complete => (COMMON, Order::Unknown),
             Release::Own | Release::Unknown => return None,
         };
+        // There nobody is given the block, nor records an event, before the free's own.
+        let barrier = matches!(release, Release::Stream(key) if key.stream == Stream::LEGACY);
+        let state = barrier.then(|| self.lock());
         let mut front = self.fronts.lock(number);
-        let lane = front.lane_of(&order)?;
+        let index = front.lane_of(&order)?;
         let complete = release == Release::Complete;
-        if !complete && !self.fronts.is_now(front.lane(lane).known) {
+        if !complete && !self.fronts.is_now(front.lane(index).known) {
             // Its context may be broken, which a free answers.
             return None;
         }
-        let info = front.take_back(at, lane, complete)?;
-        let lane = front.lane(lane);
+        let info = front.take_back(at, index, complete)?;
+        let lane = front.lane(index);
+        lane.closed = barrier;
         let due = (!complete && lane.is_due()).then_some(Use {
             stream: lane.id,
             alias: Use::MIXED,
@@ -70,9 +74,12 @@ impl<D: Driver> Pool<D> {
         let full = lane.is_full();
         drop(front);
         if due.is_some() || full {
-            let mut state = self.lock();
+            let mut state = state.unwrap_or_else(|| self.lock());
             if let Some(last) = due {
                 state.streams.mark_free(&self.driver, last);
+            }
+            if barrier {
+                self.fronts.lock(number).lane(index).closed = false;
             }
             if full {
                 state.unload(number);
@@ -92,14 +99,6 @@ impl<D: Driver> Pool<D> {
         let mut info = state.free(&self.driver, at, release)?;
         if let Release::Stream(key) = release {
             info.error = state.streams.health.error(key.context);
-            let number = Fronts::of_stream(&key);
-            let mut front = self.fronts.lock(number);
-            let lane = front.find(&key);
-            let full = lane.is_some_and(|lane| front.lane(lane).is_full());
-            drop(front);
-            if full {
-                state.unload(number);
-            }
         }
         if info.parked {
             self.publish(&mut state);

@@ -6,7 +6,7 @@ use super::super::hash::FastMap;
 use super::super::request::StreamKey;
 use super::super::slab::SMALL_MAX;
 use super::super::streams::StreamId;
-use crate::driver::Address;
+use crate::driver::{Address, Stream};
 use crate::units::MIB;
 
 /// Bytes freed on a stream whose last one an event follows at once.
@@ -44,6 +44,8 @@ pub struct Lane {
     pub watched: u32,
     /// Has what was freed last an event to follow it, alone?
     alone: bool,
+    /// Nothing is lent from the shelves until the event of the last free was recorded.
+    pub closed: bool,
     /// The last allocation before the stream was first seen; [`Lane::ENDED`]
     /// once it was destroyed.
     pub since: u64,
@@ -86,6 +88,7 @@ impl Lane {
             freed: 0,
             watched: 0,
             alone: false,
+            closed: false,
             since,
             known: 0,
             latest: [Freed::default(); LATEST],
@@ -144,10 +147,11 @@ impl Lane {
         Some(at)
     }
 
-    /// Does an event have to follow what was just freed?
+    /// Does an event have to follow what was just freed? On the legacy default stream always:
+    /// there the driver's own free is a barrier to other streams, and so is an event.
     #[inline]
     pub fn is_due(&self) -> bool {
-        self.watched > 0 || self.freed >= DUE
+        self.watched > 0 || self.freed >= DUE || self.key.stream == Stream::LEGACY
     }
 
     /// The place of a free of so many bytes.

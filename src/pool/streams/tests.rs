@@ -100,18 +100,23 @@ fn on_the_legacy_default_stream_an_edge_is_an_event_that_followed_a_free() {
     assert_eq!(driver.waits().len(), 1, "nothing else is left");
 }
 
-/// Nobody may be given it before.
 #[test]
-fn no_front_takes_back_what_is_freed_on_a_default_stream() {
-    for stream in [Stream::LEGACY, Stream::PER_THREAD] {
-        let pool = pool(Settings::default());
-        let key = StreamKey::new(CONTEXT, stream, 7);
-        let request = request(MIB, Order::Stream(key));
-        let at = pool.alloc(&request).unwrap();
-        assert!(pool.free_at_front(at, Release::Stream(key)).is_none());
-        pool.free(at, Release::Stream(key)).unwrap();
-        assert_eq!(pool.driver().events(), 1);
-    }
+fn nothing_is_lent_at_a_front_before_the_event_of_a_free_that_is_a_barrier() {
+    let pool = pool(Settings::default());
+    let legacy = key(1);
+    let request = request(MIB, Order::Stream(legacy));
+    let at = pool.alloc(&request).unwrap();
+    pool.free(at, Release::Stream(legacy)).unwrap();
+    assert_eq!(pool.driver().events(), 1);
+    let close = |closed| {
+        let mut front = pool.fronts.lock(Fronts::of_stream(&legacy));
+        let lane = front.find(&legacy).unwrap();
+        front.lane(lane).closed = closed;
+    };
+    close(true);
+    assert!(pool.alloc_at_front(&request).is_err());
+    close(false);
+    assert_eq!(pool.alloc_at_front(&request).ok(), Some(at));
 }
 
 /// Only the thread can name its default stream.
