@@ -18,7 +18,7 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 # Where the runs on a GPU leave their results.
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
-.PHONY: build product run named test test-compat test-torch gpu-build test-gpu bench bench-count bench-build bench-gpu check-exports fmt lint doc \
+.PHONY: build product run named test test-compat test-torch gpu-build test-gpu bench bench-count bench-ready bench-build bench-gpu check-exports fmt lint doc \
 	clean test-build fragment fragment-static conformance conformance-doc charts screenshots book drawings
 
 build: product
@@ -118,9 +118,13 @@ bench: build
 
 # Instructions of a malloc and its free, against those in benches/count;
 # UPDATE=1 writes them down. The same on every x86-64 machine.
-bench-count: export RUSTFLAGS :=
+bench-count bench-ready: export RUSTFLAGS :=
 bench-count: build
 	$(POOL_BENCH) count -- $(if $(UPDATE),--update)
+
+# What is counted, built alone.
+bench-ready: build
+	$(POOL_BENCH) count --no-run
 
 # The pool's bench as a program, to be run on another machine.
 bench-build: build
