@@ -15,6 +15,7 @@ use crate::calls::{Calls, MemPool};
 use crate::memops::Memops;
 use crate::neighbours::Door;
 use crate::pitch::Pitch;
+use crate::retains::Retains;
 use crate::stand_in::{Lent, StandIn, Sum};
 use crate::stats_page::Page;
 use crate::sums::Sums;
@@ -39,6 +40,8 @@ pub struct Device {
     pub pitch: Pitch,
     /// Allocations whose copies are to be synchronous.
     pub memops: Memops,
+    /// Retains of its primary context.
+    pub retains: Retains,
     pool: OnceLock<Option<Pool<Real>>>,
     pages: OnceLock<Pages<Real>>,
     /// What both of them say on the page of statistics; their callbacks have it.
@@ -76,6 +79,7 @@ impl Device {
                 foreign_before: OnceLock::new(),
                 pitch: Pitch::default(),
                 memops: Memops::default(),
+                retains: Retains::default(),
                 pool: OnceLock::new(),
                 pages: OnceLock::new(),
                 sums: Box::leak(Box::default()),

@@ -50,6 +50,7 @@ mod pool;
 mod primaries;
 mod record;
 mod resolve;
+mod retains;
 mod room;
 mod routes;
 mod scope;

@@ -59,7 +59,11 @@ crate::hooks! {
         let real = || {
             let _still = primaries::hold();
             // SAFETY: the program's own call, passed on.
-            unsafe { real(context, device) }
+            let code = unsafe { real(context, device) };
+            if code == Code::SUCCESS && let Some(device) = engine.by_handle(device) {
+                device.retains.one_more();
+            }
+            code
         };
         begins(engine, context, device, real)
     }
@@ -111,28 +115,24 @@ crate::hooks! {
 
     /// `cuDevicePrimaryCtxReset_v2`: cudaDeviceReset.
     cuDevicePrimaryCtxReset_v2 ["cuDevicePrimaryCtxReset" since 11000] (device: i32) |real, engine| {
-        let _still = primaries::hold();
         // SAFETY: the program's own call, passed on.
         reset(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxReset`, before CUDA 11.
     cuDevicePrimaryCtxReset ["cuDevicePrimaryCtxReset" since 7000] (device: i32) |real, engine| {
-        let _still = primaries::hold();
         // SAFETY: the program's own call, passed on.
         reset(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxRelease_v2`: the last release ends the context.
     cuDevicePrimaryCtxRelease_v2 ["cuDevicePrimaryCtxRelease" since 11000] (device: i32) |real, engine| {
-        let _still = primaries::hold();
         // SAFETY: the program's own call, passed on.
         released(engine, device, || unsafe { real(device) })
     }
 
     /// `cuDevicePrimaryCtxRelease`, before CUDA 11.
     cuDevicePrimaryCtxRelease ["cuDevicePrimaryCtxRelease" since 7000] (device: i32) |real, engine| {
-        let _still = primaries::hold();
         // SAFETY: the program's own call, passed on.
         released(engine, device, || unsafe { real(device) })
     }
@@ -185,7 +185,7 @@ crate::hooks! {
             }
             code
         };
-        let code = released(engine, device, destroy);
+        let code = one_use_less(engine, device, false, destroy);
         match code {
             Code::SUCCESS => engine.pages().for_each(|pages| pages.context_ends(view)),
             _ => {
@@ -304,6 +304,10 @@ fn ended(engine: &Engine, context: Context) {
 
 /// Runs a reset: the primary context ends, whoever uses it.
 fn reset(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
+    let _still = primaries::hold();
+    if let Some(device) = engine.by_handle(device) {
+        device.retains.none();
+    }
     match engine.calls.primary(device) {
         Ok(Some(primary)) => ends(engine, primary, real, || true),
         // There is none: nothing ends.
@@ -312,13 +316,33 @@ fn reset(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
     }
 }
 
-/// Runs a release: the primary context ends with its last user.
+/// Runs a release of the program's.
 fn released(engine: &Engine, device: i32, real: impl FnOnce() -> Code) -> Code {
+    let _still = primaries::hold();
+    let on = engine.by_handle(device);
+    let stays = on.is_some_and(|device| device.retains.one_less());
+    one_use_less(engine, device, stays, real)
+}
+
+/// Runs a call that gives up a use of the primary context, which ends with its last one, and
+/// so may end now. Where it certainly `stays`, nobody waits for anybody.
+fn one_use_less(engine: &Engine, device: i32, stays: bool, real: impl FnOnce() -> Code) -> Code {
     match engine.calls.primary(device) {
         Ok(Some(primary)) => {
             let active = || engine.calls.primary_is_active(device);
             let is_over = || active().or_else(|_| active()) == Ok(false);
-            ends(engine, primary, real, is_over)
+            if !stays {
+                return ends(engine, primary, real, is_over);
+            }
+            let code = real();
+            // Others have released it by ways that no hook is on.
+            if code == Code::SUCCESS && is_over() {
+                ended(engine, primary);
+                if let Some(device) = engine.by_handle(device) {
+                    device.retains.none();
+                }
+            }
+            code
         }
         Ok(None) => real(),
         Err(code) => code,

@@ -101,6 +101,13 @@ fn a_tool_that_is_called_back_while_a_context_ends_waits_for_nobody_who_waits_fo
     run(command.env("LD_LIBRARY_PATH", pausing_driver()));
 }
 
+#[test]
+fn a_release_that_is_not_the_last_one_waits_for_nobodys_free() {
+    let program = program("not_last.c", &["-rdynamic"]);
+    let mut command = preloaded(&program, &[shim()]);
+    run(command.env("LD_LIBRARY_PATH", pausing_driver()));
+}
+
 /// The directory of a driver that tells the program of its calls.
 fn pausing_driver() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();

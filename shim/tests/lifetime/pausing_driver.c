@@ -6,6 +6,7 @@
 void answered(const char *call);
 __attribute__((weak)) void asked(const char *call);
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned *, int *);
+CUresult cuEventSynchronize(void *);
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define TOLD(name, ...)                       \
@@ -20,3 +21,4 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { TOLD(cuDevicePrimaryCtx
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
     TOLD(cuDevicePrimaryCtxGetState, device, flags, active);
 }
+CUresult cuEventSynchronize(void *event) { TOLD(cuEventSynchronize, event); }
