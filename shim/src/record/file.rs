@@ -22,8 +22,9 @@ const SEGMENT: u64 = (SEGMENT_BYTES / FRAME_BYTES) as u64;
 const AHEAD: u64 = 2 * SEGMENT;
 /// Most segments: 128 GiB.
 const SEGMENTS: usize = 16 << 10;
-/// Frames at whose places threads may be about to write when the program exits.
-const IN_FLIGHT: u64 = 1024;
+/// Frames for which room is left when the program exits: for what threads are about to
+/// write, and its destructors.
+const LAST: u64 = 16 << 10;
 
 /// The file.
 pub struct File {
@@ -36,6 +37,8 @@ pub struct File {
     /// Frames for which there is room.
     room: AtomicU64,
     full: AtomicBool,
+    /// The program exits: no room comes any more.
+    closed: AtomicBool,
     /// Segments that were written and are not looked at any more.
     left: AtomicUsize,
 }
@@ -77,9 +80,10 @@ impl File {
             segments: (0..SEGMENTS).map(|_| AtomicPtr::default()).collect(),
             room: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             left: AtomicUsize::new(0),
         };
-        file.grow().inspect_err(undo)?;
+        file.grow(0).inspect_err(undo)?;
         for (word, value) in [
             (header::VERSION, VERSION),
             (header::FRAME, FRAME_BYTES as u64),
@@ -151,8 +155,13 @@ impl File {
             bell.hear();
         }
         let begun = || self.counts().0;
-        while self.room.load(Ordering::Relaxed) < begun() + AHEAD {
-            match self.grow() {
+        loop {
+            // Before the other: room that was taken back says that it was closed.
+            let room = self.room.load(Ordering::Acquire);
+            if room >= begun() + AHEAD || self.closed.load(Ordering::Relaxed) {
+                break;
+            }
+            match self.grow(room) {
                 Ok(()) => self.full.store(false, Ordering::Relaxed),
                 Err(error) => {
                     if !self.full.swap(true, Ordering::Relaxed) {
@@ -187,14 +196,20 @@ impl File {
         self.file.number().into_iter().chain(bell)
     }
 
-    /// The program exits: the room that it did not use goes back to the disk.
-    /// The file keeps its length: threads may write until the end.
+    /// The program exits: the room that it is not to use any more goes back to the disk,
+    /// which may be full when a place there is written to. The file keeps its length.
     pub fn shrink(&self) {
+        let Some(descriptor) = self.file.number() else {
+            return;
+        };
+        self.closed.store(true, Ordering::Relaxed);
+        let last = || self.counts().0 + LAST;
+        let room = self.room.fetch_min(last(), Ordering::AcqRel);
+        // Who has seen the room before may have a place behind what is left, but not far.
         let page = HEADER_BYTES as u64;
-        let used = (self.counts().0 + IN_FLIGHT) * FRAME_BYTES as u64;
-        let used = used.next_multiple_of(page) + HEADER_BYTES as u64;
-        let all = self.room.load(Ordering::Relaxed) * FRAME_BYTES as u64 + HEADER_BYTES as u64;
-        if let Some(descriptor) = self.file.number().filter(|_| used < all) {
+        let used = (last() * FRAME_BYTES as u64).next_multiple_of(page) + page;
+        let all = room * FRAME_BYTES as u64 + page;
+        if used < all {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             let (start, bytes) = (used as libc::off_t, (all - used) as libc::off_t);
             // SAFETY: takes no pointer.
@@ -202,9 +217,8 @@ impl File {
         }
     }
 
-    /// One segment more.
-    fn grow(&self) -> Result<(), Error> {
-        let room = self.room.load(Ordering::Relaxed);
+    /// One segment more than this room.
+    fn grow(&self, room: u64) -> Result<(), Error> {
         let at = (room / SEGMENT) as usize;
         let slot = self.segments.get(at).ok_or(ErrorKind::FileTooLarge)?;
         let offset = HEADER_BYTES + at * SEGMENT_BYTES;
@@ -218,7 +232,31 @@ impl File {
             return Err(error);
         }
         slot.store(segment.cast(), Ordering::Release);
-        self.room.store(room + SEGMENT, Ordering::Release);
+        let (more, order) = (room + SEGMENT, Ordering::Release);
+        // It is less where the file was closed meanwhile, and stays so.
+        let _ = self
+            .room
+            .compare_exchange(room, more, order, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_closed_has_room_for_the_last_frames_alone() {
+        let path = std::env::temp_dir().join(format!("memcuda-closed-{}", std::process::id()));
+        let (file, path) = File::make(&path, 0).unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(file.claim(10), Some(0));
+        file.look();
+        file.shrink();
+        file.look();
+        let places = std::iter::from_fn(|| file.claim(1));
+        assert_eq!(places.count() as u64, LAST);
+        file.write(10 + LAST - 1, &[1; WORDS]);
+        assert!(!file.has_room());
     }
 }
