@@ -28,9 +28,13 @@
 
 use std::ffi::{c_char, c_void};
 
-use memcuda_core::driver::sys::{LOCATION_DEVICE, MemAllocationProp, MemLocation};
+use memcuda_core::driver::sys::{
+    LOCATION_DEVICE, LOCATION_HOST, LOCATION_HOST_NUMA, LOCATION_HOST_NUMA_CURRENT,
+    MemAllocationProp, MemLocation,
+};
 use memcuda_core::driver::{Address, Stream};
 
+use crate::device::Device;
 use crate::engine::Engine;
 use crate::room::{Place, with_room};
 
@@ -74,20 +78,25 @@ fn of_green(engine: &Engine, green: u64) -> Place<'_> {
 pub fn located(engine: &Engine, properties: *const MemAllocationProp) -> Place<'_> {
     // SAFETY: null or, by the program's call, a whole structure.
     match unsafe { properties.as_ref() } {
-        Some(properties) => at(engine, properties.location),
+        Some(properties) => at(properties.location, |ordinal| engine.by_ordinal(ordinal)),
         None => Place::Somewhere,
     }
 }
 
-/// A location of the driver's.
-pub fn at(engine: &Engine, location: MemLocation) -> Place<'_> {
-    if location.kind != LOCATION_DEVICE {
-        return Place::Host;
-    }
-    let ordinal = u32::try_from(location.id).ok();
-    match ordinal.and_then(|ordinal| engine.by_ordinal(ordinal)) {
-        Some(device) => Place::Device(device),
-        None => Place::Somewhere,
+/// A location of the driver's. There are kinds of which nobody knows the device, such as parts
+/// of one.
+pub fn at<'a>(
+    location: MemLocation,
+    by_ordinal: impl FnOnce(u32) -> Option<&'a Device>,
+) -> Place<'a> {
+    match location.kind {
+        LOCATION_HOST | LOCATION_HOST_NUMA | LOCATION_HOST_NUMA_CURRENT => Place::Host,
+        LOCATION_DEVICE => {
+            let ordinal = u32::try_from(location.id).ok();
+            let device = ordinal.and_then(by_ordinal);
+            device.map_or(Place::Somewhere, Place::Device)
+        }
+        _ => Place::Somewhere,
     }
 }
 
@@ -179,4 +188,21 @@ with_room! {
         (executable: u64, stream: Stream) => of(stream)
     cuGraphLaunch_ptsz ["cuGraphLaunch" since 10000 per_thread]
         (executable: u64, stream: Stream) => of(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_the_hosts_may_be_on_any_device() {
+        for kind in 0..10 {
+            let place = at(MemLocation { kind, id: 0 }, |_| None);
+            assert_eq!(
+                matches!(place, Place::Host),
+                (2..=4).contains(&kind),
+                "{kind}"
+            );
+        }
+    }
 }
