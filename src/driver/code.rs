@@ -83,7 +83,7 @@ impl Code {
     pub fn is_sticky(self) -> bool {
         matches!(
             self.0,
-            214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 810
+            214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 810 | 911
         )
     }
 }
@@ -113,8 +113,8 @@ mod tests {
         assert!(!Code::OUT_OF_MEMORY.is_sticky() && !Code::NOT_READY.is_sticky());
         assert!(Code::ILLEGAL_ADDRESS.is_sticky() && Code::LAUNCH_FAILED.is_sticky());
         // Uncorrectable errors of memory and NVLink, contained ones, a tensor core's memory that
-        // a kernel kept, a server of MPS that ended its client.
-        let others = [214, 220, 226, 721, 810];
+        // a kernel kept, a server of MPS that ended its client, a device outside that failed.
+        let others = [214, 220, 226, 721, 810, 911];
         assert!(others.into_iter().all(|code| Code(code).is_sticky()));
     }
 }
