@@ -109,10 +109,23 @@ crate::hooks! {
     ) |real, engine| {
         // SAFETY: the program's own call, passed on.
         let code = unsafe { real(location, kind, pool) };
-        for device in &engine.devices {
-            device.ask_mem_pool(&engine.calls);
-        }
+        ask_everywhere(engine);
         code
+    }
+
+    /// `cuMemPoolDestroy`: in the place of a current pool comes the default one.
+    cuMemPoolDestroy ["cuMemPoolDestroy" since 11020] (pool: MemPool) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(pool) };
+        ask_everywhere(engine);
+        code
+    }
+}
+
+/// Which memory pool is the current one may be another on any device.
+fn ask_everywhere(engine: &Engine) {
+    for device in &engine.devices {
+        device.ask_mem_pool(&engine.calls);
     }
 }
 

@@ -66,6 +66,12 @@ fn a_trim_gives_back_what_the_program_has_waited_for() {
 }
 
 #[test]
+fn memory_is_pooled_again_once_the_current_memory_pool_was_destroyed() {
+    let program = program("own_pool.c", "own_pool");
+    run(&mut preloaded(program, &[shim()]));
+}
+
+#[test]
 fn a_free_waits_for_the_device_unless_it_is_told_not_to() {
     let program = program("waits.c", "waits");
     for (how, expected) in [

@@ -11,7 +11,7 @@
 
 struct access { int kind, device, flags; };
 struct ipc { char bytes[64]; };
-struct location { int kind, device; };
+struct pool_properties { int kind, handle_types; struct { int kind, device; } location; char rest[72]; };
 struct properties { int kind, handle_types, location, device; void *windows; unsigned char flags[8]; };
 struct array { size_t width, height, depth; int format, channels, flags; };
 struct rows_end { size_t x, y; int kind; void *host; CUdeviceptr device; void *array; size_t pitch; };
@@ -104,9 +104,9 @@ static void memory(void) {
 
 static void ordered(CUstream stream) {
     CUdeviceptr a = 0;
-    CUmemoryPool pool = NULL;
+    CUmemoryPool pool = NULL, own = NULL;
     u64 value = 0;
-    struct location here = {1, 0};
+    struct pool_properties properties = {.kind = 1, .location = {1, 0}};
     CALL(cuMemAllocAsync, allocates_async, &a, 5 * MiB, stream);
     CALL(cuMemFreeAsync, frees_async, a, stream);
     CALL(cuMemAllocAsync_ptsz, allocates_async, &a, 5000, NULL);
@@ -121,11 +121,11 @@ static void ordered(CUstream stream) {
     CALL(cuMemPoolSetAttribute, CUresult(CUmemoryPool, int, void *), pool, 4, &value);
     CALL(cuMemPoolTrimTo, CUresult(CUmemoryPool, size_t), pool, 0);
     CALL(cuDeviceSetMemPool, CUresult(CUdevice, CUmemoryPool), 0, pool);
-    CALL(cuMemSetMemPool, CUresult(const void *, int, CUmemoryPool), &here, 1, pool);
-    for (int flags = 3; flags >= 0; flags -= 3) {
-        struct access access = {1, 1, flags};
-        CALL(cuMemPoolSetAccess, CUresult(CUmemoryPool, const void *, size_t), pool, &access, 1);
-    }
+    CALL(cuMemSetMemPool, CUresult(const void *, int, CUmemoryPool), &properties.location, 1, pool);
+    CALL(cuMemPoolCreate, CUresult(CUmemoryPool *, const void *), &own, &properties);
+    CALL(cuMemPoolDestroy, CUresult(CUmemoryPool), own);
+    for (int flags = 3; flags >= 0; flags -= 3)
+        CALL(cuMemPoolSetAccess, CUresult(CUmemoryPool, const void *, size_t), pool, &(struct access){1, 1, flags}, 1);
 }
 
 static void capture(CUstream stream) {
