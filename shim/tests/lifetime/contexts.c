@@ -263,6 +263,18 @@ static void undestroyed(void) {
     SAY(cuStreamEndCapture((CUstream)2, &graph));
 }
 
+/* Any other one can be, and its capture is over. */
+static void over_with_its_stream(void) {
+    CUstream stream = NULL;
+    CUdeviceptr at = 0;
+    OK(cuStreamCreate(&stream, 1));
+    SAY(cuStreamBeginCapture_v2(stream, 0));
+    SAY(cuStreamDestroy_v2(stream));
+    SAY(cuMemAlloc_v2(&at, LARGE));
+    SAY(cuMemFree_v2(at));
+    SAY(cuCtxDestroy_v2(NULL));
+}
+
 int main(void) {
     CUcontext primary = NULL;
     pthread_t thread;
@@ -273,6 +285,7 @@ int main(void) {
     CHECK(pthread_join(thread, NULL) == 0);
     freed(held);
     undestroyed();
+    over_with_its_stream();
     recycled(primary);
     ended();
     not_ended(primary);

@@ -212,6 +212,29 @@ impl Sim {
         Ok(())
     }
 
+    /// Takes a capture away from the streams that take part.
+    fn take_capture(&mut self, number: u64) -> Option<Capture> {
+        let members = self.streams.values_mut();
+        members
+            .filter(|stream| stream.capture == Some(number))
+            .for_each(|stream| stream.capture = None);
+        self.captures.remove(&number)
+    }
+
+    /// A stream is destroyed: the capture that began on it is over, with no graph;
+    /// one that it only takes part in is lost.
+    pub fn leave_capture(&mut self, id: u32) {
+        let Some(number) = self.streams[&id].capture else {
+            return;
+        };
+        if self.captures.get(&number).is_some_and(|it| it.origin != id) {
+            return self.invalidate(number);
+        }
+        if let Some(capture) = self.take_capture(number) {
+            self.free_graph_memory(capture.graph);
+        }
+    }
+
     /// Ends a capture; its graph, or why there is none.
     fn end_capture(&mut self, stream: u64) -> Result<u64, Code> {
         let id = self.stream(stream)?;
@@ -226,16 +249,7 @@ impl Sim {
             self.invalidate(number);
             return Err(Code::STREAM_CAPTURE_UNMATCHED);
         }
-        let Some(capture) = self.captures.remove(&number) else {
-            return Err(Code::INVALID_VALUE);
-        };
-        for stream in self
-            .streams
-            .values_mut()
-            .filter(|s| s.capture == Some(number))
-        {
-            stream.capture = None;
-        }
+        let capture = self.take_capture(number).ok_or(Code::INVALID_VALUE)?;
         let joined = &capture.members[&id];
         let all_joined = capture.members.iter().all(|(member, order)| {
             let count = order.get(member).copied().unwrap_or(0);

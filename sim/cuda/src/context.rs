@@ -99,6 +99,7 @@ impl Sim {
     /// Ends a context that is nobody's primary one.
     fn end_context(&mut self, context: u64) -> Answer {
         match self.contexts.get(&context) {
+            None if context == 0 => return Err(Code::INVALID_VALUE),
             None => return Err(Code::INVALID_CONTEXT),
             Some(c) if c.primary || c.whole.is_some() => return Err(Code::INVALID_CONTEXT),
             Some(_) => {}

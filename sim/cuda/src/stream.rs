@@ -161,9 +161,7 @@ impl Sim {
             return Ok(());
         }
         let id = self.stream(stream)?;
-        if let Some(capture) = self.streams[&id].capture {
-            self.invalidate(capture);
-        }
+        self.leave_capture(id);
         self.stream_handles.end(stream);
         let order = self.streams.get_mut(&id).map(|s| {
             s.destroyed = true;

@@ -170,6 +170,7 @@ static void capture_of_streams(void) {
     OK(cuStreamBeginCapture_v2(s, 0)); OK(cuEventRecordWithFlags(f, s, 1)); OK(cuStreamWaitEvent(s, f, 1)); OK(cuStreamEndCapture(s, &g)); size_t nodes; OK(cuGraphGetNodes(g, 0, &nodes)); TRUE(nodes == 2);
     OK(cuStreamBeginCapture_v2(b, 0)); IS(906, cuEventRecord(e, LEGACY)); IS(901, cuStreamEndCapture(b, &g));
     P p; OK(cuStreamBeginCapture_v2(s, 0)); OK(cuMemAllocAsync(&p, 64, s)); OK(cuMemFreeAsync(p, s)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g)); OK(cuSimCheckLeaks());
+    OK(cuStreamBeginCapture_v2(s, 0)); OK(cuMemAllocAsync(&p, 64, s)); OK(cuStreamDestroy_v2(s)); OK(cuMemFree_v2(alloc(64))); OK(cuSimCheckLeaks()); /* over with its stream */
 }
 static void reset(void) {
     start(); P h = handle(PIECE), at = mapped(PIECE, h), p = alloc(64); S s = stream(); OK(cuMemsetD8_v2(at, 9, 64)); OK(cuCtxSynchronize());
@@ -187,7 +188,7 @@ static void crash_seen_by_a_free(void) {
 }
 static void contexts(void) {
     OK(cuInit(0)); P p, c, got; IS(201, cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == 0); IS(201, cuCtxSynchronize());
-    OK(cuCtxCreate_v2(&c, 0, 0)); OK(cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == c); OK(cuCtxDestroy_v2(c)); IS(1, cuMemFree_v2(p)); IS(101, cuCtxCreate_v2(&c, 0, 9));
+    OK(cuCtxCreate_v2(&c, 0, 0)); OK(cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == c); OK(cuCtxDestroy_v2(c)); IS(1, cuMemFree_v2(p)); IS(101, cuCtxCreate_v2(&c, 0, 9)); IS(1, cuCtxDestroy_v2(0)); IS(201, cuCtxDestroy_v2(c)); IS(201, cuGreenCtxDestroy(0));
 }
 /* A context that another thread ended is still this one's; streams of others live. No GPU was asked. */
 static void *end_it(void *which) { OK(cuCtxDestroy_v2(*(P *)which)); return 0; }
