@@ -1,5 +1,5 @@
 // Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
-// usage: torch_allocators LIBC10_CUDA whole|tight|beside|private|fabric|async|devices NAME=WORD...
+// usage: torch_allocators LIBC10_CUDA whole|tight|beside|private|captures|refusal|fabric|async|devices NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
 // "counters" of torch's, "access" to a fabric. Ends with 3 where torch was out of memory, and was not meant to be;
@@ -11,6 +11,8 @@
 
 // What the program ends with where torch is out of memory.
 static const int OUT_OF_MEMORY = 3;
+// A capture during which no thread may free memory.
+static const int GLOBAL = 0;
 
 static void is_served(bool served) {
     if (served) return;
@@ -75,6 +77,59 @@ static void in_private(Job& job) {
     job.look();
 }
 
+// Graphs of falling batches, captured one after the other into one pool.
+static void captures(Job& job) {
+    const Queue& its = job.queues[1];
+    const MempoolId pool(0, 1);
+    job.torch.make_current(its.torch);
+    std::vector<DataPtr> tensors;
+    auto allocate = [&](size_t bytes) {
+        tensors.emplace_back();
+        is_served(Torch::served([&] { job.torch.allocate(bytes, &tensors.back()); }));
+    };
+    auto clear = [&] {
+        for (DataPtr& tensor : tensors) job.torch.free(tensor.words[0]);
+        tensors.clear();
+    };
+    for (size_t batch = 512; batch >= 8; batch -= 8) {
+        void* graph = nullptr;
+        job.torch.open_pool(pool, 0, its.stream);
+        OK(call::cuStreamBeginCapture_v2(its.stream, GLOBAL));
+        for (int layer = 0; layer < 3; layer++, clear())
+            for (size_t kib : {16, 112, 56, 16}) allocate(batch * kib * KIB);
+        allocate(batch * 594 * KIB);
+        clear();
+        OK(call::cuStreamEndCapture(its.stream, &graph));
+        job.torch.close_pool(pool, 0, its.stream);
+        job.physical = std::max<size_t>(job.physical, held(0));
+    }
+    job.torch.release_pool(pool, 0);
+}
+
+// A graph's memory is idle in torch's eyes. Its pool, on a device that is full, asks for more than there
+// is: the graph replays on it still.
+static void refusal(Job& job) {
+    const Queue& its = job.queues[1];
+    const MempoolId pool(0, 1);
+    auto in_pool = [&](size_t bytes) {
+        job.torch.open_pool(pool, 0, its.stream);
+        bool served = job.allocate(bytes, its, true);
+        job.torch.close_pool(pool, 0, its.stream);
+        return served;
+    };
+    is_served(in_pool(100 * MIB));
+    const uint64_t graphs = job.tensors[0].address();
+    job.clear();
+    while (job.allocate(60 * MIB, job.queues[0], true)) continue;
+    CHECK(!in_pool(300 * MIB));
+    uint64_t base = 0;
+    size_t bytes = 0;
+    OK(call::cuMemGetAddressRange_v2(&base, &bytes, graphs));
+    job.clear();
+    job.torch.release_pool(pool, 0);
+    job.look();
+}
+
 // Where handles can be for a fabric: somebody asks for one while torch has in use what it ever had,
 // and a tensor is shared, as between processes, and given up.
 static void fabric(Job& job) {
@@ -123,6 +178,10 @@ int main(int, char** argv) {
         beside(job);
     } else if (strcmp(argv[2], "private") == 0) {
         in_private(job);
+    } else if (strcmp(argv[2], "captures") == 0) {
+        captures(job);
+    } else if (strcmp(argv[2], "refusal") == 0) {
+        refusal(job);
     } else if (strcmp(argv[2], "fabric") == 0) {
         fabric(job);
     } else if (strcmp(argv[2], "devices") == 0) {

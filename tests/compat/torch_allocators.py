@@ -208,6 +208,19 @@ def tried(player):
         check(alone.status == 0, f"bare, {case}: {alone.fared()}")
         check(under.status == 0, f"native, {case}: {under.fared()}")
 
+    # A pool for graphs holds no more than by itself, and what they replay on is theirs, though it is
+    # idle and the device full; in expandable segments of the user's, too.
+    profiles = [("native",), ("segments",), ("keep",)]
+    if release.maps_pages:
+        profiles.append(("native", ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")))
+    for case, memory in (("captures", "1500MiB"), ("refusal", "1000MiB")):
+        for name, *settings in profiles:
+            on = (("MEMCUDA_SIM_MEMORY", memory), *settings)
+            alone, under = player.play(case, *on, bare=True), player.play(case, *on, ("MEMCUDA_TORCH", name))
+            check(alone.status == 0, f"bare, {case}: {alone.fared()}")
+            check(under.status == 0, f"{name}, {case}: {under.fared()}")
+            check(under.mib("physical") <= alone.mib("physical"), f"{name}, {case}: holds more than bare")
+
     # Read by the allocators of 2.10 and later alone; what is set in it changes nothing here.
     other = player.play("tight", ("PYTORCH_ALLOC_CONF", "max_split_size_mb:2048"), ("MEMCUDA_TORCH", "segments"))
     known_to_it = tuple(map(int, release.version.split(".")[:2])) >= (2, 10)

@@ -36,6 +36,9 @@ static const size_t SPOT = 16, SEEN = 64 * KIB;
     X(cudaEventCreateWithFlags, (cudaEvent_t*, unsigned))              \
     X(cudaEventRecord, (cudaEvent_t, cudaStream_t))                    \
     X(cudaEventDestroy, (cudaEvent_t))                                 \
+    X(cuStreamBeginCapture_v2, (cudaStream_t, int))                    \
+    X(cuStreamEndCapture, (cudaStream_t, void**))                      \
+    X(cuMemGetAddressRange_v2, (uint64_t*, size_t*, uint64_t))         \
     X(cuDevicePrimaryCtxGetState, (int, unsigned*, int*))              \
     X(cuSimLaunch, (void*, const CUsimRange*, unsigned, double))       \
     X(cuSimClaim, (uint64_t, size_t, void*))                           \

@@ -8,7 +8,6 @@
 //! The environment itself is never changed, and no other caller sees this.
 
 use std::ffi::{CStr, CString, c_char};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -16,7 +15,7 @@ use memcuda_core::config::{Config, Debug, Policy, Torch};
 
 use super::conf::{self, Profile, Setting};
 use super::library::{self, Library};
-use super::{between, nccl, notice, places, sharing, watched_layout};
+use super::{between, nccl, notice, places, sharing, split, watched_layout};
 use crate::{environment, modules, resolve};
 
 /// In torch's order: the first that is set counts alone.
@@ -52,7 +51,7 @@ static MAPS_PAGES: AtomicBool = AtomicBool::new(false);
 static TURNED_ON: AtomicBool = AtomicBool::new(false);
 /// And was the size of their pages not the user's?
 static SIZED: AtomicBool = AtomicBool::new(false);
-/// Nor the split size beside them?
+/// Nor its split size?
 static SPLIT: AtomicBool = AtomicBool::new(false);
 /// Is there a device that can have no pages, as far as is known?
 static NO_PAGES: AtomicBool = AtomicBool::new(false);
@@ -80,7 +79,7 @@ pub fn sized_segments() -> bool {
     SIZED.load(Ordering::Relaxed)
 }
 
-/// Would torch by itself, with expandable segments, have another split size?
+/// Would torch by itself have another split size?
 pub fn told_split() -> bool {
     SPLIT.load(Ordering::Relaxed)
 }
@@ -183,6 +182,9 @@ fn decide(allocator: &Library) -> Result<Profile, &'static str> {
         });
         return Err(reason);
     }
+    if let Some(reason) = split::obstacle(allocator) {
+        return Err(reason);
+    }
     if config.torch == Torch::Segments {
         return Ok(Profile::Segments);
     }
@@ -215,7 +217,7 @@ fn unfit(allocator: &Library, config: &Config) -> Option<&'static str> {
     if config.policy == Policy::Direct {
         return Some("MEMCUDA_POLICY=direct keeps nothing");
     }
-    if !holds(allocator, c"large_segment_size_mb") {
+    if !library::knows(places::LARGE_KEY) {
         return Some("this torch is older than 2.11 (it has no large_segment_size_mb)");
     }
     if !places::are_known() {
@@ -252,20 +254,7 @@ fn driver_has_the_calls() -> bool {
 /// last of them itself: 2.9 reads the first alone, though its `libc10.so` names all.
 fn another_is_set(allocator: &Library) -> bool {
     let mut later = SETTINGS[1..].iter();
-    later.any(|name| environment::raw(name).is_some()) && has(&allocator.path, SETTINGS[2])
-}
-
-/// Do torch's libraries have this text in them?
-fn holds(allocator: &Library, text: &CStr) -> bool {
-    let common = library::named("libc10.so");
-    let files = [Some(allocator), common.as_ref()];
-    files.iter().flatten().any(|file| has(&file.path, text))
-}
-
-/// Is this text, a whole string, in the file?
-fn has(file: &Path, text: &CStr) -> bool {
-    let text = text.to_bytes_with_nul();
-    std::fs::read(file).is_ok_and(|f| f.windows(text.len()).any(|w| w == text))
+    later.any(|name| environment::raw(name).is_some()) && allocator.holds(SETTINGS[2])
 }
 
 /// One answer for each variable and value, made once and never freed: torch
@@ -294,13 +283,14 @@ fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
         text,
         changed,
     } = setting.ok()?;
+    let is_ours = profile != Profile::Async && !conf::says(own, "max_split_size_mb");
+    SPLIT.store(is_ours, Ordering::Relaxed);
     match profile {
         Profile::Segments => COOPERATES.store(true, Ordering::Relaxed),
         Profile::Expandable => {
             MAPS_PAGES.store(true, Ordering::Relaxed);
             TURNED_ON.store(!conf::has_expandable(own), Ordering::Relaxed);
             SIZED.store(!conf::says(own, "large_segment_size_mb"), Ordering::Relaxed);
-            SPLIT.store(!conf::says(own, "max_split_size_mb"), Ordering::Relaxed);
         }
         Profile::Async => {}
     }

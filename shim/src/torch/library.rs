@@ -35,6 +35,13 @@ impl Library {
             .and_then(|n| n.to_str())
             .unwrap_or_default()
     }
+
+    /// Is this text, a whole string, in its file?
+    pub fn holds(&self, text: &CStr) -> bool {
+        let text = text.to_bytes_with_nul();
+        let file = std::fs::read(&self.path);
+        file.is_ok_and(|file| file.windows(text.len()).any(|w| w == text))
+    }
 }
 
 /// A function of torch's that one of this library stands before. Looked up when it is
@@ -62,6 +69,12 @@ impl Exported {
         self.found.store(found, Ordering::Release);
         found
     }
+}
+
+/// Has one of torch's libraries that read its setting this key in it?
+pub fn knows(key: &CStr) -> bool {
+    let files = ["libc10_cuda.so", "libc10.so"];
+    files.into_iter().filter_map(named).any(|it| it.holds(key))
 }
 
 /// The loaded library of this file name.

@@ -22,6 +22,7 @@ mod logger;
 mod nccl;
 mod notice;
 mod places;
+mod raise;
 mod reclaim;
 mod scopes;
 mod sharing;
@@ -72,6 +73,7 @@ pub fn note_runtime_call(caller: usize) {
         let watched = layout.is_some_and(|layout| layout.is_ok_and(scopes::install));
         if !watched {
             crate::log!(Debug, "torch's allocator is not watched");
+            split::leave();
         }
     }
     SETTLED.store(true, Ordering::Relaxed);
@@ -97,7 +99,7 @@ pub fn is_segment(tag: &Tag) -> bool {
 /// A `cuMemAlloc` for this device, torch's own or not.
 pub fn asks_for(tag: &Tag, device: u32) {
     if environment::cooperates() && is_segment(tag) {
-        split::used_on(device);
+        raise::used_on(device);
     }
 }
 
@@ -201,6 +203,7 @@ pub fn plain_alloc(tag: &Tag, thunk: Module, bytes: u64, real: impl FnOnce() -> 
         return real();
     }
     if is_segment(tag) {
+        raise::end();
         split::leave();
     }
     let Some(mut call) = identify(tag, thunk, 0, bytes) else {

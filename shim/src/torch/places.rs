@@ -2,11 +2,11 @@
 //! lie in its configuration. Torch says it: of a configuration that is made for this and told one thing and the other,
 //! what changes is the place. Made once; changes nothing that torch uses.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicUsize};
 
-use super::library::Exported;
+use super::library::{self, Exported};
 
 /// Methods of `c10::CachingAllocator::AcceleratorAllocatorConfig`.
 static MAKE: Exported = Exported::new(
@@ -28,6 +28,9 @@ const OFF: &str = "expandable_segments:False";
 
 /// Sizes in MiB that are told, of one length as well.
 const SIZES: [usize; 2] = [40, 60];
+
+/// The key of the size of segments, which torch throws at where it does not know it (2.10).
+pub const LARGE_KEY: &CStr = c"large_segment_size_mb";
 
 /// How the sizes are told, before and behind the figure: the split size; that of segments,
 /// with what torch would make of it were that not told as well.
@@ -111,7 +114,8 @@ fn places() -> Option<Places> {
             let told = SIZES.map(|mib| told(&format!("{before}{mib}{behind}")));
             word_of_sizes(told.each_ref().map(|it| &**it))
         };
-        let (split, large) = (place_of(SPLIT), place_of(LARGE));
+        let split = place_of(SPLIT);
+        let large = library::knows(LARGE_KEY).then(|| place_of(LARGE)).flatten();
         Some(Places {
             switch,
             split,
@@ -147,6 +151,11 @@ fn word_of_sizes([less, more]: [&[u8]; 2]) -> Option<usize> {
 /// Does torch say where its switch lies?
 pub fn are_known() -> bool {
     places().is_some()
+}
+
+/// And its split size?
+pub fn know_split() -> bool {
+    places().is_some_and(|it| it.split.is_some())
 }
 
 /// Torch's own configuration; `None` where it does not say where things lie.

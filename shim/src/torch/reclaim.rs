@@ -6,7 +6,7 @@ use memcuda_core::driver::{Address, Driver};
 use memcuda_core::pool::{Pool, Refusal, Request};
 use memcuda_core::reclaim::{Device, Ladder, Thread};
 
-use super::split;
+use super::raise;
 
 /// More devices than a process can have.
 const DEVICES: usize = 128;
@@ -23,12 +23,12 @@ pub fn alloc<D: Driver>(
     request: &Request,
     may_fail: bool,
 ) -> Result<Address, Refusal> {
-    split::restore();
+    raise::restore();
     let device = device(ordinal);
     let was_on_ladder = is_on_ladder();
     let (result, ended) = THREAD.with(|t| t.alloc(device, pool, request, may_fail));
     if is_on_ladder() && !was_on_ladder {
-        split::raise(request.bytes);
+        raise::raise(request.bytes);
     }
     log(device, ended);
     result

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use super::elf::{Symbol, Symbols};
 use super::library::Library;
 use super::switch::PrivatePool;
-use super::{first, switch};
+use super::{first, split, switch};
 
 const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator";
 const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
@@ -254,6 +254,7 @@ pub fn given_up() -> bool {
 /// No cooperative reclaim and nothing identified from now on.
 pub fn give_up() {
     GIVEN_UP.store(true, Ordering::Relaxed);
+    split::leave();
 }
 
 /// The word at an address, as shared memory.

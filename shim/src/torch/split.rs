@@ -1,106 +1,93 @@
-//! Torch's own split size, raised to what is asked for while that fails softly: in the
-//! releases 2.4 to 2.8, whose word for it is known. Of cached blocks of at least the split
-//! size torch gives back one that is large enough, else several; those of 2.5 to 2.8 read
-//! each of several once more after they have deleted it. With the split size raised there
-//! are no several: one that is large enough, else all that is idle.
-//!
-//! A thread on another device must not see it raised: torch relies on it that blocks above
-//! it are whole. So from torch's second device on, and where the pool has stopped, nothing is
-//! raised any more and torch has no split size, as by itself: it cuts all blocks up, and
-//! has fewer to give back. Changes nothing in other releases.
+//! Torch's split size, which it has from this library only as long as it can be asked to give
+//! back. Blocks of that size are for that: whole, so that torch gives back one of them. Where
+//! it is not asked they are more memory than it needs; and in a private pool, in which a request
+//! fails in earnest, torch gives back those that graphs replay on. So where a private pool opens,
+//! and where nobody asks torch (any more), it has no split size for good, as by itself. Takes
+//! away what a user set only by [`end`].
 
-use std::cell::Cell;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{LAYOUT, places};
+use super::elf::Symbols;
+use super::library::{self, Library};
+use super::{environment, places};
 use crate::dynamic;
 
-/// The pointer to `c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig::instance()`.
-const INSTANCE: &CStr =
+/// What torch takes for no split size, in bytes.
+pub const NONE: usize = usize::MAX;
+
+/// What a library that reads it has in it.
+const KEY: &CStr = c"max_split_size_mb";
+
+/// The pointer to the configuration of torch's CUDA allocator, which begins with the split size
+/// up to 2.9: from 2.4 on a variable of all libraries that read it, before one of its own.
+const EXPORTED: &CStr =
     c"_ZZN3c104cuda20CUDACachingAllocator19CUDAAllocatorConfig8instanceEvE10s_instance";
+const LOCAL: &str =
+    "_ZZN3c104cuda20CUDACachingAllocator22CachingAllocatorConfig8instanceEvE10s_instance";
 
-/// What torch takes for a split size, in bytes; what lies outside is something else.
-const SIZES: std::ops::Range<usize> = 20 << 20..1 << 50;
-
-/// Threads whose request has failed softly, and torch's split size before the first.
-struct Raised {
-    threads: usize,
-    own: usize,
-}
-
-static RAISED: Mutex<Raised> = Mutex::new(Raised { threads: 0, own: 0 });
-
-thread_local! {
-    static BY_THIS_THREAD: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A segment is for this device.
-pub fn used_on(device: u32) {
-    static FIRST: AtomicU32 = AtomicU32::new(u32::MAX);
-    if FIRST.load(Ordering::Relaxed) == device {
-        return;
-    }
-    let noted = FIRST.compare_exchange(u32::MAX, device, Ordering::Relaxed, Ordering::Relaxed);
-    if noted.is_err_and(|first| first != device) {
-        leave();
-    }
-}
-
-/// Torch has no split size from now on.
+/// Torch is not asked everywhere any more: it has no split size from now on, but for its user's.
 pub fn leave() {
-    let Some(word) = word() else { return };
-    let mut raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
-    raised.own = usize::MAX;
-    word.store(usize::MAX, Ordering::Relaxed);
-}
-
-/// A request of these bytes fails softly now.
-pub fn raise(bytes: u64) {
-    let Some(word) = word() else { return };
-    let mut raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
-    if raised.threads == 0 {
-        raised.own = word.load(Ordering::Relaxed);
-    }
-    if SIZES.contains(&raised.own) {
-        raised.threads += 1;
-        BY_THIS_THREAD.set(true);
-        word.fetch_max(bytes as usize, Ordering::Relaxed);
+    if environment::told_split() {
+        end();
     }
 }
 
-/// This thread of torch asks again, or for something else.
-pub fn restore() {
-    if !BY_THIS_THREAD.replace(false) {
-        return;
-    }
-    let Some(word) = word() else { return };
-    let mut raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
-    raised.threads -= 1;
-    if raised.threads == 0 {
-        word.store(raised.own, Ordering::Relaxed);
+/// Torch has no split size from now on, whoever set it.
+pub fn end() {
+    if let Some(word) = word() {
+        word.store(NONE, Ordering::Relaxed);
     }
 }
 
-/// The first of the configuration; `None` in other releases, and until torch has one.
+/// Why torch's split size could not be taken away again.
+pub fn obstacle(allocator: &Library) -> Option<&'static str> {
+    let is_known = match reads_it_itself(allocator) {
+        true => dynamic::find_object(EXPORTED, Some).is_some() || local(allocator).is_some(),
+        false => places::know_split(),
+    };
+    (!is_known).then_some("its split size, which private pools must not have, is not found")
+}
+
+/// In bytes; `None` until torch has a configuration.
 fn word() -> Option<&'static AtomicUsize> {
     static WORD: OnceLock<&'static AtomicUsize> = OnceLock::new();
     if let Some(word) = WORD.get() {
         return Some(word);
     }
-    let is_known = LAYOUT.get().is_some_and(Result::is_ok);
-    if !is_known || places::has_common_configuration() {
-        return None;
-    }
-    // The pointer to it is in each library of torch's that reads it; one is used by all.
-    let word = dynamic::find_object(INSTANCE, |at| {
-        // SAFETY: a static pointer of torch's, which it sets before it allocates, to an
-        // object that is never gone.
-        let word = unsafe { ptr::read(at.cast::<*const AtomicUsize>()) };
-        // SAFETY: as above; in these releases that object begins with this atomic word.
-        unsafe { word.as_ref() }
-    });
+    let allocator = library::named("libc10_cuda.so")?;
+    let word = match reads_it_itself(&allocator) {
+        true => exported().or_else(|| pointed(local(&allocator)? as *const c_void)),
+        false => places::configured()?.split,
+    };
     word.map(|word| *WORD.get_or_init(|| word))
+}
+
+/// That of 2.4 to 2.9.
+pub fn exported() -> Option<&'static AtomicUsize> {
+    // The pointer to it is in each library of torch's that reads it; one is used by all.
+    dynamic::find_object(EXPORTED, pointed)
+}
+
+/// Where the pointer of the releases before lies.
+fn local(allocator: &Library) -> Option<usize> {
+    let symbols = Symbols::read(&allocator.path).ok()?;
+    Some(allocator.base + symbols.only(LOCAL)?.value as usize)
+}
+
+/// The first word of the configuration to which the pointer at this address points.
+fn pointed(at: *const c_void) -> Option<&'static AtomicUsize> {
+    // SAFETY: a static pointer of torch's, which it sets before it allocates, to an
+    // object that is never gone.
+    let word = unsafe { ptr::read(at.cast::<*const AtomicUsize>()) };
+    // SAFETY: as above; in these releases that object begins with this atomic word.
+    unsafe { word.as_ref() }
+}
+
+/// Or is it in the configuration that all kinds of devices share, since 2.10?
+fn reads_it_itself(allocator: &Library) -> bool {
+    static ITSELF: OnceLock<bool> = OnceLock::new();
+    *ITSELF.get_or_init(|| allocator.holds(KEY))
 }

@@ -11,8 +11,8 @@
 //! holds idle as they do without a pool, and the pool's own find it off; the ones wait for
 //! the others (`sides`). With the switch on torch cuts segments by cudaMalloc up, also above
 //! its split size, but still takes what is above it for whole and frees it with what lives
-//! in it. So from the first private pool on torch has no split size. Changes nothing that a
-//! user turned on.
+//! in it. So from the first private pool on torch has no split size, whoever set it; without a
+//! switch to turn, none of this library's (`split`). Changes nothing that a user turned on.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::filters::{self, Filter};
 use super::places::{self, Configured};
 use super::sides::{Side, Sides};
-use super::{conf, environment};
+use super::{conf, environment, split};
 
 /// A private pool of torch's, by its device and torch's number for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,12 +60,13 @@ fn open() -> MutexGuard<'static, Open> {
 
 /// A private pool is about to open, which takes what this `std::function` of torch's says.
 pub fn opens(pool: PrivatePool, function: usize) {
-    let Some(torch) = configured() else { return };
+    let Some(torch) = configured() else {
+        split::leave();
+        return;
+    };
+    split::end();
     let filter = filters::copy(function);
     let mut open = open();
-    if let Some(split) = torch.split {
-        split.store(usize::MAX, Ordering::Relaxed);
-    }
     if open.pools.is_empty() && torch.switch.load(Ordering::Relaxed) == 1 {
         let sized = torch.large.filter(|_| environment::sized_segments());
         let large = sized.map(|(word, _)| word.load(Ordering::Relaxed));

@@ -3,6 +3,7 @@
 // rung is missing while a private-pool scope is open.
 #include "c10.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <map>
@@ -60,7 +61,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         cached.erase(block);
     }
     bool release_available(size_t bytes) {
-        if (!split) return false;
+        if (!split || split == SIZE_MAX) return false;
         auto fits = cached.lower_bound(bytes);
         if (fits != cached.end()) return release(fits), true;
         size_t brought = 0;
@@ -121,7 +122,10 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
 static NativeCachingAllocator instance;
 }
 std::atomic<CUDAAllocator*> allocator{&Native::instance};
+// As torch before 2.10, whose allocator reads it itself.
+extern "C" EXPORT const char* own_key() { return "max_split_size_mb"; }
 // As torch: the backend is read while the library is loaded.
 static std::string backend = configured("PYTORCH_CUDA_ALLOC_CONF");
 static std::string uncached = configured("PYTORCH_NO_CUDA_MEMORY_CACHING");
 }
+extern "C" size_t split_size() { return c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig::instance().split; }

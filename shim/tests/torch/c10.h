@@ -29,10 +29,16 @@ struct EXPORT AcceleratorAllocatorConfig {
 }
 #endif
 
-// The setting of the releases 2.4 to 2.8. Each library that reads it has the pointer to it,
-// and all of them use one.
+// The setting of the releases 2.4 to 2.9. Each library that reads it has the pointer to it,
+// and all of them use one. Before, one library reads it, and shows it to nobody.
+#ifdef OLDEST
+#define CUDAAllocatorConfig CachingAllocatorConfig
+#define SHOWN
+#else
+#define SHOWN EXPORT
+#endif
 namespace c10::cuda::CUDACachingAllocator {
-struct EXPORT CUDAAllocatorConfig {
+struct SHOWN CUDAAllocatorConfig {
     std::atomic<size_t> split{0};
     static CUDAAllocatorConfig& instance() {
         static CUDAAllocatorConfig* s_instance = new CUDAAllocatorConfig;
@@ -83,6 +89,7 @@ extern "C" EXPORT Numbers numbers;
 // For which memory is asked where no other one is named.
 extern "C" EXPORT cudaStream_t current_stream;
 extern "C" EXPORT int device_count();
+extern "C" EXPORT size_t split_size();
 // The runtime's functions, called by the allocator's library.
 extern "C" EXPORT int c10_is_capturing(cudaStream_t stream, int* status);
 extern "C" EXPORT int c10_malloc(void** out, size_t bytes);

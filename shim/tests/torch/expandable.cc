@@ -254,6 +254,7 @@ extern "C" EXPORT const char* newest_key() { return "large_segment_size_mb"; }
 // As torch since 2.10, whose allocator reads it.
 extern "C" EXPORT const char* newest_variable() { return "PYTORCH_ALLOC_CONF"; }
 }
+extern "C" size_t split_size() { return c10::CachingAllocator::AcceleratorAllocatorConfig::instance().split; }
 
 // Torch's memory for a program of C, and the handle of the page around an address.
 using c10::cuda::CUDACachingAllocator::Native::instance;

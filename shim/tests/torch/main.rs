@@ -14,6 +14,7 @@ mod passed;
 mod recorded;
 mod shared;
 mod sharing;
+mod split;
 #[path = "../support/mod.rs"]
 mod support;
 mod unfit;
@@ -67,14 +68,16 @@ fn torch() -> &'static Path {
         std::fs::create_dir_all(directory.join("expandable")).unwrap();
         let newer = "expandable/libc10_cuda.so";
         build("expandable.cc", newer, &[library, needs].concat());
-        std::fs::create_dir_all(directory.join("older")).unwrap();
         let older = [library, &["-DOLDER"]].concat();
-        build("config.cc", "older/libc10.so", &older);
-        build(
-            "allocator.cc",
-            "older/libc10_cuda.so",
-            &[&older, needs].concat(),
-        );
+        let oldest = [&older, ["-DOLDEST"].as_slice()].concat();
+        for (to, arguments) in [("older", &older), ("oldest", &oldest)] {
+            std::fs::create_dir_all(directory.join(to)).unwrap();
+            let [config, allocator] =
+                ["libc10.so", "libc10_cuda.so"].map(|file| format!("{to}/{file}"));
+            self::build("config.cc", &config, directory, arguments);
+            let both = [arguments, needs].concat();
+            self::build("allocator.cc", &allocator, directory, &both);
+        }
         build("reader.cc", "older/libtorch_cuda.so", &older);
         run(Command::new("gcc")
             .args(["-O1", "-Wall", "-Werror"])

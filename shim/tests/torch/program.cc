@@ -122,8 +122,7 @@ static void switched(bool paused, bool sized) {
     auto& expandable = config.expandable;
     const size_t large = config.large, own = sized ? large : 20 * MIB;
     failures += paused && (large == own) != sized;
-    const size_t split = paused ? SIZE_MAX : config.split.load();
-    failures += paused && config.split == SIZE_MAX;
+    failures += paused && split_size() == SIZE_MAX;
     const bool before = expandable, within = before && !paused;
     failures += paused && !before;
     auto any = [](cudaStream_t) { return true; };
@@ -148,7 +147,22 @@ static void switched(bool paused, bool sized) {
     allocator.load()->endAllocateToPool(0, {0, 1});
     failures += expandable;
     expandable = before;
-    failures += config.split != split;
+    failures += paused && split_size() != SIZE_MAX;
+}
+
+// Torch's split size is gone for good, or not, once a private pool opens, or torch is told what
+// ends reclaim.
+static void split(const std::string& by, bool stays) {
+    auto& torch = *allocator.load();
+    const size_t before = split_size(), behind = stays ? before : SIZE_MAX;
+    failures += before < 20 * MIB || before == SIZE_MAX;
+    if (by == "pool") torch.beginAllocateToPool(0, {0, 1}, [](cudaStream_t) { return true; });
+    if (by == "oom") torch.setUseOnOOM(0, {0, 1}, true);
+    if (by == "uncached") torch.enable(false);
+    failures += split_size() != behind;
+    if (by == "pool") torch.endAllocateToPool(0, {0, 1});
+    if (by == "uncached") torch.enable(true);
+    failures += split_size() != behind;
 }
 
 // While a private pool is open, only what it takes is not in pages: its thread's, or its
@@ -208,6 +222,8 @@ int main(int, char** argv) {
             allocator.load()->endAllocateToPool(0, id);
         }
         if (what == "paused" || what == "sized" || what == "as it was") switched(what != "as it was", what == "sized");
+        if (what.rfind("split ", 0) == 0) split(what.substr(6), false);
+        if (what.rfind("stays ", 0) == 0) split(what.substr(6), true);
         if (what == "fabric") ask_for_a_fabric();
         if (what == "beside") beside_a_private_pool();
         if (what == "elsewhere") {
