@@ -1,5 +1,5 @@
 // Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
-// usage: torch_allocators LIBC10_CUDA whole|tight|beside|private|captures|refusal|fabric|async|devices NAME=WORD...
+// usage: torch_allocators LIBC10_CUDA whole|tight|ended|beside|private|captures|refusal|fabric|async|devices NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
 // "counters" of torch's, "access" to a fabric. Ends with 3 where torch was out of memory, and was not meant to be;
@@ -173,6 +173,9 @@ int main(int, char** argv) {
     Job job(torch, seed + 1, {Queue(torch, torch.default_stream(0)), queue(), queue()});
     const bool native = strcmp(argv[2], "async") != 0;
     if (strcmp(argv[2], "tight") == 0) {
+        tight(job);
+    } else if (strcmp(argv[2], "ended") == 0) {
+        torch.begin_and_end_pool(MempoolId(0, 1), 0);
         tight(job);
     } else if (strcmp(argv[2], "beside") == 0) {
         beside(job);

@@ -27,9 +27,9 @@ from torch_releases import HEADER, releases
 HERE = os.path.dirname(os.path.abspath(__file__))
 CALLED = ["init", "allocate", "raw_deleter", "raw_alloc_with_stream", "raw_delete", "recordStream", "emptyCache",
           "beginAllocateToPool", "endAllocateToPool", "beginAllocateStreamToPool", "endAllocateStreamToPool",
-          "releasePool", "getDeviceStats", "shareIpcHandle"]
+          "releasePool", "getDeviceStats", "shareIpcHandle", "createOrIncrefPool", "setUseOnOOM"]
 # Those that the shim looks for and this test does not call.
-WATCHED = ["enable", "setUseOnOOM"]
+WATCHED = ["enable"]
 # Between what the native profile needs and what torch by itself does.
 SMALL = ("MEMCUDA_SIM_MEMORY", "800MiB")
 OUT_OF_MEMORY = 3
@@ -200,6 +200,11 @@ def tried(player):
     check(native.said.get("sum", "") == known.said.get("sum"), "native: its tensors held something else than keep")
     check(f": {told}\n" in native.log and ASKED in native.log, "native: torch was not told, or never asked")
     check("[W" not in native.log, f"native: torch warned of what is no failure: {native.fared()}")
+
+    if release.maps_pages:
+        for name in ("native", "segments"):
+            ended = player.play("ended", SMALL, ("MEMCUDA_TORCH", name))
+            check(ended.status == 0 and ASKED in ended.log, f"{name} on {SMALL[1]}, after a pool: {ended.fared()}")
 
     # Another thread than the private pool's needs what torch holds idle, which is there once; the pool
     # itself needs most of the device.

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <typeinfo>
 #include <utility>
@@ -140,6 +141,14 @@ class Torch {
     }
     void release_pool(MempoolId pool, signed char device) const {
         method<void (*)(void*, signed char, MempoolId)>("releasePool")(self, device, pool);
+    }
+    // What a torch.cuda.MemPool does that nobody allocates in, from 2.11 on.
+    void begin_and_end_pool(MempoolId pool, signed char device) const {
+        method<void (*)(void*, signed char, MempoolId, std::shared_ptr<void>)>("createOrIncrefPool")(
+            self, device, pool, nullptr);
+        method<void (*)(void*, signed char, MempoolId, bool)>("setUseOnOOM")(self, device, pool, false);
+        release_pool(pool, device);
+        method<void (*)(void*, MempoolId)>("emptyCache")(self, pool);
     }
     // All words of its DeviceStats, whatever they count in this release.
     std::vector<long> counters() const {

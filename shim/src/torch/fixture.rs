@@ -11,6 +11,13 @@ const SOURCE: &str = r#"
 #include <utility>
 typedef struct CUstream_st* cudaStream_t;
 typedef std::pair<unsigned long long, unsigned long long> MempoolId_t;
+#ifdef STANDS_IN
+#define OR_NOT
+#define ON true
+#else
+#define OR_NOT , bool on
+#define ON on
+#endif
 namespace c10 { namespace cuda { namespace CUDACachingAllocator {
 struct CUDAAllocator {
   virtual void* raw_alloc(size_t) = 0;
@@ -18,7 +25,7 @@ struct CUDAAllocator {
   virtual void enable(bool) = 0;
   virtual void beginAllocateToPool(signed char, MempoolId_t, std::function<bool(cudaStream_t)>) = 0;
   virtual void endAllocateToPool(signed char, MempoolId_t) = 0;
-  virtual void setUseOnOOM(signed char, MempoolId_t, bool) = 0;
+  virtual void setUseOnOOM(signed char, MempoolId_t OR_NOT) = 0;
 };
 extern "C" { __attribute__((visibility("default"))) long seen[8]; }
 namespace Native {
@@ -28,7 +35,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator : CUDAAlloca
   void enable(bool on) override;
   void beginAllocateToPool(signed char, MempoolId_t, std::function<bool(cudaStream_t)>) override;
   void endAllocateToPool(signed char, MempoolId_t) override;
-  void setUseOnOOM(signed char, MempoolId_t, bool) override;
+  void setUseOnOOM(signed char, MempoolId_t OR_NOT) override;
 };
 void* NativeCachingAllocator::raw_alloc(size_t n) { return (void*)n; }
 void* NativeCachingAllocator::raw_alloc_with_stream(size_t n, cudaStream_t s) {
@@ -41,7 +48,7 @@ void NativeCachingAllocator::beginAllocateToPool(signed char d, MempoolId_t id, 
 void NativeCachingAllocator::endAllocateToPool(signed char d, MempoolId_t id) {
   if (id.second == 99) throw 99; seen[6] = d * 1000 + id.second;
 }
-void NativeCachingAllocator::setUseOnOOM(signed char, MempoolId_t, bool on) { seen[7] = on; }
+void NativeCachingAllocator::setUseOnOOM(signed char, MempoolId_t OR_NOT) { seen[7] = ON ? 1 : 2; }
 static NativeCachingAllocator instance;
 }
 __attribute__((visibility("default"))) std::atomic<CUDAAllocator*> allocator{&Native::instance};
@@ -57,7 +64,10 @@ extern "C" __attribute__((visibility("default"))) long drive(int what) {
       case 2: case 3: a->endAllocateToPool(3, id); return 0;
       case 4: a->enable(true); return 0;
       case 5: return (long)a->raw_alloc_with_stream(13, (cudaStream_t)8);
+#ifndef STANDS_IN
       case 6: a->setUseOnOOM(3, id, true); return 0;
+      case 8: a->setUseOnOOM(3, id, false); return 0;
+#endif
       case 7: a->enable(false); return 0;
     }
   } catch (int thrown) { return -thrown; }

@@ -17,6 +17,7 @@ mod first;
 #[cfg(test)]
 mod fixture;
 mod identity;
+mod layout;
 mod library;
 mod logger;
 mod nccl;
@@ -44,9 +45,10 @@ pub use unmaps::{unmaps_behind, waits_to_unmap};
 
 use crate::modules::Module;
 use crate::tags::Tag;
+use layout::Layout;
 use library::Library;
 
-static LAYOUT: OnceLock<Result<scopes::Layout, &'static str>> = OnceLock::new();
+static LAYOUT: OnceLock<Result<Layout, &'static str>> = OnceLock::new();
 
 /// The merged value of a variable of torch's for this caller; `None`: the real
 /// one. `value` is the real one, null where it is not set.
@@ -80,8 +82,8 @@ pub fn note_runtime_call(caller: usize) {
 }
 
 /// The checked layout of torch's allocator library, looked at once.
-fn watched_layout(library: &Library) -> Result<&'static scopes::Layout, &'static str> {
-    let layout = LAYOUT.get_or_init(|| scopes::verify(library));
+fn watched_layout(library: &Library) -> Result<&'static Layout, &'static str> {
+    let layout = LAYOUT.get_or_init(|| layout::verify(library));
     layout.as_ref().map_err(|reason| *reason)
 }
 

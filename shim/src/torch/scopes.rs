@@ -4,99 +4,38 @@
 //! `torch.cuda.use_mem_pool`) torch does not run the last rung of its
 //! out-of-memory ladder. The driver cannot see these scopes, so the object
 //! behind `c10::cuda::CUDACachingAllocator::allocator` gets a copy of its
-//! vtable in which the methods that open and close them are counted. Every
-//! slot is found by name in the library's own symbol table; where one is
-//! missing or ambiguous nothing is changed and nothing is claimed.
+//! vtable in which the methods that open and close them are counted; where it
+//! is not known where all lies (`layout`) nothing is changed and nothing claimed.
 
 use std::cell::Cell;
-use std::collections::HashSet;
-use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use super::elf::{Symbol, Symbols};
-use super::library::Library;
+use super::layout::{
+    ALLOCATE, BEGIN, ENABLE, END, FOR_STREAM, HEADER, Layout, METHODS, RAW, USE_ON_OOM, WORD,
+};
 use super::switch::PrivatePool;
 use super::{first, split, switch};
 
-const NATIVE: &str = "_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator";
-const VTABLE: &str = "_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
-const ALLOCATOR: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
-const CLIQUE: &str = "_ZN3c104cuda20get_fabric_clique_idEa";
-/// And their parts, if compilers split any off.
-const FABRIC: [&str; 2] = [
-    "_ZN3c104cuda12_GLOBAL__N_117isFabricSupportedEv",
-    "_ZN3c104cuda17get_fabric_accessEa",
-];
-
-/// Words before the first method: offset to top, type information.
-const HEADER: usize = 2;
-const WORD: usize = size_of::<usize>();
 /// Torch counts devices in a signed byte.
 const DEVICES: usize = 128;
 
-/// A method that is replaced: its names in the releases that have it, whether
-/// a release may lack it, and what takes its place.
-struct Method {
-    names: &'static [&'static str],
-    optional: bool,
-    wrapper: Forward,
-}
+/// What takes the place of each method (`layout`).
+static WRAPPERS: [Forward; METHODS] = [
+    begin,
+    end,
+    allocate_for_stream,
+    use_on_oom,
+    enable,
+    raw_allocate,
+    allocate,
+];
 
 /// Six integer registers reach the real method as they came; what torch passes
 /// in them (a device, a pool id, a pointer to a function object) stays opaque.
 type Forward = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
-static METHODS: [Method; 7] = [
-    Method {
-        names: &["19beginAllocateToPool", "25beginAllocateStreamToPool"],
-        optional: false,
-        wrapper: begin,
-    },
-    Method {
-        names: &["17endAllocateToPool", "23endAllocateStreamToPool"],
-        optional: false,
-        wrapper: end,
-    },
-    Method {
-        names: &["21raw_alloc_with_stream"],
-        optional: false,
-        wrapper: allocate_for_stream,
-    },
-    Method {
-        names: &["11setUseOnOOM"],
-        optional: true,
-        wrapper: use_on_oom,
-    },
-    Method {
-        names: &["6enable"],
-        optional: true,
-        wrapper: enable,
-    },
-    Method {
-        names: &["9raw_alloc"],
-        optional: true,
-        wrapper: raw_allocate,
-    },
-    // Answers through a register of its own elsewhere.
-    Method {
-        names: match cfg!(target_arch = "x86_64") {
-            true => &["8allocate"],
-            false => &[],
-        },
-        optional: true,
-        wrapper: allocate,
-    },
-];
-const BEGIN: usize = 0;
-const END: usize = 1;
-const FOR_STREAM: usize = 2;
-const USE_ON_OOM: usize = 3;
-const ENABLE: usize = 4;
-const RAW: usize = 5;
-const ALLOCATE: usize = 6;
-
-static REAL: [AtomicUsize; METHODS.len()] = [const { AtomicUsize::new(0) }; METHODS.len()];
+static REAL: [AtomicUsize; METHODS] = [const { AtomicUsize::new(0) }; METHODS];
 static OPEN: [AtomicI32; DEVICES] = [const { AtomicI32::new(0) }; DEVICES];
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 static WATCHED: OnceLock<Watched> = OnceLock::new();
@@ -110,77 +49,8 @@ thread_local! {
 struct Watched {
     object: usize,
     vtable: usize,
-}
-
-/// Where everything is, in a library that passed every check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
-    /// Address of the pointer to the allocator object.
-    allocator: usize,
-    /// What the object's vtable pointer holds.
-    vtable: usize,
-    /// Words from the start of the vtable to its end.
-    words: usize,
-    /// Word of each of [`METHODS`].
-    slots: [Option<usize>; METHODS.len()],
-    /// The code of `c10::cuda::get_fabric_clique_id`, in releases that have it
-    /// (`fabric`).
-    pub clique: Option<Range<usize>>,
-    /// The code by which it finds out whether handles can be for a fabric.
-    pub fabric: Vec<Range<usize>>,
-}
-
-/// Compares a loaded `libc10_cuda.so` with its own symbol table.
-pub fn verify(library: &Library) -> Result<Layout, &'static str> {
-    let symbols =
-        Symbols::read(&library.path).map_err(|_| "the library's symbol table cannot be read")?;
-    let at = |value: u64| library.base + value as usize;
-    let vtable = symbols.only(VTABLE).ok_or("no native allocator in it")?;
-    let allocator = symbols.only(ALLOCATOR).ok_or("no allocator object in it")?;
-    let words = vtable.size as usize / WORD;
-    let range = at(vtable.value)..at(vtable.value) + words * WORD;
-    if words <= HEADER || !library.contains(range.start) || !library.contains(range.end) {
-        return Err("its vtable lies outside the library");
-    }
-    if !library.contains(at(allocator.value)) {
-        return Err("its allocator object lies outside the library");
-    }
-    // SAFETY: the words lie in the mapped, relocated data of the library.
-    let table = unsafe { std::slice::from_raw_parts(range.start as *const usize, words) };
-    let functions: HashSet<usize> = symbols.iter().map(|s| at(s.value)).collect();
-    let strange = |&word: &usize| library.contains(word) && !functions.contains(&word);
-    if table[HEADER..].iter().any(strange) {
-        return Err("the loaded library is not the file on disk");
-    }
-    let mut slots = [None; METHODS.len()];
-    for (slot, method) in slots.iter_mut().zip(&METHODS) {
-        let named = |name: &str| {
-            let rest = name.strip_prefix(NATIVE).unwrap_or_default();
-            // A dot marks a fragment that the compiler split off.
-            !rest.contains('.') && method.names.iter().any(|n| rest.starts_with(n))
-        };
-        let Some(symbol) = symbols.only_where(named) else {
-            if method.optional && !symbols.iter().any(|s| named(s.name)) {
-                continue;
-            }
-            return Err("a method of its allocator is missing or ambiguous");
-        };
-        let mut places = (HEADER..words).filter(|&i| table[i] == at(symbol.value));
-        *slot = places.next();
-        if slot.is_none() || places.next().is_some() {
-            return Err("a method of its allocator is not in the vtable once");
-        }
-    }
-    let code = |symbol: Symbol| at(symbol.value)..at(symbol.value + symbol.size);
-    let finds_out = |symbol: &Symbol| FABRIC.iter().any(|name| symbol.name.starts_with(name));
-    Ok(Layout {
-        allocator: at(allocator.value),
-        vtable: range.start + HEADER * WORD,
-        words,
-        slots,
-        clique: symbols.only(CLIQUE).map(code),
-        fabric: symbols.iter().filter(finds_out).map(code).collect(),
-    })
+    /// See [`Layout::says_on_oom`].
+    says_on_oom: bool,
 }
 
 /// Gives the allocator object the counting vtable. False where there is no
@@ -210,13 +80,17 @@ pub fn install(layout: &Layout) -> bool {
         for (i, slot) in layout.slots.iter().enumerate() {
             if let Some(slot) = *slot {
                 REAL[i].store(copy[slot], Ordering::Release);
-                copy[slot] = METHODS[i].wrapper as usize;
+                copy[slot] = WRAPPERS[i] as usize;
             }
         }
         // Never freed: the object keeps pointing here to the end.
         let vtable = copy.leak().as_ptr() as usize + HEADER * WORD;
         pointer.store(vtable, Ordering::Release);
-        Watched { object, vtable }
+        Watched {
+            object,
+            vtable,
+            says_on_oom: layout.says_on_oom,
+        }
     });
     true
 }
@@ -374,8 +248,10 @@ wrappers! {
     }
 
     /// A pool that stands in on out-of-memory would be used up by soft failures.
-    use_on_oom of USE_ON_OOM |_, real| {
-        give_up();
+    use_on_oom of USE_ON_OOM |[_, _, _, on], real| {
+        if on & 1 == 1 || !WATCHED.get().is_some_and(|it| it.says_on_oom) {
+            give_up();
+        }
         real()
     }
 

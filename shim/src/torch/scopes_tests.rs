@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString, c_int, c_long, c_void};
 
 use super::*;
 use crate::torch::fixture::Fixture;
+use crate::torch::layout::verify;
 use crate::torch::library;
 
 struct Opened(*mut c_void);
@@ -70,10 +71,27 @@ fn scopes_are_counted_and_everything_reaches_the_real_methods() {
 
     opened.drive(4);
     assert_eq!((opened.seen(1), given_up()), (1, false));
+    opened.drive(8);
+    assert_eq!(
+        (opened.seen(7), given_up()),
+        (2, false),
+        "the end of a pool"
+    );
     opened.drive(7);
     assert_eq!((opened.seen(1), given_up()), (2, true));
     opened.drive(6);
     assert_eq!(opened.seen(7), 1);
+}
+
+/// Before 2.11 it is called for those that do alone.
+#[test]
+fn a_release_says_of_pools_whether_they_stand_in_or_that_they_do() {
+    for (name, flags, says) in [("says", "", true), ("not", "-DSTANDS_IN", false)] {
+        let fixture = Fixture::build(&format!("on-oom-{name}"), flags);
+        let _opened = Opened::open(&fixture);
+        let library = library::find(|l| l.path == fixture.path()).unwrap();
+        assert_eq!(verify(&library).unwrap().says_on_oom, says);
+    }
 }
 
 #[test]

@@ -216,6 +216,14 @@ fn pools_that_stand_in_on_out_of_memory_end_reclaim() {
     }
 }
 
+/// Torch says of every pool that ends that it stands in for nobody.
+#[test]
+fn a_pool_that_ends_does_not() {
+    let [segments, pages] = both("pool-ended");
+    assert!(segments.retries > 10, "{segments:?}");
+    assert!(pages.retries > 2, "{pages:?}");
+}
+
 /// A segment is lent on to one tensor after another: no name stands for it.
 #[test]
 fn rules_are_refused_for_torchs_segments_with_one_line() {

@@ -158,6 +158,7 @@ static void split(const std::string& by, bool stays) {
     failures += before < 20 * MIB || before == SIZE_MAX;
     if (by == "pool") torch.beginAllocateToPool(0, {0, 1}, [](cudaStream_t) { return true; });
     if (by == "oom") torch.setUseOnOOM(0, {0, 1}, true);
+    if (by == "end") torch.setUseOnOOM(0, {0, 1}, false);
     if (by == "uncached") torch.enable(false);
     failures += split_size() != behind;
     if (by == "pool") torch.endAllocateToPool(0, {0, 1});
@@ -232,6 +233,7 @@ int main(int, char** argv) {
             if (cudaSetDevice(1)) return 3;
         }
         if (what == "use-on-oom") allocator.load()->setUseOnOOM(0, id, true);
+        if (what == "pool-ended") allocator.load()->setUseOnOOM(0, id, false);
         if (what == "stopped" || what == "stopped-last") {
             job.churn(100, 600 * MIB);
             setenv("MEMCUDA_PANIC_IN", "cuMemAlloc_v2", 1);

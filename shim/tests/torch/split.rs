@@ -21,6 +21,13 @@ fn run(release: &str, case: &str, settings: &[(&str, &str)]) -> Run {
     run
 }
 
+#[test]
+fn it_stays_when_a_pool_ends() {
+    for (release, settings) in RELEASES {
+        run(release, "stays end", settings);
+    }
+}
+
 /// There torch would give back what graphs replay on, or hold more than it needs.
 #[test]
 fn torch_has_none_of_ours_once_a_private_pool_opens() {
