@@ -1,6 +1,6 @@
 //! Does another library stand in for cudaMalloc, between torch's allocator and the runtime?
-//! Those that count or keep torch's memory do: they see segments, and no page. Looks, once;
-//! calls nothing.
+//! Those that count or keep torch's memory do: they see segments, and no page, and what torch
+//! asks through them is not known for its own. Looks, once; calls nothing.
 
 use std::ffi::{CStr, c_void};
 
@@ -9,7 +9,7 @@ use crate::{dynamic, loader, resolve};
 
 const NAME: &CStr = c"cudaMalloc";
 
-/// Why pages would be hidden from a library that stands there.
+/// Why torch is not asked, and has no pages, which would be hidden from a library that stands there.
 pub fn obstacle(allocator: &Library) -> Option<&'static str> {
     (is_before() || is_behind(allocator)).then_some("another library stands in for cudaMalloc")
 }

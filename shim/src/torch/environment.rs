@@ -168,27 +168,33 @@ fn decide(allocator: &Library) -> Result<Profile, &'static str> {
     if environment::raw(NO_CACHING).is_some_and(|v| v == c"1") {
         return Err("PYTORCH_NO_CUDA_MEMORY_CACHING is set");
     }
-    if let Err(reason) = watched_layout(allocator) {
+    native(allocator, &config).inspect_err(|reason| {
         let asked = match config.torch {
             Torch::Native => "native",
             Torch::Expandable => "expandable",
             Torch::Segments => "segments",
-            _ => return Err(reason),
+            _ => return,
         };
         notice::warn(|| {
             format!(
-                "MEMCUDA_TORCH={asked}: torch keeps its own settings, for its allocator cannot be watched ({reason})"
+                "MEMCUDA_TORCH={asked}: torch keeps its own settings, for its allocator cannot be asked ({reason})"
             )
         });
-        return Err(reason);
+    })
+}
+
+/// In which of its ways torch's own allocator is asked to give back. It is never asked through
+/// another library, which sees segments and no page, and may take a failure for the end.
+fn native(allocator: &Library, config: &Config) -> Result<Profile, &'static str> {
+    watched_layout(allocator)?;
+    split::obstacle(allocator).map_or(Ok(()), Err)?;
+    let wants_pages = config.torch != Torch::Segments;
+    let unfit = wants_pages.then(|| unfit(config)).flatten();
+    if config.torch != Torch::Expandable || unfit.is_some() {
+        between::obstacle(allocator).map_or(Ok(()), Err)?;
     }
-    if let Some(reason) = split::obstacle(allocator) {
-        return Err(reason);
-    }
-    if config.torch == Torch::Segments {
-        return Ok(Profile::Segments);
-    }
-    match unfit(allocator, &config) {
+    match unfit {
+        None if !wants_pages => Ok(Profile::Segments),
         None => {
             if config.names.is_some() || config.names_file.is_some() {
                 notice::warn(|| {
@@ -213,7 +219,7 @@ fn decide(allocator: &Library) -> Result<Profile, &'static str> {
 /// Why the pages of expandable segments are not kept here. Torch before 2.11 ends
 /// the program where expandable segments and `max_split_size_mb` meet, and has
 /// pools that throw; it does not know the key, either.
-fn unfit(allocator: &Library, config: &Config) -> Option<&'static str> {
+fn unfit(config: &Config) -> Option<&'static str> {
     if config.policy == Policy::Direct {
         return Some("MEMCUDA_POLICY=direct keeps nothing");
     }
@@ -234,9 +240,7 @@ fn unfit(allocator: &Library, config: &Config) -> Option<&'static str> {
     if config.debug != Debug::None {
         return Some("MEMCUDA_DEBUG looks after what the pool lends");
     }
-    nccl::obstacle()
-        .or_else(|| between::obstacle(allocator))
-        .or_else(sharing::obstacle)
+    nccl::obstacle().or_else(sharing::obstacle)
 }
 
 /// Loads the driver's library, as the program's own runtime is about to; makes

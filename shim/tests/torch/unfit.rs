@@ -56,19 +56,35 @@ fn native_has_segments_where_nccl_is_to_know_all_memory() {
     assert_eq!(said.count(), 1, "{segments:?}");
 }
 
-/// Who counts what torch has by its calls of cudaMalloc sees no page.
+/// Who counts what torch has by its calls of cudaMalloc sees no page, and torch cannot be asked
+/// through it: nothing that is for being asked is good for it.
 #[test]
-fn native_has_segments_where_another_library_stands_before_cuda_malloc() {
+fn torch_keeps_its_settings_where_another_library_stands_before_cuda_malloc() {
     let strict = support::compile("strict.c", "libbefore.so", &["-shared", "-fPIC", "-ldl"]);
     for libraries in [[shim(), strict.clone()], [strict, shim()]] {
-        let mut command = command(&torch().join("expandable"), "plain", &[]);
-        command.env("LD_PRELOAD", std::env::join_paths(libraries).unwrap());
-        let segments = finished(support::said(&mut command));
-        assert_eq!(segments.setting, SEGMENTS, "{segments:?}");
-        let said = segments
-            .log
-            .matches("another library stands in for cudaMalloc");
-        assert_eq!(said.count(), 1, "{segments:?}");
+        let preload = std::env::join_paths(libraries).unwrap();
+        let beside = |release: &str, settings: &[(&str, &str)]| {
+            let mut command = command(&torch().join(release), "plain", settings);
+            finished(support::said(command.env("LD_PRELOAD", &preload)))
+        };
+        let segments = ("MEMCUDA_TORCH", "segments");
+        for (release, settings) in [
+            ("", &[][..]),
+            ("", &[NATIVE]),
+            ("", &[EXPANDABLE]),
+            ("expandable", &[]),
+            ("expandable", &[NATIVE]),
+            ("expandable", &[segments]),
+        ] {
+            let kept = beside(release, settings);
+            assert_eq!((kept.setting.as_str(), kept.retries), ("", 0), "{kept:?}");
+            let why = "another library stands in for cudaMalloc";
+            let said = kept.log.lines().filter(|line| line.contains(why));
+            let warned = said.clone().filter(|line| line.contains("warning"));
+            let once = (said.count(), warned.count());
+            assert_eq!(once, (1 + settings.len(), settings.len()), "{kept:?}");
+        }
+        assert_eq!(beside("expandable", &[EXPANDABLE]).setting, SETTING);
     }
 }
 
