@@ -202,10 +202,14 @@ impl Device {
         self.has(calls, sys::ATTRIBUTE_DECOMPRESS) == Ok(true)
     }
 
-    /// Can memory be mapped here, by handles that other processes may open?
+    /// Can memory be mapped here, as a pool needs?
+    pub fn maps_memory(&self, calls: &Calls) -> bool {
+        self.has(calls, sys::ATTRIBUTE_VMM) == Ok(true)
+    }
+
+    /// And by handles that other processes may open?
     pub fn maps_what_is_shared(&self, calls: &Calls) -> bool {
-        let needed = [sys::ATTRIBUTE_VMM, sys::ATTRIBUTE_POSIX_FD];
-        needed.iter().all(|&it| self.has(calls, it) == Ok(true))
+        self.maps_memory(calls) && self.has(calls, sys::ATTRIBUTE_POSIX_FD) == Ok(true)
     }
 
     /// Is an attribute of the device other than 0?

@@ -239,6 +239,9 @@ def tried(player):
         check(alone.status == 0, f"bare without {lacks}: {alone.fared()}")
         same = under.said.get("sum") == alone.said.get("sum")
         check(under.status == 0 and same, f"default without {lacks}: {under.fared()}")
+        # Of the plain driver torch is asked nothing back.
+        check(lacks != "vmm" or ASKED not in under.log and under.mib("physical") == alone.mib("physical"),
+              f"default without {lacks}: held {under.mib('physical')} MiB, bare {alone.mib('physical')}")
 
     # Where torch finds no fabric, or nobody who knows of one.
     for nvml, what in (("before", "a GPU before Hopper"), ("none", "no management library")):

@@ -62,11 +62,16 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
     code
 }
 
-/// Torch, which uses all devices in one way, has pages only where each of them can have any.
+/// Torch, which uses all devices in one way, has pages only where each of them can have any,
+/// and is asked to give back only where each can have a pool.
 fn pages_or_none(engine: &Engine) {
-    let mut devices = engine.devices.iter();
-    if let Some(lacking) = devices.find(|it| !it.maps_what_is_shared(&engine.calls)) {
+    let calls = &engine.calls;
+    let devices = || engine.devices.iter();
+    if let Some(lacking) = devices().find(|it| !it.maps_what_is_shared(calls)) {
         torch::has_no_pages(lacking.ordinal);
+    }
+    if devices().any(|it| !it.maps_memory(calls)) {
+        torch::has_no_pool();
     }
 }
 

@@ -55,6 +55,8 @@ static SIZED: AtomicBool = AtomicBool::new(false);
 static SPLIT: AtomicBool = AtomicBool::new(false);
 /// Is there a device that can have no pages, as far as is known?
 static NO_PAGES: AtomicBool = AtomicBool::new(false);
+/// One of which nothing can be pooled?
+static NO_POOL: AtomicBool = AtomicBool::new(false);
 static CACHING_OFF: AtomicBool = AtomicBool::new(false);
 /// The profile that this process gets, or why torch keeps its own settings.
 static PROFILE: OnceLock<Result<Profile, &str>> = OnceLock::new();
@@ -87,6 +89,12 @@ pub fn told_split() -> bool {
 /// Torch is not told to use expandable segments from now on.
 pub fn no_pages() {
     NO_PAGES.store(true, Ordering::Relaxed);
+}
+
+/// Torch is not asked to give segments back from now on.
+pub fn no_pool() {
+    NO_POOL.store(true, Ordering::Relaxed);
+    COOPERATES.store(false, Ordering::Relaxed);
 }
 
 /// Torch, which was told to use expandable segments, uses none: it has segments that it gives
@@ -188,6 +196,9 @@ fn decide(allocator: &Library) -> Result<Profile, &'static str> {
 fn native(allocator: &Library, config: &Config) -> Result<Profile, &'static str> {
     watched_layout(allocator)?;
     split::obstacle(allocator).map_or(Ok(()), Err)?;
+    if NO_POOL.load(Ordering::Relaxed) {
+        return Err("a device has no virtual memory management");
+    }
     let wants_pages = config.torch != Torch::Segments;
     let unfit = wants_pages.then(|| unfit(config)).flatten();
     if config.torch != Torch::Expandable || unfit.is_some() {

@@ -100,6 +100,7 @@ pub fn is_segment(tag: &Tag) -> bool {
 
 /// A `cuMemAlloc` for this device, torch's own or not.
 pub fn asks_for(tag: &Tag, device: u32) {
+    split::leave_late();
     if environment::cooperates() && is_segment(tag) {
         raise::used_on(device);
     }
@@ -128,6 +129,13 @@ pub fn has_no_pages(device: u32) {
              management, or none whose memory can be shared"
         );
     }
+}
+
+/// There is a device without a pool. What torch gives back and asks for again are the driver's
+/// calls there, which wait for work: it is not asked from now on, and has no split size of ours.
+pub fn has_no_pool() {
+    environment::no_pool();
+    split::leave();
 }
 
 /// May torch be asked for idle pages, by failing its request for one more of this
@@ -201,6 +209,7 @@ impl TorchCall {
 /// unless it is asked to give back, so it still is. Which device it is for is not
 /// asked; the memory goes back by [`plain_free`].
 pub fn plain_alloc(tag: &Tag, thunk: Module, bytes: u64, real: impl FnOnce() -> Code) -> Code {
+    split::leave_late();
     if !environment::cooperates() {
         return real();
     }

@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::elf::Symbols;
 use super::library::{self, Library};
@@ -28,18 +28,28 @@ const EXPORTED: &CStr =
 const LOCAL: &str =
     "_ZZN3c104cuda20CUDACachingAllocator22CachingAllocatorConfig8instanceEvE10s_instance";
 
+/// Is there one to take away once torch has a configuration?
+static LATER: AtomicBool = AtomicBool::new(false);
+
 /// Torch is not asked everywhere any more: it has no split size from now on, but for its user's.
 pub fn leave() {
-    if environment::told_split() {
-        end();
+    if environment::told_split() && !end() {
+        LATER.store(true, Ordering::Relaxed);
     }
 }
 
-/// Torch has no split size from now on, whoever set it.
-pub fn end() {
-    if let Some(word) = word() {
-        word.store(NONE, Ordering::Relaxed);
+/// Torch may have a configuration by now, which the releases up to 2.9 make for their first segment.
+pub fn leave_late() {
+    if LATER.load(Ordering::Relaxed) && end() {
+        LATER.store(false, Ordering::Relaxed);
     }
+}
+
+/// Torch has no split size from now on, whoever set it. False where it has no configuration yet.
+pub fn end() -> bool {
+    let word = word();
+    word.inspect(|word| word.store(NONE, Ordering::Relaxed))
+        .is_some()
 }
 
 /// Why torch's split size could not be taken away again.

@@ -36,11 +36,11 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
     std::multimap<size_t, void*> cached;
     std::map<void*, size_t> lent;
     int scopes = 0;
-    std::atomic<size_t>& split = CUDAAllocatorConfig::instance().split;
 
     void init(int) override {
         std::string setting = configured("PYTORCH_CUDA_ALLOC_CONF");
         size_t at = setting.find("max_split_size_mb:");
+        auto& split = CUDAAllocatorConfig::instance().split;
         if (at != std::string::npos) split = std::stoul(setting.substr(at + 18)) << 20;
     }
     bool get(size_t bytes, void** out) {
@@ -61,6 +61,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         cached.erase(block);
     }
     bool release_available(size_t bytes) {
+        const size_t split = CUDAAllocatorConfig::instance().split;
         if (!split || split == SIZE_MAX) return false;
         auto fits = cached.lower_bound(bytes);
         if (fits != cached.end()) return release(fits), true;

@@ -225,6 +225,10 @@ int main(int, char** argv) {
         if (what == "paused" || what == "sized" || what == "as it was") switched(what != "as it was", what == "sized");
         if (what.rfind("split ", 0) == 0) split(what.substr(6), false);
         if (what.rfind("stays ", 0) == 0) split(what.substr(6), true);
+        if (what == "no split") {
+            allocator.load()->raw_delete(allocator.load()->raw_alloc(50 * MIB));
+            failures += split_size() != SIZE_MAX;
+        }
         if (what == "fabric") ask_for_a_fabric();
         if (what == "beside") beside_a_private_pool();
         if (what == "elsewhere") {

@@ -45,6 +45,19 @@ fn torch_has_none_of_ours_once_it_is_asked_no_more() {
     }
 }
 
+/// What it gives back and asks for again are the driver's calls there, which wait.
+#[test]
+fn torch_has_none_of_ours_and_is_not_asked_where_nothing_can_be_pooled() {
+    for (release, settings) in RELEASES {
+        // It would end at its first page.
+        if !settings.contains(&EXPANDABLE) {
+            let settings = [settings, &[("MEMCUDA_SIM_LACKS", "vmm")]].concat();
+            let run = run(release, "no split", &settings);
+            assert_eq!(run.retries, 0, "{run:?}");
+        }
+    }
+}
+
 #[test]
 fn the_users_stays() {
     for release in ["oldest", "older", "", "expandable"] {
