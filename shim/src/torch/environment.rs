@@ -251,7 +251,18 @@ fn unfit(config: &Config) -> Option<&'static str> {
     if config.debug != Debug::None {
         return Some("MEMCUDA_DEBUG looks after what the pool lends");
     }
+    if shares_no_pages() {
+        return Some("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC=0 lets no other process have pages");
+    }
     nccl::obstacle().or_else(sharing::obstacle)
+}
+
+/// Did the user turn the sharing of pages off, and not turn pages on beside it? What shares torch's
+/// memory works by segments then. Torch takes only "0" for no.
+fn shares_no_pages() -> bool {
+    let setting = SETTINGS.into_iter().find_map(environment::raw);
+    let has_pages = |own: &CStr| own.to_str().is_ok_and(conf::has_expandable);
+    environment::raw(SHARES_PAGES).is_some_and(|it| it == c"0") && !setting.is_some_and(has_pages)
 }
 
 /// Loads the driver's library, as the program's own runtime is about to; makes

@@ -26,10 +26,6 @@ fn native_has_pages_where_torch_and_machine_are_fit() {
         assert!(native.retries > 2, "{native:?}");
         assert!(native.log.contains("pages can be shared"), "{}", native.log);
     }
-    // Who turned sharing off has it off.
-    let own = ("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC", "0");
-    let off = train_with(&torch().join("expandable"), "plain", &[own]);
-    assert!(!off.log.contains("pages can be shared"), "{}", off.log);
 }
 
 /// As under WSL2: those for network cards are made and mapped, and opened to no device.

@@ -46,6 +46,27 @@ fn native_has_segments_where_a_device_can_have_no_pages() {
     }
 }
 
+/// Who turned the sharing of pages off shares segments, unless he turned pages on himself.
+#[test]
+fn native_has_segments_where_the_user_lets_no_pages_be_shared() {
+    let off = ("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC", "0");
+    let with = |settings: &[(&str, &str)]| {
+        let all = [&[off], settings].concat();
+        train_with(&torch().join("expandable"), "plain", &all)
+    };
+    for settings in [&[][..], &[NATIVE]] {
+        let segments = with(settings);
+        assert_eq!(segments.setting, SEGMENTS, "{segments:?}");
+        assert_eq!(segments.log.matches(off.0).count(), 1, "{segments:?}");
+    }
+    let own = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+    for settings in [[NATIVE, own], [EXPANDABLE, ("MEMCUDA_LIMIT", "8GiB")]] {
+        let pages = with(&settings);
+        assert_eq!(pages.setting, SETTING, "{pages:?}");
+        assert!(!pages.log.contains("pages can be shared"), "{pages:?}");
+    }
+}
+
 /// Torch registers no page with NCCL.
 #[test]
 fn native_has_segments_where_nccl_is_to_know_all_memory() {
