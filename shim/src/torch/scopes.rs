@@ -114,6 +114,12 @@ pub fn any_may_be_open() -> bool {
     (0..DEVICES as u32).any(may_be_open)
 }
 
+/// Is everything that allocates seen? One way, which answers through a register of its own, is
+/// not on all machines (`layout`).
+pub fn sees_all() -> bool {
+    REAL[ALLOCATE].load(Ordering::Relaxed) != 0
+}
+
 /// Is this thread inside an allocation for a stream that is not its current one?
 pub fn stream_unknown() -> bool {
     OTHER_STREAM.get() != 0

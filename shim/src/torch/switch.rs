@@ -9,7 +9,7 @@
 //! The switch is one for all of torch's threads. While a private pool is open an allocation
 //! that no open pool takes (`filters`) finds it on, so that other threads use what torch
 //! holds idle as they do without a pool, and the pool's own find it off; the ones wait for
-//! the others (`sides`). With the switch on torch cuts segments by cudaMalloc up, also above
+//! the others (`sides`). Where not all that allocates is seen (`scopes`) it stays off for all. With the switch on torch cuts segments by cudaMalloc up, also above
 //! its split size, but still takes what is above it for whole and frees it with what lives
 //! in it. So from the first private pool on torch has no split size, whoever set it; without a
 //! switch to turn, none of this library's (`split`). Changes nothing that a user turned on.
@@ -20,7 +20,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::filters::{self, Filter};
 use super::places::{self, Configured};
 use super::sides::{Side, Sides};
-use super::{conf, environment, split};
+use super::{conf, environment, scopes, split};
 
 /// A private pool of torch's, by its device and torch's number for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,7 +142,9 @@ pub fn for_allocation(stream: Option<usize>) -> Option<Allocation> {
         return None;
     }
     let torch = configured()?;
-    let of = filters::allocation(stream);
+    let of = scopes::sees_all()
+        .then(|| filters::allocation(stream))
+        .flatten();
     let mut open = open();
     open.before.as_ref()?;
     loop {

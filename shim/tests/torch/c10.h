@@ -76,6 +76,7 @@ struct CUDAAllocator {
     virtual void endAllocateToPool(signed char, MempoolId_t) = 0;
     virtual void setUseOnOOM(signed char, MempoolId_t, bool) = 0;
     virtual void enable(bool) {}
+    virtual void* allocate(size_t) { return nullptr; }
 };
 extern EXPORT std::atomic<CUDAAllocator*> allocator;
 }

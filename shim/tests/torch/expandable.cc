@@ -76,7 +76,12 @@ struct Page {
     u64 handle = 0;
     bool used = false;
 };
-struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDAAllocator {
+// UNSEEN: nobody looks for its `allocate` here, as on machines on which that answers in another way.
+struct __attribute__((visibility("hidden"))) Base : CUDAAllocator {
+    virtual void* alloc(size_t bytes, cudaStream_t stream) = 0;
+    void* allocate(size_t bytes) override { return alloc(bytes, current_stream); }
+};
+struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : Base {
     std::recursive_mutex mutex;
     std::vector<Page> pages = std::vector<Page>(4096);
     std::map<void*, size_t> lent;
@@ -198,7 +203,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
             if (pool.first == current_device() && takes(stream)) return true;
         return false;
     }
-    void* alloc(size_t bytes, cudaStream_t stream) {
+    void* alloc(size_t bytes, cudaStream_t stream) override {
         std::lock_guard<std::recursive_mutex> lock(mutex);
         void* out = nullptr;
         const bool in_pages = has_pages(), in_pool = is_private(stream);
@@ -216,6 +221,9 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
     }
     void* raw_alloc(size_t bytes) override { return alloc(bytes, current_stream); }
     void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override { return alloc(bytes, stream); }
+#ifndef UNSEEN
+    void* allocate(size_t bytes) override { return alloc(bytes, current_stream); }
+#endif
     void raw_delete(void* pointer) override {
         std::lock_guard<std::recursive_mutex> lock(mutex);
         auto block = lent.find(pointer);

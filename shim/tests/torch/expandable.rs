@@ -66,9 +66,17 @@ fn private_pools_have_no_pages_but_by_the_users_wish() {
     with("as it was", &[("MEMCUDA_TORCH", "keep")]);
 }
 
+/// Where all that allocates is seen.
 #[test]
+#[cfg(target_arch = "x86_64")]
 fn other_threads_have_the_idle_pages_while_a_private_pool_is_open() {
     train_with(&torch().join("expandable"), "beside", &[NATIVE]);
+}
+
+/// What the pool allocates unseen relies on it.
+#[test]
+fn no_thread_has_pages_beside_a_private_pool_where_not_all_that_allocates_is_seen() {
+    train_with(&torch().join("unseen"), "unseen", &[NATIVE]);
 }
 
 /// What the user asked for is kept, and there is nothing to say.

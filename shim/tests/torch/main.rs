@@ -68,6 +68,9 @@ fn torch() -> &'static Path {
         std::fs::create_dir_all(directory.join("expandable")).unwrap();
         let newer = "expandable/libc10_cuda.so";
         build("expandable.cc", newer, &[library, needs].concat());
+        std::fs::create_dir_all(directory.join("unseen")).unwrap();
+        let unseen = [library, needs, &["-DUNSEEN"]].concat();
+        build("expandable.cc", "unseen/libc10_cuda.so", &unseen);
         let older = [library, &["-DOLDER"]].concat();
         let oldest = [&older, ["-DOLDEST"].as_slice()].concat();
         for (to, arguments) in [("older", &older), ("oldest", &oldest)] {

@@ -193,6 +193,21 @@ static void beside_a_private_pool() {
     failures += !c10::CachingAllocator::AcceleratorAllocatorConfig::instance().expandable;
 }
 
+// Where not all that allocates is seen, another thread turns nothing on for a private pool's own.
+static void beside_an_unseen_pool() {
+    auto& torch = *allocator.load();
+    Job{3}.churn(100, 600 * MIB);
+    const Numbers before = numbers;
+    const MempoolId_t pool(0, 1);
+    const auto own = std::this_thread::get_id();
+    torch.beginAllocateToPool(0, pool, [own](cudaStream_t) { return std::this_thread::get_id() == own; });
+    std::thread other([] { Job{3}.churn(300, 300 * MIB); });
+    for (int i = 0; i < 300; i++) torch.raw_delete(torch.allocate(MIB * (1 + i % 40)));
+    other.join();
+    torch.endAllocateToPool(0, pool);
+    failures += numbers.private_pages != before.private_pages || numbers.plain != before.plain + 300;
+}
+
 // Somebody else asks for a fabric while torch has in use what it ever had.
 namespace c10::cuda {
 bool get_fabric_access(signed char) __attribute__((weak));
@@ -231,6 +246,7 @@ int main(int, char** argv) {
         }
         if (what == "fabric") ask_for_a_fabric();
         if (what == "beside") beside_a_private_pool();
+        if (what == "unseen") beside_an_unseen_pool();
         if (what == "elsewhere") {
             // From there the memory cannot be reached.
             marks = false;
