@@ -22,7 +22,7 @@ pub const ALONE: Rules = Rules {
 /// Those that the shim sets (`MEMCUDA_TORCH=native`).
 pub const ASKED: Rules = Rules {
     page: 12 * MIB,
-    max_split: 512 * MIB,
+    max_split: 192 * MIB,
 };
 
 /// A replay asks for no allocations: all of it is one.

@@ -51,7 +51,7 @@ KNOWS = {"before": ["-DBEFORE_HOPPER"], "fabric": ["-DFABRIC"]}
 
 TELLS = "torch is told PYTORCH_CUDA_ALLOC_CONF="
 SEGMENTS = TELLS + "max_split_size_mb:32"
-PAGES = TELLS + "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:512"
+PAGES = TELLS + "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:192"
 KEEPS = "torch keeps its own settings: MEMCUDA_TORCH=keep"
 ASYNC = TELLS + "backend:cudaMallocAsync"
 ASKED = "torch was asked to give memory back: "

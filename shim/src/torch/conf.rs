@@ -52,7 +52,7 @@ pub const SPLIT_MB: u64 = 32;
 /// multiple of 2 MiB. From the second on tensors do not nibble at free ranges that
 /// are larger; those are given back and mapped anew (docs/research.md).
 const PAGE_MB: u64 = 12;
-const PAGES_SPLIT_MB: u64 = 512;
+const PAGES_SPLIT_MB: u64 = 192;
 
 /// What a handle's bytes are a multiple of.
 const GRANULE_MB: u64 = 2;
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn expandable_segments_are_set_up_and_the_users_entries_are_kept() {
-        let all = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:512";
+        let all = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:192";
         assert_eq!(expandable_text(""), all);
         assert_eq!(expandable_text("expandable_segments:True"), all);
         assert_eq!(expandable_text("a:1"), format!("a:1,{all}"));

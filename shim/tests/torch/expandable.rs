@@ -11,7 +11,7 @@ use crate::{NATIVE, Run, command, finished, torch, train, train_with};
 
 pub const EXPANDABLE: (&str, &str) = ("MEMCUDA_TORCH", "expandable");
 pub const SEGMENTS: &str = "max_split_size_mb:32";
-pub const SETTING: &str = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:512";
+pub const SETTING: &str = "expandable_segments:True,large_segment_size_mb:12,max_split_size_mb:192";
 
 pub fn run(case: &str, settings: &[(&str, &str)]) -> Run {
     let all: Vec<_> = [EXPANDABLE].iter().chain(settings).copied().collect();
