@@ -6,6 +6,8 @@ use memcuda_core::driver::Address;
 use memcuda_core::driver::real::Real;
 use memcuda_core::pages::{Found, Pages, Run};
 use memcuda_core::pool::{BlockInfo, Order, Owner, Pool};
+use memcuda_core::units::MIB;
+use std::ops::Range;
 
 use crate::device::Device;
 use crate::engine::{self, Engine};
@@ -40,6 +42,9 @@ pub enum Below<'a> {
     /// A run of these pages.
     Pages(&'a Pages<Real>),
 }
+
+/// A page of the device in bytes: what the driver maps at least.
+pub const PAGE: u64 = 2 * MIB;
 
 /// The numbers of runs have this bit, which those of blocks do not reach.
 const RUNS: u64 = 1 << 60;
@@ -115,6 +120,12 @@ impl<'a> Memory<'a> {
     /// Bytes from an address in it to its end.
     pub fn bytes_from(&self, address: Address) -> u64 {
         self.block.bytes - (address - self.block.base)
+    }
+
+    /// The pages of the device on which it lies: all of them are mapped.
+    pub fn pages(&self) -> Range<Address> {
+        let end = self.block.base + self.block.bytes;
+        self.block.base / PAGE * PAGE..end.next_multiple_of(PAGE)
     }
 
     /// How `memops` knows it.

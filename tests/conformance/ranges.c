@@ -220,6 +220,35 @@ CASE(ranges_dma_buf_whole_page, SIM) {
     say_dma_buf("all", at & ~(CUdeviceptr)4095, 64 * KiB);
 }
 
+/* Pages of the host, and of the device, around an allocation: "taken" or a code. */
+static void say_rounded(const char *what, size_t bytes) {
+    enum { HOST = 4096, DEVICE = 2 << 20 };
+    CUdeviceptr at = allocate(bytes), from = at / HOST * HOST, to = (at + bytes + HOST - 1) / HOST * HOST;
+    CUdeviceptr first = at / DEVICE * DEVICE, last = (at + bytes + DEVICE - 1) / DEVICE * DEVICE;
+    CUdeviceptr ranges[][2] = {{from, to}, {from, last}, {first, to}, {first, last}, {from, last + DEVICE}};
+    const char *names[] = {"the host's pages", "to the last page", "from the first page", "both", "a page beyond"};
+    for (int i = 0; i < 5; i++) {
+        int fd = -1;
+        int code = cuMemGetHandleForAddressRange(&fd, ranges[i][0], ranges[i][1] - ranges[i][0], DMA_BUF, 0);
+        say("%s, %s: %s", what, names[i], code == CU_OK ? "taken" : code_name(code));
+        if (code == CU_OK) close(fd);
+    }
+    NEED(cuMemFree_v2(at));
+}
+
+CASE(ranges_dma_buf_rounded, SIM) {
+    /* What is small is not first on its page. */
+    allocate(512);
+    say_rounded("512 B", 512);
+    say_rounded("1000 B", 1000);
+    say_rounded("70000 B", 70000);
+    say_rounded("1 MiB - 512", MiB - 512);
+    say_rounded("1 MiB + 512", MiB + 512);
+    say_rounded("3 MiB + 1000", 3 * MiB + 1000);
+    say_rounded("34 MiB + 100", 34 * MiB + 100);
+    say_rounded("4 MiB", 4 * MiB);
+}
+
 CASE(ranges_dma_buf_async, SIM) {
     CUdeviceptr at = allocate_async(64 * MiB, NULL);
     NEED(cuStreamSynchronize(NULL));

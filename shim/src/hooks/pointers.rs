@@ -11,16 +11,13 @@ use memcuda_core::units::MIB;
 
 use crate::engine::Engine;
 use crate::share::held;
-use crate::whose::{self, Below, Memory, Whose};
+use crate::whose::{self, Below, Memory, PAGE, Whose};
 
 /// Our buffer ids lie apart from the driver's, which count from 1.
 const OUR_IDS: u64 = 1 << 62;
 
 /// So do those of blocks of memory that several allocations share.
 const OUR_PAGES: u64 = 1 << 61;
-
-/// A page of the device in bytes: what the driver maps at least.
-const PAGE: u64 = 2 * MIB;
 
 /// Most bytes of an allocation that shares its page with others.
 const MOST_SHARED: u64 = MIB;
@@ -125,8 +122,7 @@ fn is_imported(block: &BlockInfo) -> bool {
 unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c_void) {
     let (device, block) = (memory.device, &memory.block);
     let plain = block.owner == Owner::Context;
-    let end = block.base + block.bytes;
-    let pages = block.base / PAGE * PAGE..end.next_multiple_of(PAGE);
+    let pages = memory.pages();
     if attribute == pointer::P2P_TOKENS {
         // Who asks for them lets another device reach the memory: the driver
         // makes its copies synchronous, ours where it can.

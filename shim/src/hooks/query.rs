@@ -4,8 +4,12 @@
 use memcuda_core::driver::{Address, Code, Handle};
 use std::ffi::c_void;
 
-use crate::whose::{self, Whose};
+use crate::engine::Engine;
+use crate::whose::{self, PAGE, Whose};
 use crate::{boundary, pages};
+
+/// Allocations begin at multiples of so many bytes.
+const STEP: usize = 512;
 
 crate::hooks! {
     /// `cuMemGetInfo_v2`: idle memory of the pool counts as free, except what
@@ -123,24 +127,36 @@ crate::hooks! {
     }
 
     /// `cuMemGetHandleForAddressRange`: a descriptor over a range of one
-    /// allocation, which may lie on several handles; of nothing that is freed.
+    /// allocation and of the pages that it lies on, for libraries ask for whole
+    /// pages of the host; it may lie on several handles. Of what is freed, none.
     cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" since 11070] (
         handle: *mut c_void, address: Address, bytes: usize, kind: u32, flags: u64,
     ) |real, engine| {
-        let inside = match whose::of(engine, address) {
-            Whose::Foreign => true,
-            Whose::Freed => false,
-            Whose::Live(memory) => bytes as u64 <= memory.bytes_from(address),
-        };
-        match inside {
-            true => {
-                pages::share(engine, address, bytes as u64);
-                // SAFETY: the program's own call, passed on.
-                unsafe { real(handle, address, bytes, kind, flags) }
-            }
-            false => Code::INVALID_VALUE,
+        if !is_had(engine, address, bytes as u64) {
+            return Code::INVALID_VALUE;
         }
+        pages::share(engine, address, bytes as u64);
+        // SAFETY: the program's own call, passed on.
+        unsafe { real(handle, address, bytes, kind, flags) }
     }
+}
+
+/// Is all of this range on the pages of one live allocation that it touches, or not ours?
+fn is_had(engine: &Engine, address: Address, bytes: u64) -> bool {
+    let Some(end) = address.checked_add(bytes) else {
+        return false;
+    };
+    if !whose::is_ours(engine, address) {
+        return true;
+    }
+    // An allocation that it touches first on a later page begins behind this one.
+    let first_page = address..end.min((address / PAGE + 1) * PAGE);
+    first_page.step_by(STEP).any(|at| {
+        whose::live(engine, at).is_some_and(|memory| {
+            let pages = memory.pages();
+            pages.start <= address && end <= pages.end
+        })
+    })
 }
 
 /// The driver's answer, but of memory of ours: mapped memory it would know.

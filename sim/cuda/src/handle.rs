@@ -109,6 +109,23 @@ impl Sim {
         Keep::of(import, arena)
     }
 
+    /// Is there all of this range: mapped, or on the granules of an allocation that it touches?
+    fn is_had(&self, base: u64, bytes: u64) -> bool {
+        let Some(end) = base.checked_add(bytes) else {
+            return false;
+        };
+        let behind = self.allocations.range(base..end);
+        let mut touched = self
+            .allocation_at(base)
+            .into_iter()
+            .chain(behind.map(|(at, a)| (*at, a)));
+        let on_granules = touched.any(|(at, a)| {
+            let granules = at / GRANULE * GRANULE..(at + a.bytes).next_multiple_of(GRANULE);
+            !a.freed && granules.start <= base && end <= granules.end
+        });
+        on_granules || self.resolve(base, bytes).is_ok()
+    }
+
     /// The object number of another process's arena, or of our own.
     pub fn object_of(&mut self, import: &Import) -> u32 {
         if let Some(own) = self.devices.iter().position(|d| d.arena.id == import.arena) {
@@ -202,7 +219,9 @@ api! { plain EXPORTS |sim|
         if flags > 1 {
             return Err(Code::NOT_SUPPORTED);
         }
-        sim.resolve(base, bytes as u64).map_err(|_| Code::INVALID_VALUE)?;
+        if !sim.is_had(base, bytes as u64) {
+            return Err(Code::INVALID_VALUE);
+        }
         let file = of_length(bytes)?;
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, file.into_raw_fd()) }
