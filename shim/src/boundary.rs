@@ -71,6 +71,16 @@ pub fn inside<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
+/// Makes a call inside a hook's body at which somebody else stands: what that one asks of
+/// the driver comes to hooks. Nothing of ours is locked meanwhile.
+pub fn outside<T>(call: impl FnOnce() -> T) -> T {
+    INSIDE.set(false);
+    let result = call();
+    INSIDE.set(true);
+    unanswered();
+    result
+}
+
 /// No hook's body runs on this thread from now on: it is this library's own.
 pub fn stay_outside() {
     INSIDE.set(true);

@@ -8,6 +8,7 @@
 //! address. Nothing is logged from inside it, whatever happens.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memcuda_core::driver::Code;
 
@@ -71,6 +72,14 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
     Next::answer(found)
 }
 
+/// Were functions looked up to be written into?
+static PATCHED: AtomicBool = AtomicBool::new(false);
+
+/// May somebody have written into the driver's own functions?
+pub fn any_patched() -> bool {
+    PATCHED.load(Ordering::Relaxed)
+}
+
 /// Is this code of a library that writes into the functions that it looks up, to learn
 /// which memory comes and goes? UCX does, and where it looks at mappings, too (from 1.18
 /// on), the driver's own functions must be the ones: the pool's mappings go through them.
@@ -79,8 +88,12 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
 /// Others' lookups read no variable: another thread may be setting some.
 fn patches(caller: usize) -> bool {
     let mode = || environment::raw(c"UCX_MEM_CUDA_HOOK_MODE").map(CStr::to_bytes);
-    dynamic::exports(caller, c"ucm_cuMemMap")
-        && mode().is_none_or(|mode| mode.starts_with(b"bistro"))
+    let patches = dynamic::exports(caller, c"ucm_cuMemMap")
+        && mode().is_none_or(|mode| mode.starts_with(b"bistro"));
+    if patches {
+        PATCHED.store(true, Ordering::Relaxed);
+    }
+    patches
 }
 
 /// This library's own function of a name, if it is a hooked one: `cu` or

@@ -231,6 +231,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
         Err(code) => return code,
     };
     let release = Release::Stream(engine.key(context, stream));
+    frees::announce(engine, (device, pool), address);
     let freeing = engine.freeing(device.ordinal, address, Caller::UNKNOWN);
     match pool.free(address, release) {
         Ok(freed) => {

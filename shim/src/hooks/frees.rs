@@ -18,7 +18,7 @@ use crate::modules::Module;
 use crate::names::{lifetime, table};
 use crate::record::Caller;
 use crate::share::exports;
-use crate::{tags, threads, torch};
+use crate::{lookup, tags, threads, torch};
 
 crate::slot! { cuMemFree_v2 ["cuMemFree" since 3020] Free }
 
@@ -88,6 +88,23 @@ pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
     }
 }
 
+/// Before exported memory is freed: who wrote into the driver's function is called there, and
+/// forgets what it knows of the memory, above all its handle. The driver refuses what is mapped.
+pub fn announce(engine: &Engine, (device, pool): (&Device, &Pool<Real>), address: Address) {
+    if !lookup::any_patched() {
+        return;
+    }
+    let real = cuMemFree_v2::HOOK.real();
+    let exported = |block: &BlockInfo| block.base == address && exports::has(device, block);
+    if real.is_null() || !pool.find(address).as_ref().is_some_and(exported) {
+        return;
+    }
+    let _held = cancel::hold();
+    // SAFETY: the driver's function of this name has this signature; it takes any address.
+    let real = || unsafe { std::mem::transmute::<*mut c_void, RealFree>(real)(address) };
+    let _ = boundary::outside(|| engine.driver.relaxed(real));
+}
+
 /// The answer to a free that panicked. The pool's memory may be half taken
 /// back: it stays lost, and is never the driver's.
 pub fn give_up(address: Address, real: impl FnOnce() -> Code) -> Code {
@@ -138,6 +155,7 @@ fn take_back(
         Ok(release) => release,
         Err(code) => return failed_free(engine, owner, &block, code),
     };
+    announce(engine, owner, address);
     let freeing = engine.freeing(device.ordinal, address, Caller::of(tag, module));
     match pool.free(address, release) {
         Ok(freed) => {

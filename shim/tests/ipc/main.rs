@@ -10,6 +10,7 @@ mod fickle;
 mod hangs;
 #[path = "../support/keeper.rs"]
 mod keeper;
+mod listening;
 #[path = "../../../tests/support/random.rs"]
 mod random;
 mod start;

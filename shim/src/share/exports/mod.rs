@@ -153,6 +153,11 @@ pub fn is_own(generation: Generation) -> bool {
     })
 }
 
+/// Is this block exported?
+pub fn has(device: &Device, block: &BlockInfo) -> bool {
+    with(|table| table.contains_key(&(device.ordinal, block.id)))
+}
+
 /// An exported allocation was freed: the keeper is told, and where nobody else
 /// has it open its bytes are free.
 pub fn freed(engine: &Engine, device: &Device, block: &BlockInfo) {
