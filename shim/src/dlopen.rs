@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use memcuda_core::config::Deepbind;
 
 use crate::asm::Next;
-use crate::{boundary, environment, resolve};
+use crate::{aside, boundary, environment, resolve};
 
 crate::tail_jump_with! {
     /// `dlopen(file, flags)`.
@@ -72,7 +72,7 @@ fn strips() -> bool {
         b"" => Some(Deepbind::default()),
         word => Deepbind::of(OsStr::from_bytes(word)),
     };
-    deepbind == Some(Deepbind::Strip) && !environment::disabled()
+    deepbind == Some(Deepbind::Strip) && !aside::stands()
 }
 
 fn note_elsewhere(file: &CStr) {

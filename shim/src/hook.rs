@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memcuda_core::driver::Code;
 
-use crate::resolve;
+use crate::{aside, resolve};
 
 /// A hooked driver entry point.
 pub struct Hook {
@@ -25,7 +25,8 @@ pub struct Hook {
     pub exported: unsafe extern "C" fn(),
     /// What a program that looks the function up gets instead.
     pub entry: Entry,
-    /// The driver's own function, null while the driver is not loaded.
+    /// The driver's own function, null while the driver is not loaded; where this library
+    /// stands aside, that of the one that stands in for it.
     pub real: &'static AtomicPtr<c_void>,
 }
 
@@ -56,11 +57,14 @@ impl Hook {
 
     #[cold]
     fn find(&self) -> *mut c_void {
-        let driver = resolve::driver();
-        if driver.is_null() {
-            return ptr::null_mut();
+        let mut found = aside::other().map_or(ptr::null_mut(), |it| it.look_up(self.symbol));
+        if found.is_null() {
+            let driver = resolve::driver();
+            if driver.is_null() {
+                return driver;
+            }
+            found = resolve::symbol(driver, self.symbol);
         }
-        let found = resolve::symbol(driver, self.symbol);
         // Another thread may know better: what the driver answered to a lookup.
         let null = ptr::null_mut();
         let known = self

@@ -12,6 +12,7 @@
 )]
 
 mod api;
+mod aside;
 pub mod asm;
 mod backtrace;
 mod boundary;

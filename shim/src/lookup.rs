@@ -15,7 +15,7 @@ use memcuda_core::driver::Code;
 use crate::asm::Next;
 use crate::hook::{ABSENT, Hook};
 use crate::routes::Door;
-use crate::{boundary, dynamic, environment, hooks, log, resolve, substitute, tagged};
+use crate::{aside, boundary, dynamic, environment, hooks, log, resolve, substitute, tagged};
 
 crate::tail_jump! {
     /// `dlsym(handle, name)`, without a symbol version: it serves references to
@@ -30,7 +30,7 @@ unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: us
     }
     // SAFETY: the caller passes a string, as dlsym demands.
     let name = unsafe { CStr::from_ptr(name) };
-    let Some(own) = exported(name) else {
+    let Some(own) = exported(name).filter(|_| aside::other().is_none()) else {
         return Next::jump(NEXT.get());
     };
     log::silent(|| {
@@ -44,8 +44,8 @@ unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: us
 
 /// What `dlsym` answers for a name that this library exports.
 fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Next {
-    // What is hooked is not asked of another library that stands in for dlsym:
-    // of two, the first one answers.
+    // What is hooked is not asked of another library that stands in for dlsym: of two, the
+    // first one answers. One that stands in for the driver as well has been asked (`aside`).
     let mut found = resolve::look_up(handle, name);
     let mut behind = found;
     if found == own {

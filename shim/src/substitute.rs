@@ -16,7 +16,7 @@ use memcuda_core::driver::Code;
 
 use crate::hook::{Entry, Hook};
 use crate::routes::Door;
-use crate::{environment, hooks, modules, resolve, routes, thunks};
+use crate::{aside, hooks, modules, resolve, routes, thunks};
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 pub const PER_THREAD: u64 = 2;
@@ -36,10 +36,10 @@ type Map = HashMap<usize, &'static Hook>;
 
 static MAP: AtomicPtr<Map> = AtomicPtr::new(ptr::null_mut());
 
-/// The map, once the driver is loaded; none where the library is turned off. Two threads
+/// The map, once the driver is loaded; none where the library stands aside. Two threads
 /// may both build it; one result is kept (no lock that a fork could leave behind).
 fn map() -> Option<&'static Map> {
-    if environment::disabled() {
+    if aside::stands() {
         return None;
     }
     let mut map = MAP.load(Ordering::Acquire);

@@ -18,8 +18,8 @@ use crate::stats_page::Page;
 use crate::substitute::Probe;
 use crate::track::Track;
 use crate::{
-    boundary, dlopen, environment, fork, hook, log, old_libc, resolve, routes, substitute, torch,
-    unwind, watch, worker,
+    aside, boundary, dlopen, environment, fork, hook, log, old_libc, resolve, routes, substitute,
+    torch, unwind, watch, worker,
 };
 
 crate::slot! { cuInit ["cuInit" since 2000] Exported }
@@ -91,6 +91,15 @@ fn make() -> Option<Engine> {
         return None;
     }
     let config = settings()?;
+    if let Some(other) = aside::other() {
+        crate::log!(
+            Warn,
+            "{} stands in for the driver behind this library, which leaves everything to it; \
+             running without a pool",
+            other.path().to_string_lossy()
+        );
+        return None;
+    }
     old_libc::prepare();
     boundary::planted_panic("start");
     let (calls, driver) = tables()?;

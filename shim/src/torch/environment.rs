@@ -16,7 +16,7 @@ use memcuda_core::config::{Config, Debug, Policy, Torch};
 use super::conf::{self, Profile, Setting};
 use super::library::{self, Library};
 use super::{between, nccl, notice, places, sharing, split, watched_layout};
-use crate::{environment, modules, resolve};
+use crate::{aside, environment, modules, resolve};
 
 /// In torch's order: the first that is set counts alone.
 const SETTINGS: [&CStr; 3] = [
@@ -161,7 +161,7 @@ fn decide(allocator: &Library) -> Result<Profile, &'static str> {
     let Ok(config) = Config::read(environment::variable) else {
         return Err("the configuration of memcuda is not valid");
     };
-    if config.disable || config.policy == Policy::Track {
+    if config.disable || aside::stands() || config.policy == Policy::Track {
         return Err("memcuda serves no memory");
     }
     if config.torch == Torch::Keep {

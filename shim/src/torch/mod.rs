@@ -70,7 +70,7 @@ pub fn note_runtime_call(caller: usize) {
         LAST_OTHER.store(caller, Ordering::Relaxed);
         return;
     }
-    if !crate::environment::disabled() {
+    if !crate::aside::stands() {
         let layout = library::named("libc10_cuda.so").map(|l| watched_layout(&l));
         let watched = layout.is_some_and(|layout| layout.is_ok_and(scopes::install));
         if !watched {

@@ -108,6 +108,34 @@ fn who_writes_into_functions_and_looks_at_mappings_finds_the_drivers_own() {
     }
 }
 
+/// Of the pool it would see nothing, and some of the driver's functions before its own start.
+#[test]
+fn who_stands_in_for_the_driver_behind_the_library_keeps_its_limit() {
+    let program = support::program("limited.c", "limited");
+    let limiter = compile("limiter.c", "liblimiter.so", &LIBRARY);
+    for (libraries, count, lines) in [
+        (vec![shim()], "16\n", 0),
+        (vec![limiter.clone()], "4\n", 0),
+        (vec![shim(), limiter.clone()], "4\n", 1),
+        (vec![limiter, shim()], "4\n", 0),
+    ] {
+        for way in ["linked", "runtime"] {
+            let mut command = preloaded(&program, &libraries);
+            command.env("MEMCUDA_SIM_MEMORY", "4GiB").arg(way);
+            let (out, log) = said(&mut command);
+            let told = log
+                .matches("liblimiter.so stands in for the driver")
+                .count();
+            let case = format!("{libraries:?} {way}: {log}");
+            assert_eq!(
+                (out.as_str(), told, log.lines().count()),
+                (count, lines, lines),
+                "{case}"
+            );
+        }
+    }
+}
+
 /// UCX redirects references by name where it is told to: the library's own would make it hand
 /// out UCX's functions, which call what it hands out.
 #[test]
