@@ -1,10 +1,13 @@
 //! Who is on a device by NVIDIA's management library, which lists the processes with a
-//! context. Loaded and initialised when it is first asked; changes no setting.
+//! context, and by another call those that draw. Of these a display server is on every
+//! desktop: who draws with little memory is none. Loaded and initialised when it is first
+//! asked; changes no setting.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use memcuda_core::share::protocol::DeviceId;
+use memcuda_core::units::MIB;
 
 use crate::{resolve, worker};
 
@@ -24,6 +27,9 @@ struct Process {
 
 const _: () = assert!(size_of::<Process>() == 24);
 
+/// Bytes with which a process that draws counts; where they cannot be told, they are more.
+const MUCH: u64 = 256 * MIB;
+
 const SUCCESS: c_int = 0;
 const INSUFFICIENT_SIZE: c_int = 7;
 
@@ -32,6 +38,8 @@ struct Library {
     init: Init,
     by_uuid: ByUuid,
     processes: Processes,
+    /// Those that draw.
+    drawing: Option<Processes>,
 }
 
 impl Library {
@@ -42,12 +50,15 @@ impl Library {
         }
         let processes = c"nvmlDeviceGetComputeRunningProcesses_v3";
         let before = c"nvmlDeviceGetComputeRunningProcesses_v2";
+        let drawing = c"nvmlDeviceGetGraphicsRunningProcesses_v3";
+        let drawing_before = c"nvmlDeviceGetGraphicsRunningProcesses_v2";
         // SAFETY: the types above are those of nvml.h for these names.
         unsafe {
             Some(Self {
                 init: function(library, c"nvmlInit_v2")?,
                 by_uuid: function(library, c"nvmlDeviceGetHandleByUUID")?,
                 processes: function(library, processes).or_else(|| function(library, before))?,
+                drawing: function(library, drawing).or_else(|| function(library, drawing_before)),
             })
         }
     }
@@ -69,6 +80,7 @@ fn library() -> Option<&'static Library> {
 pub struct Listed {
     device: *mut c_void,
     processes: Processes,
+    drawing: Option<Processes>,
 }
 
 impl Listed {
@@ -82,20 +94,37 @@ impl Listed {
             let mut device = std::ptr::null_mut();
             // SAFETY: a string, and a pointer that is valid for the call.
             let code = unsafe { (library.by_uuid)(name.as_ptr(), &mut device) };
-            let processes = library.processes;
-            (code == SUCCESS).then_some(Self { device, processes })
+            let (processes, drawing) = (library.processes, library.drawing);
+            (code == SUCCESS).then_some(Self {
+                device,
+                processes,
+                drawing,
+            })
         })
     }
 
-    /// Are there other processes with a context than this one?
+    /// Are there other processes with a context than this one, or that draw?
     pub fn are_several(&self) -> bool {
+        let Some(mut all) = self.list(self.processes) else {
+            return true;
+        };
+        match self.drawing.map(|drawing| self.list(drawing)) {
+            Some(Some(drawing)) => all.extend(drawing.iter().filter(|it| it.used_bytes >= MUCH)),
+            Some(None) => return true,
+            None => {}
+        }
+        company(&all)
+    }
+
+    /// What a call lists, nothing where it fails; `None` where there are very many.
+    fn list(&self, call: Processes) -> Option<Vec<Process>> {
         let mut processes = [Process::default(); 64];
         let mut count = processes.len() as c_uint;
         // SAFETY: the array is as long as said; the device came from NVML.
-        let code = unsafe { (self.processes)(self.device, &mut count, processes.as_mut_ptr()) };
-        match code {
-            SUCCESS => company(&processes[..processes.len().min(count as usize)]),
-            code => code == INSUFFICIENT_SIZE,
+        match unsafe { call(self.device, &mut count, processes.as_mut_ptr()) } {
+            SUCCESS => Some(processes[..processes.len().min(count as usize)].to_vec()),
+            INSUFFICIENT_SIZE => None,
+            _ => Some(Vec::new()),
         }
     }
 }
@@ -152,6 +181,7 @@ mod tests {
         let listed = |processes: Processes| Listed {
             device: std::ptr::null_mut(),
             processes,
+            drawing: None,
         };
         assert!(listed(many).are_several());
         assert!(!listed(lost).are_several());

@@ -1,6 +1,6 @@
 //! Is any other process on a device? Told by the doors of preloaded ones, and by
-//! NVIDIA's management library, which lists the processes with a context: this
-//! one is on the list, so a list of two is company. Where that library cannot
+//! NVIDIA's management library, which lists the processes with a context and those that
+//! draw: this one is on the list, so a list of two is company. Where that library cannot
 //! be had, a device that is nearly full of memory that came after this pool,
 //! and is not its own, passes for company as well.
 //!

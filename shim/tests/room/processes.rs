@@ -78,12 +78,13 @@ fn a_plain_process_gets_what_another_holds_idle() {
     plain.end();
 }
 
-/// On a part of a GPU, which has a name of another kind; in a container, whose processes
-/// alone the management library lists, and without that library, by the doors.
+/// On a part of a GPU, which has a name of another kind; where they draw; in a container,
+/// whose processes alone the management library lists, and without that library, by the doors.
 #[test]
 fn others_are_found_wherever_they_can_be() {
     let devices = [
         (Device::new(), "mig", false),
+        (Device::new(), "drawing", false),
         (Device::new(), "container", true),
         (Device::without_management(), "", true),
     ];
@@ -104,6 +105,18 @@ fn others_are_found_wherever_they_can_be() {
     for (kind, holder, ..) in &mut holders {
         holder.comes_to(0..=0, kind);
     }
+}
+
+#[test]
+fn a_display_server_is_no_company() {
+    let device = Device::new();
+    let _plain = device.plain();
+    let mut command = device.command();
+    command.env("MEMCUDA_SIM_NVML", "desktop");
+    let mut holder = Process::start(command.env("MEMCUDA_IDLE", "0"));
+    holder.idle(300);
+    pause(2 * A_WHILE);
+    assert_eq!(holder.number("physical"), 300);
 }
 
 /// Little that came beside the pool, much of a device with room, and what was there before

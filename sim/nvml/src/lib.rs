@@ -3,7 +3,8 @@
 //! It has nothing else of NVIDIA's management library. Who asks after it has ended with the
 //! process, as the last functions do that run at an exit, ends the process. With `MEMCUDA_SIM_NVML=mig` its
 //! devices are parts of GPUs; with `container` it lists the process that asks alone; with
-//! `slow` an answer takes a quarter of a second.
+//! `slow` an answer takes a quarter of a second. Nobody draws, but with `drawing` everybody
+//! else, of 1 GiB each, with `desktop` of 16 MiB each.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,6 +102,45 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     count: *mut c_uint,
     into: *mut Process,
 ) -> c_int {
+    let alone = is_set("container") || drawing_bytes().is_some();
+    let own = std::process::id();
+    // SAFETY: by the function's own contract.
+    unsafe { tell(device, count, into, 0, |id| !alone || id == own) }
+}
+
+/// # Safety
+/// As for [`nvmlDeviceGetComputeRunningProcesses_v3`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
+    device: *const [u8; 16],
+    count: *mut c_uint,
+    into: *mut Process,
+) -> c_int {
+    let bytes = drawing_bytes();
+    let own = std::process::id();
+    let draws = |id| bytes.is_some() && id != own;
+    // SAFETY: by the function's own contract.
+    unsafe { tell(device, count, into, bytes.unwrap_or(0), draws) }
+}
+
+/// What each of those that draw has.
+fn drawing_bytes() -> Option<u64> {
+    let of = [("drawing", 1 << 30), ("desktop", 16 << 20)];
+    of.into_iter()
+        .find_map(|(word, bytes)| is_set(word).then_some(bytes))
+}
+
+/// Lists those processes on a device of which this is true, each with so many bytes.
+///
+/// # Safety
+/// As for [`nvmlDeviceGetComputeRunningProcesses_v3`].
+unsafe fn tell(
+    device: *const [u8; 16],
+    count: *mut c_uint,
+    into: *mut Process,
+    used_bytes: u64,
+    is_told: impl Fn(u32) -> bool,
+) -> c_int {
     if device.is_null() || count.is_null() {
         return INVALID_ARGUMENT;
     }
@@ -118,18 +158,20 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
             eprintln!("MISUSE: the management library was asked after its end");
             std::process::abort();
         }
-        if is_set("container") {
-            (ids[0], found) = (std::process::id(), 1);
-        }
+        let told: Vec<u32> = ids[..found as usize]
+            .iter()
+            .copied()
+            .filter(|&id| is_told(id))
+            .collect();
         let room = count.read();
-        count.write(found);
-        if found > room {
+        count.write(told.len() as c_uint);
+        if told.len() > room as usize {
             return INSUFFICIENT_SIZE;
         }
-        for (index, &id) in ids[..found as usize].iter().enumerate() {
+        for (index, &id) in told.iter().enumerate() {
             into.add(index).write(Process {
                 id,
-                used_bytes: 0,
+                used_bytes,
                 gpu_instance: u32::MAX,
                 compute_instance: u32::MAX,
             });
