@@ -182,6 +182,12 @@ impl Device {
         idle - self.stand_in.kept(self.lent(), idle) + self.idle_pages()
     }
 
+    /// Bytes that the process holds here, of those that its limit counts.
+    pub fn held(&self) -> u64 {
+        let pages = self.pages().map_or(0, Pages::physical);
+        self.pool().map_or(0, Pool::physical) + pages
+    }
+
     fn idle(&self) -> u64 {
         self.pool().map_or(0, Pool::idle)
     }

@@ -59,8 +59,7 @@ fn is_crowded(engine: &Engine, device: &Device, pool: &Pool<Real>) -> bool {
     let Some(Ok((free, total))) = asked else {
         return false;
     };
-    let own = pool.physical() + device.pages().map_or(0, |pages| pages.physical());
-    let foreign = (total - free).saturating_sub(own);
+    let foreign = (total - free).saturating_sub(device.held());
     let before = *device.foreign_before.get_or_init(|| foreign);
     free < total / 16 && foreign > before + MUCH
 }

@@ -13,7 +13,7 @@ const STEP: usize = 512;
 
 crate::hooks! {
     /// `cuMemGetInfo_v2`: idle memory of the pool counts as free, except what
-    /// the driver's memory pool would keep as well.
+    /// the driver's memory pool would keep as well. Of what a limit forbids nothing does.
     cuMemGetInfo_v2 ["cuMemGetInfo" since 3020] (
         free: *mut usize, total: *mut usize,
     ) |real, engine| {
@@ -21,9 +21,14 @@ crate::hooks! {
         // SAFETY: both pointers are to locals.
         let code = unsafe { real(&mut free_bytes, &mut total_bytes) };
         boundary::unanswered();
-        let device = engine.current().map(|(_, device)| device);
+        let device = engine.current().ok().map(|(_, device)| device);
         let idle = device.map_or(0, |device| device.free_to_have());
+        let below_limit = device.and_then(|device| {
+            let limit = engine.config.limit_of(device.ordinal).filter(|_| engine.lends())?;
+            Some(limit.saturating_add(idle).saturating_sub(device.held()))
+        });
         let free_bytes = free_bytes.saturating_add(idle as usize).min(total_bytes);
+        let free_bytes = below_limit.map_or(free_bytes, |most| free_bytes.min(most as usize));
         // SAFETY: what is not null is the program's to write, by its call.
         unsafe {
             if !free.is_null() {

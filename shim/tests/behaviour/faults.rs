@@ -120,6 +120,22 @@ fn a_limit_of_a_device_that_is_not_there_is_one_line() {
 }
 
 #[test]
+fn what_a_limit_forbids_is_not_free() {
+    let program = program("limited.c", "limited");
+    let mut command = preloaded(program, &[shim()]);
+    command.env("MEMCUDA_SIM_MEMORY", "4GiB");
+    let (out, _) = said(command.env("MEMCUDA_LIMIT", "1GiB"));
+    let expected = "at first: 1024 of 4096\nwith 256: 768 of 4096\nwithout: 1024 of 4096\n\
+                    4 times 256\nfull: 0 of 4096\n";
+    assert_eq!(out, expected);
+    let (out, _) = said(command.env("MEMCUDA_LIMIT", ""));
+    assert!(
+        out.starts_with("at first: 4096 of 4096\nwith 256: 3840"),
+        "{out}"
+    );
+}
+
+#[test]
 fn the_log_can_be_json_in_a_file() {
     let file = crate::support::scratch().join("log.json");
     let _ = std::fs::remove_file(&file);
