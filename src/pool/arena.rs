@@ -98,6 +98,11 @@ impl Arena {
         })
     }
 
+    /// The next range begins there, if it is free and long enough.
+    pub fn go_on_at(&mut self, at: Address) {
+        self.next = at;
+    }
+
     /// Is nothing free?
     pub fn is_empty(&self) -> bool {
         self.free.is_empty()

@@ -1,14 +1,20 @@
 //! Memory that other processes may open. What was exported is parked when the
 //! program frees it: its bytes are neither lent nor given back before
-//! [`Pool::export_ends`]. Who has it open, and what the descriptors become, is
+//! [`Pool::export_ends`]. Or its handles go, with [`Pool::leave`], to those who have it
+//! open: they keep them. Who has it open, and what the descriptors become, is
 //! the caller's to know.
 
 use super::Pool;
+use super::block::Holder;
 use super::hash::FastMap;
 use super::request::BlockInfo;
 use super::state::State;
+use super::stitch::Part;
 use super::streams::Use;
-use crate::driver::{Address, Driver, Handle};
+use super::trim::Leaving;
+use crate::driver::{Address, Driver, Handle, cancel};
+use std::sync::TryLockError;
+use std::time::Instant;
 
 /// What lies below an allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +105,34 @@ impl<D: Driver> Pool<D> {
         self.publish(&mut state);
     }
 
+    /// Leaves an allocation that was freed to those who have it open, where it is all that is in
+    /// use of its handles: they are unmapped and released, and its addresses are those that the
+    /// next stitch gets. Who has it open keeps the memory, and closes it once these addresses
+    /// come with another number, as caches of mappings do. Is it not parked any more? It stays so
+    /// where something may still run on it, and where somebody builds just now.
+    pub fn leave(&self, id: u64) -> bool {
+        let _held = cancel::hold();
+        let _builder = match self.growth.try_lock() {
+            Err(TryLockError::WouldBlock) => return false,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Ok(held) => held,
+        };
+        let mut state = self.lock();
+        let _ = self.make_ready(&mut state);
+        let Some((at, leaving)) = state.leave_parked(id) else {
+            return false;
+        };
+        drop(state);
+        let began = Instant::now();
+        let stuck = self.give_away(&leaving);
+        let mut state = self.lock();
+        state.stats.driver_ns += began.elapsed().as_nanos() as u64;
+        state.end_empty_stitches(&stuck);
+        state.arena.go_on_at(at);
+        self.publish(&mut state);
+        true
+    }
+
     /// Was this exported allocation freed?
     pub fn is_parked(&self, id: u64) -> bool {
         self.lock().exports.is_parked(id)
@@ -106,6 +140,38 @@ impl<D: Driver> Pool<D> {
 }
 
 impl State {
+    /// Takes the chunks below a parked allocation out, where they are wholly free but for it
+    /// and nothing runs on them: its address, and the chunks.
+    fn leave_parked(&mut self, id: u64) -> Option<(Address, Vec<Leaving>)> {
+        let parked = self.exports.all.get(&id)?.as_ref()?;
+        let (at, bytes) = (parked.at, parked.bytes);
+        let block = *self.blocks.get(&at)?;
+        let Holder::Front(home) = block.holder else {
+            return None;
+        };
+        let stitch = self.stitch(block.window.stitch);
+        let parts: Vec<Part> = stitch
+            .parts(block.window.offset, block.window.bytes)
+            .collect();
+        let is_all = |part: &Part| {
+            let chunk = self.chunk(part.chunk);
+            chunk.free + part.bytes == chunk.bytes && self.is_complete(chunk)
+        };
+        let is_over = parked.uses.iter().all(|last| self.streams.is_done(*last));
+        if !is_over || !parts.iter().all(is_all) {
+            return None;
+        }
+        self.exports.all.remove(&id);
+        self.stats.parked_bytes -= bytes;
+        let mut front = self.fronts().lock(home.into());
+        let lent = front.remove(at).expect("a block that was set aside");
+        front.count_given(&lent);
+        drop(front);
+        self.release(at, lent, Use::DONE);
+        let leaving = parts.iter().map(|part| self.remove_chunk(part.chunk));
+        Some((at, leaving.collect()))
+    }
+
     /// The handles below an allocation, and its first byte in the first one.
     fn below(&self, block: &BlockInfo) -> (Vec<(Handle, u64)>, u64) {
         let (&base, outer) = self

@@ -1,5 +1,6 @@
 //! Exported memory over the model driver.
 
+use crate::driver::Stream;
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
 use crate::pool::{NotOurs, Order, Release, Settings};
 use crate::units::MIB;
@@ -126,4 +127,52 @@ fn parked_memory_is_lent_again_once_nobody_has_it() {
         let again = [0; 2].map(|_| pool.alloc(&request(bytes, Order::Unknown)).unwrap());
         assert!(again.contains(&at), "{bytes}: {again:x?}, not {at:x}");
     }
+}
+
+#[test]
+fn what_is_left_to_others_gives_its_addresses_to_the_next() {
+    let pool = pool(Settings::default());
+    // The last handle is longer than what is left of it.
+    let bytes = 7 * MIB + 1000;
+    let at = pool.alloc(&request(bytes, Order::Unknown)).unwrap();
+    for _ in 0..3 {
+        let id = pool.export(at).unwrap().block.id;
+        assert!(!pool.leave(id), "the program has it");
+        assert!(pool.free(at, Release::Complete).unwrap().parked);
+        assert!(pool.leave(id) && !pool.leave(id));
+        assert_eq!((pool.physical(), pool.stats().parked_bytes), (0, 0));
+        assert_eq!((pool.stats().granted_bytes, pool.idle()), (0, 0));
+        // As if the others had closed it meanwhile.
+        pool.export_ends(id);
+        assert_eq!(pool.alloc(&request(bytes, Order::Unknown)), Ok(at));
+    }
+}
+
+#[test]
+fn what_shares_a_handle_is_not_left() {
+    let pool = pool(Settings {
+        chunk: Some(4 * MIB),
+        ..Settings::default()
+    });
+    let [at, behind, small] =
+        [10 * MIB, MIB, 1000].map(|bytes| pool.alloc(&on(10, bytes)).unwrap());
+    let [id, of_small] = [at, small].map(|at| pool.export(at).unwrap().block.id);
+    for at in [at, small] {
+        assert!(pool.free(at, Release::Complete).unwrap().parked);
+    }
+    assert!(!pool.leave(id) && !pool.leave(of_small));
+    pool.free(behind, Release::Complete).unwrap();
+    assert!(pool.leave(id), "nobody has the rest");
+}
+
+#[test]
+fn what_may_be_in_use_is_not_left_yet() {
+    let pool = pool(Settings::default());
+    let at = pool.alloc(&on(10, 16 * MIB)).unwrap();
+    let id = pool.export(at).unwrap().block.id;
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    assert!(pool.free(at, Release::Stream(key(10))).unwrap().parked);
+    assert!(!pool.leave(id) && pool.is_parked(id));
+    pool.driver().hold(CONTEXT, Stream(10), false);
+    assert!(pool.leave(id));
 }

@@ -64,8 +64,7 @@ fn another_pid_namespace_is_no_hindrance() {
     let here = importer.open(&handle);
     assert!(importer.has(&here, 4 * MIB, 1));
     exporter.free(&there);
-    let other = exporter.filled(4 * MIB, 2);
-    assert_ne!(other, there);
+    exporter.filled(4 * MIB, 2);
     assert!(importer.has(&here, 4 * MIB, 1));
     importer.close(&here);
 }

@@ -179,7 +179,9 @@ fn memory_that_others_have_open_is_not_lent_again_before_they_let_go() {
             assert_eq!(exporter.code(&again), INVALID_VALUE, "{again}");
         }
         let other = exporter.filled(bytes, 2);
-        assert_ne!(other, there);
+        // What lies with others on a handle is parked. All else is the importer's alone, and its
+        // addresses come again: who keeps what it opened closes it then.
+        assert_eq!(other == there, bytes > MIB);
         assert!(importer.has(&here, bytes, 1), "{bytes}");
         let grown = exporter.physical();
         assert!(grown >= before);

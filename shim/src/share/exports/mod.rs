@@ -201,13 +201,21 @@ fn withdraw(engine: &Engine, which: Which) {
             end(engine, which, generation);
         }
         // Pages are not parked: the driver has those that others have open.
-        Ok((Reply::Held { .. }, _)) if is_run => end(engine, which, generation),
+        Ok((Reply::Held { .. }, _)) if is_run || leaves(engine, which) => {
+            end(engine, which, generation);
+        }
         Ok((Reply::Held { references }, _)) => crate::log!(
             Debug,
             "freed memory stays: others have it open {references} times"
         ),
         Ok(_) | Err(_) => crate::log!(Debug, "freed memory stays until the keeper is back"),
     }
+}
+
+/// Could the memory of a freed export be left to those who have it open?
+fn leaves(engine: &Engine, (device, id): Which) -> bool {
+    let pool = engine.pool_of(device);
+    pool.is_some_and(|pool| pool.leave(id))
 }
 
 /// Nobody else has a freed export open any more.
