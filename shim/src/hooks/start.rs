@@ -94,8 +94,7 @@ fn make() -> Option<Engine> {
     if let Some(other) = aside::other() {
         crate::log!(
             Warn,
-            "{} stands in for the driver behind this library, which leaves everything to it; \
-             running without a pool",
+            "{} stands in for the driver behind this library; running on that and the plain driver",
             other.path().to_string_lossy()
         );
         return None;

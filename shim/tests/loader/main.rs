@@ -124,7 +124,7 @@ fn who_stands_in_for_the_driver_behind_the_library_keeps_its_limit() {
             command.env("MEMCUDA_SIM_MEMORY", "4GiB").arg(way);
             let (out, log) = said(&mut command);
             let told = log
-                .matches("liblimiter.so stands in for the driver")
+                .matches("liblimiter.so stands in for the driver behind this library; running on that and the plain driver")
                 .count();
             let case = format!("{libraries:?} {way}: {log}");
             assert_eq!(
