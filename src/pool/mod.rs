@@ -32,6 +32,7 @@ mod peers;
 mod picture;
 mod plan;
 mod ranges;
+mod reach;
 mod request;
 mod retire;
 mod search;

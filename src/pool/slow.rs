@@ -4,6 +4,7 @@
 
 use super::block::{Need, Window};
 use super::plan::{Plan, STEP};
+use super::reach::Reach;
 use super::request::{Effort, Order, Refusal, Request};
 use super::search::Usable;
 use super::serve::{Miss, is_small, need as need_of};
@@ -13,7 +14,7 @@ use super::streams::Use;
 use super::wait::Waited;
 use super::{Pool, StateGuard};
 use crate::config::Policy;
-use crate::driver::{Address, Code, Context, Driver, Result, Stream, cancel};
+use crate::driver::{Address, Code, Context, Driver, Result, cancel};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -22,46 +23,6 @@ pub const STALL: Duration = Duration::from_millis(1);
 
 /// How often a request waits for what is pending before there is no memory for it.
 const WAITS: u32 = 8;
-
-/// Which free bytes a request may get.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    /// Those that its stream can be ordered behind as they were freed.
-    Ordered,
-    /// Those that are ready. Of the others some can only be ordered behind what their stream
-    /// was given since, which the program did not ask for; or not at all, beside a capture. They
-    /// are a reason to grow.
-    Ready,
-    /// Those whose uses are over: its own stream's, too, could not be put in order.
-    Over,
-    /// All, since nothing can grow: it is ordered behind whatever it must.
-    Late,
-}
-
-impl Reach {
-    /// What is tried next where bytes were not ready, or there were none.
-    fn after(self, unready: bool, order: &Order) -> Option<Self> {
-        match (self, order) {
-            (Self::Ordered, _) if unready => Some(Self::Ready),
-            (Self::Ready, _) if unready => Some(Self::Over),
-            (Self::Late, _) => None,
-            (_, Order::Stream(key)) if !unready && !self.goes_behind_others(key.stream) => {
-                Some(Self::Late)
-            }
-            _ => None,
-        }
-    }
-
-    /// May a stream be ordered behind another one? For the legacy default stream that is a
-    /// barrier between all blocking streams, which the driver's allocation is not.
-    fn goes_behind_others(self, stream: Stream) -> bool {
-        match self {
-            Self::Ordered => stream != Stream::LEGACY,
-            Self::Ready | Self::Over => false,
-            Self::Late => true,
-        }
-    }
-}
 
 /// Why the slow way ended without memory.
 enum Stuck {

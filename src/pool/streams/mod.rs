@@ -3,15 +3,17 @@
 //! ([`marks`]) tells when it was passed, and orders other streams behind it. It follows
 //! the free at once where others look for memory, and on default streams; else it is
 //! recorded when somebody needs to know, and a free and a hit make no driver call.
+//! Who comes after whom is [`order`]'s.
 
 mod marks;
+mod order;
 #[cfg(test)]
 mod tests;
 
 use super::front::{Fronts, Lane};
 use super::health::Health;
 use super::request::StreamKey;
-use crate::driver::{Code, Context, Driver, Event, Result, Stream};
+use crate::driver::{Context, Driver, Event, Result, Stream};
 pub use marks::Noted;
 use marks::{Mark, Moment};
 use std::collections::{BTreeSet, VecDeque};
@@ -289,63 +291,6 @@ impl Streams {
     /// May a request of this stream take the bytes without waiting?
     pub fn is_ready(&self, last: Use, stream: Option<StreamId>) -> bool {
         Some(last.stream) == stream || self.is_done(last)
-    }
-
-    /// Does a use that may run, through another address on the same stream, need an edge?
-    /// A kernel that became resident early (programmatic dependent launch)
-    /// may otherwise read what lay there before the last write.
-    pub fn needs_edge(&self, last: Use, alias: u32) -> bool {
-        last.alias != alias && last.seq > self.progress(last.stream).edge
-    }
-
-    /// Orders the later work of stream `id` behind its own earlier work, up to place `after`
-    /// at least.
-    pub fn make_edge<D: Driver>(
-        &mut self,
-        driver: &D,
-        id: StreamId,
-        after: u64,
-        late: bool,
-    ) -> Result<()> {
-        if !late && self.progress(id).key.stream == Stream::LEGACY {
-            // One more event would be a barrier, which an allocation is not; each free
-            // there left one.
-            let marked = self.marked(id).filter(|seq| *seq >= after);
-            self.progress_mut(id).edge = marked.ok_or(Code::NOT_READY)?;
-            return Ok(());
-        }
-        let (seq, event) = self
-            .mark(driver, id, Moment::Later)?
-            .ok_or(Code::NOT_READY)?;
-        let stream = self.progress_mut(id);
-        driver.wait(stream.key.context, stream.key.stream, event)?;
-        stream.edge = seq;
-        Ok(())
-    }
-
-    /// Orders the later work of `waiter` behind a use. `NOT_READY` where no event followed the
-    /// use (and it may be no `late` one, or none can be had), or where it turns out that its
-    /// context is broken: neither is an error of the waiter's.
-    pub fn order_behind<D: Driver>(
-        &mut self,
-        driver: &D,
-        waiter: StreamId,
-        last: Use,
-        late: bool,
-    ) -> Result<()> {
-        let (user, waiter) = (self.context(last.stream), self.progress(waiter).key);
-        let ordered = match self.event_of(driver, last, late) {
-            Ok(_) if self.is_done(last) => Ok(()),
-            Ok(Some(event)) => driver.wait(waiter.context, waiter.stream, event),
-            Err(code) if code.is_sticky() => Err(code),
-            Ok(None) | Err(_) => Err(Code::NOT_READY),
-        };
-        let broken = ordered.is_err_and(Code::is_sticky);
-        if broken && user != waiter.context && driver.check(waiter.context).is_ok() {
-            self.health.notice(user, ordered);
-            return Err(Code::NOT_READY);
-        }
-        ordered
     }
 
     /// Will nobody be told that these uses are over, as their context is broken?

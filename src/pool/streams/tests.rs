@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::driver::model::Model;
+use crate::driver::{Code, model::Model};
 use crate::pool::tests::{CONTEXT, key, on, pool, request, watch};
 use crate::pool::{Order, Pool, Release, Request, Settings};
 use crate::units::MIB;
