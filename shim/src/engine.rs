@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::record::{Caller, Freeing, Recorder};
 use crate::stats_page::Page;
 use crate::track::Track;
-use crate::{places, threads};
+use crate::{places, primaries, threads};
 
 static STATE: AtomicU8 = AtomicU8::new(UNSTARTED);
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
@@ -124,6 +124,17 @@ impl Engine {
     pub fn current(&self) -> Result<(Context, &Device), Code> {
         let context = self.calls.current()?;
         Ok((context, self.device_of(context)?))
+    }
+
+    /// The context for which this thread asks for a device's memory: the current one, or where
+    /// there is none the primary one, which the runtime makes current before the thread's first
+    /// work.
+    pub fn context_for(&self, device: &Device) -> Option<Context> {
+        self.calls.current().ok().or_else(|| {
+            let _still = primaries::hold();
+            let primary = self.calls.relaxed(|| self.calls.primary(device.handle));
+            primary.ok().flatten()
+        })
     }
 
     /// The context of a stream and its device; else the driver's code.

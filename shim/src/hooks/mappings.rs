@@ -134,7 +134,7 @@ fn map(
         return Some(Code::INVALID_VALUE);
     }
     let place = || Place::Device(device);
-    let home = reservations::home(engine, at);
+    let home = reservations::home(engine, device, at);
     let code = with_room(engine, place, || code_of(pages.map(at, bytes, lease, home)));
     if code == Code::SUCCESS {
         if engine.captures.any() || torch::maps_for_graphs(device.ordinal) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::sys::{HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp};
-use memcuda_core::driver::{Code, Driver, Handle, Result, cancel};
+use memcuda_core::driver::{Code, Context, Driver, Handle, Result, cancel};
 use memcuda_core::pages::{Kind, Lease, Pages};
 
 use crate::boundary;
@@ -90,12 +90,7 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
     if torch::refuses_page_with(about.requested_handle_types) {
         return Some(Err(Code::NOT_SUPPORTED));
     }
-    let (context, device) = engine.current().ok()?;
-    let here = about.location.kind == LOCATION_DEVICE
-        && i64::from(about.location.id) == i64::from(device.ordinal);
-    if !here || bytes == 0 {
-        return None;
-    }
+    let (context, device) = place(engine, about).filter(|_| bytes > 0)?;
     let pages = pages_of(engine, device)?;
     // As cudaMalloc, whether a page is there or not.
     if let Err(code) = engine.driver.check(context)
@@ -108,6 +103,16 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
         None => make(engine, device, pages, bytes, about),
     };
     Some(lease.map(|lease| pages::handle(device, lease)))
+}
+
+/// The device on which a page is to lie, and the context that asks, which is that device's.
+fn place<'a>(engine: &'a Engine, about: &MemAllocationProp) -> Option<(Context, &'a Device)> {
+    let location = about.location;
+    let ordinal = u32::try_from(location.id).ok();
+    let ordinal = ordinal.filter(|_| location.kind == LOCATION_DEVICE)?;
+    let context = engine.context_for(engine.by_ordinal(ordinal)?)?;
+    let device = engine.device_of(context).ok()?;
+    (device.ordinal == ordinal).then_some((context, device))
 }
 
 /// The pages of a device; `None` where the driver serves.

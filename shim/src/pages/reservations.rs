@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use memcuda_core::driver::Address;
 use memcuda_core::pages::Home;
 
+use crate::device::Device;
 use crate::engine::Engine;
 
 /// First addresses, and bytes.
@@ -29,12 +30,12 @@ pub fn remove(engine: &Engine, at: Address) -> Option<u64> {
 }
 
 /// What a page that is mapped now at an address belongs to.
-pub fn home(engine: &Engine, at: Address) -> Home {
+pub fn home(engine: &Engine, device: &Device, at: Address) -> Home {
     let before = all().range(..=at).next_back().map(|(a, b)| (*a, *b));
     let around = before.filter(|(start, bytes)| at - start < *bytes);
     Home {
         // Of one that is not known each page stands alone.
         reservation: around.map_or(at, |(start, _)| start),
-        context: engine.calls.current().unwrap_or_default(),
+        context: engine.context_for(device).unwrap_or_default(),
     }
 }

@@ -194,6 +194,13 @@ fn the_page_of_statistics_counts_pages_and_how_long_torch_waited() {
     assert_eq!(page.out_of_memory, 0, "soft failures are none");
 }
 
+/// The runtime makes a context current with its first work, and pages are asked for before.
+#[test]
+fn the_first_pages_of_a_thread_without_a_context_are_kept() {
+    let (_, page) = held("fresh", &[]);
+    assert_eq!(page.live_bytes, 60 << 20, "{page:?}");
+}
+
 /// Torch warns of each request that fails: of those that fail for our sake it does
 /// not (`_ZN3c1013MessageLoggerC1ENS_14SourceLocationEib`), of one that has no memory
 /// it does, in its own words and place.

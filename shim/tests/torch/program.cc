@@ -252,6 +252,14 @@ int main(int, char** argv) {
             marks = false;
             if (cudaSetDevice(1)) return 3;
         }
+        if (what == "fresh") {
+            // As the thread of a backward pass, which asks for memory before anything else.
+            void* first = nullptr;
+            std::thread([&] { first = allocator.load()->raw_alloc(60 * MIB); }).join();
+            fprintf(stderr, "holding after %zu retries\n", numbers.retries);
+            getchar();
+            allocator.load()->raw_delete(first);
+        }
         if (what == "use-on-oom") allocator.load()->setUseOnOOM(0, id, true);
         if (what == "pool-ended") allocator.load()->setUseOnOOM(0, id, false);
         if (what == "stopped" || what == "stopped-last") {
