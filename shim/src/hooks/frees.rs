@@ -90,10 +90,15 @@ pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
 
 /// Before exported memory is freed: who wrote into the driver's function is called there, and
 /// forgets what it knows of the memory, above all its handle. The driver refuses what is mapped.
-pub fn announce(engine: &Engine, (device, pool): (&Device, &Pool<Real>), address: Address) {
-    if !lookup::any_patched() {
-        return;
+#[inline]
+pub fn announce(engine: &Engine, owner: (&Device, &Pool<Real>), address: Address) {
+    if lookup::any_patched() {
+        tell(engine, owner, address);
     }
+}
+
+#[cold]
+fn tell(engine: &Engine, (device, pool): (&Device, &Pool<Real>), address: Address) {
     let real = cuMemFree_v2::HOOK.real();
     let exported = |block: &BlockInfo| block.base == address && exports::has(device, block);
     if real.is_null() || !pool.find(address).as_ref().is_some_and(exported) {
