@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
 
 const TRACES: [&str; 3] = ["detect_varsize", "llm_full_offload", "llm_lora_recompute"];
-/// MiB held for them over pages. With another split size the real allocator of torch 2.11 held
-/// over the simulated GPU, with the library preloaded, what the model did (docs/research.md).
+/// MiB that the real allocator of torch 2.11 held for them over the simulated GPU, with
+/// the library preloaded (docs/research.md).
 const ASKED: [u64; 3] = [28_234, 5_404, 12_198];
 
 fn bundled(name: &str) -> PathBuf {
