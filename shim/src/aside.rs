@@ -4,9 +4,9 @@
 //! functions the first one would hide the driver from the second. Decided at the first lookup of
 //! something hooked, by the files' tables, and kept. Says nothing, and changes nothing.
 
-use std::ffi::{CStr, c_char, c_void};
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::{CStr, c_void};
+
+use once_cell::race::OnceBox;
 
 use crate::dynamic::{self, Dynamic};
 use crate::{environment, loader};
@@ -14,7 +14,8 @@ use crate::{environment, loader};
 /// The other library. It was preloaded, so it is never unloaded.
 pub struct Other {
     dynamic: Dynamic,
-    path: *const c_char,
+    /// Its file, as the loader knows it.
+    pub path: &'static CStr,
 }
 
 /// Does this library hand out nothing of its own?
@@ -24,23 +25,9 @@ pub fn stands() -> bool {
 
 /// The library that comes behind this one and stands in for the driver.
 pub fn other() -> Option<&'static Other> {
-    static OTHER: AtomicPtr<Option<Other>> = AtomicPtr::new(ptr::null_mut());
-    let mut other = OTHER.load(Ordering::Acquire);
-    if other.is_null() {
-        // Two threads may both look; one answer is kept.
-        let fresh = Box::into_raw(Box::new(find()));
-        let null = ptr::null_mut();
-        other = match OTHER.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => fresh,
-            Err(first) => {
-                // SAFETY: made above and not published.
-                drop(unsafe { Box::from_raw(fresh) });
-                first
-            }
-        };
-    }
-    // SAFETY: what is published is never freed.
-    unsafe { (*other).as_ref() }
+    // Two threads may both look; one answer is kept.
+    static OTHER: OnceBox<Option<Other>> = OnceBox::new();
+    OTHER.get_or_init(|| Box::new(find())).as_ref()
 }
 
 /// Between this library and libc, as what is preloaded lies: the driver itself, which a program
@@ -57,7 +44,8 @@ fn find() -> Option<Other> {
         let dynamic = Dynamic::of(file).filter(|_| !is_over)?;
         // SAFETY: the list is held, so it stays loaded.
         let has = |name: &CStr| unsafe { !dynamic::look_up(dynamic, name).is_null() };
-        let path = file.path().as_ptr();
+        // SAFETY: the loader's string of a file that stays loaded.
+        let path = unsafe { CStr::from_ptr(file.path().as_ptr()) };
         (has(c"cuMemAlloc_v2") && has(c"dlsym")).then_some(Other { dynamic, path })
     })
 }
@@ -67,11 +55,5 @@ impl Other {
     pub fn look_up(&self, name: &CStr) -> *mut c_void {
         // SAFETY: it stays loaded.
         unsafe { dynamic::look_up(self.dynamic, name) }
-    }
-
-    /// Its file, as the loader knows it.
-    pub fn path(&self) -> &CStr {
-        // SAFETY: the loader's string of a file that stays loaded.
-        unsafe { CStr::from_ptr(self.path) }
     }
 }

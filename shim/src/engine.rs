@@ -130,11 +130,15 @@ impl Engine {
     /// there is none the primary one, which the runtime makes current before the thread's first
     /// work.
     pub fn context_for(&self, device: &Device) -> Option<Context> {
-        self.calls.current().ok().or_else(|| {
-            let _still = primaries::hold();
-            let primary = self.calls.relaxed(|| self.calls.primary(device.handle));
-            primary.ok().flatten()
-        })
+        let current = self.calls.current().ok();
+        current.or_else(|| self.primary_of(device))
+    }
+
+    /// The primary context of a device, if it is active.
+    pub fn primary_of(&self, device: &Device) -> Option<Context> {
+        let _still = primaries::hold();
+        let primary = self.calls.relaxed(|| self.calls.primary(device.handle));
+        primary.ok().flatten()
     }
 
     /// The context of a stream and its device; else the driver's code.

@@ -58,9 +58,9 @@ pub fn of<'a>(engine: &Engine, device: &'a Device) -> Option<&'a Pool<Real>> {
 /// What is asked for in a green context may be used in all views of the primary one: the
 /// pool minds that one, if it is there.
 pub fn mind_primary(engine: &Engine, device: &Device, pool: &Pool<Real>) {
-    let calls = &engine.calls;
+    // It does not end before the pool knows.
     let _still = primaries::hold();
-    if let Ok(Some(primary)) = calls.relaxed(|| calls.primary(device.handle)) {
+    if let Some(primary) = engine.primary_of(device) {
         pool.primary_joins(primary);
     }
 }

@@ -10,9 +10,10 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use memcuda_core::driver::Code;
+use once_cell::race::OnceBox;
 
 use crate::hook::{Entry, Hook};
 use crate::routes::Door;
@@ -34,7 +35,7 @@ pub enum Probe {
 
 type Map = HashMap<usize, &'static Hook>;
 
-static MAP: AtomicPtr<Map> = AtomicPtr::new(ptr::null_mut());
+static MAP: OnceBox<Map> = OnceBox::new();
 
 /// The map, once the driver is loaded; none where the library stands aside. Two threads
 /// may both build it; one result is kept (no lock that a fork could leave behind).
@@ -42,25 +43,13 @@ fn map() -> Option<&'static Map> {
     if aside::stands() {
         return None;
     }
-    let mut map = MAP.load(Ordering::Acquire);
-    if map.is_null() {
+    let made = || {
         let driver = resolve::driver();
-        if driver.is_null() {
-            return None;
-        }
-        let fresh = Box::into_raw(Box::new(build(driver)));
-        let null = ptr::null_mut();
-        map = match MAP.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => fresh,
-            Err(other) => {
-                // SAFETY: made above and not published.
-                drop(unsafe { Box::from_raw(fresh) });
-                other
-            }
-        };
-    }
-    // SAFETY: a published map is never freed.
-    unsafe { map.as_ref() }
+        (!driver.is_null())
+            .then(|| Box::new(build(driver)))
+            .ok_or(())
+    };
+    MAP.get_or_try_init(made).ok()
 }
 
 /// What the probe finds, once the driver is loaded. Asks the driver the first time, so only

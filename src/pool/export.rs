@@ -13,7 +13,6 @@ use super::stitch::Part;
 use super::streams::Use;
 use super::trim::Leaving;
 use crate::driver::{Address, Driver, Handle, cancel};
-use std::sync::TryLockError;
 use std::time::Instant;
 
 /// What lies below an allocation.
@@ -112,10 +111,8 @@ impl<D: Driver> Pool<D> {
     /// where something may still run on it, and where somebody builds just now.
     pub fn leave(&self, id: u64) -> bool {
         let _held = cancel::hold();
-        let _builder = match self.growth.try_lock() {
-            Err(TryLockError::WouldBlock) => return false,
-            Err(TryLockError::Poisoned(held)) => held.into_inner(),
-            Ok(held) => held,
+        let Some(_builder) = self.try_builder() else {
+            return false;
         };
         let mut state = self.lock();
         let _ = self.make_ready(&mut state);

@@ -146,8 +146,7 @@ impl State {
         front.set_aside(at);
         drop(front);
         let mut uses = self.last_uses(driver, release, info.context);
-        let in_order = matches!(release, Release::Stream(_));
-        if in_order && info.graph {
+        if info.graph && matches!(release, Release::Stream(_)) {
             // A graph may use it elsewhere; in its stream the free is what it is all the same.
             uses.extend(self.last_uses(driver, Release::Unknown, info.context));
         } else if let Release::Stream(key) = release

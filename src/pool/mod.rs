@@ -64,7 +64,7 @@ use front::{Fronts, Sum};
 use slab::SLAB;
 use state::State;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 use timeline::Timeline;
 
@@ -341,6 +341,16 @@ impl<D: Driver> Pool<D> {
     fn builder(&self) -> Builder<'_, D> {
         let held = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         Builder(self, held)
+    }
+
+    /// The same; `None` where somebody builds just now.
+    fn try_builder(&self) -> Option<Builder<'_, D>> {
+        let held = match self.growth.try_lock() {
+            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Ok(held) => held,
+        };
+        Some(Builder(self, held))
     }
 
     fn lock(&self) -> StateGuard<'_> {

@@ -8,7 +8,6 @@ use super::chunk::{Chunk, ChunkId, Span};
 use super::front::Sum;
 use super::state::State;
 use crate::driver::{Address, Driver, cancel};
-use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 
 /// Pause between two looks at uses that still run.
@@ -40,11 +39,7 @@ impl<D: Driver> Pool<D> {
         let began = Instant::now();
         loop {
             let mut may_come = true;
-            let builder = match self.growth.try_lock() {
-                Err(TryLockError::WouldBlock) => None,
-                Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
-                Ok(held) => Some(held),
-            };
+            let builder = self.try_builder();
             if builder.is_some() {
                 let released = self.let_go(0, most);
                 if released > 0 {

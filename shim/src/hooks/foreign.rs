@@ -34,7 +34,6 @@ use memcuda_core::driver::sys::{
 };
 use memcuda_core::driver::{Address, Stream};
 
-use crate::device::Device;
 use crate::engine::Engine;
 use crate::room::{Place, with_room};
 
@@ -78,26 +77,29 @@ fn of_green(engine: &Engine, green: u64) -> Place<'_> {
 pub fn located(engine: &Engine, properties: *const MemAllocationProp) -> Place<'_> {
     // SAFETY: null or, by the program's call, a whole structure.
     match unsafe { properties.as_ref() } {
-        Some(properties) => at(properties.location, |ordinal| engine.by_ordinal(ordinal)),
+        Some(properties) => at(engine, properties.location),
         None => Place::Somewhere,
     }
 }
 
-/// A location of the driver's. There are kinds of which nobody knows the device, such as parts
-/// of one.
-pub fn at<'a>(
-    location: MemLocation,
-    by_ordinal: impl FnOnce(u32) -> Option<&'a Device>,
-) -> Place<'a> {
-    match location.kind {
-        LOCATION_HOST | LOCATION_HOST_NUMA | LOCATION_HOST_NUMA_CURRENT => Place::Host,
-        LOCATION_DEVICE => {
-            let ordinal = u32::try_from(location.id).ok();
-            let device = ordinal.and_then(by_ordinal);
-            device.map_or(Place::Somewhere, Place::Device)
-        }
-        _ => Place::Somewhere,
+/// A location of the driver's.
+pub fn at(engine: &Engine, location: MemLocation) -> Place<'_> {
+    if is_hosts(location.kind) {
+        return Place::Host;
     }
+    let ordinal = u32::try_from(location.id).ok();
+    let ordinal = ordinal.filter(|_| location.kind == LOCATION_DEVICE);
+    let device = ordinal.and_then(|ordinal| engine.by_ordinal(ordinal));
+    device.map_or(Place::Somewhere, Place::Device)
+}
+
+/// Is memory of this kind of location the host's? There are kinds of which nobody knows the
+/// device, such as parts of one.
+fn is_hosts(kind: u32) -> bool {
+    matches!(
+        kind,
+        LOCATION_HOST | LOCATION_HOST_NUMA | LOCATION_HOST_NUMA_CURRENT
+    )
 }
 
 /// Declares hooks of this family: `=>` says on which device, by default that of
@@ -196,13 +198,7 @@ mod tests {
 
     #[test]
     fn what_is_not_the_hosts_may_be_on_any_device() {
-        for kind in 0..10 {
-            let place = at(MemLocation { kind, id: 0 }, |_| None);
-            assert_eq!(
-                matches!(place, Place::Host),
-                (2..=4).contains(&kind),
-                "{kind}"
-            );
-        }
+        let hosts = (0..10).filter(|kind| is_hosts(*kind));
+        assert_eq!(hosts.collect::<Vec<_>>(), [2, 3, 4]);
     }
 }

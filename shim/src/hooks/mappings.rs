@@ -234,7 +234,7 @@ const MOST_DEVICES: usize = 128;
 /// The device that is let in; of several nobody knows which has no room.
 fn let_in<'a>(engine: &'a Engine, wanted: &[MemAccessDesc]) -> Place<'a> {
     match wanted {
-        [one] => foreign::at(one.location, |ordinal| engine.by_ordinal(ordinal)),
+        [one] => foreign::at(engine, one.location),
         _ => Place::Somewhere,
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::sys::{HANDLE_POSIX_FD, LOCATION_DEVICE, MemAllocationProp};
+use memcuda_core::driver::sys::{HANDLE_POSIX_FD, MemAllocationProp};
 use memcuda_core::driver::{Code, Context, Driver, Handle, Result, cancel};
 use memcuda_core::pages::{Kind, Lease, Pages};
 
@@ -21,7 +21,7 @@ use crate::pool::PATIENCE;
 use crate::room::{Place, is_beyond_the_limit, with_room};
 use crate::{oom, pages, torch, yama};
 
-use super::foreign::located;
+use super::foreign::{at, located};
 
 crate::slot! { cuMemCreate ["cuMemCreate" since 10020] Exported }
 
@@ -107,12 +107,12 @@ fn lend(engine: &Engine, bytes: u64, about: &MemAllocationProp) -> Option<Result
 
 /// The device on which a page is to lie, and the context that asks, which is that device's.
 fn place<'a>(engine: &'a Engine, about: &MemAllocationProp) -> Option<(Context, &'a Device)> {
-    let location = about.location;
-    let ordinal = u32::try_from(location.id).ok();
-    let ordinal = ordinal.filter(|_| location.kind == LOCATION_DEVICE)?;
-    let context = engine.context_for(engine.by_ordinal(ordinal)?)?;
-    let device = engine.device_of(context).ok()?;
-    (device.ordinal == ordinal).then_some((context, device))
+    let Place::Device(device) = at(engine, about.location) else {
+        return None;
+    };
+    let context = engine.context_for(device)?;
+    let its = engine.device_of(context).ok()?;
+    (its.ordinal == device.ordinal).then_some((context, device))
 }
 
 /// The pages of a device; `None` where the driver serves.

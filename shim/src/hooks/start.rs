@@ -95,7 +95,7 @@ fn make() -> Option<Engine> {
         crate::log!(
             Warn,
             "{} stands in for the driver behind this library; running on that and the plain driver",
-            other.path().to_string_lossy()
+            other.path.to_string_lossy()
         );
         return None;
     }

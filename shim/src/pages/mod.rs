@@ -14,8 +14,8 @@ use memcuda_core::pages::{Lease, Pages, Totals};
 
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::pool;
 use crate::record::Caller;
-use crate::{pool, primaries};
 
 /// The first 16 bits of a handle that stands for a page. The driver's own are
 /// small numbers or addresses of the host, which have none of them.
@@ -80,10 +80,7 @@ pub fn of_handle(engine: &Engine, handle: Handle) -> Option<(&Device, &Pages<Rea
 /// The context whose streams are all on which graphs may replay that were captured in
 /// this one: the primary one, of which it may be a view.
 pub fn whole(engine: &Engine, device: &Device, context: Context) -> Context {
-    let calls = &engine.calls;
-    let _still = primaries::hold();
-    let primary = calls.relaxed(|| calls.primary(device.handle));
-    primary.ok().flatten().unwrap_or(context)
+    engine.primary_of(device).unwrap_or(context)
 }
 
 /// No page is left mapped in this range that nobody uses.
