@@ -54,6 +54,15 @@ class Mentions(unittest.TestCase):
                 with self.subTest(page=page.name, variable=name):
                     self.assertTrue(name in known, "there is no such variable")
 
+    def test_split_sizes(self):
+        """Torch is told two sizes from which on it splits nothing: pages say those of the code."""
+        code = (ROOT / "shim/src/torch/conf.rs").read_text()
+        pages_mb, segments_mb = (re.search(rf"const {name}: u64 = (\d+);", code)[1] for name in ("PAGES_SPLIT_MB", "SPLIT_MB"))
+        differences = (DOCS / "differences.md").read_text().replace("\n", " ")
+        self.assertIn(f"blocks of {pages_mb} MiB and more in expandable segments, of {segments_mb} MiB and more in segments", differences)
+        recipe = (DOCS / "recipes/torch.md").read_text()
+        self.assertIn(f"`max_split_size_mb:{pages_mb}`", recipe)
+
     def test_verbs_and_options(self):
         verbs = verbs_in(help_of())
         self.assertLessEqual({"run", "compare", "doctor", "keeper"}, verbs)

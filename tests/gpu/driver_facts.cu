@@ -3,7 +3,7 @@
 // Build:  nvcc -O2 -arch=sm_90 -o driver_facts tests/gpu/driver_facts.cu -lcuda
 // Run:    ./driver_facts [SECTION...]
 //         sections: align costs capture reserve pairs alias copy (the default: all of these), mappings, few, records, waits,
-//                   beside, threads, legacy, reuse
+//                   beside, threads, legacy, reuse, memops
 // Times are medians in microseconds. Nothing is left allocated, no setting of the GPU is changed.
 // Exit status: 0 measured, 1 a call failed that should not, 2 no usable GPU or a wrong argument.
 
@@ -13,6 +13,7 @@
 #include "driver_facts/capture.cuh"
 #include "driver_facts/copy.cuh"
 #include "driver_facts/mappings.cuh"
+#include "driver_facts/memops.cuh"
 #include "driver_facts/order.cuh"
 #include "driver_facts/records.cuh"
 #include "driver_facts/threads.cuh"
@@ -29,7 +30,7 @@ static const Section SECTIONS[] = {
     {"copy", section_copy, true}, {"mappings", section_mappings, false}, {"few", section_few, false},
     {"records", section_records, false}, {"waits", section_waits, false},
     {"beside", section_beside, false}, {"threads", section_threads, false},
-    {"legacy", section_legacy, false}, {"reuse", section_reuse, false},
+    {"legacy", section_legacy, false}, {"reuse", section_reuse, false}, {"memops", section_memops, false},
 };
 static const size_t SECTION_COUNT = sizeof SECTIONS / sizeof *SECTIONS;
 
@@ -38,7 +39,7 @@ int main(int argc, char **argv) {
         bool known = false;
         for (size_t s = 0; s < SECTION_COUNT; s++) known = known || !strcmp(argv[i], SECTIONS[s].name);
         if (!known) {
-            printf("unknown section '%s'; known: align costs capture reserve pairs alias copy mappings few records waits beside threads legacy reuse\n", argv[i]);
+            printf("unknown section '%s'; known: align costs capture reserve pairs alias copy mappings few records waits beside threads legacy reuse memops\n", argv[i]);
             return 2;
         }
     }
