@@ -16,6 +16,7 @@ mod freeing;
 mod late;
 mod python;
 mod stacks;
+mod sum;
 mod words;
 
 use std::path::{Path, PathBuf};

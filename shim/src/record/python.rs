@@ -17,7 +17,7 @@ use std::mem::transmute;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::stacks::mix;
+use super::sum::mix;
 use crate::resolve;
 
 /// A place in the code: a code object, and an address in its instructions.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use memcuda_core::trace::frames::MOST_TEXT;
 
+use super::sum::mix;
 use super::{python, words};
 use crate::modules::{self, About, Module};
 use crate::{backtrace, dynamic};
@@ -107,11 +108,6 @@ impl Stacks {
 /// The calls of C that the thread is in.
 fn in_calls(room: &mut [usize; DEPTH]) -> &[usize] {
     filled(room, |look| backtrace::walk(look))
-}
-
-/// A sum with one word more.
-pub fn mix(sum: u64, at: usize) -> u64 {
-    (sum.rotate_left(7) ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// What a walk comes by, as far as there is room.

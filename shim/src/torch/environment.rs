@@ -51,8 +51,6 @@ static MAPS_PAGES: AtomicBool = AtomicBool::new(false);
 static TURNED_ON: AtomicBool = AtomicBool::new(false);
 /// And was the size of their pages not the user's?
 static SIZED: AtomicBool = AtomicBool::new(false);
-/// Nor its split size?
-static SPLIT: AtomicBool = AtomicBool::new(false);
 /// Is there a device that can have no pages, as far as is known?
 static NO_PAGES: AtomicBool = AtomicBool::new(false);
 /// One of which nothing can be pooled?
@@ -79,11 +77,6 @@ pub fn turned_pages_on() -> bool {
 /// Would torch by itself have segments of another size?
 pub fn sized_segments() -> bool {
     SIZED.load(Ordering::Relaxed)
-}
-
-/// Would torch by itself have another split size?
-pub fn told_split() -> bool {
-    SPLIT.load(Ordering::Relaxed)
 }
 
 /// Torch is not told to use expandable segments from now on.
@@ -310,7 +303,7 @@ fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
         changed,
     } = setting.ok()?;
     let is_ours = profile != Profile::Async && !conf::says(own, "max_split_size_mb");
-    SPLIT.store(is_ours, Ordering::Relaxed);
+    split::is_told(is_ours);
     match profile {
         Profile::Segments => COOPERATES.store(true, Ordering::Relaxed),
         Profile::Expandable => {

@@ -116,7 +116,7 @@ pub fn any_may_be_open() -> bool {
 
 /// Is everything that allocates seen? One way, which answers through a register of its own, is
 /// not on all machines (`layout`).
-pub fn sees_all() -> bool {
+fn sees_all() -> bool {
     REAL[ALLOCATE].load(Ordering::Relaxed) != 0
 }
 
@@ -209,7 +209,7 @@ impl Drop for Scope {
 
 /// An allocation of torch's for this stream, or its current one.
 fn allocation(stream: Option<usize>, real: impl FnOnce() -> usize) -> usize {
-    let _side = switch::for_allocation(stream);
+    let _side = switch::for_allocation(stream, sees_all());
     first::alone(real)
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::elf::Symbols;
 use super::library::{self, Library};
-use super::{environment, places};
+use super::places;
 use crate::dynamic;
 
 /// What torch takes for no split size, in bytes.
@@ -28,12 +28,24 @@ const EXPORTED: &CStr =
 const LOCAL: &str =
     "_ZZN3c104cuda20CUDACachingAllocator22CachingAllocatorConfig8instanceEvE10s_instance";
 
+/// Has torch one by this library alone?
+static TOLD: AtomicBool = AtomicBool::new(false);
 /// Is there one to take away once torch has a configuration?
 static LATER: AtomicBool = AtomicBool::new(false);
 
+/// Torch has been told a split size, by this library alone or by its user.
+pub fn is_told(ours: bool) {
+    TOLD.store(ours, Ordering::Relaxed);
+}
+
+/// Would torch by itself have another split size?
+pub fn was_told() -> bool {
+    TOLD.load(Ordering::Relaxed)
+}
+
 /// Torch is not asked everywhere any more: it has no split size from now on, but for its user's.
 pub fn leave() {
-    if environment::told_split() && !end() {
+    if was_told() && !end() {
         LATER.store(true, Ordering::Relaxed);
     }
 }

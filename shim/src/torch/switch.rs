@@ -20,7 +20,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::filters::{self, Filter};
 use super::places::{self, Configured};
 use super::sides::{Side, Sides};
-use super::{conf, environment, scopes, split};
+use super::{conf, environment, split};
 
 /// A private pool of torch's, by its device and torch's number for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub fn off_for_good() -> bool {
     if let Some((word, own)) = sized {
         word.store(own, Ordering::Relaxed);
     }
-    let split = torch.split.filter(|_| environment::told_split());
+    let split = torch.split.filter(|_| split::was_told());
     if let Some(word) = split {
         // Torch wants it to be at least the segment's size.
         let large = torch
@@ -136,15 +136,13 @@ impl Drop for Allocation {
 }
 
 /// Turns the switch for an allocation for this stream, or torch's current one; nothing where
-/// no pool is open.
-pub fn for_allocation(stream: Option<usize>) -> Option<Allocation> {
+/// no pool is open. Is everything that allocates `seen` (`scopes`)?
+pub fn for_allocation(stream: Option<usize>, seen: bool) -> Option<Allocation> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
     let torch = configured()?;
-    let of = scopes::sees_all()
-        .then(|| filters::allocation(stream))
-        .flatten();
+    let of = seen.then(|| filters::allocation(stream)).flatten();
     let mut open = open();
     open.before.as_ref()?;
     loop {
