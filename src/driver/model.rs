@@ -29,6 +29,7 @@ struct Books {
     calls: u64,
     fail_at: Option<(u64, Code)>,
     fail_waits: Option<(u32, Code)>,
+    most_mappings: Option<usize>,
     made: HashMap<Event, Context>,
     events: HashMap<Event, (Context, Stream)>,
     gone: HashSet<Event>,
@@ -227,6 +228,10 @@ impl Driver for Model {
             costs.sum()
         };
         let mut books = self.charge(if access == Access::None { 0 } else { ns })?;
+        let most = books.most_mappings;
+        if access != Access::None && most.is_some_and(|most| books.mappings.len() > most) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
         for tile in books.tiles(at, bytes)? {
             books.access.insert((tile, device), access);
         }

@@ -1,6 +1,6 @@
-//! Ends stitches where no addresses are left for a new one. They are kept otherwise, since
-//! each is a window that was wanted once; requests of ever new lengths make ever more of
-//! them. Ends none of which anything is lent, and unmaps only what nothing runs on.
+//! Ends stitches where no addresses, or no mappings, are left for a new one. They are kept
+//! otherwise, since each is a window that was wanted once; requests of ever new lengths make
+//! ever more of them. Ends none of which anything is lent, and unmaps only what nothing runs on.
 
 use super::Pool;
 use super::chunk::StitchId;
@@ -19,6 +19,24 @@ pub struct Ending {
 }
 
 impl<D: Driver> Pool<D> {
+    /// Makes room for what could not be mapped: ends stitches after a wait, and gives an idle
+    /// chunk back, since page tables are memory, too. False where nothing is idle. The caller
+    /// holds the growth lock.
+    pub(super) fn make_mappings(&self) -> bool {
+        if self.idle() == 0 {
+            return false;
+        }
+        let mut state = self.lock();
+        state.lacks_mappings = true;
+        let ending = state.take_out_stitches();
+        drop(state);
+        // What cannot be waited for stays.
+        self.wait_for_pending();
+        self.end_stitches(ending);
+        self.let_go(0, 1);
+        true
+    }
+
     /// Unmaps stitches that were taken out, if all that may have used them is known
     /// complete by now; else they are as before. The caller holds the growth lock.
     pub(super) fn end_stitches(&self, ending: Ending) {
@@ -42,9 +60,11 @@ impl<D: Driver> Pool<D> {
 }
 
 impl State {
-    /// Takes out all stitches of which nothing is lent, where addresses are short.
+    /// Takes out all stitches of which nothing is lent, where addresses or mappings are short.
     pub fn take_out_stitches(&mut self) -> Ending {
-        if !std::mem::take(&mut self.arena.is_short) {
+        let addresses = std::mem::take(&mut self.arena.is_short);
+        let mappings = std::mem::take(&mut self.lacks_mappings);
+        if !addresses && !mappings {
             return Ending::default();
         }
         self.settle_windows();

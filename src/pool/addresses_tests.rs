@@ -1,4 +1,4 @@
-//! A pool with few addresses: what gives way, and after which waits.
+//! A pool with few addresses, or few mappings: what gives way, and after which waits.
 
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Stream};
@@ -24,9 +24,8 @@ fn alloc(pool: &Pool<Model>, mib: u64) -> Address {
     pool.alloc(&on(10, mib * MIB)).unwrap()
 }
 
-#[test]
-fn lengths_that_never_come_again_leave_addresses_for_others() {
-    let pool = with_addresses(24 << 30);
+/// Lengths that never come again, on two streams; asks `check` after each.
+fn with_ever_new_lengths(pool: &Pool<Model>, check: impl Fn()) {
     let mut random = Random::new(7);
     let mut live: Vec<(Address, u64)> = Vec::new();
     for step in 0..4000 {
@@ -36,6 +35,7 @@ fn lengths_that_never_come_again_leave_addresses_for_others() {
         let apart = |&(other, length): &(u64, u64)| at + bytes <= other || other + length <= at;
         assert!(live.iter().all(apart));
         live.push((at, bytes));
+        check();
         if live.len() > 12 {
             let (at, _) = live.swap_remove((seed >> 50) as usize % live.len());
             pool.free(at, Release::Stream(key(10 + step % 2))).unwrap();
@@ -48,6 +48,53 @@ fn lengths_that_never_come_again_leave_addresses_for_others() {
     }
     pool.trim(0);
     assert_eq!(pool.driver().leftovers(), (1, 0, 0));
+}
+
+#[test]
+fn lengths_that_never_come_again_leave_addresses_for_others() {
+    with_ever_new_lengths(&with_addresses(24 << 30), || {});
+}
+
+#[test]
+fn they_leave_mappings_for_others() {
+    let pool = pool(Settings::default());
+    pool.driver().allow_mappings(512);
+    with_ever_new_lengths(&pool, || assert!(pool.driver().leftovers().2 <= 512));
+    assert!(!pool.lock().was_full, "it was not memory that lacked");
+}
+
+/// Of a stitch of four handles the last is lent; there may be one more mapping.
+fn with_idle_chunks() -> Pool<Model> {
+    let pool = pool(Settings {
+        chunk: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let whole = alloc(&pool, 128);
+    free(&pool, whole);
+    assert_eq!(alloc(&pool, 96), whole);
+    assert_eq!(alloc(&pool, 32), whole + 96 * MIB);
+    free(&pool, whole);
+    pool.driver().allow_mappings(5);
+    pool
+}
+
+#[test]
+fn where_no_stitch_is_idle_chunks_go_for_their_mappings() {
+    let pool = with_idle_chunks();
+    alloc(&pool, 128);
+    assert_eq!(pool.driver().leftovers().2, 5);
+    assert_eq!(pool.physical(), (32 + 128) * MIB);
+    let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
+    assert_eq!(pool.alloc(&on(10, 128 * MIB)), short);
+    assert_eq!(pool.physical(), (32 + 128) * MIB, "there is nothing idle");
+}
+
+#[test]
+fn no_more_chunks_go_than_are_needed() {
+    let pool = with_idle_chunks();
+    pool.driver().allow_mappings(7);
+    alloc(&pool, 128);
+    assert_eq!(pool.driver().leftovers().2, 3 + 4);
 }
 
 /// A stitch of 8 MiB of which something is lent; one of 128 MiB of which nothing is, and

@@ -47,42 +47,12 @@ impl<D: Driver> Pool<D> {
             return Err(Code::INVALID_VALUE);
         }
         let _builder = self.builder();
-        let mut state = self.lock();
-        let range = state.arena.take(total);
-        let peers = state.peers.devices();
-        drop(state);
-
-        let began = Instant::now();
-        let range = range.map_or_else(
-            || arena::reserve(&self.driver, &self.bounds, total),
-            |at| Ok((at, total)),
-        );
-        let mapped = range.and_then(|(at, bytes)| {
-            let mapped = self.map_attached(&what, at, total, &peers);
-            mapped.map_err(|failed| {
-                // Where something is still mapped the range stays out of use.
-                let from = if failed.undone { at } else { at + total };
-                let mut state = self.lock();
-                if at + bytes > from {
-                    state.arena.give(from, at + bytes - from);
-                }
-                failed.code
-            })?;
-            Ok((at, bytes))
-        });
-        let mut state = self.lock();
-        state.stats.driver_ns += began.elapsed().as_nanos() as u64;
-        let (at, reserved) = match mapped {
-            Ok(mapped) => mapped,
-            Err(code) => {
-                drop(state);
-                self.release(&what.handles);
-                return Err(code);
-            }
-        };
-        if reserved > total {
-            state.arena.give(at + total, reserved - total);
+        let mut mapped = self.place_attached(&what, total);
+        if mapped == Err(Code::OUT_OF_MEMORY) && self.make_mappings() {
+            mapped = self.place_attached(&what, total);
         }
+        let at = mapped.inspect_err(|_| self.release(&what.handles))?;
+        let mut state = self.lock();
         let at = state.enter_attached(&what, at, total);
         self.publish(&mut state);
         Ok(at)
@@ -156,6 +126,35 @@ impl<D: Driver> Pool<D> {
         Ok(info)
     }
 
+    /// Maps memory at a range of its own, which is returned. The caller holds the growth lock.
+    fn place_attached(&self, what: &Attachment, total: u64) -> Result<Address> {
+        let mut state = self.lock();
+        let range = state.arena.take(total);
+        let peers = state.peers.devices();
+        drop(state);
+        let began = Instant::now();
+        let range = range.map_or_else(
+            || arena::reserve(&self.driver, &self.bounds, total),
+            |at| Ok((at, total)),
+        );
+        let mapped = range.map(|(at, bytes)| {
+            let mapped = self.map_attached(what, at, total, &peers);
+            (at, at + bytes, mapped)
+        });
+        let mut state = self.lock();
+        state.stats.driver_ns += began.elapsed().as_nanos() as u64;
+        let (at, end, mapped) = mapped?;
+        // Where something is still mapped the range stays out of use.
+        let unused = match &mapped {
+            Err(failed) if failed.undone => at,
+            _ => at + total,
+        };
+        if end > unused {
+            state.arena.give(unused, end - unused);
+        }
+        mapped.map(|()| at).map_err(|failed| failed.code)
+    }
+
     /// Maps everything and opens it, or nothing.
     fn map_attached(
         &self,
@@ -168,7 +167,7 @@ impl<D: Driver> Pool<D> {
         let open = |device| self.driver.set_access(at, total, device, what.access);
         done = done.and_then(|()| match what.also {
             Some(also) if also != self.device => {
-                open(also).map_err(|_| Code::PEER_ACCESS_UNSUPPORTED)?;
+                open(also).map_err(unreachable)?;
                 // The device may have no part in this process beside its memory.
                 let _ = open(self.device);
                 Ok(())
@@ -181,8 +180,20 @@ impl<D: Driver> Pool<D> {
         done.map_err(|code| {
             let bytes = what.handles[..mapped].iter().map(|(_, bytes)| bytes).sum();
             let undone = mapped == 0 || self.driver.unmap(at, bytes).is_ok();
-            Failed { code, undone }
+            Failed {
+                code,
+                undone,
+                mapping: true,
+            }
         })
+    }
+}
+
+/// What it means that another device could not be given access.
+fn unreachable(code: Code) -> Code {
+    match code {
+        Code::OUT_OF_MEMORY => code,
+        _ => Code::PEER_ACCESS_UNSUPPORTED,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::config::Debug;
 use crate::driver::model::Model;
-use crate::driver::{Access, Code, Context, Driver, Handle};
-use crate::pool::tests::{CONTEXT, on, pool};
+use crate::driver::{Access, Code, Context, Driver, Handle, Stream};
+use crate::pool::tests::{CONTEXT, key, on, pool};
 use crate::pool::{Attachment, Grantee, NotOurs, Pool, Release, Settings};
 use crate::units::MIB;
 use std::os::fd::AsFd;
@@ -180,4 +180,32 @@ fn what_is_not_unmapped_keeps_its_addresses() {
         assert!(pool.detach(at).is_ok());
         assert_eq!(free(), before + back);
     }
+}
+
+#[test]
+fn what_is_idle_makes_room_for_its_mappings() {
+    let pool = pool(Settings::default());
+    let _lent = pool.alloc(&on(10, 2 * MIB)).unwrap();
+    let idle = pool.alloc(&on(10, 4 * MIB)).unwrap();
+    pool.free(idle, Release::Stream(key(10))).unwrap();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.driver().allow_mappings(pool.driver().leftovers().2);
+    let attach = |also| {
+        let handles = imported(&pool, &[4 * MIB]);
+        pool.attach(Attachment {
+            also,
+            ..attachment(handles, 0, 4 * MIB)
+        })
+    };
+    let waits = pool.stats().host_waits;
+    let first = attach(None).unwrap();
+    assert!(pool.driver().mapped(first).is_some());
+    assert_eq!(pool.stats().host_waits, waits + 1, "for what runs on it");
+    pool.driver().allow_mappings(2);
+    for also in [None, Some(1)] {
+        assert_eq!(attach(also), Err(Code::OUT_OF_MEMORY));
+    }
+    assert_eq!(pool.idle(), 0, "nothing is left to make room");
+    // What is lent, what is attached, and of which each was imported.
+    assert_eq!(pool.driver().leftovers().1, 1 + 1 + 3);
 }

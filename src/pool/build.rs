@@ -39,6 +39,19 @@ pub(super) struct Failed {
     pub(super) code: Code,
     /// Is nothing mapped that was not before?
     pub(super) undone: bool,
+    /// Was it a mapping, or access to it, that could not be had?
+    pub(super) mapping: bool,
+}
+
+impl Failed {
+    /// Before anything was mapped.
+    fn unmapped(code: Code) -> Self {
+        Self {
+            code,
+            undone: true,
+            mapping: false,
+        }
+    }
 }
 
 impl<D: Driver> Pool<D> {
@@ -53,6 +66,7 @@ impl<D: Driver> Pool<D> {
     ) -> (super::StateGuard<'a>, Result<Window>) {
         let over_limit = self.over_limit(&state, plan.growth());
         state.is_limited = over_limit.is_some();
+        state.lacks_mappings = false;
         if let Some(code) = over_limit {
             return (state, Err(code));
         }
@@ -82,7 +96,7 @@ impl<D: Driver> Pool<D> {
                 let made = self.execute(plan, &held.chunks, place.at, &peers);
                 made.map(|fresh| (place, fresh))
             }
-            Err(code) => Err(Failed { code, undone: true }),
+            Err(code) => Err(Failed::unmapped(code)),
         };
         let spent = began.elapsed().as_nanos() as u64;
 
@@ -180,9 +194,7 @@ impl<D: Driver> Pool<D> {
         at: Address,
         peers: &[u32],
     ) -> std::result::Result<Vec<(Handle, u64)>, Failed> {
-        let undone = true;
-        let fresh = self.create(&plan.fresh);
-        let fresh = fresh.map_err(|code| Failed { code, undone })?;
+        let fresh = self.create(&plan.fresh).map_err(Failed::unmapped)?;
         let tail = known.len() - usize::from(plan.tail.is_some());
         let (before, behind) = known.split_at(tail);
         let old = |&(_, bytes, handle): &(ChunkId, u64, Handle)| (handle, bytes);
@@ -231,7 +243,11 @@ impl<D: Driver> Pool<D> {
                 undone &= self.driver.unmap(next, *bytes).is_ok();
                 next += bytes;
             }
-            Failed { code, undone }
+            Failed {
+                code,
+                undone,
+                mapping: true,
+            }
         })
     }
 
@@ -314,9 +330,11 @@ impl State {
 
     /// Gives back what a plan held that could not be carried out; `place` is where.
     fn give_up(&mut self, plan: &Plan, place: Option<Place>, held: Held, failed: Failed) -> Code {
-        let Failed { code, undone } = failed;
+        let Failed { code, undone, .. } = failed;
+        let short = code == Code::OUT_OF_MEMORY;
         self.arena.is_short = place.is_none();
-        self.was_full |= place.is_some() && code == Code::OUT_OF_MEMORY;
+        self.lacks_mappings = failed.mapping && short;
+        self.was_full |= place.is_some() && !failed.mapping && short;
         match (plan.behind, place) {
             (None, Some(place)) if undone => self.arena.give(place.at, place.room),
             (Some(end), _) if !undone => self.stitch_mut(end.stitch).stuck = true,

@@ -129,6 +129,7 @@ impl<D: Driver> Pool<D> {
         let mut waits = [0; 2];
         let mut waited = Waited::default();
         let mut reach = Reach::Ordered;
+        let mut given = 0;
         loop {
             let mut state = self.lock();
             state.stats.searches += 1;
@@ -194,6 +195,15 @@ impl<D: Driver> Pool<D> {
             if let Some(next) = next {
                 reach = next;
                 continue;
+            }
+            if state.lacks_mappings {
+                // Idle chunks have some, and page tables are memory, too.
+                drop(state);
+                given = self.let_go(0, 2 * given + 1);
+                if given > 0 {
+                    continue;
+                }
+                state = self.lock();
             }
             self.publish(&mut state);
             let mut undecided = waited.leaving;

@@ -53,6 +53,8 @@ pub struct State {
     pub growing: Growing,
     /// Had the driver no memory for a new handle once?
     pub was_full: bool,
+    /// Had the driver no mapping, or no page tables, for the last that was to be built?
+    pub lacks_mappings: bool,
     /// Did the last that was to be built fail for the limit alone?
     pub is_limited: bool,
     /// See [`Pool::least_idle`](super::Pool::least_idle).

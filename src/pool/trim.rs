@@ -80,7 +80,7 @@ impl<D: Driver> Pool<D> {
 
     /// Lets idle chunks go, down to `keep` bytes or until about `most` went.
     /// The caller holds the growth lock.
-    fn let_go(&self, keep: u64, most: u64) -> u64 {
+    pub(super) fn let_go(&self, keep: u64, most: u64) -> u64 {
         let mut state = self.lock();
         let _ = self.make_ready(&mut state);
         state.settle_small();

@@ -10,6 +10,11 @@ impl Model {
         self.books().fail_at = Some((call, code));
     }
 
+    /// Opens nothing where there are more mappings than these.
+    pub fn allow_mappings(&self, most: usize) {
+        self.books().most_mappings = Some(most);
+    }
+
     /// Lets the next so many records of an event, waits for it or a context, and of one, fail.
     pub fn fail_waits(&self, calls: u32, code: Code) {
         self.books().fail_waits = Some((calls, code));
