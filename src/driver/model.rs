@@ -29,6 +29,7 @@ struct Books {
     calls: u64,
     fail_at: Option<(u64, Code)>,
     fail_waits: Option<(u32, Code)>,
+    no_orders: Option<Code>,
     most_mappings: Option<usize>,
     made: HashMap<Event, Context>,
     events: HashMap<Event, (Context, Stream)>,
@@ -314,6 +315,7 @@ impl Driver for Model {
 
     fn wait(&self, _context: Context, stream: Stream, event: Event) -> Result<()> {
         let mut books = self.books();
+        books.no_orders.map_or(Ok(()), Err)?;
         let recorded = books.events.get(&event).map_or(Stream(0), |(_, s)| *s);
         books.waits.push((stream, recorded));
         Ok(())

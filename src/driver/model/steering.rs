@@ -20,6 +20,11 @@ impl Model {
         self.books().fail_waits = Some((calls, code));
     }
 
+    /// Lets no stream wait for an event any more, or again.
+    pub fn fail_orders(&self, code: Option<Code>) {
+        self.books().no_orders = code;
+    }
+
     /// Holds a stream's work back, or lets it complete.
     pub fn hold(&self, context: Context, stream: Stream, held: bool) {
         let mut books = self.books();

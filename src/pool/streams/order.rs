@@ -14,7 +14,7 @@ impl Streams {
     }
 
     /// Orders the later work of stream `id` behind its own earlier work, up to place `after`
-    /// at least.
+    /// at least. `NOT_READY` where that cannot be done now.
     pub fn make_edge<D: Driver>(
         &mut self,
         driver: &D,
@@ -29,18 +29,18 @@ impl Streams {
             self.progress_mut(id).edge = marked.ok_or(Code::NOT_READY)?;
             return Ok(());
         }
-        let (seq, event) = self
-            .mark(driver, id, Moment::Later)?
-            .ok_or(Code::NOT_READY)?;
+        let marked = self.mark(driver, id, Moment::Later).map_err(unready)?;
+        let (seq, event) = marked.ok_or(Code::NOT_READY)?;
         let stream = self.progress_mut(id);
-        driver.wait(stream.key.context, stream.key.stream, event)?;
+        let waits = driver.wait(stream.key.context, stream.key.stream, event);
+        waits.map_err(unready)?;
         stream.edge = seq;
         Ok(())
     }
 
     /// Orders the later work of `waiter` behind a use. `NOT_READY` where no event followed the
-    /// use (and it may be no `late` one, or none can be had), or where it turns out that its
-    /// context is broken: neither is an error of the waiter's.
+    /// use (and it may be no `late` one, or none can be had), where it cannot be waited for now,
+    /// or where it turns out that its context is broken: neither is an error of the waiter's.
     pub fn order_behind<D: Driver>(
         &mut self,
         driver: &D,
@@ -51,9 +51,12 @@ impl Streams {
         let (user, waiter) = (self.context(last.stream), self.progress(waiter).key);
         let ordered = match self.event_of(driver, last, late) {
             Ok(_) if self.is_done(last) => Ok(()),
-            Ok(Some(event)) => driver.wait(waiter.context, waiter.stream, event),
-            Err(code) if code.is_sticky() => Err(code),
-            Ok(None) | Err(_) => Err(Code::NOT_READY),
+            Ok(Some(event)) => {
+                let waits = driver.wait(waiter.context, waiter.stream, event);
+                waits.map_err(unready)
+            }
+            Ok(None) => Err(Code::NOT_READY),
+            Err(code) => Err(unready(code)),
         };
         let broken = ordered.is_err_and(Code::is_sticky);
         if broken && user != waiter.context && driver.check(waiter.context).is_ok() {
@@ -61,5 +64,14 @@ impl Streams {
             return Err(Code::NOT_READY);
         }
         ordered
+    }
+}
+
+/// What keeps a stream from being put in order is the request's answer only where it stays with
+/// the context; else other memory may serve.
+fn unready(code: Code) -> Code {
+    match code.is_sticky() {
+        true => code,
+        false => Code::NOT_READY,
     }
 }

@@ -324,3 +324,34 @@ fn the_first_of_several_streams_are_watched_and_a_single_one_is_not() {
         assert_eq!(waits, [(Stream(waiter), Stream(user))]);
     }
 }
+
+/// The device is as good as empty: that no event can be had is no want of memory.
+#[test]
+fn what_cannot_be_put_in_order_is_left_alone() {
+    let codes = [Code::OUT_OF_MEMORY, Code::UNKNOWN];
+    for (code, records) in codes.into_iter().zip([u32::MAX, 0]) {
+        let pool = pool(Settings {
+            chunk: Some(4 * MIB),
+            ..Settings::default()
+        });
+        let alloc = |stream, mib| pool.alloc(&on(stream, mib * MIB)).unwrap();
+        let free = |at| assert!(pool.free(at, Release::Stream(key(10))).is_ok());
+        [4, 4].map(|mib| alloc(10, mib)).into_iter().for_each(free);
+        let whole = alloc(10, 8);
+        assert_eq!(pool.physical(), 8 * MIB);
+        pool.driver().hold(CONTEXT, Stream(10), true);
+        watch(&pool, key(10));
+        free(whole);
+        pool.driver().fail_waits(records, code);
+        pool.driver().fail_orders(Some(code));
+        // What was freed last was used through another address; another stream waits for an event.
+        alloc(10, 4);
+        alloc(11, 4);
+        assert_eq!(pool.physical(), 12 * MIB);
+        pool.driver().fail_waits(0, code);
+        pool.driver().fail_orders(None);
+        alloc(11, 4);
+        assert_eq!(pool.physical(), 12 * MIB);
+        assert_eq!(pool.driver().waits(), [(Stream(11), Stream(10))]);
+    }
+}
