@@ -18,6 +18,13 @@ pub struct Ending {
     uses: Vec<Use>,
 }
 
+impl Ending {
+    /// Was none taken out?
+    pub fn is_empty(&self) -> bool {
+        self.stitches.is_empty()
+    }
+}
+
 impl<D: Driver> Pool<D> {
     /// Makes room for what could not be mapped: ends stitches after a wait, and gives an idle
     /// chunk back, since page tables are memory, too. False where nothing is idle. The caller
@@ -40,7 +47,7 @@ impl<D: Driver> Pool<D> {
     /// Unmaps stitches that were taken out, if all that may have used them is known
     /// complete by now; else they are as before. The caller holds the growth lock.
     pub(super) fn end_stitches(&self, ending: Ending) {
-        if ending.stitches.is_empty() {
+        if ending.is_empty() {
             return;
         }
         let mut state = self.lock();

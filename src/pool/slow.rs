@@ -76,8 +76,9 @@ impl<D: Driver> Pool<D> {
     /// long as others may make room.
     fn alloc_patiently(&self, request: &Request) -> std::result::Result<Address, Refusal> {
         // To try it would take all that is left from others, for as long as that lasts.
-        let never = request.effort == Effort::Growth
-            && (self.settings.total).is_some_and(|total| request.bytes > total);
+        let bounds = [self.settings.total, self.settings.limit];
+        let beyond = |bound| bound < request.bytes;
+        let never = request.effort == Effort::Growth && bounds.into_iter().flatten().any(beyond);
         let mut failed = None;
         loop {
             let served = match never {
@@ -122,9 +123,10 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Everything else, one builder at a time: a search over all windows, a
-    /// stitch of what is free, growth, and last a wait for what is pending.
+    /// stitch of what is free, growth, and last a wait for what is pending,
+    /// during which others build.
     fn alloc_slowly(&self, request: &Request) -> std::result::Result<Address, Stuck> {
-        let _builder = self.builder();
+        let mut builder = self.builder();
         // For memory, and for bytes that others still use.
         let mut waits = [0; 2];
         let mut waited = Waited::default();
@@ -188,8 +190,15 @@ impl<D: Driver> Pool<D> {
                 }
                 let ending = state.take_out_stitches();
                 drop(state);
-                waited = self.wait_for_pending();
-                self.end_stitches(ending);
+                if ending.is_empty() {
+                    // Others need not wait for what this one needs.
+                    drop(builder);
+                    waited = self.wait_for_pending();
+                    builder = self.builder();
+                } else {
+                    waited = self.wait_for_pending();
+                    self.end_stitches(ending);
+                }
                 continue;
             }
             if let Some(next) = next {
@@ -370,3 +379,7 @@ impl<D: Driver> Pool<D> {
             || state.search(need, Usable::All).is_some()
     }
 }
+
+#[cfg(test)]
+#[path = "slow_tests.rs"]
+mod tests;

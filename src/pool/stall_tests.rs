@@ -107,3 +107,20 @@ fn what_is_longer_than_the_device_is_not_tried() {
         "for torch to free first"
     );
 }
+
+/// Nor is anything waited for, or asked of others, for what the limit forbids by itself.
+#[test]
+fn what_is_longer_than_the_limit_is_not_tried() {
+    let pool = pool(Settings {
+        limit: Some(8 * MIB),
+        starving: Some(Box::new(|_, _| panic!("nobody is asked"))),
+        ..Settings::default()
+    });
+    let at = pool.alloc(&on(10, MIB)).unwrap();
+    pool.driver().hold(tests::CONTEXT, Stream(10), true);
+    pool.free(at, Release::Stream(key(10))).unwrap();
+    let waits = pool.stats().host_waits;
+    let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
+    assert_eq!(pool.alloc(&on(10, 8 * MIB + 1)), short);
+    assert_eq!(pool.stats().host_waits, waits);
+}

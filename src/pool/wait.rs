@@ -133,19 +133,19 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Waits on the host for every outstanding use, but for those in broken
-    /// contexts, which never end. The caller holds the growth lock.
+    /// contexts, which never end.
     pub(super) fn wait_for_pending(&self) -> Waited {
         let mut waited = Waited::default();
         let mut state = self.lock();
         state.stats.host_waits += 1;
-        let events = state.streams.outstanding(&self.driver);
+        let (wait, events) = state.streams.outstanding(&self.driver);
         let of = |(stream, seq, event)| (state.streams.context(stream), stream, seq, event);
         let events: Vec<_> = events.into_iter().map(of).collect();
         waited.leaving = state.streams.used_and_leaving();
         drop(state);
-        let mut unknown = self.wait_for_each(&events, &mut waited.leaving);
+        let mut unknown = self.wait_for_each(wait, &events, &mut waited.leaving);
         let mut state = self.lock();
-        state.streams.end_wait();
+        state.streams.end_wait(wait);
         // What no event could tell, a wait for its context does.
         unknown.extend(state.streams.uncovered_contexts());
         waited.leaving.extend(state.streams.used_and_leaving());
@@ -172,13 +172,14 @@ impl<D: Driver> Pool<D> {
     /// by now are `leaving`.
     fn wait_for_each(
         &self,
+        wait: u64,
         events: &[(Context, StreamId, u64, Event)],
         leaving: &mut Vec<Context>,
     ) -> Vec<Context> {
         let mut unknown = Vec::new();
         for &(context, stream, seq, event) in events {
             let mut state = self.lock();
-            if !state.streams.begin_wait(context, event) {
+            if !state.streams.begin_wait(wait, context, event) {
                 let leaves = state.streams.health.is_leaving(context);
                 leaving.extend(leaves.then_some(context));
                 continue;

@@ -97,9 +97,9 @@ impl Streams {
 
     /// Events that together cover every outstanding use of which one can be
     /// had ([`Streams::uncovered_contexts`] has the others), for a wait on the
-    /// host, one wait at a time; [`Streams::passed`] takes each back after it,
+    /// host, and the number of that wait; [`Streams::passed`] takes each back after it,
     /// and [`Streams::end_wait`] all of them.
-    pub fn outstanding<D: Driver>(&mut self, driver: &D) -> Vec<(StreamId, u64, Event)> {
+    pub fn outstanding<D: Driver>(&mut self, driver: &D) -> (u64, Vec<(StreamId, u64, Event)>) {
         let mut events = Vec::new();
         for id in self.ids() {
             let _ = self.unless_broken(id, |streams| {
@@ -112,19 +112,22 @@ impl Streams {
                 Ok(())
             });
         }
-        let of = |(id, _, event): &(StreamId, u64, Event)| (self.context(*id), *event);
-        self.awaited = events.iter().map(of).collect();
-        events
+        self.waits += 1;
+        let wait = self.waits;
+        let of = |(id, _, event): &(StreamId, u64, Event)| (wait, self.context(*id), *event);
+        let awaited: Vec<_> = events.iter().map(of).collect();
+        self.awaited.extend(awaited);
+        (wait, events)
     }
 
     /// The wait for one of them begins; false where its context is being ended, or has.
-    pub fn begin_wait(&mut self, context: Context, event: Event) -> bool {
-        self.awaited.contains(&(context, event)) && self.health.begin_wait(context)
+    pub fn begin_wait(&mut self, wait: u64, context: Context, event: Event) -> bool {
+        self.awaited.contains(&(wait, context, event)) && self.health.begin_wait(context)
     }
 
-    /// The host waits for none of [`Streams::outstanding`] any more.
-    pub fn end_wait(&mut self) {
-        self.awaited.clear();
+    /// The host waits for none of that wait's [`Streams::outstanding`] any more.
+    pub fn end_wait(&mut self, wait: u64) {
+        self.awaited.retain(|(of, ..)| *of != wait);
     }
 
     /// Contexts with uses that no event covers, because the driver has no
@@ -336,7 +339,8 @@ impl Streams {
     }
 
     fn event<D: Driver>(&mut self, driver: &D, context: Context) -> Result<Event> {
-        let free = |spare: &(Context, Event)| spare.0 == context && !self.awaited.contains(spare);
+        let awaited = |event| self.awaited.iter().any(|&(_, of, its)| (of, its) == event);
+        let free = |spare: &(Context, Event)| spare.0 == context && !awaited(*spare);
         match self.spare.iter().rposition(free) {
             Some(at) => Ok(self.spare.swap_remove(at).1),
             None => driver.create_event(context),

@@ -98,9 +98,11 @@ pub struct Streams {
     /// Streams that ended and whose index is not yet another's.
     ended: Vec<StreamId>,
     spare: Vec<(Context, Event)>,
-    /// Events that the host waits for without the lock: none of them may be
-    /// recorded anew meanwhile, or the wait would be for something else.
-    awaited: Vec<(Context, Event)>,
+    /// Events that the host waits for without the lock, and the number of the wait: none of
+    /// them may be recorded anew meanwhile, or the wait would be for something else.
+    awaited: Vec<(u64, Context, Event)>,
+    /// How many such waits have begun.
+    waits: u64,
     /// Which contexts are broken: uses there never end.
     pub health: Health,
 }
@@ -121,6 +123,7 @@ impl Streams {
             ended: Vec::new(),
             spare: Vec::new(),
             awaited: Vec::new(),
+            waits: 0,
         }
     }
 
@@ -334,7 +337,7 @@ impl Streams {
     /// went with it.
     pub fn forget_context(&mut self, context: Context) {
         self.spare.retain(|(owner, _)| *owner != context);
-        self.awaited.retain(|(owner, _)| *owner != context);
+        self.awaited.retain(|(_, owner, _)| *owner != context);
         self.health.forget(context);
         for id in self.ids() {
             let key = self.progress(id).key;
