@@ -29,25 +29,34 @@ pub enum Grantee {
 
 /// Who has access, by ordinal of the device.
 #[derive(Default)]
-pub struct Peers(Vec<(u32, Grantee)>);
+pub struct Peers {
+    granted: Vec<(u32, Grantee)>,
+    /// Devices that are to be closed once somebody has waited for their work, once for each wait.
+    leaving: Vec<u32>,
+}
 
 impl Peers {
     /// The ordinals of the devices.
     pub fn devices(&self) -> Vec<u32> {
-        let mut devices: Vec<_> = self.0.iter().map(|(device, _)| *device).collect();
+        let mut devices: Vec<_> = self.granted.iter().map(|(device, _)| *device).collect();
         devices.sort_unstable();
         devices.dedup();
         devices
     }
 
     fn has(&self, device: u32) -> bool {
-        self.0.iter().any(|(known, _)| *known == device)
+        self.granted.iter().any(|(known, _)| *known == device)
+    }
+
+    /// May nobody's work of this device reach the memory any more?
+    fn is_done(&self, device: u32) -> bool {
+        !self.has(device) && !self.leaving.contains(&device)
     }
 
     /// Removes entries; the devices that are left without one.
     fn remove(&mut self, which: impl Fn(&(u32, Grantee)) -> bool) -> Vec<u32> {
         let before = self.devices();
-        self.0.retain(|entry| !which(entry));
+        self.granted.retain(|entry| !which(entry));
         before.into_iter().filter(|&d| !self.has(d)).collect()
     }
 }
@@ -58,7 +67,7 @@ impl<D: Driver> Pool<D> {
     pub fn grant(&self, device: u32, to: Grantee) -> Result<()> {
         let _builder = self.builder();
         let state = self.lock();
-        if device == self.device || state.peers.0.contains(&(device, to)) {
+        if device == self.device || state.peers.granted.contains(&(device, to)) {
             return Ok(());
         }
         let first = !state.peers.has(device);
@@ -73,7 +82,7 @@ impl<D: Driver> Pool<D> {
                 return Err(code);
             }
         }
-        self.lock().peers.0.push((device, to));
+        self.lock().peers.granted.push((device, to));
         Ok(())
     }
 
@@ -81,23 +90,33 @@ impl<D: Driver> Pool<D> {
     pub fn readers(&self) -> Vec<u32> {
         let state = self.lock();
         let of_contexts = |(_, to): &&(u32, Grantee)| matches!(to, Grantee::Contexts { .. });
-        let readers = state.peers.0.iter().filter(of_contexts);
+        let readers = state.peers.granted.iter().filter(of_contexts);
         readers.map(|(device, _)| *device).collect()
     }
 
     /// Ends a grant. The device loses its access with the last one, once what
     /// the reader's context runs is over; where that cannot be waited for, it keeps
-    /// what it can reach already.
+    /// what it can reach already. Others build during that wait.
     pub fn revoke(&self, device: u32, from: Grantee) {
-        let _builder = self.builder();
+        let builder = self.builder();
         let mut state = self.lock();
         let left = state.peers.remove(|entry| *entry == (device, from));
-        let mapped = mapped(&state);
-        drop(state);
         // A memory pool names no context that could be waited for.
-        if let (Grantee::Contexts { reader, .. }, false) = (from, left.is_empty())
-            && self.synchronize(reader) == Ok(true)
-        {
+        let (Grantee::Contexts { reader, .. }, false) = (from, left.is_empty()) else {
+            return;
+        };
+        state.peers.leaving.push(device);
+        drop((state, builder));
+        let waited = self.synchronize(reader);
+        let _builder = self.builder();
+        let mut state = self.lock();
+        let leaving = &mut state.peers.leaving;
+        let place = leaving.iter().position(|leaves| *leaves == device);
+        place.map(|at| leaving.swap_remove(at));
+        // Somebody may have been let in meanwhile, or still wait for what uses the memory.
+        let mapped = state.peers.is_done(device).then(|| mapped(&state));
+        drop(state);
+        if let (Some(mapped), Ok(true)) = (mapped, waited) {
             self.close(&mapped, device);
         }
     }
@@ -111,6 +130,10 @@ impl<D: Driver> Pool<D> {
             Grantee::Graphs { reader } => *reader == context,
             Grantee::MemoryPool => false,
         });
+        let left: Vec<_> = left
+            .into_iter()
+            .filter(|&d| state.peers.is_done(d))
+            .collect();
         let mapped = mapped(&state);
         drop(state);
         for device in left {

@@ -1,8 +1,9 @@
 //! Other devices' access over the model driver: who has it, to what, and how long.
 
-use crate::driver::{Access, Code, Context};
+use crate::driver::model::Model;
+use crate::driver::{Access, Address, Code, Context, Stream};
 use crate::pool::tests::{CONTEXT, on, pool};
-use crate::pool::{Grantee, Settings};
+use crate::pool::{Grantee, Pool, Settings};
 use crate::units::MIB;
 
 fn reader(context: u64) -> Grantee {
@@ -84,4 +85,88 @@ fn readers_are_the_devices_of_contexts() {
     pool.grant(1, reader(2)).unwrap();
     pool.grant(2, Grantee::MemoryPool).unwrap();
     assert_eq!(pool.readers(), [1]);
+}
+
+/// Work of contexts 2 and 3 of device 1, which was let into the memory.
+fn with_readers() -> (Pool<Model>, Address) {
+    let pool = pool(Settings::default());
+    pool.driver().hold_truly();
+    let at = pool.alloc(&on(10, 2 * MIB)).unwrap();
+    for context in [2, 3] {
+        pool.grant(1, reader(context)).unwrap();
+        pool.driver().hold(Context(context), Stream(10), true);
+    }
+    (pool, at)
+}
+
+fn until_awaited(pool: &Pool<Model>, context: u64) {
+    while !pool.lock().streams.health.is_awaited(Context(context)) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn others_build_while_the_readers_work_is_waited_for() {
+    let (pool, at) = with_readers();
+    pool.revoke(1, reader(3));
+    std::thread::scope(|scope| {
+        let closes = scope.spawn(|| pool.revoke(1, reader(2)));
+        until_awaited(&pool, 2);
+        let (told, hears) = std::sync::mpsc::channel();
+        let building = &pool;
+        let builds = scope.spawn(move || {
+            let later = building.alloc(&on(10, 64 * MIB)).unwrap();
+            told.send(()).unwrap();
+            later
+        });
+        let built = hears.recv_timeout(std::time::Duration::from_secs(20));
+        let kept = pool.driver().access(at, 1);
+        pool.driver().hold(Context(2), Stream(10), false);
+        closes.join().unwrap();
+        assert_eq!(kept, Access::Write, "2 may use it");
+        let later = builds.join().unwrap();
+        built.expect("it waited for the reader's work");
+        for block in [at, later] {
+            assert_eq!(pool.driver().access(block, 1), Access::None);
+        }
+    });
+}
+
+#[test]
+fn who_is_let_in_during_that_wait_keeps_the_access() {
+    let (pool, at) = with_readers();
+    pool.revoke(1, reader(3));
+    std::thread::scope(|scope| {
+        let closes = scope.spawn(|| pool.revoke(1, reader(2)));
+        until_awaited(&pool, 2);
+        let later = pool.alloc(&on(10, 64 * MIB)).unwrap();
+        pool.grant(1, reader(3)).unwrap();
+        pool.driver().hold(Context(2), Stream(10), false);
+        closes.join().unwrap();
+        for block in [at, later] {
+            assert_eq!(pool.driver().access(block, 1), Access::Write);
+        }
+    });
+}
+
+#[test]
+fn of_two_that_wait_the_last_one_closes() {
+    let (pool, at) = with_readers();
+    pool.revoke(1, reader(3));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| pool.revoke(1, reader(2)));
+        until_awaited(&pool, 2);
+        pool.grant(1, reader(3)).unwrap();
+        let last = scope.spawn(|| pool.revoke(1, reader(3)));
+        until_awaited(&pool, 3);
+        pool.driver().hold(Context(2), Stream(10), false);
+        first.join().unwrap();
+        pool.grant(1, reader(4)).unwrap();
+        pool.context_ends(Context(4));
+        let kept = pool.driver().access(at, 1);
+        pool.driver().hold(Context(3), Stream(10), false);
+        last.join().unwrap();
+        assert_eq!(kept, Access::Write, "3 may use it");
+        assert_eq!(pool.driver().access(at, 1), Access::None);
+    });
 }
