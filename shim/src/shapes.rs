@@ -143,9 +143,12 @@ impl Block {
         }
     }
 
-    /// How many bytes it is, where it is a line.
+    /// How many bytes it is, where it is a line as [`Block::line`] makes one. One row of a block
+    /// with a place of its own, or with a pitch, is none.
     pub fn bytes_in_line(&self) -> Option<usize> {
-        (self.height == 1 && self.depth == 1).then_some(self.width)
+        let begins = |end: &End| (end.x, end.y, end.z, end.pitch) == (0, 0, 0, self.width);
+        let is_line = begins(&self.from) && begins(&self.to);
+        (is_line && self.height == 1 && self.depth == 1).then_some(self.width)
     }
 
     /// A line's bytes from `begin` on, `bytes` of them.
@@ -153,7 +156,7 @@ impl Block {
         let part = |end: End| End {
             host: end.host.wrapping_add(begin as u64),
             device: end.device.wrapping_add(begin as u64),
-            pitch: end.x.saturating_add(bytes),
+            pitch: bytes,
             ..end
         };
         Block {
@@ -235,6 +238,24 @@ mod tests {
         assert_eq!(part.to.span(&part), Some((0x5000 + 60, 40)));
         assert_eq!((part.from.host, part.from.pitch), (0x1000 + 60, 40));
         assert_eq!(part.bytes_in_line(), Some(40));
+    }
+
+    #[test]
+    fn a_row_of_a_block_is_no_line() {
+        let line = Block::line((DEVICE, 0x5000), (HOST, 0x1000), 100);
+        type Change = fn(&mut End);
+        let places: [Change; 4] = [
+            |end| end.x = 1,
+            |end| end.y = 3,
+            |end| end.z = 1,
+            |end| end.pitch = 1024,
+        ];
+        for place in places {
+            let (mut to, mut from) = (line, line);
+            place(&mut to.to);
+            place(&mut from.from);
+            assert_eq!([to, from].map(|row| row.bytes_in_line()), [None; 2]);
+        }
     }
 
     #[test]

@@ -36,10 +36,12 @@ static void put(CUdeviceptr at, CUcontext owner, int round) {
     OK(cuCtxPopCurrent_v2(NULL));
 }
 
-/* How many bytes are those of the round. */
+/* How many bytes are those of the round, and where the first of them is. */
+static size_t first;
 static size_t right(const unsigned char *bytes, int round) {
     size_t count = 0;
-    for (size_t i = 0; i < BYTES; i++) count += bytes[i] == byte_at(i, round);
+    for (size_t i = BYTES; i-- > 0;)
+        if (bytes[i] == byte_at(i, round)) first = i, count++;
     return count;
 }
 
@@ -80,7 +82,7 @@ static void lines(CUstream stream) {
     }
 }
 
-static void blocks(CUstream stream) {
+static void blocks(CUstream stream, size_t pitch, size_t height, size_t depth) {
     static const char *const names[] = {
         "cuMemcpy2D_v2", "cuMemcpy2D_v2_ptds", "cuMemcpy2DUnaligned_v2", "cuMemcpy2DUnaligned_v2_ptds",
         "cuMemcpy2DAsync_v2", "cuMemcpy2DAsync_v2_ptsz", "cuMemcpy3D_v2", "cuMemcpy3D_v2_ptds",
@@ -92,17 +94,18 @@ static void blocks(CUstream stream) {
             put(far, there, out ? round : -round);
             put(near, here, out ? -round : round);
             for (size_t i = 0; i < BYTES; i++) pinned[i] = byte_at(i, out ? -round : round);
-            struct rows_end away = {.x = 5, .y = 3, .kind = DEVICE, .device = far, .pitch = PITCH};
+            struct rows_end away = {.x = 5, .y = 3, .kind = DEVICE, .device = far, .pitch = pitch};
             struct rows_end home = away;
             home.kind = host ? HOST : DEVICE, home.host = pinned, home.device = near;
-            struct rows rows = {out ? away : home, out ? home : away, 900, 20};
-            struct slices_end deep = {5, 3, 1, 0, DEVICE, NULL, far, NULL, NULL, PITCH, HEIGHT}, flat = deep;
+            struct rows rows = {out ? away : home, out ? home : away, 900, height};
+            struct slices_end deep = {5, 3, 1, 0, DEVICE, NULL, far, NULL, NULL, pitch, HEIGHT}, flat = deep;
             flat.kind = home.kind, flat.host = pinned, flat.device = near;
-            struct slices slices = {out ? deep : flat, out ? flat : deep, 900, 20, 2};
+            struct slices slices = {out ? deep : flat, out ? flat : deep, 900, height, depth};
             int code = ((Shaped *)dlsym(RTLD_DEFAULT, names[way]))(way < 6 ? (void *)&rows : (void *)&slices, stream);
             OK(cuCtxSynchronize());
             size_t bytes = !out ? right_on(far, there, round) : host ? right(pinned, round) : right_on(near, here, round);
-            printf("%s, %s, %s: %d, right %zu\n", names[way], out ? "from it" : "to it", host ? "host" : "device", code, bytes);
+            printf("%s, %s, %s: %d, right %zu", names[way], out ? "from it" : "to it", host ? "host" : "device", code, bytes);
+            printf(bytes ? " from %zu on\n" : "\n", first);
         }
 }
 
@@ -145,6 +148,8 @@ int main(int argc, char **argv) {
     pageable = malloc(BYTES);
     if (argc > 1 && !strcmp(argv[1], "refused")) return refused(), 0;
     lines(stream);
-    blocks(stream);
+    blocks(stream, PITCH, 20, 2);
+    blocks(stream, PITCH, 1, 1);
+    blocks(stream, 904, 1, 1); /* shorter than the row */
     return 0;
 }
