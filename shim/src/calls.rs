@@ -43,6 +43,7 @@ memcuda_core::entry_points! {
         "cuDeviceGetName" device_name(*mut u8, i32, i32);
         "cuDeviceTotalMem_v2" device_total(*mut usize, i32);
         "cuStreamGetCtx" stream_context(Stream, *mut Context);
+        "cuStreamGetCtx_v2" stream_contexts(Stream, *mut Context, *mut u64);
         "cuDevicePrimaryCtxGetState" primary_state(i32, *mut u32, *mut i32);
         "cuDevicePrimaryCtxRetain" primary_retain(*mut Context, i32);
         "cuDevicePrimaryCtxRelease_v2" primary_release(i32);
@@ -107,7 +108,7 @@ impl Calls {
     }
 
     /// The context that a stream belongs to (no default one); the current one
-    /// where the driver cannot tell.
+    /// where the driver cannot tell of any stream.
     pub fn context_of(&self, stream: Stream) -> Result<Context, Code> {
         let Some(stream_context) = self.stream_context else {
             return self.current();
@@ -115,8 +116,23 @@ impl Calls {
         let mut context = Context::default();
         // SAFETY: the pointer is valid for the call; a stream that is gone is
         // the program's error, as in its own call.
-        unsafe { stream_context(stream, &mut context) }.ok()?;
-        Ok(context)
+        match unsafe { stream_context(stream, &mut context) } {
+            Code::NOT_SUPPORTED => self.view_of_stream(stream),
+            code => code.ok().map(|()| context),
+        }
+    }
+
+    /// The view that a stream of a green context belongs to: before CUDA 13 the driver tells
+    /// the green context alone.
+    fn view_of_stream(&self, stream: Stream) -> Result<Context, Code> {
+        let (mut whole, mut green) = (Context::default(), 0);
+        let contexts = self.stream_contexts.ok_or(Code::NOT_SUPPORTED)?;
+        // SAFETY: the pointers are valid for the call.
+        unsafe { contexts(stream, &mut whole, &mut green) }.ok()?;
+        match green {
+            0 => Ok(whole),
+            green => self.view_of(green),
+        }
     }
 
     /// The context that stands for a green one.

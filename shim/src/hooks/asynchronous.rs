@@ -178,7 +178,8 @@ fn request(key: StreamKey, bytes: u64) -> Request {
 }
 
 /// The context and device that serve a request, if the pool may: the stream is
-/// not capturing, and the memory pool asked for is the device's default one.
+/// not capturing, the driver tells whose it is, and the memory pool asked for is
+/// the device's default one.
 fn served(
     engine: &Engine,
     stream: Stream,
@@ -188,7 +189,10 @@ fn served(
     if engine.captures.any() && calls.captures(stream)? {
         return Ok(None);
     }
-    let (context, device) = engine.of_stream(stream)?;
+    let (context, device) = match engine.of_stream(stream) {
+        Err(Code::NOT_SUPPORTED) => return Ok(None),
+        found => found?,
+    };
     let default = match from {
         Some(pool) => device.default_mem_pool(calls) == Some(pool),
         None => device.uses_default_mem_pool(calls),
@@ -226,11 +230,13 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
         return code;
     }
     planted_panic("cuMemFreeAsync: found");
-    let context = match engine.of_stream(stream) {
-        Ok((context, _)) => context,
+    let release = match engine.of_stream(stream) {
+        Ok((context, _)) => Release::Stream(engine.key(context, stream)),
+        // A green context's, of which the driver tells nothing: the whole context's work is
+        // awaited, this stream's among it.
+        Err(Code::NOT_SUPPORTED) => Release::Unknown,
         Err(code) => return code,
     };
-    let release = Release::Stream(engine.key(context, stream));
     frees::announce(engine, (device, pool), address);
     let freeing = engine.freeing(device.ordinal, address, Caller::UNKNOWN);
     match pool.free(address, release) {

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::{Code, Stream};
+use memcuda_core::driver::{Code, Context, Stream};
 use memcuda_core::pool::StreamKey;
 
 use crate::captures::Origin;
@@ -119,8 +119,9 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
             engine.pages().for_each(|pages| pages.stream_ends(stream));
         }
         // Nothing ends in a broken context, so there is nothing to record; nor is there where
-        // the stream's green context is gone.
-        Err(code) if code.is_sticky() || code == Code::STREAM_DETACHED => {}
+        // the stream's green context is gone, or was never told.
+        Err(code) if code.is_sticky() => {}
+        Err(Code::STREAM_DETACHED | Code::NOT_SUPPORTED) => {}
         Err(code) => return code,
     }
     // Before the handle can come back as another thread's stream.
@@ -134,6 +135,8 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
 fn begin(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
     let context = match engine.of_stream(stream) {
         Ok((context, _)) => context,
+        // No pool knows a stream of which the driver does not tell the context.
+        Err(Code::NOT_SUPPORTED) => Context::default(),
         Err(code) => return code,
     };
     engine

@@ -142,6 +142,20 @@ fn what_was_in_a_view_of_a_context_is_the_contexts_when_it_is_gone() {
 }
 
 #[test]
+fn a_view_is_found_behind_its_stream_or_left_to_the_driver() {
+    let program = program("views.c", &[]);
+    // Before CUDA 13; and where the later form does not tell either.
+    for fails in ["", "cuStreamGetCtx_v2%1=801"] {
+        let [expected, with] =
+            [bare(&program), preloaded(&program, &[shim()])].map(|mut command| {
+                command.env("MEMCUDA_SIM_LACKS", "green-streams");
+                said(command.env("MEMCUDA_SIM_FAIL", fails))
+            });
+        assert_eq!(with, expected, "{fails}");
+    }
+}
+
+#[test]
 fn a_context_whose_end_fails_goes_on() {
     let program = program("views.c", &[]);
     let [expected, with] = [bare(&program), preloaded(&program, &[shim()])].map(|mut command| {

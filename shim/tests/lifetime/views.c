@@ -88,6 +88,26 @@ static void freed(CUcontext primary, CUstream stream) {
     }
 }
 
+/* A stream's whole life in a view. */
+static void lived(CUstream stream) {
+    struct view v = view();
+    CUdeviceptr at = 0, others = 0;
+    CUgraph graph = NULL;
+    OK(cuMemAllocAsync(&others, LARGE, stream));
+    OK(cuStreamSynchronize(stream));
+    writes(v.stream, others, LARGE);
+    SAY(cuMemFreeAsync(others, v.stream));
+    use_again(stream, LARGE);
+    SAY(cuMemAllocAsync(&at, HUGE, v.stream));
+    writes(v.stream, at, HUGE);
+    SAY(cuMemFreeAsync(at, v.stream));
+    use_again(stream, HUGE);
+    SAY(cuStreamBeginCapture_v2(v.stream, 0));
+    SAY(cuStreamEndCapture(v.stream, &graph));
+    SAY(cuStreamDestroy_v2(v.stream));
+    SAY(cuGreenCtxDestroy(v.green));
+}
+
 /* A capture ends with the view: what is freed after it is lent. */
 static void captured(void) {
     struct view v = view();
@@ -149,6 +169,7 @@ int main(int count, char **words) {
     }
     for (int round = 0; round < 2; round++) {
         OK(cuStreamCreate(&stream, 1));
+        lived(stream);
         freed(primary, stream);
         outlived(primary);
         captured();

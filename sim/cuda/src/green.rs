@@ -33,6 +33,12 @@ impl Sim {
         view.ok_or(Code::INVALID_CONTEXT)
     }
 
+    /// The green context that one stands for; 0 for none.
+    pub fn green_of(&self, context: u64) -> u64 {
+        let its = self.greens.iter().find(|(_, view)| **view == context);
+        its.map_or(0, |(green, _)| *green)
+    }
+
     /// The streams of a context and of its views.
     pub fn streams_of(&self, context: u64) -> Vec<u32> {
         let its = |id: &u64| *id == context || self.whole(*id) == context;

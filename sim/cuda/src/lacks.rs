@@ -1,5 +1,5 @@
-//! What the devices lack of virtual memory management (`MEMCUDA_SIM_LACKS`): what their
-//! attributes say by that, and what their calls refuse.
+//! What the devices lack of virtual memory management, and the driver of answers about streams
+//! of green contexts (`MEMCUDA_SIM_LACKS`): what attributes say by that, and what calls refuse.
 
 use crate::abi::{Answer, Code, HANDLE_POSIX_FD, MemAllocationProp};
 
@@ -10,10 +10,12 @@ pub struct Lacks {
     rdma: bool,
     /// Handles for network cards are made and mapped, and opened to no device, as under WSL2.
     rdma_access: bool,
+    /// `cuStreamGetCtx` refuses streams of green contexts, as before CUDA 13.
+    green_streams: bool,
 }
 
 impl Lacks {
-    /// `vmm`, or some of `descriptors,rdma,rdma-access`.
+    /// `vmm`, or some of `descriptors,rdma,rdma-access`; `green-streams`.
     pub fn parse(text: &str) -> Option<Lacks> {
         let mut lacks = Lacks::default();
         for word in text.split(',') {
@@ -22,6 +24,7 @@ impl Lacks {
                 "descriptors" => &mut lacks.descriptors,
                 "rdma" => &mut lacks.rdma,
                 "rdma-access" => &mut lacks.rdma_access,
+                "green-streams" => &mut lacks.green_streams,
                 _ => return None,
             } = true;
         }
@@ -54,6 +57,11 @@ impl Lacks {
     /// Is what was made so opened to a device?
     pub fn open(self, properties: &MemAllocationProp) -> Answer {
         refused_if(self.rdma_access && is_rdma(properties), Code::UNKNOWN)
+    }
+
+    /// Is the context told to which such a stream belongs?
+    pub fn context_of_stream(self, is_green: bool) -> Answer {
+        refused_if(self.green_streams && is_green, Code::NOT_SUPPORTED)
     }
 }
 

@@ -54,6 +54,7 @@ const SINCE: &[(&str, i32)] = &[
     ("cuStreamGetCaptureInfo", 10010),
     ("cuStreamGetCaptureInfo_v2", 11030),
     ("cuStreamGetCaptureInfo_v3", 12030),
+    ("cuStreamGetCtx_v2", 12050),
     ("cuStreamWaitValue32", 8000),
     ("cuStreamWaitValue32_v2", 11070),
     ("cuStreamWaitValue64", 9000),

@@ -307,8 +307,19 @@ api! { streams STREAM_EXPORTS |sim|
     }
     fn cuStreamGetCtx | cuStreamGetCtx_ptsz [stream] (stream: u64, out: *mut u64) {
         let id = sim.stream(stream)?;
+        let context = sim.streams[&id].context;
+        sim.lacks.context_of_stream(sim.green_of(context) != 0)?;
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, sim.streams[&id].context) }
+        unsafe { must_put(out, context) }
+    }
+    fn cuStreamGetCtx_v2 | cuStreamGetCtx_v2_ptsz [stream] (stream: u64, out: *mut u64, green: *mut u64) {
+        let id = sim.stream(stream)?;
+        let context = sim.streams[&id].context;
+        // SAFETY: the caller's pointers.
+        unsafe {
+            must_put(out, sim.whole(context))?;
+            must_put(green, sim.green_of(context))
+        }
     }
     fn cuStreamGetFlags | cuStreamGetFlags_ptsz [stream] (stream: u64, out: *mut u32) {
         let id = sim.stream(stream)?;

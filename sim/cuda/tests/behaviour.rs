@@ -34,13 +34,14 @@ passes! { "legal", "libcuda.so.1", &[],
 
 passes! { "answers", "libcuda.so.1", &[],
     allocation managed_and_arrays stream_ordered lengths_without_end virtual_memory pointer_attributes capture capture_of_streams capture_across_contexts reset
-    crash crash_seen_by_a_free contexts context_ended_elsewhere freed_and_ended before_init forked lookup values
+    crash crash_seen_by_a_free contexts context_ended_elsewhere freed_and_ended before_init forked lookup values green_streams_told
 }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "cuMemCreate@3=2,cuMemMap%2=999,cuMemAlloc@1=700")], faults }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "*@5=2")], fault_anywhere }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "vmm")], without_mappings }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "descriptors,rdma")], without_kinds_of_handles }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "rdma-access")], without_access_for_cards }
+passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "green-streams")], without_green_streams }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_DEVICES", "2")], between_devices }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "real")], real_clock }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "off")], no_clock }

@@ -241,6 +241,12 @@ static void faults(void) {
 }
 /* With MEMCUDA_SIM_FAIL=*@5=2: cuInit is not counted. */
 static void fault_anywhere(void) { start(); P p = alloc(64); OK(cuMemFree_v2(p)); IS(2, cuMemAlloc_v2(&p, 64)); OK(cuMemAlloc_v2(&p, 64)); }
+/* Whose a green context's stream is: by the first form, unless that is refused, by the second one. */
+static void green_streams(int refused, P *whole) {
+    P g = green(), view, got = 0, its = 0; S s = green_stream(g); OK(cuCtxFromGreenCtx(&view, g)); OK(cuCtxGetCurrent(whole));
+    IS(refused, cuStreamGetCtx(s, &got)); TRUE(refused || got == view); OK(cuStreamGetCtx(stream(), &got)); TRUE(got == *whole); OK(cuStreamGetCtx_v2(s, &got, &its)); TRUE(got == *whole && its == g);
+}
+static void green_streams_told(void) { start(); P c; green_streams(0, &c); }
 /* What MEMCUDA_SIM_LACKS takes away. */
 static int has(int attribute) { int value; OK(cuDeviceGetAttribute(&value, attribute, 0)); return value; }
 static void without_mappings(void) { start(); P at, h; Properties pr = properties(); TRUE(!has(102) && !has(103) && !has(110)); IS(801, cuMemAddressReserve(&at, PIECE, 0, 0, 0)); IS(801, cuMemCreate(&h, PIECE, &pr, 0)); OK(cuMemAlloc_v2(&at, 64)); }
@@ -252,6 +258,7 @@ static void without_access_for_cards(void) {
     start(); P h; Properties cards = properties(); cards.flags[1] = 1; Access a = {{1, 0}, 3}; TRUE(has(102) && has(110)); OK(cuMemCreate(&h, PIECE, &cards, 0));
     P at = reserve(2 * PIECE); OK(cuMemMap(at, PIECE, 0, h, 0)); IS(999, cuMemSetAccess(at, PIECE, &a, 1)); map(at + PIECE, PIECE, handle(PIECE));
 }
+static void without_green_streams(void) { start(); P c = 0, got; green_streams(801, &c); P other = 1; OK(cuStreamGetCtx_v2(stream(), &got, &other)); TRUE(got == c && other == 0); }
 static void refused_settings(void) { IS(1, cuInit(0)); }
 static void real_clock(void) { start(); S s = stream(); P p = alloc(64), e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuMemsetD8Async(p, 1, 64, s)); OK(cuEventRecord(e, s)); IS(600, cuEventQuery(e)); OK(cuStreamSynchronize(s)); OK(cuEventQuery(e)); TRUE(*(char *)p == 1 && cuSimClock() >= 50000000); }
 static void no_clock(void) { start(); S s = stream(); P e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuEventRecord(e, s)); OK(cuEventQuery(e)); TRUE(cuSimClock() == 0); }
@@ -264,6 +271,6 @@ static void fabric(void) {
 }
 static const Case cases[] = {
     CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(capture_across_contexts), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
-    CASE(contexts), CASE(context_ended_elsewhere), CASE(freed_and_ended), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(without_mappings), CASE(without_kinds_of_handles), CASE(without_access_for_cards), CASE(refused_settings), CASE(real_clock), CASE(no_clock), CASE(fabric),
+    CASE(contexts), CASE(context_ended_elsewhere), CASE(freed_and_ended), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(without_mappings), CASE(without_kinds_of_handles), CASE(without_access_for_cards), CASE(green_streams_told), CASE(without_green_streams), CASE(refused_settings), CASE(real_clock), CASE(no_clock), CASE(fabric),
 };
 MAIN(cases)

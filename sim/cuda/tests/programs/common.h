@@ -17,7 +17,7 @@ int cuDevicePrimaryCtxRetain(P *, int); int cuDevicePrimaryCtxRelease_v2(int); i
 int cuCtxSetCurrent(P); int cuCtxGetCurrent(P *); int cuCtxSynchronize(void); int cuCtxRecordEvent(P, P); int cuCtxWaitEvent(P, P); int cuCtxCreate_v2(P *, unsigned, int); int cuCtxGetFlags(unsigned *); int cuCtxGetApiVersion(P, unsigned *);
 typedef struct { int type; char padding[92]; unsigned count; char rest[52]; } Resource;
 int cuDeviceGetDevResource(int, Resource *, int); int cuDevResourceGenerateDesc(P *, const Resource *, unsigned);
-int cuGreenCtxCreate(P *, P, int, unsigned); int cuGreenCtxDestroy(P); int cuCtxFromGreenCtx(P *, P); int cuGreenCtxStreamCreate(S *, P, unsigned, int);
+int cuGreenCtxCreate(P *, P, int, unsigned); int cuGreenCtxDestroy(P); int cuCtxFromGreenCtx(P *, P); int cuGreenCtxStreamCreate(S *, P, unsigned, int); int cuStreamGetCtx(S, P *); int cuStreamGetCtx_v2(S, P *, P *);
 int cuCtxDestroy_v2(P); int cuCtxEnablePeerAccess(P, unsigned); int cuCtxDisablePeerAccess(P);
 int cuMemAlloc_v2(P *, size_t); int cuMemFree_v2(P); int cuMemAllocPitch_v2(P *, size_t *, size_t, size_t, unsigned);
 int cuMemGetInfo_v2(size_t *, size_t *); int cuMemGetAddressRange_v2(P *, size_t *, P);
