@@ -144,15 +144,17 @@ fn take_back(
         return real();
     };
     if block.context == Context::default() {
-        // Whose context ended: it needs another one to be ordered in.
-        let Some(current) = current else {
-            return Code::INVALID_CONTEXT;
-        };
-        if let Err(code) = is_whole(engine, current) {
-            return code;
+        // Whose context ended: it needs another one to be ordered in, if there is any.
+        let other = current
+            .or_else(|| pool.context())
+            .or_else(|| engine.primary_of(device));
+        if let Some(other) = other {
+            if let Err(code) = is_whole(engine, other) {
+                return code;
+            }
+            pool.adopt(address, other);
+            block.context = other;
         }
-        pool.adopt(address, current);
-        block.context = current;
     }
     planted_panic("cuMemFree: found");
     let of_torch = torch::identify_free(tag, module, address);
@@ -208,6 +210,10 @@ fn release_of(
     block: &BlockInfo,
     of_torch: bool,
 ) -> Result<Release, Code> {
+    if block.context == Context::default() {
+        // No context of the device is left in which anything could use it.
+        return Ok(Release::Complete);
+    }
     let at_once = match (engine.config.free, block.order) {
         (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch && is_named_here(key) => {
             Some(Release::Stream(key))

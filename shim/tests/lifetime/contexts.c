@@ -146,6 +146,32 @@ static void reset(CUcontext *primary) {
     freed(own);
 }
 
+static void *frees(void *at) {
+    SAY(cuMemFree_v2(*(CUdeviceptr *)at));
+    SAY(cuMemFree_v2(*(CUdeviceptr *)at));
+    return NULL;
+}
+
+/* Memory of the memory pool whose context has ended is freed by a thread that has none: there is
+ * another one, or none at all. */
+static void orphaned(CUcontext *primary) {
+    for (int way = 0; way < 2; way++) {
+        CUcontext other = *primary;
+        CUdeviceptr pooled = 0;
+        pthread_t thread;
+        if (way == 0) OK(cuCtxCreate_v2(&other, 0, 0));
+        OK(cuMemAllocAsync(&pooled, HUGE, NULL));
+        OK(cuStreamSynchronize(NULL));
+        if (way == 0) SAY(cuCtxDestroy_v2(other));
+        if (way == 1) SAY(cuDevicePrimaryCtxRelease_v2(0));
+        CHECK(pthread_create(&thread, NULL, frees, &pooled) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+        if (way == 1) OK(cuDevicePrimaryCtxRetain(primary, 0));
+        OK(cuCtxSetCurrent(*primary));
+        comes_back(HUGE);
+    }
+}
+
 static void *captures(void *context) {
     OK(cuCtxSetCurrent(context));
     SAY(cuStreamBeginCapture_v2((CUstream)2, 2));
@@ -294,6 +320,7 @@ int main(void) {
         crashed(primary);
         captured(primary);
         reset(&primary);
+        orphaned(&primary);
     }
     return 0;
 }
