@@ -45,9 +45,12 @@ impl Which {
 #[derive(Clone, Copy)]
 struct Mark {
     which: Which,
+    /// Who has the flag for it; nobody where that has ended.
     context: Context,
     /// The context had the flag before any of ours.
     programs: bool,
+    /// The memory outlives its context.
+    outlives: bool,
 }
 
 impl Memops {
@@ -60,22 +63,28 @@ impl Memops {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Marks memory of a context. Fails with the driver's code where that cannot
-    /// have the flag, `NOT_SUPPORTED` where no context can.
-    pub fn set(&self, calls: &Calls, which: Which, context: Context) -> Result<(), Code> {
+    /// Marks memory of a context, which it may outlive. Fails with the driver's code where
+    /// that cannot have the flag, `NOT_SUPPORTED` where no context can.
+    pub fn set(
+        &self,
+        calls: &Calls,
+        which: Which,
+        context: Context,
+        outlives: bool,
+    ) -> Result<(), Code> {
         let mut marks = self.lock();
-        if marks.iter().any(|mark| mark.which == which) {
+        let known = marks.iter().position(|mark| mark.which == which);
+        let has_flag = |at: usize| marks[at].context != Context::default();
+        if known.is_some_and(has_flag) {
             return Ok(());
         }
-        let known = marks.iter().find(|mark| mark.context == context);
-        let programs = match known {
-            Some(mark) => mark.programs,
-            None => change(calls, context, |flags| flags | CTX_SYNC_MEMOPS)?,
-        };
+        let programs = give_flag(&marks, calls, context)?;
+        known.map(|at| marks.swap_remove(at));
         marks.push(Mark {
             which,
             context,
             programs,
+            outlives,
         });
         self.count.store(marks.len(), Ordering::Relaxed);
         Ok(())
@@ -138,15 +147,51 @@ impl Memops {
         code
     }
 
-    /// A context is gone, and its flag with it.
+    /// A context is gone, and its flag with it: memory that outlives it stays marked.
     pub fn forget(&self, context: Context) {
         let mut marks = self.lock();
-        marks.retain(|mark| mark.context != context);
+        marks.retain(|mark| mark.context != context || mark.outlives);
+        for mark in of(&mut marks, context) {
+            (mark.context, mark.programs) = (Context::default(), true);
+        }
         self.count.store(marks.len(), Ordering::Relaxed);
+    }
+
+    /// A view of a context (a green one) is gone: its memory is the context's, which gets the
+    /// flag.
+    pub fn hand_over(&self, calls: &Calls, view: Context, whole: Context) {
+        let mut marks = self.lock();
+        if marks.iter().all(|mark| mark.context != view) {
+            return;
+        }
+        let Ok(programs) = give_flag(&marks, calls, whole) else {
+            // It has ended with this view.
+            drop(marks);
+            return self.forget(view);
+        };
+        for mark in of(&mut marks, view) {
+            (mark.context, mark.programs) = (whole, programs);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Mark>> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The marks of a context.
+fn of(marks: &mut [Mark], context: Context) -> impl Iterator<Item = &mut Mark> {
+    marks.iter_mut().filter(move |mark| mark.context == context)
+}
+
+/// A context has the flag from now on; whether it had it before any of ours.
+fn give_flag(marks: &[Mark], calls: &Calls, context: Context) -> Result<bool, Code> {
+    if context == Context::default() {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    match marks.iter().find(|mark| mark.context == context) {
+        Some(mark) => Ok(mark.programs),
+        None => change(calls, context, |flags| flags | CTX_SYNC_MEMOPS),
     }
 }
 

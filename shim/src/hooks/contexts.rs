@@ -182,6 +182,8 @@ crate::hooks! {
                 held::hand_over(view, whole);
                 table::hand_over(view, whole);
                 engine.pools().for_each(|pool| pool.view_ends(view, whole));
+                let memops = engine.devices.iter().map(|device| &device.memops);
+                memops.for_each(|memops| memops.hand_over(&engine.calls, view, whole));
             }
             code
         };

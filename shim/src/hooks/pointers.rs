@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 
 use memcuda_core::driver::sys::pointer;
-use memcuda_core::driver::{Access, Address, Code};
+use memcuda_core::driver::{Access, Address, Code, Context};
 use memcuda_core::pool::{BlockInfo, Owner};
 use memcuda_core::units::MIB;
 
@@ -103,8 +103,14 @@ crate::hooks! {
 
 /// Makes copies of an allocation synchronous.
 fn mark(engine: &Engine, memory: &Memory) -> Result<(), Code> {
-    let memops = &memory.device.memops;
-    memops.set(&engine.calls, memory.which(), memory.block.context)
+    let (memops, block) = (&memory.device.memops, &memory.block);
+    // Where that has ended, the current one is asked.
+    let context = match block.context == Context::default() {
+        true => engine.calls.current()?,
+        false => block.context,
+    };
+    let outlives = block.owner == Owner::MemoryPool;
+    memops.set(&engine.calls, memory.which(), context, outlives)
 }
 
 /// Was this opened by a handle of CUDA IPC? The driver exports such memory no

@@ -57,6 +57,11 @@ fn pooled_memory_answers_as_the_drivers_own() {
     assert_eq!(of_ipc.count(), 1, "{log}");
 }
 
+#[test]
+fn who_has_marked_memory_has_the_flag_for_it() {
+    run(&mut preloaded(program("marks.c", "marks"), &[shim()]));
+}
+
 /// The first question whether it has reached an event is answered as a device that has not.
 #[test]
 fn a_trim_gives_back_what_the_program_has_waited_for() {

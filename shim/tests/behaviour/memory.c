@@ -5,11 +5,6 @@
 CUresult cuMemCreate(unsigned long long *, size_t, const void *, unsigned long long);
 CUresult cuStreamQuery(CUstream);
 CUresult cuMemRelease(unsigned long long);
-CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
-CUresult cuCtxDestroy_v2(CUcontext);
-CUresult cuCtxGetCurrent(CUcontext *);
-CUresult cuCtxGetFlags(unsigned *);
-CUresult cuCtxSetFlags(unsigned);
 CUresult cuSimPhysical(int, uint64_t *);
 CUresult cuMemMap(CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long);
 CUresult cuMemUnmap(CUdeviceptr, size_t);
@@ -95,40 +90,6 @@ static void pages(void) {
     }
     CHECK(together > 0 && apart > 0);
     for (int i = 0; i < COUNT; i++) OK(cuMemFree_v2(at[i]));
-}
-
-static unsigned flags(void) {
-    unsigned flags = 0;
-    OK(cuCtxGetFlags(&flags));
-    return flags;
-}
-
-/* Memory whose copies are to be synchronous: its own context is told so, for as long as
- * there is any, and keeps its other flags. */
-static void marks(void) {
-    enum { BLOCKING = 4, SYNC_MEMOPS = 0x80 };
-    const unsigned on = 1, off = 0;
-    CUcontext first, second;
-    CUdeviceptr here, there;
-    OK(cuCtxGetCurrent(&first));
-    OK(cuMemAlloc_v2(&here, MiB));
-    OK(cuCtxSetFlags(BLOCKING));
-    OK(cuPointerSetAttribute(&on, 6, here));
-    CHECK(flags() == (BLOCKING | SYNC_MEMOPS));
-    OK(cuCtxCreate_v2(&second, 0, 0));
-    OK(cuMemAlloc_v2(&there, MiB));
-    CHECK(flags() == 0);
-    OK(cuPointerSetAttribute(&on, 6, there));
-    CHECK(flags() == SYNC_MEMOPS);
-    OK(cuPointerSetAttribute(&off, 6, here));
-    CHECK(flags() == SYNC_MEMOPS);
-    OK(cuPointerSetAttribute(&off, 6, there));
-    CHECK(flags() == 0);
-    OK(cuCtxDestroy_v2(second));
-    OK(cuCtxSetCurrent(first));
-    CHECK(flags() == BLOCKING);
-    OK(cuCtxSetFlags(0));
-    OK(cuMemFree_v2(here));
 }
 
 /* Where nothing of the pool is mapped any more nothing of the program's can be. */
@@ -299,7 +260,6 @@ int main(void) {
     codes();
     attributes();
     pages();
-    marks();
     addresses();
     multicast();
     room();
