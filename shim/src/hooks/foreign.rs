@@ -102,17 +102,58 @@ fn is_hosts(kind: u32) -> bool {
     )
 }
 
+type Options = *mut *mut c_void;
+
+/// Values of options as the program gave them. The driver writes into some, such as the
+/// length of a log, where it read how long that may be.
+struct Given(Vec<*mut c_void>);
+
+impl Given {
+    /// # Safety
+    /// `values` is null, or has so many.
+    unsafe fn of(values: Options, count: u32) -> Self {
+        let count = if values.is_null() { 0 } else { count as usize };
+        // SAFETY: by the function's own contract.
+        let given = (0..count).map(|index| unsafe { values.add(index).read() });
+        Self(given.collect())
+    }
+
+    /// Before each try. What the driver did not write may lie where nobody can.
+    ///
+    /// # Safety
+    /// `values` are those that were given, still there.
+    unsafe fn again(&self, values: Options) {
+        for (index, given) in self.0.iter().enumerate() {
+            // SAFETY: by the function's own contract; the driver has written another value there.
+            unsafe {
+                let value = values.add(index);
+                if value.read() != *given {
+                    value.write(*given);
+                }
+            }
+        }
+    }
+}
+
 /// Declares hooks of this family: `=>` says on which device, by default that of
-/// the current context.
+/// the current context; `given`, which values of options each try gets.
 macro_rules! with_room {
     ($($symbol:ident [$name:literal since $since:literal $($thread:ident)?]
-        ($($arg:ident: $type:ty),* $(,)?) $(=> $place:ident($at:ident))?)*) => {
+        ($($arg:ident: $type:ty),* $(,)?) $(=> $place:ident($at:ident))?
+        $(, given $values:ident[$count:ident])?)*) => {
         crate::hooks! {$(
             #[doc = concat!("`", stringify!($symbol), "`: real, with room made if need be.")]
             $symbol [$name since $since $($thread)?] ($($arg: $type),*) |real, engine| {
+                $(
+                    // SAFETY: the program's values, which the call is to read.
+                    let given = unsafe { Given::of($values, $count) };
+                )?
                 with_room(engine, || with_room!(@place engine $($place $at)?), || {
-                    // SAFETY: the program's own call, passed on.
-                    unsafe { real($($arg),*) }
+                    // SAFETY: the program's own call, passed on, with its values.
+                    unsafe {
+                        $(given.again($values);)?
+                        real($($arg),*)
+                    }
                 })
             }
         )*}
@@ -120,8 +161,6 @@ macro_rules! with_room {
     (@place $engine:ident) => { current($engine) };
     (@place $engine:ident $place:ident $at:ident) => { $place($engine, $at) };
 }
-
-type Options = *mut *mut c_void;
 
 with_room! {
     cuMemAllocManaged ["cuMemAllocManaged" since 6000]
@@ -138,7 +177,8 @@ with_room! {
     cuModuleLoadData ["cuModuleLoadData" since 2000]
         (module: *mut u64, image: *const c_void)
     cuModuleLoadDataEx ["cuModuleLoadDataEx" since 2010]
-        (module: *mut u64, image: *const c_void, count: u32, options: *mut u32, values: Options)
+        (module: *mut u64, image: *const c_void, count: u32, options: *mut u32, values: Options),
+        given values[count]
     cuModuleLoadFatBinary ["cuModuleLoadFatBinary" since 2000]
         (module: *mut u64, image: *const c_void)
     cuModuleGetFunction ["cuModuleGetFunction" since 2000]
@@ -149,10 +189,12 @@ with_room! {
         (function: u64)
     cuLibraryLoadData ["cuLibraryLoadData" since 12000]
         (library: *mut u64, code: *const c_void, jit: *mut u32, jit_values: Options,
-         jit_count: u32, options: *mut u32, values: Options, count: u32)
+         jit_count: u32, options: *mut u32, values: Options, count: u32),
+        given jit_values[jit_count]
     cuLibraryLoadFromFile ["cuLibraryLoadFromFile" since 12000]
         (library: *mut u64, file: *const c_char, jit: *mut u32, jit_values: Options,
-         jit_count: u32, options: *mut u32, values: Options, count: u32)
+         jit_count: u32, options: *mut u32, values: Options, count: u32),
+        given jit_values[jit_count]
     cuLibraryGetModule ["cuLibraryGetModule" since 12000]
         (module: *mut u64, library: u64)
     cuLibraryGetGlobal ["cuLibraryGetGlobal" since 12000]

@@ -108,6 +108,16 @@ fn a_release_that_is_not_the_last_one_waits_for_nobodys_free() {
     run(command.env("LD_LIBRARY_PATH", pausing_driver()));
 }
 
+#[test]
+fn each_try_to_load_a_module_may_write_as_long_a_log() {
+    let program = program("logs.c", &[]);
+    let driver = driver("logging", &[]);
+    let mut command = preloaded(&program, &[shim()]);
+    let (out, _) = said(command.env("LD_LIBRARY_PATH", driver));
+    let tries = "of 2: a log of 100 bytes\n".repeat(3);
+    assert_eq!(out, format!("{tries}its log has 7 bytes\n"));
+}
+
 /// The directory of a driver that tells the program of its calls.
 fn pausing_driver() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
