@@ -5,6 +5,8 @@
 # DESTDIR is put in front of every path and is written into no file. The command
 # finds the library from where it lies itself, so the tree may be moved as a whole.
 set -eu
+# Whoever installs it, all may use it.
+umask 022
 usage="usage: packaging/tree.sh install|uninstall target/release PREFIX [DESTDIR]"
 what=${1:?$usage}
 release=${2:?$usage}

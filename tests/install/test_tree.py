@@ -54,6 +54,15 @@ class Tree(support.Test):
         self.make("uninstall", self.scratch)
         self.assertEqual(files(self.scratch), before)
 
+    def test_all_may_use_it_whatever_the_umask_of_who_installs(self):
+        for umask in (0o077, 0o027):
+            root = self.scratch / f"{umask:o}"
+            root.mkdir(mode=0o755)
+            self.run_it("make", "-s", "-C", ROOT, "install", "PREFIX=/opt/memcuda", f"DESTDIR={root}", umask=umask)
+            for path in root.rglob("*"):
+                needed = 0o755 if path.is_dir() else 0o444
+                self.assertEqual(path.stat().st_mode & needed, needed, path)
+
     def test_a_prefix_that_cannot_be_preloaded_is_refused(self):
         for prefix, why in (("relative", "absolute"), ("/with a space", "space"), ("/with:colon", "colon")):
             said = self.make("install", prefix, status=2, destination=self.scratch)
