@@ -7,6 +7,7 @@ PATH. A program that ends in .py is run by this Python:
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from .errors import Absent
@@ -39,6 +40,9 @@ def main() -> None:
         path = command()
     except Absent as absent:
         sys.exit(f"memcuda: {absent}")
+    # Which Python ignores, and the program would.
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_DFL)
     os.execv(path, [path, *with_python(sys.argv[1:])])
 
 

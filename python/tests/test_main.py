@@ -1,4 +1,5 @@
 """`python -m memcuda`: what becomes of the words of the command line."""
+import subprocess
 import sys
 import unittest
 
@@ -21,6 +22,12 @@ class Main(unittest.TestCase):
                       ["run", "./program", "--", "tests/test_x.py"], ["run", "--", "./program", "train.py"],
                       ["compare", "pytest", "--", "a.py"], ["explain", "train.py"], ["run", "--trace"]):
             self.assertEqual(with_python(words), words)
+
+    def test_what_python_ignores_the_command_does_not(self):
+        become = "import sys, memcuda.__main__ as it; it.command = lambda: '/bin/sh'; it.main()"
+        script = "grep SigIgn /proc/self/status"
+        said = [subprocess.check_output([*words, "-c", script]) for words in (["/bin/sh"], [PYTHON, "-c", become])]
+        self.assertEqual(*said)
 
 
 if __name__ == "__main__":

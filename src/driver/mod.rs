@@ -10,6 +10,8 @@ pub mod children;
 mod code;
 mod cost;
 #[cfg(feature = "cli")]
+pub mod ignored;
+#[cfg(feature = "cli")]
 pub mod inspect;
 #[cfg(feature = "cli")]
 mod library;

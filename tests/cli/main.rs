@@ -7,6 +7,7 @@ mod compare;
 mod doctor;
 mod env;
 mod history;
+mod ignored;
 mod kept;
 mod list;
 mod log;

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use memcuda::driver::ignored::was_ignored;
 use nix::libc::SI_KERNEL;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -160,8 +161,9 @@ fn spawn(command: &Command, streams: Streams, mask: &SigSet) -> io::Result<Pid> 
     }
     let mut attributes = PosixSpawnAttr::init()?;
     attributes.set_sigmask(&file_limit::of_program(*mask))?;
-    // This process ignores it, as every one in Rust does.
-    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    // This process ignores it, as every one in Rust does; the program only if it was told to.
+    let told = |signal: &Signal| !was_ignored(*signal as i32);
+    attributes.set_sigdefault(&[Signal::SIGPIPE].into_iter().filter(told).collect())?;
     let (masked, defaults) = (
         PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK,
         PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,

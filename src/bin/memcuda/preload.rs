@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use memcuda::driver::ignored;
 
 use crate::file_limit;
 
@@ -79,7 +80,7 @@ pub fn leave() -> Result<()> {
         None => command.env_remove("LD_PRELOAD"),
     };
     file_limit::let_go();
-    Err(command.args(words).exec()).context("cannot begin anew without libmemcuda.so")
+    Err(ignored::exec(command.args(words))).context("cannot begin anew without libmemcuda.so")
 }
 
 /// The entries of LD_PRELOAD but libmemcuda.so, wherever it lies: two of them

@@ -4,11 +4,11 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
+use memcuda::driver::ignored;
 
 use crate::{file_limit, preload, record, unstarted};
 
@@ -43,7 +43,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
                 preloaded.display()
             );
             file_limit::let_go();
-            command.exec()
+            ignored::exec(&mut command)
         }
         Some(file) => match record::run(&mut command, file)? {
             Ok(code) => return Ok(code),

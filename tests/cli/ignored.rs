@@ -1,0 +1,66 @@
+//! Verbs that start a program where signals were ignored before them, as by `nohup`, in a
+//! service of systemd's or by who wants to hear nothing of its children.
+
+use std::process::{Command, Output};
+
+use crate::whole::simulation;
+use crate::{memcuda, stderr, stdout};
+
+/// Becomes the command behind the names of signals, which alone are ignored of these.
+const BEGIN: &str = "import os, signal, sys
+at = sys.argv.index('--')
+for name in ('SIGPIPE', 'SIGXFSZ', 'SIGCHLD', 'SIGHUP', 'SIGINT'):
+    ignored = name in sys.argv[1:at]
+    signal.signal(getattr(signal, name), signal.SIG_IGN if ignored else signal.SIG_DFL)
+os.execvp(sys.argv[at + 1], sys.argv[at + 1:])
+";
+
+/// A command that is begun with these ignored.
+fn begun(ignored: &[&str], command: &Command) -> Command {
+    let mut begun = Command::new("python3");
+    begun.args(["-c", BEGIN]).args(ignored).arg("--");
+    begun.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => begun.env(name, value),
+            None => begun.env_remove(name),
+        };
+    }
+    begun.env("LD_LIBRARY_PATH", simulation());
+    begun
+}
+
+/// What a program that shows it says of the signals that it ignores.
+fn shown(output: &Output) -> String {
+    let said = stdout(output) + &stderr(output);
+    let line = said.lines().find(|line| line.starts_with("SigIgn:"));
+    line.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+#[test]
+fn a_program_ignores_what_it_would_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.zst").display().to_string();
+    let mut seen = Vec::new();
+    for ignored in [&[][..], &["SIGPIPE"], &["SIGHUP", "SIGINT"]] {
+        let show = ["grep", "SigIgn", "/proc/self/status"];
+        let mut bare = Command::new(show[0]);
+        bare.args(&show[1..]);
+        let bare = shown(&begun(ignored, &bare).output().unwrap());
+        for verb in [
+            &["run"][..],
+            &["run", "--trace", &trace],
+            &["compare", "--repeat", "1", "--profiles", "bare"],
+            &["doctor"],
+        ] {
+            let mut command = memcuda();
+            command.args(verb).arg("--").args(show);
+            // Some verbs begin anew without it.
+            command.env("LD_PRELOAD", simulation().join("../libmemcuda.so"));
+            let output = begun(ignored, &command).output().unwrap();
+            assert_eq!(shown(&output), bare, "{verb:?} after {ignored:?}");
+        }
+        seen.push(bare);
+    }
+    assert_eq!(seen.iter().filter(|it| **it == seen[0]).count(), 1);
+}
