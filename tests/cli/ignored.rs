@@ -16,7 +16,7 @@ os.execvp(sys.argv[at + 1], sys.argv[at + 1:])
 ";
 
 /// A command that is begun with these ignored.
-fn begun(ignored: &[&str], command: &Command) -> Command {
+pub fn begun(ignored: &[&str], command: &Command) -> Command {
     let mut begun = Command::new("python3");
     begun.args(["-c", BEGIN]).args(ignored).arg("--");
     begun.arg(command.get_program()).args(command.get_args());
@@ -63,4 +63,21 @@ fn a_program_ignores_what_it_would_by_itself() {
         seen.push(bare);
     }
     assert_eq!(seen.iter().filter(|it| **it == seen[0]).count(), 1);
+}
+
+/// As in the terminal that is closed.
+#[test]
+fn a_comparison_that_was_told_to_ignore_hangups_goes_on_after_one() {
+    let mut command = memcuda();
+    command.args(["compare", "--repeat", "1", "--profiles", "bare,keep"]);
+    command.args(["--", "sh", "-c", "kill -HUP $PPID; sleep 0.5"]);
+    let output = begun(&["SIGHUP"], &command).output().unwrap();
+    let table = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        table.lines().any(|line| line.starts_with("keep ")),
+        "{table}"
+    );
+    let ended = begun(&[], &command).output().unwrap();
+    assert_eq!(ended.status.code(), Some(129), "{}", stderr(&ended));
 }

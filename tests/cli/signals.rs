@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::ignored::begun;
 use crate::whole::simulation;
 use crate::{code, library, memcuda, stderr, stdout, until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program says its number in a file, and is no shell, which would unblock signals.
-/// Whatever runs in the background was told to ignore SIGINT.
 const PROGRAM: &str = "import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 with open(sys.argv[1] + '.new', 'w') as out:
@@ -33,8 +33,10 @@ fn interrupted(folder: &Path, verb: &[&str], send: impl Fn(&Child)) -> Output {
         .args(verb)
         .args(["--", "python3", "-c", PROGRAM])
         .arg(&said)
-        .env("LD_LIBRARY_PATH", simulation())
-        .env("TMPDIR", &temporary)
+        .env("TMPDIR", &temporary);
+    // Who runs the tests in the background is told to ignore SIGINT.
+    let mut command = begun(&[], &command);
+    command
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -137,7 +137,8 @@ impl<'a> Program<'a> {
 
     fn hear(&mut self, about: &siginfo) {
         let number = about.ssi_signo as i32;
-        let mut ending = ENDING.into_iter();
+        // Not by what the verb was told to ignore, as `nohup` tells it.
+        let mut ending = ENDING.into_iter().filter(|_| !was_ignored(number));
         self.asked = ending.find(|it| *it as i32 == number).or(self.asked);
         // The terminal sends it to both.
         if about.ssi_code != SI_KERNEL
