@@ -3,8 +3,8 @@
 
 use std::process::{Command, Output};
 
-use crate::whole::simulation;
-use crate::{memcuda, stderr, stdout};
+use crate::whole::{simulated, simulation};
+use crate::{code, done, memcuda, run, stderr, stdout};
 
 /// Becomes the command behind the names of signals, which alone are ignored of these.
 const BEGIN: &str = "import os, signal, sys
@@ -80,4 +80,25 @@ fn a_comparison_that_was_told_to_ignore_hangups_goes_on_after_one() {
     );
     let ended = begun(&[], &command).output().unwrap();
     assert_eq!(ended.status.code(), Some(129), "{}", stderr(&ended));
+}
+
+#[test]
+fn who_started_the_verb_may_want_to_hear_nothing_of_its_children() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.zst").display().to_string();
+    let begun = |verb: &[&str]| {
+        let output = begun(&["SIGCHLD"], &simulated(verb)).output().unwrap();
+        assert_eq!(code(&output), 0, "{verb:?}: {}", stderr(&output));
+        stdout(&output)
+    };
+    begun(&["run", "--trace", &trace, "--"]);
+    let recorded = done(run(&["trace", &trace, "-o", "-"]));
+    assert!(recorded.contains(",alloc,"), "{recorded}");
+    let found = begun(&["doctor", "--json", "--"]);
+    assert!(found.contains("ended with exit status: 0"), "{found}");
+    let table = begun(&["compare", "--repeat", "1", "--profiles", "bare,keep", "--"]);
+    assert!(
+        table.lines().any(|line| line.starts_with("keep ")),
+        "{table}"
+    );
 }

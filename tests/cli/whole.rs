@@ -43,7 +43,7 @@ fn fragment() -> &'static Path {
 }
 
 /// The command on a simulated GPU of 1 GiB, to end with the C example.
-fn simulated(arguments: &[&str]) -> Command {
+pub fn simulated(arguments: &[&str]) -> Command {
     let program = fragment();
     let mut command = memcuda();
     command

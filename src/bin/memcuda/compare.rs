@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::Result;
 use clap::ValueEnum;
+use memcuda::driver::children;
 use serde::Serialize;
 
 use crate::accepted;
@@ -84,6 +85,7 @@ struct Row {
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    children::can_be_waited_for();
     let library = preload::library()?;
     let meter = Meter::find();
     let mut profiles = Vec::new();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::{Context, Result};
+use memcuda::driver::children;
 use memcuda::error::Error;
 use memcuda::trace::frames::{MAGIC, path_of};
 use rustix::fs::FlockOperation;
@@ -30,6 +31,7 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
     // `%p` is theirs alone: in the folder's name it would be replaced, too.
     let mut prefix = OsString::from(path_of(name, std::process::id()));
     prefix.push(".recording-");
+    children::can_be_waited_for();
     let signals = Signals::hold()?;
     let recordings = tempfile::Builder::new()
         .prefix(&prefix)
@@ -43,12 +45,13 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         return Err(Error::new(format!("{path}: no folder with %p in its name")).into());
     }
     command.env("MEMCUDA_TRACE", inside.join("%p"));
-    let status = match Program::start(command, Streams::Same, &signals) {
-        Ok(mut program) => program.wait()?,
+    let mut program = match Program::start(command, Streams::Same, &signals) {
+        Ok(program) => program,
         Err(error) => return Ok(Err(error)),
     };
+    let status = program.wait();
     write(&inside, file);
-    Ok(Ok(code(status)))
+    Ok(Ok(code(status?)))
 }
 
 /// Is a trace to be put there at all? Before the program runs, which may take long.

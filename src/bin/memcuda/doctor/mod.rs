@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use memcuda::driver::children;
 use serde::Serialize;
 
 use crate::output::{self, Table, plain};
@@ -58,6 +59,7 @@ impl Finding {
 }
 
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    children::can_be_waited_for();
     let mut findings = machine::examine();
     if !arguments.command.is_empty() {
         findings.extend(program::examine(&arguments.command)?);
