@@ -140,7 +140,10 @@ fn a_trace_goes_neither_to_standard_output_nor_to_what_is_no_file() {
         2,
         "--trace -: standard output is the program's own",
     );
-    failed(&traced("."), 2, "--trace .: a folder; accepted: a file");
+    for no_name in [".", "new/", "new/."] {
+        let said = format!("--trace {no_name}: a folder; accepted: a file");
+        failed(&traced(no_name), 2, &said);
+    }
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     let mut make = std::process::Command::new("mkfifo");
     assert!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::{code, memcuda, objects, stderr, stdout};
+use crate::{code, memcuda, objects, run, stderr, stdout};
 
 const MIB: u64 = 1 << 20;
 const LIVE_MIB: u64 = 128;
@@ -81,6 +81,21 @@ fn what_is_wrong_with_the_log_is_said_once() {
             assert_eq!(said.matches(what).count(), 1, "{said}");
         }
     }
+}
+
+#[test]
+fn a_recording_that_can_be_put_nowhere_stays_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t").display().to_string();
+    // Folders in the places of the trace, and of what is kept instead.
+    let script = format!("mkdir {trace} {trace}.recording && \"$0\" $1");
+    let verb = ["run", "--trace", &trace, "--", "sh", "-c", &script];
+    let output = simulated(&verb).output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(code(&output), 0, "{said}");
+    let (_, kept) = said.trim_end().split_once("it is in ").expect(&said);
+    let events = run(&["trace", kept, "-o", "-"]);
+    assert!(stdout(&events).contains(",alloc,"), "{said}");
 }
 
 #[test]

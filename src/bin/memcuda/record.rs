@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -50,7 +51,9 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         Err(error) => return Ok(Err(error)),
     };
     let status = program.wait();
-    write(&inside, file);
+    if !write(&inside, file) {
+        let _ = recordings.keep();
+    }
     Ok(Ok(code(status?)))
 }
 
@@ -61,7 +64,10 @@ fn check(file: &Path) -> Result<()> {
         let why = "standard output is the program's own; accepted: a file, such as ./-";
         return Err(refused(why).into());
     }
-    if file.is_dir() {
+    // Of what ends in a slash no file can be made.
+    let name = file.file_name().unwrap_or_default();
+    let is_name = file.as_os_str().as_bytes().ends_with(name.as_bytes());
+    if file.is_dir() || !is_name {
         return Err(refused("a folder; accepted: a file").into());
     }
     // A pipe is waited for when the program has ended, a device may take nothing then.
@@ -88,8 +94,9 @@ fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.unwrap_or(1) as u8)
 }
 
-/// Turns recordings into traces; what cannot be written stays as it is.
-fn write(folder: &Path, file: &Path) {
+/// Turns recordings into traces; what cannot be written stays as it is. False where one is
+/// in the folder still.
+fn write(folder: &Path, file: &Path) -> bool {
     let mut found: Vec<(u32, PathBuf)> = fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -106,8 +113,9 @@ fn write(folder: &Path, file: &Path) {
     }
     if found.is_empty() {
         eprintln!("memcuda: nothing was recorded: no process started CUDA, or none could record");
-        return;
+        return true;
     }
+    let mut moved = true;
     let several = found.len() > 1;
     for (pid, path) in found {
         let to = name(file, pid, several);
@@ -125,13 +133,18 @@ fn write(folder: &Path, file: &Path) {
                 kept.push(".recording");
                 let kept = PathBuf::from(kept);
                 let there = match fs::rename(&path, &kept) {
-                    Ok(()) => format!("it is in {}", kept.display()),
-                    Err(error) => format!("and it is lost: {error}"),
+                    Ok(()) => kept,
+                    Err(_) => {
+                        moved = false;
+                        path
+                    }
                 };
-                eprintln!("memcuda: {error:#}; the recording is not compressed, {there}");
+                let there = there.display();
+                eprintln!("memcuda: {error:#}; the recording is not compressed, it is in {there}");
             }
         }
     }
+    moved
 }
 
 /// Did its process get so far as to record?
