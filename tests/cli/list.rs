@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::stand_in::{StandIn, entry, holders, process};
 use crate::top::shown;
-use crate::{check_units, code, done, memcuda, objects, stderr, stdout};
+use crate::{check_units, code, done, memcuda, objects, stderr, stdout, until};
 
 const COUNTS: &[&str] = &["version", "device", "references"];
 
@@ -293,6 +293,24 @@ fn ten_thousand_names_are_listed_at_once() {
     println!("10,000 names in {took:?} of a processor");
     let most = if cfg!(debug_assertions) { 10 } else { 2 };
     assert!(took < Duration::from_secs(most), "{took:?}");
+}
+
+#[test]
+fn watch_ends_with_who_reads_it() {
+    let keeper = some();
+    for arguments in [&["ls", "--watch", "--json"][..], &["ls", "--watch"]] {
+        let mut command = keeper.memcuda();
+        let mut child = command
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        lines.next().unwrap().unwrap();
+        drop(lines);
+        until("it ends", || child.try_wait().unwrap().is_some());
+        assert!(child.wait().unwrap().success());
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use memcuda::epoch::now_us;
 use memcuda::names::{Name, Pattern};
 use memcuda::share::protocol::{Entry, Generation, State};
 use memcuda::units::show_bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::entry::{self, Object};
 use crate::nodes;
@@ -93,7 +94,9 @@ fn watch(arguments: &Arguments) -> Result<()> {
         let rows = output::terminal().1.saturating_sub(5).max(1);
         print(arguments, &entries, nobody, rows)?;
         output::out().flush()?;
-        std::thread::sleep(PAUSE);
+        if !pause() {
+            return Ok(());
+        }
     }
 }
 
@@ -116,8 +119,21 @@ fn follow(arguments: &Arguments) -> Result<()> {
         output::json_lines("ls", &objects)?;
         output::out().flush()?;
         before = entries.into_iter().map(|it| (it.generation, it)).collect();
-        std::thread::sleep(PAUSE);
+        if !pause() {
+            return Ok(());
+        }
     }
+}
+
+/// Waits for the next look; false once nobody reads the output any more, which a write would
+/// tell, too, where there is something to be written.
+fn pause() -> bool {
+    let output = std::io::stdout();
+    let mut gone = [PollFd::new(&output, PollFlags::empty())];
+    !matches!(
+        poll(&mut gone, Timespec::try_from(PAUSE).ok().as_ref()),
+        Ok(1..)
+    )
 }
 
 /// The table, of at most so many rows, and a line of sums.
