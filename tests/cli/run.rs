@@ -33,23 +33,14 @@ fn a_shell_sees_128_and_the_signal() {
 #[test]
 fn of_a_script_every_verb_that_starts_programs_says_how_it_is_run() {
     let folder = tempfile::tempdir().unwrap();
-    let script = |name: &str, mode| {
+    let script = |name: &str| {
         let path = folder.path().join(name);
-        // In its place by a process of its own: another thread's child could have what this
-        // one writes open for writing when it is run.
-        let written = folder.path().join("written");
-        std::fs::write(&written, "exit\n").unwrap();
-        let mut copy = std::process::Command::new("cp");
-        assert!(copy.arg(written).arg(&path).status().unwrap().success());
-        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        std::fs::write(&path, "exit\n").unwrap();
         path
     };
     let trace = folder.path().join("trace").display().to_string();
-    // The first may not be run, the second has no line that names its interpreter.
-    for (path, interpreter) in [
-        (script("unset.py", 0o644), "python"),
-        (script("unnamed.sh", 0o755), "sh"),
-    ] {
+    // None of them may be run.
+    for (path, interpreter) in [(script("unset.py"), "python"), (script("unset.sh"), "sh")] {
         for (verb, options) in [
             ("run", &["--trace", &trace][..]),
             ("compare", &["--profiles", "bare"]),
@@ -67,6 +58,35 @@ fn of_a_script_every_verb_that_starts_programs_says_how_it_is_run() {
             let start = format!("memcuda: cannot run {}: ", path.display());
             assert!(said.starts_with(&start) && said.ends_with(&how), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_script_that_names_no_interpreter_is_the_shells() {
+    let folder = tempfile::tempdir().unwrap();
+    let (written, script) = (folder.path().join("written"), folder.path().join("unnamed"));
+    std::fs::write(&written, "printf '%s\\n' \"$0 $*\" >&2\n").unwrap();
+    // By a process of its own: another thread's child could have what this one writes open
+    // for writing when it is run.
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.arg(written).arg(&script).status().unwrap().success());
+    std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let trace = folder.path().join("trace").display().to_string();
+    for verb in [
+        &["run"][..],
+        &["run", "--trace", &trace],
+        &["compare", "--repeat", "1", "--profiles", "bare"],
+        &["doctor"],
+    ] {
+        for name in [&script, Path::new("unnamed")] {
+            let mut command = memcuda();
+            command.args(verb).arg("--").arg(name).args(["a", "b"]);
+            let path = std::env::var("PATH").unwrap();
+            command.env("PATH", format!("{path}:{}", folder.path().display()));
+            let said = stderr(&command.output().unwrap());
+            let line = format!("{} a b", script.display());
+            assert!(said.lines().any(|it| it == line), "{verb:?}: {said}");
         }
     }
 }

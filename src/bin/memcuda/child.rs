@@ -5,7 +5,7 @@
 //! A verb holds the signals before it makes a temporary file, and lets them go behind it.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -37,6 +37,9 @@ const ENDING: [Signal; 4] = [
 
 /// How often an old kernel, which cannot tell of the end, is asked.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Who runs a script that names no interpreter.
+const SHELL: &CStr = c"/bin/sh";
 
 /// Where a program reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -152,7 +155,7 @@ impl<'a> Program<'a> {
 
 /// Starts a program with these signals blocked, which `Command` cannot.
 fn spawn(command: &Command, streams: Streams, mask: &SigSet) -> io::Result<Pid> {
-    look_for(command.get_program())?;
+    let place = look_for(command.get_program())?;
     let beside = streams == Streams::Beside;
     let nothing = beside.then(|| File::open("/dev/null")).transpose()?;
     let mut files = PosixSpawnFileActions::init()?;
@@ -176,12 +179,23 @@ fn spawn(command: &Command, streams: Streams, mask: &SigSet) -> io::Result<Pid> 
         words.push(c_string(word.to_owned())?);
     }
     let environment = environment(command)?;
-    let id = posix_spawnp(&program, &files, &attributes, &words, &environment)?;
+    let start = |program: &CStr, words: &[CString]| {
+        posix_spawnp(program, &files, &attributes, words, &environment)
+    };
+    let id = match start(&program, &words) {
+        // A script that names no interpreter: `execvp` has it run by the shell.
+        Err(nix::errno::Errno::ENOEXEC) => {
+            words.splice(..1, [SHELL.to_owned(), c_string(place.into())?]);
+            start(SHELL, &words)?
+        }
+        id => id?,
+    };
     Ok(Pid::from_raw(id.as_raw()).expect("a process has a number"))
 }
 
-/// Fails where `execvp` finds no such program: glibc before 2.24 says that it was started.
-fn look_for(program: &OsStr) -> io::Result<()> {
+/// Where `execvp` finds the program. Fails where it finds none: glibc before 2.24 says that it
+/// was started.
+fn look_for(program: &OsStr) -> io::Result<PathBuf> {
     let is_path = program.as_bytes().contains(&b'/');
     let places: Vec<PathBuf> = match std::env::var_os("PATH") {
         _ if is_path => vec![program.into()],
@@ -192,7 +206,7 @@ fn look_for(program: &OsStr) -> io::Result<()> {
     let mut error = Errno::NOENT;
     for place in places {
         match access(&place, Access::EXEC_OK) {
-            Ok(()) if !place.is_dir() => return Ok(()),
+            Ok(()) if !place.is_dir() => return Ok(place),
             Ok(()) => error = Errno::ACCESS,
             Err(found) if is_path || found == Errno::ACCESS => error = found,
             Err(_) => {}
