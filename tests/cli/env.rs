@@ -1,5 +1,7 @@
 //! `memcuda env`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use crate::{code, memcuda, objects, run, stdout};
@@ -40,4 +42,16 @@ fn json_has_the_same_value() {
     assert_eq!(objects[0]["variable"], "LD_PRELOAD");
     let plain = stdout(&run(&["env"]));
     assert!(plain.contains(objects[0]["value"].as_str().unwrap()));
+}
+
+#[test]
+fn json_has_no_other_value_where_it_cannot_have_that() {
+    let mut command = memcuda();
+    let odd = OsStr::from_bytes(b"/nowhere/\xff.so");
+    command.args(["env", "--json"]).env("LD_PRELOAD", odd);
+    let output = command.output().unwrap();
+    // The loader names it byte for byte.
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("is no text, as JSON needs"), "{said}");
+    assert_eq!((code(&output), stdout(&output)), (2, String::new()));
 }

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use memcuda::error::Error;
 use serde::Serialize;
 
 use crate::{output, preload};
@@ -27,7 +28,13 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let existing = std::env::var_os("LD_PRELOAD");
     let value = preload::with(&library, existing.as_deref());
     if arguments.json {
-        let value = value.to_string_lossy().into_owned();
+        // Of other bytes it would name another file.
+        let value = value.into_string().map_err(|value| {
+            let value = value.display();
+            Error::new(format!(
+                "LD_PRELOAD={value} is no text, as JSON needs; memcuda env prints it"
+            ))
+        })?;
         output::json(
             "env",
             &Variable {
