@@ -6,6 +6,8 @@ release=$(cd "${1:?usage: names.sh target/release}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 place=$(mktemp -d)
 trap '"$release/memcuda" keeper stop --force >/dev/null 2>&1 || true; rm -rf "$place"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 export MEMCUDA_KEEPER="$place/keeper.sock"
 ${CC:-cc} -O2 -Wall -Wextra "$here/names.c" -o "$place/names" -L"$release/sim" -l:libcudart.so.13
 if "$release/memcuda" doctor --json 2>/dev/null | grep -q '"check":"device","status":"ok"'; then

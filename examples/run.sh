@@ -68,9 +68,11 @@ try pool "$memcuda" run -- "$release/fragment" $live
 echo "== two processes of an unmodified program, one name, one memory"
 shared=$(mktemp -d)
 export MEMCUDA_KEEPER="$shared/keeper.sock"
+trap '"$memcuda" keeper stop --force >/dev/null 2>&1 || true; rm -rf "$shared"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 [ -z "${MEMCUDA_SIM_MEMORY:-}" ] || export MEMCUDA_SIM_SHARED="$shared/devices"
 "$memcuda" keeper --idle 60
-trap '"$memcuda" keeper stop --force >/dev/null 2>&1 || true; rm -rf "$shared"' EXIT
 rule='size=64MiB,name=examples/weights,dtype=f32,shape=4096x4096'
 echo "\$ MEMCUDA_NAMES='$rule' $memcuda run -- $release/named write"
 mkfifo "$shared/go"
@@ -92,7 +94,7 @@ wait "$writer"
 [ "$(sed 's/.*checksum //' "$out/writer")" = "$(sed 's/.*checksum //' "$out/reader")" ] ||
     { echo "the two processes read other bytes" >&2; exit 1; }
 "$memcuda" keeper stop
-trap - EXIT
+trap - EXIT INT TERM
 rm -rf "$shared"
 unset MEMCUDA_KEEPER MEMCUDA_SIM_SHARED
 
