@@ -67,6 +67,9 @@ pub fn namespace(value: &OsStr) -> Option<String> {
     let value = value.to_str()?;
     const MARKS: &[u8] = b"._-/+@=";
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || MARKS.contains(&byte);
+    if value == "unset" {
+        return Some(String::new());
+    }
     // These would meet the keys of who has no namespace.
     let reserved = matches!(value, "tensor" | "memcuda");
     let valid = value.len() <= 64 && !reserved && value.bytes().all(allowed);

@@ -188,6 +188,7 @@ fn all_that_is_wrong_is_told_and_what_is_right_is_kept() {
 fn a_namespace_meets_no_other_key() {
     let namespace = |value| read("MEMCUDA_NAMESPACE", value).map(|config| config.namespace);
     assert_eq!(namespace("rack-1/host.7"), Ok("rack-1/host.7".to_owned()));
+    assert_eq!(namespace("unset"), Ok(String::new()));
     for wrong in ["a:b", "tensor", "memcuda", "a b", &"n".repeat(65)] {
         assert!(namespace(wrong).is_err(), "{wrong}");
     }
