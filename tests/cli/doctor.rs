@@ -94,11 +94,17 @@ fn rules_are_read_as_a_program_would() {
 
 #[test]
 fn expandable_segments_are_warned_of_where_they_are_left_out() {
-    for (profile, status) in [("segments", "WARN"), ("async", "WARN"), ("native", "info")] {
+    for (name, value, status, said) in [
+        ("MEMCUDA_TORCH", "segments", "WARN", "are left out"),
+        ("MEMCUDA_TORCH", " async ", "WARN", "MEMCUDA_TORCH=async "),
+        ("MEMCUDA_TORCH", "native", "info", "is merged"),
+        ("MEMCUDA_TORCH", "keep", "info", "stays as it is"),
+        ("MEMCUDA_DISABLE", "1", "info", "stays as it is"),
+    ] {
         let output = memcuda()
             .arg("doctor")
             .env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-            .env("MEMCUDA_TORCH", profile)
+            .env(name, value)
             .output()
             .unwrap();
         let text = stdout(&output);
@@ -106,7 +112,7 @@ fn expandable_segments_are_warned_of_where_they_are_left_out() {
             .lines()
             .find(|l| l.contains("expandable_segments"))
             .unwrap();
-        assert!(line.starts_with(status), "{line}");
+        assert!(line.starts_with(status) && line.contains(said), "{line}");
     }
 }
 

@@ -213,4 +213,6 @@ fn doctor_says_of_one_process_what_others_do_not_do() {
         last_of_doctor("\"$0\" $1", nothing).1,
         "calls reach the shim"
     );
+    let (_, said) = last_of_doctor("\"$0\" $1", ("MEMCUDA_DISABLE", "1"));
+    assert!(said.ends_with(": MEMCUDA_DISABLE is set"), "{said}");
 }

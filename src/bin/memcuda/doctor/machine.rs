@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use memcuda::config::Config;
+use memcuda::config::{Config, Torch};
 use memcuda::driver::inspect::{Inspection, SIMULATED_GPU, glibc_version, inspect};
 use memcuda::driver::nvml::Nvml;
 use memcuda::error::Error;
@@ -154,16 +154,18 @@ fn torch_settings() -> Option<Finding> {
         .to_lowercase()
         .replace(' ', "")
         .contains("expandable_segments:true");
-    let profile = std::env::var("MEMCUDA_TORCH").unwrap_or_default();
-    let left_out = expandable && ["segments", "async"].contains(&profile.as_str());
-    let (status, more) = match left_out {
-        true => {
-            let more = format!(
-                ": expandable segments are left out under MEMCUDA_TORCH={profile} (native keeps their pages)"
-            );
-            (Status::Warn, more)
-        }
-        false => (Status::Info, " is merged, not replaced".to_owned()),
+    let (config, _) = Config::read_all(|name| std::env::var_os(name));
+    let left_out = |profile| {
+        format!(
+            ": expandable segments are left out under MEMCUDA_TORCH={profile} (native keeps their pages)"
+        )
+    };
+    let (status, more) = match config.torch {
+        _ if config.disable => (Status::Info, " stays as it is".to_owned()),
+        Torch::Keep => (Status::Info, " stays as it is".to_owned()),
+        Torch::Segments if expandable => (Status::Warn, left_out("segments")),
+        Torch::Async if expandable => (Status::Warn, left_out("async")),
+        _ => (Status::Info, " is merged, not replaced".to_owned()),
     };
     let detail = format!("{name}={value}{more}");
     Some(Finding::new("torch settings", status, detail))

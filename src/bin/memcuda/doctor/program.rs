@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use memcuda::config::Config;
 use serde::Deserialize;
 
 use super::{Finding, Status};
@@ -67,7 +68,8 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
     }
     findings.extend(routes(&log));
     findings.extend(decisions(&log));
-    findings.push(bypasses(&seen, &log));
+    let (config, _) = Config::read_all(|name| std::env::var_os(name));
+    findings.push(bypasses(&seen, &log, config.disable));
     Ok(findings)
 }
 
@@ -174,8 +176,8 @@ fn decisions(log: &[Said]) -> Vec<Finding> {
     lines.map(finding).collect()
 }
 
-/// What went past the shim.
-fn bypasses(seen: &Seen, log: &[Said]) -> Finding {
+/// What went past the shim, which may be told to do nothing.
+fn bypasses(seen: &Seen, log: &[Said], disabled: bool) -> Finding {
     // A short program may have been missed, and speaks of itself.
     if !has(&seen.libraries, DRIVER) && log.is_empty() {
         let mut detail = "the driver was never seen loaded: the program does not use CUDA, or ended too soon to be seen".to_owned();
@@ -202,6 +204,8 @@ fn bypasses(seen: &Seen, log: &[Said]) -> Finding {
             "calls reach the shim: process {pid} shows counters; what it logs cannot be read here, as of another user"
         );
         Finding::new("bypass", Status::Ok, detail)
+    } else if disabled {
+        warn("no call reached the shim: MEMCUDA_DISABLE is set".to_owned())
     } else {
         warn("the driver was loaded but no call reached the shim: it was loaded by dlmopen, or with RTLD_DEEPBIND under MEMCUDA_DEEPBIND=keep, or never initialised".to_owned())
     }
@@ -248,7 +252,7 @@ mod tests {
             counting: counting.iter().copied().collect(),
         };
         let warned = |seen, log: &str, part: &str| {
-            let found = bypasses(&seen, &parse(log));
+            let found = bypasses(&seen, &parse(log), false);
             assert_eq!(found.status, Status::Warn);
             assert!(found.detail.contains(part), "{}", found.detail);
         };
@@ -258,9 +262,15 @@ mod tests {
         warned(seen(&[], &[]), "", "RTLD_DEEPBIND");
         // Whatever others do.
         warned(seen(&[5, 6], &[7]), started, "was not (process 5, 6)");
+        let disabled = bypasses(&seen(&[], &[]), &[], true);
+        assert!(
+            disabled.detail.contains("MEMCUDA_DISABLE"),
+            "{}",
+            disabled.detail
+        );
         warned(seen(&[], &[7]), &format!("{started}\n{plain}"), "process 8");
         for (seen, log) in [(seen(&[], &[]), started), (seen(&[], &[7]), "")] {
-            assert_eq!(bypasses(&seen, &parse(log)).status, Status::Ok);
+            assert_eq!(bypasses(&seen, &parse(log), false).status, Status::Ok);
         }
     }
 }
