@@ -5,6 +5,7 @@
 //! the caller's to know.
 
 use super::Pool;
+use super::arena::RANGE_ALIGN;
 use super::block::Holder;
 use super::hash::FastMap;
 use super::request::BlockInfo;
@@ -125,7 +126,8 @@ impl<D: Driver> Pool<D> {
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
         state.end_empty_stitches(&stuck);
-        state.arena.go_on_at(at);
+        // A range begins where something can be mapped; the allocation may begin behind that.
+        state.arena.go_on_at(at - at % RANGE_ALIGN);
         self.publish(&mut state);
         true
     }

@@ -149,6 +149,19 @@ fn what_is_left_to_others_gives_its_addresses_to_the_next() {
 }
 
 #[test]
+fn behind_what_was_left_within_a_handle_new_memory_is_made() {
+    let pool = pool(Settings::default());
+    let [first, second] = [0; 2].map(|_| pool.alloc(&request(MIB, Order::Unknown)).unwrap());
+    let id = pool.export(second).unwrap().block.id;
+    for at in [first, second] {
+        pool.free(at, Release::Complete).unwrap();
+    }
+    assert!(pool.leave(id));
+    let next = pool.alloc(&request(8 * MIB, Order::Unknown));
+    assert_eq!(next, Ok(first), "where a range begins");
+}
+
+#[test]
 fn what_shares_a_handle_is_not_left() {
     let pool = pool(Settings {
         chunk: Some(4 * MIB),
