@@ -73,6 +73,7 @@ fn an_allocation_waits_for_nothing_that_came_after_the_free() {
     is_whole("held_after");
     is_whole("held_after_small");
     is_whole("held_after_large");
+    is_whole("held_between");
 }
 
 #[test]

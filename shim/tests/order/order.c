@@ -211,6 +211,21 @@ static void held(size_t bytes, int before) {
     }
 }
 
+/* As held_after, where the event that follows is that of another free on the same stream, of
+ * what the other one was lent: long after anybody last looked at that stream. */
+static void held_between(void) {
+    CUstream first = stream(NON_BLOCKING), second = stream(NON_BLOCKING);
+    volatile unsigned *until = word();
+    CUdeviceptr others = take(2 * SIZE, second), freed = take(SIZE, first);
+    for (int pair = 0; pair < 40000; pair++) OK(cuMemFreeAsync(take(MiB, first), first));
+    write_to(freed, first, 10);
+    OK(cuMemFreeAsync(freed, first));
+    hold(first, until);
+    OK(cuMemFreeAsync(others, first));
+    write_to(take(SIZE, second), second, 10);
+    through(second, until);
+}
+
 static void forbidden(void) {
     CUmemoryPool pool;
     int allowed = 0;
@@ -275,6 +290,7 @@ int main(int count, char **words) {
     else if (!strcmp(which, "held_after")) held(SIZE, 0);
     else if (!strcmp(which, "held_after_small")) held(4096, 0);
     else if (!strcmp(which, "held_after_large")) held(300 * MiB, 0);
+    else if (!strcmp(which, "held_between")) held_between();
     else if (!strcmp(which, "forbidden")) forbidden();
     else if (!strcmp(which, "full")) full();
     else if (!strcmp(which, "nothing_added")) nothing_added();
