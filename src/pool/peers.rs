@@ -4,6 +4,7 @@
 //! the last who wanted it does not any more.
 
 use super::Pool;
+use super::arena;
 use super::state::State;
 use crate::driver::{Access, Address, Context, Driver, Result};
 
@@ -73,6 +74,9 @@ impl<D: Driver> Pool<D> {
         let first = !state.peers.has(device);
         let mapped = if first { mapped(&state) } else { Vec::new() };
         drop(state);
+        if first && mapped.is_empty() {
+            self.try_opening(device)?;
+        }
         for (index, mapping) in mapped.iter().enumerate() {
             let &Mapped {
                 at, bytes, access, ..
@@ -84,6 +88,31 @@ impl<D: Driver> Pool<D> {
         }
         self.lock().peers.granted.push((device, to));
         Ok(())
+    }
+
+    /// Can another device be let in? A small handle is made, mapped, opened and taken away: where
+    /// nothing is mapped yet, nothing that comes could be mapped otherwise. What fails before it
+    /// is opened tells nothing.
+    fn try_opening(&self, device: u32) -> Result<()> {
+        let bytes = arena::RANGE_ALIGN;
+        let Ok(handle) = self.driver.create(self.device, bytes) else {
+            return Ok(());
+        };
+        let Ok(at) = self.driver.reserve(bytes) else {
+            self.release(&[(handle, bytes)]);
+            return Ok(());
+        };
+        let mut opened = Ok(());
+        if self.driver.map(at, bytes, handle).is_ok() {
+            opened = self.driver.set_access(at, bytes, device, Access::Write);
+            if self.driver.unmap(at, bytes).is_err() {
+                // What the driver did not unmap stays as it is.
+                return opened;
+            }
+        }
+        self.release(&[(handle, bytes)]);
+        let _ = self.driver.free_reservation(at, bytes);
+        opened
     }
 
     /// The devices with contexts that may reach this one's memory.

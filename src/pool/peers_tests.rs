@@ -170,3 +170,24 @@ fn of_two_that_wait_the_last_one_closes() {
         assert_eq!(pool.driver().access(at, 1), Access::None);
     });
 }
+
+/// Else it would be among those that all that comes is opened to.
+#[test]
+fn a_device_that_cannot_be_let_in_is_refused_by_an_empty_pool_too() {
+    let pool = pool(Settings::default());
+    // A handle is made, its address reserved, it is mapped: then it would be opened.
+    pool.driver().fail_at(3, Code::INVALID_DEVICE);
+    assert_eq!(pool.grant(1, reader(2)), Err(Code::INVALID_DEVICE));
+    assert!(pool.lock().peers.devices().is_empty());
+    assert_eq!(pool.driver().leftovers(), (0, 0, 0));
+    // What fails earlier tells nothing, and nothing is left of what went well, either.
+    for call in 0..3 {
+        let tried = pool.driver().calls();
+        pool.driver().fail_at(tried + call, Code::OUT_OF_MEMORY);
+        assert_eq!(pool.grant(1, reader(2)), Ok(()));
+        pool.revoke(1, reader(2));
+    }
+    assert_eq!(pool.grant(1, reader(2)), Ok(()));
+    assert_eq!(pool.driver().leftovers(), (0, 0, 0));
+    pool.alloc(&on(10, MIB)).unwrap();
+}
