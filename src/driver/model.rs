@@ -31,6 +31,7 @@ struct Books {
     fail_waits: Option<(u32, Code)>,
     no_orders: Option<Code>,
     most_mappings: Option<usize>,
+    granularity: Option<u64>,
     made: HashMap<Event, Context>,
     events: HashMap<Event, (Context, Stream)>,
     gone: HashSet<Event>,
@@ -122,7 +123,7 @@ impl Books {
 
 impl Driver for Model {
     fn granularity(&self, _device: u32) -> Result<u64> {
-        Ok(2 * MIB)
+        Ok(self.books().granularity.unwrap_or(2 * MIB))
     }
 
     fn memory_info(&self, _device: u32) -> Result<(u64, u64)> {

@@ -127,8 +127,8 @@ impl<D: Driver> Pool<D> {
     /// An empty pool. Fails with the driver's code where the device has no
     /// virtual memory management, or a granularity other than 2 MiB's.
     pub fn new(driver: D, device: u32, settings: Settings) -> Result<Self> {
-        let granularity = driver.granularity(device)?;
-        if granularity == 0 || !plan::STEP.is_multiple_of(granularity) {
+        // With a smaller one others' handles, too, need be no whole number of steps.
+        if driver.granularity(device)? != plan::STEP {
             return Err(Code::NOT_SUPPORTED);
         }
         let fronts = Arc::new(Fronts::new(settings.lines));

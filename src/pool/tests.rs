@@ -382,3 +382,13 @@ fn streams_of_threads_that_ended_leave_their_places_to_others() {
     assert!(streams <= 2 * FRONTS, "{streams}");
     assert_eq!(pool.physical(), 8 * MIB);
 }
+
+#[test]
+fn a_device_of_another_granularity_has_no_pool() {
+    for bytes in [0, 64 << 10, MIB, 4 * MIB] {
+        let driver = Model::new(64 << 30);
+        driver.set_granularity(bytes);
+        let refused = Pool::new(driver, 0, Settings::default()).err();
+        assert_eq!(refused, Some(Code::NOT_SUPPORTED));
+    }
+}

@@ -10,6 +10,11 @@ impl Model {
         self.books().fail_at = Some((call, code));
     }
 
+    /// Says that handles are multiples of so many bytes.
+    pub fn set_granularity(&self, bytes: u64) {
+        self.books().granularity = Some(bytes);
+    }
+
     /// Opens nothing where there are more mappings than these.
     pub fn allow_mappings(&self, most: usize) {
         self.books().most_mappings = Some(most);
