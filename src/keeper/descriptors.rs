@@ -32,6 +32,10 @@ impl Descriptors {
     pub fn new(vault: Vault, limit: usize) -> Self {
         let held = BTreeMap::new();
         let most = limit.saturating_sub(OVERHEAD + 2 * most_clients(limit));
+        let most = match &vault {
+            Vault::Systemd(store) => most.min(store.room()),
+            Vault::None | Vault::Standby(_) => most,
+        };
         Self {
             held,
             vault,
@@ -51,11 +55,13 @@ impl Descriptors {
         if self.held.len() + more <= self.most {
             return Ok(());
         }
-        let message = format!(
-            "the keeper holds {} descriptors of memory and may have {}; its limit of open files is too low for more",
-            self.held.len(),
-            self.most
-        );
+        let (held, most) = (self.held.len(), self.most);
+        let why = match &self.vault {
+            Vault::Systemd(store) if store.room() == most => "systemd hands no more over",
+            _ => "its limit of open files is too low for more",
+        };
+        let message =
+            format!("the keeper holds {held} descriptors of memory and may have {most}; {why}");
         Err(Refusal::new(Code::Unavailable, message))
     }
 

@@ -24,6 +24,11 @@ pub enum Key {
     Timeline(Generation),
 }
 
+impl Key {
+    /// No key has more bytes as text: a part of an export has the largest numbers.
+    pub const LONGEST: usize = "part--65535".len() + 32;
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -80,10 +85,11 @@ mod tests {
             Key::Epoch,
             Key::State(3),
             Key::Part(generation, 70),
+            Key::Part(generation, u16::MAX.into()),
             Key::Timeline(generation),
         ] {
             let text = key.to_string();
-            assert!(!text.contains(':') && text.len() < 255);
+            assert!(!text.contains(':') && text.len() <= Key::LONGEST);
             assert_eq!(text.parse(), Ok(key));
         }
         for wrong in [

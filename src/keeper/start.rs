@@ -34,10 +34,6 @@ pub enum Part {
 pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
     let limit = raise_limit();
     let (vault, inherited) = inherit(part)?;
-    let limit = match &vault {
-        Vault::Systemd(store) => limit.min(store.most),
-        _ => limit,
-    };
     let mut descriptors = Descriptors::new(vault, limit);
     let known = match (take_over(&mut descriptors, inherited), &descriptors.vault) {
         // The standby has the program that wrote it, and starts that.
@@ -97,7 +93,7 @@ fn inherit(part: Part) -> Result<(Vault, Vec<(Key, OwnedFd)>)> {
                 inherited.map_err(|error| anyhow!("the standby does not hand over ({error:?})"))?;
             (Vault::Standby(standby), inherited)
         }
-        Part::First => match Store::find().filter(|store| store.most > 0) {
+        Part::First => match Store::find().filter(|store| store.room() > 0) {
             Some(store) => (Vault::Systemd(store), Store::stored()),
             None => (Vault::None, Vec::new()),
         },

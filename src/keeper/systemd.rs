@@ -10,16 +10,24 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, sendmsg_addr, socket_with,
 };
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::key::Key;
+
+/// It hands all names over in one variable, which Linux lets have so many bytes with its
+/// own name and its end: a service with more cannot be started any more.
+const VARIABLE: usize = (128 << 10) - "LISTEN_FDNAMES=".len() - 1;
+/// So many names fit there, with what is between them.
+const MOST_NAMES: usize = VARIABLE / (Key::LONGEST + 1);
+/// What is no memory: the place, and a journal that is there before the old one goes.
+const OTHERS: usize = 8;
 
 /// The socket to the service manager.
 pub struct Store {
     socket: OwnedFd,
     address: SocketAddrUnix,
-    /// How many descriptors it holds at most; 0 where it holds none.
-    pub most: usize,
+    /// How many descriptors it holds and hands over at most.
+    most: usize,
     /// Did it not hear of something that it is to hold?
     pub lacks: bool,
 }
@@ -36,13 +44,24 @@ impl Store {
         let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
         let most = std::env::var("FDSTORE")
             .ok()
-            .and_then(|most| most.parse().ok());
+            .and_then(|most| most.parse().ok())
+            .unwrap_or(0);
+        if most > MOST_NAMES {
+            info!(
+                "systemd hands over {MOST_NAMES} descriptors at most, of the {most} in its store"
+            );
+        }
         Some(Self {
             socket: socket_with(family, kind, SocketFlags::CLOEXEC, None).ok()?,
             address: address.ok()?,
-            most: most.unwrap_or(0),
+            most: most.min(MOST_NAMES),
             lacks: false,
         })
+    }
+
+    /// How many descriptors of memory it holds at most; 0 where it holds none.
+    pub fn room(&self) -> usize {
+        self.most.saturating_sub(OTHERS)
     }
 
     /// What the store had, from a predecessor.

@@ -38,6 +38,11 @@ pub fn memory(content: &[u8], bytes: u64) -> OwnedFd {
 
 /// Exports one page in as many parts as there may be.
 pub fn export_in_parts(exporter: &mut Client, generation: Generation) {
+    try_export_in_parts(exporter, generation).unwrap();
+}
+
+/// The same, where it may be refused.
+pub fn try_export_in_parts(exporter: &mut Client, generation: Generation) -> Result<(), Error> {
     let page = memory(b"", 4096);
     let export = Request::Export {
         generation,
@@ -47,7 +52,7 @@ pub fn export_in_parts(exporter: &mut Client, generation: Generation) {
         total: MOST_PARTS as u32,
     };
     let many = vec![page.as_fd(); MOST_PARTS];
-    exporter.call(export, &many).unwrap();
+    exporter.call(export, &many).map(drop)
 }
 
 /// The first bytes of memory.

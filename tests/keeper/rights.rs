@@ -57,12 +57,18 @@ pub fn can_be_several() -> bool {
     if !is_possible_or_left_out(is_root, "to be several users") {
         return false;
     }
+    have_many_files();
+    true
+}
+
+/// Lets this test, and a keeper of it, have many files open, and not so many that none
+/// reaches the limit.
+pub fn have_many_files() {
     let limit = getrlimit(Resource::Nofile);
     let few = limit.maximum.map_or(20_000, |most| most.min(20_000));
     let maximum = Some(few);
     let current = maximum;
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
-    true
 }
 
 /// A keeper that the group comes to; `None`, said aloud, where a person wants

@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
 use memcuda::share::client::Client;
-use memcuda::share::protocol::{Generation, MOST_PARTS, Persist, Reply, Request};
+use memcuda::share::protocol::{Code, Generation, MOST_PARTS, Persist, Reply, Request};
 use memcuda::share::wire;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
@@ -19,7 +19,7 @@ use rustix::net::{
 use tempfile::TempDir;
 
 use crate::requests::*;
-use crate::rights::{as_user, can_be_several};
+use crate::rights::{as_user, can_be_several, have_many_files};
 use crate::support::*;
 use crate::unsent::{flood, lengthen_journal, make_long};
 
@@ -30,7 +30,7 @@ count, program = int(sys.argv[1]), sys.argv[2:]
 inbox, arrived = socket.socket(fileno=0), []
 while len(arrived) < count:
     arrived += socket.recv_fds(inbox, 16, 64)[1]
-high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 500) for fd in arrived]
+high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 500 + count) for fd in arrived]
 for fd in arrived:
     os.close(fd)
 for number, fd in enumerate(high, 3):
@@ -48,6 +48,8 @@ struct Stored {
 struct Manager {
     directory: TempDir,
     stored: Arc<Mutex<Stored>>,
+    /// What it says that its store has room for.
+    room: usize,
     service: Option<Child>,
 }
 
@@ -66,6 +68,7 @@ impl Manager {
         Self {
             directory,
             stored,
+            room: 1000,
             service: None,
         }
     }
@@ -78,13 +81,13 @@ impl Manager {
     fn start(&mut self) {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (ours, theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
-        let (names, ready) = {
+        let (names, descriptors, ready) = {
             let stored = self.stored.lock().unwrap();
-            for (_, descriptor) in &stored.descriptors {
-                wire::send_bytes(&ours, b"one", &[descriptor.as_fd()]).unwrap();
-            }
-            let names = stored.descriptors.iter().map(|(name, _)| name.clone());
-            (names.collect::<Vec<_>>(), stored.ready)
+            let all = stored.descriptors.iter();
+            let both =
+                all.map(|(name, descriptor)| (name.clone(), descriptor.try_clone().unwrap()));
+            let (names, descriptors): (Vec<_>, Vec<_>) = both.unzip();
+            (names, descriptors, stored.ready)
         };
         let keeper = command(&self.socket());
         let child = Command::new("python3")
@@ -94,12 +97,15 @@ impl Manager {
             .arg("--foreground")
             .stdin(theirs)
             .env("NOTIFY_SOCKET", self.directory.path().join("notify"))
-            .env("FDSTORE", "1000")
+            .env("FDSTORE", self.room.to_string())
             .env("LISTEN_FDS", names.len().to_string())
             .env("LISTEN_FDNAMES", names.join(":"))
             .spawn()
             .unwrap();
         self.service = Some(child);
+        for descriptor in &descriptors {
+            wire::send_bytes(&ours, b"one", &[descriptor.as_fd()]).unwrap();
+        }
         until("the service to be ready", || {
             self.stored.lock().unwrap().ready > ready
         });
@@ -217,6 +223,32 @@ fn what_systemd_stores_is_taken_over_after_a_kill_a_stop_and_an_upgrade() {
     assert!(manager.service.take().unwrap().wait().unwrap().success());
     until("an empty store", || manager.names().is_empty());
     assert!(!manager.socket().exists());
+}
+
+/// Their names are one string of its environment, of which Linux takes 128 KiB.
+#[test]
+fn what_the_manager_could_not_hand_over_is_refused() {
+    have_many_files();
+    let mut manager = Manager::new();
+    manager.room = 65_536;
+    manager.start();
+    let mut client = client(&manager.socket());
+    let full = (0..30).find_map(|number| {
+        let generation = Generation([number; 16]);
+        let exported = try_export_in_parts(&mut client, generation);
+        exported.err().map(|error| (number, error))
+    });
+    let (exports, error) = full.expect("to be full");
+    assert_eq!(code(Err::<(), _>(error)), Code::Unavailable);
+    assert!(exports > 20, "{exports}");
+    manager.end(rustix::process::Signal::KILL);
+    manager.start();
+    let (reply, _) = connect(&manager.socket(), &[])
+        .unwrap()
+        .0
+        .call(Request::Status, &[])
+        .unwrap();
+    assert!(matches!(reply, Reply::Status(status) if status.exports == u64::from(exports)));
 }
 
 /// Too many descriptors of the keeper's user are on their way.
