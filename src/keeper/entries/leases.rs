@@ -236,7 +236,8 @@ impl Entries {
         };
         let holder = self.clients.get(&client);
         let is_seen = holder.is_some_and(|holder| holder.process.started != 0);
-        let is_sure = item.spec.backend == Backend::Vmm || is_seen || earlier.len() == 1;
+        let is_makers = item.name.is_none() || item.spec.backend == Backend::CudaIpc;
+        let is_sure = !is_makers || is_seen || earlier.len() == 1;
         let is_maker = |id: &ClientId| item.made_by == Some(*id);
         let made_earlier = is_sure && earlier.iter().any(is_maker);
         let holders = earlier.iter().filter(|id| item.holders.contains_key(id));
@@ -286,18 +287,18 @@ impl Entries {
 
 impl Entries {
     /// A client has said all that it holds: whatever earlier connections of the same process
-    /// exported is its, too.
+    /// exported is its, too. Where that may be several processes, each has what it withdraws.
     pub fn adopt_exports(&mut self, client: ClientId) {
         let Some(new) = self.clients.get_mut(&client) else {
             return;
         };
         new.whole = true;
-        let new = &self.clients[&client];
-        let earlier = self
-            .clients
-            .values()
-            .filter(|earlier| !earlier.connected && same(&earlier.process, &new.process));
-        let made = earlier.flat_map(|earlier| &earlier.made);
+        let is_seen = new.process.started != 0;
+        let earlier = self.earlier_of(client);
+        if !is_seen && earlier.len() != 1 {
+            return;
+        }
+        let made = earlier.iter().flat_map(|id| &self.clients[id].made);
         let exports: Vec<_> = made
             .filter(|generation| self.items[generation].name.is_none())
             .copied()

@@ -256,3 +256,39 @@ fn what_its_maker_has_freed_is_not_opened_any_more() {
     entries.release(OTHER, made);
     assert_eq!(gone(&mut entries), BTreeSet::from([made]));
 }
+
+/// As the driver's own memory: a process that dies may go on using what it has opened.
+#[test]
+fn who_may_be_another_is_not_taken_for_the_exporter() {
+    let mut entries = entries();
+    let unseen = || Process {
+        started: 0,
+        ..process(10)
+    };
+    let [exporter, other, other_again, exporter_again] = [11, 12, 13, 14];
+    entries.join(exporter, unseen());
+    entries.join(other, unseen());
+    let it = generation(1);
+    entries
+        .export(exporter, it, spec(1), 0, vec![1], 1)
+        .unwrap();
+    entries.import(other, it).unwrap();
+    assert!(entries.expect(exporter) && entries.expect(other));
+    for back in [other_again, exporter_again] {
+        entries.join(back, unseen());
+        let (generation, count) = (it, 1);
+        assert!(resume(&mut entries, back, Lease { generation, count }));
+        entries.adopt_exports(back);
+    }
+    entries.leave(exporter, ALL);
+    entries.leave(other, ALL);
+    assert!(entries.has_opened(other_again));
+    entries.linger(other_again, ALL);
+    entries.adopt(exporter_again, it);
+    let withdrawn = entries.withdraw(exporter_again, it);
+    assert_eq!(withdrawn, Withdrawn::Held(1));
+    entries.take_effects();
+    entries.leave(other_again, ALL);
+    let told = Effect::LetGo(exporter_again, it);
+    assert!(entries.take_effects().contains(&told));
+}
