@@ -3,6 +3,7 @@
 
 mod awake;
 mod calendar;
+mod claims;
 mod containers;
 mod crashes;
 mod faults;

@@ -228,14 +228,21 @@ impl Entries {
     /// from the earlier connections of the same process ([`Self::earlier_of`]), as far as
     /// these have it. `false` where there is nothing (any more). Of those that are not seen
     /// several processes may have one number: then nobody is taken for the maker of what ends
-    /// with its maker.
+    /// with its maker. What nobody can open is only for a process that has it.
     pub fn resume(&mut self, client: ClientId, lease: Lease, earlier: &[ClientId]) -> bool {
         let Lease { generation, count } = lease;
         let Some(item) = self.items.get(&generation) else {
             return false;
         };
-        let holder = self.clients.get(&client);
-        let is_seen = holder.is_some_and(|holder| holder.process.started != 0);
+        let Some(holder) = self.clients.get(&client) else {
+            return false;
+        };
+        let has = |id: &ClientId| same(&self.clients[id].process, &holder.process);
+        let can_be_opened = matches!(item.state, State::Ready | State::Sealed);
+        if !can_be_opened && !item.holders.keys().any(has) {
+            return false;
+        }
+        let is_seen = holder.process.started != 0;
         let is_makers = item.name.is_none() || item.spec.backend == Backend::CudaIpc;
         let is_sure = !is_makers || is_seen || earlier.len() == 1;
         let is_maker = |id: &ClientId| item.made_by == Some(*id);

@@ -127,13 +127,13 @@ fn names_and_exports_that_are_not_whole_have_no_part_to_give_up() {
     entries.give_up(MAKER, named, 0);
     entries.give_up(MAKER, it, 0);
     assert!(entries.take_effects().is_empty());
-    // Nor is either another's to make whole, who says that it had it.
+    // Nor is either another's, who says that it had it.
     let making = generation(3);
     let begun = entries.open(MAKER, wish("b", Mode::Create), making);
     assert_eq!(begun, Ok(Opened::Make(making)));
     for generation in [it, making] {
         let count = 1;
-        assert!(resume(&mut entries, OTHER, Lease { generation, count }));
+        assert!(!resume(&mut entries, OTHER, Lease { generation, count }));
     }
     let more = entries.export_more(OTHER, it, vec![2]);
     assert_eq!(code(more), Code::NotFound);

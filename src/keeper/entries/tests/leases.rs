@@ -257,6 +257,31 @@ fn what_its_maker_has_freed_is_not_opened_any_more() {
     assert_eq!(gone(&mut entries), BTreeSet::from([made]));
 }
 
+/// What is not to be seen yet, or any more, is nobody's who has only heard of it.
+#[test]
+fn what_nobody_can_open_is_taken_up_by_who_has_it_alone() {
+    let mut entries = entries();
+    let mut wanted = wish("hidden", Mode::Create);
+    wanted.hidden = true;
+    let hidden = generation(1);
+    entries.open(MAKER, wanted, hidden).unwrap();
+    entries
+        .commit(MAKER, hidden, vec![4096], Vec::new())
+        .unwrap();
+    let deleted = make(&mut entries, "deleted", 2);
+    entries.delete(&name("deleted"), None).unwrap();
+    for generation in [hidden, deleted] {
+        let count = 1;
+        assert!(!resume(&mut entries, OTHER, Lease { generation, count }));
+        assert!(!entries.holds(OTHER, generation));
+    }
+    assert!(entries.expect(MAKER));
+    comes_back(&mut entries, &[hidden, deleted]);
+    entries.leave(MAKER, ALL);
+    assert!(gone(&mut entries).is_empty());
+    entries.seal(BACK, hidden).unwrap();
+}
+
 /// As the driver's own memory: a process that dies may go on using what it has opened.
 #[test]
 fn who_may_be_another_is_not_taken_for_the_exporter() {
