@@ -100,7 +100,7 @@ impl Keeper {
             }
             Request::Show { name } => self.show(peer, &name),
             Request::List { after, all } => Ok(self.list(peer, after.as_ref(), all)),
-            Request::Timeline { generation } => return self.timeline(client, generation),
+            Request::Timeline { generation } => return self.timeline(client, peer, generation),
             Request::Export {
                 generation,
                 spec,

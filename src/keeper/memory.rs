@@ -137,17 +137,23 @@ impl Keeper {
         places.map(part).collect()
     }
 
-    /// The page of its versions.
-    pub(super) fn timeline(&mut self, client: ClientId, generation: Generation) -> Answered {
+    /// The page of its versions, which counts for the user who is the first to ask for it.
+    pub(super) fn timeline(
+        &mut self,
+        client: ClientId,
+        peer: Peer,
+        generation: Generation,
+    ) -> Answered {
         self.entries.held(client, generation)?;
         let key = Key::Timeline(generation);
         if self.descriptors.get(key).is_none() {
-            self.descriptors.room_for(1)?;
+            self.room_for_memory(&peer, 1)?;
             let page = pages::timeline().map_err(|error| {
                 let message = format!("the keeper cannot make a timeline: {error}");
                 Refusal::new(Code::Unavailable, message)
             })?;
             self.descriptors.keep(vec![(key, page)]);
+            self.entries.note_page(generation, peer.uid);
         }
         let beside = self.descriptors.get(key).into_iter().cloned().collect();
         let reply = Reply::Done;

@@ -50,21 +50,23 @@ impl Keeper {
     }
 
     /// Is there room for so many more descriptors of memory that this peer makes, and for
-    /// what they are of?
+    /// what they are of, or for a page of versions?
     pub(super) fn room_for_memory(&self, peer: &Peer, more: usize) -> Result<(), Refusal> {
         self.descriptors.room_for(more)?;
         let most = Made {
             items: MOST_ITEMS / 4,
             parts: self.descriptors.most / 4,
+            ..Made::default()
         };
-        let fits = |made: Made| made.items <= most.items && made.parts + more <= most.parts;
+        let fits =
+            |made: Made| made.items <= most.items && made.parts + made.pages + more <= most.parts;
         let made = self.entries.made_by(peer.uid);
         if self.access.is_own(peer.uid) || fits(self.entries.made()) || fits(made) {
             return Ok(());
         }
         let message = format!(
-            "user {} has made {} names and exports of {} handles, and others are to have room, too",
-            peer.uid, made.items, made.parts
+            "user {} has made {} names and exports of {} handles and {} pages of versions, and others are to have room, too",
+            peer.uid, made.items, made.parts, made.pages
         );
         Err(Refusal::new(Code::Unavailable, message))
     }

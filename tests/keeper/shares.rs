@@ -72,6 +72,43 @@ fn one_user_of_several_does_not_make_all_that_there_is_room_for() {
     }
 }
 
+/// A page of versions takes a descriptor, and who made the name does not ask for it.
+#[test]
+fn pages_of_versions_count_for_who_asks_for_them() {
+    let few = ["prlimit", "--nofile=1024:1024"];
+    let Some((keeper, _)) = keeper_by(&few, RULES) else {
+        return;
+    };
+    let socket = keeper.socket();
+    let mut own = keeper.client();
+    let names: Vec<_> = (0..400).map(|number| format!("weights/{number}")).collect();
+    let made = names.iter().map(|name| make(&mut own, name, b"").unwrap());
+    let all: Vec<_> = made.collect();
+    let (mut reader, asked) = as_user(READER, READER, || {
+        let mut client = client(&socket);
+        let asked = names.iter().zip(&all).position(|(name, &generation)| {
+            attach(&mut client, name).unwrap();
+            let answer = client.call(Request::Timeline { generation }, &[]);
+            answer.is_err_and(|error| code(Err::<(), _>(error)) == Code::Unavailable)
+        });
+        (client, asked)
+    });
+    // A quarter of what there is room for.
+    assert!(asked.is_some_and(|pages| pages > 100), "{asked:?}");
+    make(&mut own, "weights/more", b"").unwrap();
+    // They are a name's, whoever has asked, and go with it.
+    for name in &names {
+        own.call(delete(name), &[]).unwrap();
+    }
+    for &generation in &all {
+        release(&mut own, generation);
+        release(&mut reader, generation);
+    }
+    let generation = make(&mut own, "weights/again", b"").unwrap();
+    attach(&mut reader, "weights/again").unwrap();
+    reader.call(Request::Timeline { generation }, &[]).unwrap();
+}
+
 #[test]
 fn many_connections_of_a_user_are_in_nobodys_way() {
     let Some((keeper, _)) = keeper(RULES) else {

@@ -45,6 +45,9 @@ pub struct Item {
     pub created_us: u64,
     /// Microseconds of the Unix epoch.
     pub changed_us: u64,
+    /// The user for whom its page of versions was made; not known of a predecessor's.
+    #[serde(skip)]
+    pub(super) page_for: Option<u32>,
     /// Who has it open, and how often.
     #[serde(skip)]
     pub(super) holders: BTreeMap<ClientId, u32>,

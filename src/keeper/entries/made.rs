@@ -1,14 +1,17 @@
 //! How much each user has made, of what there is.
 
-use super::Entries;
+use super::{Entries, Item};
+use crate::share::protocol::Generation;
 
-/// Names and exports, and the physical handles below them.
+/// Names and exports, and the descriptors that they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Made {
     /// Names and exports.
     pub items: usize,
-    /// Handles.
+    /// The physical handles below them.
     pub parts: usize,
+    /// Pages of versions, whoever made the names.
+    pub pages: usize,
 }
 
 impl Entries {
@@ -18,6 +21,7 @@ impl Entries {
         for made in self.made.values() {
             all.items += made.items;
             all.parts += made.parts;
+            all.pages += made.pages;
         }
         all
     }
@@ -34,18 +38,31 @@ impl Entries {
         made.parts += parts;
     }
 
+    /// An item has a page of versions, which was made for this user.
+    pub fn note_page(&mut self, generation: Generation, uid: u32) {
+        if let Some(item) = self.items.get_mut(&generation) {
+            item.page_for = Some(uid);
+            self.made.entry(uid).or_default().pages += 1;
+        }
+    }
+
     /// There is one handle fewer.
     pub(super) fn note_given_up(&mut self, uid: u32) {
         self.made.entry(uid).or_default().parts -= 1;
     }
 
-    /// An item with so many handles is gone.
-    pub(super) fn note_gone(&mut self, uid: u32, parts: usize) {
-        let made = self.made.entry(uid).or_default();
+    /// An item is gone.
+    pub(super) fn note_gone(&mut self, item: &Item) {
+        let made = self.made.entry(item.maker.uid).or_default();
         made.items -= 1;
-        made.parts -= parts;
-        if made.items == 0 {
-            self.made.remove(&uid);
+        made.parts -= item.held_parts();
+        if let Some(uid) = item.page_for {
+            self.made.entry(uid).or_default().pages -= 1;
+        }
+        for uid in [Some(item.maker.uid), item.page_for].into_iter().flatten() {
+            if self.made_by(uid) == Made::default() {
+                self.made.remove(&uid);
+            }
         }
     }
 }

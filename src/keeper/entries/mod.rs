@@ -213,7 +213,7 @@ impl Entries {
         let Some(item) = self.items.remove(&generation) else {
             return;
         };
-        self.note_gone(item.maker.uid, item.held_parts());
+        self.note_gone(&item);
         if let Some(maker) = item.made_by.and_then(|id| self.clients.get_mut(&id)) {
             maker.made.remove(&generation);
         }

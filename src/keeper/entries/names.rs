@@ -276,6 +276,7 @@ pub(super) fn begun(
         stand_ins: BTreeMap::new(),
         created_us: now_us,
         changed_us: now_us,
+        page_for: None,
         holders: BTreeMap::new(),
     }
 }
