@@ -196,7 +196,9 @@ impl Keeper {
             false => watch.is_some() && self.entries.has_opened(client),
         };
         if stays {
-            let until = watch.is_none().then(|| Instant::now() + GRACE);
+            // Else what it has taken up over the next connection would count twice.
+            let has_time = watch.is_none() || (comes_back && self.entries.may_be_back(client));
+            let until = has_time.then(|| Instant::now() + GRACE);
             let ghost = Ghost {
                 _watch: watch,
                 until,

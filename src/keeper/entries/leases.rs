@@ -189,6 +189,17 @@ impl Entries {
         false
     }
 
+    /// Is a process that was expected perhaps back already? Of one that is not seen that is
+    /// never sure.
+    pub fn may_be_back(&self, client: ClientId) -> bool {
+        let Some(gone) = self.clients.get(&client) else {
+            return false;
+        };
+        let is_it =
+            |other: &Client| other.connected && other.whole && same(&other.process, &gone.process);
+        self.clients.values().any(is_it)
+    }
+
     /// What a client made, and what it holds of it, then its leases of what `goes`.
     fn let_go(&mut self, client: ClientId, most: usize, goes: impl Fn(&Item) -> bool) -> usize {
         let Some(holder) = self.clients.get(&client) else {
