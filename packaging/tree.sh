@@ -66,11 +66,11 @@ install_tree() {
     "$command" completions bash | written "$bash_completion"
     "$command" completions zsh | written "$zsh_completion"
     "$command" completions fish | written "$fish_completion"
-    # For the user and for the host; neither is switched on.
-    for manager in user system; do
-        sed "s|/usr/local/bin/|$prefix/bin/|" "$here/examples/keeper/memcuda-keeper.service" |
-            written "$root/lib/systemd/$manager/memcuda-keeper.service"
-    done
+    # For the user and for the host, which has more to shut off; neither is switched on.
+    unit=$here/examples/keeper/memcuda-keeper.service
+    sed "s|/usr/local/bin/|$prefix/bin/|" "$unit" | written "$root/lib/systemd/user/memcuda-keeper.service"
+    sed "s|/usr/local/bin/|$prefix/bin/|; s/^#\(PrivateTmp\|Protect[A-Z][a-z]*\)=/\1=/" "$unit" |
+        written "$root/lib/systemd/system/memcuda-keeper.service"
 }
 
 uninstall_tree() {

@@ -33,6 +33,9 @@ class Tree(support.Test):
             self.assertIn("\n[Unit]\n", unit)
             self.assertIn("\nStartLimitIntervalSec=0\n", unit.split("[Service]")[0])
             self.assertNotIn(str(self.scratch), unit)
+            # In a user's service each makes a namespace of users, where root is nobody.
+            shut = re.findall(r"^(PrivateTmp|ProtectSystem|ProtectHome)=", unit, re.MULTILINE)
+            self.assertEqual(len(shut), {"user": 0, "system": 3}[manager])
         self.assertEqual(self.library(tree / "bin/memcuda"), tree / "lib/memcuda/libmemcuda.so")
         self.serves(tree / "bin/memcuda")
         # A symbolic link in a directory of PATH, and another place.
