@@ -107,12 +107,17 @@ impl<'a> Who<'a> {
 
 /// All rules of a text.
 pub fn parse(text: &str) -> Result<Vec<Rule>> {
-    let wrong = |error| Error::new(rules_file::where_and_why(text, &error));
-    let text: Text = toml::from_str(text).map_err(wrong)?;
-    text.access.into_iter().map(rule).collect()
+    parse_with(text, &Files::read())
 }
 
-fn rule(text: TextRule) -> Result<Rule> {
+fn parse_with(text: &str, files: &Files) -> Result<Vec<Rule>> {
+    let wrong = |error| Error::new(rules_file::where_and_why(text, &error));
+    let text: Text = toml::from_str(text).map_err(wrong)?;
+    let rules = text.access.into_iter();
+    rules.map(|text| rule(text, files)).collect()
+}
+
+fn rule(text: TextRule, files: &Files) -> Result<Rule> {
     let names = names(text.names)?;
     let mut rule = Rule {
         users: HashSet::new(),
@@ -124,18 +129,16 @@ fn rule(text: TextRule) -> Result<Rule> {
     for who in &text.users {
         rule.users.insert(match Who::of("users", who)? {
             Who::Number(uid) => uid,
-            Who::Name(name) => user_id(name).ok_or_else(|| unknown("user", name))?,
+            Who::Name(name) => files.user_id(name).ok_or_else(|| unknown("user", name))?,
         });
     }
     for who in &text.groups {
-        match Who::of("groups", who)? {
-            Who::Number(gid) => drop(rule.groups.insert(gid)),
-            Who::Name(name) => {
-                rule.groups
-                    .insert(group_id(name).ok_or_else(|| unknown("group", name))?);
-                rule.users.extend(members(name));
-            }
-        }
+        let gid = match Who::of("groups", who)? {
+            Who::Number(gid) => gid,
+            Who::Name(name) => files.group_id(name).ok_or_else(|| unknown("group", name))?,
+        };
+        rule.groups.insert(gid);
+        rule.users.extend(files.members(gid));
     }
     for right in &text.allow {
         match right.as_str() {
@@ -192,21 +195,43 @@ pub fn unknown(what: &str, name: &str) -> Error {
 
 /// A group's number, by its name or itself.
 pub fn group_id(name: &str) -> Option<u32> {
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    field(&groups, name, 2).unwrap_or(name).parse().ok()
+    Files::read().group_id(name)
 }
 
-fn user_id(name: &str) -> Option<u32> {
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    field(&users, name, 2).unwrap_or(name).parse().ok()
+/// The host's files of users and groups.
+struct Files {
+    users: String,
+    groups: String,
 }
 
-/// The users whom the file names as a group's; those of whom it is the first
-/// group are known by that.
-fn members(group: &str) -> Vec<u32> {
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    let names = field(&groups, group, 3).unwrap_or("").split(',');
-    names.filter_map(user_id).collect()
+impl Files {
+    fn read() -> Self {
+        let text = |path| fs::read_to_string(path).unwrap_or_default();
+        Self {
+            users: text("/etc/passwd"),
+            groups: text("/etc/group"),
+        }
+    }
+
+    fn user_id(&self, name: &str) -> Option<u32> {
+        field(&self.users, name, 2).unwrap_or(name).parse().ok()
+    }
+
+    fn group_id(&self, name: &str) -> Option<u32> {
+        field(&self.groups, name, 2).unwrap_or(name).parse().ok()
+    }
+
+    /// The users whom the file names as a group's; those of whom it is the first
+    /// group are known by that.
+    fn members(&self, gid: u32) -> impl Iterator<Item = u32> {
+        let lines = self.groups.lines().map(|line| line.split(':'));
+        let its = lines.filter_map(move |mut fields| {
+            let number = fields.nth(2)?.parse();
+            (number == Ok(gid)).then(|| fields.next()).flatten()
+        });
+        its.flat_map(|names| names.split(','))
+            .filter_map(|name| self.user_id(name))
+    }
 }
 
 /// A field of the line that begins with this name.
@@ -241,6 +266,22 @@ mod tests {
         for never in ["a b", "", "w*\\n"] {
             let said = rule(never, "users = [0]").unwrap_err();
             assert!(said.contains("accepted: a name (letters"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_its_members_by_its_name_and_by_its_number() {
+        let files = Files {
+            users: "ada:x:1001:100::/:\nbob:x:1002:100::/:\ncy:x:1003:1007::/:\n".to_owned(),
+            groups: "users:x:100:\nml:x:1007:ada,bob,nobody-here\nnone:x:1008:\n".to_owned(),
+        };
+        for group in ["\"ml\"", "1007"] {
+            let text = format!("[[access]]\nnames = \"a\"\ngroups = [{group}]\nallow = []\n");
+            let rules = parse_with(&text, &files).unwrap();
+            let is_for = |uid, gid| rules[0].is_for(uid, gid);
+            assert!(is_for(1001, 100) && is_for(1002, 100), "{group}: a member");
+            assert!(is_for(1003, 1007), "{group}: its first group");
+            assert!(!is_for(1003, 100) && !is_for(1004, 1008), "{group}");
         }
     }
 
