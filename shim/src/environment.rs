@@ -10,7 +10,7 @@ unsafe extern "C" {
 }
 
 /// All of it, `NAME=VALUE` each.
-fn entries() -> impl Iterator<Item = &'static CStr> {
+pub fn entries() -> impl Iterator<Item = &'static CStr> {
     // SAFETY: `environ` is null or an array of strings that ends in null; who
     // changes it while others read breaks C's own rule for getenv as well.
     let mut entry = unsafe { environ };

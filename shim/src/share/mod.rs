@@ -14,6 +14,7 @@ pub mod keeper;
 mod line;
 pub mod make;
 mod send;
+mod settings;
 mod start;
 mod who;
 

@@ -11,14 +11,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use crate::modules;
+use super::settings;
+use crate::{environment, modules};
 
 /// Bytes of stack for each of the two steps.
 const STACK: usize = 64 << 10;
-
-unsafe extern "C" {
-    static environ: *const *const c_char;
-}
 
 /// What the two steps are given.
 struct Plan {
@@ -70,29 +67,9 @@ fn program() -> Option<PathBuf> {
 
 fn spawn(program: CString) -> bool {
     let mut stacks = vec![0_u8; 2 * STACK];
-    let keep = |entry: &*const c_char| {
-        // SAFETY: an entry of the environment, a string.
-        let text = unsafe { CStr::from_ptr(*entry) }.to_bytes();
-        !text.starts_with(b"LD_PRELOAD=") && !text.starts_with(b"LD_AUDIT=")
-    };
-    let mut environment = Vec::new();
-    // SAFETY: `environ` is null or an array of strings that ends in null.
-    unsafe {
-        let mut entry = environ;
-        while !entry.is_null() && !(*entry).is_null() {
-            environment.push(*entry);
-            entry = entry.add(1);
-        }
-    }
-    environment.retain(keep);
-    // SAFETY: as above.
-    let log = environment
-        .iter()
-        .find_map(|entry| absolute_log(unsafe { CStr::from_ptr(*entry) }));
-    if let Some(log) = &log {
-        // The first of a name is the one that is found.
-        environment.insert(0, log.as_ptr());
-    }
+    let entries: Vec<&CStr> = environment::entries().collect();
+    let settings = settings::of(&entries);
+    let mut environment: Vec<_> = settings.iter().map(|entry| entry.as_ptr()).collect();
     environment.push(ptr::null());
     let arguments = vec![program.as_ptr(), c"keeper".as_ptr(), ptr::null()];
     let mut plan = Plan {
@@ -124,18 +101,6 @@ fn spawn(program: CString) -> bool {
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
     }
     plan.started
-}
-
-/// What `MEMCUDA_LOG_FILE` is to be where an entry of the environment names a file in this
-/// process's directory: the keeper is in another one.
-fn absolute_log(entry: &CStr) -> Option<CString> {
-    const NAME: &[u8] = b"MEMCUDA_LOG_FILE=";
-    let file = entry.to_bytes().strip_prefix(NAME)?;
-    if matches!(file, b"" | b"stderr" | [b'/', ..]) {
-        return None;
-    }
-    let file = std::path::absolute(std::ffi::OsStr::from_bytes(file)).ok()?;
-    CString::new([NAME, file.as_os_str().as_bytes()].concat()).ok()
 }
 
 fn aligned(top: *mut u8) -> *mut c_void {

@@ -78,7 +78,8 @@ fn a_keeper_that_is_started_writes_its_programs_log() {
     let keepers = Started(tree.runtime.display().to_string());
     let mut command = tree.command(&place);
     command.current_dir(&tree.runtime);
-    let mut actor = Actor::start(command.env("MEMCUDA_LOG_FILE", "job.log"));
+    // Spaces around it are none of its name.
+    let mut actor = Actor::start(command.env("MEMCUDA_LOG_FILE", " job.log "));
     let at = actor.filled(4 * MIB, 1);
     actor.handle(&at);
     let log = || fs::read_to_string(tree.runtime.join("job.log")).unwrap();
@@ -89,6 +90,23 @@ fn a_keeper_that_is_started_writes_its_programs_log() {
     signal(first, libc::SIGKILL);
     until("its standby's line", || log().contains("started keeper "));
     actor.end();
+}
+
+/// As bash writes `MEMCUDA_LOG_FILE=>(cat)`: to the keeper that number is no file.
+#[test]
+fn a_keeper_starts_where_its_programs_log_is_an_open_file() {
+    let place = Place::empty();
+    let tree = Tree::new(&place, "release", "release", 0);
+    let _keepers = Started(tree.runtime.display().to_string());
+    let mut shell = tree.running(&place, Path::new("sh"));
+    shell.args(["-c", "exec 9>&2; LD_PRELOAD=$1 exec \"$0\""]);
+    shell.args([&tree.program, &tree.library]);
+    shell
+        .env_remove("LD_PRELOAD")
+        .env("MEMCUDA_LOG_FILE", "/dev/fd/9");
+    let mut actor = Actor::start(&mut shell);
+    let at = actor.filled(4 * MIB, 1);
+    actor.handle(&at);
 }
 
 /// A library, its command and a program where another user comes, too.
@@ -137,8 +155,13 @@ impl Tree {
     }
 
     fn command(&self, place: &Place) -> Command {
+        self.running(place, &self.program)
+    }
+
+    /// The same of another program.
+    fn running(&self, place: &Place, program: &Path) -> Command {
         let (first, others) = &self.crowd;
-        let mut command = place.command(&self.program, &[self.library.clone(), first.clone()]);
+        let mut command = place.command(program, &[self.library.clone(), first.clone()]);
         command
             .env("CROWD", others)
             .env("LD_LIBRARY_PATH", &self.simulator)
