@@ -15,6 +15,11 @@ use crate::units::accepted;
 use parse::choose;
 pub use values::{Debug, Deepbind, Free, Idle, Keeper, Level, Policy, Stacks, Torch};
 
+/// What is before the name of a variable by which `memcuda doctor` passes on what it was
+/// before it set it for its program; empty where it was not set. A keeper that is started
+/// goes by that.
+pub const BEFORE_DOCTOR: &str = "MEMCUDA_DOCTOR_";
+
 /// The settings of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -291,8 +296,9 @@ impl Config {
     /// Is this the name of a variable of ours that nobody reads: misspelt, or of
     /// another version?
     pub fn is_unknown(name: &str) -> bool {
-        // The simulated GPU's, and where tests plant a panic.
-        let elsewhere = name.starts_with("MEMCUDA_SIM_") || name == "MEMCUDA_PANIC_IN";
+        // The simulated GPU's, doctor's, and where tests plant a panic.
+        let others = ["MEMCUDA_SIM_", BEFORE_DOCTOR];
+        let elsewhere = others.iter().any(|it| name.starts_with(it)) || name == "MEMCUDA_PANIC_IN";
         let known = VARIABLES.iter().any(|variable| variable.name == name);
         name.starts_with("MEMCUDA_") && !known && !elsewhere
     }

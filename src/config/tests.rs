@@ -218,6 +218,7 @@ fn a_name_that_is_misspelt_is_known_to_be_none() {
     for right in [
         "MEMCUDA_LIMIT",
         "MEMCUDA_SIM_MEMORY",
+        "MEMCUDA_DOCTOR_MEMCUDA_LOG",
         "CUDA_VISIBLE_DEVICES",
     ] {
         assert!(!Config::is_unknown(right), "{right}");

@@ -4,13 +4,22 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 
+use memcuda_core::config::BEFORE_DOCTOR;
+
 /// Libraries for the program, which the keeper does without.
 const JOBS: [&[u8]; 2] = [b"LD_PRELOAD", b"LD_AUDIT"];
 
 /// The keeper's entries, by those of the program.
 pub fn of(program: &[&CStr]) -> Vec<CString> {
-    let stays = |entry: &&[u8]| !JOBS.contains(&name(entry));
-    let entries = program.iter().map(|entry| entry.to_bytes()).filter(stays);
+    let program = || program.iter().map(|entry| entry.to_bytes());
+    let before_doctor = || program().filter_map(|it| it.strip_prefix(BEFORE_DOCTOR.as_bytes()));
+    let stays = |entry: &&[u8]| {
+        let replaced = before_doctor().any(|before| name(before) == name(entry));
+        !JOBS.contains(&name(entry)) && !entry.starts_with(BEFORE_DOCTOR.as_bytes()) && !replaced
+    };
+    let was_set = |entry: &&[u8]| !entry.ends_with(b"=");
+    let entries = program().filter(stays);
+    let entries = entries.chain(before_doctor().filter(was_set));
     entries
         .map(|it| log_file(it).unwrap_or_else(|| it.to_vec()))
         .filter_map(|it| CString::new(it).ok())
@@ -74,5 +83,20 @@ mod tests {
         ] {
             assert_eq!(of_these(&[program]), [keeper]);
         }
+    }
+
+    #[test]
+    fn what_doctor_has_set_is_as_it_was_before() {
+        let program = [
+            c"MEMCUDA_LOG=debug",
+            c"MEMCUDA_DOCTOR_MEMCUDA_LOG=info",
+            c"MEMCUDA_LOG_FORMAT=json",
+            c"MEMCUDA_DOCTOR_MEMCUDA_LOG_FORMAT=",
+            c"MEMCUDA_LIMIT=1GiB",
+        ];
+        assert_eq!(
+            of_these(&program),
+            ["MEMCUDA_LIMIT=1GiB", "MEMCUDA_LOG=info"]
+        );
     }
 }

@@ -109,6 +109,32 @@ fn a_keeper_starts_where_its_programs_log_is_an_open_file() {
     actor.handle(&at);
 }
 
+/// What `memcuda doctor` sets for its program is not for who outlives it.
+#[test]
+fn a_keeper_that_starts_under_doctor_has_the_settings_of_any_other() {
+    let place = Place::empty();
+    let tree = Tree::new(&place, "release", "release", 0);
+    let command = place.path("release").join(memcuda().file_name().unwrap());
+    let settings = |verb: &str, log: Option<&str>| {
+        let keepers = Started(tree.runtime.display().to_string());
+        let mut job = tree.running(&place, &command);
+        job.env_remove("LD_PRELOAD").current_dir(&tree.runtime);
+        job.env("MEMCUDA_NAMES", "size=4MiB,name=a");
+        job.envs(log.map(|log| ("MEMCUDA_LOG_FILE", log)));
+        job.args([verb, "--", "sh", "-c", "echo alloc 4194304 | \"$0\""]);
+        support::run(job.arg(&tree.program));
+        until("there is a keeper", || !keepers.pids().is_empty());
+        let settings = fs::read(format!("/proc/{}/environ", keepers.pids()[0])).unwrap();
+        let settings = String::from_utf8(settings).unwrap();
+        let mut settings: Vec<_> = settings.split('\0').map(str::to_owned).collect();
+        settings.sort();
+        settings
+    };
+    for log in [None, Some("job.log")] {
+        assert_eq!(settings("doctor", log), settings("run", log));
+    }
+}
+
 /// A library, its command and a program where another user comes, too.
 struct Tree {
     library: PathBuf,

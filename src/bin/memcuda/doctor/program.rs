@@ -3,12 +3,12 @@
 //! libraries from outside, in /proc; takes the rest from the shim's own log.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use memcuda::config::Config;
+use memcuda::config::{BEFORE_DOCTOR, Config};
 use serde::Deserialize;
 
 use super::{Finding, Status};
@@ -38,10 +38,18 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
     let mut command = Command::new(&words[0]);
     command
         .args(&words[1..])
-        .env("LD_PRELOAD", preload::with(&library, existing.as_deref()))
-        .env("MEMCUDA_LOG", "debug")
-        .env("MEMCUDA_LOG_FORMAT", "json")
-        .env("MEMCUDA_LOG_FILE", log.path());
+        .env("LD_PRELOAD", preload::with(&library, existing.as_deref()));
+    let settings: [(_, &OsStr); 3] = [
+        ("MEMCUDA_LOG", "debug".as_ref()),
+        ("MEMCUDA_LOG_FORMAT", "json".as_ref()),
+        ("MEMCUDA_LOG_FILE", log.path().as_ref()),
+    ];
+    for (name, value) in settings {
+        let before = std::env::var_os(name).unwrap_or_default();
+        command.env(name, value);
+        // For a keeper that the program starts and that stays.
+        command.env(format!("{BEFORE_DOCTOR}{name}"), before);
+    }
     let child = Program::start(&command, Streams::Beside, &signals);
     let mut child = child.map_err(|error| anyhow!(unstarted::why("doctor", &words[0], &error)))?;
     let mut seen = Seen::default();
