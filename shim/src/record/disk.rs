@@ -69,6 +69,16 @@ pub fn empty(descriptor: libc::c_int) -> Result<(), Error> {
     check(unsafe { libc::ftruncate(descriptor, 0) }).map(drop)
 }
 
+/// Has it no name any more?
+pub fn is_deleted(descriptor: libc::c_int) -> Result<bool, Error> {
+    // SAFETY: zeros are a value of it, and the pointer is valid for the call.
+    unsafe {
+        let mut about: libc::stat = std::mem::zeroed();
+        check(libc::fstat(descriptor, &mut about))?;
+        Ok(about.st_nlink == 0)
+    }
+}
+
 fn check(result: libc::c_int) -> Result<libc::c_int, Error> {
     match result {
         -1 => Err(Error::last_os_error()),

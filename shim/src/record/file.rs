@@ -224,6 +224,10 @@ impl File {
         let offset = HEADER_BYTES + at * SEGMENT_BYTES;
         let closed = || Error::other("the program has closed the file");
         let descriptor = self.file.number().ok_or_else(closed)?;
+        // What nobody can read would take the disk until the end of the process.
+        if disk::is_deleted(descriptor)? {
+            return Err(Error::other("the file is deleted"));
+        }
         disk::provide(descriptor, offset, SEGMENT_BYTES)?;
         let segment = disk::map(descriptor, offset, SEGMENT_BYTES)?;
         if let Err(error) = disk::populate(segment, SEGMENT_BYTES) {
@@ -258,5 +262,22 @@ mod tests {
         assert_eq!(places.count() as u64, LAST);
         file.write(10 + LAST - 1, &[1; WORDS]);
         assert!(!file.has_room());
+    }
+
+    #[test]
+    fn a_file_that_is_deleted_grows_no_more() {
+        let path = std::env::temp_dir().join(format!("memcuda-deleted-{}", std::process::id()));
+        let (file, path) = File::make(&path, 0).unwrap();
+        let open = std::fs::File::open(&path).unwrap();
+        let length = || open.metadata().unwrap().len();
+        file.look();
+        assert_eq!(file.claim(SEGMENT), Some(0));
+        let before = length();
+        file.look();
+        assert_eq!(length(), before + SEGMENT_BYTES as u64);
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(file.claim(SEGMENT), Some(SEGMENT));
+        file.look();
+        assert_eq!(length(), before + SEGMENT_BYTES as u64);
     }
 }
