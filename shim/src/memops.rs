@@ -63,8 +63,8 @@ impl Memops {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Marks memory of a context, which it may outlive. Fails with the driver's code where
-    /// that cannot have the flag, `NOT_SUPPORTED` where no context can.
+    /// Marks memory of a context, which it may outlive, or of none. Fails with the driver's
+    /// code where that cannot have the flag, `NOT_SUPPORTED` where no context can.
     pub fn set(
         &self,
         calls: &Calls,
@@ -78,7 +78,7 @@ impl Memops {
         if known.is_some_and(has_flag) {
             return Ok(());
         }
-        let programs = give_flag(&marks, calls, context)?;
+        let programs = context == Context::default() || give_flag(&marks, calls, context)?;
         known.map(|at| marks.swap_remove(at));
         marks.push(Mark {
             which,

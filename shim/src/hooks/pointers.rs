@@ -104,9 +104,9 @@ crate::hooks! {
 /// Makes copies of an allocation synchronous.
 fn mark(engine: &Engine, memory: &Memory) -> Result<(), Code> {
     let (memops, block) = (&memory.device.memops, &memory.block);
-    // Where that has ended, the current one is asked.
+    // Where that has ended, the current one gets the flag, if there is one.
     let context = match block.context == Context::default() {
-        true => engine.calls.current()?,
+        true => engine.calls.current().unwrap_or_default(),
         false => block.context,
     };
     let outlives = block.owner == Owner::MemoryPool;

@@ -2,6 +2,7 @@
 #include "answers.h"
 
 enum { SMALL = 4096, LARGE = 6 * MiB };
+static const unsigned on = 1, off = 0;
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream, int);
 CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
@@ -43,6 +44,9 @@ static void *without_context(void *argument) {
     SAY(cuMemFree_v2(p->large));
     SAY(cuMemFreeAsync(p->large, NULL));
     SAY(cuMemGetInfo_v2(&free_bytes, &total));
+    SAY(cuPointerSetAttribute(&on, 6, p->small));
+    SAY(cuPointerSetAttribute(&off, 6, p->small));
+    SAY(cuPointerSetAttribute(&on, 7, p->small));
     return NULL;
 }
 
@@ -147,6 +151,7 @@ static void reset(CUcontext *primary) {
 }
 
 static void *frees(void *at) {
+    SAY(cuPointerSetAttribute(&on, 6, *(CUdeviceptr *)at));
     SAY(cuMemFree_v2(*(CUdeviceptr *)at));
     SAY(cuMemFree_v2(*(CUdeviceptr *)at));
     return NULL;

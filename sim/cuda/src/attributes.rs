@@ -241,8 +241,8 @@ api! { plain EXPORTS |sim|
         }
         Ok(())
     }
+    // It needs no context.
     fn cuPointerSetAttribute(value: *const c_void, attribute: u32, address: u64) {
-        sim.current()?;
         if value.is_null() || attribute != SYNC_MEMOPS {
             return Err(Code::INVALID_VALUE);
         }
