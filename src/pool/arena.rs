@@ -59,11 +59,16 @@ impl Bounds {
     }
 }
 
-/// Ranges of the reservations that no stitch has. No two of them touch.
+/// Bytes of addresses, beyond which those that others know are anybody's.
+const MOST_KNOWN: u64 = GIB;
+
+/// Ranges of the reservations that no stitch has.
 #[derive(Default)]
 pub struct Arena {
-    /// Their bytes, by their first address.
-    free: BTreeMap<Address, u64>,
+    free: Ranges,
+    /// Those of memory that others may have open still, and close only once something is
+    /// exported there again.
+    known: Ranges,
     /// Where the range that was taken last ends. The next one lies behind it, so that an
     /// address returns as late as possible: a stale pointer should fault, not find new
     /// memory.
@@ -73,59 +78,102 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// A range of `bytes` (a multiple of [`RANGE_ALIGN`]), from what is free.
-    pub fn take(&mut self, bytes: u64) -> Option<Address> {
-        let behind = self.first(self.next, bytes);
-        let at = behind.or_else(|| self.first(0, bytes))?;
-        let (&start, &size) = self.free.range(..=at).next_back()?;
-        self.free.remove(&start);
-        self.next = at + bytes;
-        for (from, to) in [(start, at), (self.next, start + size)] {
-            if from < to {
-                self.free.insert(from, to - from);
-            }
+    /// A range of `bytes` (a multiple of [`RANGE_ALIGN`]), from what is free; for what may be
+    /// exported, from what is `known` if it can be.
+    pub fn take(&mut self, bytes: u64, known: bool) -> Option<Address> {
+        if (known || self.known.bytes() > MOST_KNOWN)
+            && let Some(at) = self.known.closest(bytes)
+        {
+            self.known.cut(at, bytes);
+            return Some(at);
         }
+        let at = self.find(bytes).or_else(|| {
+            for (at, bytes) in std::mem::take(&mut self.known.0) {
+                self.free.give(at, bytes);
+            }
+            self.find(bytes)
+        })?;
+        self.free.cut(at, bytes);
+        self.next = at + bytes;
         Some(at)
     }
 
-    /// The first address, not before this one, from which so many bytes are free.
+    fn find(&self, bytes: u64) -> Option<Address> {
+        let behind = self.free.first(self.next, bytes);
+        behind.or_else(|| self.free.first(0, bytes))
+    }
+
+    /// Is nothing free?
+    pub fn is_empty(&self) -> bool {
+        self.free.0.is_empty()
+    }
+
+    /// Bytes of addresses that are free.
+    #[cfg(test)]
+    pub fn free_bytes(&self) -> u64 {
+        self.free.bytes() + self.known.bytes()
+    }
+
+    /// Gives a range back.
+    pub fn give(&mut self, at: Address, bytes: u64) {
+        self.free.give(at, bytes);
+    }
+
+    /// The same of memory that others may have open.
+    pub fn give_known(&mut self, at: Address, bytes: u64) {
+        self.known.give(at, bytes);
+    }
+}
+
+/// Ranges by their first address, and their bytes. No two of them touch.
+#[derive(Default)]
+struct Ranges(BTreeMap<Address, u64>);
+
+impl Ranges {
+    fn bytes(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// The first address, not before this one, from which so many bytes are here.
     fn first(&self, from: Address, bytes: u64) -> Option<Address> {
-        let around = self.free.range(..from).next_back().into_iter();
-        let mut ranges = around.chain(self.free.range(from..));
+        let around = self.0.range(..from).next_back().into_iter();
+        let mut ranges = around.chain(self.0.range(from..));
         ranges.find_map(|(&start, &size)| {
             let at = start.max(from);
             ((start + size).saturating_sub(at) >= bytes).then_some(at)
         })
     }
 
-    /// The next range begins there, if it is free and long enough.
-    pub fn go_on_at(&mut self, at: Address) {
-        self.next = at;
+    /// Where the shortest range begins that is long enough.
+    fn closest(&self, bytes: u64) -> Option<Address> {
+        let enough = self.0.iter().filter(|(_, size)| **size >= bytes);
+        enough.min_by_key(|(_, size)| **size).map(|(&at, _)| at)
     }
 
-    /// Is nothing free?
-    pub fn is_empty(&self) -> bool {
-        self.free.is_empty()
+    /// Takes so many bytes out of the range that they lie in.
+    fn cut(&mut self, at: Address, bytes: u64) {
+        let around = self.0.range(..=at).next_back();
+        let (&start, &size) = around.expect("a range around what is taken");
+        self.0.remove(&start);
+        for (from, to) in [(start, at), (at + bytes, start + size)] {
+            if from < to {
+                self.0.insert(from, to - from);
+            }
+        }
     }
 
-    /// Bytes of addresses that are free.
-    #[cfg(test)]
-    pub fn free_bytes(&self) -> u64 {
-        self.free.values().sum()
-    }
-
-    /// Gives a range back. It becomes one with those that it touches, or else ever shorter
+    /// Adds a range. It becomes one with those that it touches, or else ever shorter
     /// ones would be left.
-    pub fn give(&mut self, mut at: Address, mut bytes: u64) {
-        if let Some(behind) = self.free.remove(&(at + bytes)) {
+    fn give(&mut self, mut at: Address, mut bytes: u64) {
+        if let Some(behind) = self.0.remove(&(at + bytes)) {
             bytes += behind;
         }
-        if let Some((&before, &size)) = self.free.range(..at).next_back()
+        if let Some((&before, &size)) = self.0.range(..at).next_back()
             && before + size == at
         {
             (at, bytes) = (before, size + bytes);
         }
-        self.free.insert(at, bytes);
+        self.0.insert(at, bytes);
     }
 }
 
@@ -157,18 +205,37 @@ mod tests {
     fn ranges_that_touch_become_one_and_return_late() {
         let mut arena = Arena::default();
         arena.give(100, 100);
-        let [a, b, c] = [20, 30, 40].map(|bytes| arena.take(bytes).unwrap());
+        let [a, b, c] = [20, 30, 40].map(|bytes| arena.take(bytes, false).unwrap());
         assert_eq!((a, b, c), (100, 120, 150));
         arena.give(b, 30);
-        assert_eq!(arena.take(10), Some(190), "what was never used");
-        assert_eq!(arena.take(30), Some(b), "as a whole");
+        assert_eq!(arena.take(10, false), Some(190), "what was never used");
+        assert_eq!(arena.take(30, false), Some(b), "as a whole");
         for (at, bytes) in [(c, 40), (190, 10), (a, 20), (b, 30)] {
             arena.give(at, bytes);
         }
-        assert_eq!(arena.free, BTreeMap::from([(100, 100)]));
-        assert_eq!(arena.take(50), Some(150), "from where it was");
-        assert_eq!(arena.take(51), None);
-        assert_eq!(arena.take(50), Some(100));
+        assert_eq!(arena.free.0, BTreeMap::from([(100, 100)]));
+        assert_eq!(arena.take(50, false), Some(150), "from where it was");
+        assert_eq!(arena.take(51, false), None);
+        assert_eq!(arena.take(50, false), Some(100));
         assert!(arena.is_empty());
+    }
+
+    #[test]
+    fn ranges_that_others_know_go_to_what_is_like_them_and_to_all_where_nothing_else_is() {
+        let mut arena = Arena::default();
+        arena.give(0, 100);
+        arena.give_known(200, 30);
+        arena.give_known(300, 20);
+        assert_eq!(arena.take(20, false), Some(0));
+        assert_eq!(arena.take(20, true), Some(300), "the closest");
+        assert_eq!(arena.take(20, true), Some(200));
+        assert_eq!(arena.take(20, true), Some(20), "none is long enough");
+        arena.give(230, 5);
+        assert_eq!(arena.take(60, false), Some(40));
+        assert_eq!(arena.take(15, false), Some(220), "both, as one");
+        arena.give_known(GIB, MOST_KNOWN + 10);
+        arena.give(0, 20);
+        assert_eq!(arena.take(10, false), Some(GIB), "too many");
+        assert_eq!(arena.take(10, false), Some(0));
     }
 }

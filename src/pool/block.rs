@@ -44,4 +44,6 @@ pub struct Need {
     pub stream: Option<StreamId>,
     /// May that stream be ordered behind more than the uses of what it gets?
     pub late: bool,
+    /// May it be exported? It is then best alone on its handles, at addresses of its kind.
+    pub alone: bool,
 }

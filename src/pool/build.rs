@@ -80,7 +80,7 @@ impl<D: Driver> Pool<D> {
             None => {
                 let room = room(total);
                 let made = held.chunks.len() + plan.fresh.len();
-                (room, state.arena.take(room), state.retire(made))
+                (room, state.arena.take(room, need.alone), state.retire(made))
             }
         };
         let peers = state.peers.devices();
@@ -317,6 +317,7 @@ impl State {
                 self.stats.stitches += 1;
                 let mut stitch = Stitch::new(place.at, pieces);
                 stitch.room = place.room;
+                stitch.known = need.alone;
                 let offset = plan.head.map_or(0, |(_, start)| start);
                 (self.add_stitch(stitch), offset)
             }

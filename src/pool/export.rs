@@ -5,9 +5,10 @@
 //! the caller's to know.
 
 use super::Pool;
-use super::arena::RANGE_ALIGN;
 use super::block::Holder;
+use super::front::is_small;
 use super::hash::FastMap;
+use super::plan::STEP;
 use super::request::BlockInfo;
 use super::state::State;
 use super::stitch::Part;
@@ -39,8 +40,8 @@ struct Parked {
 pub struct Exports {
     /// By their number.
     all: FastMap<u64, Option<Parked>>,
-    /// Bytes of those that were made of several handles.
-    sizes: FastMap<u64, ()>,
+    /// How long they were, in steps of a handle's.
+    lengths: FastMap<u64, ()>,
 }
 
 impl Exports {
@@ -59,10 +60,9 @@ impl Exports {
         self.all.insert(id, Some(Parked { at, uses, bytes }));
     }
 
-    /// Were so many bytes exported in several handles? What is like that is best
-    /// made of one: each costs whoever opens it a mapping, some 50 us.
-    pub fn want_one_handle(&self, bytes: u64) -> bool {
-        !self.sizes.is_empty() && self.sizes.contains_key(&bytes)
+    /// Was something about as long exported, so that this may be, too?
+    pub fn is_like_one(&self, bytes: u64) -> bool {
+        !self.lengths.is_empty() && self.lengths.contains_key(&bytes.div_ceil(STEP))
     }
 }
 
@@ -81,8 +81,12 @@ impl<D: Driver> Pool<D> {
         drop(front);
         let (handles, offset) = state.below(&block);
         state.exports.all.entry(block.id).or_insert(None);
-        if handles.len() > 1 {
-            state.exports.sizes.insert(block.bytes, ());
+        if !is_small(block.bytes) {
+            let steps = block.bytes.div_ceil(STEP);
+            state.exports.lengths.insert(steps, ());
+            let window = state.blocks[&base].window;
+            let stitch = state.stitch_mut(window.stitch);
+            stitch.known |= stitch.pieces.len() == handles.len();
         }
         block.bytes -= self.padding();
         Some(Export {
@@ -106,8 +110,8 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Leaves an allocation that was freed to those who have it open, where it is all that is in
-    /// use of its handles: they are unmapped and released, and its addresses are those that the
-    /// next stitch gets. Who has it open keeps the memory, and closes it once these addresses
+    /// use of its handles: they are unmapped and released, and its addresses go to what
+    /// is like it next. Who has it open keeps the memory, and closes it once these addresses
     /// come with another number, as caches of mappings do. Is it not parked any more? It stays so
     /// where something may still run on it, and where somebody builds just now.
     pub fn leave(&self, id: u64) -> bool {
@@ -117,7 +121,7 @@ impl<D: Driver> Pool<D> {
         };
         let mut state = self.lock();
         let _ = self.make_ready(&mut state);
-        let Some((at, leaving)) = state.leave_parked(id) else {
+        let Some(leaving) = state.leave_parked(id) else {
             return false;
         };
         drop(state);
@@ -126,8 +130,6 @@ impl<D: Driver> Pool<D> {
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
         state.end_empty_stitches(&stuck);
-        // A range begins where something can be mapped; the allocation may begin behind that.
-        state.arena.go_on_at(at - at % RANGE_ALIGN);
         self.publish(&mut state);
         true
     }
@@ -140,8 +142,8 @@ impl<D: Driver> Pool<D> {
 
 impl State {
     /// Takes the chunks below a parked allocation out, where they are wholly free but for it
-    /// and nothing runs on them: its address, and the chunks.
-    fn leave_parked(&mut self, id: u64) -> Option<(Address, Vec<Leaving>)> {
+    /// and nothing runs on them.
+    fn leave_parked(&mut self, id: u64) -> Option<Vec<Leaving>> {
         let parked = self.exports.all.get(&id)?.as_ref()?;
         let (at, bytes) = (parked.at, parked.bytes);
         let block = *self.blocks.get(&at)?;
@@ -168,7 +170,10 @@ impl State {
         drop(front);
         self.release(at, lent, Use::DONE);
         let leaving = parts.iter().map(|part| self.remove_chunk(part.chunk));
-        Some((at, leaving.collect()))
+        let leaving = leaving.collect();
+        let stitch = self.stitch_mut(block.window.stitch);
+        stitch.known |= stitch.pieces.is_empty();
+        Some(leaving)
     }
 
     /// The handles below an allocation, and its first byte in the first one.

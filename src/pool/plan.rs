@@ -13,7 +13,8 @@ use crate::units::{MIB, align_up};
 pub const STEP: u64 = 2 * MIB;
 /// Largest handle that the pool asks for by itself, in bytes.
 const LARGEST: u64 = 128 * MIB;
-/// The same of what is like memory that was exported, in bytes.
+/// The same of what may be exported, in bytes: each handle costs whoever opens it a
+/// mapping, some 50 us.
 const LARGEST_SHARED: u64 = 1 << 30;
 /// The least handle of a growth is about this part of what is held.
 const HANDLES: u64 = 1024;
@@ -90,7 +91,7 @@ impl State {
         };
         let missing = need.bytes - offer.head.map_or(0, |(_, bytes)| bytes);
         self.complete(&mut best, missing, &offer, need, chunk);
-        if best.pieces() < 2 {
+        if best.pieces() < 2 || need.alone {
             return best;
         }
         for end in self.best_ends(need, usable) {
@@ -161,7 +162,7 @@ impl State {
             }
             _ => {}
         }
-        let shared = missing == need.bytes && self.exports.want_one_handle(missing);
+        let shared = missing == need.bytes && need.alone;
         plan.fresh = match align_up(missing, STEP) {
             Some(whole) if shared && chunk.is_none() && whole <= LARGEST_SHARED => vec![whole],
             _ => self.sizes(missing, need.align, chunk),

@@ -13,6 +13,7 @@ fn need(mib: u64) -> Need {
         align: 512,
         stream: None,
         late: false,
+        alone: false,
     }
 }
 

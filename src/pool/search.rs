@@ -122,6 +122,9 @@ impl State {
     /// Offers the ends of every free range of a stitch of which they are known.
     fn look_into(&self, id: StitchId, usable: Usable, best: &mut Best) {
         let stitch = self.stitch(id);
+        if best.need.alone && !stitch.known {
+            return;
+        }
         best.looks += stitch.pieces.len();
         let shown = self.chunks.ranges().of(id);
         if best.need.bytes < LEAST || !self.is_usable_all(shown.stream, usable) {

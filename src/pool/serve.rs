@@ -151,6 +151,10 @@ impl<D: Driver> Pool<D> {
     ) -> Result<Option<Address>> {
         state.settle_windows_of(Fronts::of(&request.order));
         state.settle_windows_of(COMMON);
+        let need = Need {
+            alone: state.exports.is_like_one(need.bytes),
+            ..need
+        };
         let Some(window) = state.recall(need, Usable::Ready(need.stream)) else {
             return Ok(None);
         };
@@ -177,5 +181,6 @@ pub(super) fn need(request: &Request, stream: Option<StreamId>) -> Need {
         align: request.align,
         stream,
         late: false,
+        alone: false,
     }
 }

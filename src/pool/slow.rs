@@ -305,8 +305,15 @@ impl<D: Driver> Pool<D> {
         let effort = request.effort;
         let need = Need {
             late: reach == Reach::Late,
+            alone: !is_small(request) && state.exports.is_like_one(need.bytes),
             ..need
         };
+        let shared = Need {
+            alone: false,
+            ..need
+        };
+        // What is best alone is not, sooner than the pool grows.
+        let ways = &[need, shared][..1 + usize::from(need.alone)];
         let ready = Usable::Ready(need.stream.filter(|_| reach != Reach::Over));
         let independent = self.settings.independent.load(Relaxed);
         let passes: &[Usable] = match request.order {
@@ -316,7 +323,8 @@ impl<D: Driver> Pool<D> {
             }
             _ => &[ready],
         };
-        for &usable in passes {
+        let each = |usable| ways.iter().map(move |need| (usable, *need));
+        for (usable, need) in passes.iter().flat_map(|usable| each(*usable)) {
             let mut found = state.recall(need, usable);
             found = found.or_else(|| state.search(need, usable));
             if let Some(window) = found
@@ -360,12 +368,14 @@ impl<D: Driver> Pool<D> {
             },
         };
         let (mut state, mut built) = self.build(state, &plan, need);
-        let set = self.settings.chunk.and(passes.last());
-        if let (Err(Code::OUT_OF_MEMORY), Some(&usable)) = (built, set) {
-            // What is left may be less than a handle of the size that was set.
-            let rest = state.plan(need, usable, None);
+        let wants_more = need.alone || self.settings.chunk.is_some();
+        if let (Err(Code::OUT_OF_MEMORY), Some(&usable)) = (built, passes.last())
+            && wants_more
+        {
+            // What is left may be less than a handle of the size that was set, or of its own.
+            let rest = state.plan(shared, usable, None);
             if rest.growth() < plan.growth() {
-                (state, built) = self.build(state, &rest, need);
+                (state, built) = self.build(state, &rest, shared);
             }
         }
         (state, built.map_err(Refusal::from))

@@ -46,6 +46,8 @@ pub struct Stitch {
     pub stuck: bool,
     /// How many stitches had been made when something of it was given back last.
     pub wanted: u64,
+    /// Do others know something in it by its addresses, or may they?
+    pub known: bool,
     /// Does it lend nothing any more?
     pub leaving: bool,
     /// What devices may do with it.
@@ -64,6 +66,7 @@ impl Stitch {
             pieces: Vec::new(),
             stuck: false,
             wanted: 0,
+            known: false,
             leaving: false,
             access: Access::Write,
             also: None,

@@ -183,7 +183,10 @@ impl State {
                 && let Some(ended) = place.take()
                 && !ended.stuck
             {
-                self.arena.give(ended.at, ended.room);
+                match ended.known {
+                    true => self.arena.give_known(ended.at, ended.room),
+                    false => self.arena.give(ended.at, ended.room),
+                }
             }
         }
     }

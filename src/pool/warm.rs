@@ -113,7 +113,8 @@ impl State {
         let Some(Some(stitch)) = self.stitches.get(window.stitch as usize) else {
             return false;
         };
-        if stitch.leaving || !(stitch.at + window.offset).is_multiple_of(need.align) {
+        let fits = stitch.known || !need.alone;
+        if stitch.leaving || !fits || !(stitch.at + window.offset).is_multiple_of(need.align) {
             return false;
         }
         let mut found = 0;

@@ -1,6 +1,5 @@
-//! What MPI's libraries remember of shared memory: of their own its handles, until they hear, by
-//! what they have written into the driver's functions, that it is freed; of others' what they
-//! have opened, until the same address comes with another handle.
+//! What MPI's libraries remember of their own shared memory: its handles, until they hear, by
+//! what they have written into the driver's functions, that it is freed.
 
 use crate::actor::{Actor, Place, program};
 use crate::{MIB, support};
@@ -44,24 +43,4 @@ fn who_listens_hears_of_exported_memory_before_it_is_freed() {
         .lines()
         .filter(|line| line.starts_with("heard") && !line.ends_with(" 1"));
     assert_eq!(heard.collect::<Vec<_>>(), expected, "{log}");
-}
-
-#[test]
-fn a_cache_of_what_is_open_holds_one_allocation() {
-    let place = Place::with_keeper();
-    let (mut exporter, mut importer) = (place.actor(), place.actor());
-    let mut open: Option<(String, String)> = None;
-    let mut held = Vec::new();
-    for round in 0..6 {
-        let there = exporter.filled(16 * MIB, round);
-        let here = importer.open(&exporter.handle(&there));
-        if let Some((before, mapped)) = open.replace((there.clone(), here.clone())) {
-            assert_eq!(before, there, "round {round}");
-            importer.close(&mapped);
-        }
-        assert!(importer.has(&here, 16 * MIB, round));
-        exporter.free(&there);
-        held.push(exporter.physical());
-    }
-    assert!(held.iter().all(|bytes| *bytes == held[0]), "{held:?}");
 }

@@ -2,6 +2,7 @@
 //! keeper of the test's own.
 
 mod actor;
+mod caches;
 #[path = "../support/crowd.rs"]
 mod crowd;
 mod deaths;
