@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::neighbours::{Answer, Door};
 use crate::others::Others;
 use crate::picture;
-use crate::share::keeper;
+use crate::share::{exports, keeper};
 use crate::{nvml, threads, worker};
 
 /// How often the thread looks while anything is idle, and while nothing is.
@@ -61,11 +61,13 @@ pub fn run(engine: &Engine) {
             std::thread::sleep(LOOK);
         } else {
             let timed = engine.config.oom_report.is_some() && engine.pools().next().is_some();
-            let soon = idle || timed || keeper::is_missing() || is_mute(engine);
+            let shared = keeper::is_missing() || exports::any_held();
+            let soon = idle || timed || shared || is_mute(engine);
             wait(engine, if soon { LOOK } else { REST });
         }
         // Nobody hears the keeper while somebody asks it.
         deaf = !keeper::look(engine);
+        leave(engine);
         let ended = threads::ended();
         if !ended.is_empty() {
             engine.pools().for_each(|pool| pool.threads_end(&ended));
@@ -73,6 +75,15 @@ pub fn run(engine: &Engine) {
         for watched in &mut watched {
             deaf |= watched.look(engine).is_err();
         }
+    }
+}
+
+/// Leaves what was freed to those who have it open, where that had to wait.
+fn leave(engine: &Engine) {
+    if exports::any_held()
+        && let Some(_turn) = worker::turn()
+    {
+        exports::leave(engine);
     }
 }
 

@@ -109,29 +109,37 @@ impl<D: Driver> Pool<D> {
         self.publish(&mut state);
     }
 
-    /// Leaves an allocation that was freed to those who have it open, where it is all that is in
-    /// use of its handles: they are unmapped and released, and its addresses go to what
+    /// Leaves allocations that were freed to those who have them open, each that is all that is
+    /// in use of its handles: these are unmapped and released, and its addresses go to what
     /// is like it next. Who has it open keeps the memory, and closes it once these addresses
-    /// come with another number, as caches of mappings do. Is it not parked any more? It stays so
-    /// where something may still run on it, and where somebody builds just now.
-    pub fn leave(&self, id: u64) -> bool {
+    /// come with another number, as caches of mappings do. Returns those that are not parked any
+    /// more. The others may be left later: something may still run on them, or somebody builds
+    /// just now.
+    pub fn leave(&self, ids: &[u64]) -> Vec<u64> {
         let _held = cancel::hold();
         let Some(_builder) = self.try_builder() else {
-            return false;
+            return Vec::new();
         };
         let mut state = self.lock();
         let _ = self.make_ready(&mut state);
-        let Some(leaving) = state.leave_parked(id) else {
-            return false;
-        };
+        let (mut left, mut leaving) = (Vec::new(), Vec::new());
+        for &id in ids {
+            if let Some(chunks) = state.leave_parked(id) {
+                left.push(id);
+                leaving.extend(chunks);
+            }
+        }
         drop(state);
+        if left.is_empty() {
+            return left;
+        }
         let began = Instant::now();
         let stuck = self.give_away(&leaving);
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
         state.end_empty_stitches(&stuck);
         self.publish(&mut state);
-        true
+        left
     }
 
     /// Was this exported allocation freed?

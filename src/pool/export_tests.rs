@@ -132,7 +132,7 @@ fn parked_memory_is_lent_again_once_nobody_has_it() {
 }
 
 fn is_left(pool: &Pool<Model>, id: u64) -> bool {
-    pool.leave(id)
+    pool.leave(&[id]) == [id]
 }
 
 #[test]

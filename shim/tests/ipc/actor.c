@@ -14,6 +14,8 @@ struct range { uint64_t base; size_t bytes; uint32_t write; };
 CUresult cuMemExportToShareableHandle(void *, unsigned long long, int, unsigned long long);
 CUresult cuMemGetHandleForAddressRange(void *, unsigned long long, size_t, int, unsigned long long);
 CUresult cuMemRelease(unsigned long long);
+CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
+CUresult cuCtxDestroy_v2(CUcontext);
 CUresult cuCtxGetFlags(unsigned *);
 CUresult cuCtxSetFlags(unsigned);
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned);
@@ -99,6 +101,21 @@ static void *overtake(void *given) {
     OK(launch(other, &range, 1, 6e5));
     OK(cudaIpcCloseMemHandle(task->at));
     return NULL;
+}
+
+/* Makes stitches of ever other lengths until it is told to end. */
+static volatile int stitching;
+
+static void *stitch(void *given) {
+    void *held[8] = {NULL};
+    OK(cudaSetDevice(0));
+    for (size_t i = 0; stitching; i++) {
+        void **at = &held[i % 8];
+        OK(cudaFree(*at));
+        OK(cudaMalloc(at, (3 << 20) * (1 + i * 7919 % 41)));
+    }
+    for (int i = 0; i < 8; i++) OK(cudaFree(held[i]));
+    return given;
 }
 
 static void answer(char *line) {
@@ -277,6 +294,20 @@ static void answer(char *line) {
     }
     COMMAND("crash") { printf("%d\n", crash(stream) | cudaDeviceSynchronize()); }
     COMMAND("sync") { printf("%d\n", cudaDeviceSynchronize()); }
+    COMMAND("stitches") {
+        static pthread_t thread;
+        sscanf(rest, "%d", &stitching);
+        CHECK((stitching ? pthread_create(&thread, NULL, stitch, NULL) : pthread_join(thread, NULL)) == 0);
+        printf("0\n");
+    }
+    COMMAND("destroy") {
+        /* Another context. */
+        CUcontext other = NULL;
+        OK(cuCtxCreate_v2(&other, 0, 0));
+        int code = cuCtxDestroy_v2(other);
+        start_cuda();
+        printf("%d\n", code);
+    }
     COMMAND("reset") {
         int code = cudaDeviceReset();
         start_cuda();

@@ -2,7 +2,8 @@
 //! addresses come with another handle.
 
 use crate::actor::{Actor, Place};
-use crate::MIB;
+use crate::keeper::until;
+use crate::{MIB, counters};
 
 /// What an importer has open: where it is in the exporter, in bytes, and where here.
 #[derive(Default)]
@@ -74,4 +75,36 @@ fn a_cache_holds_one_beside_memory_that_is_nobody_elses() {
             assert!(cache.0.len() <= 2, "{own}: {:x?}", cache.0);
         }
     }
+}
+
+#[test]
+fn what_work_runs_on_when_it_is_freed_is_left_once_that_is_over() {
+    let (_place, mut actors, mut cache) = begun();
+    for round in 0..5 {
+        let there = cache.shared(&mut actors, 8 * MIB, round);
+        actors[0].must(&format!("work {there} 4096 20000"));
+        actors[0].must(&format!("free-async {there}"));
+        actors[0].must("sync");
+        assert!(cache.0.len() <= 2, "round {round}");
+    }
+    // Also where nothing is freed or exported any more.
+    parked(&actors[0], 0);
+}
+
+#[test]
+fn what_is_freed_while_another_thread_makes_stitches_is_left() {
+    let (_place, mut actors, mut cache) = begun();
+    let all = [0; 20].map(|_| cache.shared(&mut actors, 4 * MIB, 1));
+    actors[0].must("stitches 1");
+    all.iter().for_each(|there| actors[0].free(there));
+    actors[0].must("stitches 0");
+    parked(&actors[0], 0);
+}
+
+/// Waits until so many bytes are freed and neither lent nor left.
+#[track_caller]
+fn parked(actor: &Actor, bytes: u64) {
+    until("freed memory is left", || {
+        counters::of(actor.pid())[0].pool.parked_bytes == bytes
+    });
 }

@@ -3,6 +3,8 @@
 
 mod actor;
 mod caches;
+#[path = "../support/counters.rs"]
+mod counters;
 #[path = "../support/crowd.rs"]
 mod crowd;
 mod deaths;
@@ -18,6 +20,7 @@ mod start;
 mod storm;
 #[path = "../support/mod.rs"]
 mod support;
+mod turns;
 
 use actor::{Actor, Place, program};
 use keeper::until;

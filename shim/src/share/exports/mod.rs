@@ -35,6 +35,8 @@ struct Exported {
     pages: Option<runs::Left>,
     /// The program has freed it, and others have it open or may have.
     freed: bool,
+    /// How often they have, as the keeper said of what is freed: to them it may be left.
+    held: Option<u64>,
     /// The keeper that had it is gone for good: asked for its handle, the allocation is
     /// exported anew.
     void: bool,
@@ -69,6 +71,7 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
     if let Some(handle) = known() {
         return Some(Ok(handle));
     }
+    leave(engine);
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..TRIES {
         if let Some(handle) = known() {
@@ -137,6 +140,7 @@ fn insert(which: Which, generation: Generation, handle: [u8; 64], pages: Option<
             handle,
             pages,
             freed: false,
+            held: None,
             void: false,
             for_good,
         };
@@ -159,10 +163,19 @@ pub fn has(device: &Device, block: &BlockInfo) -> bool {
 }
 
 /// An exported allocation was freed: the keeper is told, and where nobody else
-/// has it open its bytes are free.
+/// has it open its bytes are free. Else it is left to who has, as far as it can be.
 pub fn freed(engine: &Engine, device: &Device, block: &BlockInfo) {
-    if block.parked {
-        withdraw(engine, (device.ordinal, block.id));
+    if !block.parked {
+        return;
+    }
+    let which = (device.ordinal, block.id);
+    withdraw(engine, which);
+    leave(engine);
+    if let Some(references) = with(|table| table.get(&which)?.held) {
+        crate::log!(
+            Debug,
+            "freed memory stays: others have it open {references} times"
+        );
     }
 }
 
@@ -181,6 +194,7 @@ pub fn withdraw_freed(engine: &Engine) {
             withdraw(engine, which);
         }
     }
+    leave(engine);
 }
 
 fn withdraw(engine: &Engine, which: Which) {
@@ -201,21 +215,52 @@ fn withdraw(engine: &Engine, which: Which) {
             end(engine, which, generation);
         }
         // Pages are not parked: the driver has those that others have open.
-        Ok((Reply::Held { .. }, _)) if is_run || leaves(engine, which) => {
-            end(engine, which, generation);
-        }
-        Ok((Reply::Held { references }, _)) => crate::log!(
-            Debug,
-            "freed memory stays: others have it open {references} times"
-        ),
+        Ok((Reply::Held { .. }, _)) if is_run => end(engine, which, generation),
+        Ok((Reply::Held { references }, _)) => with(|table| {
+            if let Some(export) = table.get_mut(&which)
+                && export.generation == generation
+            {
+                export.held = Some(references);
+            }
+        }),
         Ok(_) | Err(_) => crate::log!(Debug, "freed memory stays until the keeper is back"),
     }
 }
 
-/// Could the memory of a freed export be left to those who have it open?
-fn leaves(engine: &Engine, (device, id): Which) -> bool {
-    let pool = engine.pool_of(device);
-    pool.is_some_and(|pool| pool.leave(id))
+/// Leaves what is freed to those who have it open, as far as nothing runs on it any more. Makes
+/// driver calls: the library's own thread has a turn for it.
+pub fn leave(engine: &Engine) {
+    let held = held();
+    for device in engine.devices.iter() {
+        let here = held.iter().filter(|((at, _), _)| *at == device.ordinal);
+        let ids: Vec<u64> = here.map(|((_, id), _)| *id).collect();
+        let Some(pool) = device.pool().filter(|_| !ids.is_empty()) else {
+            continue;
+        };
+        let left = engine.within(pool, || pool.leave(&ids));
+        for id in left.unwrap_or_default() {
+            let which = (device.ordinal, id);
+            end(engine, which, held[&which]);
+        }
+    }
+}
+
+/// What is freed and may be left to others, by generation.
+fn held() -> HashMap<Which, Generation> {
+    if !any_parked() {
+        return HashMap::new();
+    }
+    with(|table| {
+        let held = |export: &Exported| export.held.is_some() && !export.for_good;
+        let held = table.iter().filter(|(_, export)| held(export));
+        held.map(|(which, export)| (*which, export.generation))
+            .collect()
+    })
+}
+
+/// Is there any of that?
+pub fn any_held() -> bool {
+    !held().is_empty()
 }
 
 /// Nobody else has a freed export open any more.
