@@ -113,6 +113,7 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) {
     let first = mapped.from == From::Allocation;
     if first {
         held::release(engine, mapped.entry.generation);
+        table::has_ended(mapped.entry.generation);
     }
     let freeing = engine.freeing(mapped.device, mapped.address, Caller::UNKNOWN);
     match (mapped.from, pool, device) {

@@ -67,6 +67,7 @@ fn make(
         write: true,
         from,
         made: true,
+        is_taken: false,
         page: Mutex::new(None),
     };
     let ready = || -> Result<(), Failure> {

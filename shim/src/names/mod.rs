@@ -110,6 +110,13 @@ impl Failure {
         Self::Unavailable("the keeper's answer makes no sense".to_owned())
     }
 
+    /// What is no name any more, as the keeper answers.
+    pub fn gone(entry: &protocol::Entry) -> Self {
+        let name = entry.name.as_ref().map_or("", |name| name.as_str());
+        let why = format!("there is no {name} here");
+        Self::Refused(protocol::Code::NotFound, why)
+    }
+
     /// For an answer of the driver to this call.
     pub fn of(call: &'static str) -> impl Fn(Code) -> Self {
         move |code| Self::Driver(code, call)

@@ -102,16 +102,19 @@ pub fn map(
     memory: Given,
 ) -> Result<Mapped, Failure> {
     let (generation, on) = (memory.entry.generation, memory.entry.spec.device);
+    let is_own = memory.entry.spec.backend == Backend::CudaIpc;
+    let own = is_own.then(|| memory.entry.clone());
     let mapped = is_where_wanted(place, wanted, &memory.entry);
     let mapped = mapped.and_then(|()| map_memory(engine, place, wanted.write, memory));
     if mapped.is_err() {
         held::release(engine, generation);
     }
-    mapped.map_err(|failure| match failure {
-        Failure::Driver(code, _) if share::device(engine, on).is_none() => {
+    mapped.map_err(|failure| match (failure, &own) {
+        (Failure::Driver(code, _), _) if share::device(engine, on).is_none() => {
             Failure::Unseen(code, on)
         }
-        failure => failure,
+        (Failure::Driver(..), Some(entry)) if is_over(engine, entry) => Failure::gone(entry),
+        (failure, _) => failure,
     })
 }
 
@@ -125,6 +128,19 @@ pub fn is_where_wanted(place: Place<'_>, wanted: &Wanted, entry: &Entry) -> Resu
     Err(Failure::Refused(Code::Mismatch, why))
 }
 
+/// Has the maker of the driver's own memory freed it meanwhile? Told once nothing is held of it
+/// here, or the maker may be this process.
+fn is_over(engine: &Engine, entry: &Entry) -> bool {
+    let Some(name) = entry.name.clone() else {
+        return false;
+    };
+    let is_it = |there: &Entry| there.generation == entry.generation;
+    match keeper::request(engine, Request::Show { name }, &[]) {
+        Ok((Reply::Entries { entries, .. }, _)) => !entries.iter().any(is_it),
+        answer => matches!(answer, Err(share::Error::Refused(Code::NotFound, _))),
+    }
+}
+
 fn map_memory(
     engine: &Engine,
     place: Place<'_>,
@@ -133,9 +149,13 @@ fn map_memory(
 ) -> Result<Mapped, Failure> {
     let entry = memory.entry.clone();
     let home = memory.home(engine, place.device);
+    let mut is_taken = false;
     let (address, from) = match entry.spec.backend {
-        Backend::CudaIpc => match table::legacy_at(entry.generation) {
-            Some(known) => known,
+        Backend::CudaIpc => match table::take_own(&entry)? {
+            Some(own) => {
+                is_taken = true;
+                own
+            }
             None => (legacy::open(engine, place, &entry)?, From::LegacyHandle),
         },
         Backend::Vmm => {
@@ -162,6 +182,7 @@ fn map_memory(
         write,
         from,
         made: false,
+        is_taken,
         page: Mutex::new(None),
     })
 }

@@ -3,6 +3,9 @@
 //! a number that is never used again, so a wrong one harms nobody. Maps and
 //! unmaps nothing (`lifetime`).
 
+mod contexts;
+mod own;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +17,11 @@ use memcuda_core::share::protocol::{Entry, Generation};
 use super::Failure;
 use super::timeline::Page;
 use crate::record::Recorder;
+
+pub use contexts::hand_over;
+pub(super) use contexts::leave_context;
+pub(super) use own::has_ended;
+pub use own::take_own;
 
 /// Where the bytes of a mapping come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +50,8 @@ pub struct Mapped {
     pub from: From,
     /// Was the memory made for it?
     pub made: bool,
+    /// Is it in the table already, with a use that is this one's?
+    pub is_taken: bool,
     /// Its versions, once somebody asked.
     pub page: Mutex<Option<Arc<Page>>>,
 }
@@ -50,17 +60,6 @@ impl Mapped {
     /// Its name.
     pub fn name(&self) -> &Name {
         self.entry.name.as_ref().expect("it was opened by its name")
-    }
-
-    /// The same in another context.
-    fn handed_over(&self, to: Context) -> Self {
-        let page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
-        Self {
-            entry: self.entry.clone(),
-            context: to,
-            page: Mutex::new(page.clone()),
-            ..*self
-        }
     }
 
     /// The name as the API finds it again.
@@ -97,6 +96,8 @@ struct Table {
     /// that the name is this memory.
     by: HashMap<Name, Vec<Opened>>,
     handles: HashMap<u64, Handle>,
+    /// What was made here of the driver's own, and is used no more: its name ends.
+    ending: Vec<Generation>,
     /// The last number: of a handle, or of a use that has none.
     last: u64,
 }
@@ -125,11 +126,11 @@ fn lock() -> MutexGuard<'static, Option<Table>> {
 }
 
 impl Table {
-    /// A handle for what is there, which it uses.
+    /// A handle for what is there, which it uses; of nothing a number that is none.
     fn hand_out(&mut self, address: Address, made: bool) -> u64 {
         self.last += 1;
-        self.handles.insert(self.last, Handle { address, made });
         if let Some(held) = self.at.get_mut(&address) {
+            self.handles.insert(self.last, Handle { address, made });
             held.count += 1;
             held.latest = self.last;
         }
@@ -140,9 +141,13 @@ impl Table {
     fn enter(&mut self, mapped: Mapped, allocated: u32, recorder: Option<&Recorder>) -> Spare {
         self.last += 1;
         if let Some(held) = self.at.get_mut(&mapped.address) {
-            held.count += allocated;
+            held.count = held.count + allocated - u32::from(mapped.is_taken);
             held.allocated += allocated;
             held.latest = self.last;
+            return Spare::Lease(mapped.entry.generation);
+        }
+        if mapped.is_taken {
+            // Its context has ended meanwhile, and it is no memory any more.
             return Spare::Lease(mapped.entry.generation);
         }
         if let Some(recorder) = recorder {
@@ -194,6 +199,9 @@ impl Table {
     }
 
     fn forget(&mut self, mapped: &Mapped) {
+        if mapped.from == From::Allocation {
+            self.ending.push(mapped.entry.generation);
+        }
         if let Some(opened) = self.by.get_mut(mapped.name()) {
             opened.retain(|opened| opened.address != mapped.address);
             if opened.is_empty() {
@@ -255,17 +263,19 @@ pub(super) fn enter_opened(
     {
         return (handle, Spare::Mapping(mapped.into()));
     }
-    let (address, made) = (mapped.address, mapped.made);
+    let (address, made, name) = (mapped.address, mapped.made, mapped.name().clone());
     let opened = Opened {
         key: mapped.key(),
         address,
         epoch,
     };
-    let all = table.by.entry(mapped.name().clone()).or_default();
-    // A name that was deleted and made again: the new one is found from now on.
-    all.retain(|before| before.key != opened.key);
-    all.push(opened);
     let spare = table.enter(mapped, 0, recorder);
+    if table.at.contains_key(&address) {
+        let all = table.by.entry(name).or_default();
+        // A name that was deleted and made again: the new one is found from now on.
+        all.retain(|before| before.key != opened.key);
+        all.push(opened);
+    }
     (table.hand_out(address, made), spare)
 }
 
@@ -273,15 +283,6 @@ pub(super) fn enter_opened(
 pub(super) fn enter_allocated(mapped: Mapped, recorder: Option<&Recorder>) -> Spare {
     ALLOCATED.fetch_add(1, Ordering::Relaxed);
     lock().get_or_insert_default().enter(mapped, 1, recorder)
-}
-
-/// Where this process has memory of the driver's own already: it cannot open
-/// what it made, and opens the rest at one address.
-pub fn legacy_at(generation: Generation) -> Option<(Address, From)> {
-    let table = lock();
-    let mut all = table.as_ref()?.at.values().map(|held| &held.mapped);
-    let found = all.find(|m| m.entry.generation == generation && m.from != From::Pool)?;
-    Some((found.address, found.from))
 }
 
 /// The memory of a handle.
@@ -358,43 +359,4 @@ pub(super) fn leave_allocated(address: Address, over: Option<u64>) -> Option<Lef
         }
     }
     Some(left)
-}
-
-/// A view of a context is gone: what was mapped in it is the context's behind it.
-pub fn hand_over(view: Context, whole: Context) {
-    let mut table = lock();
-    let Some(table) = table.as_mut() else { return };
-    let its = |held: &&mut Use| held.mapped.context == view;
-    for held in table.at.values_mut().filter(its) {
-        held.mapped = Arc::new(held.mapped.handed_over(whole));
-    }
-    let opened = table.by.values_mut().flatten();
-    let its = opened.filter(|opened| opened.key.0 == view);
-    its.for_each(|opened| opened.key.0 = whole);
-}
-
-/// A context is gone: all mappings of it, to be ended by who gets them. Their
-/// handles are none any more.
-pub(super) fn leave_context(context: Context) -> Vec<Arc<Mapped>> {
-    let mut table = lock();
-    let Some(table) = table.as_mut() else {
-        return Vec::new();
-    };
-    let all = table.at.values();
-    let mappings = all.filter(|held| held.mapped.context == context);
-    let addresses: Vec<Address> = mappings.map(|held| held.mapped.address).collect();
-    let mut ended = Vec::new();
-    for address in addresses {
-        let Some(held) = table.at.remove(&address) else {
-            continue;
-        };
-        ALLOCATED.fetch_sub(held.allocated as usize, Ordering::Relaxed);
-        table.forget(&held.mapped);
-        ended.push(held.mapped);
-    }
-    let at = &table.at;
-    table
-        .handles
-        .retain(|_, handle| at.contains_key(&handle.address));
-    ended
 }

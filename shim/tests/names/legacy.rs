@@ -2,7 +2,7 @@
 
 use crate::actor::{Actor, Place, program};
 use crate::keeper::until;
-use crate::{INVALID_VALUE, MIB, NOT_FOUND, field, ruled};
+use crate::{INVALID_VALUE, MIB, NOT_FOUND, field, ruled, support};
 
 const RULE: &str = "size=4MiB,name=w,backend=cuda_ipc";
 
@@ -95,6 +95,21 @@ fn its_name_ends_when_its_maker_closes_it() {
     maker.set(&again, 8, 4 * MIB);
     assert_eq!((late.get(&new), other.get(&there)), (8, 7));
     other.close(&opened);
+}
+
+/// Of a process itself: another thread closes what it made.
+#[test]
+fn beside_its_makers_close_it_is_opened_or_not_found() {
+    const ROUNDS: &str = "3000";
+    let place = Place::with_keeper();
+    let ending = support::program("ending.c", "ending");
+    let mut command = place.command(&ending, &[support::shim()]);
+    let (said, _) = support::said(command.arg(ROUNDS));
+    let mut counts = said.split_whitespace();
+    let mut next = || counts.next().unwrap().parse::<u32>().unwrap();
+    let (had, missed, others) = (next(), next(), next());
+    assert_eq!(others, 0, "{said}");
+    assert!(had > 0 && missed > 0, "{said}");
 }
 
 #[test]

@@ -1,0 +1,37 @@
+//! What the table has of the driver's own memory: a process cannot open what it made, and
+//! opens the rest at one address. Opens and frees nothing.
+
+use memcuda_core::driver::Address;
+use memcuda_core::share::protocol::{Entry, Generation};
+
+use super::{From, lock};
+use crate::names::Failure;
+
+/// Where this process has the memory of an entry already; it has a use more then, so that
+/// nobody ends it before it is entered as [`super::Mapped::is_taken`]. What was made here
+/// and has no use any more is not found: its maker is about to say so.
+pub fn take_own(entry: &Entry) -> Result<Option<(Address, From)>, Failure> {
+    let mut table = lock();
+    let Some(table) = table.as_mut() else {
+        return Ok(None);
+    };
+    if table.ending.contains(&entry.generation) {
+        return Err(Failure::gone(entry));
+    }
+    let mut all = table.at.values_mut();
+    let found = all.find(|held| {
+        let mapped = &held.mapped;
+        mapped.entry.generation == entry.generation && mapped.from != From::Pool
+    });
+    Ok(found.map(|held| {
+        held.count += 1;
+        (held.mapped.address, held.mapped.from)
+    }))
+}
+
+/// The keeper knows that what was made here is used no more.
+pub fn has_ended(generation: Generation) {
+    if let Some(table) = lock().as_mut() {
+        table.ending.retain(|ending| *ending != generation);
+    }
+}
