@@ -73,6 +73,11 @@ pub fn running() -> Option<&'static Engine> {
     unsafe { ENGINE.load(Ordering::Acquire).as_ref() }
 }
 
+/// Are hooks the real functions, for good?
+pub fn is_aside() -> bool {
+    STATE.load(Ordering::Acquire) == ASIDE
+}
+
 /// Is this address one of a pool's, as far as there are any?
 pub fn is_pooled(address: Address) -> bool {
     running().is_some_and(|engine| engine.owner(address).is_some())

@@ -25,15 +25,18 @@ pub fn engine() -> Result<&'static Engine, Failure> {
         return Ok(engine);
     }
     let absent = |why: &str| Failure::Unavailable(why.to_owned());
+    let aside = "the library stands aside in this process (disabled, wrong settings, or forked)";
+    // In a forked child the driver answers nothing but errors.
+    if engine::is_aside() {
+        return Err(absent(aside));
+    }
     if resolve::open(DRIVER).is_null() {
         return Err(absent("there is no libcuda.so.1"));
     }
     start::initialize_here()
         .ok()
         .map_err(Failure::of("cuInit"))?;
-    engine::running().ok_or_else(|| {
-        absent("the library stands aside in this process (disabled, wrong settings, or forked)")
-    })
+    engine::running().ok_or_else(|| absent(aside))
 }
 
 /// A context of the device with this ordinal, and the device; of [`CURRENT`] the

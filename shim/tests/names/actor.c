@@ -190,10 +190,10 @@ static void obey(const char *what) {
         for (int i = 0; i < 8; i++) CHECK(memcuda_close(handles[i]) == MEMCUDA_OK);
         printf("0 %d\n", distinct);
     }
-    else if (!strcmp(what, "fork")) { /* what a child has at a handle's address */
+    else if (!strcmp(what, "fork")) { /* has a child an address of a handle, or can it close it? */
         int status = -1; a = number();
         pid_t child = fork();
-        if (child == 0) _exit(memcuda_address(a) != NULL);
+        if (child == 0) _exit(memcuda_address(a) != NULL || memcuda_close(a) != MEMCUDA_UNAVAILABLE);
         CHECK(waitpid(child, &status, 0) == child); printf("0 %d\n", status);
     }
     else if (!strcmp(what, "files")) { /* so many descriptors; 0: as many as are open */
