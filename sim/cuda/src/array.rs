@@ -95,7 +95,7 @@ impl Sim {
         self.refuse_unsafe()?;
         let array = self.arrays.remove(&array).ok_or(Code::INVALID_HANDLE)?;
         self.clock.charge(cost::free(array.bytes));
-        self.wait_for_device(array.device);
+        self.drain_device(array.device);
         self.settle();
         let arena = &mut self.devices[array.device].arena;
         arena.give_granules(array.offset, array.bytes, &mut self.ledger);

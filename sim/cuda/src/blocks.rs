@@ -218,7 +218,7 @@ impl Sim {
         if pools.is_empty() {
             return;
         }
-        self.wait_for_device(device);
+        self.drain_device(device);
         self.settle();
         for pool in pools {
             self.trim_pool(pool, 0);

@@ -1,9 +1,7 @@
 //! The clock of the process, in nanoseconds, and what each call costs the
 //! host. Costs are medians measured on an H200 (driver 580, CUDA 13.0).
 
-use std::time::{Duration, Instant};
-
-use crate::values::HELD;
+use std::time::Instant;
 
 /// What advances the clock (`MEMCUDA_SIM_CLOCK`).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,10 +29,6 @@ pub struct Clock {
     mode: Mode,
     now: u64,
     start: Instant,
-    /// Real mode: the host sleeps until here once the state is unlocked.
-    sleep: Option<u64>,
-    /// The host waits for what has no moment yet (`values`).
-    held: Option<u64>,
 }
 
 impl Clock {
@@ -43,8 +37,6 @@ impl Clock {
             mode,
             now: 0,
             start: Instant::now(),
-            sleep: None,
-            held: None,
         }
     }
 
@@ -68,19 +60,6 @@ impl Clock {
         if self.mode == Mode::Off { 0 } else { ns }
     }
 
-    /// The host waits until a moment.
-    pub fn wait(&mut self, until: u64) {
-        if until >= HELD {
-            self.held = self.held.max(Some(until));
-            return;
-        }
-        match self.mode {
-            Mode::Virtual => self.now = self.now.max(until),
-            Mode::Real => self.sleep = Some(self.sleep.unwrap_or(0).max(until)),
-            Mode::Off => {}
-        }
-    }
-
     /// Passes to a moment that is to come; false where it is not, or where time
     /// passes by itself.
     pub fn skips_to(&mut self, at: u64) -> bool {
@@ -89,27 +68,6 @@ impl Clock {
             self.now = at;
         }
         skips
-    }
-
-    /// Does the host wait for what has no moment yet? It may have one by now.
-    pub fn is_held(&mut self) -> bool {
-        if let Some(until) = self.held.take() {
-            self.wait(until);
-        }
-        self.held.is_some()
-    }
-
-    /// Moves what the host waits for to another time.
-    pub fn move_wait(&mut self, moved: impl Fn(&mut u64)) {
-        if let Some(until) = &mut self.held {
-            moved(until);
-        }
-    }
-
-    /// What is left to sleep, once.
-    pub fn take_sleep(&mut self) -> Option<Duration> {
-        let until = self.sleep.take()?;
-        Some(Duration::from_nanos(until.saturating_sub(self.now())))
     }
 }
 

@@ -46,7 +46,7 @@ impl Sim {
     /// Ends a context: its plain memory, streams and events go; memory of
     /// `cuMemCreate` and of pools stays.
     fn destroy_context(&mut self, id: u64) {
-        self.wait_for_context(id);
+        self.drain_context(id);
         self.settle();
         self.abandon(id);
         let doomed: Vec<u64> = self

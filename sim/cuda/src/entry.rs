@@ -5,7 +5,6 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 use crate::abi::{Answer, Code};
 use crate::clock::cost;
@@ -54,10 +53,10 @@ pub fn call(name: &'static str, body: impl FnOnce(&mut Sim) -> Answer) -> u32 {
             sim.injected(code);
             return Err(code);
         }
+        let number = sim.waits.begin();
         let answer = body(sim);
         sim.settle();
-        finish(state);
-        answer
+        answer.and(finish(state, number))
     })
 }
 
@@ -94,45 +93,30 @@ fn guarded(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
     }
 }
 
-/// How long the host sleeps before it looks again whether a word is there.
-const LOOK: Duration = Duration::from_micros(50);
-
-/// Waits for what only others can bring; then sleeps what the clock asks for and runs due host functions, unlocked.
-fn finish(mut state: MutexGuard<'_, Option<Sim>>) {
-    while state.as_mut().is_some_and(stands_still) {
-        drop(state);
-        std::thread::sleep(LOOK);
-        state = lock();
-    }
-    let Some(sim) = state.as_mut() else { return };
-    if let Some(rest) = sim.clock.take_sleep() {
+/// Waits until what a call waits for is over, then runs due host functions, unlocked; answers
+/// what became of the work.
+fn finish(mut state: MutexGuard<'_, Option<Sim>>, call: u64) -> Answer {
+    let waited_for = state.as_ref().map(|sim| sim.waited_for(call));
+    while let Some(rest) = state.as_mut().and_then(|sim| sim.rest(call)) {
         drop(state);
         std::thread::sleep(rest);
         state = lock();
-        if let Some(sim) = state.as_mut() {
-            sim.settle();
-        }
     }
-    let due = state.as_mut().map(|sim| std::mem::take(&mut sim.callbacks));
+    let Some(sim) = state.as_mut() else {
+        return Ok(());
+    };
+    let waited_for = waited_for.unwrap_or_default();
+    if !waited_for.is_empty() {
+        sim.release_unused();
+    }
+    let answer = sim.answer_of(&waited_for);
+    let due = std::mem::take(&mut sim.callbacks);
     drop(state);
-    for (function, data) in due.unwrap_or_default() {
+    for (function, data) in due {
         // SAFETY: the program gave the function and its argument for this call.
         unsafe { function(data as *mut libc::c_void) };
     }
-}
-
-/// The host waits, time passes, and nothing that is planned helps.
-fn stands_still(sim: &mut Sim) -> bool {
-    while sim.clock.is_held() {
-        sim.settle();
-        match sim.next_moment() {
-            Some(at) if sim.clock.skips_to(at) => {}
-            _ => break,
-        }
-    }
-    let still = sim.clock.is_held();
-    sim.settle();
-    still
+    answer
 }
 
 fn lock() -> MutexGuard<'static, Option<Sim>> {

@@ -170,9 +170,8 @@ api! { plain EXPORTS |sim|
         let record = sim.completion(event)?;
         sim.clock.charge(cost::STREAM_SYNCHRONIZE);
         if let Some(record) = record {
-            sim.clock.wait(record.at);
+            sim.wait(sim.event(event)?.context, record.order, record.at);
             sim.settle();
-            sim.observe(&record.order);
         }
         sim.event(event)?;
         sim.release_unused();

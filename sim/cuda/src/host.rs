@@ -50,7 +50,7 @@ api! { plain EXPORTS |sim|
         }
         // The driver waits before it takes host memory away.
         for device in 0..sim.devices.len() {
-            sim.wait_for_device(device);
+            sim.drain_device(device);
         }
         sim.settle();
         // SAFETY: it was ours, and is no longer in the table.

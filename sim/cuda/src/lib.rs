@@ -57,4 +57,5 @@ mod system_calls;
 mod transfer;
 mod uses;
 mod values;
+mod wait;
 mod work;

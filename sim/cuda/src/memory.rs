@@ -293,7 +293,7 @@ api! { plain EXPORTS |sim|
                 sim.clock.charge(cost::free(allocation.bytes));
                 // The driver waits for the memory's context, and for no other one, before it
                 // takes memory away.
-                sim.wait_for_context(sim.whole(allocation.context));
+                sim.drain_context(sim.whole(allocation.context));
                 sim.settle();
                 // What it waited for may have crashed.
                 context.map_or(Ok(()), |context| sim.healthy(context))?;

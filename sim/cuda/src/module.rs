@@ -74,7 +74,7 @@ impl Sim {
             return Err(Code::INVALID_HANDLE);
         };
         self.loaded.remove(&module);
-        self.wait_for_device(place.device);
+        self.drain_device(place.device);
         self.settle();
         let arena = &mut self.devices[place.device].arena;
         arena.give_granules(place.offset, GRANULE, &mut self.ledger);

@@ -114,30 +114,36 @@ impl Sim {
     /// The host waits for a stream.
     pub fn wait_for(&mut self, id: u32) {
         let (order, ready) = self.position(id);
-        self.clock.wait(ready);
-        self.observe(&order);
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.before.clear();
-        }
+        self.wait(self.streams[&id].context, order, ready);
     }
 
     /// The host waits for every stream of a context.
     pub fn wait_for_context(&mut self, context: u64) {
         for id in self.streams_of(context) {
+            self.wait_for(id);
+        }
+    }
+
+    /// The driver waits for every stream of a context and takes away what they used. Here it
+    /// goes before that wait is over.
+    pub fn drain_context(&mut self, context: u64) {
+        for id in self.streams_of(context) {
             if self.streams.contains_key(&id) {
-                self.wait_for(id);
+                let (order, ready) = self.position(id);
+                self.wait(context, Order::new(), ready);
+                self.observe(&order);
             }
         }
     }
 
-    /// The host waits for every context of a device.
-    pub fn wait_for_device(&mut self, device: usize) {
+    /// The driver waits so for every context of a device.
+    pub fn drain_device(&mut self, device: usize) {
         let on_device = |(id, context): (&u64, &crate::context::Context)| {
             (context.device == device).then_some(*id)
         };
         let contexts: Vec<u64> = self.contexts.iter().filter_map(on_device).collect();
         for context in contexts {
-            self.wait_for_context(context);
+            self.drain_context(context);
         }
     }
 
@@ -148,6 +154,7 @@ impl Sim {
             !streams.contains(&work.stream) || matches!(work.effect, Effect::Free(..))
         });
         self.forget_held(&streams);
+        self.end_held_waits(context);
         for id in streams {
             let order = Order::from([(id, self.streams.get(&id).map_or(0, |s| s.count))]);
             self.observe(&order);

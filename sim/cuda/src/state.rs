@@ -30,6 +30,7 @@ use crate::shared::Ledger;
 use crate::stream::{Pending, Stream};
 use crate::stream_handles::StreamHandles;
 use crate::values::{Held, Signal};
+use crate::wait::Waits;
 
 pub static SIM: Mutex<Option<Sim>> = Mutex::new(None);
 
@@ -79,6 +80,7 @@ pub struct Sim {
     pub pending: BTreeMap<(u64, u64), Pending>,
     /// Streams that wait for a word, in the order of their own times.
     pub held: Vec<Held>,
+    pub waits: Waits,
     /// The last words that were queued to be written.
     pub signals: VecDeque<Signal>,
     /// Host functions whose time has come.
@@ -131,6 +133,7 @@ impl Sim {
             files: HashMap::new(),
             pending: BTreeMap::new(),
             held: Vec::new(),
+            waits: Waits::default(),
             signals: VecDeque::new(),
             callbacks: Vec::new(),
             shadow: Shadow::default(),

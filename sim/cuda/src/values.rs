@@ -221,7 +221,7 @@ impl Sim {
         records.for_each(|event| event.move_record(moved));
         let graphs = self.graphs.values_mut();
         graphs.for_each(|graph| graph.move_launch(moved));
-        self.clock.move_wait(moved);
+        self.waits.move_ends(moved);
     }
 
     /// These streams end: nothing holds them any more.

@@ -7,7 +7,7 @@ use crate::state::Sim;
 use crate::stream::Effect;
 
 impl Sim {
-    /// Does everything that is due.
+    /// Does everything that is due, and ends the waits that are over.
     pub fn settle(&mut self) {
         loop {
             let now = self.clock.now();
@@ -22,6 +22,7 @@ impl Sim {
                 break;
             }
         }
+        self.end_waits();
     }
 
     fn perform(&mut self, effect: Effect) {

@@ -24,7 +24,7 @@ macro_rules! passes {
 
 passes! { "legal", "libcuda.so.1", &[],
     order_by_event order_by_chain order_by_synchronise order_by_query order_by_context_event order_by_context_wait order_by_whole_context
-    order_by_destroyed_stream order_by_value held_by_a_value captured_values
+    order_by_destroyed_stream order_by_value held_by_a_value calls_beside_a_held_wait captured_values
     order_by_legacy_stream order_by_free readers_side_by_side same_address_again
     alias_behind_edge alias_behind_reader unmapped_when_known claims_in_order aliases_see_the_same_bytes
     bytes_move_at_completion staged_and_pinned_copies stream_ordered_reuse
@@ -34,7 +34,7 @@ passes! { "legal", "libcuda.so.1", &[],
 
 passes! { "answers", "libcuda.so.1", &[],
     allocation managed_and_arrays stream_ordered lengths_without_end virtual_memory pointer_attributes capture capture_of_streams capture_across_contexts reset
-    crash crash_seen_by_a_free contexts context_ended_elsewhere freed_and_ended before_init forked lookup values green_streams_told
+    crash crash_seen_by_a_free crash_seen_by_a_held_wait contexts context_ended_elsewhere freed_and_ended before_init forked lookup values green_streams_told
 }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "cuMemCreate@3=2,cuMemMap%2=999,cuMemAlloc@1=700")], faults }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "*@5=2")], fault_anywhere }
@@ -43,7 +43,7 @@ passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "descriptors,rdma")
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "rdma-access")], without_access_for_cards }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "green-streams")], without_green_streams }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_DEVICES", "2")], between_devices }
-passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "real")], real_clock }
+passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "real")], real_clock crash_seen_by_a_wait }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "off")], no_clock }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FABRIC", "1")], fabric }
 

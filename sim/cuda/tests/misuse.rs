@@ -59,6 +59,7 @@ caught! { "misuse":
     free_under_another_context => "cuMemFree_v2 frees";
     unmap_in_use => "cuMemUnmap unmaps";
     unmap_late_by_the_clock_only => "cuMemUnmap unmaps";
+    unmap_under_a_wait => "cuMemUnmap unmaps";
     take_access_in_use => "cuMemSetAccess takes access from";
     unmap_under_ordered_alias => "cuMemUnmap unmaps";
     unmap_under_second_reader => "cuMemUnmap unmaps";

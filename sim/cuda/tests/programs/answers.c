@@ -186,6 +186,14 @@ static void crash(void) {
 static void crash_seen_by_a_free(void) {
     start(); P p = alloc(4096), q; OK(cuSimCrash(stream())); IS(700, cuMemFree_v2(p)); IS(700, cuMemAlloc_v2(&q, 64));
 }
+/* Under the wall clock: what the wait was for crashed meanwhile. */
+static void crash_seen_by_a_wait(void) {
+    start(); S s = stream(); P q, e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuSimCrash(s)); OK(cuEventRecord(e, s)); OK(cuMemAlloc_v2(&q, 64)); IS(700, cuStreamSynchronize(s)); IS(700, cuEventSynchronize(e));
+}
+/* And a wait for a word that nobody will write any more. */
+static void crash_seen_by_a_held_wait(void) {
+    alarm(20); start(); S s = stream(); void *w; OK(cuMemHostAlloc(&w, 64, 0)); memset(w, 0, 64); OK(cuStreamWaitValue32_v2(s, (P)w, 1, 1)); OK(cuSimCrash(stream())); IS(700, cuStreamSynchronize(s));
+}
 static void contexts(void) {
     OK(cuInit(0)); P p, c, got; IS(201, cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == 0); IS(201, cuCtxSynchronize());
     OK(cuCtxCreate_v2(&c, 0, 0)); OK(cuMemAlloc_v2(&p, 64)); OK(cuCtxGetCurrent(&got)); TRUE(got == c); OK(cuCtxDestroy_v2(c)); IS(1, cuMemFree_v2(p)); IS(101, cuCtxCreate_v2(&c, 0, 9)); IS(1, cuCtxDestroy_v2(0)); IS(201, cuCtxDestroy_v2(c)); IS(201, cuGreenCtxDestroy(0));
@@ -270,7 +278,7 @@ static void fabric(void) {
     OK(cuMemcpyDtoH_v2(&seen, same + PIECE - 1, 1)); TRUE(seen == 7);
 }
 static const Case cases[] = {
-    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(capture_across_contexts), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free),
+    CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(capture_across_contexts), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free), CASE(crash_seen_by_a_wait), CASE(crash_seen_by_a_held_wait),
     CASE(contexts), CASE(context_ended_elsewhere), CASE(freed_and_ended), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(without_mappings), CASE(without_kinds_of_handles), CASE(without_access_for_cards), CASE(green_streams_told), CASE(without_green_streams), CASE(refused_settings), CASE(real_clock), CASE(no_clock), CASE(fabric),
 };
 MAIN(cases)

@@ -126,6 +126,13 @@ static void held_by_a_value(void) {
     *w = 3; OK(cuStreamWaitValue64_v2(a, (P)w, -1, 0)); OK(cuStreamWaitValue64_v2(a, (P)w, 6, 2)); OK(cuStreamWaitValue64_v2(a, (P)w, ~4ull, 3)); OK(cuStreamSynchronize(a));
     OK(cuStreamWaitValue32_v2(b, (P)w, ~0u, 3)); OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(b));
 }
+/* Who waits for a value holds up nobody else. */
+static void *waits_for(void *s) { OK(cuCtxSetCurrent(context)); OK(cuStreamSynchronize(s)); return 0; }
+static void calls_beside_a_held_wait(void) {
+    alarm(20); start(); S a = stream(), b = stream(); P p = alloc(64); uint64_t *w = word(); pthread_t t;
+    OK(cuStreamWaitValue32_v2(a, (P)w, 1, 1)); OK(cuMemsetD8Async(p, 1, 64, a)); pthread_create(&t, 0, waits_for, a); usleep(50000);
+    P q = alloc(64); writes(b, q, 64); OK(cuStreamSynchronize(b)); IS(600, cuStreamQuery(a)); *(uint32_t *)w = 1; pthread_join(t, 0); TRUE(*(char *)p == 1); writes(b, p, 64);
+}
 /* In a graph both act when it is launched, each time. */
 static void captured_values(void) {
     start(); S a = stream(), b = stream(); P p = alloc(4096), g, x; uint64_t *w = word();
@@ -263,7 +270,7 @@ static void rows_and_slices(void) {
 static const Case cases[] = {
     CASE(more_mappings_than_the_kernel_grants),
     CASE(many_threads), CASE(claim_behind_legacy_stream),
-    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_context_wait), CASE(order_by_whole_context), CASE(order_by_value), CASE(held_by_a_value), CASE(captured_values), CASE(order_by_destroyed_stream),
+    CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_context_wait), CASE(order_by_whole_context), CASE(order_by_value), CASE(held_by_a_value), CASE(calls_beside_a_held_wait), CASE(captured_values), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(unmapped_when_known), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
     CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(graph_on_two_streams), CASE(external_events), CASE(peers),

@@ -40,6 +40,12 @@ static void unmap_late_by_the_clock_only(void) {
     /* The kernel is over by the clock, but nothing told the host so. */
     start(); P at = mapped(PIECE, handle(PIECE)); writes(stream(), at, 16); OK(cuSimAdvance(1000000000)); cuMemUnmap(at, PIECE);
 }
+/* It is not over while another thread still waits for it. */
+static void *waits_for(void *s) { OK(cuCtxSetCurrent(context)); OK(cuStreamSynchronize(s)); return 0; }
+static void unmap_under_a_wait(void) {
+    setenv("MEMCUDA_SIM_CLOCK", "real", 1); start(); S s = stream(); P at = mapped(PIECE, handle(PIECE)); CUsimRange r = {at, 16, 1}; pthread_t t;
+    OK(cuSimLaunch(s, &r, 1, 2000000.0)); pthread_create(&t, 0, waits_for, s); usleep(100000); cuMemUnmap(at, PIECE);
+}
 static void take_access_in_use(void) {
     start(); P at = mapped(PIECE, handle(PIECE)); writes(stream(), at, 16); Access a = {{1, 0}, 0}; cuMemSetAccess(at, PIECE, &a, 1);
 }
@@ -169,7 +175,7 @@ static const Case cases[] = {
     CASE(touch_reserved), CASE(touch_nothing), CASE(touch_no_access), CASE(write_read_only), CASE(touch_unmapped), CASE(touch_beyond_end),
     CASE(touch_across_hole), CASE(touch_freed), CASE(memset_freed), CASE(copy_from_freed), CASE(copy_to_freed), CASE(touch_freed_in_order),
     CASE(touch_freed_plain_in_order), CASE(free_in_order_under_other_stream), CASE(free_pool_memory_in_use), CASE(free_under_another_context), CASE(unmap_in_use),
-    CASE(unmap_late_by_the_clock_only), CASE(take_access_in_use), CASE(unmap_under_ordered_alias), CASE(unmap_under_second_reader), CASE(unmap_under_one_of_many), CASE(take_access_under_ordered_alias), CASE(free_address_of_mapping), CASE(race_write_write), CASE(race_write_read),
+    CASE(unmap_late_by_the_clock_only), CASE(unmap_under_a_wait), CASE(take_access_in_use), CASE(unmap_under_ordered_alias), CASE(unmap_under_second_reader), CASE(unmap_under_one_of_many), CASE(take_access_under_ordered_alias), CASE(free_address_of_mapping), CASE(race_write_write), CASE(race_write_read),
     CASE(race_read_write), CASE(race_second_reader), CASE(race_memset), CASE(race_copy_source), CASE(race_copy_of_rows), CASE(race_through_alias),
     CASE(race_legacy_and_non_blocking), CASE(race_event_too_early), CASE(race_with_work_before_context_wait), CASE(race_in_context_that_waits_not), CASE(race_behind_green_context), CASE(race_after_green_context), CASE(race_after_query_not_ready), CASE(race_after_destroyed_stream),
     CASE(race_of_threads), CASE(race_of_graph), CASE(race_of_two_executable_graphs), CASE(race_after_launch), CASE(race_with_external_record), CASE(race_with_external_wait), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
