@@ -6,7 +6,7 @@ use crate::pool::plan::STEP;
 use crate::pool::tests::{CONTEXT, free, key, on, pool, request};
 use crate::pool::{Order, Pool, Refusal, Release, Settings};
 use crate::random::Random;
-use crate::units::MIB;
+use crate::units::{GIB, MIB};
 
 /// With so many bytes of addresses and no more.
 fn with_addresses(bytes: u64) -> Pool<Model> {
@@ -153,4 +153,15 @@ fn where_a_part_is_not_unmapped_its_addresses_are_not_used_again() {
     assert_eq!(pool.lock().arena.free_bytes(), free_before);
     let one = pool.alloc(&on(10, STEP)).unwrap();
     assert!(pool.driver().mapped(one).is_some());
+}
+
+#[test]
+fn addresses_of_a_growth_that_failed_are_the_next_ones() {
+    let pool = Pool::new(Model::new(64 * MIB), 0, Settings::default()).unwrap();
+    for _ in 0..2000 {
+        let refused = pool.alloc(&on(10, GIB)).unwrap_err();
+        assert_eq!(refused, Code::OUT_OF_MEMORY.into());
+    }
+    let (reservations, ..) = pool.driver().leftovers();
+    assert_eq!(reservations, 1);
 }
