@@ -168,8 +168,27 @@ fn memory_whose_fill_could_not_be_waited_for_is_not_complete() {
     pool.driver().hold(CONTEXT, Stream::LEGACY, true);
     pool.driver().fail_waits(1, Code::UNKNOWN);
     assert_eq!(pool.alloc(&asked), Err(Code::UNKNOWN.into()));
-    assert!(pool.alloc(&asked).is_ok());
+    let other = pool.alloc(&asked).unwrap();
     assert_eq!(pool.physical(), 64 * MIB, "the first 32 are not lent");
+    // Nobody has them: once the context was waited for they are lent again.
+    assert_eq!(pool.synchronize(CONTEXT), Ok(true));
+    let again = pool.alloc(&asked).unwrap();
+    assert!(again != other && pool.physical() == 64 * MIB);
+}
+
+#[test]
+fn memory_of_a_slab_that_came_to_nothing_goes_with_its_context() {
+    let pool = pool();
+    let own = StreamKey::new(CONTEXT, Stream::PER_THREAD, 1);
+    let small = Request {
+        bytes: 512,
+        ..request(CONTEXT, Order::Stream(own))
+    };
+    pool.driver().fail_waits(1, Code::ILLEGAL_ADDRESS);
+    assert_eq!(pool.alloc(&small), Err(Code::ILLEGAL_ADDRESS.into()));
+    assert!(pool.physical() > 0);
+    pool.context_ends(CONTEXT);
+    assert_eq!(pool.physical(), 0);
 }
 
 #[test]
