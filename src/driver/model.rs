@@ -35,8 +35,11 @@ struct Books {
     made: HashMap<Event, Context>,
     events: HashMap<Event, (Context, Stream)>,
     gone: HashSet<Event>,
+    ended: HashSet<Context>,
     blocked: HashSet<(Context, Stream)>,
     is_endless: bool,
+    /// As a driver before 12.5: no event stands for a whole context.
+    lacks_context_events: bool,
     waits: Vec<(Stream, Stream)>,
 }
 
@@ -282,6 +285,9 @@ impl Driver for Model {
     }
 
     fn record_context(&self, event: Event, context: Context) -> Result<()> {
+        if self.books().lacks_context_events {
+            return Err(Code::NOT_FOUND);
+        }
         self.record(event, context, WHOLE_CONTEXT)
     }
 
@@ -300,6 +306,8 @@ impl Driver for Model {
     }
 
     fn synchronize_event(&self, event: Event) -> Result<()> {
+        let is_gone = self.books().gone.contains(&event);
+        assert!(!is_gone, "its handle may be another event's by now");
         while !self.is_complete(event)? && self.books().is_endless {
             std::thread::yield_now();
         }
@@ -336,8 +344,18 @@ impl Driver for Model {
     }
 
     fn synchronize_context(&self, context: Context) -> Result<()> {
+        let runs = |books: &Books| {
+            let mut blocked = books.blocked.iter();
+            books.is_endless && blocked.any(|held| held.0 == context)
+        };
+        while runs(&self.books()) {
+            std::thread::yield_now();
+        }
         let mut books = self.books();
         books.may_wait()?;
+        if books.ended.contains(&context) {
+            return Err(Code::INVALID_CONTEXT);
+        }
         books.blocked.retain(|held| held.0 != context);
         Ok(())
     }

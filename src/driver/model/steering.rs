@@ -46,11 +46,17 @@ impl Model {
         self.books().is_endless = true;
     }
 
+    /// Has no events of a whole context from now on.
+    pub fn lack_context_events(&self) {
+        self.books().lacks_context_events = true;
+    }
+
     /// Ends a context: nothing of it runs, and its events are none.
     pub fn end_context(&self, context: Context) {
         let books = &mut *self.books();
         books.blocked.retain(|held| held.0 != context);
         books.events.retain(|_, of| of.0 != context);
+        books.ended.insert(context);
         let its = books.made.extract_if(|_, of| *of == context);
         books.gone.extend(its.map(|(event, _)| event));
     }
