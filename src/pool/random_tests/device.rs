@@ -1,6 +1,7 @@
 //! The model's books of memory, and in which order the work on its streams runs; what is over
 //! by when is the test's to say. Ends the test where a mapping goes under work, where an event
-//! is recorded on a stream that captures, or one is asked about that ended with its context.
+//! is recorded on a stream that captures, or for all of a context that does, or where one is
+//! asked about that ended with its context.
 
 use super::world::World;
 use crate::driver::model::Model;
@@ -119,6 +120,7 @@ impl Driver for Device {
             return Err(Code::NOT_FOUND);
         }
         world.check(context)?;
+        assert!(!world.captures_in(context), "a capture is ended");
         world.may_fail()?;
         let reached = world.reached_in(context);
         world.record(event, context, reached);
@@ -171,16 +173,18 @@ impl Driver for Device {
     }
 
     fn synchronize_context(&self, context: Context) -> Result<()> {
+        let captures = self.world().captures_in(context);
+        assert!(!captures, "a capture is ended");
+        self.synchronize_by_free(context)
+    }
+
+    fn synchronize_by_free(&self, context: Context) -> Result<()> {
         let mut world = self.world();
         world.check(context)?;
         world.may_fail()?;
         let reached = world.reached_in(context);
         world.finish(&reached);
         Ok(())
-    }
-
-    fn synchronize_by_free(&self, context: Context) -> Result<()> {
-        self.synchronize_context(context)
     }
 
     fn fill(&self, _: Context, _: Stream, _: Address, _: u32, _: u64) -> Result<()> {

@@ -3,7 +3,9 @@
 use super::device::Device;
 use super::world::{Clock, merge};
 use crate::driver::{Address, Code, Context, Driver, Stream};
-use crate::pool::{Effort, Order, Owner, Pool, Refusal, Release, Request, Settings, StreamKey};
+use crate::pool::{
+    CAPTURES, Effort, Order, Owner, Pool, Refusal, Release, Request, Settings, StreamKey,
+};
 use crate::random::Random;
 use crate::units::MIB;
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,6 +246,7 @@ impl Program {
     /// A stream is no more: its handle may come back.
     fn gone(&mut self, key: StreamKey) {
         self.pool.driver().world().end_stream(key);
+        self.end_captures(|captures| *captures == key);
         for held in self.held.values_mut() {
             if held.order == Order::Stream(key) {
                 held.order = Order::Unknown;
@@ -270,7 +273,7 @@ impl Program {
         self.pool.context_leaves(context);
         self.pool.driver().world().end_context(context);
         self.pool.context_ends(context);
-        self.capturing.retain(|key| key.context != context);
+        self.end_captures(|captures| captures.context == context);
         self.pool.driver().world().begin_context(context);
         // What is left is another context's, as the shim says when it is freed.
         let heir = Context(1 + context.0 % CONTEXTS);
@@ -289,11 +292,18 @@ impl Program {
         }
     }
 
+    /// What captured there is no more.
+    fn end_captures(&mut self, of: impl Fn(&StreamKey) -> bool) {
+        let ended = self.capturing.extract_if(.., |key| of(key));
+        ended.for_each(|_| CAPTURES.ended());
+    }
+
     fn capture(&mut self) {
         if let Some(key) = self.capturing.pop() {
             self.pool.driver().world().thread = key.thread;
             let lane = self.lane(key);
-            return self.pool.driver().world().capture(lane, false);
+            self.pool.driver().world().capture(lane, false);
+            return CAPTURES.ended();
         }
         let key = self.stream();
         if key.stream == Stream::LEGACY {
@@ -303,7 +313,9 @@ impl Program {
         let begins = self.random.below(2) == 0;
         begins.then(|| self.pool.capture_begins(key.context, key.stream));
         let lane = self.lane(key);
+        let beginning = CAPTURES.begin();
         self.pool.driver().world().capture(lane, true);
+        beginning.succeeded();
         self.capturing.push(key);
     }
 

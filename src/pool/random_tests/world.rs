@@ -96,7 +96,9 @@ impl World {
 
     /// The stream is no more; what it runs goes on.
     pub fn end_stream(&mut self, key: StreamKey) {
-        self.streams.remove(&key);
+        if let Some(lane) = self.streams.remove(&key) {
+            self.lanes[lane].is_capturing = false;
+        }
     }
 
     /// The context is no more; what ran in it, and what that came after, was waited for.
@@ -104,6 +106,8 @@ impl World {
         self.streams.retain(|key, _| key.context != context);
         let reached = self.reached_in(context);
         self.finish(&reached);
+        let its = self.lanes.iter_mut().filter(|lane| lane.context == context);
+        its.for_each(|lane| lane.is_capturing = false);
         self.events.retain(|_, (of, _)| *of != context);
         self.broken.remove(&context);
         self.gone.insert(context);
@@ -142,6 +146,12 @@ impl World {
     /// The stream begins or ends a capture.
     pub fn capture(&mut self, lane: usize, captures: bool) {
         self.lanes[lane].is_capturing = captures;
+    }
+
+    /// Does a lane of a context capture? What all of the context is asked for ends that.
+    pub fn captures_in(&self, context: Context) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|lane| lane.context == context && lane.is_capturing)
     }
 
     pub fn is_capturing(&self, lane: usize) -> bool {
