@@ -384,32 +384,3 @@ fn beside_contexts_that_do_nothing_memory_is_free_at_once() {
     pool.context_leaves(Context(3));
     assert_eq!(release(false), Ok(Release::Own));
 }
-
-/// Of two waits for the same events each keeps them from being recorded anew.
-#[test]
-fn an_event_that_two_wait_for_is_kept_until_both_have() {
-    let (driver, mut streams) = (Model::new(0), Streams::default());
-    driver.hold(CONTEXT, Stream(10), true);
-    let stream = streams.id(key(10));
-    let last = streams.tag(&driver, stream, 0).unwrap();
-    let [(first, events), (second, same)] = [(); 2].map(|()| streams.outstanding(&driver));
-    assert_eq!(events, same);
-    let (_, seq, event) = events[0];
-    for wait in [first, second] {
-        assert!(streams.begin_wait(wait, CONTEXT, event));
-        streams.health.end_wait(CONTEXT);
-    }
-    streams.end_wait(first);
-    assert!(!streams.begin_wait(first, CONTEXT, event));
-    streams.passed(stream, seq);
-    assert!(streams.is_done(last));
-    streams.make_edge(&driver, stream, 0, false).unwrap();
-    assert_eq!(
-        driver.events(),
-        2,
-        "the second one still waits for the first"
-    );
-    streams.end_wait(second);
-    streams.make_edge(&driver, stream, 0, false).unwrap();
-    assert_eq!(driver.events(), 2);
-}
