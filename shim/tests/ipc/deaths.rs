@@ -9,7 +9,7 @@ use memcuda_core::share::protocol::{Reply, Request};
 use crate::actor::Place;
 use crate::fickle;
 use crate::keeper::{signal, until};
-use crate::{INVALID_VALUE, MIB, shared};
+use crate::{INVALID_VALUE, MIB, PARKED, shared};
 
 /// How often the library asks a keeper that goes away.
 const TRIES: u32 = 4;
@@ -30,7 +30,7 @@ fn the_exporters_death_takes_nothing_from_those_who_have_it_open() {
 #[test]
 fn an_importers_death_gives_the_memory_back() {
     for freed_before in [true, false] {
-        let (_place, [mut exporter, importer], [there, _, _]) = shared(6 * MIB);
+        let (_place, [mut exporter, importer], [there, _, _]) = shared(PARKED);
         if freed_before {
             exporter.free(&there);
             importer.kill();
@@ -38,19 +38,19 @@ fn an_importers_death_gives_the_memory_back() {
             importer.kill();
             exporter.free(&there);
         }
-        exporter.gets_again(&there, 6 * MIB);
+        exporter.gets_again(&there, PARKED);
     }
 }
 
 #[test]
 fn a_forked_child_holds_nothing() {
-    let (_place, [mut exporter, mut importer], [there, here, _]) = shared(6 * MIB);
+    let (_place, [mut exporter, mut importer], [there, here, _]) = shared(PARKED);
     importer.must("fork");
-    assert!(importer.has(&here, 6 * MIB, 1));
+    assert!(importer.has(&here, PARKED, 1));
     let child: i32 = importer.must("fork-and-stay").parse().unwrap();
     exporter.free(&there);
     importer.kill();
-    exporter.gets_again(&there, 6 * MIB);
+    exporter.gets_again(&there, PARKED);
     signal(child, libc::SIGKILL);
 }
 

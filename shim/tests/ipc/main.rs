@@ -27,6 +27,8 @@ use keeper::until;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+/// Memory that lies with other on a handle: freed, it comes back once nobody has it open.
+const PARKED: u64 = 1000;
 const INVALID_VALUE: i32 = 1;
 const INVALID_CONTEXT: i32 = 201;
 
@@ -115,10 +117,14 @@ fn threads_that_open_it_at_once_hold_it_once_each() {
         exporter.free(&there);
         exporter.gets_again(&there, 8 * MIB);
         // Nothing more is mapped than was opened.
-        let said = place.keeper.verb(&["explain", &importer.pid().to_string()]);
-        let said = said.unwrap();
-        assert!(said.contains(" shared 0 B"), "{said}");
+        has_nothing_open(&place, &importer);
     }
+}
+
+fn has_nothing_open(place: &Place, importer: &Actor) {
+    let said = place.keeper.verb(&["explain", &importer.pid().to_string()]);
+    let said = said.unwrap();
+    assert!(said.contains(" shared 0 B"), "{said}");
 }
 
 #[test]
@@ -212,11 +218,11 @@ fn an_open_that_fails_keeps_nothing() {
         let fault = format!("{call}@{number}=999");
         let mut exporter = place.actor();
         let mut importer = place.actor_with(&[("MEMCUDA_SIM_FAIL", &fault)]);
-        let there = exporter.filled(8 * MIB, 1);
+        let there = exporter.filled(PARKED, 1);
         let handle = exporter.handle(&there);
         assert_eq!(importer.code(&format!("open {handle}")), 999, "{call}");
         exporter.free(&there);
-        exporter.gets_again(&there, 8 * MIB);
+        exporter.gets_again(&there, PARKED);
     }
 }
 
@@ -284,27 +290,28 @@ fn a_close_for_whose_wait_no_memory_is_left_closes_nothing_yet() {
 
 #[test]
 fn a_context_that_ends_closes_what_was_opened_in_it() {
-    let (_place, [mut exporter, mut importer], [there, before, handle]) = shared(8 * MIB);
+    let (place, [mut exporter, mut importer], [there, before, handle]) = shared(PARKED);
     importer.must("reset");
     assert_eq!(importer.code(&format!("close {before}")), INVALID_VALUE);
     let here = importer.open(&handle);
-    assert!(importer.has(&here, 8 * MIB, 1));
+    assert!(importer.has(&here, PARKED, 1));
     exporter.free(&there);
     importer.must("reset");
+    has_nothing_open(&place, &importer);
     assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
-    exporter.gets_again(&there, 8 * MIB);
+    exporter.gets_again(&there, PARKED);
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
 }
 
 /// A green context is a view of the primary one, whose memory it is when the view is gone.
 #[test]
 fn what_was_opened_in_a_view_outlives_it() {
-    let (_place, [mut exporter, mut importer], [there, _, handle]) = shared(8 * MIB);
+    let (_place, [mut exporter, mut importer], [there, _, handle]) = shared(PARKED);
     importer.must("reset");
     importer.must("view");
     let here = importer.open(&handle);
     importer.must("view-ends");
-    assert!(importer.has(&here, 8 * MIB, 1));
+    assert!(importer.has(&here, PARKED, 1));
     importer.close(&here);
     importer.must("view");
     let here = importer.open(&handle);
@@ -312,7 +319,7 @@ fn what_was_opened_in_a_view_outlives_it() {
     importer.must("reset");
     assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
     exporter.free(&there);
-    exporter.gets_again(&there, 8 * MIB);
+    exporter.gets_again(&there, PARKED);
 }
 
 #[test]
