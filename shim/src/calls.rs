@@ -124,6 +124,7 @@ impl Calls {
 
     /// The view that a stream of a green context belongs to: before CUDA 13 the driver tells
     /// the green context alone.
+    #[cold]
     fn view_of_stream(&self, stream: Stream) -> Result<Context, Code> {
         let (mut whole, mut green) = (Context::default(), 0);
         let contexts = self.stream_contexts.ok_or(Code::NOT_SUPPORTED)?;

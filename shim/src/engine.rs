@@ -147,6 +147,7 @@ impl Engine {
     }
 
     /// The context of a stream and its device; else the driver's code.
+    #[inline(always)]
     pub fn of_stream(&self, stream: Stream) -> Result<(Context, &Device), Code> {
         let context = match stream.is_default() {
             true => self.calls.current()?,

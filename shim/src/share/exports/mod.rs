@@ -164,10 +164,15 @@ pub fn has(device: &Device, block: &BlockInfo) -> bool {
 
 /// An exported allocation was freed: the keeper is told, and where nobody else
 /// has it open its bytes are free. Else it is left to who has, as far as it can be.
+#[inline]
 pub fn freed(engine: &Engine, device: &Device, block: &BlockInfo) {
-    if !block.parked {
-        return;
+    if block.parked {
+        parked(engine, device, block);
     }
+}
+
+#[cold]
+fn parked(engine: &Engine, device: &Device, block: &BlockInfo) {
     let which = (device.ordinal, block.id);
     withdraw(engine, which);
     leave(engine);
