@@ -8,6 +8,8 @@ mod counters;
 #[path = "../support/crowd.rs"]
 mod crowd;
 mod deaths;
+#[path = "../support/driver.rs"]
+mod driver;
 mod elsewhere;
 mod fickle;
 mod hangs;

@@ -59,7 +59,7 @@ fn nothing_is_to_be_seen_of_the_library() {
 /// library's lines of the log, which are written, and without.
 #[test]
 fn a_thread_that_is_cancelled_ends_in_no_call() {
-    let ends_in = driver("cancelling", &["-ldl"]);
+    let ends_in = driver("cancelling");
     for (driver, level) in [(None, "warn"), (None, "debug"), (Some(ends_in), "warn")] {
         let mut command = preloaded(every(), &[shim()]);
         command.envs(driver.map(|driver| ("LD_LIBRARY_PATH", driver)));

@@ -2,6 +2,8 @@
 //! driver alone would have given it, also where a hook panics or any of the
 //! driver's calls fails.
 
+#[path = "../support/driver.rs"]
+mod driver;
 mod entry_points;
 mod every;
 #[path = "../support/mod.rs"]
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use driver::driver;
 use support::{compile, preloaded, run, said, shim, simulator};
 
 /// Compiles a program of this directory that links to the simulated driver and
@@ -111,7 +114,7 @@ fn a_release_that_is_not_the_last_one_waits_for_nobodys_free() {
 #[test]
 fn each_try_to_load_a_module_may_write_as_long_a_log() {
     let program = program("logs.c", &[]);
-    let driver = driver("logging", &[]);
+    let driver = driver("logging");
     let mut command = preloaded(&program, &[shim()]);
     let (out, _) = said(command.env("LD_LIBRARY_PATH", driver));
     let tries = "of 2: a log of 100 bytes\n".repeat(3);
@@ -121,29 +124,7 @@ fn each_try_to_load_a_module_may_write_as_long_a_log() {
 /// The directory of a driver that tells the program of its calls.
 fn pausing_driver() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| driver("pausing", &[]))
-}
-
-/// The directory of a driver of this kind (`KIND_driver.c`). What is behind it, the simulated
-/// driver by another name, is itself only while it is linked.
-fn driver(kind: &str, more: &[&str]) -> PathBuf {
-    let directory = support::scratch().join(kind);
-    std::fs::create_dir_all(&directory).unwrap();
-    let shared = |name: &str, needs: &[&str]| {
-        let soname = format!("-Wl,-soname,{name}");
-        let arguments = [&["-shared", "-fPIC", &soname], needs, more].concat();
-        let source = format!("{kind}_driver.c");
-        compile(&source, &format!("{kind}/{name}"), &arguments)
-    };
-    let behind = shared("libsimulated.so", &[]);
-    let search = format!("-L{}", directory.display());
-    let needs = ["-Wl,--no-as-needed", &search, "-l:libsimulated.so"];
-    shared("libcuda.so.1", &needs);
-    std::fs::remove_file(&behind).unwrap();
-    std::fs::copy(simulator().join("libcuda.so.1"), behind).unwrap();
-    let runtime = "libcudart.so.13";
-    std::fs::copy(simulator().join(runtime), directory.join(runtime)).unwrap();
-    directory
+    MADE.get_or_init(|| driver("pausing"))
 }
 
 #[test]
