@@ -19,6 +19,7 @@ use crate::retains::Retains;
 use crate::stand_in::{Lent, StandIn, Sum};
 use crate::stats_page::Page;
 use crate::sums::Sums;
+use crate::views::Views;
 
 /// One device.
 pub struct Device {
@@ -42,6 +43,8 @@ pub struct Device {
     pub memops: Memops,
     /// Retains of its primary context.
     pub retains: Retains,
+    /// Views of its primary context.
+    pub views: Views,
     pool: OnceLock<Option<Pool<Real>>>,
     pages: OnceLock<Pages<Real>>,
     /// What both of them say on the page of statistics; their callbacks have it.
@@ -56,7 +59,6 @@ pub struct Device {
     /// Frees of addresses that are not the pool's; its callback reads it.
     foreign_frees: &'static AtomicU64,
     other_mem_pool: AtomicBool,
-    views: AtomicBool,
     asked_mem_pool: AtomicBool,
 }
 
@@ -80,6 +82,7 @@ impl Device {
                 pitch: Pitch::default(),
                 memops: Memops::default(),
                 retains: Retains::default(),
+                views: Views::default(),
                 pool: OnceLock::new(),
                 pages: OnceLock::new(),
                 sums: Box::leak(Box::default()),
@@ -89,7 +92,6 @@ impl Device {
                 independent: Arc::default(),
                 foreign_frees: Box::leak(Box::default()),
                 other_mem_pool: AtomicBool::new(false),
-                views: AtomicBool::new(false),
                 asked_mem_pool: AtomicBool::new(false),
             })
         };
@@ -141,16 +143,6 @@ impl Device {
     pub fn make_room(&self, bytes: u64, failed: Instant) -> bool {
         self.door()
             .is_some_and(|door| door.make_room(bytes, failed))
-    }
-
-    /// A view of the primary context (a green one) may be there from now on.
-    pub fn view_begins(&self) {
-        self.views.store(true, Ordering::Release);
-    }
-
-    /// Was there ever a view of the primary context?
-    pub fn had_views(&self) -> bool {
-        self.views.load(Ordering::Acquire)
     }
 
     /// Frees of addresses that are not the pool's.

@@ -70,6 +70,7 @@ mod thunks;
 mod torch;
 mod track;
 mod unwind;
+mod views;
 mod watch;
 mod whose;
 mod worker;

@@ -74,7 +74,16 @@ crate::hooks! {
         let real = || {
             let _still = primaries::hold();
             // SAFETY: the program's own call, passed on.
-            unsafe { real(green, resources, device, flags) }
+            let code = unsafe { real(green, resources, device, flags) };
+            if code == Code::SUCCESS && let Some(its) = engine.by_handle(device) {
+                its.views.may_begin();
+                // SAFETY: the driver has just written there.
+                let view = engine.calls.view_of(unsafe { *green });
+                if let (Ok(view), Ok(Some(whole))) = (view, engine.calls.primary(device)) {
+                    its.views.begins(view, whole);
+                }
+            }
+            code
         };
         let code = with_room(engine, || on(engine, device), real);
         if code == Code::SUCCESS
@@ -84,7 +93,6 @@ crate::hooks! {
             if endings::any() && let Ok(view) = engine.calls.view_of(unsafe { *green }) {
                 endings::until_heard(view);
             }
-            device.view_begins();
             if let Some(pool) = device.pool() {
                 mind_primary(engine, device, pool);
             }
@@ -171,6 +179,8 @@ crate::hooks! {
         };
         let whole = engine.calls.primary(device).ok().flatten();
         let _ending = begin_end(view);
+        let views = engine.by_handle(device).map(|device| &device.views);
+        let was_of = views.and_then(|views| views.ends(view));
         engine.pools().for_each(|pool| pool.view_leaves(view));
         engine.pages().for_each(|pages| pages.view_leaves(view));
         let destroy = || {
@@ -191,6 +201,9 @@ crate::hooks! {
         match code {
             Code::SUCCESS => engine.pages().for_each(|pages| pages.context_ends(view)),
             _ => {
+                if let (Some(views), Some(whole)) = (views, was_of) {
+                    views.begins(view, whole);
+                }
                 engine.pools().for_each(|pool| pool.context_stays(view));
                 engine.pages().for_each(|pages| pages.context_stays(view));
             }
@@ -275,7 +288,7 @@ fn ends(
 ) -> Code {
     let _ending = begin_end(context);
     let leaving = Leaving::begin(engine, context);
-    let leave = |d: &Device| d.pitch.leave_probe(context, d.had_views());
+    let leave = |d: &Device| d.pitch.leave_probe(context, d.views.were_there());
     let probes: Vec<_> = engine.devices.iter().map(leave).collect();
     let code = real();
     if code == Code::SUCCESS && is_over() {

@@ -228,7 +228,7 @@ fn release_of(
         return is_whole(engine, block.context).map(|()| release);
     }
     let _held = cancel::hold();
-    match pool.synchronize_own(block.context, device.had_views()) {
+    match pool.synchronize_own(block.context, device.views.were_there()) {
         Ok(release) if release != Release::Unknown => {
             device.pitch.free_probe(&engine.calls, block.context);
             Ok(release)

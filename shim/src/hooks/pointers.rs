@@ -135,7 +135,8 @@ unsafe fn answer(engine: &Engine, memory: &Memory, attribute: u32, value: *mut c
         let _ = mark(engine, memory);
     }
     let wide = match attribute {
-        pointer::CONTEXT => Some(if plain { block.context.0 } else { 0 }),
+        pointer::CONTEXT if plain => Some(device.views.whole(block.context).0),
+        pointer::CONTEXT => Some(0),
         pointer::MEMORY_BLOCK_ID if plain && block.bytes <= MOST_SHARED => {
             Some(OUR_PAGES | (block.base / PAGE))
         }

@@ -41,6 +41,13 @@ static void use_again(CUstream stream, size_t bytes) {
     SAY(cuMemFree_v2(at));
 }
 
+/* Memory is the primary context's, also while a view is current. */
+static void belongs(CUdeviceptr at, CUcontext primary) {
+    CUcontext context = NULL;
+    SAY(cuPointerGetAttribute(&context, 1, at));
+    printf("the primary context's: %d\n", context == primary);
+}
+
 static void outlived(CUcontext primary) {
     CUdeviceptr small = 0, large = 0, ordered = 0;
     struct view v = view();
@@ -51,8 +58,11 @@ static void outlived(CUcontext primary) {
     fill(small, SMALL, 1);
     fill(large, LARGE, 2);
     OK(cuCtxSynchronize());
+    belongs(small, primary);
+    belongs(large, primary);
     OK(cuCtxSetCurrent(primary));
     SAY(cuGreenCtxDestroy(v.green));
+    belongs(small, primary);
     printf("whole: %d %d\n", holds(small, SMALL, 1), holds(large, LARGE, 2));
     fill(ordered, LARGE, 3);
     SAY(cuMemFree_v2(small));
