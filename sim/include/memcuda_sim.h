@@ -42,6 +42,8 @@ int cuSimRelease(uint64_t base);
 int cuSimCheckLeaks(void);
 /* Physical bytes of a device that this process holds. */
 int cuSimPhysical(int device, uint64_t *bytes);
+/* How many calls MEMCUDA_SIM_FAIL has made fail. */
+int cuSimFailures(uint64_t *calls);
 /* The processes with a context on the device of this CUuuid: room for `*count`
  * ids, of which so many are then there. */
 int cuSimProcesses(const void *uuid, uint32_t *ids, uint32_t *count);

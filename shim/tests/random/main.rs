@@ -62,6 +62,8 @@ struct Done {
     allocations: u64,
     captures: u64,
     refused: u64,
+    /// Injected.
+    failures: u64,
 }
 
 impl Done {
@@ -85,6 +87,7 @@ impl Done {
         self.allocations += count("allocations");
         self.captures += count("captures");
         self.refused += count("refused");
+        self.failures += count("failures");
     }
 
     /// The line of a test.

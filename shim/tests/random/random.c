@@ -257,7 +257,9 @@ int main(int argc, char **argv) {
         sum.captures += all[i].captures;
     }
     if (!is_on("RANDOM_KEEPS")) end(&sum);
-    printf("operations %ld allocations %ld captures %ld refused %ld\n",
-           sum.operations, sum.allocations, sum.captures, sum.refused);
+    uint64_t failures = 0;
+    if (cuSimFailures(&failures) != 0) fail("cuSimFailures", 0);
+    printf("operations %ld allocations %ld captures %ld refused %ld failures %lu\n",
+           sum.operations, sum.allocations, sum.captures, sum.refused, (unsigned long)failures);
     return 0;
 }

@@ -4,7 +4,11 @@
 use crate::abi::{Answer, Code};
 
 #[derive(Default, Clone)]
-pub struct Faults(Vec<Rule>);
+pub struct Faults {
+    rules: Vec<Rule>,
+    /// Calls that failed so.
+    failed: u64,
+}
 
 #[derive(Clone)]
 struct Rule {
@@ -29,13 +33,18 @@ impl Faults {
         text.split(',')
             .map(Rule::parse)
             .collect::<Option<_>>()
-            .map(Faults)
+            .map(|rules| Faults { rules, failed: 0 })
+    }
+
+    /// How many calls have failed so.
+    pub fn failed(&self) -> u64 {
+        self.failed
     }
 
     /// Counts a call; the error when this one is to fail.
     pub fn check(&mut self, call: &str) -> Answer {
         let mut answer = Ok(());
-        for rule in &mut self.0 {
+        for rule in &mut self.rules {
             if rule.name != "*" && rule.name != call && rule.name != base_name(call) {
                 continue;
             }
@@ -48,6 +57,7 @@ impl Faults {
                 answer = Err(rule.code);
             }
         }
+        self.failed += u64::from(answer.is_err());
         answer
     }
 }

@@ -66,6 +66,10 @@ api! { plain EXPORTS |sim|
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, sim.ledger.own(device)) }
     }
+    fn cuSimFailures(out: *mut u64) {
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, sim.faults.failed()) }
+    }
 }
 
 /// Nanoseconds of the simulation's clock; 0 before `cuInit`.
