@@ -2,12 +2,14 @@
 //! allocation be over when their call returns. The driver grants that for
 //! mapped memory to whole contexts only, so a context has the flag for as long
 //! as any allocation of it is marked, whatever flags the program sets meanwhile; what is
-//! answered is the allocation's own.
+//! answered is the allocation's own. To give the flag ends every capture, so beside one it is
+//! owed until no stream captures.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::pool::CAPTURES;
 
 use crate::calls::Calls;
 
@@ -47,10 +49,20 @@ struct Mark {
     which: Which,
     /// Who has the flag for it; nobody where that has ended.
     context: Context,
-    /// The context had the flag before any of ours.
-    programs: bool,
+    flag: Flag,
     /// The memory outlives its context.
     outlives: bool,
+}
+
+/// Whose the flag of a context is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flag {
+    /// The program's: the context had it before any of ours, or needs none.
+    Programs,
+    /// It was given for marks, and goes with the last of them.
+    Ours,
+    /// It is to be given: a stream captured when it was wanted.
+    Owed,
 }
 
 impl Memops {
@@ -74,20 +86,44 @@ impl Memops {
     ) -> Result<(), Code> {
         let mut marks = self.lock();
         let known = marks.iter().position(|mark| mark.which == which);
-        let has_flag = |at: usize| marks[at].context != Context::default();
+        let has_flag = |at: usize| {
+            let mark = marks[at];
+            mark.context != Context::default() && mark.flag != Flag::Owed
+        };
         if known.is_some_and(has_flag) {
             return Ok(());
         }
-        let programs = context == Context::default() || give_flag(&marks, calls, context)?;
+        let flag = match context == Context::default() {
+            true => Flag::Programs,
+            false => give_flag(&marks, calls, context)?,
+        };
         known.map(|at| marks.swap_remove(at));
         marks.push(Mark {
             which,
             context,
-            programs,
+            flag,
             outlives,
         });
+        of(&mut marks, context).for_each(|mark| mark.flag = flag);
         self.count.store(marks.len(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Gives what is owed, where no stream captures any more.
+    pub fn pay(&self, calls: &Calls) {
+        if !self.any() {
+            return;
+        }
+        let mut marks = self.lock();
+        for at in 0..marks.len() {
+            // A broken context stays owed it, until it ends.
+            if marks[at].flag == Flag::Owed
+                && let context = marks[at].context
+                && let Ok(flag) = give_flag(&marks, calls, context)
+            {
+                of(&mut marks, context).for_each(|mark| mark.flag = flag);
+            }
+        }
     }
 
     /// Takes the marks off memory, as at its end; nothing where it has none.
@@ -119,7 +155,7 @@ impl Memops {
         self.count.store(marks.len(), Ordering::Relaxed);
         for mark in over {
             let last = marks.iter().all(|other| other.context != mark.context);
-            if last && !mark.programs {
+            if last && mark.flag == Flag::Ours {
                 // Where this fails, copies go on waiting: never weaker than asked.
                 let _ = change(calls, mark.context, |flags| flags & !CTX_SYNC_MEMOPS);
             }
@@ -138,11 +174,19 @@ impl Memops {
         let context = (!marks.is_empty()).then(context).flatten();
         let is_its = |mark: &&mut Mark| Some(mark.context) == context;
         let mut its: Vec<_> = marks.iter_mut().filter(is_its).collect();
-        let kept = if its.is_empty() { 0 } else { CTX_SYNC_MEMOPS };
-        let code = real(flags | kept);
+        let given = its.iter().any(|mark| mark.flag != Flag::Owed);
+        let code = real(if given {
+            flags | CTX_SYNC_MEMOPS
+        } else {
+            flags
+        });
         if code == Code::SUCCESS {
-            let programs = flags & CTX_SYNC_MEMOPS != 0;
-            its.iter_mut().for_each(|mark| mark.programs = programs);
+            let flag = match (flags & CTX_SYNC_MEMOPS != 0, given) {
+                (true, _) => Flag::Programs,
+                (false, true) => Flag::Ours,
+                (false, false) => Flag::Owed,
+            };
+            its.iter_mut().for_each(|mark| mark.flag = flag);
         }
         code
     }
@@ -152,7 +196,7 @@ impl Memops {
         let mut marks = self.lock();
         marks.retain(|mark| mark.context != context || mark.outlives);
         for mark in of(&mut marks, context) {
-            (mark.context, mark.programs) = (Context::default(), true);
+            (mark.context, mark.flag) = (Context::default(), Flag::Programs);
         }
         self.count.store(marks.len(), Ordering::Relaxed);
     }
@@ -164,13 +208,13 @@ impl Memops {
         if marks.iter().all(|mark| mark.context != view) {
             return;
         }
-        let Ok(programs) = give_flag(&marks, calls, whole) else {
+        let Ok(flag) = give_flag(&marks, calls, whole) else {
             // It has ended with this view.
             drop(marks);
             return self.forget(view);
         };
         for mark in of(&mut marks, view) {
-            (mark.context, mark.programs) = (whole, programs);
+            (mark.context, mark.flag) = (whole, flag);
         }
     }
 
@@ -184,14 +228,25 @@ fn of(marks: &mut [Mark], context: Context) -> impl Iterator<Item = &mut Mark> {
     marks.iter_mut().filter(move |mark| mark.context == context)
 }
 
-/// A context has the flag from now on; whether it had it before any of ours.
-fn give_flag(marks: &[Mark], calls: &Calls, context: Context) -> Result<bool, Code> {
+/// A context has the flag from now on, or is owed it.
+fn give_flag(marks: &[Mark], calls: &Calls, context: Context) -> Result<Flag, Code> {
     if context == Context::default() {
         return Err(Code::INVALID_CONTEXT);
     }
-    match marks.iter().find(|mark| mark.context == context) {
-        Some(mark) => Ok(mark.programs),
-        None => change(calls, context, |flags| flags | CTX_SYNC_MEMOPS),
+    let known = |mark: &&Mark| mark.context == context && mark.flag != Flag::Owed;
+    if let Some(mark) = marks.iter().find(known) {
+        return Ok(mark.flag);
+    }
+    // Captures are not kept from beginning: the driver's call waits for all work of the context,
+    // and that may be for a thread that begins one.
+    if CAPTURES.exclude(|| ()).is_none() {
+        return Ok(Flag::Owed);
+    }
+    match change(calls, context, |flags| flags | CTX_SYNC_MEMOPS) {
+        Ok(true) => Ok(Flag::Programs),
+        Ok(false) => Ok(Flag::Ours),
+        Err(Code::STREAM_CAPTURE_UNSUPPORTED) => Ok(Flag::Owed),
+        Err(code) => Err(code),
     }
 }
 

@@ -128,7 +128,9 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
     places::forget();
     let origin = Origin::new(stream, context.unwrap_or_default());
     engine.captures.ended(origin);
-    real()
+    let code = real();
+    pay(engine);
+    code
 }
 
 /// Begins a capture, after every pool has recorded what it must on the stream.
@@ -154,6 +156,13 @@ fn end(engine: &Engine, stream: Stream, code: Code) -> Code {
     if code == Code::SUCCESS || captures().or_else(|_| captures()) == Ok(false) {
         let context = engine.calls.current().unwrap_or_default();
         engine.captures.ended(Origin::new(stream, context));
+        pay(engine);
     }
     code
+}
+
+/// What could not be done while a stream captured is made up for.
+fn pay(engine: &Engine) {
+    let memops = engine.devices.iter().map(|device| &device.memops);
+    memops.for_each(|memops| memops.pay(&engine.calls));
 }

@@ -10,6 +10,7 @@ CUresult cuCtxSetFlags(unsigned);
 CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 CUresult cuGreenCtxCreate(CUgreenCtx *, void *, CUdevice, unsigned);
 CUresult cuGreenCtxDestroy(CUgreenCtx);
+CUresult cuGraphDestroy(CUgraph);
 CUresult cuDeviceGetDevResource(CUdevice, void *, int);
 CUresult cuDevResourceGenerateDesc(void **, const void *, unsigned);
 
@@ -51,6 +52,38 @@ static void own(void) {
     CHECK(flags() == BLOCKING);
     OK(cuCtxSetFlags(0));
     OK(cuMemFree_v2(here));
+}
+
+/* To give the flag would end the capture: it comes when that is over. */
+static void captured(void) {
+    CUstream stream;
+    CUgraph graph = NULL;
+    CUdeviceptr here, there;
+    OK(cuMemAlloc_v2(&here, MiB));
+    OK(cuMemAlloc_v2(&there, MiB));
+    OK(cuStreamCreate(&stream, 1));
+    for (int way = 0; way < 3; way++) {
+        OK(cuStreamBeginCapture_v2(stream, 1));
+        OK(cuPointerSetAttribute(&on, 6, here));
+        OK(cuPointerSetAttribute(&on, 6, there));
+        CHECK(is_marked(here) && is_marked(there) && flags() == 0);
+        OK(cuCtxSetFlags(BLOCKING));
+        OK(cuPointerSetAttribute(&off, 6, there));
+        if (way == 1) OK(cuPointerSetAttribute(&off, 6, here));
+        CHECK(flags() == BLOCKING);
+        if (way == 2) {
+            OK(cuStreamDestroy_v2(stream));
+        } else {
+            OK(cuStreamEndCapture(stream, &graph));
+            OK(cuGraphDestroy(graph));
+        }
+        CHECK(flags() == (way == 1 ? BLOCKING : (BLOCKING | SYNC_MEMOPS)));
+        OK(cuPointerSetAttribute(&off, 6, here));
+        CHECK(flags() == BLOCKING);
+        OK(cuCtxSetFlags(0));
+    }
+    OK(cuMemFree_v2(here));
+    OK(cuMemFree_v2(there));
 }
 
 /* When a view is gone its marks are the whole context's, and another view of its handle has
@@ -111,6 +144,7 @@ static void left_behind(void) {
 int main(void) {
     start_cuda();
     own();
+    captured();
     in_views();
     left_behind();
     return 0;

@@ -130,6 +130,8 @@ pub struct SimRange {
 /// `CUhostFn`.
 pub type HostFn = unsafe extern "C" fn(*mut libc::c_void);
 
+/// `CU_CTX_SYNC_MEMOPS`.
+pub const SYNC_MEMOPS: u32 = 0x80;
 pub const LOCATION_DEVICE: u32 = 1;
 pub const ALLOCATION_PINNED: u32 = 1;
 pub const HANDLE_NONE: u32 = 0;

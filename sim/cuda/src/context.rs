@@ -1,6 +1,6 @@
 //! Contexts: the stack of each thread, primary contexts, peers, destruction.
 
-use crate::abi::{Answer, Code};
+use crate::abi::{Answer, Code, SYNC_MEMOPS};
 use crate::clock::cost;
 use crate::entry::{api, must_put, put};
 use crate::memory::Source;
@@ -259,6 +259,11 @@ api! { plain EXPORTS |sim|
     }
     fn cuCtxSetFlags(flags: u32) {
         let context = sim.current()?;
+        let before = sim.contexts.get(&context).map_or(0, |context| context.flags);
+        // Copies from now on are synchronous: those of before are waited for, with all else.
+        if flags & !before & SYNC_MEMOPS != 0 {
+            sim.synchronize_context(context)?;
+        }
         if let Some(context) = sim.contexts.get_mut(&context) {
             context.flags = flags;
         }

@@ -59,6 +59,39 @@ static void memops_copy(const char *has, const char *who, const std::function<vo
     fflush(stdout);
 }
 
+// Each call is made while a stream captures, by the thread that captures, whose mode is relaxed around it.
+static void memops_captures() {
+    struct { const char *name; CUstreamCaptureMode mode; } modes[] = {
+        {"global", CU_STREAM_CAPTURE_MODE_GLOBAL}, {"thread-local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL}, {"relaxed", CU_STREAM_CAPTURE_MODE_RELAXED}};
+    MemopsScene s;
+    struct { const char *name; std::function<CUresult()> call; } calls[] = {
+        {"the attribute, the first one", [&] { unsigned on = 1; return cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, s.to); }},
+        {"the attribute is taken off", [&] { unsigned on = 0; return cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, s.to); }},
+        {"cuCtxGetFlags", [] { unsigned flags; return cuCtxGetFlags(&flags); }},
+        {"the flag of the context", [] { unsigned flags = 0; cuCtxGetFlags(&flags); return cuCtxSetFlags(flags | MEMOPS_FLAG); }},
+        {"the flag is taken off", [] { unsigned flags = 0; cuCtxGetFlags(&flags); return cuCtxSetFlags(flags & ~MEMOPS_FLAG); }},
+    };
+    for (auto &mode : modes)
+        for (auto &call : calls) {
+            CUstream stream;
+            CUgraph graph = nullptr;
+            CK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+            CK(cuStreamBeginCapture(stream, mode.mode));
+            CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_RELAXED;
+            CK(cuThreadExchangeStreamCaptureMode(&own));
+            CUresult answer = call.call();
+            CK(cuThreadExchangeStreamCaptureMode(&own));
+            CUresult end = cuStreamEndCapture(stream, &graph);
+            if (graph) cuGraphDestroy(graph);
+            CK(cuStreamDestroy(stream));
+            printf("  %-34s %-44s %12d %12d\n", mode.name, call.name, answer, end);
+            fflush(stdout);
+        }
+    unsigned off = 0;
+    CK(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, s.to));
+    memops_flag(false);
+}
+
 static void section_memops() {
     printf("\nmemops: what the attribute waits for\n");
     printf("  %-34s %-44s %10s %12s %10s\n", "work of before", "then", "over", "takes, us", "over after");
@@ -83,8 +116,12 @@ static void section_memops() {
         memops_pending(work.name, "the attribute, on other memory", begin, [&] { memops_mark(s.other, 1); });
         memops_mark(s.other, 0);
         memops_pending(work.name, "the flag of the context", begin, [] { memops_flag(true); });
-        memops_flag(false);
+        memops_pending(work.name, "the flag once more", begin, [] { memops_flag(true); });
+        memops_pending(work.name, "the flag is taken off", begin, [] { memops_flag(false); });
     }
+    printf("memops: beside a stream that captures\n");
+    printf("  %-34s %-44s %12s %12s\n", "mode of the capture", "then, under a relaxed mode", "answers", "the capture");
+    memops_captures();
     printf("memops: is a copy over when its call returns?\n");
     printf("  %-34s %-44s %12s %10s\n", "has it", "the copy", "takes, us", "over");
     CUcontext second = another_context();
