@@ -257,6 +257,20 @@ fn an_output_that_is_full_is_said_to_be_that() {
     }
 }
 
+/// The status is what a script goes by.
+#[test]
+fn what_cannot_be_said_changes_no_status() {
+    for (verb, status) in [
+        (&["run", "--", "no-such-program"][..], 127),
+        (&["compare", "--", "no-such-program"], 1),
+        (&["show", "two words"], 2),
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let output = memcuda().args(verb).stderr(full.unwrap()).output();
+        assert_eq!(code(&output.unwrap()), status, "{verb:?}");
+    }
+}
+
 /// A pipe that nobody reads.
 fn unread() -> std::io::PipeWriter {
     std::io::pipe().unwrap().1

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::{code, memcuda, objects, run, stderr, stdout};
 
 const MIB: u64 = 1 << 20;
@@ -96,6 +98,35 @@ fn a_recording_that_can_be_put_nowhere_stays_where_it_is() {
     let (_, kept) = said.trim_end().split_once("it is in ").expect(&said);
     let events = run(&["trace", kept, "-o", "-"]);
     assert!(stdout(&events).contains(",alloc,"), "{said}");
+}
+
+/// A disk that is full, a terminal that is gone: the traces are worth more than what is said
+/// of them.
+#[test]
+fn where_nothing_can_be_said_the_traces_and_the_status_are_as_ever() {
+    let traced = |script: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("t").display().to_string();
+        let verb = ["run", "--trace", &trace, "--", "sh", "-c", script];
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let output = simulated(&verb).stderr(full.unwrap()).output().unwrap();
+        let files = std::fs::read_dir(folder.path()).unwrap();
+        let files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+        for file in &files {
+            let events = run(&["trace", file.to_str().unwrap(), "-o", "-"]);
+            assert!(stdout(&events).contains(",alloc,"), "{file:?}");
+        }
+        (code(&output), files.len(), stdout(&output))
+    };
+    let (status, traces, _) = traced("\"$0\" $1; \"$0\" $1; exit 7");
+    assert_eq!((status, traces), (7, 2));
+    // Somebody has the recording locked, as a process that goes on does.
+    let lock = "exec 9<\"$(echo \"${MEMCUDA_TRACE%/*}\"/*)\"; flock 9";
+    let script = format!("\"$0\" $1; {lock}; sleep 600 >/dev/null & echo $!; exit 7");
+    let (status, traces, said) = traced(&script);
+    let sleeper = said.lines().last().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(sleeper).unwrap(), Signal::KILL).unwrap();
+    assert_eq!((status, traces), (7, 1));
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub fn each(
                 let all = listed.iter().filter_map(|it| it.name.as_ref());
                 names.extend(all.filter(|name| pattern.holds(name.as_str())).cloned());
                 if names.len() == before {
-                    eprintln!("memcuda: {pattern}: {}", reach::NO_NAME);
+                    output::say(format_args!("{pattern}: {}", reach::NO_NAME));
                     status = ExitCode::FAILURE;
                 }
             }
@@ -65,7 +65,7 @@ pub fn each(
             Ok(line) => output::line(format_args!("{name}: {line}"))?,
             // The next name may be there.
             Err(error) if error.is::<Error>() => {
-                eprintln!("memcuda: {name}: {error:#}");
+                output::say(format_args!("{name}: {error:#}"));
                 status = ExitCode::FAILURE;
             }
             Err(error) => return Err(error),

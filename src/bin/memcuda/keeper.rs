@@ -238,7 +238,8 @@ fn in_background(arguments: &Arguments, config: &Config, socket: &Path) -> Resul
     if text.lines().last() == Some("ready") {
         return Ok(ExitCode::SUCCESS);
     }
-    eprint!("{text}");
+    // Its last words.
+    let _ = std::io::stderr().write_all(text.as_bytes());
     let status = child.wait().context("the keeper is lost")?;
     Ok(ExitCode::from(
         status

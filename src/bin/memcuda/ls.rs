@@ -74,7 +74,7 @@ fn once(arguments: &Arguments) -> Result<()> {
         return print(arguments, &entries, nobody, usize::MAX);
     }
     if let Some(why) = nobody {
-        eprintln!("memcuda: {why}");
+        output::say(why);
     }
     let now_us = now_us();
     let objects: Vec<_> = entries.iter().map(|it| Object::new(it, now_us)).collect();

@@ -1,8 +1,8 @@
 //! The `memcuda` command: one file a verb. Exit codes: 0 done, 1 the operation
 //! failed, 2 bad usage or input; `run` ends with the program's own status.
 
-// They panic where nobody reads the output any more: `output` has what fails.
-#![deny(clippy::print_stdout)]
+// They panic where nobody takes the output any more: `output` has what does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod accepted;
 mod child;
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
             // Whoever read the output has seen enough (`| head`).
             return ExitCode::SUCCESS;
         }
-        eprintln!("memcuda: {error:#}");
+        output::say(format_args!("{error:#}"));
         // The library's error is always about input that people wrote.
         let bad_input = error.is::<memcuda::error::Error>();
         ExitCode::from(if bad_input { 2 } else { 1 })

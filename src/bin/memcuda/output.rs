@@ -1,5 +1,5 @@
-//! What the verbs print: JSON lines for programs, tables for people. Writes to
-//! standard output only.
+//! What the verbs print: JSON lines for programs, tables for people, on standard output;
+//! and what they say beside it, on standard error. Never panics where that takes nothing.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
@@ -62,6 +62,13 @@ pub fn write_json<T: Serialize>(out: &mut dyn Write, verb: &str, value: &T) -> R
 /// it any more.
 pub fn line(text: impl std::fmt::Display) -> Result<()> {
     Ok(writeln!(out(), "{text}")?)
+}
+
+/// Says something beside the output, in one line. Where nobody takes it, it is not said: no
+/// work is given up for that, nor is its status another one.
+pub fn say(text: impl std::fmt::Display) {
+    let line = format!("memcuda: {text}\n");
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Prints what the parser of the arguments was asked for: help, or the version.

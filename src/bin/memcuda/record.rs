@@ -16,7 +16,7 @@ use memcuda::trace::frames::{MAGIC, path_of};
 use rustix::fs::FlockOperation;
 
 use crate::child::{Program, Signals, Streams};
-use crate::output::times;
+use crate::output::{say, times};
 use crate::{trace, whole};
 
 /// Runs a command to its end and writes what it recorded to `file`: with the
@@ -51,8 +51,10 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         Err(error) => return Ok(Err(error)),
     };
     let status = program.wait();
-    if !write(&inside, file) {
-        let _ = recordings.keep();
+    // What is recorded goes only once it is written elsewhere, whatever ends this process.
+    let recordings = recordings.keep();
+    if write(&inside, file) {
+        let _ = fs::remove_dir_all(recordings);
     }
     Ok(Ok(code(status?)))
 }
@@ -112,7 +114,7 @@ fn write(folder: &Path, file: &Path) -> bool {
         found.retain(|(_, path)| asked(path));
     }
     if found.is_empty() {
-        eprintln!("memcuda: nothing was recorded: no process started CUDA, or none could record");
+        say("nothing was recorded: no process started CUDA, or none could record");
         return true;
     }
     let mut moved = true;
@@ -120,12 +122,14 @@ fn write(folder: &Path, file: &Path) -> bool {
     for (pid, path) in found {
         let to = name(file, pid, several);
         if is_recording(&path) {
-            eprintln!("memcuda: process {pid} still runs: the trace ends here");
+            say(format_args!(
+                "process {pid} still runs: the trace ends here"
+            ));
         }
         match trace::convert(&path, &to) {
             Ok((events, shortfall)) => {
                 let events = times(events, "event", "events");
-                eprintln!("memcuda: {events} in {}", to.display());
+                say(format_args!("{events} in {}", to.display()));
                 trace::say(&to, shortfall);
             }
             Err(error) => {
@@ -140,7 +144,9 @@ fn write(folder: &Path, file: &Path) -> bool {
                     }
                 };
                 let there = there.display();
-                eprintln!("memcuda: {error:#}; the recording is not compressed, it is in {there}");
+                say(format_args!(
+                    "{error:#}; the recording is not compressed, it is in {there}"
+                ));
             }
         }
     }

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 use memcuda::driver::ignored;
 
-use crate::{file_limit, preload, record, unstarted};
+use crate::{file_limit, output, preload, record, unstarted};
 
 /// Run a program on the pool.
 ///
@@ -50,7 +50,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             Err(error) => error,
         },
     };
-    eprintln!("memcuda: {}", unstarted::why("run", program, &error));
+    output::say(unstarted::why("run", program, &error));
     Ok(ExitCode::from(match error.kind() {
         ErrorKind::NotFound => 127,
         _ => 126,

@@ -49,7 +49,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let counters = match page.read() {
             Ok(counters) => counters,
             Err(error) if arguments.all => {
-                eprintln!("memcuda: process {}: {error}", page.pid);
+                output::say(format_args!("process {}: {error}", page.pid));
                 continue;
             }
             // Not bad input of the user's, so not the library's error.

@@ -49,7 +49,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         let (events, shortfall) = convert(file, &out)?;
         say(file, shortfall);
         let events = times(events, "event", "events");
-        eprintln!("memcuda: {events} in {}", out.display());
+        output::say(format_args!("{events} in {}", out.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -115,7 +115,7 @@ fn copy(from: &Path, reader: &mut Reader<'_>, out: &mut impl Write) -> Result<u6
 /// Says what a trace lacks.
 pub fn say(path: &Path, shortfall: Shortfall) {
     for line in lacks(shortfall) {
-        eprintln!("memcuda: {}: {line}", path.display());
+        output::say(format_args!("{}: {line}", path.display()));
     }
 }
 

@@ -64,14 +64,16 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let history = match (recording, arguments.trace.as_deref()) {
         _ if arguments.html || arguments.json => None,
         (Some((path, file)), None) => History::told(&path, file, &picture, most)
-            .inspect_err(|error| eprintln!("memcuda: {error:#}; what happened before is left out"))
+            .inspect_err(|error| {
+                output::say(format_args!("{error:#}; what happened before is left out"));
+            })
             .ok(),
         (_, named) => History::of_report(&picture, named, most)?,
     };
     if let Some(before) = history.as_ref().map(History::left_out).filter(|n| *n > 0) {
-        eprintln!(
-            "memcuda: the latest {most} events; {before} before them are left out (--events)"
-        );
+        output::say(format_args!(
+            "the latest {most} events; {before} before them are left out (--events)"
+        ));
     }
     let write = |into: &mut dyn Write| match arguments {
         Arguments { html: true, .. } => page::write(&Reading::of(&picture), into),

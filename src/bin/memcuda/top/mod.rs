@@ -131,7 +131,7 @@ fn take(app: &mut App, news: News) {
 fn once(app: &App, json: bool) -> Result<()> {
     let Seen { unread, .. } = &app.seen;
     for (pid, why) in unread {
-        eprintln!("memcuda: process {pid}: {why}");
+        output::say(format_args!("process {pid}: {why}"));
     }
     let rows = app.fitting();
     if json {
