@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use memcuda::share::protocol::State;
+use memcuda::share::protocol::{Entry, Persist, State};
 
 use crate::list::some;
 use crate::stand_in::{StandIn, entry};
-use crate::{code, memcuda, objects, stderr, stdout};
+use crate::{code, memcuda, objects, stderr, stdout, unread};
 
 #[test]
 fn patterns_choose_names_to_list_and_to_delete() {
@@ -43,6 +43,29 @@ fn patterns_choose_names_to_list_and_to_delete() {
     let deleted: Vec<_> = said.lines().map(|line| line.split(':').next()).collect();
     assert_eq!(deleted, [Some("held"), Some("kept")]);
     assert_eq!(keeper.entries.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn what_is_done_to_some_names_is_done_to_all_where_nobody_reads_of_it() {
+    let kept = (1..=3).map(|n| {
+        let mut kept = entry(n, &format!("b/{n}"), 5, Vec::new());
+        kept.persist = Persist::Yes;
+        kept
+    });
+    let keeper = StandIn::with(kept.collect());
+    let ended = |arguments: &[&str]| {
+        let mut command = keeper.memcuda();
+        let output = command.args(arguments).stdout(unread()).output().unwrap();
+        (code(&output), stderr(&output))
+    };
+    let nothing = String::new();
+    assert_eq!(ended(&["persist", "--not", "b/*"]), (0, nothing.clone()));
+    let is_kept = |it: &Entry| it.persist == Persist::Yes;
+    assert!(!keeper.entries.lock().unwrap().iter().any(is_kept));
+    let none = "memcuda: none: there is no such name\n".to_owned();
+    assert_eq!(ended(&["rm", "b/1", "none", "b/2"]), (1, none));
+    assert_eq!(ended(&["rm", "b/*"]), (0, nothing));
+    assert!(keeper.entries.lock().unwrap().is_empty());
 }
 
 #[test]

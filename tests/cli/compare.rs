@@ -5,7 +5,7 @@ use std::process::Output;
 
 use rustix::process::Signal;
 
-use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
+use crate::{check_units, code, memcuda, objects, run, stderr, stdout, unread};
 
 /// Runs it with these words.
 fn compare(words: &str) -> Output {
@@ -68,6 +68,16 @@ fn a_run_that_fails_is_told_and_ends_with_1() {
         let output = compare(&format!("--repeat={times} true"));
         assert_eq!(code(&output), 2);
         assert!(stderr(&output).contains("accepted: a whole number from 1 to 1000"));
+    }
+}
+
+#[test]
+fn that_a_run_failed_is_told_by_the_status_also_where_nobody_reads_the_table() {
+    for options in ["", "--json "] {
+        let words = format!("compare --repeat 1 --profiles bare {options}false");
+        let mut command = memcuda();
+        let output = command.args(words.split(' ')).stdout(unread()).output();
+        assert_eq!(code(&output.unwrap()), 1, "{words}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! `memcuda doctor`.
 
-use crate::{memcuda, objects, run, stdout};
+use crate::{memcuda, objects, run, stdout, unread};
 
 #[test]
 fn the_library_is_found_and_can_be_preloaded() {
@@ -21,11 +21,9 @@ fn the_library_is_found_and_can_be_preloaded() {
 
 #[test]
 fn an_invalid_setting_is_found() {
-    let output = memcuda()
-        .arg("doctor")
-        .env("MEMCUDA_TORCH", "fast")
-        .output()
-        .unwrap();
+    let mut doctor = memcuda();
+    doctor.arg("doctor").env("MEMCUDA_TORCH", "fast");
+    let output = doctor.output().unwrap();
     let text = stdout(&output);
     let line = text.lines().find(|l| l.contains("settings")).unwrap();
     assert!(
@@ -33,6 +31,9 @@ fn an_invalid_setting_is_found() {
         "{line}"
     );
     assert_eq!(output.status.code(), Some(1));
+    // The status says so, also to who reads nothing else.
+    let status = doctor.stdout(unread()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
 }
 
 #[test]

@@ -117,6 +117,13 @@ fn answer(request: Request, entries: &mut Vec<Entry>) -> Reply {
             }
             None => missing(),
         },
+        Request::Persist { name, persist } => match at(entries, &name) {
+            Some(at) => {
+                entries[at].persist = persist;
+                Reply::Done
+            }
+            None => missing(),
+        },
         Request::Collect { dry, kept } => {
             let goes = |it: &Entry| it.references == 0 && (kept || it.persist != Persist::Yes);
             let (count, bytes) = entries

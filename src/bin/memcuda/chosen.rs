@@ -60,9 +60,13 @@ pub fn each(
     }
     let mut done = HashSet::new();
     names.retain(|name| done.insert(name.clone()));
+    let mut printed = Ok(());
     for name in names {
         match work(&mut keeper, &name) {
-            Ok(line) => output::line(format_args!("{name}: {line}"))?,
+            // Nothing is left as it was because nobody reads of it.
+            Ok(line) => {
+                printed = printed.and_then(|()| output::line(format_args!("{name}: {line}")));
+            }
             // The next name may be there.
             Err(error) if error.is::<Error>() => {
                 output::say(format_args!("{name}: {error:#}"));
@@ -71,7 +75,7 @@ pub fn each(
             Err(error) => return Err(error),
         }
     }
-    Ok(status)
+    output::after(status, printed)
 }
 
 /// What is there under a name, as far as this user may look: who may change it need

@@ -2,7 +2,7 @@
 //! and one table of medians. Every figure in it is measured; what nothing can
 //! measure is shown as unknown.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -118,21 +118,12 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         let pair = bare.zip(row.peak_device_bytes);
         row.saved_bytes = pair.map(|(bare, own)| bare as i64 - own as i64);
     }
-    if arguments.json {
-        output::json_lines("compare", &rows)?;
-    } else {
-        print(&rows, &meter)?;
-        let unseen = |row: &Row| row.failed < row.runs && row.peak_physical_bytes.is_none();
-        let pooled = rows.iter().filter(|row| row.profile != Profile::Bare);
-        if pooled.into_iter().any(unseen) {
-            output::line(format_args!(
-                "the pool is unknown: it was not seen in use; `memcuda doctor -- {}` says whether calls arrive",
-                arguments.command[0].display()
-            ))?;
-        }
-    }
     let all_ran = rows.iter().all(|row| row.failed == 0);
-    Ok(ExitCode::from(if all_ran { 0 } else { 1 }))
+    let printed = match arguments.json {
+        true => output::json_lines("compare", &rows),
+        false => print(&rows, &meter, &arguments.command[0]),
+    };
+    output::after(ExitCode::from(if all_ran { 0 } else { 1 }), printed)
 }
 
 fn command(words: &[OsString], profile: Profile, library: &Path) -> Command {
@@ -187,7 +178,7 @@ fn explain(status: ExitStatus) -> String {
     }
 }
 
-fn print(rows: &[Row], meter: &Meter) -> Result<()> {
+fn print(rows: &[Row], meter: &Meter, program: &OsStr) -> Result<()> {
     let mut table = Table::new(&[
         "profile",
         "runs",
@@ -227,6 +218,14 @@ fn print(rows: &[Row], meter: &Meter) -> Result<()> {
     }
     if let Meter::None(reason) = meter {
         output::line(format_args!("device peak is unknown: {reason}"))?;
+    }
+    let unseen = |row: &Row| row.failed < row.runs && row.peak_physical_bytes.is_none();
+    let mut pooled = rows.iter().filter(|row| row.profile != Profile::Bare);
+    if pooled.any(unseen) {
+        output::line(format_args!(
+            "the pool is unknown: it was not seen in use; `memcuda doctor -- {}` says whether calls arrive",
+            program.display()
+        ))?;
     }
     Ok(())
 }

@@ -97,9 +97,7 @@ fn main() -> ExitCode {
         Err(wrong) => wrong.exit(),
     };
     result.unwrap_or_else(|error| {
-        let io = error.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
-            // Whoever read the output has seen enough (`| head`).
+        if output::is_unread(&error) {
             return ExitCode::SUCCESS;
         }
         output::say(format_args!("{error:#}"));

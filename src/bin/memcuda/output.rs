@@ -64,6 +64,21 @@ pub fn line(text: impl std::fmt::Display) -> Result<()> {
     Ok(writeln!(out(), "{text}")?)
 }
 
+/// Has whoever read the output seen enough (`| head`)?
+pub fn is_unread(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// How a verb ends whose work was done before all of this was printed: as the work went, also
+/// where nobody reads of it.
+pub fn after(work: ExitCode, printed: Result<()>) -> Result<ExitCode> {
+    match printed {
+        Err(error) if !is_unread(&error) => Err(error),
+        _ => Ok(work),
+    }
+}
+
 /// Says something beside the output, in one line. Where nobody takes it, it is not said: no
 /// work is given up for that, nor is its status another one.
 pub fn say(text: impl std::fmt::Display) {

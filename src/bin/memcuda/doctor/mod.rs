@@ -64,13 +64,12 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.command.is_empty() {
         findings.extend(program::examine(&arguments.command)?);
     }
-    if arguments.json {
-        output::json_lines("doctor", &findings)?;
-    } else {
-        print(&findings)?;
-    }
     let failed = findings.iter().any(|f| f.status == Status::Fail);
-    Ok(ExitCode::from(if failed { 1 } else { 0 }))
+    let printed = match arguments.json {
+        true => output::json_lines("doctor", &findings),
+        false => print(&findings),
+    };
+    output::after(ExitCode::from(if failed { 1 } else { 0 }), printed)
 }
 
 fn print(findings: &[Finding]) -> Result<()> {
