@@ -11,7 +11,7 @@ use rustix::event::epoll;
 use tracing::{error, info};
 
 use super::key::Key;
-use super::listen;
+use super::listen::{self, Door};
 use super::serve::{End, Keeper};
 
 /// How often it looks.
@@ -44,6 +44,27 @@ impl Keeper {
             }
             Err(_) => {}
         }
+    }
+
+    /// Listens for the group, where that was not known when the keeper began.
+    pub(super) fn look_at_door(&mut self) {
+        let door = Door::of(self.options.group.as_deref());
+        if let Err(error) = door.and_then(|door| self.let_in(door)) {
+            error!("who may come to the socket stays as it was: {error:#}");
+        }
+    }
+
+    fn let_in(&mut self, door: Door) -> Result<()> {
+        let former = std::mem::replace(&mut self.door, door);
+        if door == former || !self.has_place() {
+            return Ok(());
+        }
+        let entered = listen::enter(&self.options.socket, door);
+        let bound = entered.and_then(|()| self.bind());
+        if bound.is_err() {
+            self.door = former;
+        }
+        bound
     }
 
     fn take_place(&mut self) -> Result<()> {

@@ -276,6 +276,7 @@ impl Keeper {
                 self.end = Some(End::Signal);
                 return;
             }
+            self.look_at_door();
             self.look_at_place();
             // What is gone by now is not to be taken from what is counted anew.
             self.finish_turn();

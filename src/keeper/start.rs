@@ -45,13 +45,22 @@ pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
         (Ok(known), _) => known,
     };
     let owner = rustix::process::geteuid().as_raw();
-    let (door, mut access) = match may_enter(&options, owner) {
-        // What is taken over is not given up for a mistake in a file.
-        Err(error) if known.is_some() => {
-            error!("{error:#}; until that is mended (SIGHUP) only the keeper's own user is served");
-            (Door::Own, Access::load(owner, None)?)
+    // What is taken over is not given up for a mistake in a file.
+    let goes_on = known.is_some();
+    let door = match Door::of(options.group.as_deref()) {
+        Err(error) if goes_on => {
+            error!("{error:#}; until that is mended (SIGHUP) new sockets are the own user's");
+            Door::Own
         }
-        other => other?,
+        door => door?,
+    };
+    let mut access = match Access::load(owner, options.rules.as_deref()) {
+        // Its group comes to the socket still, and learns nothing there.
+        Err(error) if goes_on => {
+            error!("{error:#}; until that is mended (SIGHUP) only the keeper's own user is served");
+            Access::load(owner, None)?
+        }
+        access => access?,
     };
     complete(&mut descriptors, &options.socket, door)?;
     let restarts = known.as_ref().map_or(0, |known| known.restarts + 1);
@@ -119,12 +128,6 @@ fn complete(descriptors: &mut Descriptors, socket: &Path, door: Door) -> Result<
         descriptors.keep(vec![(Key::Epoch, pages::epoch().context("no epoch page")?)]);
     }
     Ok(())
-}
-
-/// Who is let in.
-fn may_enter(options: &Options, owner: u32) -> Result<(Door, Access)> {
-    let door = Door::of(options.group.as_deref())?;
-    Ok((door, Access::load(owner, options.rules.as_deref())?))
 }
 
 /// Runs a standby to its end.

@@ -6,6 +6,7 @@ mod calendar;
 mod claims;
 mod containers;
 mod crashes;
+mod door;
 mod faults;
 mod fuzz;
 mod log;

@@ -18,7 +18,7 @@ use crate::support::*;
 pub const READER: u32 = 42001;
 pub const MAKER: u32 = 42002;
 const STRANGER: u32 = 42003;
-const GROUP: u32 = 42100;
+pub const GROUP: u32 = 42100;
 const OTHER_GROUP: u32 = 42101;
 
 pub const RULES: &str = r#"
