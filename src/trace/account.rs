@@ -253,6 +253,13 @@ fn sums(reader: &mut Reader<'_>) -> Result<Account> {
             if live.insert(key, event.bytes).is_some() {
                 return Err(wrong(&event, "is allocated, but was not freed before"));
             }
+            // All other sums are of parts of this one.
+            if tally.live().checked_add(event.bytes).is_none() {
+                return Err(wrong(
+                    &event,
+                    "is more than there can be beside what is live",
+                ));
+            }
             tally.alloc(t_us, event.bytes, at);
         } else {
             let bytes = live.remove(&key);

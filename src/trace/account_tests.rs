@@ -102,6 +102,21 @@ fn a_timeline_has_a_bounded_number_of_steps_and_the_highest_of_each() {
 }
 
 #[test]
+fn more_live_bytes_than_a_number_holds_are_an_error_with_its_line() {
+    for op in ["alloc", "segment_alloc"] {
+        let most = format!("0,{op},1,9223372036854775807,0\n0,{op},2,9223372036854775807,0\n");
+        let text = format!("t_us,op,id,bytes,stream\n{most}");
+        let account = of(&text).unwrap();
+        assert_eq!(account.devices[&0].program.peak_bytes, u64::MAX - 1);
+        let error = of(&format!("{text}0,{op},c,9223372036854775807,0\n")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "line 4: c is more than there can be beside what is live"
+        );
+    }
+}
+
+#[test]
 fn what_contradicts_itself_is_an_error() {
     for text in [
         "t_us,op,id,bytes,stream\n",

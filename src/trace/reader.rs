@@ -142,7 +142,7 @@ impl Iterator for Reader<'_> {
             ..
         })) = event
         {
-            self.shortfall.lost += bytes;
+            self.shortfall.lost = self.shortfall.lost.saturating_add(bytes);
         }
         self.failed = event.is_err();
         event.transpose()

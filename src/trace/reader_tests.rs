@@ -122,3 +122,11 @@ fn reading_ends_at_the_first_error() {
     assert!(reader.next().unwrap().is_err());
     assert!(reader.next().is_none());
 }
+
+#[test]
+fn more_lost_events_than_a_number_holds_are_as_many_as_it_holds() {
+    let text = format!("{HEADER}0,lost,0,18446744073709551615,0\n0,lost,0,1,0\n");
+    let mut reader = Reader::new(text.as_bytes()).unwrap();
+    assert!(reader.by_ref().all(|event| event.is_ok()));
+    assert_eq!(reader.shortfall().lost, u64::MAX);
+}

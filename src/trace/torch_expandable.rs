@@ -18,6 +18,8 @@ use crate::pool::Refusal;
 
 /// Ranges lie this many bytes apart; no device has as much.
 pub const RANGE: u64 = 1 << 46;
+/// A longer tensor fits no device.
+const MOST: u64 = 1 << 40;
 
 /// What the allocator calls: the driver's functions for one page each.
 pub trait Driver {
@@ -86,7 +88,10 @@ impl<D: Driver> Expandable<D> {
     /// # Errors
     /// The driver's code, after everything was given back.
     pub fn malloc(&mut self, bytes: u64, stream: u64) -> Result<Address, Refusal> {
-        let bytes = bytes.clamp(1, 1 << 40).next_multiple_of(GRANULE);
+        if bytes > MOST {
+            return Err(Code::OUT_OF_MEMORY.into());
+        }
+        let bytes = bytes.max(1).next_multiple_of(GRANULE);
         let small = bytes <= SMALL;
         let page = if small {
             SMALL_SEGMENT

@@ -76,6 +76,13 @@ fn a_device_has_an_end_at_which_free_pages_go_elsewhere() {
 }
 
 #[test]
+fn a_tensor_that_fits_no_device_is_refused_and_not_taken_for_a_shorter_one() {
+    let mut torch = Expandable::new(Plain::new(1 << 50), ALONE);
+    assert_eq!(torch.malloc(u64::MAX, 0), Err(Code::OUT_OF_MEMORY.into()));
+    assert_eq!(torch.driver.physical(), 0);
+}
+
+#[test]
 fn asked_it_gives_pages_back_before_there_are_more_than_ever() {
     let mut torch = asked();
     let one = torch.malloc(120 * MIB, 0).unwrap();
