@@ -12,7 +12,7 @@ use crate::driver::{Address, Context};
 pub struct Home {
     /// First address of the reservation.
     pub reservation: Address,
-    /// The context that was current.
+    /// The context that was current, or the one that it is known to be a view of.
     pub context: Context,
 }
 

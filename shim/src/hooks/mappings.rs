@@ -158,7 +158,7 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     let recorded = freeing(engine, at, bytes);
     let unmap = |device: &'a Device| {
         let kept = device.pages().filter(|kept| kept.is_used_in(at, bytes))?;
-        let unmapped = match put_off::wait_at_home(engine, kept, at) {
+        let unmapped = match put_off::wait_at_home(engine, device, kept, at) {
             Ok(()) => kept.unmap(at, bytes, put_off::last_use(engine, device))?,
             refused => refused,
         };

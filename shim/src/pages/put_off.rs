@@ -30,13 +30,23 @@ pub fn note(engine: &Engine, stream: Stream) {
 /// Torch that empties the caches of all devices waits for the default stream of the
 /// current one, whosever pages it unmaps next (pytorch/pytorch#196258): those of another
 /// device are waited for in its own default stream or, where that has no mark (while
-/// anything captures), with all their context. The driver's code where there is no such wait.
-pub fn wait_at_home(engine: &Engine, kept: &Pages<Real>, at: Address) -> Result<()> {
+/// anything captures), with all their context. With that, too, are those of a device that had
+/// views (green contexts), whatever is current: each has a default stream of its own, and torch
+/// takes them for one. The driver's code where there is no such wait.
+pub fn wait_at_home(
+    engine: &Engine,
+    device: &Device,
+    kept: &Pages<Real>,
+    at: Address,
+) -> Result<()> {
+    let had_views = device.views.were_there();
+    let is_its = |context| engine.device_of(context).map(|its| its.ordinal) == Ok(device.ordinal);
     if let Some((context, stream)) = DEFAULT.get()
-        && engine.device_of(context).map(|device| device.ordinal) != Ok(kept.device())
+        && (had_views || !is_its(context))
         && let Found::Run(run) = kept.find(at)
     {
-        match kept.instead_of_waiting(StreamKey::new(run.context, stream, 0)) {
+        let mark = || kept.instead_of_waiting(StreamKey::new(run.context, stream, 0));
+        match (!had_views).then(mark).flatten() {
             Some(mark) => kept.wait(mark),
             None => return kept.wait_for_context(run.context),
         }

@@ -33,9 +33,11 @@ pub fn remove(engine: &Engine, at: Address) -> Option<u64> {
 pub fn home(engine: &Engine, device: &Device, at: Address) -> Home {
     let before = all().range(..=at).next_back().map(|(a, b)| (*a, *b));
     let around = before.filter(|(start, bytes)| at - start < *bytes);
+    let current = engine.context_for(device).unwrap_or_default();
     Home {
         // Of one that is not known each page stands alone.
         reservation: around.map_or(at, |(start, _)| start),
-        context: engine.context_for(device).unwrap_or_default(),
+        // Also while a view of it (a green one) is current, which may end before the page.
+        context: device.views.whole(current),
     }
 }

@@ -287,13 +287,18 @@ static void thrown() {
 
 // Torch empties the cache of another device, and waits for its own default stream. With
 // memory of cudaMalloc's that is legal: cudaFree waits for the memory's device. `captured`:
-// beside a capture no event stands for a wait.
-static void elsewhere(bool captured) {
+// beside a capture no event stands for a wait. The memory came while a green context was current
+// that lives (`view`) or not (`gone`), or in whose default stream it is used (`inside`).
+static void elsewhere(const std::string& how) {
+    const bool captured = how == "captured";
     void* graph = nullptr;
     cudaStream_t here = new_stream();
     OK(cudaSetDevice(1));
     cudaStream_t other = new_stream();
+    View* view = how.empty() || captured ? nullptr : new View(1);
     void* held = tensor(24, nullptr);
+    if (how == "gone") view->end();
+    if (how == "view") view->leave();
     use(held, 24, nullptr);
     drop(held);
     OK(cudaSetDevice(0));
@@ -304,6 +309,51 @@ static void elsewhere(bool captured) {
     OK(cudaSetDevice(1));
     use(tensor(24, other), 24, other);
     OK(cudaDeviceSynchronize());
+}
+
+// One default stream to torch, two in truth: it waits for that of the context that is current when
+// it empties the cache, or is `asked` for what it has, whichever the memory was used in.
+static void view_default(bool asked) {
+    cudaStream_t other = new_stream();
+    tensor(12, other);
+    for (bool inside : {true, false}) {
+        View view;
+        void* held = tensor(24, nullptr);
+        if (!inside) view.leave();
+        use(held, 24, nullptr);
+        inside ? view.leave() : OK(cuCtxSetCurrent(view.context));
+        drop(held);
+        size_t retries = numbers.retries;
+        CHECK(!at_once([&] { asked ? drop(tensor(48, other)) : allocator.load()->emptyCache(); }));
+        CHECK(numbers.retries == retries + asked);
+        use(tensor(24, other), 24, other);
+        OK(cudaDeviceSynchronize());
+        view.end();
+    }
+}
+
+// One allocation, though a part of it was mapped while a green context was current: also for
+// copies to a device that has no access, while that context lives and behind its end.
+static void spans() {
+    cudaStream_t stream = new_stream();
+    void* far = nullptr;
+    u64 base = 0, ids[2]{};
+    size_t bytes = 0;
+    OK(cudaSetDevice(1));
+    OK(cudaMalloc(&far, 50 * MIB));
+    OK(cudaSetDevice(0));
+    tensor(7, stream);
+    View view;
+    const u64 at = reinterpret_cast<u64>(tensor(50, stream));
+    for (bool lives : {true, false}) {
+        lives ? view.leave() : view.end();
+        OK(cuMemGetAddressRange_v2(&base, &bytes, at));
+        CHECK(base + bytes >= at + 50 * MIB);
+        OK(cuPointerGetAttribute(&ids[0], 7, at));
+        OK(cuPointerGetAttribute(&ids[1], 7, at + 40 * MIB));
+        CHECK(ids[0] == ids[1]);
+        OK(cuMemcpyDtoD_v2(reinterpret_cast<u64>(far), at, 50 * MIB));
+    }
 }
 
 // Under a limit what somebody else has freed, and work still uses, is torch's once that is over.
@@ -327,7 +377,9 @@ int main(int, char** argv) {
     allocator.load()->init(devices);
     if (several && !unseen) another_context();
     if (what == "thrown") thrown();
-    else if (what.rfind("elsewhere", 0) == 0) elsewhere(what == "elsewhere_captured");
+    else if (what.rfind("elsewhere", 0) == 0) elsewhere(what.substr(std::min<size_t>(what.size(), 10)));
+    else if (what.rfind("default", 0) == 0) view_default(what == "default_asked");
+    else if (what == "spans") spans();
     else if (what == "own_stream") own_stream();
     else if (what == "other_thread") other_thread();
     else if (what == "beside") beside();

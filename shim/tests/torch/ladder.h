@@ -50,6 +50,9 @@ int cuMemAddressFree(u64, size_t);
 int cuMemMap(u64, size_t, size_t, u64, u64);
 int cuMemSetAccess(u64, size_t, const Access*, size_t);
 int cuMemUnmap(u64, size_t);
+int cuMemGetAddressRange_v2(u64*, size_t*, u64);
+int cuPointerGetAttribute(void*, int, u64);
+int cuMemcpyDtoD_v2(u64, u64, size_t);
 int cuMemExportToShareableHandle(void*, unsigned long long, int, unsigned long long);
 int cudaStreamBeginCapture(cudaStream_t, int);
 int cudaStreamEndCapture(cudaStream_t, void**);
@@ -112,16 +115,17 @@ static void unseen_context() {
 // A green context: current until it goes.
 struct View {
     void *green = nullptr, *context = nullptr;
-    View() {
+    int device;
+    explicit View(int device = 0) : device(device) {
         char resource[152];
         void* description = nullptr;
-        OK(cuDeviceGetDevResource(0, resource, 1));
+        OK(cuDeviceGetDevResource(device, resource, 1));
         OK(cuDevResourceGenerateDesc(&description, resource, 1));
-        OK(cuGreenCtxCreate(&green, description, 0, 1));
+        OK(cuGreenCtxCreate(&green, description, device, 1));
         OK(cuCtxFromGreenCtx(&context, green));
         OK(cuCtxSetCurrent(context));
     }
-    void leave() { OK(cudaSetDevice(0)); }
+    void leave() { OK(cudaSetDevice(device)); }
     void end() {
         leave();
         OK(cuGreenCtxDestroy(green));

@@ -18,6 +18,7 @@ mod split;
 #[path = "../support/mod.rs"]
 mod support;
 mod unfit;
+mod views;
 
 use std::path::Path;
 use std::process::Command;

@@ -42,10 +42,16 @@ template <typename F> static void count(F change) {
     std::lock_guard<std::mutex> lock(counting);
     change();
 }
+// As torch's own it makes no context current where the device is already.
 struct OnDevice {
-    int before = 0;
-    OnDevice(int device) { MUST(cudaGetDevice(&before)), MUST(cudaSetDevice(device)); }
-    ~OnDevice() { cudaSetDevice(before); }
+    int before = 0, device;
+    OnDevice(int device) : device(device) {
+        MUST(cudaGetDevice(&before));
+        if (device != before) MUST(cudaSetDevice(device));
+    }
+    ~OnDevice() {
+        if (device != before) cudaSetDevice(before);
+    }
 };
 
 enum class Kind { Unmapped, Free, Used, Waits };
