@@ -1,5 +1,5 @@
 // Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
-// usage: torch_allocators LIBC10_CUDA whole|tight|ended|beside|private|captures|refusal|fabric|async|devices NAME=WORD...
+// usage: torch_allocators LIBC10_CUDA whole|tight|ended|beside|private|captures|refusal|later|fabric|async|devices NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
 // "counters" of torch's, "access" to a fabric. Ends with 3 where torch was out of memory, and was not meant to be;
@@ -130,6 +130,24 @@ static void refusal(Job& job) {
     job.look();
 }
 
+// A stream that has read a tensor waits for what is launched once torch has more than it ever had:
+// where torch is asked for that tensor first, and waits for the stream, it comes to no end.
+static void later(Job& job) {
+    const Queue& reader = job.queues[1];
+    void* pinned = nullptr;
+    OK(call::cudaMallocHost(&pinned, sizeof(uint32_t)));
+    *static_cast<uint32_t*>(pinned) = 0;
+    const uint64_t flag = reinterpret_cast<uint64_t>(pinned);
+    is_served(job.allocate(100 * MIB, job.queues[0], true));
+    job.share(job.tensors[0], reader);
+    OK(call::cuStreamWaitValue32_v2(reader.stream, flag, 1, 0));
+    job.free(0);
+    is_served(job.allocate(400 * MIB, job.queues[0], true));
+    OK(call::cuStreamWriteValue32_v2(job.queues[2].stream, flag, 1, 0));
+    job.clear();
+    job.look();
+}
+
 // Where handles can be for a fabric: somebody asks for one while torch has in use what it ever had,
 // and a tensor is shared, as between processes, and given up.
 static void fabric(Job& job) {
@@ -185,6 +203,8 @@ int main(int, char** argv) {
         captures(job);
     } else if (strcmp(argv[2], "refusal") == 0) {
         refusal(job);
+    } else if (strcmp(argv[2], "later") == 0) {
+        later(job);
     } else if (strcmp(argv[2], "fabric") == 0) {
         fabric(job);
     } else if (strcmp(argv[2], "devices") == 0) {

@@ -226,6 +226,12 @@ def tried(player):
             check(under.status == 0, f"{name}, {case}: {under.fared()}")
             check(under.mib("physical") <= alone.mib("physical"), f"{name}, {case}: holds more than bare")
 
+    # Where torch is asked for nothing it waits for no stream whose work is yet to be launched.
+    for name, play in (("bare", player.play("later", bare=True)),
+                       ("keep", player.play("later", ("MEMCUDA_TORCH", "keep"))),
+                       ("async", player.play("later", ("MEMCUDA_TORCH", "async")))):
+        check(play.status == 0, f"{name}, where work is launched later: {play.fared()}")
+
     # Read by the allocators of 2.10 and later alone; what is set in it changes nothing here.
     other = player.play("tight", ("PYTORCH_ALLOC_CONF", "max_split_size_mb:2048"), ("MEMCUDA_TORCH", "segments"))
     known_to_it = tuple(map(int, release.version.split(".")[:2])) >= (2, 10)

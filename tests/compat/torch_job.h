@@ -38,6 +38,8 @@ static const size_t SPOT = 16, SEEN = 64 * KIB;
     X(cudaEventDestroy, (cudaEvent_t))                                 \
     X(cuStreamBeginCapture_v2, (cudaStream_t, int))                    \
     X(cuStreamEndCapture, (cudaStream_t, void**))                      \
+    X(cuStreamWaitValue32_v2, (cudaStream_t, uint64_t, uint32_t, unsigned)) \
+    X(cuStreamWriteValue32_v2, (cudaStream_t, uint64_t, uint32_t, unsigned)) \
     X(cuMemGetAddressRange_v2, (uint64_t*, size_t*, uint64_t))         \
     X(cuDevicePrimaryCtxGetState, (int, unsigned*, int*))              \
     X(cuSimLaunch, (void*, const CUsimRange*, unsigned, double))       \
