@@ -26,6 +26,8 @@ pub struct Setting {
     pub text: String,
     /// What was done to the user's own entries.
     pub changed: Vec<String>,
+    /// What of these speaks against expandable segments, where the profile has them.
+    pub unfit: Option<&'static str>,
 }
 
 /// A setting, or why the user's own stays untouched.
@@ -64,14 +66,11 @@ const GRANULE_MB: u64 = 2;
 fn expandable(user: &str) -> Merged {
     let mut entries = split_entries(user);
     bears_reclaim(&entries)?;
-    let said_how = entries
-        .iter()
-        .any(|e| key(e).starts_with("expandable_segments_"));
     let page = value_of(&entries, "large_segment_size_mb").map(str::parse::<u64>);
     let page = page.transpose().map_err(|_| NO_NUMBER)?;
-    let unfit = said_how || page.is_some_and(|mib| !mib.is_multiple_of(GRANULE_MB));
-    if value_of(&entries, "expandable_segments").map_or(unfit, |value| !is_true(value)) {
-        return segments(user);
+    let unfit = unfit(&entries, page);
+    if unfit.is_some() {
+        return segments(user).map(|setting| Setting { unfit, ..setting });
     }
     entries.retain(|e| key(e) != "expandable_segments");
     let mut text: Vec<String> = entries.iter().map(|e| (*e).to_owned()).collect();
@@ -87,7 +86,23 @@ fn expandable(user: &str) -> Merged {
         profile: Profile::Expandable,
         text: text.join(","),
         changed: Vec::new(),
+        unfit: None,
     })
+}
+
+/// Why the user's own setting has no expandable segments beside it.
+fn unfit(entries: &[&str], page: Option<u64>) -> Option<&'static str> {
+    let is_how = |entry: &&str| key(entry).starts_with("expandable_segments_");
+    match value_of(entries, "expandable_segments") {
+        Some(value) => (!is_true(value)).then_some("the user turned expandable segments off"),
+        None if entries.iter().any(is_how) => Some(
+            "the user said how expandable segments are to be (expandable_segments_...), but not \
+             expandable_segments:True",
+        ),
+        None => page
+            .filter(|mib| !mib.is_multiple_of(GRANULE_MB))
+            .map(|_| "the user's large_segment_size_mb is odd, and pages are a multiple of 2 MiB"),
+    }
 }
 
 /// Does the user's own setting turn expandable segments on?
@@ -131,6 +146,7 @@ fn segments(user: &str) -> Merged {
         profile: Profile::Segments,
         text: text.join(","),
         changed,
+        unfit: None,
     })
 }
 
@@ -150,6 +166,7 @@ fn stream_ordered(user: &str) -> Setting {
         profile: Profile::Async,
         text: entries.join(","),
         changed,
+        unfit: None,
     }
 }
 
@@ -237,7 +254,7 @@ mod tests {
     fn expandable_text(user: &str) -> String {
         let setting = expandable(user).unwrap();
         assert_eq!(setting.profile, Profile::Expandable);
-        assert!(setting.changed.is_empty(), "{setting:?}");
+        assert!(setting.changed.is_empty() && setting.unfit.is_none());
         setting.text
     }
 
@@ -260,12 +277,19 @@ mod tests {
         assert!(!has_expandable(
             "expandable_segments:True,expandable_segments:False"
         ));
-        let off = expandable("expandable_segments:False");
-        assert_eq!(off, segments("expandable_segments:False"));
+        let off = "expandable_segments:False";
         let how = "expandable_segments_reserve:0.1";
-        assert_eq!(expandable(how), segments(how));
         let odd = "large_segment_size_mb:25";
-        assert_eq!(expandable(odd), segments(odd));
+        for (user, why) in [
+            (off, "off"),
+            (how, "(expandable_segments_...)"),
+            (odd, "odd"),
+        ] {
+            let mut setting = expandable(user).unwrap();
+            let said = setting.unfit.take();
+            assert!(said.is_some_and(|said| said.contains(why)), "{user}");
+            assert_eq!(Ok(setting), segments(user));
+        }
         let on = format!("expandable_segments:True,{odd}");
         assert_eq!(expandable(&on).unwrap().profile, Profile::Expandable);
         let on = format!("expandable_segments:True,{how}");

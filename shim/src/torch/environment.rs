@@ -210,13 +210,18 @@ fn native(allocator: &Library, config: &Config) -> Result<Profile, &'static str>
             Ok(Profile::Expandable)
         }
         Some(reason) => {
-            let text = || format!("torch keeps segments by cudaMalloc: {reason}");
-            match config.torch == Torch::Expandable {
-                true => notice::warn(|| format!("MEMCUDA_TORCH=expandable: {}", text())),
-                false => notice::info(text),
-            }
+            keeps_segments(config, reason);
             Ok(Profile::Segments)
         }
+    }
+}
+
+/// Says why torch has no expandable segments: to who asked for them as a warning.
+fn keeps_segments(config: &Config, reason: &str) {
+    let text = || format!("torch keeps segments by cudaMalloc: {reason}");
+    match config.torch == Torch::Expandable {
+        true => notice::warn(|| format!("MEMCUDA_TORCH=expandable: {}", text())),
+        false => notice::info(text),
     }
 }
 
@@ -301,7 +306,11 @@ fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
         profile,
         text,
         changed,
+        unfit,
     } = setting.ok()?;
+    if let (Some(reason), Ok(config)) = (unfit, Config::read(environment::variable)) {
+        keeps_segments(&config, reason);
+    }
     let is_ours = profile != Profile::Async && !conf::says(own, "max_split_size_mb");
     split::is_told(is_ours);
     match profile {

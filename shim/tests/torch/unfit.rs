@@ -109,15 +109,46 @@ fn torch_keeps_its_settings_where_another_library_stands_before_cuda_malloc() {
     }
 }
 
+/// How often it is said that torch has none.
+fn said(run: &Run) -> usize {
+    run.log
+        .matches("torch keeps segments by cudaMalloc")
+        .count()
+}
+
+#[test]
+fn native_has_segments_where_the_users_setting_speaks_for_them() {
+    for (own, why) in [
+        (
+            "expandable_segments:False",
+            "turned expandable segments off",
+        ),
+        (
+            "expandable_segments_reserve:0.1",
+            "(expandable_segments_...)",
+        ),
+        ("large_segment_size_mb:25", "large_segment_size_mb is odd"),
+    ] {
+        for profile in [NATIVE, EXPANDABLE] {
+            let own = ("PYTORCH_CUDA_ALLOC_CONF", own);
+            let segments = train_with(&torch().join("expandable"), "plain", &[profile, own]);
+            assert!(segments.setting.ends_with(SEGMENTS), "{segments:?}");
+            assert_eq!(said(&segments), 1, "{segments:?}");
+            let line = segments
+                .log
+                .lines()
+                .find(|line| line.contains(why))
+                .unwrap();
+            let warned = line.contains("warning: MEMCUDA_TORCH=expandable: ");
+            assert_eq!(warned, profile == EXPANDABLE, "{line}");
+        }
+    }
+}
+
 #[test]
 fn a_torch_that_is_not_fit_gets_segments_with_one_line() {
     let older = train("plain", &[EXPANDABLE]);
     assert_eq!(older.setting, SEGMENTS);
-    let said = |run: &Run| {
-        run.log
-            .matches("torch keeps segments by cudaMalloc")
-            .count()
-    };
     assert_eq!(said(&older), 1, "{}", older.log);
     let direct = run("plain", &[("MEMCUDA_POLICY", "direct")]);
     assert_eq!((direct.setting.as_str(), said(&direct)), (SEGMENTS, 1));
