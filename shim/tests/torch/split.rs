@@ -67,3 +67,10 @@ fn the_users_stays() {
         }
     }
 }
+
+/// With pages that the profile alone turned on torch would cut up what it then takes for whole.
+#[test]
+fn the_users_goes_once_a_private_pool_opens_beside_pages() {
+    let own = ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64");
+    run("expandable", "split pool", &[NATIVE, own]);
+}
