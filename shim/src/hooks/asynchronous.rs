@@ -106,7 +106,7 @@ fn allocate(
         return real();
     }
     if !engine.lends() {
-        let code = real();
+        let code = drivers_own(engine, stream, from, real);
         if code == Code::SUCCESS
             && let Ok((context, device)) = engine.of_stream(stream)
         {
@@ -122,11 +122,7 @@ fn allocate(
     unsafe { *out = 0 };
     let (context, device) = match served(engine, stream, from) {
         Ok(Some(served)) => served,
-        // In a capture a second try would add a second node to the graph.
-        Ok(None) if engine.captures.any() && engine.calls.captures(stream) != Ok(false) => {
-            return real();
-        }
-        Ok(None) => return with_room(engine, || taken_on(engine, stream, from), real),
+        Ok(None) => return drivers_own(engine, stream, from, real),
         Err(code) => return code,
     };
     if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
@@ -198,6 +194,20 @@ fn served(
         None => device.uses_default_mem_pool(calls),
     };
     Ok(default.then_some((context, device)))
+}
+
+/// Runs an allocation of the driver's own. In a capture there is no second try of it, which would
+/// add a second node to the graph.
+fn drivers_own(
+    engine: &Engine,
+    stream: Stream,
+    from: Option<MemPool>,
+    real: impl Fn() -> Code,
+) -> Code {
+    if engine.captures.any() && engine.calls.captures(stream) != Ok(false) {
+        return real();
+    }
+    with_room(engine, || taken_on(engine, stream, from), real)
 }
 
 /// Where the driver's own allocation lies: a pool of the program's may be on
