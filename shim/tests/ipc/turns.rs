@@ -1,18 +1,26 @@
-//! The library's own thread leaves freed memory to others, but not while a context ends.
+//! The library's own thread leaves freed memory to others, but not while a context ends. The
+//! program's do, in whatever context is theirs.
 
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::actor::{Actor, Place, program};
 use crate::driver::driver;
 use crate::keeper::until;
-use crate::support::shim;
+use crate::support::{self, shim};
 use crate::{MIB, counters};
+
+fn pausing() -> PathBuf {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| driver("pausing")).clone()
+}
 
 #[test]
 fn nothing_is_left_while_a_context_ends() {
     let place = Place::with_keeper();
     let mut command = place.command(program(), &[shim()]);
-    command.env("LD_LIBRARY_PATH", driver("pausing"));
+    command.env("LD_LIBRARY_PATH", pausing());
     let (mut exporter, mut importer) = (Actor::start(&mut command), place.actor());
     let there = exporter.filled(8 * MIB, 1);
     let here = importer.open(&exporter.handle(&there));
@@ -30,4 +38,18 @@ fn nothing_is_left_while_a_context_ends() {
     assert!(importer.has(&here, 8 * MIB, 1));
     let log = exporter.end();
     assert!(!log.contains("while a context ends"), "{log}");
+}
+
+#[test]
+fn no_other_threads_context_is_current_while_memory_is_left() {
+    let place = Place::with_keeper();
+    let mut command = place.command(&support::program("beside.c", "beside"), &[shim()]);
+    command.env("LD_LIBRARY_PATH", pausing());
+    let (mut exporter, mut importer) = (Actor::start(&mut command), place.actor());
+    let handle = exporter.must("get");
+    importer.open(&handle);
+    exporter.must("free");
+    let log = exporter.end();
+    assert!(log.contains("unmaps while a context ends"), "{log}");
+    assert!(!log.contains("a context ends that is current"), "{log}");
 }

@@ -242,8 +242,8 @@ pub fn leave(engine: &Engine) {
         let Some(pool) = device.pool().filter(|_| !ids.is_empty()) else {
             continue;
         };
-        let left = engine.within(pool, || pool.leave(&ids));
-        for id in left.unwrap_or_default() {
+        // Whatever context is current: one that is made so may be another thread's, which ends it.
+        for id in pool.leave(&ids) {
             let which = (device.ordinal, id);
             end(engine, which, held[&which]);
         }
