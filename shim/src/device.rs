@@ -58,8 +58,11 @@ pub struct Device {
     pub independent: Arc<AtomicBool>,
     /// Frees of addresses that are not the pool's; its callback reads it.
     foreign_frees: &'static AtomicU64,
-    other_mem_pool: AtomicBool,
-    asked_mem_pool: AtomicBool,
+    /// Questions for the current memory pool that were begun.
+    asked_mem_pool: AtomicU64,
+    /// The number of the latest of them that was answered, and in the lowest bit, whether it is
+    /// another one than the default; 0 before the first.
+    mem_pool_answer: AtomicU64,
 }
 
 impl Device {
@@ -91,8 +94,8 @@ impl Device {
                 stand_in: StandIn::default(),
                 independent: Arc::default(),
                 foreign_frees: Box::leak(Box::default()),
-                other_mem_pool: AtomicBool::new(false),
-                asked_mem_pool: AtomicBool::new(false),
+                asked_mem_pool: AtomicU64::new(0),
+                mem_pool_answer: AtomicU64::new(0),
             })
         };
         (0..count.max(0) as u32).map(device).collect()
@@ -231,24 +234,28 @@ impl Device {
     /// Is the device's current memory pool its default one? Only then do
     /// stream-ordered allocations come from here.
     pub fn uses_default_mem_pool(&self, calls: &Calls) -> bool {
-        if !self.asked_mem_pool.load(Ordering::Acquire) {
-            self.ask_mem_pool(calls);
-        }
-        !self.other_mem_pool.load(Ordering::Relaxed)
+        let answer = match self.mem_pool_answer.load(Ordering::Relaxed) {
+            0 => self.ask_mem_pool(calls),
+            answer => answer,
+        };
+        answer & 1 == 0
     }
 
-    /// Asks the driver for the current memory pool; after it may have changed.
-    pub fn ask_mem_pool(&self, calls: &Calls) {
+    /// Asks the driver for the current memory pool; after it may have changed. Of two threads
+    /// that do, whoever began last was told of the changes of both: that answer stays.
+    pub fn ask_mem_pool(&self, calls: &Calls) -> u64 {
+        let number = self.asked_mem_pool.fetch_add(1, Ordering::AcqRel) + 1;
         let mut pool = 0;
         let code = match calls.mem_pool {
             // SAFETY: the pointer is valid for the call.
             Some(mem_pool) => unsafe { mem_pool(&mut pool, self.handle) },
             None => Code::NOT_FOUND,
         };
-        let default = self.default_mem_pool(calls);
-        let other = code != Code::SUCCESS || Some(pool) != default;
-        self.other_mem_pool.store(other, Ordering::Relaxed);
-        self.asked_mem_pool.store(true, Ordering::Release);
+        let other = code != Code::SUCCESS || Some(pool) != self.default_mem_pool(calls);
+        let answer = number << 1 | u64::from(other);
+        self.mem_pool_answer
+            .fetch_max(answer, Ordering::AcqRel)
+            .max(answer)
     }
 }
 

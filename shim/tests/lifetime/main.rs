@@ -88,6 +88,13 @@ fn a_context_that_begins_while_another_one_ends_is_not_taken_for_it() {
 }
 
 #[test]
+fn the_memory_pool_that_is_set_last_is_the_current_one() {
+    let program = program("mem_pools.c", &["-rdynamic"]);
+    let mut command = preloaded(program, &[shim()]);
+    run(command.env("LD_LIBRARY_PATH", pausing_driver()));
+}
+
+#[test]
 fn a_context_that_waits_for_its_work_while_it_ends_holds_up_no_other_one() {
     let program = program("apart.c", &["-rdynamic"]);
     let [expected, with] = [vec![], vec![shim()]].map(|libraries| {

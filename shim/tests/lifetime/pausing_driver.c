@@ -7,6 +7,7 @@ void answered(const char *call);
 __attribute__((weak)) void asked(const char *call);
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned *, int *);
 CUresult cuEventSynchronize(void *);
+CUresult cuDeviceGetMemPool(CUmemoryPool *, CUdevice);
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define TOLD(name, ...)                       \
@@ -22,3 +23,4 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *activ
     TOLD(cuDevicePrimaryCtxGetState, device, flags, active);
 }
 CUresult cuEventSynchronize(void *event) { TOLD(cuEventSynchronize, event); }
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) { TOLD(cuDeviceGetMemPool, pool, device); }
