@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use memcuda_core::driver::{Code, Context, Stream};
+use memcuda_core::driver::{Code, Context, Stream, cancel};
 use memcuda_core::pool::CAPTURES;
 
 use crate::calls::Calls;
@@ -46,6 +46,7 @@ impl Captures {
         if !self.any() {
             return None;
         }
+        let _held = cancel::hold();
         match calls.current() {
             Err(Code::INVALID_CONTEXT) => {
                 let asked = calls.within(theirs()?, || calls.refusal_of_captures());

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::ptr;
 
 use memcuda_core::descriptor::Lasting;
+use memcuda_core::driver::cancel;
 
 /// The pair.
 pub struct Bell {
@@ -29,6 +30,8 @@ impl Bell {
     pub fn ring(&self) {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let Some(rope) = self.rope.ours() else { return };
+        // A hit rings, which holds nothing back itself.
+        let _held = cancel::hold();
         // SAFETY: sends a byte that is there; where it fails the bell has rung, or is gone.
         unsafe {
             let errno = libc::__errno_location();

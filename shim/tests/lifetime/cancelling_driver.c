@@ -20,6 +20,7 @@ ENDS_IN(cuMemMap, (CUdeviceptr at, size_t bytes, size_t offset, u64 handle, u64 
 ENDS_IN(cuMemUnmap, (CUdeviceptr at, size_t bytes), at, bytes)
 ENDS_IN(cuMemRelease, (u64 handle), handle)
 ENDS_IN(cuEventSynchronize, (void *event), event)
+ENDS_IN(cuStreamQuery, (CUstream stream), stream)
 ENDS_IN(cuMemAlloc_v2, (CUdeviceptr *at, size_t bytes), at, bytes)
 ENDS_IN(cuMemFree_v2, (CUdeviceptr at), at)
 ENDS_IN(cuMemAllocAsync, (CUdeviceptr *at, size_t bytes, CUstream stream), at, bytes, stream)

@@ -1,6 +1,9 @@
 /* A thread without a context allocates and frees while another one captures: what the
- * capture forbids is refused, and ends the capture. */
-#include "answers.h"
+ * capture forbids is refused, and ends the capture.
+ *
+ *   capturing cancelled   the thread that captures is cancelled, and makes no call by which it
+ *                         would end */
+#include "../support/cancelled.h"
 
 static CUstream captured, other;
 static CUdeviceptr plain, ordered, made;
@@ -15,7 +18,16 @@ static void *without_context(void *call) {
     return NULL;
 }
 
-int main(void) {
+static void refused(void *context) {
+    enum { UNSUPPORTED = 900, INVALIDATED = 901 };
+    CUgraph graph = NULL;
+    OK(cuCtxSetCurrent(context));
+    OK(cuStreamBeginCapture_v2(captured, 0));
+    IS(UNSUPPORTED, allocates_in_order());
+    IS(INVALIDATED, cuStreamEndCapture(captured, &graph));
+}
+
+int main(int argc, char **argv) {
     static int (*calls[])(void) = {frees, allocates_in_order, frees_in_order, frees_inside};
     CUcontext context;
     OK(cuInit(0));
@@ -23,6 +35,10 @@ int main(void) {
     OK(cuCtxSetCurrent(context));
     OK(cuStreamCreate(&captured, 1));
     OK(cuStreamCreate(&other, 1));
+    if (argc > 1 && strcmp(argv[1], "cancelled") == 0) {
+        run_cancelled(refused, context);
+        return 0;
+    }
     /* Global, of this thread, relaxed, and none at all. */
     for (int mode = 0; mode < 4; mode++) {
         for (unsigned i = 0; i < sizeof(calls) / sizeof(*calls); i++) {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::{preloaded, run, said, shim};
-use crate::{bare, driver, program};
+use crate::{bare, cancelling_driver, program};
 
 fn every() -> PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -59,7 +59,7 @@ fn nothing_is_to_be_seen_of_the_library() {
 /// library's lines of the log, which are written, and without.
 #[test]
 fn a_thread_that_is_cancelled_ends_in_no_call() {
-    let ends_in = driver("cancelling");
+    let ends_in = cancelling_driver();
     for (driver, level) in [(None, "warn"), (None, "debug"), (Some(ends_in), "warn")] {
         let mut command = preloaded(every(), &[shim()]);
         command.envs(driver.map(|driver| ("LD_LIBRARY_PATH", driver)));

@@ -73,6 +73,13 @@ fn a_capture_forbids_to_threads_without_a_context_what_it_forbids_to_others() {
     same(&program("capturing.c", &[]), "1");
 }
 
+#[test]
+fn a_thread_that_is_cancelled_ends_in_no_question_for_captures() {
+    let mut command = preloaded(program("capturing.c", &[]), &[shim()]);
+    command.arg("cancelled");
+    run(command.env("LD_LIBRARY_PATH", cancelling_driver()));
+}
+
 /// The old context's end must be noticed, and must take nothing of the new one's.
 #[test]
 fn a_context_that_begins_while_another_one_ends_is_not_taken_for_it() {
@@ -129,6 +136,11 @@ fn each_try_to_load_a_module_may_write_as_long_a_log() {
 }
 
 /// The directory of a driver that tells the program of its calls.
+fn cancelling_driver() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| driver("cancelling"))
+}
+
 fn pausing_driver() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| driver("pausing"))

@@ -1,6 +1,7 @@
 //! What a process asks for is recorded, nothing of it is lost that was written,
 //! and nothing that goes wrong with the recording is the program's.
 
+mod cancelled;
 mod closing;
 #[path = "../support/crowd.rs"]
 mod crowd;

@@ -1,6 +1,6 @@
 /* What is recorded. Usage: record CASE [ARGUMENT...]; 0 is success, 2 that an
  * allocation failed for lack of memory. */
-#include "../support/cuda.h"
+#include "../support/cancelled.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -32,6 +32,9 @@ static void pairs(long count, CUstream on, size_t bytes) {
         DO(cuMemFreeAsync(at, on));
     }
 }
+
+static long many;
+static void many_pairs(void *on) { pairs(many, on, 4096); }
 
 /* One of each: through the runtime, on two streams, on another thread. */
 static void *on_a_thread(void *on) {
@@ -189,6 +192,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "rows")) rows();
     else if (!strcmp(what, "elsewhere")) elsewhere();
     else if (!strcmp(what, "pairs")) pairs(atol(argv[2]), stream(), 4096);
+    else if (!strcmp(what, "cancelled")) many = atol(argv[2]), run_cancelled(many_pairs, stream());
     else if (!strcmp(what, "askers")) askers(argv + 2, atol(argv[4]), atol(argv[5]));
     else if (!strcmp(what, "limited")) limited(atol(argv[2]));
     else if (!strcmp(what, "room_again")) room_again(argv[2]);
