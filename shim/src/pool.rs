@@ -20,9 +20,9 @@ use crate::{primaries, worker};
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// Since when this thread's request fails, and how often others were asked
-    /// for it.
-    static ASKED: Cell<Option<(Instant, u32)>> = const { Cell::new(None) };
+    /// Since when this thread's request fails, how often others were asked for it,
+    /// and whether they gave: then it may have been served.
+    static ASKED: Cell<Option<(Instant, u32, bool)>> = const { Cell::new(None) };
 }
 
 /// The pool, made now if need be; `None` where the device cannot have one
@@ -78,10 +78,11 @@ pub fn grant(engine: &Engine, owner: &Device, device: u32, to: Grantee) -> Resul
     })
 }
 
-/// Since when this thread's request fails and how often others were asked for
-/// it, once; `None` where nobody was.
+/// Since when this thread's request, which has just failed, does, and how often
+/// others were asked for it, once; `None` where nobody was.
 pub fn take_asked() -> Option<(Instant, u32)> {
-    ASKED.take()
+    let asked = ASKED.take().filter(|(_, _, gave)| !gave);
+    asked.map(|(since, count, _)| (since, count))
 }
 
 fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
@@ -117,9 +118,9 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
             let Some(failed) = failed else {
                 return false;
             };
-            let asked = device.is_some_and(|device| device.make_room(bytes, failed));
-            note_asked(failed);
-            asked
+            let gave = device.is_some_and(|device| device.make_room(bytes, failed));
+            note_asked(failed, gave);
+            gave
         })),
         lines: page.lines(ordinal),
         publish: Some(Box::new(publish)),
@@ -151,8 +152,9 @@ fn meet_others(engine: &Engine, device: &Device, pool: &Pool<Real>) {
     worker::start();
 }
 
-/// Others were asked for memory, for a request that has failed since then.
-fn note_asked(failed: Instant) {
-    let before = ASKED.get().filter(|(since, _)| *since == failed);
-    ASKED.set(Some((failed, before.map_or(1, |(_, count)| count + 1))));
+/// Others were asked for memory, for a request that has failed since then; did they give?
+fn note_asked(failed: Instant, gave: bool) {
+    let before = ASKED.get().filter(|(since, ..)| *since == failed);
+    let count = before.map_or(1, |(_, count, _)| count + 1);
+    ASKED.set(Some((failed, count, gave)));
 }

@@ -151,6 +151,22 @@ fn a_device_without_memory_is_reported_with_what_was_tried() {
 }
 
 #[test]
+fn who_was_asked_for_a_request_that_was_served_is_told_of_no_other_one() {
+    let folder = folder("served");
+    let device = tempfile::NamedTempFile::new().unwrap();
+    let shared = [("MEMCUDA_SIM_SHARED", device.path().to_str().unwrap())];
+    let (mut idle, mut holder) = (holder(&folder, &shared), holder(&folder, &shared));
+    idle.alloc(&format!("malloc {}", 600 * MIB));
+    assert_eq!(idle.say("free"), "0");
+    holder.alloc(&format!("malloc {}", 800 * MIB));
+    assert_eq!(holder.say(&format!("malloc {}", 2048 * MIB)), "2 0");
+    let all = reports(&folder);
+    assert_eq!(all[0].refused.as_ref().unwrap().asked_others, 0);
+    holder.end();
+    idle.end();
+}
+
+#[test]
 fn a_second_try_is_the_same_report_written_anew() {
     let folder = folder("tries");
     let mut holder = holder(&folder, &[("MEMCUDA_LIMIT", "64MiB")]);
