@@ -10,6 +10,7 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Code, Context};
 use memcuda_core::pages::Pages;
 
+use crate::boundary::planted_panic;
 use crate::device::Device;
 use crate::endings::Ending;
 use crate::engine::Engine;
@@ -181,8 +182,8 @@ crate::hooks! {
         let _ending = begin_end(view);
         let views = engine.by_handle(device).map(|device| &device.views);
         let was_of = views.and_then(|views| views.ends(view));
-        engine.pools().for_each(|pool| pool.view_leaves(view));
-        engine.pages().for_each(|pages| pages.view_leaves(view));
+        let _leaving = Leaving::begin_view(engine, view);
+        planted_panic("cuGreenCtxDestroy: leaves");
         let destroy = || {
             let code = real();
             if code == Code::SUCCESS {
@@ -204,8 +205,6 @@ crate::hooks! {
                 if let (Some(views), Some(whole)) = (views, was_of) {
                     views.begins(view, whole);
                 }
-                engine.pools().for_each(|pool| pool.context_stays(view));
-                engine.pages().for_each(|pages| pages.context_stays(view));
             }
         }
         code
@@ -257,6 +256,17 @@ impl<'a> Leaving<'a> {
         engine
             .pages()
             .for_each(|pages| pages.context_leaves(context));
+        leaving
+    }
+
+    /// The same of a view of a context, for whose work is waited first.
+    fn begin_view(engine: &'a Engine, view: Context) -> Self {
+        let leaving = Self {
+            engine,
+            context: view,
+        };
+        engine.pools().for_each(|pool| pool.view_leaves(view));
+        engine.pages().for_each(|pages| pages.view_leaves(view));
         leaving
     }
 }

@@ -176,6 +176,19 @@ fn a_context_whose_end_fails_goes_on() {
     assert_eq!(with, expected);
 }
 
+/// Panics are planted in debug builds only.
+#[cfg(debug_assertions)]
+#[test]
+fn a_view_whose_end_was_not_heard_is_not_waited_for() {
+    let program = program("views.c", &[]);
+    let (expected, _) = said(bare(&program).arg("stop"));
+    let mut command = preloaded(&program, &[shim()]);
+    command.arg("stop");
+    let (out, log) = said(command.env("MEMCUDA_PANIC_IN", "cuGreenCtxDestroy: leaves"));
+    assert_eq!(out, expected);
+    assert!(log.contains("internal error"), "{log}");
+}
+
 #[test]
 fn access_between_devices_comes_and_goes() {
     let program = program("access.c", &[]);

@@ -2,7 +2,8 @@
  * one is the primary one's when it is gone.
  *
  *   views        contexts end
- *   views stay   the first end of each fails (injected) */
+ *   views stay   the first end of each fails (injected)
+ *   views stop   the library stops while a view ends (a panic that is planted) */
 #include "answers.h"
 
 typedef struct green *CUgreenCtx;
@@ -168,6 +169,18 @@ static void stay(CUcontext primary) {
     SAY(cuCtxDestroy_v2(other));
 }
 
+/* Nobody waits for the end of a view whose end was not heard. */
+static void stop(CUcontext primary) {
+    struct view v = view();
+    CUdeviceptr at = 0;
+    alarm(20);
+    OK(cuCtxSetCurrent(v.context));
+    SAY(cuMemAlloc_v2(&at, LARGE));
+    OK(cuCtxSetCurrent(primary));
+    SAY(cuGreenCtxDestroy(v.green));
+    SAY(cuMemFree_v2(at));
+}
+
 int main(int count, char **words) {
     CUcontext primary = NULL;
     CUstream stream = NULL;
@@ -175,6 +188,10 @@ int main(int count, char **words) {
     OK(cuCtxGetCurrent(&primary));
     if (count > 1 && strcmp(words[1], "stay") == 0) {
         stay(primary);
+        return 0;
+    }
+    if (count > 1 && strcmp(words[1], "stop") == 0) {
+        stop(primary);
         return 0;
     }
     for (int round = 0; round < 2; round++) {
