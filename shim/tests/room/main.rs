@@ -163,6 +163,12 @@ fn thread(case: &str) -> Command {
 fn the_thread_rests_whatever_becomes_of_its_descriptors() {
     support::said(&mut thread("closed"));
     support::said(&mut thread("full"));
+    // Also where it is there for a recording alone.
+    let trace = support::scratch().join("barred.trace");
+    let mut recorded = thread("barred");
+    recorded.env("MEMCUDA_TRACE", &trace);
+    support::said(recorded.env("MEMCUDA_POLICY", "track"));
+    std::fs::remove_file(trace).unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
  *
  *   thread closed     it closes every descriptor that it did not open
  *   thread full       it has no descriptor to spare, and somebody asks for memory
+ *   thread barred     it may have no descriptor at all
  *   thread refused    there was none to be had when it was first wanted
  *   thread LIBRARY    a constructor, under the loader's lock, ends a context while
  *                     the thread wants to know who else is on the device
@@ -107,6 +108,9 @@ int main(int count, char **arguments) {
         for (int descriptor = 3; descriptor < 256; descriptor++) close(descriptor);
     } else if (strcmp(arguments[1], "full") == 0) {
         knock();
+    } else if (strcmp(arguments[1], "barred") == 0) {
+        struct rlimit none = {0, 0};
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
     } else {
         char work[32];
         snprintf(work, sizeof work, "%p", (void *)in_the_loader);
