@@ -6,7 +6,7 @@
 use super::Pool;
 use super::arena;
 use super::block::{Need, Window};
-use super::chunk::{Chunk, ChunkId};
+use super::chunk::{Chunk, ChunkId, Span};
 use super::ends::room;
 use super::plan::Plan;
 use super::state::State;
@@ -17,9 +17,8 @@ use std::time::Instant;
 
 /// What a plan takes out of the free bytes before the driver is called.
 struct Held {
-    parts: Vec<(ChunkId, u64, u64)>,
-    /// What the bytes' last use is if they go back.
-    last: Use,
+    /// With their uses, which stay theirs if they go back: nobody was lent them.
+    spans: Vec<(ChunkId, Span)>,
     /// The chunks that are mapped, in order, new ones left out.
     chunks: Vec<(ChunkId, u64, Handle)>,
 }
@@ -150,29 +149,20 @@ impl<D: Driver> Pool<D> {
         if let Some(id) = plan.tail {
             parts.push((id, 0, left - plan.fresh_bytes()));
         }
-        let mut uses = Vec::new();
+        let mut spans = Vec::new();
         for &(id, start, bytes) in &parts {
-            uses.extend(state.chunk(id).uses(start, bytes));
+            let below = state.chunk(id).below(start, bytes);
+            spans.extend(below.map(|span| (id, span)));
         }
+        let uses: Vec<_> = spans.iter().map(|(_, span)| span.last).collect();
         // A new stitch is an address that nothing was used through.
         let alias = plan.behind.map_or(Use::MIXED - 1, |end| end.stitch);
         state.order(&self.driver, need, &uses, alias)?;
-        let last = match need.stream {
-            Some(stream) if !parts.is_empty() => {
-                let (streams, late) = (&mut state.streams, need.late);
-                streams.tag_given(&self.driver, stream, Use::MIXED, late)?
-            }
-            _ => Use::DONE,
-        };
         for &(id, start, bytes) in &parts {
             state.chunks.take(id, start, bytes);
         }
         let chunks = chunks_of(state, plan);
-        Ok(Held {
-            parts,
-            last,
-            chunks,
-        })
+        Ok(Held { spans, chunks })
     }
 
     /// So many bytes of addresses: those that are known, or newly reserved ones.
@@ -291,8 +281,8 @@ impl State {
         let is_tail = |id: ChunkId| Some(id) == plan.tail;
         let known = held.chunks.iter().map(|(id, bytes, _)| (*id, *bytes));
         let mut pieces: Vec<_> = known.filter(|(id, _)| !is_tail(*id)).collect();
-        let before = held.parts.iter().filter(|(id, ..)| !is_tail(*id));
-        let mut left = need.bytes - before.map(|(.., bytes)| bytes).sum::<u64>();
+        let before = held.spans.iter().filter(|(id, _)| !is_tail(*id));
+        let mut left = need.bytes - before.map(|(_, span)| span.bytes).sum::<u64>();
         for (handle, bytes) in fresh {
             let id = self.add_chunk(Chunk::new(handle, bytes));
             let used = left.min(bytes);
@@ -342,8 +332,9 @@ impl State {
             // Something is still mapped there: the range stays out of use.
             _ => {}
         }
-        for (id, start, bytes) in held.parts {
-            self.chunks.give(id, start, bytes, held.last, &self.streams);
+        for (id, span) in held.spans {
+            self.chunks
+                .give(id, span.start, span.bytes, span.last, &self.streams);
         }
         code
     }
@@ -361,3 +352,7 @@ fn chunks_of(state: &State, plan: &Plan) -> Vec<(ChunkId, u64, Handle)> {
         })
         .collect()
 }
+
+#[cfg(test)]
+#[path = "build_tests.rs"]
+mod tests;

@@ -89,14 +89,26 @@ impl Chunk {
         self.free -= bytes;
     }
 
-    /// The last uses below an interval.
-    pub fn uses(&self, start: u64, bytes: u64) -> impl Iterator<Item = Use> + '_ {
+    /// The free intervals below an interval, as far as they lie in it.
+    pub fn below(&self, start: u64, bytes: u64) -> impl Iterator<Item = Span> + '_ {
         let end = start + bytes;
         let first = self.spans.partition_point(|span| span.end() <= start);
         let below = self.spans[first..].iter();
         below
             .take_while(move |span| span.start < end)
-            .map(|span| span.last)
+            .map(move |span| {
+                let from = span.start.max(start);
+                Span {
+                    start: from,
+                    bytes: span.end().min(end) - from,
+                    last: span.last,
+                }
+            })
+    }
+
+    /// The last uses below an interval.
+    pub fn uses(&self, start: u64, bytes: u64) -> impl Iterator<Item = Use> + '_ {
+        self.below(start, bytes).map(|span| span.last)
     }
 
     /// Gives an interval back; neighbours with the same kind of last use
