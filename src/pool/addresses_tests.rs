@@ -15,7 +15,7 @@ fn with_addresses(bytes: u64) -> Pool<Model> {
     pool.bounds.fill();
     let mut state = pool.lock();
     let more = state.arena.free_bytes() - bytes;
-    state.arena.take(more, false).unwrap();
+    state.arena.take(more).unwrap();
     drop(state);
     pool
 }

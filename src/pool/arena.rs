@@ -75,13 +75,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// A range of `bytes` (a multiple of [`RANGE_ALIGN`]), from what is free; for what may be
-    /// exported, from what is `known` if it can be.
-    pub fn take(&mut self, bytes: u64, known: bool) -> Option<Address> {
-        if known && let Some(at) = self.known.closest(bytes) {
-            self.known.cut(at, bytes);
-            return Some(at);
-        }
+    /// A range of `bytes` (a multiple of [`RANGE_ALIGN`]), from what is free.
+    pub fn take(&mut self, bytes: u64) -> Option<Address> {
         let at = self.find(bytes).or_else(|| {
             for (at, bytes) in std::mem::take(&mut self.known.0) {
                 self.free.give(at, bytes);
@@ -90,6 +85,13 @@ impl Arena {
         })?;
         self.free.cut(at, bytes);
         self.next = at + bytes;
+        Some(at)
+    }
+
+    /// The same for what may be exported, from what others know.
+    pub fn take_known(&mut self, bytes: u64) -> Option<Address> {
+        let at = self.known.closest(bytes)?;
+        self.known.cut(at, bytes);
         Some(at)
     }
 
@@ -196,18 +198,18 @@ mod tests {
     fn ranges_that_touch_become_one_and_return_late() {
         let mut arena = Arena::default();
         arena.give(100, 100);
-        let [a, b, c] = [20, 30, 40].map(|bytes| arena.take(bytes, false).unwrap());
+        let [a, b, c] = [20, 30, 40].map(|bytes| arena.take(bytes).unwrap());
         assert_eq!((a, b, c), (100, 120, 150));
         arena.give(b, 30);
-        assert_eq!(arena.take(10, false), Some(190), "what was never used");
-        assert_eq!(arena.take(30, false), Some(b), "as a whole");
+        assert_eq!(arena.take(10), Some(190), "what was never used");
+        assert_eq!(arena.take(30), Some(b), "as a whole");
         for (at, bytes) in [(c, 40), (190, 10), (a, 20), (b, 30)] {
             arena.give(at, bytes);
         }
         assert_eq!(arena.free.0, BTreeMap::from([(100, 100)]));
-        assert_eq!(arena.take(50, false), Some(150), "from where it was");
-        assert_eq!(arena.take(51, false), None);
-        assert_eq!(arena.take(50, false), Some(100));
+        assert_eq!(arena.take(50), Some(150), "from where it was");
+        assert_eq!(arena.take(51), None);
+        assert_eq!(arena.take(50), Some(100));
         assert!(arena.is_empty());
     }
 
@@ -217,15 +219,16 @@ mod tests {
         arena.give(0, 100);
         arena.give_known(200, 30);
         arena.give_known(300, 20);
-        assert_eq!(arena.take(20, false), Some(0));
-        assert_eq!(arena.take(20, true), Some(300), "the closest");
-        assert_eq!(arena.take(20, true), Some(200));
-        assert_eq!(arena.take(20, true), Some(20), "none is long enough");
+        assert_eq!(arena.take(20), Some(0));
+        assert_eq!(arena.take_known(20), Some(300), "the closest");
+        assert_eq!(arena.take_known(20), Some(200));
+        assert_eq!(arena.take_known(20), None, "none is long enough");
+        assert_eq!(arena.take(20), Some(20));
         arena.give(230, 5);
-        assert_eq!(arena.take(60, false), Some(40));
-        assert_eq!(arena.take(15, false), Some(220), "both, as one");
+        assert_eq!(arena.take(60), Some(40));
+        assert_eq!(arena.take(15), Some(220), "both, as one");
         arena.give_known(GIB, 64 * GIB);
         arena.give(0, 20);
-        assert_eq!(arena.take(10, false), Some(0), "however many they know");
+        assert_eq!(arena.take(10), Some(0), "however many they know");
     }
 }

@@ -75,7 +75,7 @@ impl<D: Driver> Pool<D> {
     /// when the program attaches something. Where anything fails, nothing.
     pub fn rehearse(&self) {
         let _builder = self.builder();
-        let Some(at) = self.lock().arena.take(arena::RANGE_ALIGN, false) else {
+        let Some(at) = self.lock().arena.take(arena::RANGE_ALIGN) else {
             return;
         };
         let bytes = arena::RANGE_ALIGN;
@@ -129,7 +129,7 @@ impl<D: Driver> Pool<D> {
     /// Maps memory at a range of its own, which is returned. The caller holds the growth lock.
     fn place_attached(&self, what: &Attachment, total: u64) -> Result<Address> {
         let mut state = self.lock();
-        let range = state.arena.take(total, false);
+        let range = state.arena.take(total);
         let peers = state.peers.devices();
         drop(state);
         let began = Instant::now();

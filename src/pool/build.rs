@@ -31,6 +31,20 @@ struct Place {
     room: u64,
     /// Bytes that were reserved with them, behind them.
     more: u64,
+    /// Do others know them, who close what they have there once something is exported there?
+    known: bool,
+}
+
+impl Place {
+    /// Addresses that were there.
+    fn at(at: Address, room: u64) -> Self {
+        Self {
+            at,
+            room,
+            more: 0,
+            known: false,
+        }
+    }
 }
 
 /// Why nothing was mapped.
@@ -74,12 +88,14 @@ impl<D: Driver> Pool<D> {
             Err(code) => return (state, Err(code)),
         };
         let total = held.chunks.iter().map(|(_, bytes, _)| bytes).sum::<u64>() + plan.fresh_bytes();
-        let (room, at, ended) = match plan.behind {
-            Some(end) => (total, Some(state.stitch(end.stitch).end()), Vec::new()),
+        let (place, ended) = match plan.behind {
+            Some(end) => {
+                let at = state.stitch(end.stitch).end();
+                (Some(Place::at(at, total)), Vec::new())
+            }
             None => {
-                let room = room(total);
                 let made = held.chunks.len() + plan.fresh.len();
-                (room, state.arena.take(room, need.alone), state.retire(made))
+                (state.place(room(total), need.alone), state.retire(made))
             }
         };
         let peers = state.peers.devices();
@@ -89,7 +105,7 @@ impl<D: Driver> Pool<D> {
         let began = Instant::now();
         let stuck = self.give_away(leaving.as_slice());
         let free = self.unmap(ended);
-        let place = self.place(at, room);
+        let place = place.map_or_else(|| self.reserve(room(total)), Ok);
         let made = match place {
             Ok(place) => {
                 let made = self.execute(plan, &held.chunks, place.at, &peers);
@@ -107,7 +123,7 @@ impl<D: Driver> Pool<D> {
         if leaving.is_some() {
             state.end_empty_stitches(&stuck);
         }
-        if let Ok(Place { at, room, more }) = place
+        if let Ok(Place { at, room, more, .. }) = place
             && more > 0
         {
             state.arena.give(at + room, more);
@@ -165,14 +181,14 @@ impl<D: Driver> Pool<D> {
         Ok(Held { spans, chunks })
     }
 
-    /// So many bytes of addresses: those that are known, or newly reserved ones.
-    fn place(&self, known: Option<Address>, room: u64) -> Result<Place> {
-        if let Some(at) = known {
-            return Ok(Place { at, room, more: 0 });
-        }
+    /// So many bytes of addresses, newly reserved.
+    fn reserve(&self, room: u64) -> Result<Place> {
         let (at, bytes) = arena::reserve(&self.driver, &self.bounds, room)?;
         let more = bytes - room;
-        Ok(Place { at, room, more })
+        Ok(Place {
+            more,
+            ..Place::at(at, room)
+        })
     }
 
     /// The driver's part: returns the new handles; on failure everything is undone,
@@ -267,6 +283,17 @@ impl<D: Driver> Pool<D> {
 }
 
 impl State {
+    /// So many bytes of addresses; for what may be exported those that others know, if it
+    /// can be. `None` where more have to be reserved.
+    fn place(&mut self, room: u64, alone: bool) -> Option<Place> {
+        let known = alone.then(|| self.arena.take_known(room)).flatten();
+        let at = known.or_else(|| self.arena.take(room))?;
+        Some(Place {
+            known: known.is_some(),
+            ..Place::at(at, room)
+        })
+    }
+
     /// Enters what was mapped for a plan: the new chunks, and the stitch that is made or
     /// made longer of all. Returns the window.
     fn enter_built(
@@ -327,6 +354,9 @@ impl State {
         self.lacks_mappings = failed.mapping && short;
         self.was_full |= place.is_some() && !failed.mapping && short;
         match (plan.behind, place) {
+            (None, Some(place)) if undone && place.known => {
+                self.arena.give_known(place.at, place.room);
+            }
             (None, Some(place)) if undone => self.arena.give(place.at, place.room),
             (Some(end), _) if !undone => self.stitch_mut(end.stitch).stuck = true,
             // Something is still mapped there: the range stays out of use.

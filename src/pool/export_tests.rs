@@ -1,10 +1,12 @@
 //! Exported memory over the model driver.
 
-use crate::driver::Stream;
 use crate::driver::model::Model;
+use crate::driver::{Address, Code, Driver, Handle, Stream};
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
 use crate::pool::{NotOurs, Order, Pool, Release, Settings};
 use crate::units::MIB;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[test]
 fn what_lies_below_an_allocation_is_told_in_order() {
@@ -174,6 +176,52 @@ fn what_is_made_and_left_again_and_again_keeps_its_addresses_beside_other_memory
     met.sort_unstable();
     met.dedup();
     assert!(met.len() <= 2, "{met:x?}");
+}
+
+/// A pool with room for two of 16 MiB, where one was left to others, and its address. The
+/// rest of the device somebody else has, by that handle.
+fn full_with_one_left(settings: Settings) -> (Pool<Model>, Address, Handle) {
+    let pool = Pool::new(Model::new(32 * MIB), 0, settings).unwrap();
+    let at = pool.alloc(&request(16 * MIB, Order::Unknown)).unwrap();
+    let id = pool.export(at).unwrap().block.id;
+    assert!(pool.free(at, Release::Complete).unwrap().parked);
+    assert!(is_left(&pool, id));
+    let filler = pool.driver().create(0, 32 * MIB).unwrap();
+    (pool, at, filler)
+}
+
+#[test]
+fn what_others_know_they_know_after_a_failure_there() {
+    let alike = request(16 * MIB, Order::Unknown);
+    let (pool, at, filler) = full_with_one_left(Settings::default());
+    assert_eq!(pool.alloc(&alike), Err(Code::OUT_OF_MEMORY.into()));
+    pool.driver().release(filler).unwrap();
+    assert_eq!(pool.alloc(&alike), Ok(at));
+}
+
+/// The request that failed is tried again.
+#[test]
+fn what_others_know_is_for_a_request_that_somebody_makes_room_for() {
+    let starved = Arc::new(AtomicBool::new(false));
+    let settings = Settings {
+        starving: Some(Box::new({
+            let starved = Arc::clone(&starved);
+            move |_, _| {
+                starved.store(true, Relaxed);
+                true
+            }
+        })),
+        ..Settings::default()
+    };
+    let (pool, at, filler) = full_with_one_left(settings);
+    std::thread::scope(|scope| {
+        let again = scope.spawn(|| pool.alloc(&request(16 * MIB, Order::Unknown)));
+        while !starved.load(Relaxed) {
+            std::thread::yield_now();
+        }
+        pool.driver().release(filler).unwrap();
+        assert_eq!(again.join().unwrap(), Ok(at));
+    });
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn addresses_where_something_is_still_mapped_are_not_used_again() {
     pool.give_back(u64::MAX, Duration::ZERO);
     assert_eq!((pool.physical(), pool.driver().leftovers().2), (0, 1));
     let mut state = pool.lock();
-    while let Some(range) = state.arena.take(32 * MIB, false) {
+    while let Some(range) = state.arena.take(32 * MIB) {
         assert_ne!(range, at);
     }
 }
