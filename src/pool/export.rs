@@ -104,6 +104,7 @@ impl<D: Driver> Pool<D> {
             state.stats.parked_bytes -= parked.bytes;
             let home = state.home(parked.at);
             let (_, home) = home.expect("a parked block is somewhere at home");
+            state.fronts().lock(home).unpark(parked.at);
             state.give_again(parked.at, home, parked.uses);
         }
         self.publish(&mut state);
@@ -173,8 +174,8 @@ impl State {
         self.exports.all.remove(&id);
         self.stats.parked_bytes -= bytes;
         let mut front = self.fronts().lock(home.into());
-        let lent = front.remove(at).expect("a block that was set aside");
-        front.count_given(&lent);
+        front.unpark(at);
+        let lent = front.remove(at).expect("a block that was parked");
         drop(front);
         self.release(at, lent, Use::DONE);
         let leaving = parts.iter().map(|part| self.remove_chunk(part.chunk));

@@ -143,7 +143,11 @@ impl State {
             Some(_) => return Err(NotOurs::Interior),
             None => return Err(NotOurs::Unknown),
         };
-        front.set_aside(at);
+        info.parked = self.exports.has(info.id);
+        match info.parked {
+            true => front.park(at),
+            false => front.set_aside(at),
+        }
         drop(front);
         let mut uses = self.last_uses(driver, release, info.context);
         if info.graph && matches!(release, Release::Stream(_)) {
@@ -156,7 +160,6 @@ impl State {
             let epoch = self.fronts().now();
             self.fronts().lock(number).vouch(lane, key.context, epoch);
         }
-        info.parked = self.exports.has(info.id);
         if info.parked {
             self.exports.park(info.id, at, uses, info.bytes);
             self.stats.parked_bytes += info.bytes;
@@ -180,7 +183,6 @@ impl State {
         let lent = front.remove(at).expect("a block that was set aside");
         if self.streams.is_whole_context(last.stream) {
             // No request takes from that shelf.
-            front.count_given(&lent);
             drop(front);
             self.release(at, lent, last);
             return;

@@ -92,6 +92,9 @@ impl Writer {
             for (info, lent) in front.each_held() {
                 self.block(&info, lent, state.exports.has(info.id));
             }
+            let aside = front.each_aside();
+            let aside = aside.map(|(at, bytes)| free_block(at, bytes, true));
+            self.picture.blocks.extend(aside);
             for (stream, at, bytes, seq) in front.each_shelved() {
                 let alias = Use::MIXED;
                 let last = Use { stream, alias, seq };

@@ -117,6 +117,31 @@ fn what_was_freed_is_pending_until_its_stream_has_passed_it() {
     assert_eq!(picture.counter("pending_bytes"), 0);
 }
 
+/// That of a graph, which the stream of its free may use, and its whole context.
+#[test]
+fn what_has_several_last_uses_is_idle_at_once_and_pending() {
+    let pool = pool(Settings::default());
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    for bytes in [3 * KIB, 8 * MIB] {
+        let graph = Request {
+            graph: true,
+            ..on(10, bytes)
+        };
+        let at = pool.alloc(&graph).unwrap();
+        pool.free(at, Release::Stream(key(10))).unwrap();
+        assert_eq!(pool.idle(), pool.physical());
+        let picture = pool.picture();
+        check(&picture);
+        let block = picture.blocks.iter().find(|b| b.address == at).unwrap();
+        assert_eq!((block.state, block.bytes), (State::Pending, bytes));
+    }
+    pool.driver().hold(CONTEXT, Stream(10), false);
+    pool.alloc(&on(12, 30 * MIB)).unwrap();
+    check(&pool.picture());
+    assert_eq!(pool.idle() + 30 * MIB, pool.physical());
+    assert_eq!(pool.stats().pending_bytes, 0);
+}
+
 #[test]
 fn exported_parked_and_attached_memory_is_told_apart() {
     let pool = pool(Settings::default());

@@ -22,7 +22,9 @@ pub(super) enum Hands {
     Program,
     /// Nobody's: the next request of its length gets it as it is.
     Shelf,
-    /// Nobody's, and it is not to be lent, as it was exported, or not yet.
+    /// Nobody's, and not to be lent: others may have it open.
+    Parked,
+    /// Nobody's, and free; not to be lent yet.
     Aside,
 }
 
@@ -238,12 +240,19 @@ impl Front {
         })
     }
 
-    /// Every block on no shelf, those among them that are parked told so.
+    /// Every block that stays aside until it can be lent: address and length.
+    pub fn each_aside(&self) -> impl Iterator<Item = (Address, u64)> {
+        let aside = self.lent.iter();
+        let aside = aside.filter(|(_, lent)| lent.hands == Hands::Aside);
+        aside.map(|(at, lent)| (*at, lent.granted))
+    }
+
+    /// Every block that is not free, those among them that are parked told so.
     pub fn each_held(&self) -> impl Iterator<Item = (BlockInfo, &Lent)> {
         let held = self.lent.iter();
-        let held = held.filter(|(_, lent)| lent.hands != Hands::Shelf);
+        let held = held.filter(|(_, lent)| matches!(lent.hands, Hands::Program | Hands::Parked));
         held.map(|(at, lent)| {
-            let parked = lent.hands == Hands::Aside;
+            let parked = lent.hands == Hands::Parked;
             let info = self.describe(*at, lent);
             (BlockInfo { parked, ..info }, lent)
         })

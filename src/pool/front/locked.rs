@@ -112,24 +112,32 @@ impl<'a> Locked<'a> {
         Some(front.describe(at, &lent))
     }
 
-    /// Takes a block that the program has out of its hands.
+    /// Takes a block that the program has out of its hands: it is free.
     pub fn set_aside(&mut self, at: Address) {
+        self.park(at);
+        self.unpark(at);
+    }
+
+    /// The same, but others may have it open.
+    pub fn park(&mut self, at: Address) {
         if let Some(lent) = self.front.lent.get_mut(&at) {
-            lent.hands = Hands::Aside;
+            lent.hands = Hands::Parked;
             let [asked, _, pooled] = lent.weights();
             line::count_free(self.line);
             fall(self.line, [asked, 0, pooled]);
         }
     }
 
-    /// A block that was set aside is lent no more, and goes onto no shelf.
-    pub fn count_given(&self, lent: &Lent) {
-        fall(self.line, [0, lent.granted, 0]);
+    /// A block that was parked is free.
+    pub fn unpark(&mut self, at: Address) {
+        if let Some(lent) = self.front.lent.get_mut(&at) {
+            lent.hands = Hands::Aside;
+            fall(self.line, [0, lent.granted, 0]);
+        }
     }
 
     /// Puts a block that was set aside, here or in another front, on a shelf.
     pub fn shelve(&mut self, at: Address, lent: Lent, lane: usize, place: u64) {
-        self.count_given(&lent);
         let front = &mut *self.front;
         front.lanes[lane].put(lent.granted, at, place);
         line::count_shelved(self.line, is_small(lent.granted), 1);
