@@ -47,12 +47,17 @@ impl State {
         Some(at)
     }
 
-    /// Lends a small block from the slabs as they are. A slab has one address, so nothing
-    /// in it is ever used through another.
-    pub fn lend_small(&mut self, request: &Request, stream: Option<StreamId>) -> Option<Address> {
+    /// Lends a small block from the slabs as they are, of so many a bin that are looked at. A
+    /// slab has one address, so nothing in it is ever used through another.
+    pub fn lend_small(
+        &mut self,
+        request: &Request,
+        stream: Option<StreamId>,
+        tries: usize,
+    ) -> Option<Address> {
         let home = Fronts::of(&request.order) as u8;
         let (bytes, streams) = (request.bytes, &self.streams);
-        let at = self.slabs.lend(bytes, stream, home, streams)?;
+        let at = self.slabs.lend(bytes, stream, home, tries, streams)?;
         let granted = slab::granted(bytes);
         self.hand_out(at, request, Lent::new(request, granted, true));
         Some(at)

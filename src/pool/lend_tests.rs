@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::driver::Stream;
+use crate::driver::model::Model;
 use crate::pool::serve::need;
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
-use crate::pool::{Order, Settings};
+use crate::pool::{Order, Pool, Settings};
 use crate::units::MIB;
 use std::time::Duration;
 
@@ -93,6 +94,27 @@ fn a_stream_comes_after_the_last_of_another_ones_uses() {
     state.order(pool.driver(), need, &uses, 0).unwrap();
     assert_eq!(pool.driver().events(), 3);
     assert_eq!(state.stats.waits, 1);
+}
+
+/// All are of one length, and those that were freed last are looked at first.
+#[test]
+fn a_small_request_is_served_by_what_is_over_however_much_still_runs_before_it() {
+    let pool = Pool::new(Model::new(2 * MIB), 0, Settings::default()).unwrap();
+    let lent = [(); 4096].map(|()| pool.alloc(&on(10, 512)).unwrap());
+    // None of them touches another one, with which it would be one block.
+    let mut apart = lent.iter().step_by(2);
+    for at in apart.by_ref().take(20) {
+        pool.free(*at, Release::Complete).unwrap();
+    }
+    pool.lock().settle_small();
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    for at in apart.take(17) {
+        pool.free(*at, Release::Stream(key(10))).unwrap();
+    }
+    pool.lock().settle_small();
+    let again = pool.alloc(&request(512, Order::Unknown)).unwrap();
+    assert!(lent[..40].contains(&again));
+    assert_eq!(pool.stats().host_waits, 0);
 }
 
 /// Half of what the pool may hold is idle, between blocks: no slab has room there.

@@ -6,7 +6,7 @@ use super::block::{Need, Window};
 use super::front::{COMMON, Fronts};
 use super::request::{BlockInfo, NotOurs, Order, Release, Request};
 use super::search::Usable;
-use super::slab::{GRANULE, SMALL_MAX};
+use super::slab::{GRANULE, SMALL_MAX, TRIES};
 use super::state::State;
 use super::streams::{StreamId, Use};
 use crate::config::Policy;
@@ -130,7 +130,7 @@ impl<D: Driver> Pool<D> {
             return Ok(Some(at));
         }
         let served = if is_small(request) {
-            Ok(state.lend_small(request, need.stream))
+            Ok(state.lend_small(request, need.stream, TRIES))
         } else {
             self.lend_again(state, request, need)
         };

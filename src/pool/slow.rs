@@ -8,7 +8,7 @@ use super::reach::Reach;
 use super::request::{Effort, Order, Refusal, Request};
 use super::search::Usable;
 use super::serve::{Miss, is_small, need as need_of};
-use super::slab::SLAB;
+use super::slab::{SLAB, TRIES};
 use super::state::State;
 use super::streams::Use;
 use super::wait::Waited;
@@ -260,6 +260,10 @@ impl<D: Driver> Pool<D> {
         let (mut state, mut found) = self.find_window(state, need, request, reach);
         let has_no_slab = small && found == Err(Code::OUT_OF_MEMORY.into());
         if has_no_slab {
+            // Where many still run, a block whose uses are over may lie behind them.
+            if let Some(at) = state.lend_small(request, stream, usize::MAX) {
+                return (state, Ok(at));
+            }
             // A window of its own may still be free.
             let own = need_of(request, stream);
             (state, found) = self.find_window(state, own, request, reach);
@@ -288,7 +292,7 @@ impl<D: Driver> Pool<D> {
             }
         };
         state.add_slab(window, last);
-        let lent = state.lend_small(request, stream);
+        let lent = state.lend_small(request, stream, TRIES);
         // A use that had to be tagged for the whole context is not ready for
         // this stream yet: a wait makes it so.
         (state, lent.ok_or(Code::NOT_READY.into()))

@@ -21,8 +21,8 @@ pub const SLAB: u64 = 2 << 20;
 pub const SMALL_MAX: u64 = 256 << 10;
 
 const CELLS: usize = (SLAB / GRANULE) as usize;
-/// Blocks looked at in one bin before the next is tried.
-const TRIES: usize = 16;
+/// Blocks looked at in one bin before the next is tried, while there may be other memory.
+pub const TRIES: usize = 16;
 
 struct Slab {
     base: Address,
@@ -67,12 +67,13 @@ pub fn granted(bytes: u64) -> u64 {
 
 impl Slabs {
     /// Lends so many bytes to the front `home`, from a block whose last use is
-    /// done or of the same stream. Returns the address.
+    /// done or of the same stream, and looks at so many blocks of a bin. Returns the address.
     pub fn lend(
         &mut self,
         bytes: u64,
         stream: Option<StreamId>,
         home: u8,
+        tries: usize,
         streams: &Streams,
     ) -> Option<Address> {
         let len = granules(bytes);
@@ -80,7 +81,7 @@ impl Slabs {
         while bins != 0 {
             let bin = bins.trailing_zeros() as usize;
             let mut at = self.heads[bin];
-            for _ in 0..TRIES {
+            for _ in 0..tries {
                 if at == NONE {
                     break;
                 }

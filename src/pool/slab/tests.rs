@@ -3,7 +3,7 @@ use crate::random::Random;
 
 /// Lends without a stream, to the front 0.
 fn lend(slabs: &mut Slabs, bytes: u64, streams: &Streams) -> Option<Address> {
-    slabs.lend(bytes, None, 0, streams)
+    slabs.lend(bytes, None, 0, TRIES, streams)
 }
 
 #[test]
