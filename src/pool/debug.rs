@@ -5,7 +5,7 @@
 use super::Pool;
 use super::request::{Order, Release, Request, StreamKey};
 use crate::config::Debug;
-use crate::driver::{Address, Capture, Driver, Result, Stream};
+use crate::driver::{Address, Capture, Driver, Result, Stream, cancel};
 
 /// Guard bytes behind an allocation.
 const GUARD: u64 = 512;
@@ -42,6 +42,7 @@ impl<D: Driver> Pool<D> {
                 (at + asked, CANARY, (request.bytes - asked) & !3)
             }
         };
+        let _held = cancel::hold();
         let key = match request.order.stream() {
             Some(key) => *key,
             None => StreamKey::new(request.context, Stream::LEGACY, 0),
@@ -67,6 +68,7 @@ impl<D: Driver> Pool<D> {
         if self.settings.debug != Debug::Canary {
             return false;
         }
+        let _held = cancel::hold();
         let mut state = self.lock();
         let found = state.find(at).filter(|info| !info.attached);
         let Some(info) = found.filter(|_| !state.unguarded.remove(&at)) else {

@@ -59,11 +59,18 @@ fn nothing_is_to_be_seen_of_the_library() {
 /// library's lines of the log, which are written, and without.
 #[test]
 fn a_thread_that_is_cancelled_ends_in_no_call() {
-    let ends_in = cancelling_driver();
-    for (driver, level) in [(None, "warn"), (None, "debug"), (Some(ends_in), "warn")] {
+    let ends_in = Some(cancelling_driver());
+    for (driver, level, debug) in [
+        (None, "warn", ""),
+        (None, "debug", ""),
+        (ends_in, "warn", ""),
+        (ends_in, "warn", "poison"),
+        (ends_in, "warn", "canary"),
+    ] {
         let mut command = preloaded(every(), &[shim()]);
         command.envs(driver.map(|driver| ("LD_LIBRARY_PATH", driver)));
         command.arg("cancelled").env("MEMCUDA_LOG", level);
+        command.env("MEMCUDA_DEBUG", debug);
         let (out, log) = said(command.env("MEMCUDA_SIM_DEVICES", "2"));
         assert_eq!(
             (out.as_str(), log.is_empty()),
