@@ -1,5 +1,6 @@
 //! Exported memory over the model driver.
 
+use crate::config::Policy;
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Driver, Handle, Stream};
 use crate::pool::tests::{CONTEXT, key, on, pool, request};
@@ -131,6 +132,23 @@ fn parked_memory_is_lent_again_once_nobody_has_it() {
         let again = [0; 2].map(|_| pool.alloc(&request(bytes, Order::Unknown)).unwrap());
         assert!(again.contains(&at), "{bytes}: {again:x?}, not {at:x}");
     }
+}
+
+#[test]
+fn under_direct_parked_memory_goes_for_the_next_once_nobody_has_it() {
+    let settings = Settings {
+        policy: Policy::Direct,
+        ..Settings::default()
+    };
+    let pool = Pool::new(Model::new(100 * MIB), 0, settings).unwrap();
+    let asked = request(60 * MIB, Order::Unknown);
+    let at = pool.alloc(&asked).unwrap();
+    let id = pool.export(at).unwrap().block.id;
+    assert!(pool.free(at, Release::Complete).unwrap().parked);
+    assert_eq!(pool.alloc(&asked), Err(Code::OUT_OF_MEMORY.into()));
+    pool.export_ends(id);
+    assert!(pool.alloc(&asked).is_ok());
+    assert_eq!(pool.physical(), 60 * MIB);
 }
 
 fn is_left(pool: &Pool<Model>, id: u64) -> bool {

@@ -205,8 +205,9 @@ impl<D: Driver> Pool<D> {
                 reach = next;
                 continue;
             }
-            if state.lacks_mappings {
-                // Idle chunks have some, and page tables are memory, too.
+            if state.lacks_mappings || self.settings.policy == Policy::Direct {
+                // Idle chunks have some, and page tables are memory, too. Under `direct` nothing
+                // else comes of what is idle since nobody has it open any more.
                 drop(state);
                 given = self.let_go(0, 2 * given + 1);
                 if given > 0 {
