@@ -135,12 +135,13 @@ fn each_try_to_load_a_module_may_write_as_long_a_log() {
     assert_eq!(out, format!("{tries}its log has 7 bytes\n"));
 }
 
-/// The directory of a driver that tells the program of its calls.
+/// The directory of a driver some calls of which end a thread that is cancelled.
 fn cancelling_driver() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| driver("cancelling"))
 }
 
+/// The directory of a driver that tells the program of its calls.
 fn pausing_driver() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| driver("pausing"))
