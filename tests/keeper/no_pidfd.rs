@@ -60,7 +60,9 @@ fn a_standby_that_hangs_is_replaced() {
         keeper.settle("no new standby", |status| {
             ![0, before.standby].contains(&status.standby)
         });
-        assert!(!is_alive(before.standby));
+        until("the one that hangs to be killed", || {
+            !is_alive(before.standby)
+        });
         keeper.kill(keeper.status().pid);
         client = keeper.client();
     }

@@ -43,6 +43,8 @@ os.execv(program[0], program)
 struct Stored {
     descriptors: Vec<(String, OwnedFd)>,
     ready: usize,
+    /// How often a test has asked to have all read that was sent before.
+    caught_up: usize,
 }
 
 struct Manager {
@@ -111,11 +113,19 @@ impl Manager {
         });
     }
 
+    /// Like systemd it reads what the service has sent before it starts another one.
     fn end(&mut self, signal: rustix::process::Signal) {
         let mut child = self.service.take().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, signal).unwrap();
         child.wait().unwrap();
+        let before = self.stored.lock().unwrap().caught_up;
+        let notify = self.directory.path().join("notify");
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.send_to(b"CAUGHT_UP=1", notify).unwrap();
+        until("what was sent to be read", || {
+            self.stored.lock().unwrap().caught_up > before
+        });
     }
 
     fn names(&self) -> Vec<String> {
@@ -145,6 +155,9 @@ impl Stored {
         let name = value("FDNAME=").unwrap_or_default().to_owned();
         if value("READY=") == Some("1") {
             self.ready += 1;
+        }
+        if value("CAUGHT_UP=") == Some("1") {
+            self.caught_up += 1;
         }
         if value("FDSTORE=") == Some("1") {
             assert_eq!(
