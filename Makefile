@@ -52,7 +52,7 @@ run: build fragment named
 # Everything that needs no GPU.
 test: test-build
 	tests/support/tools.sh
-	$(CARGO) test --workspace --no-fail-fast
+	MEMCUDA_TESTS_BUILT=1 $(CARGO) test --workspace --no-fail-fast
 
 fragment: examples/fragment.c build
 	$(CC) $(CFLAGS) $< -o $(RELEASE)/fragment -L$(RELEASE)/sim -l:libcudart.so.13
@@ -187,10 +187,11 @@ bench-gpu: gpu-build
 	done; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-# The symbols of libmemcuda.so are those of the list, no more and no fewer.
+# The symbols of libmemcuda.so: those of the list, no more and no fewer; of no newer glibc; none inside.
 check-exports: build
 	shim/check-exports.sh $(RELEASE)/libmemcuda.so
 	shim/check-floor.sh $(RELEASE)/libmemcuda.so
+	shim/check-stripped.sh $(RELEASE)/libmemcuda.so
 
 fmt:
 	$(CARGO) fmt --all

@@ -13,7 +13,7 @@ release=${2:?$usage}
 prefix=${3:?$usage}
 root=${4-}$prefix
 here=$(cd "$(dirname "$0")/.." && pwd)
-# Debug information stays in the build; the names of functions are kept.
+# Debug information stays in the build; the command keeps the names of its functions.
 strip=${STRIP:-strip --strip-debug}
 
 case $prefix in
