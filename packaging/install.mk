@@ -42,7 +42,7 @@ deb: stage $(CARGO_DEB)
 	$(CARGO_DEB) -p memcuda --no-build --no-strip --output target/debian
 
 $(CARGO_DEB):
-	$(CARGO) install cargo-deb --version 3.8.0 --locked --root target/tools --target-dir target/tools/build
+	$(CARGO) install cargo-deb --version 3.8.0 --locked --debug --root target/tools --target-dir target/tools/build
 	rm -rf target/tools/build
 
 # What checks manifests of Kubernetes against its own schemas (pip, 3.5 MB).

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 pub use crate::support::signal;
-use crate::support::{profile, run};
+use crate::support::{build, profile};
 use processes::{is_alive, is_stopped};
 pub use waiting::until;
 
@@ -23,13 +23,7 @@ pub use waiting::until;
 pub fn memcuda() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "-p", "memcuda", "--bin", "memcuda"]);
-        if profile().ends_with("release") {
-            cargo.arg("--release");
-        }
-        run(cargo.current_dir(root));
+        build(["-p", "memcuda", "--bin", "memcuda"]);
         profile().join("memcuda")
     })
 }

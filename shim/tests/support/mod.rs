@@ -2,6 +2,8 @@
 //! library under test. A piece that is missing fails the test.
 #![allow(dead_code, reason = "each of those who share it uses a part")]
 
+#[path = "../../../tests/support/building.rs"]
+mod building;
 #[path = "../../../tests/support/settings.rs"]
 mod settings;
 
@@ -10,11 +12,8 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where cargo puts what this test was built with.
-pub fn profile() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(2).unwrap().to_owned()
-}
+use building::install_simulator;
+pub use building::{build, profile};
 
 /// libmemcuda.so of this tree.
 pub fn shim() -> PathBuf {
@@ -26,28 +25,20 @@ pub fn simulator() -> PathBuf {
     built().join("sim")
 }
 
-/// Builds the libraries, once: cargo makes no shared library for a test by
-/// itself. Returns the directory that they are in.
+/// The directory that the libraries are in, built once.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let profile = profile();
         let packages = [
             "memcuda-shim",
             "memcuda-sim-cuda",
             "memcuda-sim-cudart",
             "memcuda-sim-nvml",
         ];
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.arg("build").current_dir(root);
-        cargo.args(packages.iter().flat_map(|package| ["-p", package]));
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        run(&mut cargo);
-        run(Command::new(root.join("sim/install.sh")).arg(&profile));
-        profile
+        build(packages.iter().flat_map(|package| ["-p", package]));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        install_simulator(&root.join("sim/install.sh"));
+        profile()
     })
 }
 

@@ -1,40 +1,20 @@
 //! Builds the simulated libraries and the C programs, and runs their cases.
 
+#[path = "../../../../tests/support/building.rs"]
+mod building;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 
-/// `target/PROFILE`, where this test runs from.
-fn target() -> PathBuf {
-    let test = std::env::current_exe().expect("the path of this test");
-    let deps = test.parent().expect("a test lies in target/PROFILE/deps");
-    deps.parent()
-        .expect("a test lies in target/PROFILE/deps")
-        .to_owned()
-}
+use building::{build, install_simulator};
 
 /// The directory of the simulated libraries, freshly built.
 fn libraries() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = target();
-        let mut build = Command::new(env!("CARGO"));
-        build.args([
-            "build",
-            "-q",
-            "-p",
-            "memcuda-sim-cuda",
-            "-p",
-            "memcuda-sim-cudart",
-        ]);
-        if target.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().expect("cargo starts").success());
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../install.sh");
-        let placed = Command::new(script).arg(&target).status();
-        assert!(placed.expect("install.sh starts").success());
-        target.join("sim")
+        build(["-p", "memcuda-sim-cuda", "-p", "memcuda-sim-cudart"]);
+        install_simulator(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../install.sh"))
     })
 }
 
