@@ -61,16 +61,21 @@ impl About {
     /// Is it still what is loaded there? The loader is asked again only where
     /// something was unloaded since.
     fn is_loaded(&self, unloads: u64) -> bool {
+        let seen = self.seen.load(Ordering::Acquire);
         if self.gone.load(Ordering::Relaxed) {
             return false;
         }
-        if self.seen.load(Ordering::Relaxed) == unloads {
+        if seen == unloads {
             return true;
         }
         let here = find(self.code.start, unloads);
         let same = here.is_some_and(|here| here.start == self.start && here.path == self.path);
-        self.seen.store(unloads, Ordering::Relaxed);
-        self.gone.store(!same, Ordering::Relaxed);
+        // Never taken back, by a thread that asked before it was unloaded, and there before
+        // others see that it was asked.
+        if !same {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        self.seen.store(unloads, Ordering::Release);
         same
     }
 }
