@@ -44,8 +44,10 @@ impl Epoch {
         if at == libc::MAP_FAILED {
             return None;
         }
-        KEEPERS.fetch_add(1, Ordering::Release);
+        // The page first: a reader in between has the old number with the new page, and that
+        // is the epoch no more a moment later. The new number with the old page could come again.
         PAGE.store(at.cast(), Ordering::Release);
+        KEEPERS.fetch_add(1, Ordering::Release);
         Some(Self { file })
     }
 
