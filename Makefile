@@ -18,7 +18,7 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 # Where the runs on a GPU leave their results.
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
-.PHONY: build product run named test test-compat test-torch gpu-build test-gpu bench bench-count bench-ready bench-build bench-gpu check-exports fmt lint doc \
+.PHONY: build product run named test test-compat test-torch test-threads gpu-build test-gpu bench bench-count bench-ready bench-build bench-gpu check-exports fmt lint doc \
 	clean test-build fragment fragment-static conformance conformance-doc charts screenshots book drawings
 
 build: product
@@ -89,6 +89,10 @@ test-compat: build wheel-portable
 # into target/compat, 7 GB the first time, of which 20 MB stay.
 test-torch: build
 	$(PYTHON) tests/compat/torch_allocators.py
+
+# Programs with many threads, the library under LLVM's ThreadSanitizer.
+test-threads: test-build
+	tests/threads/run.sh $(DEBUG)
 
 # The pictures of docs/live.md.
 screenshots: test-build
