@@ -144,10 +144,13 @@ impl Line {
                     self.hang_up();
                 }
             }
-            // A keeper that went away answers at once; one that hangs does not,
-            // and is not asked again.
-            if tries == TRIES || !may_be_repeated || began.elapsed() >= client::PATIENCE {
-                self.rest_after(began);
+            // One that went away, however busy the host is, makes place for the next one;
+            // one that hangs is not asked again.
+            let hangs = began.elapsed() >= client::PATIENCE;
+            if hangs {
+                self.rest();
+            }
+            if hangs || tries == TRIES || !may_be_repeated {
                 return Err(Error::Gone("the keeper went away".to_owned()));
             }
         }
@@ -198,7 +201,6 @@ impl Line {
         if let Err(Error::Gone(_)) = reached {
             let nobody = || who::socket(engine).is_ok_and(|socket| !socket.exists());
             self.in_vain |= began.elapsed() >= START && nobody();
-            self.rest_after(began);
         }
         reached
     }
@@ -207,19 +209,21 @@ impl Line {
     /// one that was stopped ends what it held. Whoever asks meanwhile waits, so where nobody
     /// answers that is not done all the time.
     pub(super) fn reach_again(&mut self, engine: &Engine) {
-        let now = Instant::now();
-        if self.rest_until.is_none_or(|until| now + EARLIER >= until)
-            && self.reach(engine, &mut |_| false).is_err()
-        {
-            self.rest_after(now);
+        let soon = Instant::now() + EARLIER;
+        if self.rest_until.is_none_or(|until| soon >= until) {
+            let _ = self.reach(engine, &mut |_| false);
         }
     }
 
     /// Nobody answered. Where that took its time the program is not kept again.
     pub(super) fn rest_after(&mut self, began: Instant) {
         if began.elapsed() > MOMENT {
-            self.rest_until = Some(Instant::now() + REST);
+            self.rest();
         }
+    }
+
+    fn rest(&mut self) {
+        self.rest_until = Some(Instant::now() + REST);
     }
 
     /// Connects and takes the leases up again; where nobody listens, as often as
@@ -239,6 +243,7 @@ impl Line {
                 Err(error) => {
                     self.hang_up();
                     if began.elapsed() > MOMENT {
+                        self.rest();
                         return Err(Error::Gone(error.to_string()));
                     }
                 }
@@ -285,7 +290,13 @@ impl Line {
                     tries += 1;
                 }
                 Err(Error::Gone(_)) if nobody && again(&socket) => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // Keepers that end at once keep nobody waiting, however busy the host is.
+                    if !broke_off || began.elapsed() >= client::PATIENCE {
+                        self.rest_after(began);
+                    }
+                    return Err(error);
+                }
             }
         };
         let heard = Heard::of(welcome, self.epoch.as_ref());

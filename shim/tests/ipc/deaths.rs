@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use memcuda_core::share::protocol::{Reply, Request};
 
@@ -140,6 +141,12 @@ fn a_program_that_closes_all_descriptors_finds_the_keeper_again() {
     importer.end();
 }
 
+/// A keeper on a busy host: longer than a moment of no answer, after which nobody is asked
+/// for a while.
+fn busy() {
+    std::thread::sleep(Duration::from_millis(120));
+}
+
 #[test]
 fn an_export_survives_keepers_that_go_away() {
     let place = Place::empty();
@@ -147,6 +154,9 @@ fn an_export_survives_keepers_that_go_away() {
     let mut actor = fickle::start(&place, move |request| {
         let goes = gone < 3 && matches!(request, Request::Export { .. });
         gone += u32::from(goes);
+        if goes {
+            busy();
+        }
         (!goes).then_some(Reply::Done)
     });
     let at = actor.filled(2 * MIB, 1);
@@ -162,6 +172,9 @@ fn who_came_to_keepers_that_went_away_comes_to_the_next_one() {
         // More often than an export comes to it by itself.
         let goes = gone < 12 && matches!(request, Request::Introduce { .. });
         gone += u32::from(goes);
+        if goes {
+            busy();
+        }
         (!goes).then_some(Reply::Done)
     });
     let at = actor.filled(2 * MIB, 1);
