@@ -7,7 +7,9 @@
 CARGO ?= cargo
 CC ?= cc
 PYTHON ?= python3
-RELEASE := target/release
+# What is built to be used and installed; PROFILE=dev is sooner there, and slower.
+PROFILE ?= release
+RELEASE := target/$(PROFILE:dev=debug)
 DEBUG := target/debug
 CFLAGS := -std=c11 -O2 -Wall -Wextra
 # Where NVIDIA's toolkit is.
@@ -18,20 +20,17 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 # Where the runs on a GPU leave their results.
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
-.PHONY: build product run named test test-compat test-torch test-threads gpu-build test-gpu bench bench-count bench-ready bench-build bench-gpu check-exports fmt lint doc \
-	clean test-build fragment fragment-static conformance conformance-doc charts screenshots book drawings
+.PHONY: build product command library simulator run named test test-compat test-torch test-threads gpu-build test-gpu bench bench-count bench-ready \
+	bench-build bench-gpu check-exports fmt lint doc clean test-build fragment fragment-static conformance conformance-doc charts screenshots \
+	book drawings
 
-build: product
-	$(CARGO) build --release -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
-	sim/install.sh $(RELEASE)
+build: product simulator
 
 # The command and the library. The preloaded library is built by itself, so that
 # no feature of the command finds its way into it. `sudo make install` may find no
 # cargo: then what was built before is used.
 ifneq ($(shell command -v $(CARGO) 2>/dev/null),)
-product:
-	$(CARGO) build --release -p memcuda
-	$(CARGO) build --release -p memcuda-shim
+product: command library
 else
 product:
 	@[ -e $(RELEASE)/memcuda ] && [ -e $(RELEASE)/libmemcuda.so ] || \
@@ -39,10 +38,21 @@ product:
 	@echo "no $(CARGO) here: $(RELEASE) is used as it is"
 endif
 
+# What is optimized across crates is the library: the command's build would only take half as long again.
+command: export CARGO_PROFILE_RELEASE_LTO := off
+command: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
+command:
+	$(CARGO) build --profile $(PROFILE) -p memcuda
+
+library:
+	$(CARGO) build --profile $(PROFILE) -p memcuda-shim
+
+simulator:
+	$(CARGO) build --profile $(PROFILE) -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
+	sim/install.sh $(RELEASE)
+
 test-build:
-	$(CARGO) build -p memcuda-shim
-	$(CARGO) build -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
-	sim/install.sh $(DEBUG)
+	$(MAKE) PROFILE=dev library simulator
 
 # The C example bare and on the pool, two programs with one name, a recorded
 # trace, a table.
@@ -123,11 +133,11 @@ bench: build
 # Instructions of a malloc and its free, against those in benches/count;
 # UPDATE=1 writes them down. The same on every x86-64 machine.
 bench-count bench-ready: export RUSTFLAGS :=
-bench-count: build
+bench-count: library simulator
 	$(POOL_BENCH) count -- $(if $(UPDATE),--update)
 
 # What is counted, built alone.
-bench-ready: build
+bench-ready: library simulator
 	$(POOL_BENCH) count --no-run
 
 # The pool's bench as a program, to be run on another machine.
@@ -192,7 +202,7 @@ bench-gpu: gpu-build
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 # The symbols of libmemcuda.so: those of the list, no more and no fewer; of no newer glibc; none inside.
-check-exports: build
+check-exports: library
 	shim/check-exports.sh $(RELEASE)/libmemcuda.so
 	shim/check-floor.sh $(RELEASE)/libmemcuda.so
 	shim/check-stripped.sh $(RELEASE)/libmemcuda.so

@@ -55,4 +55,4 @@ $(KUBERNETES_VALIDATE):
 # GPU; the recipes, the manifests, and the commands of docs/install.md. `make test`
 # leaves it out, since it needs a release build and fetches the two tools above.
 test-install: build wheel deb $(KUBERNETES_VALIDATE)
-	$(PYTHON) -B -m unittest discover --verbose -s tests/install
+	PROFILE=$(PROFILE) $(PYTHON) -B -m unittest discover --verbose -s tests/install

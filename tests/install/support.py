@@ -10,7 +10,8 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-RELEASE = ROOT / "target/release"
+# Of `make test-install PROFILE=...`; `make` within a test has it, too.
+RELEASE = ROOT / "target" / os.environ.get("PROFILE", "release").replace("dev", "debug")
 
 
 def needed(path):

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import support
-from support import ROOT, environment, needed, simulated
+from support import RELEASE, ROOT, environment, needed, simulated
 
 DOCKERFILE = ROOT / "examples/container/Dockerfile"
 MANIFESTS = ROOT / "examples/kubernetes"
@@ -111,7 +111,7 @@ class Kubernetes(support.Test):
         self.assertIn(f"MEMCUDA_KEEPER={keeper['command'][-1]}.", (MANIFESTS / "keeper.yaml").read_text())
         run = str(self.scratch / "run")
         here = lambda words: [word.replace("/run/memcuda", run) for word in words]
-        path = environment(PATH=f"{ROOT}/target/release:{os.environ['PATH']}", XDG_RUNTIME_DIR=self.scratch)
+        path = environment(PATH=f"{RELEASE}:{os.environ['PATH']}", XDG_RUNTIME_DIR=self.scratch)
         # As the user of this test: the numbers of the owner are the cluster's.
         words = shlex.join(here(prepare)).replace("-o 1000 -g 1000 ", "")
         self.run_it("sh", "-c", words)
