@@ -38,11 +38,10 @@ product:
 	@echo "no $(CARGO) here: $(RELEASE) is used as it is"
 endif
 
-# What is optimized across crates is the library: the command's build would only take half as long again.
-command: export CARGO_PROFILE_RELEASE_LTO := off
-command: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
+# Only the library is optimized across crates: the command's build would take half as long again.
+FOR_COMMAND := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 command:
-	$(CARGO) build --profile $(PROFILE) -p memcuda
+	$(FOR_COMMAND) $(CARGO) build --profile $(PROFILE) -p memcuda
 
 library:
 	$(CARGO) build --profile $(PROFILE) -p memcuda-shim
@@ -126,7 +125,7 @@ bench: build
 	-$(POOL_BENCH) count -- $(AS_JSON)
 	$(PYTHON) benches/hooks.py --release $(RELEASE) $(AS_JSON)
 	$(PYTHON) benches/replay.py --memcuda $(RELEASE)/memcuda $(AS_JSON)
-	$(CARGO) bench -p memcuda --bench keeper
+	$(FOR_COMMAND) $(CARGO) bench -p memcuda --bench keeper
 	benches/names.sh $(RELEASE)
 	$(PYTHON) benches/traces.py --release $(RELEASE) $(AS_JSON)
 
