@@ -1,10 +1,10 @@
 // Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
-// usage: torch_allocators LIBC10_CUDA whole|tight|ended|beside|private|captures|refusal|later|fabric|async|devices NAME=WORD...
+// usage: torch_allocators LIBC10_CUDA whole|tight|ended|beside|private|turned|captures|refusal|later|fabric|async|devices NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
 // "counters" of torch's, "access" to a fabric. Ends with 3 where torch was out of memory, and was not meant to be;
 // asks nothing of whoever stands between torch and the driver. SEED in the environment makes
-// others of the tensors.
+// others of the tensors; with PINNED torch has allocated pinned memory before.
 #include <thread>
 
 #include "torch_job.h"
@@ -74,6 +74,18 @@ static void in_private(Job& job) {
     job.torch.close_pool(pool, 0, its.stream);
     job.clear();
     job.torch.release_pool(pool, 0);
+    job.look();
+}
+
+// The program turns expandable segments off, as servers do around memory that they share, and on again.
+static void turned(Job& job) {
+    is_served(job.allocate(1 * MIB, job.queues[0], true));
+    job.clear();
+    job.torch.set("expandable_segments:False");
+    in_private(job);
+    job.torch.set("expandable_segments:True");
+    is_served(job.churn(60, 500 * MIB, [&] { return job.mixed(); }));
+    job.clear();
     job.look();
 }
 
@@ -189,6 +201,11 @@ int main(int, char** argv) {
     const char* named = getenv("SEED");
     const uint64_t seed = named ? strtoul(named, nullptr, 10) * 3 : 0;
     Job job(torch, seed + 1, {Queue(torch, torch.default_stream(0)), queue(), queue()});
+    if (getenv("PINNED")) {
+        is_served(job.allocate(1 * MIB, job.queues[0], true));
+        job.clear();
+        torch.pinned();
+    }
     const bool native = strcmp(argv[2], "async") != 0;
     if (strcmp(argv[2], "tight") == 0) {
         tight(job);
@@ -199,6 +216,8 @@ int main(int, char** argv) {
         beside(job);
     } else if (strcmp(argv[2], "private") == 0) {
         in_private(job);
+    } else if (strcmp(argv[2], "turned") == 0) {
+        turned(job);
     } else if (strcmp(argv[2], "captures") == 0) {
         captures(job);
     } else if (strcmp(argv[2], "refusal") == 0) {

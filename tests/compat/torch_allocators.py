@@ -213,6 +213,22 @@ def tried(player):
         check(alone.status == 0, f"bare, {case}: {alone.fared()}")
         check(under.status == 0, f"native, {case}: {under.fared()}")
 
+    # Segments that a program wants by cudaMalloc, after pages, are of torch's own size.
+    if release.maps_pages:
+        for user in ([], [("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")]):
+            alone, under = player.play("turned", SMALL, *user, bare=True), player.play("turned", SMALL, *user)
+            check(alone.status == 0, f"bare, turned: {alone.fared()}")
+            check(under.status == 0, f"turned: {under.fared()}")
+
+    # Pinned memory asks for the settings as well, and nothing that is said to it is said to the device's allocator.
+    for case, memory, *more in (("captures", "1500MiB", "512"), ("refusal", "1000MiB", "512"), ("tight", "16GiB")):
+        pinned = [("PINNED", "1"), ("MEMCUDA_SIM_MEMORY", memory), *(("PYTORCH_ALLOC_CONF", f"max_split_size_mb:{mib}") for mib in more)]
+        alone, under = player.play(case, *pinned, bare=True), player.play(case, *pinned)
+        check(alone.status == 0, f"bare, {case} after pinned memory: {alone.fared()}")
+        check(under.status == 0, f"{case} after pinned memory: {under.fared()}")
+        warned = [play.log.count("[W") for play in (under, alone)]
+        check(case != "tight" or warned[0] <= warned[1], f"{case} after pinned memory: torch warns: {under.fared()}")
+
     # A pool for graphs holds no more than by itself, and what they replay on is theirs, though it is
     # idle and the device full; in expandable segments of the user's, too.
     profiles = [("native",), ("segments",), ("keep",)]

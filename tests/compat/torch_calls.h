@@ -111,6 +111,19 @@ class Torch {
     void record_stream(const DataPtr* pointer, TorchStream stream) const {
         method<void (*)(void*, const DataPtr*, TorchStream)>("recordStream")(self, pointer, stream);
     }
+    // From 2.9 on.
+    void* configuration() const {
+        auto instance = exported<void* (*)()>("_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig8instanceEv", true);
+        return instance ? instance() : nullptr;
+    }
+    // What the allocator of pinned memory does first.
+    void pinned() const { configuration(); }
+    // Changes the settings of a program that runs; from 2.10 on.
+    void set(const std::string& settings) const {
+        exported<void (*)(void*, const std::string&)>(
+            "_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig9parseArgsERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE")(
+            configuration(), settings);
+    }
     // Makes a handle that another process could open; it is not kept.
     void share(void* pointer) const {
         struct {

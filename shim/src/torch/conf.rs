@@ -53,7 +53,7 @@ pub const SPLIT_MB: u64 = 32;
 /// Bytes of a page of expandable segments: the least that torch takes and that is a
 /// multiple of 2 MiB. From the second on tensors do not nibble at free ranges that
 /// are larger; those are given back and mapped anew (docs/research.md).
-const PAGE_MB: u64 = 12;
+pub const PAGE_MB: u64 = 12;
 const PAGES_SPLIT_MB: u64 = 192;
 
 /// What a handle's bytes are a multiple of.

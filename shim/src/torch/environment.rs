@@ -7,6 +7,7 @@
 //! pool, and for the native profile an allocator whose scopes can be counted.
 //! The environment itself is never changed, and no other caller sees this.
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -95,6 +96,7 @@ pub fn no_pool() {
 pub fn has_segments() {
     MAPS_PAGES.store(false, Ordering::Relaxed);
     TURNED_ON.store(false, Ordering::Relaxed);
+    SIZED.store(false, Ordering::Relaxed);
     COOPERATES.store(true, Ordering::Relaxed);
 }
 
@@ -117,6 +119,9 @@ pub fn merged(caller: usize, name: &CStr, value: *const c_char) -> Option<*const
         return None;
     }
     let allocator = library::named("libc10_cuda.so")?;
+    if split::reads_it_itself(&allocator) && is_for_others(name, value) {
+        return None;
+    }
     let profile = *PROFILE.get_or_init(|| {
         decide(&allocator).inspect_err(|reason| {
             notice::info(|| format!("torch keeps its own settings: {reason}"));
@@ -148,6 +153,21 @@ fn note_caching(caller: usize, value: *const c_char) {
 fn is_configuration(caller: usize) -> bool {
     modules::at(caller)
         .is_some_and(|about| about.file().starts_with(b"libc10") && about.file().ends_with(b".so"))
+}
+
+/// Does 2.9 ask for pinned memory, whose allocator is none that a profile is for? It would take
+/// an answer for its user's, and warn of the variable's old name. The device's allocator, which
+/// reads its setting itself, knows the first name alone; for others the last one is asked first.
+fn is_for_others(name: &CStr, value: *const c_char) -> bool {
+    thread_local! {
+        /// Is the first name asked for next, since the last one is not set?
+        static GOES_ON: Cell<bool> = const { Cell::new(false) };
+    }
+    if name != SETTINGS[0] {
+        GOES_ON.set(name == SETTINGS[2] && value.is_null());
+        return name == SETTINGS[2];
+    }
+    GOES_ON.replace(false)
 }
 
 fn decide(allocator: &Library) -> Result<Profile, &'static str> {

@@ -109,7 +109,7 @@ fn pointed(at: *const c_void) -> Option<&'static AtomicUsize> {
 }
 
 /// Or is it in the configuration that all kinds of devices share, since 2.10?
-fn reads_it_itself(allocator: &Library) -> bool {
+pub fn reads_it_itself(allocator: &Library) -> bool {
     static ITSELF: OnceLock<bool> = OnceLock::new();
     *ITSELF.get_or_init(|| allocator.holds(KEY))
 }

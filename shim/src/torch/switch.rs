@@ -12,7 +12,8 @@
 //! the others (`sides`). Where not all that allocates is seen (`scopes`) it stays off for all. With the switch on torch cuts segments by cudaMalloc up, also above
 //! its split size, but still takes what is above it for whole and frees it with what lives
 //! in it. So from the first private pool on torch has no split size, whoever set it; without a
-//! switch to turn, none of this library's (`split`). Changes nothing that a user turned on.
+//! switch to turn, none of this library's (`split`). A program may turn the switch, too, as servers do around memory that they
+//! share: the size of segments goes with it. Changes nothing that a user turned on.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -138,6 +139,7 @@ impl Drop for Allocation {
 /// Turns the switch for an allocation for this stream, or torch's current one; nothing where
 /// no pool is open. Is everything that allocates `seen` (`scopes`)?
 pub fn for_allocation(stream: Option<usize>, seen: bool) -> Option<Allocation> {
+    follow_the_program();
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
@@ -159,6 +161,36 @@ pub fn for_allocation(stream: Option<usize>, seen: bool) -> Option<Allocation> {
         }
         entered.turn(&torch, side);
         return Some(Allocation { side, torch });
+    }
+}
+
+/// Where the program has turned the switch off, torch has segments by cudaMalloc of its own size,
+/// and, since nobody asks it for them, no split size; where it is on again, pages of ours.
+fn follow_the_program() {
+    if !environment::maps_pages() || !environment::sized_segments() {
+        return;
+    }
+    let Some(torch) = places::configured() else {
+        return;
+    };
+    let Some((word, own)) = torch.large else {
+        return;
+    };
+    let pages = (conf::PAGE_MB as usize) << 20;
+    let amiss = || match torch.switch.load(Ordering::Relaxed) {
+        0 => (word.load(Ordering::Relaxed) == pages).then_some(own),
+        _ => (word.load(Ordering::Relaxed) == own).then_some(pages),
+    };
+    if amiss().is_none() {
+        return;
+    }
+    // It may be turned here meanwhile.
+    let open = open();
+    if let Some(bytes) = amiss().filter(|_| open.before.is_none()) {
+        word.store(bytes, Ordering::Relaxed);
+        if bytes == own {
+            split::leave();
+        }
     }
 }
 
