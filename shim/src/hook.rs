@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memcuda_core::driver::Code;
 
-use crate::{aside, resolve};
+use crate::{aside, dynamic, resolve};
 
 /// A hooked driver entry point.
 pub struct Hook {
@@ -26,7 +26,9 @@ pub struct Hook {
     /// What a program that looks the function up gets instead.
     pub entry: Entry,
     /// The driver's own function, null while the driver is not loaded; where this library
-    /// stands aside, that of the one that stands in for it.
+    /// stands aside, that of the one that stands in for it. A library that has functions of
+    /// these names, which load the driver when they are called (TensorFlow's), is called itself
+    /// only where there is none.
     pub real: &'static AtomicPtr<c_void>,
 }
 
@@ -59,9 +61,15 @@ impl Hook {
     fn find(&self) -> *mut c_void {
         let mut found = aside::other().map_or(ptr::null_mut(), |it| it.look_up(self.symbol));
         if found.is_null() {
-            let driver = resolve::driver();
+            let mut driver = resolve::driver();
             if driver.is_null() {
-                return driver;
+                let standing_in = dynamic::other(self.exported as *const c_void, self.symbol);
+                if !standing_in.is_null() {
+                    driver = resolve::driver_for_another();
+                }
+                if driver.is_null() {
+                    return standing_in;
+                }
             }
             found = resolve::symbol(driver, self.symbol);
         }

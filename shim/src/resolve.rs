@@ -128,11 +128,22 @@ impl Next {
     }
 }
 
-/// A handle on the driver library if the process has loaded it, and null
-/// otherwise: the shim never brings the driver into a process itself.
+const DRIVER: &CStr = c"libcuda.so.1";
+
+/// A handle on the driver library if the process has loaded it, and null otherwise: the shim
+/// brings the driver into a process only where it is called in the place of who would.
 pub fn driver() -> *mut c_void {
-    static DRIVER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    cached(&DRIVER, || loaded(c"libcuda.so.1"))
+    static LOADED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    cached(&LOADED, || loaded(DRIVER))
+}
+
+/// The same, loaded as a library loads it whose function was called here; null where there is
+/// none, which that library then says in its own way.
+pub fn driver_for_another() -> *mut c_void {
+    match open(DRIVER) {
+        none if none.is_null() => none,
+        _ => driver(),
+    }
 }
 
 /// The runtime function that the code at `caller` would reach without this

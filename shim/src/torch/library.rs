@@ -61,11 +61,26 @@ impl Exported {
 
     /// Torch's own; null where it is not loaded or has none.
     pub fn get(&self) -> *mut c_void {
+        self.known(|| dynamic::find(|file| file == self.file.to_bytes(), self.name))
+    }
+
+    /// The same, behind `own`, which this library exports; where torch has none by that file name,
+    /// of whatever library has it: who renames torch's libraries or has them in its own calls it, too.
+    pub fn behind(&self, own: unsafe extern "C" fn()) -> *mut c_void {
+        match self.get() {
+            none if none.is_null() => {
+                self.known(|| dynamic::other(own as *const c_void, self.name))
+            }
+            found => found,
+        }
+    }
+
+    fn known(&self, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
         let known = self.found.load(Ordering::Acquire);
         if !known.is_null() {
             return known;
         }
-        let found = dynamic::find(|file| file == self.file.to_bytes(), self.name);
+        let found = find();
         self.found.store(found, Ordering::Release);
         found
     }

@@ -26,10 +26,26 @@ unsafe extern "C" fn on_message(_logger: usize, second: usize, third: usize) -> 
         c"libc10.so",
         c"_ZN3c1013MessageLoggerC1ENS_14SourceLocationEib",
     );
+    let real = REAL.behind(_ZN3c1013MessageLoggerC1ENS_14SourceLocationEib);
+    if real.is_null() {
+        nobody_has_it();
+    }
     let severity = match cfg!(target_arch = "aarch64") {
         true => third,
         false => second,
     };
     let quiet = severity == WARNING && reclaim::is_on_ladder();
-    Next::jump_with(REAL.get(), if quiet { INFO } else { severity })
+    Next::jump_with(real, if quiet { INFO } else { severity })
+}
+
+/// What was called is in this library's list alone: who calls it was built for another torch, and
+/// without this library would not have been loaded. Ends as where the loader finds that out late.
+fn nobody_has_it() -> ! {
+    const LINE: &str = "memcuda: error: undefined symbol: \
+        _ZN3c1013MessageLoggerC1ENS_14SourceLocationEib (a library was built for another release of torch)\n";
+    // SAFETY: the bytes of a string; the process ends here, and no destructor runs.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
+        libc::_exit(127)
+    }
 }

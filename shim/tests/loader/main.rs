@@ -218,6 +218,49 @@ fn a_thread_that_a_constructor_waits_for_is_told_a_variable() {
     assert_eq!((out.as_str(), log.as_str()), ("told\n", ""));
 }
 
+/// As TensorFlow: its own functions of the driver's names would load it, without a driver
+/// they answer in their own way.
+#[test]
+fn a_library_that_loads_the_driver_when_it_is_called_does() {
+    let library = compile("lazy.c", "liblazy.so", &LIBRARY);
+    let program = compile("calls.c", "calls", &[library.to_str().unwrap()]);
+    let (out, log) = said(
+        preloaded(&program, &[shim()])
+            .env("MEMCUDA_LOG", "debug")
+            .env("MEMCUDA_POLICY", "direct"),
+    );
+    assert_eq!(out, "0 0 0 0\n", "{log}");
+    assert!(log.contains("cuMemAlloc"), "{log}");
+    let (out, _) = said(preloaded(&program, &[shim()]).env("LD_LIBRARY_PATH", scratch()));
+    assert_eq!(out, "303 303 303 303\n");
+}
+
+#[test]
+fn torchs_functions_are_found_in_libraries_of_other_names() {
+    let library = [&LIBRARY[..], &["-DLIBRARY"]].concat();
+    let library = compile("renamed.c", "librenamed.so", &library);
+    let program = compile("renamed.c", "renamed", &[library.to_str().unwrap()]);
+    let (out, log) = said(&mut preloaded(&program, &[shim()]));
+    assert_eq!((out.as_str(), log.as_str()), ("711 1\n", ""));
+}
+
+/// One that was built for another torch, and is not loaded without the library.
+#[test]
+fn a_function_of_torchs_that_nobody_has_is_told_of() {
+    let built_for = [&LIBRARY[..], &["-DLIBRARY", "-Wl,-soname,libold.so.1"]].concat();
+    let library = compile("renamed.c", "libfor.so", &built_for);
+    let program = compile("renamed.c", "newer", &[library.to_str().unwrap()]);
+    compile("neighbour.c", "libold.so.1", &LIBRARY);
+    let mut command = preloaded(&program, &[shim()]);
+    let output = command.env("LD_LIBRARY_PATH", scratch()).output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(127), "{log}");
+    assert!(
+        log.contains("undefined symbol: _ZN3c1013MessageLogger"),
+        "{log}"
+    );
+}
+
 #[test]
 fn other_dlopen_interposers_work_before_and_after() {
     let (program, plugin) = plugin("opened");
