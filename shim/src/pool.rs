@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Code, Driver, cancel, sys};
-use memcuda_core::pool::{Grantee, Pool, Settings, Stats};
+use memcuda_core::pool::{Grantee, Lack, Pool, Settings, Stats};
+use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::{self, Engine};
@@ -18,6 +19,9 @@ use crate::{primaries, worker};
 
 /// Longest wait for work that still uses idle memory.
 pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Bytes that are given back at first where nobody knows how many lack.
+pub const FIRST: u64 = 256 * MIB;
 
 thread_local! {
     /// Since when this thread's request fails, how often others were asked for it,
@@ -108,19 +112,17 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
         independent: Arc::clone(&device.independent),
         debug: engine.config.debug,
         timeline: engine.config.oom_report.is_some(),
-        starving: Some(Box::new(move |bytes, failed| {
-            let device = engine::running().and_then(|engine| engine.by_ordinal(ordinal));
-            let device = device.filter(|device| device.could_hold(bytes));
-            let pages = device.and_then(Device::pages);
-            if pages.is_some_and(|pages| pages.give_back(bytes, PATIENCE) > 0) {
-                return true;
+        starving: Some(Box::new(move |bytes, failed, lack| {
+            let engine = engine::running();
+            let device = |ordinal| engine.and_then(|engine| engine.by_ordinal(ordinal));
+            match lack {
+                Lack::Tables(reader) => make_tables(device(reader), failed),
+                Lack::Memory | Lack::Limit => {
+                    let device = device(ordinal).filter(|device| device.could_hold(bytes));
+                    let limited = lack == Lack::Limit;
+                    give_pages(device, bytes) || !limited && ask_others(device, bytes, failed)
+                }
             }
-            let Some(failed) = failed else {
-                return false;
-            };
-            let gave = device.is_some_and(|device| device.make_room(bytes, failed));
-            note_asked(failed, gave);
-            gave
         })),
         lines: page.lines(ordinal),
         publish: Some(Box::new(publish)),
@@ -150,6 +152,26 @@ fn meet_others(engine: &Engine, device: &Device, pool: &Pool<Real>) {
         ),
     }
     worker::start();
+}
+
+/// Room for page tables of who may reach another device's memory: what is idle there goes
+/// back. True where some did, so that another try is worth it, as of what follows.
+fn make_tables(reader: Option<&Device>, failed: Instant) -> bool {
+    let pool = reader.and_then(Device::pool);
+    give_pages(reader, FIRST)
+        || pool.is_some_and(|pool| pool.give_back(FIRST, PATIENCE) > 0)
+        || ask_others(reader, FIRST, failed)
+}
+
+fn give_pages(device: Option<&Device>, bytes: u64) -> bool {
+    let pages = device.and_then(Device::pages);
+    pages.is_some_and(|pages| pages.give_back(bytes, PATIENCE) > 0)
+}
+
+fn ask_others(device: Option<&Device>, bytes: u64, failed: Instant) -> bool {
+    let gave = device.is_some_and(|device| device.make_room(bytes, failed));
+    note_asked(failed, gave);
+    gave
 }
 
 /// Others were asked for memory, for a request that has failed since then; did they give?

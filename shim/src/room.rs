@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use memcuda_core::driver::{Code, cancel};
 use memcuda_core::pages::Pages;
 use memcuda_core::pool::Pool;
-use memcuda_core::units::MIB;
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::pool::PATIENCE;
+use crate::pool::{FIRST, PATIENCE};
 
 /// Where a call takes its memory.
 pub enum Place<'a> {
@@ -24,10 +23,6 @@ pub enum Place<'a> {
     /// On none: it is the host's memory.
     Host,
 }
-
-/// Bytes that are given back before the second try; each further try is
-/// preceded by four times as many.
-const FIRST: u64 = 256 * MIB;
 
 /// Makes a call, and where it is out of memory makes it again while room could
 /// be made for it. `place` is asked only then.

@@ -9,7 +9,7 @@ use super::block::{Block, Holder, Window};
 use super::build::Failed;
 use super::chunk::Chunk;
 use super::front::{COMMON, Lent};
-use super::request::{BlockInfo, NotOurs, Order};
+use super::request::{BlockInfo, Lack, NotOurs, Order};
 use super::state::State;
 use super::stitch::Stitch;
 use crate::driver::{Access, Address, Code, Context, Driver, Handle, Result};
@@ -184,6 +184,7 @@ impl<D: Driver> Pool<D> {
                 code,
                 undone,
                 mapping: true,
+                lack: Lack::Memory,
             }
         })
     }

@@ -9,6 +9,7 @@ use super::block::{Need, Window};
 use super::chunk::{Chunk, ChunkId, Span};
 use super::ends::room;
 use super::plan::Plan;
+use super::request::Lack;
 use super::state::State;
 use super::stitch::Stitch;
 use super::streams::Use;
@@ -54,6 +55,8 @@ pub(super) struct Failed {
     pub(super) undone: bool,
     /// Was it a mapping, or access to it, that could not be had?
     pub(super) mapping: bool,
+    /// What lacked, where the code is that of too little memory.
+    pub(super) lack: Lack,
 }
 
 impl Failed {
@@ -63,6 +66,7 @@ impl Failed {
             code,
             undone: true,
             mapping: false,
+            lack: Lack::Memory,
         }
     }
 }
@@ -78,9 +82,10 @@ impl<D: Driver> Pool<D> {
         need: Need,
     ) -> (super::StateGuard<'a>, Result<Window>) {
         let over_limit = self.over_limit(&state, plan.growth());
-        state.is_limited = over_limit.is_some();
+        state.lack = Lack::Memory;
         state.lacks_mappings = false;
         if let Some(code) = over_limit {
+            state.lack = Lack::Limit;
             return (state, Err(code));
         }
         let held = match self.hold(&mut state, plan, need) {
@@ -238,12 +243,15 @@ impl<D: Driver> Pool<D> {
         at: Address,
         peers: &[u32],
     ) -> std::result::Result<(), Failed> {
-        let (mapped, mut done) = self.map_in_order(pieces, at);
+        let (mapped, done) = self.map_in_order(pieces, at);
         let total = pieces.iter().map(|(_, bytes)| bytes).sum();
-        for &device in [self.device].iter().chain(peers) {
-            done = done.and_then(|()| self.driver.set_access(at, total, device, Access::Write));
+        let open = |device| self.driver.set_access(at, total, device, Access::Write);
+        let done = done.and_then(|()| open(self.device));
+        let mut done = done.map_err(|code| (code, Lack::Memory));
+        for &peer in peers {
+            done = done.and_then(|()| open(peer).map_err(|code| (code, Lack::Tables(peer))));
         }
-        done.map_err(|code| {
+        done.map_err(|(code, lack)| {
             let (mut undone, mut next) = (true, at);
             for (_, bytes) in &pieces[..mapped] {
                 undone &= self.driver.unmap(next, *bytes).is_ok();
@@ -253,6 +261,7 @@ impl<D: Driver> Pool<D> {
                 code,
                 undone,
                 mapping: true,
+                lack,
             }
         })
     }
@@ -352,6 +361,7 @@ impl State {
         let short = code == Code::OUT_OF_MEMORY;
         self.arena.is_short = place.is_none();
         self.lacks_mappings = failed.mapping && short;
+        self.lack = failed.lack;
         self.was_full |= place.is_some() && !failed.mapping && short;
         match (plan.behind, place) {
             (None, Some(place)) if undone && place.known => {

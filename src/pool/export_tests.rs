@@ -224,7 +224,7 @@ fn what_others_know_is_for_a_request_that_somebody_makes_room_for() {
     let settings = Settings {
         starving: Some(Box::new({
             let starved = Arc::clone(&starved);
-            move |_, _| {
+            move |_, _, _| {
                 starved.store(true, Relaxed);
                 true
             }

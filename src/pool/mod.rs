@@ -53,7 +53,9 @@ pub use captures::{Beginning, CAPTURES, Captures};
 pub use export::Export;
 pub use front::{FRONTS, Line, WORDS as LINE_WORDS};
 pub use peers::Grantee;
-pub use request::{BlockInfo, Effort, NotOurs, Order, Owner, Refusal, Release, Request, StreamKey};
+pub use request::{
+    BlockInfo, Effort, Lack, NotOurs, Order, Owner, Refusal, Release, Request, StreamKey,
+};
 pub use slow::STALL;
 pub use stats::Stats;
 
@@ -96,11 +98,10 @@ pub struct Settings {
     /// Keep what was lent and held in the last minute, for pictures.
     pub timeline: bool,
     /// Called with no lock held where there was no memory left for a
-    /// request, with its bytes and the moment when it first failed: true where
-    /// another try is worth it. No moment where it is the limit that lacks, so that
-    /// others have nothing to give. It must not call the pool.
+    /// request, with its bytes, the moment when it first failed and what lacks:
+    /// true where another try is worth it. It must not call the pool.
     #[expect(clippy::type_complexity, reason = "a plain callback")]
-    pub starving: Option<Box<dyn Fn(u64, Option<Instant>) -> bool + Send + Sync>>,
+    pub starving: Option<Box<dyn Fn(u64, Instant, Lack) -> bool + Send + Sync>>,
     /// Where the fronts count, [`FRONTS`] lines; memory of the pool's own if fewer.
     pub lines: Option<&'static [Line]>,
     /// Called with all that the fronts do not count, after each change of it and

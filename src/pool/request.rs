@@ -124,6 +124,18 @@ impl From<Code> for Refusal {
     }
 }
 
+/// What there was not enough of for a request that is out of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lack {
+    /// Memory of the device.
+    #[default]
+    Memory,
+    /// What the limit allows: others have nothing to give.
+    Limit,
+    /// Page tables of this other device, which may reach the pool's memory: they lie there.
+    Tables(u32),
+}
+
 /// What is known of the uses of memory that is freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {

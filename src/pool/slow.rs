@@ -5,7 +5,7 @@
 use super::block::{Need, Window};
 use super::plan::{Plan, STEP};
 use super::reach::Reach;
-use super::request::{Effort, Order, Refusal, Request};
+use super::request::{Effort, Lack, Order, Refusal, Request};
 use super::search::Usable;
 use super::serve::{Miss, is_small, need as need_of};
 use super::slab::{SLAB, TRIES};
@@ -27,10 +27,8 @@ const WAITS: u32 = 8;
 /// Why the slow way ended without memory.
 enum Stuck {
     Refused(Refusal),
-    /// Out of memory. Was it the limit that stood against it?
-    Short {
-        limited: bool,
-    },
+    /// Out of memory.
+    Short(Lack),
     /// Calls of other threads may be ending these contexts (a release need not be the last
     /// one), and meanwhile nothing can be ordered or waited for there.
     Undecided(Vec<Context>),
@@ -39,7 +37,7 @@ enum Stuck {
 impl From<Refusal> for Stuck {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Driver(Code::OUT_OF_MEMORY) => Stuck::Short { limited: false },
+            Refusal::Driver(Code::OUT_OF_MEMORY) => Stuck::Short(Lack::Memory),
             refusal => Stuck::Refused(refusal),
         }
     }
@@ -82,17 +80,17 @@ impl<D: Driver> Pool<D> {
         let mut failed = None;
         loop {
             let served = match never {
-                true => Err(Stuck::Short { limited: false }),
+                true => Err(Stuck::Short(Lack::Memory)),
                 false => self.alloc_slowly(request),
             };
-            let limited = match served {
+            let lack = match served {
                 Ok(at) => return Ok(at),
                 Err(Stuck::Refused(refusal)) => return Err(refusal),
                 Err(Stuck::Undecided(contexts)) => {
                     self.until_decided(contexts, request.context)?;
                     continue;
                 }
-                Err(Stuck::Short { limited }) => limited,
+                Err(Stuck::Short(lack)) => lack,
             };
             let since = *failed.get_or_insert_with(Instant::now);
             let starving = self.settings.starving.as_ref();
@@ -101,8 +99,8 @@ impl<D: Driver> Pool<D> {
                 let used = self.physical().saturating_sub(self.idle()) + held - idle;
                 used + request.bytes <= limit
             });
-            let since = (!limited).then_some(since);
-            if never || !within_limit || !starving.is_some_and(|ask| ask(request.bytes, since)) {
+            let give = || starving.is_some_and(|ask| ask(request.bytes, since, lack));
+            if never || !within_limit || !give() {
                 let mut state = self.lock();
                 state.stats.out_of_memory += 1;
                 self.publish(&mut state);
@@ -136,6 +134,7 @@ impl<D: Driver> Pool<D> {
             let mut state = self.lock();
             state.stats.searches += 1;
             state.growing.searched();
+            state.lack = Lack::Memory;
             let own = state.stream(request.order);
             state.streams.watch_others(own);
             // What cannot be asked now is not ready.
@@ -225,8 +224,7 @@ impl<D: Driver> Pool<D> {
             }
             // Of what could not be waited for nobody knows whether it is free.
             waited.known?;
-            let limited = state.is_limited;
-            return Err(Stuck::Short { limited });
+            return Err(Stuck::Short(state.lack));
         }
     }
 

@@ -11,7 +11,7 @@ const WAIT: Duration = Duration::from_millis(3);
 #[test]
 fn a_request_that_waited_is_a_stall_though_it_was_refused() {
     let settings = Settings {
-        starving: Some(Box::new(|_, _| {
+        starving: Some(Box::new(|_, _, _| {
             std::thread::sleep(WAIT);
             false
         })),
@@ -113,7 +113,7 @@ fn what_is_longer_than_the_device_is_not_tried() {
 fn what_is_longer_than_the_limit_is_not_tried() {
     let pool = pool(Settings {
         limit: Some(8 * MIB),
-        starving: Some(Box::new(|_, _| panic!("nobody is asked"))),
+        starving: Some(Box::new(|_, _, _| panic!("nobody is asked"))),
         ..Settings::default()
     });
     let at = pool.alloc(&on(10, MIB)).unwrap();

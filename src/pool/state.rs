@@ -9,7 +9,7 @@ use super::export::Exports;
 use super::front::{Fronts, Sum};
 use super::growing::Growing;
 use super::peers::Peers;
-use super::request::{BlockInfo, Order};
+use super::request::{BlockInfo, Lack, Order};
 use super::retire::Retired;
 use super::slab::Slabs;
 use super::stats::Stats;
@@ -55,8 +55,8 @@ pub struct State {
     pub was_full: bool,
     /// Had the driver no mapping, or no page tables, for the last that was to be built?
     pub lacks_mappings: bool,
-    /// Did the last that was to be built fail for the limit alone?
-    pub is_limited: bool,
+    /// What the last that was to be built lacked, if it was out of memory.
+    pub lack: Lack,
     /// See [`Pool::least_idle`](super::Pool::least_idle).
     pub least_idle: u64,
     /// Allocations behind which no guard words are (`MEMCUDA_DEBUG=canary`).

@@ -94,9 +94,9 @@ fn a_pool_that_starves_tries_again_while_others_make_room() {
         let [counted, of_others] = [&tries, &of_others].map(Arc::clone);
         Settings {
             limit,
-            starving: Some(Box::new(move |bytes, failed| {
+            starving: Some(Box::new(move |bytes, _, lack| {
                 assert_eq!(bytes, 96 * MIB);
-                of_others.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
+                of_others.fetch_add(u64::from(lack != Lack::Limit), Ordering::Relaxed);
                 counted.fetch_add(1, Ordering::Relaxed) < 3
             })),
             ..Settings::default()

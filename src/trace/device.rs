@@ -309,7 +309,7 @@ fn beside(settings: Settings, mapped: &Mapped) -> Settings {
     let [held, idle] = [(); 2].map(|()| Arc::clone(mapped.pages()));
     Settings {
         beside: Some(Box::new(move || (held.physical(), held.idle()))),
-        starving: Some(Box::new(move |bytes, _| {
+        starving: Some(Box::new(move |bytes, _, _| {
             idle.give_back(bytes, Duration::ZERO) > 0
         })),
         ..settings

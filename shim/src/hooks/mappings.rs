@@ -218,9 +218,11 @@ fn failed(code: Code) -> Option<Code> {
     (code != Code::SUCCESS).then_some(code)
 }
 
+/// Who is to have which access.
+///
 /// # Safety
 /// Where `access` is not null there are so many descriptors, for the whole call.
-unsafe fn descriptors<'a>(access: *const c_void, count: usize) -> &'a [MemAccessDesc] {
+pub unsafe fn descriptors<'a>(access: *const c_void, count: usize) -> &'a [MemAccessDesc] {
     match access.is_null() || count > MOST_DEVICES {
         true => &[],
         // SAFETY: as the caller promises.
@@ -232,7 +234,7 @@ unsafe fn descriptors<'a>(access: *const c_void, count: usize) -> &'a [MemAccess
 const MOST_DEVICES: usize = 128;
 
 /// The device that is let in; of several nobody knows which has no room.
-fn let_in<'a>(engine: &'a Engine, wanted: &[MemAccessDesc]) -> Place<'a> {
+pub fn let_in<'a>(engine: &'a Engine, wanted: &[MemAccessDesc]) -> Place<'a> {
     match wanted {
         [one] => foreign::at(engine, one.location),
         _ => Place::Somewhere,

@@ -6,6 +6,7 @@ use memcuda_core::driver::{Code, Context};
 use memcuda_core::pool::Grantee;
 
 use super::foreign;
+use super::mappings::{descriptors, let_in};
 use super::pools::defaulting;
 use crate::calls::MemPool;
 use crate::device::Device;
@@ -54,34 +55,37 @@ crate::hooks! {
     }
 
     /// `cuMemPoolSetAccess`: for a default memory pool, whose requests are
-    /// served here.
+    /// served here. Room is made for page tables of who is let in.
     cuMemPoolSetAccess ["cuMemPoolSetAccess" since 11020] (
         pool: MemPool, access: *const MemAccessDesc, count: usize,
     ) |real, engine| {
-        // SAFETY: the program's own call, passed on.
-        let code = unsafe { real(pool, access, count) };
-        let owner = defaulting(engine, pool);
-        let (Code::SUCCESS, Some(owner), false) = (code, owner, access.is_null()) else {
-            return code;
-        };
-        // SAFETY: the driver has just read this many from there.
-        let access = unsafe { std::slice::from_raw_parts(access, count) };
-        for desc in access.iter().filter(|desc| desc.location.kind == LOCATION_DEVICE) {
-            let device = desc.location.id as u32;
-            let done = match desc.flags {
-                ACCESS_NONE => {
-                    close(owner, device);
-                    Ok(())
-                }
-                _ => pool::grant(engine, owner, device, Grantee::MemoryPool),
-            };
-            if let Err(code) = done {
-                // The driver's own pool stays open, which harms nobody.
-                return code;
+        // SAFETY: by the program's call so many descriptors.
+        let wanted = unsafe { descriptors(access.cast(), count) };
+        with_room(engine, || let_in(engine, wanted), || {
+            // SAFETY: the program's own call, passed on.
+            let code = unsafe { real(pool, access, count) };
+            match defaulting(engine, pool).filter(|_| code == Code::SUCCESS) {
+                Some(owner) => set(engine, owner, wanted).err().unwrap_or(code),
+                None => code,
             }
-        }
-        code
+        })
     }
+}
+
+/// Opens the pool of a device to others, or closes it. Where one is not let in the driver's own
+/// memory pool stays open, which harms nobody.
+fn set(engine: &Engine, owner: &Device, wanted: &[MemAccessDesc]) -> Result<(), Code> {
+    let devices = wanted
+        .iter()
+        .filter(|desc| desc.location.kind == LOCATION_DEVICE);
+    for desc in devices {
+        let device = desc.location.id as u32;
+        match desc.flags {
+            ACCESS_NONE => close(owner, device),
+            _ => pool::grant(engine, owner, device, Grantee::MemoryPool)?,
+        }
+    }
+    Ok(())
 }
 
 /// Opens what lies on the device of the other context for the current one: all, or nothing.

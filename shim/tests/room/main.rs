@@ -110,6 +110,32 @@ fn access_from_another_device_finds_room() {
     }
 }
 
+fn tables(case: &str) -> Command {
+    let mut command = support::preloaded(program("tables"), &[support::shim()]);
+    command.arg(case).env("MEMCUDA_SIM_MEMORY", "1GiB");
+    command.env("MEMCUDA_SIM_DEVICES", "2");
+    command.env("MEMCUDA_SIM_LACKS", "tables");
+    command
+}
+
+#[test]
+fn a_memory_pool_that_is_opened_to_a_full_device_finds_room_there() {
+    support::said(&mut tables("set"));
+    // The driver's own call.
+    support::said(tables("set").env("MEMCUDA_SIM_FAIL", "cuMemPoolSetAccess@1=2"));
+}
+
+#[test]
+fn memory_that_is_new_and_open_to_a_full_device_finds_room_there() {
+    support::said(&mut tables("grow"));
+}
+
+#[test]
+fn no_room_is_made_of_what_is_in_use_nor_where_none_lacks() {
+    support::said(&mut tables("live"));
+    support::said(&mut tables("lender"));
+}
+
 #[test]
 fn room_is_made_during_a_capture_which_survives() {
     support::said(&mut room("capture"));

@@ -10,12 +10,14 @@ pub struct Lacks {
     rdma: bool,
     /// Handles for network cards are made and mapped, and opened to no device, as under WSL2.
     rdma_access: bool,
+    /// Nothing is kept for page tables: a device that is full is let into no other one's memory.
+    tables: bool,
     /// `cuStreamGetCtx` refuses streams of green contexts, as before CUDA 13.
     green_streams: bool,
 }
 
 impl Lacks {
-    /// `vmm`, or some of `descriptors,rdma,rdma-access`; `green-streams`.
+    /// `vmm`, or some of `descriptors,rdma,rdma-access`; `tables`; `green-streams`.
     pub fn parse(text: &str) -> Option<Lacks> {
         let mut lacks = Lacks::default();
         for word in text.split(',') {
@@ -24,6 +26,7 @@ impl Lacks {
                 "descriptors" => &mut lacks.descriptors,
                 "rdma" => &mut lacks.rdma,
                 "rdma-access" => &mut lacks.rdma_access,
+                "tables" => &mut lacks.tables,
                 "green-streams" => &mut lacks.green_streams,
                 _ => return None,
             } = true;
@@ -57,6 +60,11 @@ impl Lacks {
     /// Is what was made so opened to a device?
     pub fn open(self, properties: &MemAllocationProp) -> Answer {
         refused_if(self.rdma_access && is_rdma(properties), Code::UNKNOWN)
+    }
+
+    /// Is another device's memory opened to a device?
+    pub fn let_in(self, is_full: bool) -> Answer {
+        refused_if(self.tables && is_full, Code::OUT_OF_MEMORY)
     }
 
     /// Is the context told to which such a stream belongs?

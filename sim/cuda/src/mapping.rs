@@ -256,7 +256,13 @@ api! { plain EXPORTS |sim|
         }
         for at in sim.whole_mappings(base, bytes as u64)? {
             let mapping = &sim.mappings[&at];
-            sim.lacks.open(&sim.handles[&mapping.handle].properties)?;
+            let physical = &sim.handles[&mapping.handle];
+            sim.lacks.open(&physical.properties)?;
+            for descriptor in descriptors.iter().filter(|descriptor| descriptor.flags != 0) {
+                let reader = descriptor.location.id as usize;
+                let is_full = || sim.ledger.used(reader) == sim.ledger.total();
+                sim.lacks.let_in(reader != physical.device && is_full())?;
+            }
             let before = mapping.access;
             let mut access = before;
             for descriptor in descriptors {

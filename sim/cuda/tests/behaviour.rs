@@ -41,6 +41,7 @@ passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FAIL", "*@5=2")], fault_any
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "vmm")], without_mappings }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "descriptors,rdma")], without_kinds_of_handles }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "rdma-access")], without_access_for_cards }
+passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "tables"), ("MEMCUDA_SIM_DEVICES", "2"), ("MEMCUDA_SIM_MEMORY", "64MiB")], without_tables }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_LACKS", "green-streams")], without_green_streams }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_DEVICES", "2")], between_devices }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "real")], real_clock crash_seen_by_a_wait }

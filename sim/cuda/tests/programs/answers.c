@@ -266,6 +266,10 @@ static void without_access_for_cards(void) {
     start(); P h; Properties cards = properties(); cards.flags[1] = 1; Access a = {{1, 0}, 3}; TRUE(has(102) && has(110)); OK(cuMemCreate(&h, PIECE, &cards, 0));
     P at = reserve(2 * PIECE); OK(cuMemMap(at, PIECE, 0, h, 0)); IS(999, cuMemSetAccess(at, PIECE, &a, 1)); map(at + PIECE, PIECE, handle(PIECE));
 }
+static void without_tables(void) {
+    start(); P at = mapped(PIECE, handle(PIECE)), all; OK(cuDevicePrimaryCtxRetain(&there, 1)); OK(cuCtxSetCurrent(there)); OK(cuMemAlloc_v2(&all, 64 << 20));
+    Access a = {{1, 1}, 3}; IS(2, cuMemSetAccess(at, PIECE, &a, 1)); a.flags = 0; OK(cuMemSetAccess(at, PIECE, &a, 1)); OK(cuMemFree_v2(all)); open_both(at, 3);
+}
 static void without_green_streams(void) { start(); P c = 0, got; green_streams(801, &c); P other = 1; OK(cuStreamGetCtx_v2(stream(), &got, &other)); TRUE(got == c && other == 0); }
 static void refused_settings(void) { IS(1, cuInit(0)); }
 static void real_clock(void) { start(); S s = stream(); P p = alloc(64), e = event(); OK(cuSimLaunch(s, 0, 0, 50000.0)); OK(cuMemsetD8Async(p, 1, 64, s)); OK(cuEventRecord(e, s)); IS(600, cuEventQuery(e)); OK(cuStreamSynchronize(s)); OK(cuEventQuery(e)); TRUE(*(char *)p == 1 && cuSimClock() >= 50000000); }
@@ -279,6 +283,6 @@ static void fabric(void) {
 }
 static const Case cases[] = {
     CASE(allocation), CASE(managed_and_arrays), CASE(stream_ordered), CASE(lengths_without_end), CASE(virtual_memory), CASE(pointer_attributes), CASE(between_devices), CASE(capture), CASE(capture_of_streams), CASE(capture_across_contexts), CASE(reset), CASE(crash), CASE(crash_seen_by_a_free), CASE(crash_seen_by_a_wait), CASE(crash_seen_by_a_held_wait),
-    CASE(contexts), CASE(context_ended_elsewhere), CASE(freed_and_ended), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(without_mappings), CASE(without_kinds_of_handles), CASE(without_access_for_cards), CASE(green_streams_told), CASE(without_green_streams), CASE(refused_settings), CASE(real_clock), CASE(no_clock), CASE(fabric),
+    CASE(contexts), CASE(context_ended_elsewhere), CASE(freed_and_ended), CASE(before_init), CASE(forked), CASE(lookup), CASE(values), CASE(faults), CASE(fault_anywhere), CASE(without_mappings), CASE(without_kinds_of_handles), CASE(without_access_for_cards), CASE(without_tables), CASE(green_streams_told), CASE(without_green_streams), CASE(refused_settings), CASE(real_clock), CASE(no_clock), CASE(fabric),
 };
 MAIN(cases)
