@@ -17,6 +17,7 @@ crate::entry_points! {
         "cuDeviceGet" device_get(*mut i32, i32);
         "cuDeviceGetAttribute" device_attribute(*mut i32, i32, i32);
         "cuCtxGetCurrent" ctx_current(*mut Context);
+        "cuCtxGetDevice" ctx_device(*mut i32);
         "cuCtxPushCurrent_v2" ctx_push(Context);
         "cuCtxPopCurrent_v2" ctx_pop(*mut Context);
         "cuCtxSynchronize" ctx_synchronize();
@@ -163,8 +164,13 @@ impl Driver for Real {
         Ok(bytes as u64)
     }
 
-    fn memory_info(&self, _device: u32) -> Result<(u64, u64)> {
-        let (mut free, mut total) = (0, 0);
+    fn memory_info(&self, device: u32) -> Result<(u64, u64)> {
+        let (mut its, mut free, mut total) = (-1, 0, 0);
+        // SAFETY: see above.
+        unsafe { (self.calls().ctx_device)(&mut its) }.ok()?;
+        if u32::try_from(its) != Ok(device) {
+            return Err(Code::INVALID_CONTEXT);
+        }
         // SAFETY: see above.
         unsafe { (self.calls().mem_info)(&mut free, &mut total) }.ok()?;
         Ok((free as u64, total as u64))

@@ -1,57 +1,62 @@
 //! Stream captures under way in this process. A context-wide event or
 //! synchronisation ends the capture of any thread, so the two exclude each
-//! other here: beginning a capture holds the lock, and so does recording a
-//! context-wide event. Only a driver without such events (before 12.5) is waited
-//! for under the lock.
+//! other here: beginning a capture has the lock alone, recording an event shares
+//! it. For a driver without context-wide events (before 12.5) one waits under the
+//! lock, and for a stream that takes no more operations until it has done some:
+//! others of the process record meanwhile.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The process's count of captures.
 pub struct Captures {
-    active: Mutex<u32>,
+    active: RwLock<u32>,
 }
 
 /// All captures of this process: they end each other across devices' pools.
 pub static CAPTURES: Captures = Captures {
-    active: Mutex::new(0),
+    active: RwLock::new(0),
 };
 
 impl Captures {
     /// To be held across the driver's begin-capture call.
     pub fn begin(&self) -> Beginning<'_> {
         Beginning {
-            active: self.lock(),
+            active: self.alone(),
         }
     }
 
     /// A capture ended, whatever its result.
     pub fn ended(&self) {
-        let mut active = self.lock();
+        let mut active = self.alone();
         *active = active.saturating_sub(1);
     }
 
     /// Runs `action` while no capture can begin, or returns `None` where one
     /// is under way.
     pub fn exclude<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
-        let active = self.lock();
+        let active = self.shared();
         (*active == 0).then(action)
     }
 
     /// Runs `action` while no capture can begin, and tells it whether one is
     /// under way.
     pub fn hold_back<T>(&self, action: impl FnOnce(bool) -> T) -> T {
-        let active = self.lock();
+        let active = self.shared();
         action(*active > 0)
     }
 
-    fn lock(&self) -> MutexGuard<'_, u32> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    fn alone(&self) -> RwLockWriteGuard<'_, u32> {
+        self.active.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shared(&self) -> RwLockReadGuard<'_, u32> {
+        self.active.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A capture that is being begun.
 pub struct Beginning<'a> {
-    active: MutexGuard<'a, u32>,
+    active: RwLockWriteGuard<'a, u32>,
 }
 
 impl Beginning<'_> {

@@ -177,12 +177,11 @@ impl<D: Driver> Pool<D> {
             }
             let waits = &mut waits[usize::from(unready)];
             // Others may have freed something else in the order of a stream meanwhile.
-            let most = if unready || state.pending() == 0 {
-                1
-            } else {
-                WAITS
+            let most = match unready || state.pending() == 0 {
+                true => 1,
+                false => WAITS,
             };
-            if *waits < most {
+            if *waits < most && (unready || !self.is_hopeless(&state, request.bytes)) {
                 *waits += 1;
                 if !unready {
                     state.growing.ends();

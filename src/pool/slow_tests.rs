@@ -1,7 +1,7 @@
 //! Threads that ask, or wait, beside one that waits for what is pending.
 
-use crate::driver::Stream;
 use crate::driver::model::Model;
+use crate::driver::{Code, Stream};
 use crate::pool::streams::Streams;
 use crate::pool::tests::{CONTEXT, key, on, request};
 use crate::pool::{Order, Pool, Release, Request, Settings};
@@ -40,6 +40,30 @@ fn others_get_memory_while_a_thread_waits_for_what_is_pending() {
         served.expect("it waited for what the other one needs");
     });
     assert_eq!(pool.physical(), 256 * MIB);
+}
+
+/// A driver answers at once, and what is waited for may wait for the answer.
+#[test]
+fn nobody_waits_for_what_would_not_be_enough() {
+    for limit in [None, Some(64 * MIB)] {
+        let settings = Settings {
+            limit,
+            ..Settings::default()
+        };
+        let total = if limit.is_some() { 256 } else { 64 };
+        let pool = Pool::new(Model::new(total * MIB), 0, settings).unwrap();
+        let kept = pool.alloc(&on(11, 40 * MIB)).unwrap();
+        let freed = pool.alloc(&on(10, 8 * MIB)).unwrap();
+        pool.driver().hold(CONTEXT, Stream(10), true);
+        pool.free(freed, Release::Stream(key(10))).unwrap();
+        let anywhere = |bytes| pool.alloc(&request(bytes, Order::Unknown));
+        let short = Err(Code::OUT_OF_MEMORY.into());
+        assert_eq!(anywhere(32 * MIB), short, "{limit:?}");
+        assert!(!pool.is_over(CONTEXT), "nobody waited, {limit:?}");
+        // It would be enough.
+        anywhere(24 * MIB).unwrap();
+        pool.free(kept, Release::Complete).unwrap();
+    }
 }
 
 /// Of two waits for the same events each keeps them from being recorded anew.

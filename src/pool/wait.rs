@@ -3,7 +3,8 @@
 
 use super::Pool;
 use super::captures::CAPTURES;
-use super::request::Release;
+use super::request::{Lack, Release};
+use super::state::State;
 use super::streams::{Noted, StreamId};
 use crate::driver::{Code, Context, Driver, Event, Result, cancel};
 
@@ -130,6 +131,19 @@ impl<D: Driver> Pool<D> {
                 .unwrap_or_else(|code| code.is_sticky());
         }
         Ok(self.synchronize_surely(context)? && complete)
+    }
+
+    /// Would so many bytes not fit, were all over that is pending? Then nobody waits for that:
+    /// a driver says at once that it is out of memory. Not where nobody knows.
+    pub(super) fn is_hopeless(&self, state: &State, bytes: u64) -> bool {
+        let could_grow = match state.lack {
+            Lack::Memory => self.driver.memory_info(self.device).map(|(free, _)| free),
+            Lack::Limit => (self.settings.limit)
+                .map(|limit| limit.saturating_sub(state.stats.physical_bytes + self.beside().0))
+                .ok_or(Code::NOT_FOUND),
+            Lack::Tables(_) => return false,
+        };
+        could_grow.is_ok_and(|free| self.idle_of(state).saturating_add(free) < bytes)
     }
 
     /// Waits on the host for every outstanding use, but for those in broken
