@@ -22,16 +22,6 @@ pub fn find(wanted: impl Fn(&[u8]) -> bool, name: &CStr) -> *mut c_void {
     found.unwrap_or(ptr::null_mut())
 }
 
-/// The function of this name in any loaded library but the one that has `own`.
-pub fn other(own: *const c_void, name: &CStr) -> *mut c_void {
-    let found = loader::find(|file| {
-        // SAFETY: the library stays loaded while it is looked at.
-        let found = unsafe { look_up(Dynamic::of(file)?, name) };
-        (!found.is_null() && !ptr::eq(found, own)).then_some(found)
-    });
-    found.unwrap_or(ptr::null_mut())
-}
-
 /// What `of` says of a variable of this name: several files may have it, of which the process
 /// uses one for all (`STB_GNU_UNIQUE`).
 pub fn find_object<T>(name: &CStr, of: impl Fn(*const c_void) -> Option<T>) -> Option<T> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memcuda_core::driver::Code;
 
-use crate::{aside, dynamic, resolve};
+use crate::{aside, resolve, scope};
 
 /// A hooked driver entry point.
 pub struct Hook {
@@ -63,7 +63,7 @@ impl Hook {
         if found.is_null() {
             let mut driver = resolve::driver();
             if driver.is_null() {
-                let standing_in = dynamic::other(self.exported as *const c_void, self.symbol);
+                let standing_in = scope::elsewhere(self.exported as *const c_void, self.symbol);
                 if !standing_in.is_null() {
                     driver = resolve::driver_for_another();
                 }

@@ -42,6 +42,17 @@ pub fn behind(own: usize, caller: usize, name: &CStr) -> *mut c_void {
     found.unwrap_or(ptr::null_mut())
 }
 
+/// The function of this name in any loaded library but the one that has `own`, whoever may find
+/// it there; null where there is none.
+pub fn elsewhere(own: *const c_void, name: &CStr) -> *mut c_void {
+    let found = loader::find(|file| {
+        // SAFETY: the library stays loaded while it is looked at.
+        let found = unsafe { dynamic::look_up(Dynamic::of(file)?, name) };
+        (!found.is_null() && !ptr::eq(found, own)).then_some(found)
+    });
+    found.unwrap_or(ptr::null_mut())
+}
+
 /// A loaded file, in the order in which they were loaded.
 struct Listed {
     code: Range<usize>,

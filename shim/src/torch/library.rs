@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{dynamic, loader};
+use crate::{dynamic, loader, scope};
 
 /// A library as the loader mapped it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Exported {
     pub fn behind(&self, own: unsafe extern "C" fn()) -> *mut c_void {
         match self.get() {
             none if none.is_null() => {
-                self.known(|| dynamic::other(own as *const c_void, self.name))
+                self.known(|| scope::elsewhere(own as *const c_void, self.name))
             }
             found => found,
         }
