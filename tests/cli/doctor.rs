@@ -1,6 +1,6 @@
 //! `memcuda doctor`.
 
-use crate::{memcuda, objects, run, stdout, unread};
+use crate::{failed, memcuda, objects, run, stdout, unread};
 
 #[test]
 fn the_library_is_found_and_can_be_preloaded() {
@@ -135,4 +135,12 @@ fn a_program_without_cuda_is_said_to_be_one() {
             .iter()
             .any(|f| { f["detail"].as_str().unwrap().contains("does not use CUDA") })
     );
+}
+
+#[test]
+fn a_program_without_a_place_for_its_log_is_not_run() {
+    let mut doctor = memcuda();
+    doctor.args(["doctor", "--", "echo", "run"]);
+    let output = doctor.env("TMPDIR", "/nowhere").output().unwrap();
+    failed(&output, 1, "memcuda: cannot make a temporary file: No such");
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{code, memcuda, objects, run, stderr, stdout};
+use crate::{code, library, memcuda, objects, run, stderr, stdout};
 
 const MIB: u64 = 1 << 20;
 const LIVE_MIB: u64 = 128;
@@ -246,4 +246,48 @@ fn doctor_says_of_one_process_what_others_do_not_do() {
     );
     let (_, said) = last_of_doctor("\"$0\" $1", ("MEMCUDA_DISABLE", "1"));
     assert!(said.ends_with(": MEMCUDA_DISABLE is set"), "{said}");
+}
+
+/// A disk that is full: a file can be made, and nothing be written to it.
+const FULL: &str = "#include <errno.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int no_room(int to) {
+    struct stat about;
+    return fstat(to, &about) == 0 && S_ISREG(about.st_mode) ? (errno = ENOSPC) : 0;
+}
+ssize_t write(int to, const void *from, size_t bytes) {
+    return no_room(to) ? -1 : syscall(SYS_write, to, from, bytes);
+}
+ssize_t pwrite64(int to, const void *from, size_t bytes, long at) {
+    return no_room(to) ? -1 : syscall(SYS_pwrite64, to, from, bytes, at);
+}
+";
+
+#[test]
+fn doctor_takes_no_line_that_found_no_room_for_one_that_was_not_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = library(folder.path(), FULL);
+    let last = |setting: (&str, &str)| {
+        let mut command = simulated(&["doctor", "--json", "--"]);
+        command.env("LD_PRELOAD", &full).env(setting.0, setting.1);
+        let findings = objects(&command.output().unwrap(), "doctor");
+        let [.., log, last] = &findings[..] else {
+            panic!("{findings:?}")
+        };
+        assert!(log["check"] == "log" && log["status"] == "warn", "{log}");
+        let why = "No space left on device (os error 28)";
+        assert!(log["detail"].to_string().contains(why), "{log}");
+        let text = |field: &str| last[field].as_str().unwrap().to_owned();
+        (text("status"), text("detail"))
+    };
+    // The example may end before its counters are seen.
+    let (_, said) = last(("MEMCUDA_LOG", ""));
+    assert!(!said.contains("another user"), "{said}");
+    for setting in [("MEMCUDA_STATS", "off"), ("MEMCUDA_POLICY", "x")] {
+        let (status, said) = last(setting);
+        let what = "whether calls reached the shim is not known";
+        assert!(status == "warn" && said.contains(what), "{said}");
+    }
 }

@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use memcuda::config::{BEFORE_DOCTOR, Config};
 use serde::Deserialize;
 
@@ -16,6 +17,9 @@ use crate::child::{Program, Signals, Streams};
 use crate::{preload, process, unstarted};
 
 const DRIVER: &str = "libcuda.so";
+
+/// Bytes of the longest line of the shim's log.
+const LINE: usize = 1024;
 
 /// Libraries worth naming, by the start of their file names.
 const LIBRARIES: [&str; 9] = [
@@ -33,7 +37,8 @@ const LIBRARIES: [&str; 9] = [
 pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
     let library = preload::library()?;
     let signals = Signals::hold()?;
-    let log = tempfile::NamedTempFile::with_prefix("memcuda-doctor-")?;
+    let log = tempfile::NamedTempFile::with_prefix("memcuda-doctor-")
+        .context("cannot make a temporary file")?;
     let existing = std::env::var_os("LD_PRELOAD");
     let mut command = Command::new(&words[0]);
     command
@@ -62,8 +67,12 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    let log = std::fs::read(log.path())?;
-    let log = parse(&String::from_utf8_lossy(&log));
+    let said = std::fs::read(log.path())?;
+    // A line that does not fit is lost in silence: the program goes on.
+    let lost = log
+        .as_file()
+        .write_all_at(&[b'\n'; LINE], said.len() as u64);
+    let log = parse(&String::from_utf8_lossy(&said));
     let mut findings = Vec::new();
     let kind = match status.success() {
         true => Status::Ok,
@@ -76,8 +85,16 @@ pub fn examine(words: &[OsString]) -> Result<Vec<Finding>> {
     }
     findings.extend(routes(&log));
     findings.extend(decisions(&log));
+    if let Err(error) = &lost {
+        let folder = std::env::temp_dir();
+        let detail = format!(
+            "there is no room for what the library logs, and some of it may be lost: {}: {error}; let TMPDIR name another folder",
+            folder.display()
+        );
+        findings.push(Finding::new("log", Status::Warn, detail));
+    }
     let (config, _) = Config::read_all(|name| std::env::var_os(name));
-    findings.push(bypasses(&seen, &log, config.disable));
+    findings.push(bypasses(&seen, &log, lost.is_err(), config.disable));
     Ok(findings)
 }
 
@@ -184,8 +201,9 @@ fn decisions(log: &[Said]) -> Vec<Finding> {
     lines.map(finding).collect()
 }
 
-/// What went past the shim, which may be told to do nothing.
-fn bypasses(seen: &Seen, log: &[Said], disabled: bool) -> Finding {
+/// What went past the shim, which may be told to do nothing. Of a log that may be lost
+/// nothing follows from what is not there.
+fn bypasses(seen: &Seen, log: &[Said], lost: bool, disabled: bool) -> Finding {
     // A short program may have been missed, and speaks of itself.
     if !has(&seen.libraries, DRIVER) && log.is_empty() {
         let mut detail = "the driver was never seen loaded: the program does not use CUDA, or ended too soon to be seen".to_owned();
@@ -208,12 +226,15 @@ fn bypasses(seen: &Seen, log: &[Said], disabled: bool) -> Finding {
     } else if !log.is_empty() {
         Finding::new("bypass", Status::Ok, "calls reach the shim")
     } else if let Some(pid) = seen.counting.first() {
-        let detail = format!(
-            "calls reach the shim: process {pid} shows counters; what it logs cannot be read here, as of another user"
-        );
+        let mut detail = format!("calls reach the shim: process {pid} shows counters");
+        if !lost {
+            detail += "; what it logs cannot be read here, as of another user";
+        }
         Finding::new("bypass", Status::Ok, detail)
     } else if disabled {
         warn("no call reached the shim: MEMCUDA_DISABLE is set".to_owned())
+    } else if lost {
+        warn("the driver was loaded; whether calls reached the shim is not known, as there is no room for what it logs".to_owned())
     } else {
         warn("the driver was loaded but no call reached the shim: it was loaded by dlmopen, or with RTLD_DEEPBIND under MEMCUDA_DEEPBIND=keep, or never initialised".to_owned())
     }
@@ -260,7 +281,7 @@ mod tests {
             counting: counting.iter().copied().collect(),
         };
         let warned = |seen, log: &str, part: &str| {
-            let found = bypasses(&seen, &parse(log), false);
+            let found = bypasses(&seen, &parse(log), false, false);
             assert_eq!(found.status, Status::Warn);
             assert!(found.detail.contains(part), "{}", found.detail);
         };
@@ -270,7 +291,7 @@ mod tests {
         warned(seen(&[], &[]), "", "RTLD_DEEPBIND");
         // Whatever others do.
         warned(seen(&[5, 6], &[7]), started, "was not (process 5, 6)");
-        let disabled = bypasses(&seen(&[], &[]), &[], true);
+        let disabled = bypasses(&seen(&[], &[]), &[], false, true);
         assert!(
             disabled.detail.contains("MEMCUDA_DISABLE"),
             "{}",
@@ -278,7 +299,10 @@ mod tests {
         );
         warned(seen(&[], &[7]), &format!("{started}\n{plain}"), "process 8");
         for (seen, log) in [(seen(&[], &[]), started), (seen(&[], &[7]), "")] {
-            assert_eq!(bypasses(&seen, &parse(log), false).status, Status::Ok);
+            assert_eq!(
+                bypasses(&seen, &parse(log), false, false).status,
+                Status::Ok
+            );
         }
     }
 }
