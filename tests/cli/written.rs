@@ -111,6 +111,48 @@ fn the_limit_of_files_is_the_programs_own_affair() {
     );
 }
 
+/// As a file system that has no files without a name, such as NFS.
+const NAMED: &str = "#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+int open64(const char *path, int flags, ...) {
+    int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, \"open64\");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = va_arg(rest, mode_t);
+    va_end(rest);
+    if ((flags & O_TMPFILE) == O_TMPFILE) return errno = EOPNOTSUPP, -1;
+    return next(path, flags, mode);
+}
+";
+
+#[test]
+fn a_new_file_is_as_open_as_any_and_one_that_was_there_as_it_was() {
+    let (_kept, trace) = short();
+    let made = tempfile::tempdir().unwrap();
+    let library = library(made.path(), NAMED);
+    for preloaded in ["", library.to_str().unwrap()] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        let written = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "umask 027; exec \"$@\"", "sh"]);
+            command.arg(memcuda().get_program());
+            command.args(["trace", &trace, "-o"]).arg(&file);
+            done(command.env("LD_PRELOAD", preloaded).output().unwrap());
+            assert_eq!(names(folder.path()), ["file"]);
+            fs::metadata(&file).unwrap().mode() & 0o777
+        };
+        assert_eq!(written(), 0o640, "{preloaded:?}");
+        for mode in [0o600, 0o666] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(written(), mode, "{preloaded:?}");
+        }
+    }
+}
+
 #[test]
 fn a_link_stays_a_link_and_what_it_leads_to_is_written() {
     let (folder, (_kept, trace)) = (tempfile::tempdir().unwrap(), short());

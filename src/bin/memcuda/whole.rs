@@ -72,19 +72,22 @@ fn at(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<(
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    // As any file that a command makes; the umask takes its part.
+    // As any file that a command makes; the umask takes its part. Where none is without
+    // a name this one is its owner's alone, and the copy is as any.
     let fresh = tempfile::tempfile_in(folder).map_err(alone)?;
+    let mut kept = None;
     if path.exists() {
         // Whom it is closed to may not put another one there, nor open it to others.
         let there = File::options().write(true).open(path)?;
-        let mode = there.metadata()?.mode() & 0o777;
-        fresh.set_permissions(Permissions::from_mode(mode))?;
+        let mode = Permissions::from_mode(there.metadata()?.mode() & 0o777);
+        fresh.set_permissions(mode.clone())?;
+        kept = Some(mode);
     }
     let mut out = BufWriter::new(&fresh);
     write(&mut out)?;
     out.flush()?;
     // A name that is taken is another file's until it is put in its place.
-    let beside = |name: &Path| link(&fresh, name).or_else(|_| copy(&fresh, name));
+    let beside = |name: &Path| link(&fresh, name).or_else(|_| copy(&fresh, name, kept.clone()));
     let named = tempfile::Builder::new()
         .prefix(".memcuda-")
         .make_in(folder, beside)
@@ -98,11 +101,10 @@ fn link(file: &File, name: &Path) -> io::Result<()> {
     Ok(linkat(CWD, open, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
 }
 
-fn copy(mut file: &File, name: &Path) -> io::Result<()> {
+/// With the mode of the file in whose place it comes; else with that of any new one.
+fn copy(mut file: &File, name: &Path, kept: Option<Permissions>) -> io::Result<()> {
     let mut to = File::create_new(name)?;
-    let mode = file
-        .metadata()
-        .and_then(|it| to.set_permissions(it.permissions()));
+    let mode = kept.map_or(Ok(()), |mode| to.set_permissions(mode));
     let copied = mode.and_then(|()| file.rewind());
     let copied = copied.and_then(|()| io::copy(&mut file, &mut to));
     copied
@@ -119,16 +121,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut file = tempfile::tempfile_in(&folder).unwrap();
         file.write_all(b"text").unwrap();
-        file.set_permissions(Permissions::from_mode(0o600)).unwrap();
         let name = folder.path().join("name");
-        copy(&file, &name).unwrap();
+        copy(&file, &name, Some(Permissions::from_mode(0o640))).unwrap();
         assert_eq!(fs::read(&name).unwrap(), b"text");
-        assert_eq!(fs::metadata(&name).unwrap().mode() & 0o777, 0o600);
-        let taken = copy(&file, &name).unwrap_err();
+        assert_eq!(fs::metadata(&name).unwrap().mode() & 0o777, 0o640);
+        let taken = copy(&file, &name, None).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         let unreadable = File::options().write(true).open(&name).unwrap();
         let other = folder.path().join("other");
-        copy(&unreadable, &other).unwrap_err();
+        copy(&unreadable, &other, None).unwrap_err();
         assert!(!other.exists());
     }
 }
