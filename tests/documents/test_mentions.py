@@ -1,5 +1,5 @@
 """What the documents mention exists: variables, verbs and their options, targets of make,
-files, lines of the log, figures of measurements."""
+files, images, lines of the log, figures of measurements."""
 import functools
 import glob
 import os
@@ -105,6 +105,14 @@ class Mentions(unittest.TestCase):
                         # A module may be named without its ending.
                         there = [glob.glob(str(place / path) + ending) for place in places for ending in ("", ".rs", ".*")]
                         self.assertTrue(any(there), "no such file")
+
+    def test_images(self):
+        made = re.findall(r"-t (memcuda:\S+)", (ROOT / "examples/container/Dockerfile").read_text())
+        manifests = [(path.name, path.read_text()) for path in (ROOT / "examples").rglob("*.yaml")]
+        named = [(name, image) for name, text in [*((page.name, page.text) for page in pages.every()), *manifests]
+                 for image in re.findall(r"(?:image: |--from=)(memcuda:\S+)", text)]
+        self.assertGreater(len(named), 3)
+        self.assertEqual([it for it in named if it[1] not in made], [])
 
     def test_lines_of_the_log(self):
         code, count = source("src", "shim/src"), 0
