@@ -71,7 +71,8 @@ fn spawn(program: CString) -> bool {
     let settings = settings::of(&entries);
     let mut environment: Vec<_> = settings.iter().map(|entry| entry.as_ptr()).collect();
     environment.push(ptr::null());
-    let arguments = vec![program.as_ptr(), c"keeper".as_ptr(), ptr::null()];
+    let arguments = [c"keeper", c"--for-program"].map(CStr::as_ptr);
+    let arguments = vec![program.as_ptr(), arguments[0], arguments[1], ptr::null()];
     let mut plan = Plan {
         program,
         arguments,

@@ -109,6 +109,23 @@ fn a_keeper_starts_where_its_programs_log_is_an_open_file() {
     actor.handle(&at);
 }
 
+/// The library has said so, and logs elsewhere.
+#[test]
+fn a_keeper_starts_where_its_programs_log_cannot_be_opened() {
+    let place = Place::empty();
+    let tree = Tree::new(&place, "release", "release", 0);
+    let unread = place.path("unread");
+    support::run(Command::new("mkfifo").arg(&unread));
+    for log in [Path::new("/nowhere/job.log"), &unread] {
+        let _keepers = Started(tree.runtime.display().to_string());
+        let mut actor = Actor::start(tree.command(&place).env("MEMCUDA_LOG_FILE", log));
+        let at = actor.filled(4 * MIB, 1);
+        actor.handle(&at);
+        let said = actor.end();
+        assert!(said.contains("cannot be opened"), "{said}");
+    }
+}
+
 /// What `memcuda doctor` sets for its program is not for who outlives it.
 #[test]
 fn a_keeper_that_starts_under_doctor_has_the_settings_of_any_other() {

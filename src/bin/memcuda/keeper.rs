@@ -58,6 +58,9 @@ pub struct Arguments {
     #[arg(long, value_name = "MICROSECONDS", default_value_t = keeper::AFTER_REQUEST.as_micros() as u64,
           value_parser = accepted::between(0_u64..=1_000_000))]
     awake: u64,
+    /// For programs, which start one whether or not its log can be opened
+    #[arg(long, hide = true)]
+    for_program: bool,
     /// For the keeper's own processes
     #[arg(long, hide = true)]
     role: Option<Role>,
@@ -74,6 +77,12 @@ impl Arguments {
     /// Is it to serve, with nothing yet that would be lost if it did not begin?
     pub fn is_first(&self) -> bool {
         self.action.is_none() && matches!(self.role, None | Some(Role::Daemon))
+    }
+
+    /// Does it not begin where its log cannot be opened? Nobody hears why one that a
+    /// program starts does not, and the program would be without what it shares.
+    pub fn needs_log(&self) -> bool {
+        self.is_first() && !self.for_program
     }
 }
 
@@ -222,9 +231,11 @@ fn in_background(arguments: &Arguments, config: &Config, socket: &Path) -> Resul
     for variable in SERVICE {
         command.env_remove(variable);
     }
+    let for_program = arguments.for_program.then_some("--for-program");
     let mut child = command
         .args(same(arguments, socket)?)
         .args(["--role", "daemon"])
+        .args(for_program)
         .stdin(Stdio::null())
         .stderr(theirs.try_clone().context("no pipe")?)
         .stdout(theirs)

@@ -157,7 +157,7 @@ impl Verb {
     /// Does it not begin where its log cannot be opened?
     fn needs_log(&self) -> bool {
         match self {
-            Verb::Keeper(arguments) => arguments.is_first(),
+            Verb::Keeper(arguments) => arguments.needs_log(),
             Verb::Web(arguments) => arguments.serves(),
             _ => false,
         }
