@@ -4,30 +4,50 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
 use crate::error::{Error, Result};
 
+/// The name of its directory, in one of the system's or the user's.
+const DIRECTORY: &str = "memcuda";
 /// The name of the socket in its directory.
 pub const SOCKET: &str = "keeper.sock";
 /// Bytes of the longest path of a socket.
 const MOST_PATH: usize = 107;
 
-/// The directory of a user's keeper: `$XDG_RUNTIME_DIR/memcuda`, for root
-/// `/run/memcuda`, and where neither is to be had `/tmp/memcuda-UID`. Whoever
-/// makes or uses it checks that it is the user's own.
+/// The directory of a user's keeper: for root `/run/memcuda`, else, and where root cannot
+/// have that, `$XDG_RUNTIME_DIR/memcuda`, and where neither is to be had `/tmp/memcuda-UID`.
+/// Whoever makes or uses it checks that it is the user's own.
 pub fn directory(uid: u32, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
     let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
-    match runtime.filter(|runtime| runtime.is_absolute() && may_have(runtime, uid)) {
-        _ if uid == 0 => PathBuf::from("/run/memcuda"),
-        Some(runtime) => runtime.join("memcuda"),
-        None => PathBuf::from(format!("/tmp/memcuda-{uid}")),
+    let system = (uid == 0).then(|| PathBuf::from("/run"));
+    first_of(system.into_iter().chain(runtime), uid)
+}
+
+/// In the first of these where a user's keeper can be.
+fn first_of(places: impl Iterator<Item = PathBuf>, uid: u32) -> PathBuf {
+    let mut places = places.filter(|it| it.is_absolute() && may_have(it, uid));
+    match places.next() {
+        Some(place) => place.join(DIRECTORY),
+        None => PathBuf::from(format!("/tmp/{DIRECTORY}-{uid}")),
     }
 }
 
-/// Is this directory the user's, or what is there of its path, so that it can be made? A
-/// variable may come from another host or user, as by srun or sudo.
+/// Is this directory the user's, or what is there of its path, and can a keeper's be made in
+/// it where that is not there? A variable may come from another host or user, as by srun or
+/// sudo. `/run` is nobody's in a user namespace, and read-only in many containers.
 fn may_have(directory: &Path, uid: u32) -> bool {
-    let mut found = directory.ancestors().flat_map(std::fs::metadata);
-    found.next().is_some_and(|found| found.uid() == uid)
+    let own = directory.join(DIRECTORY);
+    let found = |path| Some((path, std::fs::metadata(path).ok()?.uid()));
+    let Some((there, owner)) = directory.ancestors().find_map(found) else {
+        return false;
+    };
+    owner == uid
+        && fits(&own.join(SOCKET)).is_ok()
+        && match std::fs::symlink_metadata(&own) {
+            Ok(own) => own.uid() == uid,
+            Err(_) => accessat(CWD, there, Access::WRITE_OK, AtFlags::EACCESS).is_ok(),
+        }
 }
 
 /// Fails where a path is too long for a socket.
@@ -77,7 +97,33 @@ mod tests {
         assert_eq!(of(own + 1, &missing), else_where);
         assert_eq!(of(own + 1, Path::new("/nowhere/8")), else_where);
         assert_eq!(directory(own + 1, |_| None), else_where, "not set");
-        assert_eq!(of(0, there.path()), PathBuf::from("/run/memcuda"));
+    }
+
+    #[test]
+    fn a_place_where_no_keeper_can_be_is_not_the_place() {
+        let there = tempfile::tempdir().unwrap();
+        let own = std::fs::metadata(&there).unwrap().uid();
+        let of = |first: &Path| {
+            let places = [first, there.path()].map(Path::to_owned);
+            first_of(places.into_iter(), own)
+        };
+        let second = there.path().join("memcuda");
+        assert_eq!(of(Path::new("relative")), second);
+        // The longest that the path of a socket leaves room for, and one more.
+        let most = MOST_PATH - "/memcuda/keeper.sock".len();
+        let long = |bytes: usize| {
+            let before = there.path().as_os_str().len() + 1;
+            there.path().join("n".repeat(bytes - before))
+        };
+        assert_eq!(of(&long(most)), long(most).join("memcuda"));
+        assert_eq!(of(&long(most + 1)), second);
+        let none = first_of([long(most + 1)].into_iter(), own);
+        assert_eq!(none, PathBuf::from(format!("/tmp/memcuda-{own}")));
+        // Where the directory is there nothing has to be made.
+        let first = there.path().join("first");
+        std::fs::create_dir_all(first.join("memcuda")).unwrap();
+        std::fs::set_permissions(&first, std::fs::Permissions::from_mode(0o500)).unwrap();
+        assert_eq!(of(&first), first.join("memcuda"));
     }
 
     #[test]

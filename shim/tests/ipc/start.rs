@@ -52,6 +52,29 @@ fn a_keeper_is_started_in_a_crowd_of_libraries() {
     starts_a_keeper("release", "release", 40);
 }
 
+/// As in a container that is read-only: root's own place cannot be made there.
+#[test]
+fn a_keeper_of_roots_is_elsewhere_where_its_place_cannot_be_made() {
+    let place = Place::empty();
+    let mut tree = Tree::new(&place, "release", "release", 0);
+    tree.runtime = place.path("root");
+    fs::create_dir(&tree.runtime).unwrap();
+    let _keepers = Started(tree.runtime.display().to_string());
+    // Who is not root is it there, to itself.
+    let flags = if is_root() { "-m" } else { "-Urm" };
+    let script = "mount -t tmpfs -o ro none /run && LD_PRELOAD=$1 exec \"$0\"";
+    let mut unshared = tree.running(&place, Path::new("unshare"));
+    unshared.args([flags, "sh", "-c", script]);
+    unshared.args([&tree.program, &tree.library]);
+    if is_root() {
+        unshared.uid(0).gid(0);
+    }
+    let mut actor = Actor::start(unshared.env_remove("LD_PRELOAD"));
+    let at = actor.filled(4 * MIB, 1);
+    actor.handle(&at);
+    assert!(tree.runtime.join("memcuda/keeper.sock").exists());
+}
+
 /// Its command ends at once, as one does that can make no directory for its socket.
 #[test]
 fn a_keeper_that_does_not_come_is_waited_for_once() {
