@@ -54,6 +54,7 @@ impl Keeper {
             self.standby_again,
             self.versions.next,
             self.unread.next,
+            self.late.next,
             Some(self.place_again),
         ];
         let clocks = [new, ghosts, idle].into_iter().chain(others);
@@ -72,6 +73,7 @@ impl Keeper {
         self.entries.expire();
         self.look_at_versions(now);
         self.unread.look_at_over(now);
+        self.look_at_late(now);
         while let Some(&(since, client)) = self.new.front()
             && now >= since + COURTESY
         {

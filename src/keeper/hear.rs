@@ -83,6 +83,9 @@ impl Keeper {
             return;
         };
         let user = connection.peer.uid;
+        if self.waits(client) {
+            return;
+        }
         let share = match self.access.is_own(user) {
             true => SHARE,
             false => *self.shares.entry(user).or_insert(USERS_SHARE),
@@ -216,6 +219,7 @@ impl Keeper {
         // somebody else has too: there is none.
         let connection = self.connections.remove(&client)?;
         take_leave(&connection.socket, &mut self.room, &self.strays);
+        self.give_up_late(client);
         if self.unread.ends(client) {
             let _ = epoll::delete(&self.epoll, &connection.socket);
         }

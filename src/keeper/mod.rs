@@ -15,6 +15,7 @@ mod entries;
 mod hear;
 mod journal;
 mod key;
+mod late;
 mod launch;
 mod leaving;
 mod listen;

@@ -23,6 +23,7 @@ use super::descriptors::{Descriptors, raise_limit};
 use super::entries::{ClientId, Entries};
 use super::journal::Journal;
 use super::key::Key;
+use super::late::Late;
 use super::launch::Role;
 use super::leaving::Leaving;
 use super::listen::Door;
@@ -75,6 +76,7 @@ pub struct Keeper {
     pub(super) leaving: Leaving,
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) unread: Unread,
+    pub(super) late: Late,
     /// How many files this process may have open, and the kernel lets be on their way.
     pub(super) open_files: usize,
     pub(super) desk: Option<Desk>,
@@ -146,6 +148,7 @@ impl Keeper {
             leaving: Leaving::default(),
             outgoing: Vec::new(),
             unread: Unread::default(),
+            late: Late::default(),
             open_files: raise_limit(),
             desk: options.desk.take(),
             told: Vec::new(),

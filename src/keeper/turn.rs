@@ -15,9 +15,10 @@ use super::journal::{Journal, Record};
 use super::key::Key;
 use super::registry::Ask;
 use super::serve::{Keeper, Outgoing};
+use super::unread::Whose;
 use crate::names::Name;
 use crate::share::protocol::{Event, Packet};
-use crate::share::wire::{self, Broken};
+use crate::share::wire;
 
 /// How long files in memory may take to close before others are answered.
 const A_MOMENT: Duration = Duration::from_millis(10);
@@ -130,7 +131,7 @@ impl Keeper {
     }
 
     /// Closes those of them that nobody has any more.
-    fn close(&self, all: Vec<Rc<OwnedFd>>) {
+    pub(super) fn close(&self, all: Vec<Rc<OwnedFd>>) {
         let last = all.into_iter().filter_map(Rc::into_inner);
         self.strays.let_go(last.collect());
     }
@@ -166,26 +167,28 @@ impl Keeper {
     }
 
     fn send_all(&mut self) {
-        let all = std::mem::take(&mut self.outgoing);
-        for &Outgoing {
-            client,
-            ref bytes,
-            ref beside,
-            close,
-        } in &all
-        {
+        let mut over = Vec::new();
+        for packet in std::mem::take(&mut self.outgoing) {
+            let client = packet.client;
             let Some(connection) = self.connections.get_mut(&client) else {
+                over.extend(packet.beside);
                 continue;
             };
-            let beside: Vec<_> = beside.iter().map(|descriptor| descriptor.as_fd()).collect();
-            let (uid, count) = (connection.peer.uid, beside.len());
-            let most = self.open_files / if self.access.is_own(uid) { 2 } else { 4 };
-            let sent = match count == 0 || self.unread.has_room(client, uid, count, most) {
-                true => wire::send_bytes(&connection.socket, bytes, &beside),
-                false => Err(Broken::NoRoom),
+            let (uid, count) = (connection.peer.uid, packet.beside.len());
+            let whose = match self.access.is_own(uid) {
+                true => Whose::Own(uid),
+                false => Whose::Others(uid),
             };
+            let most = whose.most(self.open_files);
+            let has_room = count == 0 || self.unread.has_room(client, whose, count, most);
+            if !has_room || self.late.has(client) {
+                self.postpone(packet);
+                continue;
+            }
+            let beside: Vec<_> = packet.beside.iter().map(|it| it.as_fd()).collect();
+            let sent = wire::send_bytes(&connection.socket, &packet.bytes, &beside);
             if sent.is_ok() && count > 0 {
-                self.unread.sent(client, uid, &connection.socket, count);
+                self.unread.sent(client, whose, &connection.socket, count);
             }
             if let Err(error) = &sent {
                 // It lives, and finds that out: until then its leases are its own.
@@ -197,11 +200,12 @@ impl Keeper {
                     connection.peer.pid
                 );
             }
-            if close || sent.is_err() {
+            if packet.close || sent.is_err() {
                 self.hang_up(client);
             }
+            over.extend(packet.beside);
         }
-        self.close(all.into_iter().flat_map(|sent| sent.beside).collect());
+        self.close(over);
     }
 
     /// Writes all that is known into a new journal, and puts it in the place of

@@ -1,8 +1,9 @@
 //! Descriptors on their way to clients that have not read them. The kernel counts them for
 //! the user of whoever sends, and beyond that one's limit of open files it takes none any
-//! more, to nobody: so one user's clients may leave only a share of them unread. What was
-//! read the keeper's own end of a connection tells, wherever the client is; it stays open
-//! for that until all is read.
+//! more, to nobody: so one user's clients may leave only a share of them unread, and those of
+//! all others together few: they count for other programs of the keeper's user as well, whose
+//! limit is lower. What was read the keeper's own end of a connection tells, wherever the
+//! client is; it stays open for that until all is read.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,9 +16,46 @@ use nix::sys::socket::{getsockopt, sockopt::GetStruct};
 use super::entries::ClientId;
 
 /// How soon the kernel is asked again where it said that much is not read.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(10);
 /// How often it is asked of connections that are over.
 const LEISURE: Duration = Duration::from_secs(1);
+
+/// What users who are not the keeper's own may leave unread, all together: half of the open
+/// files that a program may usually have.
+const OF_OTHERS: usize = 512;
+
+/// Whose clients they are.
+#[derive(Clone, Copy)]
+pub enum Whose {
+    /// This user's, who is the keeper's own.
+    Own(u32),
+    /// This other user's.
+    Others(u32),
+}
+
+impl Whose {
+    /// How many may be unread, where the keeper may have so many files open.
+    pub fn most(self, open_files: usize) -> usize {
+        match self {
+            Self::Own(_) => open_files / 2,
+            Self::Others(_) => (open_files / 4).min(OF_OTHERS),
+        }
+    }
+
+    fn uid(self) -> u32 {
+        let (Self::Own(uid) | Self::Others(uid)) = self;
+        uid
+    }
+
+    /// Do they share what may be unread?
+    fn shares_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Own(uid), Self::Own(other)) => uid == other,
+            (Self::Others(_), Self::Others(_)) => true,
+            _ => false,
+        }
+    }
+}
 
 /// All that may be unread.
 #[derive(Default)]
@@ -25,6 +63,8 @@ pub struct Unread {
     of: HashMap<ClientId, Sent>,
     /// Of each user.
     sums: HashMap<u32, usize>,
+    /// Of all who are not the keeper's own.
+    of_others: usize,
     again: HashMap<u32, Instant>,
     /// When connections that are over are looked at, where there are any.
     pub next: Option<Instant>,
@@ -32,7 +72,7 @@ pub struct Unread {
 
 /// What was sent over a connection since all was read.
 struct Sent {
-    uid: u32,
+    whose: Whose,
     count: usize,
     /// The keeper's end.
     socket: Rc<OwnedFd>,
@@ -40,8 +80,9 @@ struct Sent {
 }
 
 impl Unread {
-    /// May so many more go to a client, of a user who may leave so many unread?
-    pub fn has_room(&mut self, client: ClientId, uid: u32, more: usize, most: usize) -> bool {
+    /// May so many more go to a client, where so many may be unread? One packet may, to a
+    /// user who has read all.
+    pub fn has_room(&mut self, client: ClientId, whose: Whose, more: usize, most: usize) -> bool {
         // Who asks for one thing after the other has read what came before.
         if self
             .of
@@ -50,34 +91,45 @@ impl Unread {
         {
             self.forget(client);
         }
-        let sum = |sums: &HashMap<u32, usize>| sums.get(&uid).copied().unwrap_or(0);
-        let fits = |sum: usize| sum == 0 || sum + more <= most;
-        if fits(sum(&self.sums)) {
+        let uid = whose.uid();
+        let fits =
+            |unread: &Self| !unread.sums.contains_key(&uid) || unread.shared(whose) + more <= most;
+        if fits(self) {
             return true;
         }
         let now = Instant::now();
         if self.again.get(&uid).is_some_and(|again| now < *again) {
             return false;
         }
-        self.look(uid, most / 2);
-        let left = sum(&self.sums);
-        match left > most / 2 {
+        self.look(whose, most / 2);
+        match self.shared(whose) > most / 2 {
             true => self.again.insert(uid, now + PAUSE),
             false => self.again.remove(&uid),
         };
-        fits(left)
+        fits(self)
+    }
+
+    /// So many of its share are unread.
+    fn shared(&self, whose: Whose) -> usize {
+        match whose {
+            Whose::Own(uid) => self.sums.get(&uid).copied().unwrap_or(0),
+            Whose::Others(_) => self.of_others,
+        }
     }
 
     /// So many were sent to a client.
-    pub fn sent(&mut self, client: ClientId, uid: u32, socket: &Rc<OwnedFd>, count: usize) {
+    pub fn sent(&mut self, client: ClientId, whose: Whose, socket: &Rc<OwnedFd>, count: usize) {
         let sent = self.of.entry(client).or_insert_with(|| Sent {
-            uid,
+            whose,
             count: 0,
             socket: socket.clone(),
             is_over: false,
         });
         sent.count += count;
-        *self.sums.entry(uid).or_default() += count;
+        *self.sums.entry(whose.uid()).or_default() += count;
+        if let Whose::Others(_) = whose {
+            self.of_others += count;
+        }
     }
 
     /// A connection is over; does its socket stay here?
@@ -97,7 +149,7 @@ impl Unread {
     /// The users of connections that are over.
     pub fn over(&self) -> impl Iterator<Item = u32> {
         let over = self.of.values().filter(|sent| sent.is_over);
-        over.map(|sent| sent.uid)
+        over.map(|sent| sent.whose.uid())
     }
 
     /// Closes those of them that have been read meanwhile.
@@ -112,14 +164,15 @@ impl Unread {
         }
     }
 
-    /// Forgets what this user's clients have read, until no more than so many are left: of
+    /// Forgets what clients of this share have read, until no more than so many are left: of
     /// those first that were sent the most.
-    fn look(&mut self, uid: u32, enough: usize) {
-        let of = self.of.iter().filter(|(_, sent)| sent.uid == uid);
+    fn look(&mut self, whose: Whose, enough: usize) {
+        let of = self.of.iter();
+        let of = of.filter(|(_, sent)| sent.whose.shares_with(whose));
         let mut of: Vec<_> = of.map(|(client, sent)| (sent.count, *client)).collect();
         of.sort_unstable_by(|one, other| other.cmp(one));
         for (_, client) in of {
-            if self.sums.get(&uid).is_none_or(|sum| *sum <= enough) {
+            if self.shared(whose) <= enough {
                 return;
             }
             if !is_unread(&self.of[&client].socket) {
@@ -129,14 +182,19 @@ impl Unread {
     }
 
     fn forget(&mut self, client: ClientId) {
-        if let Some(sent) = self.of.remove(&client)
-            && let Some(sum) = self.sums.get_mut(&sent.uid)
-        {
+        let Some(sent) = self.of.remove(&client) else {
+            return;
+        };
+        let uid = sent.whose.uid();
+        if let Some(sum) = self.sums.get_mut(&uid) {
             *sum -= sent.count;
             if *sum == 0 {
-                self.sums.remove(&sent.uid);
-                self.again.remove(&sent.uid);
+                self.sums.remove(&uid);
+                self.again.remove(&uid);
             }
+        }
+        if let Whose::Others(_) = sent.whose {
+            self.of_others -= sent.count;
         }
     }
 }
@@ -169,6 +227,7 @@ mod tests {
     };
 
     const MOST: usize = 10;
+    const OWN: Whose = Whose::Own(7);
 
     fn pair() -> (Rc<OwnedFd>, OwnedFd) {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -185,20 +244,23 @@ mod tests {
         let mut unread = Unread::default();
         let (here, there) = pair();
         let write = |unread: &mut Unread| {
-            assert!(unread.has_room(1, 7, 6, MOST));
+            assert!(unread.has_room(1, OWN, 6, MOST));
             send(&here, b"packet", SendFlags::empty()).unwrap();
-            unread.sent(1, 7, &here, 6);
+            unread.sent(1, OWN, &here, 6);
         };
         write(&mut unread);
-        assert!(unread.has_room(2, 8, 6, MOST), "it is another user's");
+        assert!(
+            unread.has_room(2, Whose::Own(8), 6, MOST),
+            "it is another user's"
+        );
         // Once more than there is room for: it was read.
         read(&there);
         write(&mut unread);
-        assert!(!unread.has_room(1, 7, 6, MOST));
+        assert!(!unread.has_room(1, OWN, 6, MOST));
         assert!(unread.ends(1), "its end is needed");
         drop(here);
         std::thread::sleep(PAUSE);
-        assert!(!unread.has_room(1, 7, 6, MOST));
+        assert!(!unread.has_room(1, OWN, 6, MOST));
         let later = Instant::now() + LEISURE;
         unread.look_at_over(later);
         assert_eq!(unread.over().collect::<Vec<_>>(), [7]);
@@ -209,7 +271,7 @@ mod tests {
         // Who closes its end has nothing any more.
         let (here, there) = pair();
         send(&here, b"packet", SendFlags::empty()).unwrap();
-        unread.sent(2, 7, &here, 6);
+        unread.sent(2, OWN, &here, 6);
         drop(there);
         assert!(!unread.ends(2) && unread.of.is_empty());
     }
@@ -219,21 +281,41 @@ mod tests {
         let mut unread = Unread::default();
         let (here, there) = pair();
         for times in 0..5 {
-            assert!(unread.has_room(1, 7, 2, MOST), "{times}");
+            assert!(unread.has_room(1, OWN, 2, MOST), "{times}");
             send(&here, b"packet", SendFlags::empty()).unwrap();
-            unread.sent(1, 7, &here, 2);
+            unread.sent(1, OWN, &here, 2);
             if times < 4 {
                 read(&there);
             }
         }
-        assert!(unread.has_room(2, 7, 2, MOST), "two are unread");
+        assert!(unread.has_room(2, OWN, 2, MOST), "two are unread");
     }
 
     #[test]
     fn one_packet_is_let_through_whatever_its_size() {
         let mut unread = Unread::default();
-        assert!(unread.has_room(1, 7, MOST + 1, MOST));
-        unread.sent(1, 7, &pair().0, MOST + 1);
-        assert!(unread.has_room(2, 7, 1, MOST), "its socket is gone");
+        assert!(unread.has_room(1, OWN, MOST + 1, MOST));
+        unread.sent(1, OWN, &pair().0, MOST + 1);
+        assert!(unread.has_room(2, OWN, 1, MOST), "its socket is gone");
+    }
+
+    #[test]
+    fn others_share_what_may_be_unread_and_each_has_a_packet() {
+        let mut unread = Unread::default();
+        let (one, other) = (Whose::Others(1), Whose::Others(2));
+        let (here, there) = pair();
+        send(&here, b"packet", SendFlags::empty()).unwrap();
+        unread.sent(1, one, &here, MOST);
+        assert!(!unread.has_room(1, one, 1, MOST));
+        assert!(unread.has_room(2, other, 6, MOST), "it has none");
+        let (second, _its) = pair();
+        send(&second, b"packet", SendFlags::empty()).unwrap();
+        unread.sent(2, other, &second, 6);
+        assert!(!unread.has_room(2, other, 1, MOST));
+        assert!(unread.has_room(3, OWN, MOST, MOST), "no share of it");
+        read(&there);
+        std::thread::sleep(PAUSE);
+        assert!(unread.has_room(2, other, 4, MOST), "the first has read");
+        assert_eq!(unread.of_others, 6);
     }
 }

@@ -20,6 +20,9 @@ use crate::descriptor::Lasting;
 
 /// How long an answer may take before the keeper counts as gone.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How soon it is tried again where the kernel takes no descriptors for now.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Why a request has no answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Error {
@@ -208,6 +211,11 @@ impl Client {
                 Ok(()) => return Ok(true),
                 Err(Broken::Closed) => return Ok(false),
                 Err(Broken::Later) => self.wait(PollFlags::OUT, deadline)?,
+                // Too many descriptors of this user's are on their way, whoever sent them.
+                Err(Broken::System(Errno::TOOMANYREFS)) if Instant::now() < deadline => {
+                    std::thread::sleep(PAUSE);
+                    self.intact()?;
+                }
                 Err(_) => return Err(Error::Lost),
             }
         }

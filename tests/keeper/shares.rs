@@ -1,15 +1,16 @@
 //! One user of several, who takes what there is: the others are served all the same.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
-use memcuda::share::client::{Client, Error};
+use memcuda::share::client::Client;
 use memcuda::share::protocol::{
     Code, Generation, Lease, MOST_LEASES, MOST_PARTS, Mode, Packet, Reply, Request, Status,
 };
-use memcuda::share::wire;
+use memcuda::share::wire::{self, Broken};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::process::{Resource, Signal, getrlimit};
+use rustix::process::Signal;
 
 use crate::faults::introduced_with;
 use crate::requests::*;
@@ -200,10 +201,10 @@ fn the_end_of_what_a_user_holds_is_in_nobodys_way_and_bounded() {
     keeper.settle("their leases stay", ended);
 }
 
-/// Beyond its limit of open files the kernel sends no descriptor for the keeper any more,
-/// to whomever.
+/// Beyond a program's limit of open files the kernel takes no descriptor from it any more while
+/// so many of its user's are on their way, the keeper's as well.
 #[test]
-fn one_user_of_several_does_not_leave_all_unread_that_may_be() {
+fn other_users_leave_little_of_what_may_be_unread() {
     if let Some((keeper, _)) = keeper(RULES) {
         leave_unread(&keeper);
     }
@@ -218,35 +219,76 @@ fn nor_does_one_whose_network_is_another() {
 }
 
 fn leave_unread(keeper: &Keeper) {
-    let most = getrlimit(Resource::Nofile).maximum.unwrap() as usize / 4;
+    const MOST: usize = 512;
+    const FLOOD: usize = 50;
     let generation = Generation([8; 16]);
-    let floods = most / MOST_PARTS + 10;
-    let import = Request::Import { generation };
-    let (unread, _exporter, mut other) = as_user(MAKER, MAKER, || {
+    let body = Request::Import { generation };
+    let import = Packet { number: 3, body };
+    let (flooded, _exporter, waiting) = as_user(MAKER, MAKER, || {
         let mut exporter = client(&keeper.socket());
         export_in_parts(&mut exporter, generation);
-        let socket = introduced_with(keeper, &[]);
-        let (number, body) = (3, import.clone());
-        let import = Packet { number, body };
-        // It may be closed before the last one.
-        (0..floods).for_each(|_| drop(wire::send(&socket, &import, &[])));
-        (socket, exporter, client(&keeper.socket()))
+        let sockets = [0; 2].map(|_| introduced_with(keeper, &[]));
+        let [flooded, waiting] = sockets;
+        (0..FLOOD).for_each(|_| wire::send(&flooded, &import, &[]).unwrap());
+        (flooded, exporter, waiting)
     });
-    keeper.settle("it stays", |status| status.clients == 3);
-    let refused = other.call(import.clone(), &[]).unwrap_err();
-    assert_eq!(refused, Error::Lost, "nor by another connection");
-    // Others are served all the same.
+    // Others are served all the same, the keeper's own user and another one.
     let mut own = keeper.client();
-    make(&mut own, "a", b"a").unwrap();
-    has(&mut own, "a", b"a");
-    let (mut room, mut got) = (vec![0; wire::MOST_BYTES], 0);
-    while let Ok((_, beside)) = wire::receive_bytes(&unread, &mut room, false) {
-        got += beside.len();
-    }
-    assert!(got > most / 2 && got <= most, "{got} of {most}");
-    as_user(MAKER, MAKER, || {
-        wait_for("what was read to make room", || {
-            client(&keeper.socket()).call(import.clone(), &[]).ok()
-        });
+    make(&mut own, "weights/a", b"a").unwrap();
+    has(&mut own, "weights/a", b"a");
+    as_user(READER, READER, || {
+        has(&mut client(&keeper.socket()), "weights/a", b"a");
     });
+    // It has no more of it by another connection, and the keeper does not go round meanwhile.
+    wire::send(&waiting, &import, &[]).unwrap();
+    let pid = keeper.status().pid;
+    let before = processor_time(pid);
+    std::thread::sleep(Duration::from_millis(500));
+    let took = processor_time(pid) - before;
+    assert!(took < Duration::from_millis(250), "{took:?}");
+    stop(pid);
+    assert_eq!(wire::length_of_next(&waiting, true), Err(Broken::Later));
+    let mut room = vec![0; wire::MOST_BYTES];
+    let mut read = |socket: &OwnedFd, now| {
+        let read = wire::receive_bytes(socket, &mut room, now);
+        read.map(|(_, beside)| beside.len())
+    };
+    let mut got = 0;
+    while let Ok(more) = read(&flooded, true) {
+        got += more;
+    }
+    assert!(got > MOST / 2 && got <= MOST, "{got} of {MOST}");
+    // Once it reads it has all that it asked for.
+    signal(pid, Signal::CONT);
+    while got < FLOOD * MOST_PARTS {
+        got += read(&flooded, false).unwrap();
+    }
+    assert_eq!(read(&waiting, false), Ok(MOST_PARTS));
+}
+
+/// What waits goes with who waits.
+#[test]
+fn who_goes_while_its_answers_wait_leaves_nothing() {
+    let Some((keeper, _)) = keeper(RULES) else {
+        return;
+    };
+    let generation = Generation([8; 16]);
+    let body = Request::Import { generation };
+    let import = Packet { number: 3, body };
+    let (mut exporter, waiting) = as_user(MAKER, MAKER, || {
+        let mut exporter = client(&keeper.socket());
+        export_in_parts(&mut exporter, generation);
+        let sockets = [0; 8].map(|_| introduced_with(&keeper, &[]));
+        for socket in &sockets {
+            (0..4).for_each(|_| wire::send(socket, &import, &[]).unwrap());
+        }
+        (exporter, sockets)
+    });
+    keeper.settle("nobody has opened it", |status| status.references > 8);
+    drop(waiting);
+    keeper.settle("it is open", |status| status.clients == 2);
+    exporter
+        .call(Request::Withdraw { generation }, &[])
+        .unwrap();
+    drop(exporter);
 }

@@ -142,6 +142,21 @@ fn a_keeper_whose_standby_lacks_something_is_not_started_anew_before_it_has_it()
     has(&mut client, "new", b"new");
 }
 
+/// As while a keeper with many names hands them over.
+#[test]
+fn a_client_whose_user_has_too_many_on_their_way_waits() {
+    with_keeper(42016, |_keeper, mut client| {
+        let flood = flood();
+        let over = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(flood);
+        });
+        make(&mut client, "new", b"new").unwrap();
+        over.join().unwrap();
+        has(&mut client, "new", b"new");
+    });
+}
+
 #[test]
 fn a_standby_that_has_no_descriptor_to_spare_starts_a_keeper_once_it_has() {
     let keeper = Keeper::start(&[]);
