@@ -141,6 +141,13 @@ fn names_come_in_pages_filtered_and_sorted() {
         let events = server.json("/api/events").to_string();
         events.contains("name gone")
     });
+    // Who sees it is not given the key to the memory, which the keeper gives its own user.
+    let mut of_the_driver = entry(121, "of-the-driver", 5, holders(1));
+    of_the_driver.legacy = vec![255; 64];
+    keeper.entries.lock().unwrap().push(of_the_driver);
+    let found = || server.json("/api/names?filter=of-the-driver");
+    until("it is there", || found()["total"] == 1);
+    assert_eq!(found()["names"][0]["ipc_handle"], Value::Null);
     let alone = Server::alone().json("/api/names");
     let nobody = alone["nobody"].as_str().unwrap();
     assert!(nobody.starts_with("MEMCUDA_KEEPER is off"));

@@ -99,6 +99,14 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// The same for who may see it, and not have the memory that a handle opens.
+    pub fn without_handle(self) -> Self {
+        Self {
+            ipc_handle: None,
+            ..self
+        }
+    }
+
     /// The same of an entry that is there no more.
     pub fn gone(entry: &'a Entry, now_us: u64) -> Self {
         Self {

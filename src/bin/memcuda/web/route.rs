@@ -183,7 +183,9 @@ fn names(request: &Request<'_>, watch: &Watch) -> Answer {
         total: found.len(),
         mapped_bytes: found.iter().map(|it| it.mapped).sum(),
         from,
-        names: shown.map(|it| Object::new(it, now_us())).collect(),
+        names: shown
+            .map(|it| Object::new(it, now_us()).without_handle())
+            .collect(),
     })
 }
 
