@@ -79,7 +79,10 @@ fn serve(client: &OwnedFd, entries: &Mutex<Vec<Entry>>) {
             other => (Vec::new(), answer(other, &mut entries.lock().unwrap())),
         };
         let number = asked.number;
-        wire::send(client, &Packet { number, body }, &beside).unwrap();
+        if wire::send(client, &Packet { number, body }, &beside).is_err() {
+            // It has waited long enough.
+            return;
+        }
     }
 }
 

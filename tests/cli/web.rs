@@ -153,6 +153,31 @@ fn names_come_in_pages_filtered_and_sorted() {
     assert!(nobody.starts_with("MEMCUDA_KEEPER is off"));
 }
 
+/// As one that is busy for longer than a view waits.
+#[test]
+fn names_are_not_gone_where_the_keeper_has_not_answered() {
+    let keeper = StandIn::with(vec![entry(1, "kept", 5, holders(1))]);
+    let server = Server::start(&mut keeper.memcuda(), &[]);
+    let names = || server.json("/api/names");
+    until("it is there", || names()["total"] == 1);
+    let busy = keeper.entries.lock().unwrap();
+    until("nobody answers", || names()["nobody"].is_string());
+    drop(busy);
+    until("it is there again", || names()["total"] == 1);
+    let second = entry(2, "second", 5, holders(1));
+    keeper.entries.lock().unwrap().push(second);
+    let events = || {
+        names();
+        server.json("/api/events").to_string()
+    };
+    until("another one is told", || events().contains("second"));
+    let events = events();
+    assert!(
+        !events.contains("gone") && !events.contains("kept"),
+        "{events}"
+    );
+}
+
 #[test]
 fn metrics_are_what_prometheus_reads() {
     let both = [Counters::default(), counters()];

@@ -19,6 +19,8 @@ pub struct Names {
     pub entries: Arc<Vec<Entry>>,
     /// In one line: nobody keeps names, or who does cannot be asked.
     pub nobody: Option<String>,
+    /// Who does cannot be asked: there may be any.
+    pub are_unknown: bool,
 }
 
 impl Names {
@@ -40,9 +42,11 @@ pub fn names() -> Names {
         Found::Keeper(mut keeper) => Ok((keeper.list(false)?, None)),
         Found::Off(why) | Found::Nobody(why) => Ok((Vec::new(), Some(why))),
     });
+    let are_unknown = listed.is_err();
     let (entries, nobody) = listed.unwrap_or_else(|error| (Vec::new(), Some(format!("{error:#}"))));
     Names {
         entries: Arc::new(entries),
         nobody,
+        are_unknown,
     }
 }

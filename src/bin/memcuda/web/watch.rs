@@ -31,6 +31,8 @@ pub struct Watch {
     seen: Mutex<(u64, Arc<Seen>)>,
     history: Mutex<History>,
     names: Cache<Names>,
+    /// The last of them that the keeper has told.
+    known: Mutex<Option<Names>>,
     maps: Mutex<HashMap<(u32, u64), Cache<Drawn>>>,
 }
 
@@ -64,10 +66,14 @@ impl Watch {
 
     /// The named memory.
     pub fn names(&self) -> Names {
-        fresh(&self.names, |before| {
+        fresh(&self.names, || {
             let names = survey::names();
-            if let Some(before) = before {
-                self.tell(before, &names);
+            // A keeper that is slow for once has lost none.
+            if !names.are_unknown {
+                let before = lock(&self.known).replace(names.clone());
+                if let Some(before) = before {
+                    self.tell(&before, &names);
+                }
             }
             names
         })
@@ -106,7 +112,7 @@ impl Watch {
             }
             maps.entry((pid, ordinal)).or_default().clone()
         };
-        fresh(&cache, |_| {
+        fresh(&cache, || {
             let picture = survey::picture(pid).map_err(|why| format!("{why:#}"))?;
             let map = map::draw(&picture, ordinal).map(Arc::new);
             map.ok_or_else(|| format!("process {pid} has no pool on device {ordinal} any more"))
@@ -114,14 +120,13 @@ impl Watch {
     }
 }
 
-/// What was found a moment ago or, by what was found before, now. Who asks meanwhile waits
-/// for that.
-fn fresh<T: Clone>(cache: &Cache<T>, find: impl FnOnce(Option<&T>) -> T) -> T {
+/// What was found a moment ago, or now. Who asks meanwhile waits for that.
+fn fresh<T: Clone>(cache: &Cache<T>, find: impl FnOnce() -> T) -> T {
     let mut cached = lock(cache);
     match &*cached {
         Some((when, known)) if when.elapsed() < FRESH => known.clone(),
-        before => {
-            let found = find(before.as_ref().map(|(_, known)| known));
+        _ => {
+            let found = find();
             *cached = Some((Instant::now(), found.clone()));
             found
         }

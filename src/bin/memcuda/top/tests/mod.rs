@@ -34,6 +34,7 @@ fn app() -> App {
     app.names = Names {
         entries: Arc::new(entries),
         nobody: None,
+        are_unknown: false,
     };
     app.picture = Some((4980, Err("it is another's".to_owned())));
     app.now_us = 7_300_000_000;
