@@ -1,6 +1,7 @@
 //! Starts a keeper: the `memcuda` beside this library, in a session of its own,
 //! without the job's preloads, descriptors, terminal or directory. It is nobody's
-//! child here: the program sees no signal of it and waits for none but its own.
+//! child here: the program sees no signal of it and waits for none but its own,
+//! unless it is the one to whom orphans are given (the first of a container).
 //!
 //! Two steps below share this process's memory and stop the calling thread
 //! (`CLONE_VM | CLONE_VFORK`), as posix_spawn does: no handler of a fork runs,
