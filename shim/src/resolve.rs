@@ -151,23 +151,31 @@ pub fn driver_for_another() -> *mut c_void {
 /// next one in the search order, else any loaded libcudart's. `own` is this
 /// library's function of that name. It holds until something is unloaded.
 ///
-/// Only where neither the caller's module nor the program depends on one is the
+/// What a module brings along to stand in for a runtime (TileLang's `libcudart_stub.so`) is
+/// reached only where there is none in the search order.
+///
+/// Only where neither the caller's module nor the program depends on a runtime is the
 /// loader asked: it may be busy with a constructor that waits for this thread.
 pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
     let from_tables = scope::behind(own as usize, caller, name);
-    if !from_tables.is_null() {
+    if !from_tables.is_null() && is_of_runtime(from_tables) {
         return from_tables;
     }
     let from_next = next(name);
     if !from_next.is_null() && is_behind(own as usize, from_next as usize) {
         return from_next;
     }
-    dynamic::find(is_runtime, name)
+    match from_tables {
+        none if none.is_null() => dynamic::find(is_runtime, name),
+        found => found,
+    }
 }
 
 /// Is this the name of a runtime's file?
 pub fn is_runtime(file: &[u8]) -> bool {
-    file.starts_with(b"libcudart")
+    // A version, or what wheels put before it.
+    let rest = file.strip_prefix(b"libcudart");
+    rest.is_some_and(|rest| rest.starts_with(b".") || rest.starts_with(b"-"))
 }
 
 /// Does a function lie in a runtime?

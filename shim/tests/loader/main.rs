@@ -235,6 +235,25 @@ fn a_library_that_loads_the_driver_when_it_is_called_does() {
     assert_eq!(out, "303 303 303 303\n");
 }
 
+/// Where a module brings a function along that stands in for a runtime's.
+#[test]
+fn what_stands_in_for_a_runtime_is_reached_where_nobody_has_one() {
+    let build = |name: &str, arguments: &[&str]| {
+        compile("standing_in.c", name, &[&LIBRARY, arguments].concat())
+    };
+    let stub = build("libcudart_stub.so", &["-DSTUB", "-O0"]);
+    let user = build("libuser.so", &["-DUSER", stub.to_str().unwrap()]);
+    let program = compile("standing_in.c", "standing_in", &["-ldl"]);
+    for runtime in ["first", "later", "none"] {
+        let mut bare = preloaded(&program, &[]);
+        let bare = said(bare.env_remove("LD_PRELOAD").arg(&user).arg(runtime));
+        let with = said(preloaded(&program, &[shim()]).arg(&user).arg(runtime));
+        assert_eq!(with, bare, "{runtime}");
+        let stubbed = ("999\n".to_owned(), "the stub\n".to_owned());
+        assert_eq!(bare == stubbed, runtime == "none", "{runtime}: {bare:?}");
+    }
+}
+
 #[test]
 fn torchs_functions_are_found_in_libraries_of_other_names() {
     let library = [&LIBRARY[..], &["-DLIBRARY"]].concat();
