@@ -27,9 +27,10 @@ fn check(page: &str, expected: &str) {
 fn environment() {
     let mut page = String::from(
         "# Environment\n\n\
-         All optional; an empty one is as none. An invalid value is one line on standard error, or\n\
-         in `MEMCUDA_LOG_FILE`, and the program runs on the plain driver; a name that is not here\n\
-         is one line, too, and changes nothing. SIZE is `512MiB`, `24GiB`, `1.5GB` or bytes.\n\n\
+         All optional; an empty one is as none. The first invalid value is one line on standard error,\n\
+         or in `MEMCUDA_LOG_FILE`, and the program runs on the plain driver; where there is none a name\n\
+         that is not here is one line, too, and changes nothing. `memcuda doctor` tells all. SIZE is\n\
+         `512MiB`, `24GiB`, `1.5GB` or bytes.\n\n\
          | variable | accepted, the default first | meaning |\n|---|---|---|\n",
     );
     for v in VARIABLES {
