@@ -131,7 +131,7 @@ impl Access {
 ///    `set_access`, `unmap`, `release` and the waits for a context may call
 ///    back into the hooks (other interposers do): the pool holds no state lock
 ///    across them.
-///    Event calls, `capture`, `check` and `fill` do not call back.
+///    Event calls, `capture`, `memory_info`, `check` and `fill` do not call back.
 pub trait Driver: Send + Sync {
     /// Smallest size and alignment of a handle of this device, in bytes
     /// (`cuMemGetAllocationGranularity`).

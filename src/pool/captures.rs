@@ -65,3 +65,30 @@ impl Beginning<'_> {
         *self.active += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// One may wait for room on a stream of one device while others go on.
+    #[test]
+    fn who_records_keeps_nobody_else_from_it() {
+        let captures = Captures {
+            active: RwLock::new(0),
+        };
+        let (captures, (told, hears)) = (&captures, channel());
+        std::thread::scope(|scope| {
+            let heard = captures.hold_back(|_| {
+                scope.spawn(move || {
+                    let both = (captures.exclude(|| ()), captures.hold_back(|any| any));
+                    told.send(both).unwrap();
+                });
+                hears.recv_timeout(Duration::from_secs(20))
+            });
+            assert_eq!(heard, Ok((Some(()), false)));
+        });
+    }
+}

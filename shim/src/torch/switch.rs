@@ -12,8 +12,9 @@
 //! the others (`sides`). Where not all that allocates is seen (`scopes`) it stays off for all. With the switch on torch cuts segments by cudaMalloc up, also above
 //! its split size, but still takes what is above it for whole and frees it with what lives
 //! in it. So from the first private pool on torch has no split size, whoever set it; without a
-//! switch to turn, none of this library's (`split`). A program may turn the switch, too, as servers do around memory that they
-//! share: the size of segments goes with it. Changes nothing that a user turned on.
+//! switch to turn, none of this library's (`split`). A program may turn the switch, too, as
+//! servers do around memory that they share: the size of segments goes with it. Turns off
+//! nothing that a user turned on.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
