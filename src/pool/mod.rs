@@ -27,6 +27,7 @@ mod front;
 mod growing;
 mod hash;
 mod health;
+mod host_waits;
 mod lend;
 mod peers;
 mod picture;
@@ -52,6 +53,7 @@ pub use attach::Attachment;
 pub use captures::{Beginning, CAPTURES, Captures};
 pub use export::Export;
 pub use front::{FRONTS, Line, WORDS as LINE_WORDS};
+pub use host_waits::Place;
 pub use peers::Grantee;
 pub use request::{
     BlockInfo, Effort, Lack, NotOurs, Order, Owner, Refusal, Release, Request, StreamKey,

@@ -218,14 +218,14 @@ static void copied(CUcontext primary, CUcontext second, CUstream stream) {
         CALL(cuMemcpy_ptds, copies, to, from, 3 * MiB);
         CALL(cuMemcpyDtoD_v2, copies, to, from, 3 * MiB);
         CALL(cuMemcpyDtoD_v2_ptds, copies, to, from, 3 * MiB);
-        CALL(cuCtxSynchronize, CUresult(void));
+        way == 0 ? CALL(cuCtxSynchronize, CUresult(void)) : CALL(cuCtxSynchronize_v2, takes_context, primary);
         CALL(cuMemcpyAsync, copies_async, to, from, 3 * MiB, stream);
         CALL(cuMemcpyAsync_ptsz, copies_async, to, from, 3 * MiB, stream);
         CALL(cuMemcpyDtoDAsync_v2, copies_async, to, from, 3 * MiB, stream);
         CALL(cuMemcpyDtoDAsync_v2_ptsz, copies_async, to, from, 3 * MiB, stream);
         CALL(cuStreamSynchronize, takes_stream, stream);
         copied_otherwise(to, stream);
-        CALL(cuStreamSynchronize, takes_stream, stream);
+        CALL(cuStreamSynchronize_ptsz, takes_stream, stream);
     }
     CALL(cuMemFree_v2, takes_address, there);
     CALL(cuMemFree_v2, takes_address, from);

@@ -87,6 +87,14 @@ fn what_is_over_is_lent_on_a_full_device_whatever_came_after_it() {
 }
 
 #[test]
+fn what_the_program_has_waited_for_is_lent_on_a_full_device() {
+    is_whole("waited_for_stream");
+    is_whole("waited_for_stream_plain");
+    is_whole("waited_for_context");
+    is_whole("freed_since");
+}
+
+#[test]
 fn an_allocation_puts_no_barrier_between_blocking_streams() {
     is_whole("nothing_added");
     is_whole("nothing_waited_for");

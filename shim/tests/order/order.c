@@ -247,6 +247,34 @@ static void full(void) {
     *until = 1;
 }
 
+/* What the program has waited for itself is free, also of so few bytes that no event followed. */
+static void waited_for(int context_wide, int plain) {
+    CUstream first = stream(NON_BLOCKING), second = stream(NON_BLOCKING);
+    volatile unsigned *until = word();
+    CUdeviceptr freed = take(416 * MiB, first), again;
+    take(480 * MiB, first);
+    write_to(freed, first, 10);
+    OK(cuMemFreeAsync(freed, first));
+    OK(context_wide ? cuCtxSynchronize() : cuStreamSynchronize(first));
+    hold(first, until);
+    if (plain) OK(cuMemAlloc_v2(&again, 416 * MiB));
+    else again = take(416 * MiB, second);
+    write_to(again, second, 10);
+    through(second, until);
+}
+
+/* But not what was freed since. */
+static void freed_since(void) {
+    CUstream first = stream(NON_BLOCKING), second = stream(NON_BLOCKING);
+    CUdeviceptr freed = take(416 * MiB, first);
+    take(480 * MiB, first);
+    OK(cuStreamSynchronize(first));
+    OK(cuCtxSynchronize());
+    write_to(freed, first, 100000);
+    OK(cuMemFreeAsync(freed, first));
+    write_to(take(416 * MiB, second), second, 10);
+}
+
 /* Nor does one on it, whoever has freed what there is. */
 static void nothing_waited_for(void) {
     CUstream first = stream(BLOCKING), second = stream(BLOCKING), third = stream(NON_BLOCKING);
@@ -293,6 +321,10 @@ int main(int count, char **words) {
     else if (!strcmp(which, "held_between")) held_between();
     else if (!strcmp(which, "forbidden")) forbidden();
     else if (!strcmp(which, "full")) full();
+    else if (!strcmp(which, "waited_for_stream")) waited_for(0, 0);
+    else if (!strcmp(which, "waited_for_stream_plain")) waited_for(0, 1);
+    else if (!strcmp(which, "waited_for_context")) waited_for(1, 0);
+    else if (!strcmp(which, "freed_since")) freed_since();
     else if (!strcmp(which, "nothing_added")) nothing_added();
     else if (!strcmp(which, "nothing_waited_for")) nothing_waited_for();
     else return 2;

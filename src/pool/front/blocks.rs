@@ -144,6 +144,11 @@ impl Front {
         &mut self.lanes[lane]
     }
 
+    /// All lanes.
+    pub fn lanes(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.lanes.iter_mut()
+    }
+
     /// A lane's context, or that of a request without a stream, is known to be
     /// whole: in this epoch nobody else needs to be asked but the driver.
     pub fn vouch(&mut self, lane: usize, context: Context, epoch: u64) {

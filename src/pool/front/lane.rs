@@ -38,6 +38,8 @@ pub struct Lane {
     pub now: u64,
     /// The latest place given, 0 for none.
     pub tagged: u64,
+    /// The latest place that the program itself has waited for on the host.
+    pub awaited: u64,
     /// Bytes freed at the present place.
     pub freed: u64,
     /// An event follows so many more frees: others look for memory that was freed here.
@@ -85,6 +87,7 @@ impl Lane {
             id,
             now: 1,
             tagged: 0,
+            awaited: 0,
             freed: 0,
             watched: 0,
             alone: false,
@@ -171,6 +174,11 @@ impl Lane {
     /// follow the one and not the other.
     pub fn part(&mut self) {
         self.now += u64::from(self.tagged == self.now);
+    }
+
+    /// Was the stream destroyed?
+    pub fn is_ended(&self) -> bool {
+        self.since == Self::ENDED
     }
 
     /// Another stream looks for memory.

@@ -56,7 +56,9 @@ impl Streams {
     }
 
     fn poll_one<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
-        if self.is_uncovered(id) {
+        let (tagged, awaited) = self.at_front(id, |lane| (lane.tagged, lane.awaited));
+        self.passed(id, awaited);
+        if self.progress(id).is_uncovered(tagged) {
             self.mark(driver, id, Moment::Later)?;
         }
         while let Some(mark) = self.progress(id).marks.front() {
