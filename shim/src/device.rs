@@ -7,12 +7,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Code, sys};
+use memcuda_core::driver::{Address, Code, sys};
 use memcuda_core::pages::Pages;
 use memcuda_core::pool::Pool;
 
 use crate::calls::{Calls, MemPool};
-use crate::memops::Memops;
+use crate::memops::{Memops, Which};
 use crate::neighbours::Door;
 use crate::pitch::Pitch;
 use crate::retains::Retains;
@@ -110,6 +110,15 @@ impl Device {
     /// The pool if it was made already.
     pub fn pool(&self) -> Option<&Pool<Real>> {
         self.pool.get()?.as_ref()
+    }
+
+    /// Takes memory of others away on which nothing runs any more, and what was marked of it.
+    pub fn detach(&self, calls: &Calls, address: Address) {
+        if let Some(pool) = self.pool()
+            && let Ok(block) = pool.detach(address)
+        {
+            self.memops.clear(calls, Which::Block(block.id));
+        }
     }
 
     /// The pages below torch's expandable segments, made now if need be.

@@ -10,9 +10,7 @@ use memcuda_core::share::handle::Handle;
 
 use super::table::{self, From, Left, Mapped, Spare};
 use super::{Failure, legacy};
-use crate::device::Device;
 use crate::engine::Engine;
-use crate::memops::Which;
 use crate::record::Caller;
 use crate::share::{held, keeper};
 
@@ -99,8 +97,6 @@ fn wait(engine: &Engine, mapped: &Mapped) -> Result<(), Code> {
 
 /// Takes a mapping away on which nothing runs any more.
 fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) {
-    let device = engine.by_ordinal(mapped.device);
-    let pool = device.and_then(Device::pool);
     // Not locked during the driver's and the keeper's part.
     let page = {
         let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,13 +112,9 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) {
         table::has_ended(mapped.entry.generation);
     }
     let freeing = engine.freeing(mapped.device, mapped.address, Caller::UNKNOWN);
-    match (mapped.from, pool, device) {
-        (From::Pool, Some(pool), Some(device)) => {
-            if let Ok(block) = pool.detach(mapped.address) {
-                device.memops.clear(&engine.calls, Which::Block(block.id));
-            }
-        }
-        (From::Pool, ..) => {}
+    match (mapped.from, engine.by_ordinal(mapped.device)) {
+        (From::Pool, Some(device)) => device.detach(&engine.calls, mapped.address),
+        (From::Pool, None) => {}
         _ if context_lives => legacy::end(engine, mapped),
         _ => {}
     }

@@ -122,7 +122,7 @@ pub fn attach(
 /// cannot be waited for now may still be in use, and stays open.
 pub fn close(engine: &Engine, address: Address) -> Option<Result<(), Code>> {
     let (mut over, mut waited) = (None, Ok(()));
-    let (last, pool) = loop {
+    let (last, device) = loop {
         let last = {
             let mut table = table();
             let table = table.as_mut()?;
@@ -142,9 +142,10 @@ pub fn close(engine: &Engine, address: Address) -> Option<Result<(), Code>> {
             }
             last
         };
-        let pool = engine.pool_of(last.device)?;
+        let device = engine.by_ordinal(last.device)?;
+        let pool = device.pool()?;
         if over == Some(last.latest) {
-            break (last, pool);
+            break (last, device);
         }
         // Once more where it was opened during a wait, and closed again.
         (over, waited) = (Some(last.latest), wait(engine, pool, last.context));
@@ -152,7 +153,7 @@ pub fn close(engine: &Engine, address: Address) -> Option<Result<(), Code>> {
             return Some(waited);
         }
     };
-    let _ = pool.detach(address);
+    device.detach(&engine.calls, address);
     release(engine, last.generation);
     Some(waited)
 }

@@ -3,6 +3,7 @@
 
 mod actor;
 mod caches;
+mod closes;
 #[path = "../support/counters.rs"]
 mod counters;
 #[path = "../support/crowd.rs"]
@@ -239,15 +240,6 @@ fn what_cannot_be_exported_is_held_by_nobody() {
 }
 
 #[test]
-fn a_close_waits_for_the_work_on_it() {
-    // The simulated GPU ends a program that unmaps memory in use.
-    let (_place, [_exporter, mut importer], [_, here, _]) = shared(4 * MIB);
-    importer.must(&format!("work {here} {} 50000", 4 * MIB));
-    importer.close(&here);
-    importer.end();
-}
-
-#[test]
 fn captures_of_any_kind_are_not_touched() {
     for mode in 0..3 {
         let (_place, [mut exporter, mut importer], [_, here, handle]) = shared(4 * MIB);
@@ -267,27 +259,6 @@ fn captures_of_any_kind_are_not_touched() {
             actor.end();
         }
     }
-}
-
-/// Beside a capture the wait is an allocation and its free, of the host where the device is full.
-#[test]
-fn a_close_for_whose_wait_no_memory_is_left_closes_nothing_yet() {
-    const OUT_OF_MEMORY: i32 = 2;
-    let place = Place::with_keeper();
-    let mut exporter = place.actor();
-    let full = ("MEMCUDA_SIM_FAIL", "cuMemAlloc_v2%1=2,cuMemHostAlloc%1=2");
-    let mut importer = place.actor_with(&[full]);
-    let there = exporter.filled(4 * MIB, 1);
-    let here = importer.open(&exporter.handle(&there));
-    importer.must(&format!("work {here} {} 50000", 4 * MIB));
-    importer.must("capture 2");
-    // The simulated GPU ends a program that unmaps memory in use.
-    assert_eq!(importer.code(&format!("close {here}")), OUT_OF_MEMORY);
-    assert_eq!(importer.must("captured"), "kept");
-    importer.close(&here);
-    assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
-    importer.end();
-    exporter.end();
 }
 
 #[test]
@@ -336,20 +307,6 @@ fn a_broken_context_answers_its_error_and_a_free_there_withdraws_what_was_export
     assert_eq!(exporter.code(&format!("open {others}")), error);
     assert_eq!(exporter.code(&format!("free {there}")), error);
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
-}
-
-/// The simulated GPU ends a program that unmaps memory in use.
-#[test]
-fn a_close_waits_for_what_another_opening_has_begun_during_its_wait() {
-    let place = Place::with_keeper();
-    let clock = ("MEMCUDA_SIM_CLOCK", "real");
-    let (mut exporter, mut importer) = (place.actor(), place.actor_with(&[clock]));
-    let there = exporter.filled(4 * MIB, 1);
-    let handle = exporter.handle(&there);
-    let here = importer.open(&handle);
-    importer.must(&format!("close-overtaken {handle} {here}"));
-    assert_eq!(importer.code(&format!("close {here}")), INVALID_VALUE);
-    importer.end();
 }
 
 #[test]
