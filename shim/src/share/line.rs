@@ -135,13 +135,15 @@ impl Line {
                     return Ok((Reply::Done, Vec::new()));
                 }
                 Err(client::Error::Refused(code, why)) => return Err(Error::Refused(code, why)),
-                Err(error @ client::Error::NoRoom) => {
-                    self.hang_up();
-                    return Err(Error::Gone(error.to_string()));
-                }
-                Err(client::Error::Lost | client::Error::Absent(_)) => {
+                Err(error) => {
+                    // What the keeper may have lent, and this process does not have, it takes
+                    // back where the process comes back without it.
                     may_be_done |= client.may_be_done();
+                    self.expected |= may_be_done;
                     self.hang_up();
+                    if matches!(error, client::Error::NoRoom) {
+                        return Err(Error::Gone(error.to_string()));
+                    }
                 }
             }
             // One that went away, however busy the host is, makes place for the next one;
@@ -322,11 +324,13 @@ impl Line {
         }
     }
 
-    /// The connection is gone, or was never used. Who holds something comes back.
+    /// The connection is gone, or was never used. Who holds something comes back, or may as
+    /// the keeper knows it.
     pub(super) fn hang_up(&mut self) {
         child::forget();
         let client = self.client.take();
-        if let Some(client) = client.filter(|_| !self.leases.is_empty()) {
+        let is_expected = self.expected || !self.leases.is_empty();
+        if let Some(client) = client.filter(|_| is_expected) {
             // Also where nothing is held by then: the keeper keeps it until it is told.
             self.expected = true;
             client.come_back();

@@ -157,12 +157,12 @@ static void answer(char *line) {
         printf("%d\n", cuMemExportToShareableHandle(&descriptor, torch_handle((void *)a), 1, 0));
         close(descriptor);
     }
-    COMMAND("no-more-files") {
+    COMMAND("more-files") {
         struct rlimit limit;
         int free_one = dup(0);
         close(free_one);
         getrlimit(RLIMIT_NOFILE, &limit);
-        limit.rlim_cur = (rlim_t)free_one;
+        limit.rlim_cur = atoi(rest) ? limit.rlim_max : (rlim_t)free_one;
         printf("%d\n", setrlimit(RLIMIT_NOFILE, &limit));
     }
     COMMAND("bind") {

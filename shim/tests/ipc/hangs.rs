@@ -8,7 +8,9 @@ use memcuda_core::share::client::{Client, Error};
 
 use crate::actor::Place;
 use crate::fickle::listen;
+use crate::keeper::signal;
 use crate::support::{program, run, shim};
+use crate::{PARKED, shared};
 
 extern "C" fn nothing(_: libc::c_int) {}
 
@@ -60,4 +62,28 @@ fn a_thread_that_is_cancelled_ends_in_no_request() {
     let place = Place::with_keeper();
     let program = program("cancelled.c", "cancelled");
     run(&mut place.command(&program, &[shim()]));
+}
+
+/// The keeper hears it later, and has lent what nobody has.
+#[test]
+fn what_was_asked_in_vain_is_held_by_nobody_once_the_keeper_goes_on() {
+    let (place, [mut exporter, mut importer], [there, here, handle]) = shared(PARKED);
+    importer.close(&here);
+    let keeper = place.keeper.stop();
+    assert_ne!(importer.code(&format!("open {handle}")), 0);
+    signal(keeper, libc::SIGCONT);
+    exporter.free(&there);
+    exporter.gets_again(&there, PARKED);
+}
+
+/// Nor what came without the descriptors for which this process had no room.
+#[test]
+fn what_could_not_be_received_is_held_by_nobody() {
+    let (_place, [mut exporter, mut importer], [there, here, handle]) = shared(PARKED);
+    importer.close(&here);
+    importer.must("more-files 0");
+    assert_ne!(importer.code(&format!("open {handle}")), 0);
+    importer.must("more-files 1");
+    exporter.free(&there);
+    exporter.gets_again(&there, PARKED);
 }

@@ -22,7 +22,7 @@ fn without_files_to_spare_a_line_says_why_a_page_is_not_passed_on() {
     let mut actor = actor(&place);
     let tensor = actor.torch(PAGE);
     actor.must(&format!("descriptor {tensor}"));
-    actor.must("no-more-files");
+    actor.must("more-files 0");
     for _ in 0..2 {
         assert_ne!(actor.code(&format!("descriptor {tensor}")), 0);
     }
