@@ -8,6 +8,7 @@
 //!   which the filter replaces one (`dlopen` depends on the caller as well).
 //! - [`pass_caller!`]: an entry that adds the caller's return address as one
 //!   more argument and jumps to a Rust function.
+//! - [`pass_caller_once_relocated!`]: the same for what may be called while the loader is at work.
 //! - [`late!`]: a name for this library alone, of a function elsewhere that is
 //!   looked up when it is first called.
 
@@ -91,7 +92,8 @@ macro_rules! tail_jump {
 
 /// Exports `$name(a, b, c)`: asks `$filter(a, b, c) -> Next`, puts its value
 /// into the argument register given and jumps on. Where there is nothing to
-/// jump to, the answer is null.
+/// jump to, the answer is null. On aarch64 a fourth argument is kept as well: there
+/// a structure of more than two words is passed by its address, in a register.
 #[macro_export]
 macro_rules! tail_jump_with {
     ($(#[$meta:meta])* $name:ident, $filter:path, $x86_64:literal, $aarch64:literal) => {
@@ -124,12 +126,12 @@ macro_rules! tail_jump_with {
                 "stp x29, x30, [sp, #-48]!",
                 "mov x29, sp",
                 "stp x0, x1, [sp, #16]",
-                "str x2, [sp, #32]",
+                "stp x2, x3, [sp, #32]",
                 "bl {filter}",
                 "mov x16, x1",
                 "mov x17, x0",
                 "ldp x0, x1, [sp, #16]",
-                "ldr x2, [sp, #32]",
+                "ldp x2, x3, [sp, #32]",
                 "ldp x29, x30, [sp], #48",
                 concat!("mov ", $aarch64, ", x17"),
                 "cbz x16, 2f",
@@ -164,6 +166,52 @@ macro_rules! pass_caller {
                 concat!("mov ", $aarch64, ", x30"),
                 "b {body}",
                 body = sym $body,
+            );
+        }
+    };
+}
+
+/// [`pass_caller!`] for a function that is called before the loader has relocated this library:
+/// by what chooses between functions (an IFUNC's resolver) in a library that is relocated
+/// first. No function of another library can be called then, and the answer is null.
+#[macro_export]
+macro_rules! pass_caller_once_relocated {
+    ($(#[$meta:meta])* $name:ident, $body:path, $x86_64:literal, $aarch64:literal) => {
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            /// The body's address, once the loader has written it here.
+            #[used]
+            static RELOCATED: unsafe extern "C" fn(*const c_char, usize) -> *const c_char = $body;
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(
+                "endbr64",
+                "lea rax, [rip + {body}]",
+                "cmp rax, [rip + {relocated}]",
+                "jne 2f",
+                concat!("mov ", $x86_64, ", [rsp]"),
+                "jmp {body}",
+                "2: xor eax, eax",
+                "ret",
+                body = sym $body,
+                relocated = sym RELOCATED,
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!(
+                "hint #34", // bti c
+                "adrp x16, {body}",
+                "add x16, x16, :lo12:{body}",
+                "adrp x17, {relocated}",
+                "ldr x17, [x17, :lo12:{relocated}]",
+                "cmp x16, x17",
+                "b.ne 2f",
+                concat!("mov ", $aarch64, ", x30"),
+                "b {body}",
+                "2: mov x0, #0",
+                "ret",
+                body = sym $body,
+                relocated = sym RELOCATED,
             );
         }
     };

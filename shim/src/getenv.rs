@@ -1,5 +1,6 @@
 //! The `getenv` hook: answers torch's own configuration library with a merged
-//! value and everybody else as before.
+//! value and everybody else as before. Before this library is relocated it has no
+//! value for anybody, as libc has none before it has started.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::{boundary, dynamic, environment, torch};
 
-crate::pass_caller! {
+crate::pass_caller_once_relocated! {
     /// `getenv(name)`.
     getenv, answer, "rsi", "x1"
 }

@@ -284,6 +284,8 @@ impl Drop for Leaving<'_> {
 /// From here on the end of a context is under way, and the library's own thread away.
 fn begin_end(context: Context) -> Ending {
     let ending = endings::begin(context);
+    // Within the driver's call handles of its streams may come back as other contexts'.
+    places::forget();
     worker::until_away();
     ending
 }

@@ -112,6 +112,16 @@ fn a_context_that_waits_for_its_work_while_it_ends_holds_up_no_other_one() {
 }
 
 #[test]
+fn a_stream_whose_handle_comes_back_while_its_context_ends_is_another_contexts() {
+    let program = program("recycled.c", &["-rdynamic"]);
+    let [expected, with] = [vec![], vec![shim()]].map(|libraries| {
+        let mut command = preloaded(&program, &libraries);
+        said(command.env("LD_LIBRARY_PATH", pausing_driver()))
+    });
+    assert_eq!(with, expected);
+}
+
+#[test]
 fn a_tool_that_is_called_back_while_a_context_ends_waits_for_nobody_who_waits_for_that() {
     let program = program("called_back.c", &["-rdynamic"]);
     let mut command = preloaded(&program, &[shim()]);

@@ -347,3 +347,15 @@ fn an_old_glibc_is_enough() {
     let new = compile("neighbour.c", "libnew.so", &LIBRARY);
     assert!(!Command::new(check).arg(new).status().unwrap().success());
 }
+
+/// Libc answers such a question by then, with no value: it has not started itself.
+#[test]
+fn a_library_that_chooses_by_a_variable_before_all_is_relocated_gets_libcs_answer() {
+    let now = [&LIBRARY[..], &["-Wl,-z,now"]].concat();
+    let library = compile("chooses.c", "libchooses.so", &now);
+    let library = library.to_str().unwrap();
+    let program = compile("chooses.c", "chooses", &["-DPROGRAM", library]);
+    let [bare, with] = [vec![], vec![shim()]]
+        .map(|libraries| said(preloaded(&program, &libraries).env("CHOICE", "special")));
+    assert_eq!(with, bare);
+}

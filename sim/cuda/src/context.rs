@@ -75,8 +75,12 @@ impl Sim {
             .retain(|_, event| !gone.contains(&event.context));
         self.captures
             .retain(|_, capture| !gone.contains(&capture.context));
-        self.streams
-            .retain(|_, stream| !gone.contains(&stream.context));
+        for (id, _) in self
+            .streams
+            .extract_if(|_, stream| gone.contains(&stream.context))
+        {
+            self.stream_handles.end_of(id);
+        }
         self.contexts.retain(|context, _| !gone.contains(context));
         self.greens.retain(|_, view| !gone.contains(view));
     }

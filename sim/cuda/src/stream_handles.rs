@@ -47,6 +47,13 @@ impl StreamHandles {
         self.detached.contains(&handle)
     }
 
+    /// A stream is gone with its context.
+    pub fn end_of(&mut self, stream: u32) {
+        if let Some(handle) = self.of(stream) {
+            self.end(handle);
+        }
+    }
+
     /// The stream is destroyed.
     pub fn end(&mut self, handle: u64) {
         if self.streams.remove(&handle).is_some() || self.detached.remove(&handle) {
