@@ -18,10 +18,22 @@ use crate::pool::{FIRST, PATIENCE};
 pub enum Place<'a> {
     /// On this device.
     Device(&'a Device),
+    /// On this one, as a rule; on some other one else.
+    First(&'a Device),
     /// On some device, nobody knows which.
     Somewhere,
     /// On none: it is the host's memory.
     Host,
+}
+
+impl Place<'_> {
+    /// The same, but it may be elsewhere.
+    pub fn first(self) -> Self {
+        match self {
+            Place::Device(device) => Place::First(device),
+            place => place,
+        }
+    }
 }
 
 /// Makes a call, and where it is out of memory makes it again while room could
@@ -66,11 +78,23 @@ pub fn is_beyond_the_limit(
 #[cold]
 fn again(engine: &Engine, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
     let _held = cancel::hold();
-    let devices: Vec<&Device> = match place {
-        Place::Device(device) => vec![*device],
-        Place::Somewhere => engine.devices.iter().collect(),
-        Place::Host => Vec::new(),
-    };
+    let all = engine.devices.iter();
+    match place {
+        Place::Device(device) => on_any_of(&[*device], real),
+        Place::First(device) => match on_any_of(&[*device], real) {
+            Code::OUT_OF_MEMORY => {
+                let others = all.filter(|other| other.ordinal != device.ordinal);
+                on_any_of(&others.collect::<Vec<_>>(), real)
+            }
+            code => code,
+        },
+        Place::Somewhere => on_any_of(&all.collect::<Vec<_>>(), real),
+        Place::Host => Code::OUT_OF_MEMORY,
+    }
+}
+
+/// Makes room on these devices, and the call again.
+fn on_any_of(devices: &[&Device], real: &dyn Fn() -> Code) -> Code {
     let began = Instant::now();
     let mut part = FIRST;
     loop {

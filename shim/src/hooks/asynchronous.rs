@@ -106,6 +106,10 @@ fn allocate(
         return real();
     }
     if !engine.lends() {
+        // A node of a graph takes nothing now.
+        if in_graph(engine, stream) {
+            return real();
+        }
         let code = drivers_own(engine, stream, from, real);
         if code == Code::SUCCESS
             && let Ok((context, device)) = engine.of_stream(stream)
@@ -204,10 +208,15 @@ fn drivers_own(
     from: Option<MemPool>,
     real: impl Fn() -> Code,
 ) -> Code {
-    if engine.captures.any() && engine.calls.captures(stream) != Ok(false) {
+    if in_graph(engine, stream) {
         return real();
     }
     with_room(engine, || taken_on(engine, stream, from), real)
+}
+
+/// Is what a stream is given now, or may it be, a graph's?
+fn in_graph(engine: &Engine, stream: Stream) -> bool {
+    engine.captures.any() && engine.calls.captures(stream) != Ok(false)
 }
 
 /// Where the driver's own allocation lies: a pool of the program's may be on
@@ -219,7 +228,15 @@ fn taken_on(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Place<'_>
     }
 }
 
-fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Code) -> Code {
+fn free(engine: &Engine, address: Address, stream: Stream, real: impl FnOnce() -> Code) -> Code {
+    let captures = match engine.captures.any() {
+        true => engine.calls.captures(stream),
+        false => Ok(false),
+    };
+    // In a graph only memory of that graph can be freed: the driver says so.
+    if captures == Ok(true) {
+        return real();
+    }
     // Its mapping cannot end in the order of a stream: the call waits.
     if let Some(code) = frees::free_named(engine, address) {
         return code;
@@ -227,13 +244,8 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl Fn() -> Co
     let Some((device, pool)) = engine.owner(address) else {
         return engine.plain_free(address, Caller::UNKNOWN, real);
     };
-    if engine.captures.any() {
-        match engine.calls.captures(stream) {
-            // In a graph only memory of that graph can be freed: the driver says so.
-            Ok(true) => return real(),
-            Ok(false) => {}
-            Err(code) => return code,
-        }
+    if let Err(code) = captures {
+        return code;
     }
     let its = || Some(engine.of_stream(stream).ok()?.0);
     if let Some(code) = engine.captures.refusal(&engine.calls, its) {

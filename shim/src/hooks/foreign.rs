@@ -61,6 +61,17 @@ fn of(engine: &Engine, stream: Stream) -> Place<'_> {
     }
 }
 
+/// Where an executable graph takes memory: nodes of it may lie on other devices than that of
+/// the current context.
+fn of_graph(engine: &Engine, _graph: u64) -> Place<'_> {
+    current(engine).first()
+}
+
+/// The same of one that is launched: than its stream's.
+fn of_launch(engine: &Engine, stream: Stream) -> Place<'_> {
+    of(engine, stream).first()
+}
+
 /// The device of a green context.
 fn of_green(engine: &Engine, green: u64) -> Place<'_> {
     match engine
@@ -214,24 +225,24 @@ with_room! {
         (stream: *mut Stream, green: u64, flags: u32, priority: i32) => of_green(green)
 
     cuGraphInstantiate ["cuGraphInstantiate" since 10000]
-        (executable: *mut u64, graph: u64, node: *mut u64, log: *mut c_char, length: usize)
+        (executable: *mut u64, graph: u64, node: *mut u64, log: *mut c_char, length: usize) => of_graph(graph)
     cuGraphInstantiate_v2 ["cuGraphInstantiate" since 11000]
-        (executable: *mut u64, graph: u64, node: *mut u64, log: *mut c_char, length: usize)
+        (executable: *mut u64, graph: u64, node: *mut u64, log: *mut c_char, length: usize) => of_graph(graph)
     // Since CUDA 12 the plain name stands for this one.
     cuGraphInstantiateWithFlags ["cuGraphInstantiate" since 12000]
-        (executable: *mut u64, graph: u64, flags: u64)
+        (executable: *mut u64, graph: u64, flags: u64) => of_graph(graph)
     cuGraphInstantiateWithParams ["cuGraphInstantiateWithParams" since 12000]
-        (executable: *mut u64, graph: u64, parameters: *mut c_void)
+        (executable: *mut u64, graph: u64, parameters: *mut c_void) => of_graph(graph)
     cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" since 12000 per_thread]
-        (executable: *mut u64, graph: u64, parameters: *mut c_void)
+        (executable: *mut u64, graph: u64, parameters: *mut c_void) => of_graph(graph)
     cuGraphUpload ["cuGraphUpload" since 11010]
-        (executable: u64, stream: Stream) => of(stream)
+        (executable: u64, stream: Stream) => of_launch(stream)
     cuGraphUpload_ptsz ["cuGraphUpload" since 11010 per_thread]
-        (executable: u64, stream: Stream) => of(stream)
+        (executable: u64, stream: Stream) => of_launch(stream)
     cuGraphLaunch ["cuGraphLaunch" since 10000]
-        (executable: u64, stream: Stream) => of(stream)
+        (executable: u64, stream: Stream) => of_launch(stream)
     cuGraphLaunch_ptsz ["cuGraphLaunch" since 10000 per_thread]
-        (executable: u64, stream: Stream) => of(stream)
+        (executable: u64, stream: Stream) => of_launch(stream)
 }
 
 #[cfg(test)]

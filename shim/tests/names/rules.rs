@@ -334,6 +334,9 @@ fn a_capture_forbids_of_named_memory_what_it_forbids_of_any() {
     refused(&mut one, "malloc 4194304");
     let here = one.must("malloc 4194304");
     refused(&mut one, &format!("free {here}"));
+    one.must("capture");
+    assert_eq!(one.say(&format!("freeasync {here}")), "1");
+    one.say("captured");
     one.must(&format!("set {here} 7 4194304"));
     one.must(&format!("free {here}"));
     assert_eq!(one.say("list"), "0");

@@ -6,6 +6,7 @@ mod closing;
 #[path = "../support/crowd.rs"]
 mod crowd;
 mod fit;
+mod graph;
 #[path = "../support/keeper.rs"]
 mod keeper;
 mod python;

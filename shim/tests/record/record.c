@@ -76,6 +76,16 @@ static void elsewhere(void) {
     pairs(1, on, 4096);
 }
 
+/* A pair in a graph, and one beside it. */
+static void graph(void) {
+    CUstream on = stream();
+    CUgraph made;
+    DO(cuStreamBeginCapture_v2(on, 0));
+    pairs(1, on, 4096);
+    DO(cuStreamEndCapture(on, &made));
+    pairs(1, on, 4096);
+}
+
 /* Pairs until it is killed; how many there were is in a shared page. */
 static void endless(const char *page) {
     FILE *file = fopen(page, "r+");
@@ -191,6 +201,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "each")) each();
     else if (!strcmp(what, "rows")) rows();
     else if (!strcmp(what, "elsewhere")) elsewhere();
+    else if (!strcmp(what, "graph")) graph();
     else if (!strcmp(what, "pairs")) pairs(atol(argv[2]), stream(), 4096);
     else if (!strcmp(what, "cancelled")) many = atol(argv[2]), run_cancelled(many_pairs, stream());
     else if (!strcmp(what, "askers")) askers(argv + 2, atol(argv[4]), atol(argv[5]));

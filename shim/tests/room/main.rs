@@ -142,6 +142,14 @@ fn room_is_made_during_a_capture_which_survives() {
 }
 
 #[test]
+fn a_graph_finds_room_on_the_device_of_its_nodes() {
+    let mut command = support::preloaded(program("graphs"), &[support::shim()]);
+    let fail = "cuGraphInstantiateWithFlags@1=2,cuGraphLaunch@1=2";
+    command.env("MEMCUDA_SIM_FAIL", fail);
+    support::said(command.env("MEMCUDA_SIM_DEVICES", "2"));
+}
+
+#[test]
 fn a_node_of_a_graph_is_asked_for_once() {
     support::said(room("node").env("MEMCUDA_SIM_FAIL", "cuMemAllocAsync@1=2"));
 }
