@@ -47,6 +47,19 @@ pub fn loaded(file: &CStr) -> *mut c_void {
     dlopen(file, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
 }
 
+/// Gives such a handle back, if it is one.
+pub fn close(library: *mut c_void) {
+    type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+    static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let found = cached(&DLCLOSE, || of_libc(c"dlclose"));
+    // SAFETY: null is `None`; anything else is a function of this signature.
+    let dlclose = unsafe { std::mem::transmute::<*mut c_void, Option<Dlclose>>(found) };
+    if let Some(dlclose) = dlclose.filter(|_| !library.is_null()) {
+        // SAFETY: a handle of dlopen's, which is not used again.
+        unsafe { dlclose(library) };
+    }
+}
+
 /// After a lookup of ours that failed: the program's next `dlerror` does not
 /// speak of it.
 fn forget_failure() {

@@ -10,6 +10,8 @@ use std::ptr;
 
 use crate::resolve;
 
+const LIBRARY: &CStr = c"libgcc_s.so.1";
+
 /// `_URC_END_OF_STACK`: with this answer to `_Unwind_RaiseException` a panic
 /// ends the process.
 const END_OF_STACK: c_int = 5;
@@ -18,15 +20,23 @@ extern "C" fn absent() -> c_int {
     END_OF_STACK
 }
 
-/// Looks every function up, so that a later panic takes no lock of the loader.
-/// False where the process can have no unwinder.
+/// False where the process can have no unwinder. Looks every function up, so that a later panic
+/// takes no lock of the loader; but where none is loaded yet it stays so: what the program
+/// loads later may bring a newer one of its own, and a process has only one of that name.
 pub fn prepare() -> bool {
-    (0..NAMES.len()).all(|index| !ptr::eq(fetch(index), absent as *const c_void))
+    if !resolve::loaded(LIBRARY).is_null() {
+        return (0..NAMES.len()).all(|index| !ptr::eq(fetch(index), absent as *const c_void));
+    }
+    let library = resolve::open(LIBRARY);
+    let has = |name: &CStr| !resolve::symbol(library, name).is_null();
+    let is_whole = !library.is_null() && NAMES.into_iter().all(has);
+    resolve::close(library);
+    is_whole
 }
 
 fn find(name: &CStr) -> *mut c_void {
     // It has no constructor that matters to anyone.
-    match resolve::open(c"libgcc_s.so.1") {
+    match resolve::open(LIBRARY) {
         library if library.is_null() => ptr::null_mut(),
         library => resolve::symbol(library, name),
     }
