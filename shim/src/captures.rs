@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use memcuda_core::driver::{Code, Context, Stream, cancel};
-use memcuda_core::pool::CAPTURES;
+use memcuda_core::pool::{CAPTURES, StreamKey};
 
 use crate::calls::Calls;
 use crate::threads;
@@ -59,7 +59,9 @@ impl Captures {
     /// Begins a capture of this stream by `real`, while no pool does anything
     /// that would end it.
     pub fn begin(&self, origin: Origin, context: Context, real: impl FnOnce() -> Code) -> Code {
-        let beginning = CAPTURES.begin();
+        let thread = origin.of.map_or(0, |(thread, _)| thread);
+        let stream = StreamKey::new(context, origin.stream, thread);
+        let beginning = CAPTURES.begin(&stream);
         let code = real();
         if code == Code::SUCCESS && self.began(origin, context) {
             beginning.succeeded();

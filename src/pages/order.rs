@@ -68,7 +68,7 @@ impl Record {
     /// Its stream waits for it from now on; false where the driver does not let it.
     fn stream_waits<D: Driver>(&mut self, driver: &D) -> bool {
         let stream = self.stream;
-        self.edge = CAPTURES.hold_back(|_| {
+        self.edge = CAPTURES.put(&stream, |_| {
             driver.capture(stream.context, stream.stream) == Ok(Capture::None)
                 && driver
                     .wait(stream.context, stream.stream, self.event)
@@ -123,14 +123,14 @@ impl Orders {
             Some(event) => event,
             None => driver.create_event(stream.context)?,
         };
-        // No capture begins between the question and the record.
-        let recorded = CAPTURES.exclude(|| {
-            let captures = driver.capture(stream.context, stream.stream)?;
-            let free = captures == Capture::None;
-            free.then(|| driver.record(event, stream.context, stream.stream))
-                .transpose()
+        let recorded = CAPTURES.put(&stream, |any| {
+            let free = || Ok(driver.capture(stream.context, stream.stream)? == Capture::None);
+            if any() || !free()? {
+                return Ok(None);
+            }
+            driver.record(event, stream.context, stream.stream)?;
+            Ok((!any() || free()?).then_some(()))
         });
-        let recorded = recorded.unwrap_or(Ok(None));
         if recorded != Ok(Some(())) {
             self.spare.push((stream.context, event));
             return recorded.map(|_| None);

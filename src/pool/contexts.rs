@@ -1,17 +1,45 @@
-//! Contexts that end. The pool's mappings outlive them, so what the driver ends
+//! Streams and contexts that end. The pool's mappings outlive them, so what the driver ends
 //! with a context is ended here; memory of the device's memory pool stays, as
 //! with the driver, and so does other contexts' memory.
 
 use super::Pool;
-use super::request::{Owner, Release};
+use super::request::{Owner, Release, StreamKey};
 use super::state::State;
-use crate::driver::{Address, Context, Driver};
+use crate::driver::{Address, Context, Driver, Stream};
 use std::time::Duration;
 
 /// Between two looks whether a wait is over.
 const NAP: Duration = Duration::from_micros(100);
 
 impl<D: Driver> Pool<D> {
+    /// Before a stream is destroyed: records what is outstanding on it. Of one that this pool
+    /// does not know nothing is, and whoever holds the pool up keeps nobody from ending it.
+    pub fn stream_ends(&self, context: Context, stream: Stream) {
+        if !self.fronts.know(&StreamKey::new(context, stream, 0)) {
+            return;
+        }
+        let mut state = self.lock();
+        let settled = state.streams.settle(&self.driver, context, stream);
+        state.streams.health.notice(context, settled);
+        state.streams.forget(context, stream);
+        state.streams.poll_ended(&self.driver, context, stream);
+    }
+
+    /// Threads have ended, and with them their default streams.
+    pub fn threads_end(&self, threads: &[u64]) {
+        self.lock().streams.forget_threads(threads);
+    }
+
+    /// Before a stream begins a capture: records what is outstanding on it.
+    pub fn capture_begins(&self, context: Context, stream: Stream) {
+        if !self.fronts.know(&StreamKey::new(context, stream, 0)) {
+            return;
+        }
+        let mut state = self.lock();
+        let settled = state.streams.settle(&self.driver, context, stream);
+        state.streams.health.notice(context, settled);
+    }
+
     /// Work of the primary context may use memory that was asked for in another one, a view of
     /// it: who waits for the device ([`Pool::synchronize_device`]) waits for it, too.
     pub fn primary_joins(&self, primary: Context) {
@@ -44,21 +72,28 @@ impl<D: Driver> Pool<D> {
         self.lock().streams.health.stays(context);
     }
 
-    /// A context was destroyed: nothing of it runs any more, its memory is
-    /// free, and what is idle goes back, as far as no work of others uses it.
+    /// A context was destroyed: nothing of it runs any more, its memory is free, and so much
+    /// that is idle goes back; with the last context all of it, as far as no work uses it.
     pub fn context_ends(&self, context: Context) {
         let mut state = self.lock();
         state.streams.forget_context(context);
+        let mut idle = 0;
         for at in state.belongings(context, Owner::Context) {
             let freed = state.free(&self.driver, at, Release::Complete);
             debug_assert!(freed.is_ok());
+            idle += freed.map_or(0, |freed| freed.bytes);
+        }
+        if state.streams.health.contexts().is_empty() {
+            idle = u64::MAX;
         }
         // The handle may come back as another one's.
         state.hand_over(context, Context::default());
         self.publish(&mut state);
         drop(state);
         self.revoke_all_of(context);
-        self.give_back(u64::MAX, Duration::ZERO);
+        if idle > 0 {
+            self.give_back(idle, Duration::ZERO);
+        }
     }
 
     /// An allocation whose context is gone is another one's from now on, whose

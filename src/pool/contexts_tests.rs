@@ -5,6 +5,7 @@ use crate::pool::front::Fronts;
 use crate::pool::tests::{CONTEXT, key, on, pool, request, watch};
 use crate::pool::{NotOurs, Order, Owner, Refusal, Release, Request, Settings, StreamKey};
 use crate::units::MIB;
+use std::time::Duration;
 
 #[test]
 fn a_broken_context_gets_its_error_and_still_frees_and_stops_no_other() {
@@ -263,5 +264,28 @@ fn uses_that_no_event_can_stand_for_are_over_with_their_context() {
     };
     assert_ne!(pool.alloc(&asked), at);
     pool.context_ends(CONTEXT);
-    assert_eq!(pool.physical(), 32 * MIB);
+    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 32 * MIB);
+}
+
+/// As long as others use the device: programs make contexts for a moment, and end them.
+#[test]
+fn a_context_that_ends_takes_as_much_with_it_as_it_had() {
+    let pool = pool(Settings::default());
+    let idle = pool.alloc(&on(10, 32 * MIB)).unwrap();
+    pool.free(idle, Release::Complete).unwrap();
+    let brief = Context(2);
+    for bytes in [0, 8 * MIB] {
+        if bytes > 0 {
+            let asked = Request {
+                context: brief,
+                ..request(bytes, Order::Unknown)
+            };
+            pool.alloc(&asked).unwrap();
+        }
+        let before = pool.physical();
+        pool.context_ends(brief);
+        assert!(before - pool.physical() <= bytes.next_multiple_of(2 * MIB));
+    }
+    pool.context_ends(CONTEXT);
+    assert_eq!(pool.physical(), 0);
 }

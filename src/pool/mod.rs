@@ -62,7 +62,7 @@ pub use slow::STALL;
 pub use stats::Stats;
 
 use crate::config::{Debug, Policy};
-use crate::driver::{Access, Address, Code, Context, Driver, Result, Stream};
+use crate::driver::{Access, Address, Code, Context, Driver, Result};
 use arena::Bounds;
 use front::{Fronts, Sum};
 use slab::SLAB;
@@ -247,26 +247,6 @@ impl<D: Driver> Pool<D> {
     /// Is the address inside the pool's reservations at all? Takes no lock.
     pub fn contains(&self, at: Address) -> bool {
         self.bounds.contains(at)
-    }
-
-    /// Before a stream is destroyed: records what is outstanding on it.
-    pub fn stream_ends(&self, context: Context, stream: Stream) {
-        let mut state = self.lock();
-        let settled = state.streams.settle(&self.driver, context, stream);
-        state.streams.health.notice(context, settled);
-        state.streams.forget(context, stream);
-    }
-
-    /// Threads have ended, and with them their default streams.
-    pub fn threads_end(&self, threads: &[u64]) {
-        self.lock().streams.forget_threads(threads);
-    }
-
-    /// Before a stream begins a capture: records what is outstanding on it.
-    pub fn capture_begins(&self, context: Context, stream: Stream) {
-        let mut state = self.lock();
-        let settled = state.streams.settle(&self.driver, context, stream);
-        state.streams.health.notice(context, settled);
     }
 
     /// An error that stays with its context was seen: allocations there return

@@ -2,7 +2,7 @@
 
 use super::tests::{key, on, pool};
 use super::*;
-use crate::driver::model::Model;
+use crate::driver::{Stream, model::Model};
 use crate::units::MIB;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::driver::Context;
-use crate::driver::model::Model;
+use crate::driver::{Stream, model::Model};
 use crate::random::Random;
 use crate::units::MIB;
 

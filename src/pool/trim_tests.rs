@@ -1,7 +1,7 @@
 //! Giving back over the model driver: how much, what stays, how long it takes.
 
 use super::super::*;
-use crate::driver::model::Model;
+use crate::driver::{Stream, model::Model};
 use crate::pool::tests::{CONTEXT, free, on};
 use crate::units::MIB;
 use std::sync::Arc;

@@ -121,6 +121,11 @@ impl Fronts {
         (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize
     }
 
+    /// Was this stream seen, and has it not ended since?
+    pub fn know(&self, key: &StreamKey) -> bool {
+        self.lock(Self::of_stream(key)).find(key).is_some()
+    }
+
     /// The front of an order.
     pub fn of(order: &Order) -> usize {
         order.stream().map_or(COMMON, Self::of_stream)

@@ -313,7 +313,7 @@ impl Program {
         let begins = self.random.below(2) == 0;
         begins.then(|| self.pool.capture_begins(key.context, key.stream));
         let lane = self.lane(key);
-        let beginning = CAPTURES.begin();
+        let beginning = CAPTURES.begin(&key);
         self.pool.driver().world().capture(lane, true);
         beginning.succeeded();
         self.capturing.push(key);

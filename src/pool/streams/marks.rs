@@ -55,7 +55,7 @@ impl Streams {
         polled
     }
 
-    fn poll_one<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
+    pub(super) fn poll_one<D: Driver>(&mut self, driver: &D, id: StreamId) -> Result<()> {
         let (tagged, awaited) = self.at_front(id, |lane| (lane.tagged, lane.awaited));
         self.passed(id, awaited);
         if self.progress(id).is_uncovered(tagged) {
@@ -299,10 +299,11 @@ impl Streams {
         let seq = self.turn(id);
         let recorded = match whole {
             true => CAPTURES.exclude(|| driver.record_context(event, key.context)),
-            // A capture that begins between the question and the record would
+            // A capture of it that begins between the question and the record would
             // get the record into its graph, or be lost to it.
-            false => CAPTURES
-                .hold_back(|under_way| record_outside(driver, key, event, under_way).transpose()),
+            false => CAPTURES.put(&key, |any| {
+                record_outside(driver, key, event, any).transpose()
+            }),
         };
         match recorded {
             Some(Ok(())) => {}
@@ -367,12 +368,12 @@ fn record_outside<D: Driver>(
     driver: &D,
     key: StreamKey,
     event: Event,
-    under_way: bool,
+    any: &dyn Fn() -> bool,
 ) -> Result<Option<()>> {
     let captures = || Ok(driver.capture(key.context, key.stream)? == Capture::Active);
     if captures()? {
         return Ok(None);
     }
     driver.record(event, key.context, key.stream)?;
-    Ok((!under_way || !captures()?).then_some(()))
+    Ok((!any() || !captures()?).then_some(()))
 }

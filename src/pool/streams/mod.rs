@@ -51,6 +51,9 @@ impl Use {
 /// The stream value that stands for a whole context.
 const WHOLE_CONTEXT: Stream = Stream(u64::MAX);
 
+/// How many streams that ended are asked at the end of one.
+const ASKED: usize = 4;
+
 struct Progress {
     key: StreamKey,
     /// Was the stream destroyed? Its handle may be another's by now.
@@ -209,7 +212,7 @@ impl Streams {
             self.table.resize_with(streams, || None);
             self.table[id as usize] = Some(Progress::new(key));
         }
-        match self.ids().take(3).count() {
+        match self.table.iter().flatten().take(3).count() {
             1 => {}
             // Each may look for what the other one frees, and so may all that follow.
             2 => self.ids().for_each(|id| self.watch(id)),
@@ -311,6 +314,19 @@ impl Streams {
     /// The stream is destroyed; its handle may come back as another stream.
     pub fn forget(&mut self, context: Context, stream: Stream) {
         self.end(StreamKey::new(context, stream, 0));
+    }
+
+    /// Asks of streams that ended whether all is over: those whose index the next stream with the
+    /// handle of this one may have. Programs make streams for a moment, and nobody else may ask.
+    pub fn poll_ended<D: Driver>(&mut self, driver: &D, context: Context, stream: Stream) {
+        let front = Fronts::of_stream(&StreamKey::new(context, stream, 0));
+        let its = self
+            .ended
+            .iter()
+            .filter(|id| Fronts::place_of(**id).0 == front);
+        for id in its.copied().take(ASKED).collect::<Vec<_>>() {
+            let _ = self.unless_broken(id, |streams| streams.poll_one(driver, id));
+        }
     }
 
     /// These threads have ended: their default streams are nobody's.

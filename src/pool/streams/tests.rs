@@ -355,3 +355,20 @@ fn what_cannot_be_put_in_order_is_left_alone() {
         assert_eq!(pool.driver().waits(), [(Stream(11), Stream(10))]);
     }
 }
+
+/// As programs make them for a moment. Nobody looks for memory meanwhile.
+#[test]
+fn streams_that_come_and_go_leave_no_more_places_than_there_were_at_once() {
+    for small in [512, 4 * MIB] {
+        let pool = pool(Settings::default());
+        for stream in (100..2100).map(key) {
+            let at = pool.alloc(&request(small, Order::Stream(stream))).unwrap();
+            pool.free(at, Release::Stream(stream)).unwrap();
+            pool.stream_ends(CONTEXT, stream.stream);
+        }
+        // One for each front, by the handles.
+        let places = pool.lock().streams.count();
+        assert!(places <= 2 * 64, "{places}");
+        assert!(pool.driver().events() <= 2 * 64);
+    }
+}
