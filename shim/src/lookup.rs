@@ -15,7 +15,9 @@ use memcuda_core::driver::Code;
 use crate::asm::Next;
 use crate::hook::{ABSENT, Hook};
 use crate::routes::Door;
-use crate::{aside, boundary, dynamic, environment, hooks, log, resolve, substitute, tagged};
+use crate::{
+    aside, boundary, dynamic, environment, hooks, listener, log, resolve, scope, substitute, tagged,
+};
 
 crate::tail_jump! {
     /// `dlsym(handle, name)`, without a symbol version: it serves references to
@@ -25,21 +27,31 @@ crate::tail_jump! {
 
 unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: usize) -> Next {
     static NEXT: resolve::Next = resolve::Next::new(c"dlsym");
-    if handle == libc::RTLD_NEXT || name.is_null() {
+    // SAFETY: the caller passes a string, as dlsym demands.
+    let is_asked = |name| handle != libc::RTLD_NEXT || unsafe { listener::asks(name, caller) };
+    if name.is_null() || !is_asked(name) {
         return Next::jump(NEXT.get());
     }
-    // SAFETY: the caller passes a string, as dlsym demands.
+    // SAFETY: as above.
     let name = unsafe { CStr::from_ptr(name) };
     let Some(own) = exported(name).filter(|_| aside::other().is_none()) else {
         return Next::jump(NEXT.get());
     };
-    log::silent(|| {
-        boundary::or_else(
-            "dlsym",
-            || find(handle, name, own, caller),
-            || Next::jump(NEXT.get()),
-        )
-    })
+    let found = || match handle == libc::RTLD_NEXT {
+        true => behind(name, own, caller).map(Next::answer),
+        false => Some(find(handle, name, own, caller)),
+    };
+    let found = log::silent(|| boundary::or_else("dlsym", found, || None));
+    found.unwrap_or_else(|| Next::jump(NEXT.get()))
+}
+
+/// What a library that hears of frees finds behind itself, where that is the driver's: ours.
+fn behind(name: &CStr, own: *mut c_void, caller: usize) -> Option<*mut c_void> {
+    let behind = scope::behind(caller, caller, name);
+    match behind.is_null() || behind == own {
+        true => None,
+        false => substitute::entry_for(behind, Door::Dlsym, caller),
+    }
 }
 
 /// What `dlsym` answers for a name that this library exports.

@@ -126,6 +126,11 @@ fn find(
     {
         return Some(found);
     }
+    // Further behind, if the first one that the program's libraries need is of no version.
+    let of_all = |at: usize| exported(at).map(|_| files[at].for_all(name));
+    if let Some(found) = search(files, queue, 0, of_all).flatten() {
+        return Some(found);
+    }
     // The program's own scope is everybody's, and has what was preloaded, too.
     let library = holds(caller).filter(|&at| at > 0);
     if let Some(found) = library.and_then(|library| search(files, queue, library, exported)) {

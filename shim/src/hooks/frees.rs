@@ -18,7 +18,7 @@ use crate::modules::Module;
 use crate::names::{lifetime, table};
 use crate::record::Caller;
 use crate::share::exports;
-use crate::{lookup, tags, threads, torch};
+use crate::{listener, lookup, tags, threads, torch};
 
 crate::slot! { cuMemFree_v2 ["cuMemFree" since 3020] Free }
 
@@ -33,6 +33,11 @@ type RealFree = unsafe extern "C" fn(Address) -> Code;
 /// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(address: Address) -> Code {
+    // Who hears of it may fail to free it: MPICH before 4.2.3 calls what the driver has for
+    // programs of CUDA 3, which refuses.
+    if listener::has_freed(cuMemFree_v2 as *const c_void, address) {
+        return Code::SUCCESS;
+    }
     // SAFETY: the program's own call.
     unsafe { free(Module::DIRECT, address) }
 }

@@ -1,6 +1,7 @@
 //! How programs load libraries, under LD_PRELOAD and over the simulated GPU;
 //! and which glibc can load this one.
 
+mod hears;
 #[path = "../support/mod.rs"]
 mod support;
 
