@@ -6,7 +6,7 @@ use std::sync::Arc;
 use memcuda::driver::model::Model;
 use memcuda::driver::{Context, Driver, Stream};
 use memcuda::pages::{Home, Kind, Pages};
-use memcuda::pool::{CAPTURES, Effort, Order, Owner, Pool, Release, Request, Settings};
+use memcuda::pool::{CAPTURES, Effort, Order, Owner, Pool, Release, Request, Settings, StreamKey};
 use memcuda::units::{GIB, MIB};
 
 const CONTEXT: Context = Context(1);
@@ -32,7 +32,9 @@ fn what_graphs_may_replay_on_is_unmapped_behind_them_though_something_captures()
     pages.on_any_stream(at, CONTEXT);
     model.hold(CONTEXT, STREAM, true);
 
-    CAPTURES.begin().succeeded();
+    CAPTURES
+        .begin(&StreamKey::new(CONTEXT, STREAM, 0))
+        .succeeded();
     assert_eq!(pages.unmap(at, kind.bytes, None), Some(Ok(())));
     let event = model.create_event(CONTEXT).unwrap();
     model.record(event, CONTEXT, STREAM).unwrap();
@@ -57,7 +59,9 @@ fn what_is_freed_without_a_stream_is_lent_again_though_something_captures() {
         effort: Effort::Growth,
         graph: true,
     };
-    CAPTURES.begin().succeeded();
+    CAPTURES
+        .begin(&StreamKey::new(CONTEXT, STREAM, 0))
+        .succeeded();
     let at = pool.alloc(&request).unwrap();
     pool.driver().hold(CONTEXT, STREAM, true);
     pool.free(at, Release::Unknown).unwrap();
