@@ -69,10 +69,11 @@ impl Captures {
         code
     }
 
-    /// Notes a capture; true if it was not known.
+    /// Notes a capture; true if it was not known. One of the same stream in another context is
+    /// not: that one is being ended, and the stream's handle has come back.
     fn began(&self, origin: Origin, context: Context) -> bool {
         let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = origins.iter().all(|(known, _)| *known != origin);
+        let fresh = origins.iter().all(|known| *known != (origin, context));
         if fresh {
             origins.push((origin, context));
         }
@@ -125,6 +126,20 @@ mod tests {
             assert!(captures.any());
             captures.ended(own(context));
         }
+        assert!(!captures.any());
+    }
+
+    /// As the driver gives it within the call that ends the first context.
+    #[test]
+    fn a_stream_whose_handle_comes_back_captures_though_it_did_in_a_context_that_ends() {
+        let captures = Captures::default();
+        let origin = Origin::new(Stream(0x300), Context(1));
+        for context in [Context(1), Context(2)] {
+            captures.begin(origin, context, || Code::SUCCESS);
+        }
+        captures.context_ended(Context(1));
+        assert!(captures.any());
+        captures.ended(origin);
         assert!(!captures.any());
     }
 

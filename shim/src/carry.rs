@@ -15,6 +15,7 @@ use crate::boundary::answered;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::pool;
+use crate::room::{self, with_room};
 use crate::shapes::{Block, DEVICE, End, HOST, UNIFIED};
 use crate::whose::{self, Below, Memory, Whose};
 
@@ -170,14 +171,21 @@ fn captured(engine: &Engine, when: When) -> Result<bool, Code> {
 fn open(engine: &Engine, memory: &Memory, here: (Context, &Device)) -> Result<(), Code> {
     let graphs = Grantee::Graphs { reader: here.0 };
     let (reader, block) = (here.1.ordinal, &memory.block);
-    let opened = engine.calls.relaxed(|| match memory.below {
-        Below::Pool(_) => pool::grant(engine, memory.device, reader, graphs),
-        Below::Pages(pages) => pages
-            .open_to(block.base, block.bytes, reader)
-            .unwrap_or(Err(REFUSED)),
-    });
+    let open = || {
+        let opened = match memory.below {
+            Below::Pool(_) => pool::grant(engine, memory.device, reader, graphs),
+            Below::Pages(pages) => pages
+                .open_to(block.base, block.bytes, reader)
+                .unwrap_or(Err(REFUSED)),
+        };
+        opened.err().unwrap_or(Code::SUCCESS)
+    };
+    // It takes page tables, which lie on the reader's device.
+    let opened = engine
+        .calls
+        .relaxed(|| with_room(engine, || room::Place::Device(here.1), open));
     // Devices that cannot reach each other: the copy stays refused.
-    opened.map_err(|_| REFUSED)
+    opened.ok().map_err(|_| REFUSED)
 }
 
 /// Makes the copy, by a call that names both contexts.

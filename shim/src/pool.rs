@@ -70,9 +70,13 @@ pub fn mind_primary(engine: &Engine, device: &Device, pool: &Pool<Real>) {
 }
 
 /// Lets a device reach what another one's pool has and will have; a line of the
-/// log where it cannot.
+/// log where it cannot. Where nothing is lent no pool is made for it.
 pub fn grant(engine: &Engine, owner: &Device, device: u32, to: Grantee) -> Result<(), Code> {
-    let granted = of(engine, owner).map_or(Ok(()), |pool| pool.grant(device, to));
+    let pool = match engine.lends() {
+        true => of(engine, owner),
+        false => owner.pool(),
+    };
+    let granted = pool.map_or(Ok(()), |pool| pool.grant(device, to));
     granted.inspect_err(|code| {
         crate::log!(
             Warn,

@@ -46,14 +46,36 @@ impl<D: Driver> Pool<D> {
             self.release(&what.handles);
             return Err(Code::INVALID_VALUE);
         }
-        let _builder = self.builder();
-        let mut mapped = self.place_attached(&what, total);
-        if mapped == Err(Code::OUT_OF_MEMORY) && self.make_mappings() {
-            mapped = self.place_attached(&what, total);
+        let mut failed = None;
+        loop {
+            let (code, lack) = match self.attach_once(&what, total) {
+                Ok(at) => return Ok(at),
+                Err(failed) => failed,
+            };
+            let since = *failed.get_or_insert_with(Instant::now);
+            let starving = self.settings.starving.as_ref();
+            let short = code == Code::OUT_OF_MEMORY;
+            if !short || !starving.is_some_and(|ask| ask(total, since, lack)) {
+                self.release(&what.handles);
+                return Err(code);
+            }
         }
-        let at = mapped.inspect_err(|_| self.release(&what.handles))?;
+    }
+
+    /// The same, with what room there is.
+    fn attach_once(
+        &self,
+        what: &Attachment,
+        total: u64,
+    ) -> std::result::Result<Address, (Code, Lack)> {
+        let _builder = self.builder();
+        let mut mapped = self.place_attached(what, total);
+        if matches!(mapped, Err((Code::OUT_OF_MEMORY, _))) && self.make_mappings() {
+            mapped = self.place_attached(what, total);
+        }
+        let at = mapped?;
         let mut state = self.lock();
-        let at = state.enter_attached(&what, at, total);
+        let at = state.enter_attached(what, at, total);
         self.publish(&mut state);
         Ok(at)
     }
@@ -127,7 +149,11 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Maps memory at a range of its own, which is returned. The caller holds the growth lock.
-    fn place_attached(&self, what: &Attachment, total: u64) -> Result<Address> {
+    fn place_attached(
+        &self,
+        what: &Attachment,
+        total: u64,
+    ) -> std::result::Result<Address, (Code, Lack)> {
         let mut state = self.lock();
         let range = state.arena.take(total);
         let peers = state.peers.devices();
@@ -143,7 +169,8 @@ impl<D: Driver> Pool<D> {
         });
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
-        let (at, end, mapped) = mapped?;
+        let own_tables = Lack::Tables(self.device);
+        let (at, end, mapped) = mapped.map_err(|code| (code, own_tables))?;
         // Where something is still mapped the range stays out of use.
         let unused = match &mapped {
             Err(failed) if failed.undone => at,
@@ -152,7 +179,8 @@ impl<D: Driver> Pool<D> {
         if end > unused {
             state.arena.give(unused, end - unused);
         }
-        mapped.map(|()| at).map_err(|failed| failed.code)
+        let mapped = mapped.map_err(|failed| (failed.code, failed.lack));
+        mapped.map(|()| at)
     }
 
     /// Maps everything and opens it, or nothing.
@@ -163,11 +191,17 @@ impl<D: Driver> Pool<D> {
         total: u64,
         peers: &[u32],
     ) -> std::result::Result<(), Failed> {
-        let (mapped, mut done) = self.map_in_order(&what.handles, at);
-        let open = |device| self.driver.set_access(at, total, device, what.access);
+        // The memory is there: what lacks is page tables of who is to reach it.
+        let lacks = |device| move |code| (code, Lack::Tables(device));
+        let (mapped, done) = self.map_in_order(&what.handles, at);
+        let mut done = done.map_err(lacks(self.device));
+        let open = |device| {
+            let opened = self.driver.set_access(at, total, device, what.access);
+            opened.map_err(lacks(device))
+        };
         done = done.and_then(|()| match what.also {
             Some(also) if also != self.device => {
-                open(also).map_err(unreachable)?;
+                open(also).map_err(|(code, lack)| (unreachable(code), lack))?;
                 // The device may have no part in this process beside its memory.
                 let _ = open(self.device);
                 Ok(())
@@ -177,14 +211,14 @@ impl<D: Driver> Pool<D> {
         for &peer in peers {
             done = done.and_then(|()| open(peer));
         }
-        done.map_err(|code| {
+        done.map_err(|(code, lack)| {
             let bytes = what.handles[..mapped].iter().map(|(_, bytes)| bytes).sum();
             let undone = mapped == 0 || self.driver.unmap(at, bytes).is_ok();
             Failed {
                 code,
                 undone,
                 mapping: true,
-                lack: Lack::Memory,
+                lack,
             }
         })
     }

@@ -4,7 +4,7 @@ use crate::config::Debug;
 use crate::driver::model::Model;
 use crate::driver::{Access, Code, Context, Driver, Handle, Stream};
 use crate::pool::tests::{CONTEXT, key, on, pool};
-use crate::pool::{Attachment, Grantee, NotOurs, Pool, Release, Settings};
+use crate::pool::{Attachment, Grantee, Lack, NotOurs, Pool, Release, Settings};
 use crate::units::MIB;
 use std::os::fd::AsFd;
 
@@ -208,4 +208,36 @@ fn what_is_idle_makes_room_for_its_mappings() {
     assert_eq!(pool.idle(), 0, "nothing is left to make room");
     // What is lent, what is attached, and of which each was imported.
     assert_eq!(pool.driver().leftovers().1, 1 + 1 + 3);
+}
+
+/// The reader's device may have idle memory of the process's own.
+#[test]
+fn where_page_tables_lack_room_is_asked_for_as_long_as_some_is_made() {
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let settings = Settings {
+        starving: Some(Box::new({
+            let asked = std::sync::Arc::clone(&asked);
+            move |_, _, lack| {
+                asked.lock().unwrap().push(lack);
+                asked.lock().unwrap().len() < 2
+            }
+        })),
+        ..Settings::default()
+    };
+    let pool = pool(settings);
+    pool.grant(1, Grantee::MemoryPool).unwrap();
+    pool.reserve_ahead();
+    for served in [true, false] {
+        asked.lock().unwrap().clear();
+        let handles = imported(&pool, &[4 * MIB]);
+        // Behind two more calls: mapped, and opened to its own device.
+        let calls = pool.driver().calls();
+        pool.driver().fail_at(calls + 2, Code::OUT_OF_MEMORY);
+        if !served {
+            asked.lock().unwrap().push(Lack::Memory);
+        }
+        let attached = pool.attach(attachment(handles, 0, 4 * MIB));
+        assert_eq!(attached.is_ok(), served, "{attached:?}");
+        assert_eq!(asked.lock().unwrap().last(), Some(&Lack::Tables(1)));
+    }
 }

@@ -131,6 +131,11 @@ fn memory_that_is_new_and_open_to_a_full_device_finds_room_there() {
 }
 
 #[test]
+fn memory_that_a_captured_copy_opens_to_a_full_device_finds_room_there() {
+    support::said(&mut tables("copied"));
+}
+
+#[test]
 fn no_room_is_made_of_what_is_in_use_nor_where_none_lacks() {
     support::said(&mut tables("live"));
     support::said(&mut tables("lender"));

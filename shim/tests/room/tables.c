@@ -4,6 +4,7 @@
  *   tables set     a memory pool is opened: what is idle there goes back for it
  *   tables grow    memory is new that is open at once: the same
  *   tables live    what is in use there stays, and out of memory is the answer
+ *   tables copied  a copy in a capture opens it: the same
  *   tables lender  where it is the one that lends which is full, the other one keeps what it has
  */
 #include "../support/cuda.h"
@@ -14,6 +15,7 @@ struct access { int kind, device, flags; };
 
 CUresult cuCtxEnablePeerAccess(CUcontext, unsigned);
 CUresult cuMemPoolSetAccess(CUmemoryPool, const struct access *, size_t);
+CUresult cuMemcpyAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 CUresult cuSimPhysical(int, uint64_t *);
 
 static CUcontext lender, reader;
@@ -87,6 +89,23 @@ static void live(void) {
     OK(cuMemAlloc_v2(&at, 64 * MiB));
 }
 
+static void copied(void) {
+    CUdeviceptr from, to;
+    CUstream stream;
+    CUgraph graph;
+    OK(cuMemAlloc_v2(&from, 4 * MiB));
+    OK(cuCtxSetCurrent(reader));
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuMemAlloc_v2(&to, 4 * MiB));
+    OK(cuMemFree_v2(to));
+    fill_idly();
+    OK(cuCtxSetCurrent(reader));
+    OK(cuMemAlloc_v2(&to, 4 * MiB));
+    OK(cuStreamBeginCapture_v2(stream, 0));
+    OK(cuMemcpyAsync(to, from, 4 * MiB, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+}
+
 static void lends(void) {
     CUdeviceptr most, at;
     let_in();
@@ -105,6 +124,7 @@ int main(int count, char **words) {
     if (strcmp(words[1], "set") == 0) set();
     else if (strcmp(words[1], "grow") == 0) grow();
     else if (strcmp(words[1], "live") == 0) live();
+    else if (strcmp(words[1], "copied") == 0) copied();
     else if (strcmp(words[1], "lender") == 0) lends();
     else CHECK(0);
     return 0;
