@@ -286,7 +286,7 @@ fn another_device_reaches_pooled_memory_once_it_was_given_access() {
     // Where nothing is lent there is no pool that could fail.
     let mut tracked = run("context");
     tracked.env("MEMCUDA_POLICY", "track");
-    said(tracked.env("MEMCUDA_SIM_FAIL", "cuMemSetAccess%1=999"));
+    said(tracked.env("MEMCUDA_SIM_FAIL", "cuMemSetAccess@2=999"));
     for how in ["", "pool-closed"] {
         let without = run(how).output().expect("the program starts");
         let words = String::from_utf8_lossy(&without.stderr);
