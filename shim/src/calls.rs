@@ -51,6 +51,7 @@ memcuda_core::entry_points! {
         "cuCtxDisablePeerAccess" disable_peer(Context);
         "cuDeviceGetMemPool" mem_pool(*mut MemPool, i32);
         "cuDeviceGetDefaultMemPool" default_mem_pool(*mut MemPool, i32);
+        "cuMemPoolGetAccess" mem_pool_access(*mut u32, MemPool, *const sys::MemLocation);
         "cuCtxSetFlags" ctx_set_flags(u32);
         "cuCtxGetFlags" ctx_flags(*mut u32);
         "cuThreadExchangeStreamCaptureMode" capture_mode(*mut u32);

@@ -7,11 +7,12 @@
 //! torch's pages, is opened to the device for good, and the program's own call made
 //! again.
 
-use memcuda_core::driver::sys::pointer;
+use memcuda_core::driver::sys::{LOCATION_DEVICE, MemLocation, pointer};
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Grantee, Owner};
 
 use crate::boundary::answered;
+use crate::calls::{Calls, MemPool};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::pool;
@@ -44,6 +45,8 @@ enum Place<'a> {
         ordinal: u32,
         /// Whose it is, if a context's.
         context: Option<Context>,
+        /// Does the current device reach it, being another one?
+        reached: bool,
         /// The allocation, if it is ours.
         ours: Option<Memory<'a>>,
     },
@@ -65,9 +68,9 @@ pub fn again(engine: &Engine, mut block: Block, when: When, real: impl FnOnce() 
         if far.iter().all(Option::is_none) {
             return Err(REFUSED);
         }
-        block.to = named(block.to, &to, here)?;
-        block.from = named(block.from, &from, here)?;
         if !captured(engine, when)? {
+            block.to = named(block.to, &to, here)?;
+            block.from = named(block.from, &from, here)?;
             return carried(engine, &block, when);
         }
         for memory in far.into_iter().flatten() {
@@ -90,37 +93,44 @@ fn place<'a>(
         _ if end.is_device_address() => {
             let (first, bytes) = end.span(block).ok_or(REFUSED)?;
             match whose::of(engine, first) {
-                Whose::Live(memory) => ours(memory, first, bytes),
+                Whose::Live(memory) => ours(memory, first, bytes, here.1.ordinal),
                 Whose::Freed => Err(REFUSED),
-                Whose::Foreign => foreign(engine, end.kind, first),
+                Whose::Foreign => foreign(engine, end.kind, first, here.1.ordinal),
             }
         }
         // An array, which is no address; the driver knows whose it is.
         _ => Ok(Place::Device {
             ordinal: here.1.ordinal,
             context: Some(here.0),
+            reached: true,
             ours: None,
         }),
     }
 }
 
 /// Memory of ours.
-fn ours(memory: Memory<'_>, at: Address, bytes: u64) -> Result<Place<'_>, Code> {
+fn ours(memory: Memory<'_>, at: Address, bytes: u64, here: u32) -> Result<Place<'_>, Code> {
     if bytes > memory.bytes_from(at) {
         return Err(REFUSED);
     }
     let block = &memory.block;
+    let reached = match memory.below {
+        Below::Pool(pool) => pool.is_open_to(here),
+        Below::Pages(_) => false,
+    };
     Ok(Place::Device {
         ordinal: memory.device.ordinal,
         context: (block.owner == Owner::Context).then_some(block.context),
+        reached,
         ours: Some(memory),
     })
 }
 
 /// Memory that is none of ours, as the driver knows it: it checks the length
 /// itself.
-fn foreign(engine: &Engine, said: u32, at: Address) -> Result<Place<'static>, Code> {
+fn foreign(engine: &Engine, said: u32, at: Address, here: u32) -> Result<Place<'static>, Code> {
     let (mut kind, mut context, mut ordinal) = (0_u32, Context::default(), 0_u32);
+    let mut on_host = 0_u64;
     let ask = engine.calls.pointer_attribute.ok_or(REFUSED)?;
     // SAFETY: each pointer is valid for its attribute's type.
     unsafe {
@@ -132,20 +142,54 @@ fn foreign(engine: &Engine, said: u32, at: Address) -> Result<Place<'static>, Co
         match (said, kind) {
             (_, DEVICE) => {}
             (UNIFIED, HOST) => return Ok(Place::Host),
+            // Pinned memory by the address that devices have for it.
+            (DEVICE, HOST) => {
+                ask((&raw mut on_host).cast(), pointer::HOST_POINTER, at).ok()?;
+                return (on_host == at).then_some(Place::Host).ok_or(REFUSED);
+            }
             _ => return Err(REFUSED),
         }
         ask((&raw mut context).cast(), pointer::CONTEXT, at).ok()?;
         ask((&raw mut ordinal).cast(), pointer::DEVICE_ORDINAL, at).ok()?;
     }
+    let is_nobodys = context == Context::default();
     Ok(Place::Device {
         ordinal,
-        context: (context != Context::default()).then_some(context),
+        context: (!is_nobodys).then_some(context),
+        reached: is_nobodys && reaches(&engine.calls, at, here),
         ours: None,
     })
 }
 
-/// The end with its context. Memory of no context the driver carries for nobody:
-/// it has to be that of the current device.
+/// Does the current device, whose ordinal is given, reach memory of no context: the program's
+/// own mapping, or memory of a memory pool?
+fn reaches(calls: &Calls, at: Address, here: u32) -> bool {
+    let Some(ask) = calls.pointer_attribute else {
+        return false;
+    };
+    let (mut pool, mut of_mapping, mut of_pool) = (MemPool::default(), 0_u64, 0);
+    let location = MemLocation {
+        kind: LOCATION_DEVICE,
+        id: here as i32,
+    };
+    // SAFETY: each pointer is valid for its attribute's type, or for the call.
+    let asked = unsafe {
+        match ask((&raw mut pool).cast(), pointer::MEMPOOL_HANDLE, at) {
+            // What a pointer of a pool answers is its own device's.
+            Code::SUCCESS if pool != MemPool::default() => {
+                let access = calls.mem_pool_access;
+                access.map_or(Code::NOT_FOUND, |access| {
+                    access(&mut of_pool, pool, &location)
+                })
+            }
+            _ => ask((&raw mut of_mapping).cast(), pointer::ACCESS_FLAGS, at),
+        }
+    };
+    asked == Code::SUCCESS && (of_mapping != 0 || of_pool != 0)
+}
+
+/// The end with its context. Memory of no context the driver carries for nobody: the current
+/// device has to reach it.
 fn named(end: End, place: &Place, here: (Context, &Device)) -> Result<End, Code> {
     match *place {
         Place::Host => Ok(end.of_host()),
@@ -153,7 +197,9 @@ fn named(end: End, place: &Place, here: (Context, &Device)) -> Result<End, Code>
             context: Some(context),
             ..
         } => Ok(end.of(context)),
-        Place::Device { ordinal, .. } if ordinal == here.1.ordinal => Ok(end.of(here.0)),
+        Place::Device {
+            ordinal, reached, ..
+        } if reached || ordinal == here.1.ordinal => Ok(end.of(here.0)),
         Place::Device { .. } => Err(REFUSED),
     }
 }

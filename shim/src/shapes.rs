@@ -94,9 +94,9 @@ impl End {
 
     /// The same end, as memory of the host.
     pub fn of_host(self) -> End {
-        let host = match self.kind {
-            UNIFIED => self.device,
-            _ => self.host,
+        let host = match self.is_device_address() {
+            true => self.device,
+            false => self.host,
         };
         End {
             kind: HOST,

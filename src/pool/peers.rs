@@ -123,6 +123,11 @@ impl<D: Driver> Pool<D> {
         readers.map(|(device, _)| *device).collect()
     }
 
+    /// May this device reach the pool's memory?
+    pub fn is_open_to(&self, device: u32) -> bool {
+        self.lock().peers.has(device)
+    }
+
     /// Ends a grant. The device loses its access with the last one, once what
     /// the reader's context runs is over; where that cannot be waited for, it keeps
     /// what it can reach already. Others build during that wait.

@@ -112,6 +112,16 @@ fn a_context_that_waits_for_its_work_while_it_ends_holds_up_no_other_one() {
 }
 
 #[test]
+fn copies_of_what_the_current_device_reaches_elsewhere_need_no_more_access() {
+    let program = program("reached.c", &[]);
+    let [expected, with] = [vec![], vec![shim()]].map(|libraries| {
+        let mut command = preloaded(&program, &libraries);
+        said(command.env("MEMCUDA_SIM_DEVICES", "3"))
+    });
+    assert_eq!(with, expected);
+}
+
+#[test]
 fn a_stream_whose_handle_comes_back_while_its_context_ends_is_another_contexts() {
     let program = program("recycled.c", &["-rdynamic"]);
     let [expected, with] = [vec![], vec![shim()]].map(|libraries| {
