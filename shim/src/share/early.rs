@@ -29,8 +29,9 @@ static BEGUN: AtomicBool = AtomicBool::new(false);
 /// A program that was not built with the interface calls it: the connection is
 /// made now, or with its first context.
 pub fn interface_called() {
-    if !WANTED.swap(true, Ordering::Relaxed)
-        && CONTEXT.load(Ordering::Relaxed)
+    // Of two threads that each tell and then ask, one hears the other.
+    if !WANTED.swap(true, Ordering::SeqCst)
+        && CONTEXT.load(Ordering::SeqCst)
         && let Some(engine) = engine::running()
     {
         dial(engine);
@@ -40,14 +41,14 @@ pub fn interface_called() {
 /// CUDA has started.
 pub fn cuda_started(engine: &Engine) {
     if !engine.rules.is_empty() || dynamic::program_uses(INTERFACE) {
-        WANTED.store(true, Ordering::Relaxed);
+        WANTED.store(true, Ordering::SeqCst);
     }
 }
 
 /// The program has a context of the device.
 pub fn context_made(engine: &Engine, context: Context, device: &Device) {
-    CONTEXT.store(true, Ordering::Relaxed);
-    if WANTED.load(Ordering::Relaxed) {
+    CONTEXT.store(true, Ordering::SeqCst);
+    if WANTED.load(Ordering::SeqCst) {
         dial(engine);
     }
     if BEGUN.load(Ordering::Relaxed) && device.pool().is_none() {
