@@ -126,10 +126,15 @@ impl Device {
         }
     }
 
+    /// Torch unmaps a page. Its address tells nothing: the pool may have lent the same one,
+    /// in a model of its own.
+    pub fn unmap(&mut self, at: Address, bytes: u64) {
+        self.served.mapped.unmap(at, bytes);
+    }
+
     /// The memory may be used again, behind the work of its stream.
-    pub fn free(&mut self, at: Address, bytes: u64, stream: u64, uses: Option<Use>) {
+    pub fn free(&mut self, at: Address, stream: u64, uses: Option<Use>) {
         match &mut self.asks {
-            Asks::Pool if self.served.mapped.unmap(at, bytes) => {}
             Asks::Pool => self.served.give(at, stream, uses),
             Asks::Native(torch) => torch.free(at),
             Asks::Segments(torch) => torch.free(at),

@@ -66,14 +66,12 @@ impl Mapped {
         Ok(at)
     }
 
-    /// Unmaps the page that [`Mapped::map`] mapped at this address; false if none is there.
-    pub fn unmap(&mut self, at: Address, bytes: u64) -> bool {
-        let Some(lease) = self.leases.remove(&at) else {
-            return false;
-        };
+    /// Unmaps the page that [`Mapped::map`] mapped at this address.
+    pub fn unmap(&mut self, at: Address, bytes: u64) {
+        let lease = self.leases.remove(&at);
+        let lease = lease.expect("a mapped page has a lease");
         let unmapped = self.pages.unmap(at, bytes, None);
         assert_eq!(unmapped, Some(Ok(())), "a mapped page is known");
         assert!(self.pages.release(lease), "a lease is known");
-        true
     }
 }
