@@ -202,7 +202,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "MEMCUDA_TRACE",
-        accepts: "none, FILE (%p is the process id)",
+        accepts: "none, FILE (%p is the process id), FOLDER/ (a file of its own for each process)",
         meaning: "record what is allocated and freed, for `memcuda explain` and `memcuda replay` (docs/traces.md)",
         set: |c, v| {
             c.trace = parse::path(v);

@@ -19,6 +19,7 @@
 //! by a crash is no frame. It never lies across two pages.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -55,13 +56,15 @@ pub mod header {
     pub const PID: usize = 6;
 }
 
-/// The file of a process: each `%p` in the path that was asked for is its number.
-pub fn path_of(asked: &Path, pid: u32) -> PathBuf {
+/// The file of a process: each `%p` in the path that was asked for is its number, or what it is
+/// called where several have that.
+pub fn path_of(asked: &Path, process: impl Display) -> PathBuf {
+    let process = process.to_string();
     let mut path = Vec::new();
     let mut rest = asked.as_os_str().as_bytes();
     while let Some(at) = rest.windows(2).position(|two| two == b"%p") {
         path.extend_from_slice(&rest[..at]);
-        path.extend_from_slice(pid.to_string().as_bytes());
+        path.extend_from_slice(process.as_bytes());
         rest = &rest[at + 2..];
     }
     path.extend_from_slice(rest);

@@ -3,7 +3,7 @@
 
 use std::ffi::{CString, c_void};
 use std::io::{Error, ErrorKind};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -18,14 +18,30 @@ pub type Refused = String;
 
 /// Opens a file to record in, and locks it; `None` where another process has.
 pub fn open(path: &Path) -> Result<Option<OwnedFd>, Refused> {
-    let said = |error| format!("cannot be opened: {error}");
+    let file = open_as(path, 0)?.map_err(said)?;
+    Ok(take_over(file.as_raw_fd())?.then_some(file))
+}
+
+/// Makes a file to record in, and locks it; `None` where anything has the name.
+pub fn create(path: &Path) -> Result<Option<OwnedFd>, Refused> {
+    match open_as(path, libc::O_EXCL)? {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(said(error)),
+        Ok(file) => Ok(take_over(file.as_raw_fd())?.then_some(file)),
+    }
+}
+
+fn said(error: Error) -> Refused {
+    format!("cannot be opened: {error}")
+}
+
+fn open_as(path: &Path, how: libc::c_int) -> Result<Result<OwnedFd, Error>, Refused> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NONBLOCK | how;
     // SAFETY: the path is a string that ends in NUL.
-    let descriptor = check(unsafe { libc::open(name.as_ptr(), flags, 0o644) }).map_err(said)?;
+    let opened = check(unsafe { libc::open(name.as_ptr(), flags, 0o644) });
     // SAFETY: it was opened above, and is nobody else's.
-    let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    Ok(take_over(descriptor)?.then_some(file))
+    Ok(opened.map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 
 /// Locks an open file and empties it where it is a recording; false where

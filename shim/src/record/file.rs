@@ -5,7 +5,7 @@
 //! what is mapped is written still.
 
 use std::io::{Error, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -59,13 +59,35 @@ impl File {
                 (disk::open(&beside)?.ok_or_else(taken)?, beside)
             }
         };
-        let said = |error: Error| format!("cannot be written: {error}");
-        let file = Lasting::new(file).map_err(|error| said(error.into()))?;
-        let made = Self::lay_out(file, started_us, pid).map_err(said)?;
+        Ok((Self::lay_out(file, started_us, pid)?, path))
+    }
+
+    /// Makes a file in a folder, under the process id. Others may have that: processes of
+    /// other PID namespaces, and what this one was before an `exec`. Then a number
+    /// is behind it.
+    pub fn make_in(folder: &Path, started_us: u64) -> Result<(Self, PathBuf), Refused> {
+        let pid = std::process::id();
+        let mut path = folder.join(pid.to_string());
+        let mut number = 1_u64;
+        let file = loop {
+            if let Some(file) = disk::create(&path)? {
+                break file;
+            }
+            number += 1;
+            path = folder.join(format!("{pid}.{number}"));
+        };
+        let made = Self::lay_out(file, started_us, pid);
+        let made = made.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
         Ok((made, path))
     }
 
-    fn lay_out(file: Lasting, started_us: u64, pid: u32) -> Result<Self, Error> {
+    fn lay_out(file: OwnedFd, started_us: u64, pid: u32) -> Result<Self, Refused> {
+        let said = |error: Error| format!("cannot be written: {error}");
+        let file = Lasting::new(file).map_err(|error| said(error.into()))?;
+        Self::begin(file, started_us, pid).map_err(said)
+    }
+
+    fn begin(file: Lasting, started_us: u64, pid: u32) -> Result<Self, Error> {
         let descriptor = file.as_fd().as_raw_fd();
         // What is left behind is as it was found: empty.
         let undo = |_: &Error| drop(disk::empty(descriptor));
@@ -262,6 +284,28 @@ mod tests {
         assert_eq!(places.count() as u64, LAST);
         file.write(10 + LAST - 1, &[1; WORDS]);
         assert!(!file.has_room());
+    }
+
+    #[test]
+    fn in_a_folder_nobody_writes_over_anothers_file() {
+        let folder = std::env::temp_dir().join(format!("memcuda-in-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let pid = std::process::id();
+        let made = || {
+            let (file, path) = File::make_in(&folder, 0).unwrap();
+            (file, path.file_name().unwrap().to_str().unwrap().to_owned())
+        };
+        let (first, name) = made();
+        assert_eq!(name, pid.to_string());
+        // While that is written, and when it is written no more.
+        assert_eq!(made().1, format!("{pid}.2"));
+        assert_eq!(first.claim(10), Some(0));
+        drop(first);
+        let (last, name) = made();
+        assert_eq!((name, last.counts().0), (format!("{pid}.3"), 0));
+        let bytes = std::fs::read(folder.join(pid.to_string())).unwrap();
+        assert_eq!(bytes[8 * header::BEGUN], 10);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod stacks;
 mod sum;
 mod words;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use memcuda_core::config::{Config, Stacks};
@@ -86,11 +87,19 @@ impl Recorder {
     /// one line says why, and nothing is recorded.
     pub fn start(config: &Config) -> Option<Self> {
         let wanted = config.trace.as_ref()?;
-        let path = frames::path_of(wanted, std::process::id());
+        let is_folder = wanted.as_os_str().as_bytes().ends_with(b"/");
+        let path = match is_folder {
+            true => wanted.clone(),
+            false => frames::path_of(wanted, std::process::id()),
+        };
         let now_us = now_us();
         // The same moment: to make the file takes a while.
         let began_ns = clock_ns();
-        let (file, path) = match File::make(&path, now_us) {
+        let made = match is_folder {
+            true => File::make_in(&path, now_us),
+            false => File::make(&path, now_us),
+        };
+        let (file, path) = match made {
             Ok(made) => made,
             Err(why) => {
                 crate::log!(

@@ -151,6 +151,18 @@ static void room_again(char *file) {
     pthread_join(thread, NULL);
 }
 
+/* Becomes this program anew so many times, as the process that it is; pairs in each. */
+static void anew(char **arguments) {
+    long more = atol(arguments[2]);
+    pairs(10 + more, stream(), 4096);
+    if (!more) return;
+    char rest[32];
+    snprintf(rest, sizeof rest, "%ld", more - 1);
+    arguments[2] = rest;
+    execv("/proc/self/exe", arguments);
+    exit(1);
+}
+
 /* A job whose allocations live for random times: SEED STEPS KIND. KIND: a
  * (stream-ordered), m (cudaMalloc), or b (both). */
 static void job(unsigned seed, long steps, char kind) {
@@ -209,6 +221,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "room_again")) room_again(argv[2]);
     else if (!strcmp(what, "endless")) endless(argv[2]);
     else if (!strcmp(what, "forks")) forks();
+    else if (!strcmp(what, "anew")) anew(argv);
     else if (!strcmp(what, "job")) job(atoi(argv[2]), atol(argv[3]), argv[4][0]);
     else if (!strcmp(what, "wait")) {
         pairs(1, stream(), 4096);

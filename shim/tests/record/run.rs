@@ -122,6 +122,54 @@ fn several_processes_have_a_trace_each() {
     }
 }
 
+/// One after the other, in one process: as in another PID namespace its id comes again.
+#[test]
+fn what_a_process_was_before_an_exec_has_a_trace_too() {
+    let folder = tempfile::tempdir().unwrap();
+    // A folder may be called so.
+    let folder = folder.path().join("by-%p");
+    fs::create_dir(&folder).unwrap();
+    for file in ["t", "%p.zst"] {
+        let output = run(&folder.join(file), &["anew", "2"]);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let entries = fs::read_dir(&folder).unwrap().flatten();
+        let paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+        let mut allocs: Vec<_> = paths
+            .iter()
+            .map(|path| of(&read(path).0, "alloc"))
+            .collect();
+        allocs.sort();
+        assert_eq!(allocs, [10, 11, 12], "{paths:?}");
+        for path in paths {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+/// What cannot be read as a recording is not thrown away.
+#[test]
+fn what_cannot_be_written_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    // As of a later version.
+    let script = format!(
+        "{0} pairs 10; cd $MEMCUDA_TRACE && head -c 100000 $(ls) >5.2 && printf '\\7' | dd of=5.2 bs=1 seek=8 conv=notrunc",
+        program().display()
+    );
+    let output = command(&trace)
+        .args(["sh", "-c", &script])
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(
+        folder.path().join("t.5.2.recording").is_file(),
+        "{}",
+        stderr(&output)
+    );
+    assert!(stderr(&output).contains("events in"), "{}", stderr(&output));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
 #[test]
 fn a_signal_is_the_programs() {
     let folder = tempfile::tempdir().unwrap();

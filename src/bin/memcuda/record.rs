@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::output::{say, times};
 use crate::{trace, whole};
 
 /// Runs a command to its end and writes what it recorded to `file`: with the
-/// process id behind it where several processes recorded, or in the place of
+/// process id behind it where there is more than one recording, or in the place of
 /// `%p`. Ends as the program did; the inner error is that it cannot be run.
 pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCode>> {
     check(file)?;
@@ -28,9 +28,7 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let name = Path::new(file.file_name().unwrap_or_default());
-    // `%p` is theirs alone: in the folder's name it would be replaced, too.
-    let mut prefix = OsString::from(path_of(name, std::process::id()));
+    let mut prefix = file.file_name().unwrap_or_default().to_owned();
     prefix.push(".recording-");
     children::can_be_waited_for();
     let signals = Signals::hold()?;
@@ -39,13 +37,9 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
         .tempdir_in(folder)
         .map_err(whole::alone)
         .with_context(|| format!("cannot write in {}", folder.display()))?;
-    // Nothing in the path but the last `%p` stands for a process id.
     let inside = recordings.path().canonicalize()?;
-    if inside.to_string_lossy().contains("%p") {
-        let path = inside.display();
-        return Err(Error::new(format!("{path}: no folder with %p in its name")).into());
-    }
-    command.env("MEMCUDA_TRACE", inside.join("%p"));
+    // With a slash at its end: a folder, in which each takes a name that is free.
+    command.env("MEMCUDA_TRACE", inside.join(""));
     let mut program = match Program::start(command, Streams::Same, &signals) {
         Ok(program) => program,
         Err(error) => return Ok(Err(error)),
@@ -99,19 +93,15 @@ fn code(status: ExitStatus) -> ExitCode {
 /// Turns recordings into traces; what cannot be written stays as it is. False where one is
 /// in the folder still.
 fn write(folder: &Path, file: &Path) -> bool {
-    let mut found: Vec<(u32, PathBuf)> = fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
-        .collect();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     // Where there was no room for its beginning, the process has said so.
-    found.retain(|(_, path)| has_begun(path));
+    found.retain(|path| has_begun(path));
     found.sort();
-    let asked = |path: &Path| trace::open(path).is_ok_and(|mut trace| trace.next().is_some());
-    if found.iter().any(|(_, path)| asked(path)) {
+    let idle = |path: &Path| trace::open(path).is_ok_and(|mut trace| trace.next().is_none());
+    if !found.iter().all(|path| idle(path)) {
         // Who started CUDA and asked for nothing is of no interest then.
-        found.retain(|(_, path)| asked(path));
+        found.retain(|path| !idle(path));
     }
     if found.is_empty() {
         say("nothing was recorded: no process started CUDA, or none could record");
@@ -119,9 +109,11 @@ fn write(folder: &Path, file: &Path) -> bool {
     }
     let mut moved = true;
     let several = found.len() > 1;
-    for (pid, path) in found {
-        let to = name(file, pid, several);
+    for path in found {
+        let own = path.file_name().unwrap_or_default().to_string_lossy();
+        let to = name(file, &own, several);
         if is_recording(&path) {
+            let pid = own.split('.').next().unwrap_or_default();
             say(format_args!(
                 "process {pid} still runs: the trace ends here"
             ));
@@ -153,20 +145,24 @@ fn write(folder: &Path, file: &Path) -> bool {
     moved
 }
 
-/// Did its process get so far as to record?
+/// Did its process get so far as to record? What cannot be read may be a recording.
 fn has_begun(path: &Path) -> bool {
     let mut first = [0; 8];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
-    read.is_ok() && u64::from_le_bytes(first) == MAGIC
+    match File::open(path).and_then(|mut file| file.read_exact(&mut first)) {
+        Ok(()) => u64::from_le_bytes(first) == MAGIC,
+        Err(error) => error.kind() != ErrorKind::UnexpectedEof,
+    }
 }
 
-fn name(file: &Path, pid: u32, several: bool) -> PathBuf {
-    let own = path_of(file, pid);
-    let mut name = OsString::from(&own);
-    if several && own == file {
-        name.push(format!(".{pid}"));
+/// Where the trace of a recording goes that is called `own`: a process id, and a number where
+/// several have that.
+fn name(file: &Path, own: &str, several: bool) -> PathBuf {
+    let asked = Path::new(file.file_name().unwrap_or_default());
+    let mut name = OsString::from(path_of(asked, own));
+    if several && name == asked {
+        name.push(format!(".{own}"));
     }
-    name.into()
+    file.with_file_name(name)
 }
 
 /// Does its process still record?
