@@ -53,6 +53,11 @@ impl Profile {
         matches!(self, Self::Native | Self::Expandable)
     }
 
+    /// Is it memcuda that is asked? Else there are no requests, hits and times of its own.
+    pub fn asks_memcuda(self) -> bool {
+        self != Self::Expandable
+    }
+
     /// Is there a model of torch's own allocator, which asks in the place of tensors?
     pub fn models_torch(self) -> bool {
         matches!(self, Self::Native | Self::Segments | Self::Expandable)
@@ -84,6 +89,9 @@ impl Device {
         profile: Profile,
         settings: Settings,
     ) -> Result<Self, Code> {
+        let most_bytes = settings
+            .limit
+            .map_or(total_bytes, |limit| limit.min(total_bytes));
         let asks = match profile {
             Profile::Async | Profile::Recorded => Asks::Pool,
             Profile::Native => {
@@ -91,16 +99,12 @@ impl Device {
                 Asks::Native(Box::new(Expandable::new(kept, ASKED)))
             }
             Profile::Segments => Asks::Segments(Allocator::default()),
-            Profile::Expandable => {
-                Asks::Expandable(Expandable::new(Plain::new(total_bytes), ALONE))
-            }
+            Profile::Expandable => Asks::Expandable(Expandable::new(Plain::new(most_bytes), ALONE)),
         };
         let mapped = Mapped::new(ordinal, total_bytes);
         let served = Served {
             context: Context(u64::from(ordinal) + 1),
-            most_bytes: settings
-                .limit
-                .map_or(total_bytes, |limit| limit.min(total_bytes)),
+            most_bytes,
             pool: Pool::new(Model::new(total_bytes), ordinal, beside(settings, &mapped))?,
             mapped,
             peak_bytes: 0,

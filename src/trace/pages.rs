@@ -40,7 +40,7 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// A device of this many bytes.
+    /// A device of which so many bytes may be held.
     pub fn new(total_bytes: u64) -> Self {
         Self {
             total_bytes,

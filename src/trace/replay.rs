@@ -22,6 +22,10 @@ pub struct Outcome {
     pub peak_live_bytes: u64,
     /// Highest sum of bytes held from the driver.
     pub peak_physical_bytes: u64,
+    /// Devices of the trace.
+    pub devices: usize,
+    /// The most bytes that one of them held.
+    pub device_peak_bytes: u64,
     /// Share of the requests served with no driver call but event operations.
     pub hit_rate: f64,
     /// Handles mapped in all.
@@ -211,6 +215,8 @@ impl Player {
                 [one] => one.peak_physical(),
                 _ => self.peak_physical_bytes,
             },
+            devices: self.devices.len(),
+            device_peak_bytes: devices().map(Device::peak_physical).max().unwrap_or(0),
             hit_rate: sum(Device::hits) as f64 / alloc_ns.len().max(1) as f64,
             handles_mapped: sum(Device::handles_mapped),
             driver_time_s: sum(Device::driver_time_ns) as f64 / 1e9,

@@ -40,6 +40,10 @@ fn each_profile_has_its_own_events_and_each_device_its_own_pool() {
     let recorded = play(lines, Profile::Recorded).unwrap();
     assert_eq!((recorded.requests, recorded.peak_live_bytes), (3, 40 * MIB));
     assert_eq!(recorded.peak_physical_bytes, 40 * MIB);
+    assert_eq!(
+        (recorded.devices, recorded.device_peak_bytes),
+        (2, 20 * MIB)
+    );
     assert_eq!(play(lines, Profile::Async).unwrap().requests, 1);
     // One tensor of 512 bytes, in a segment of 2 MiB.
     let segments = play(lines, Profile::Segments).unwrap();
@@ -163,6 +167,28 @@ fn a_model_of_torch_plays_no_pages() {
                 .to_string()
                 .starts_with("line 2: 7f0000000000 is a page")
         );
+    }
+}
+
+#[test]
+fn a_limit_is_kept_in_each_profile() {
+    let text = format!("t_us,op,id,bytes,stream,device\n{GROWING}");
+    let play = |profile, limit| {
+        let settings = || Settings {
+            limit: Some(limit),
+            ..Settings::default()
+        };
+        let reader = Reader::new(text.as_bytes()).unwrap();
+        replay(reader, profile, GIB, settings)
+    };
+    use Profile::{Async, Expandable, Native, Segments};
+    for profile in [Async, Native, Segments, Expandable] {
+        let served = play(profile, 128 * MIB).unwrap();
+        assert!(served.peak_physical_bytes <= 128 * MIB, "{served:?}");
+        // 104 are live.
+        let refused = play(profile, 102 * MIB);
+        let no_memory = matches!(refused, Err(Failure::Refused(_, Code::OUT_OF_MEMORY)));
+        assert!(no_memory, "{profile:?}: {refused:?}");
     }
 }
 

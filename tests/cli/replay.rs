@@ -111,6 +111,15 @@ fn the_model_of_expandable_segments_holds_what_torch_did() {
     for (name, mib) in TRACES.into_iter().zip([30_206_u64, 6_006, 14_170]) {
         let report = replayed(name, "expandable");
         assert_eq!(report["peak_physical_bytes"], mib << 20, "{name}");
+        for unknown in [
+            "requests",
+            "hit_rate",
+            "handles_mapped",
+            "driver_time_s",
+            "p99_alloc_ns",
+        ] {
+            assert!(report[unknown].is_null(), "{report}");
+        }
     }
 }
 

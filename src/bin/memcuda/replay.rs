@@ -29,7 +29,7 @@ const HANDLE: u64 = 2 * MIB;
 /// estimate, by what each call cost on an H200. The time of an allocation is
 /// measured here, without driver calls. In the native profile requests, hits and
 /// times are those of pages, in the profile segments those of segments; live is what
-/// the tensors asked for.
+/// the tensors asked for. The profile expandable has live and physical bytes alone.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Traces: text, zstd, or recordings (MEMCUDA_TRACE)
@@ -80,16 +80,17 @@ enum Serve {
 struct Report {
     trace: String,
     profile: Profile,
-    requests: u64,
+    /// This and the other options: `None` without memcuda.
+    requests: Option<u64>,
     peak_live_bytes: u64,
     peak_physical_bytes: u64,
     efficiency: f64,
-    hit_rate: f64,
-    handles_mapped: u64,
-    driver_time_s: f64,
+    hit_rate: Option<f64>,
+    handles_mapped: Option<u64>,
+    driver_time_s: Option<f64>,
     trace_time_s: f64,
-    median_alloc_ns: u64,
-    p99_alloc_ns: u64,
+    median_alloc_ns: Option<u64>,
+    p99_alloc_ns: Option<u64>,
     /// In the profiles that ask torch.
     #[serde(skip_serializing_if = "Option::is_none")]
     soft_failures: Option<u64>,
@@ -133,19 +134,20 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 fn report(path: &Path, arguments: &Arguments) -> Result<Report> {
     let o = play(path, arguments)?;
     let asked = matches!(arguments.profile, Profile::Native | Profile::Segments);
+    let counted = arguments.profile.asks_memcuda();
     Ok(Report {
         trace: path.display().to_string(),
         profile: arguments.profile,
-        requests: o.requests,
+        requests: counted.then_some(o.requests),
         peak_live_bytes: o.peak_live_bytes,
         peak_physical_bytes: o.peak_physical_bytes,
         efficiency: o.efficiency(),
-        hit_rate: o.hit_rate,
-        handles_mapped: o.handles_mapped,
-        driver_time_s: o.driver_time_s,
+        hit_rate: counted.then_some(o.hit_rate),
+        handles_mapped: counted.then_some(o.handles_mapped),
+        driver_time_s: counted.then_some(o.driver_time_s),
         trace_time_s: o.trace_time_s,
-        median_alloc_ns: o.median_alloc_ns,
-        p99_alloc_ns: o.p99_alloc_ns,
+        median_alloc_ns: counted.then_some(o.median_alloc_ns),
+        p99_alloc_ns: counted.then_some(o.p99_alloc_ns),
         soft_failures: asked.then_some(o.soft_failures),
         short_ladders: asked.then_some(o.short_ladders),
     })
@@ -194,20 +196,26 @@ fn progress(path: &Path, bytes: u64) -> ProgressBar {
         .with_message(name.into_owned())
 }
 
+/// A figure, or that there is none.
+fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
+}
+
 fn cells(report: &Report) -> Vec<String> {
+    let number = |value| known(value, |number: u64| number.to_string());
     let name = report.trace.rsplit('/').next().unwrap_or(&report.trace);
     vec![
         name.to_owned(),
-        report.requests.to_string(),
+        number(report.requests),
         show_bytes(report.peak_live_bytes),
         show_bytes(report.peak_physical_bytes),
         format!("{:.2} %", 100.0 * report.efficiency),
-        format!("{:.2} %", 100.0 * report.hit_rate),
-        report.handles_mapped.to_string(),
-        format!("{:.3} s", report.driver_time_s),
+        known(report.hit_rate, |rate| format!("{:.2} %", 100.0 * rate)),
+        number(report.handles_mapped),
+        known(report.driver_time_s, |time| format!("{time:.3} s")),
         format!("{:.1} s", report.trace_time_s),
-        format!("{} ns", report.median_alloc_ns),
-        format!("{} ns", report.p99_alloc_ns),
+        known(report.median_alloc_ns, |ns| format!("{ns} ns")),
+        known(report.p99_alloc_ns, |ns| format!("{ns} ns")),
     ]
 }
 
