@@ -45,17 +45,17 @@ pub fn play<'a>(
     }
 }
 
-/// The least limit under which every request is served, in bytes, to about a
-/// 400th; `unlimited` is what it took without one.
+/// The least limit of each device under which every request is served, in bytes, to about a
+/// 400th. Known is that the first of `between` is too little, and the second is not.
 pub fn least<'a>(
     open: impl Fn() -> Result<Reader<'a>>,
     setting: Setting,
-    unlimited: &Outcome,
+    between: (u64, u64),
 ) -> std::result::Result<u64, Failure> {
     let up = |bytes: u64| bytes.next_multiple_of(STEP);
     // What is far too little is refused early, so it costs little to ask.
-    let (mut under, mut enough) = (0, up(unlimited.peak_physical_bytes));
-    while enough - under > STEP.max(up(enough / PART)) {
+    let (mut under, mut enough) = (between.0, up(between.1));
+    while enough.saturating_sub(under) > STEP.max(up(enough / PART)) {
         let middle = up(under + (enough - under) / 2).min(enough - STEP);
         let limit = Some(middle);
         match play(&open, Setting { limit, ..setting })? {

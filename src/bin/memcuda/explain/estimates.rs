@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use memcuda::error::Error;
 use memcuda::trace::fit::{self, Setting};
 use memcuda::trace::replay::{Failure, Outcome};
-use memcuda::units::show_bytes;
+use memcuda::units::{GIB, MIB, show_bytes};
 
 use super::Arguments;
 use crate::output::Table;
@@ -22,9 +22,11 @@ pub struct Estimates {
     pub rows: Vec<(String, Option<Outcome>)>,
     /// Would it fit?
     pub fit: Option<Fit>,
+    /// Is memcuda asked, so that there are hits and handles?
+    asks_memcuda: bool,
 }
 
-/// The answer to `--would-fit`.
+/// The answer to `--would-fit`, of which all is about each device.
 pub struct Fit {
     /// The limit that is asked about, in bytes.
     pub asked: u64,
@@ -65,23 +67,26 @@ impl Estimates {
         let fit = match (arguments.would_fit, &rows[0].1) {
             (Some(bytes), Some(unlimited)) => {
                 let limit = Some(bytes);
-                let least = fit::least(
-                    || open(path),
-                    Setting {
-                        limit: None,
-                        ..asked
-                    },
-                    unlimited,
-                );
+                let outcome = play(Setting { limit, ..asked })?;
+                // The two answers are of one mind.
+                let between = match outcome {
+                    Some(under) => (0, under.device_peak_bytes.min(unlimited.device_peak_bytes)),
+                    None => (bytes, unlimited.device_peak_bytes),
+                };
+                let least = fit::least(|| open(path), asked, between);
                 Some(Fit {
                     asked: bytes,
-                    outcome: play(Setting { limit, ..asked })?,
+                    outcome,
                     least: least.map_err(|e| failed(path, e))?,
                 })
             }
             _ => None,
         };
-        Ok(Self { rows, fit })
+        Ok(Self {
+            rows,
+            fit,
+            asks_memcuda: arguments.profile().asks_memcuda(),
+        })
     }
 
     /// In words; with `pages` the trace has torch's.
@@ -94,6 +99,18 @@ impl Estimates {
         if pages {
             *text += "  (pages beside it, at the addresses at which torch mapped them)\n";
         }
+        let devices = self.rows.iter().flat_map(|(_, outcome)| outcome);
+        let devices = devices.map(|outcome| outcome.devices).max().unwrap_or(1);
+        if devices > 1 {
+            writeln!(
+                text,
+                "  (of {devices} devices together; a limit is that of each one)"
+            )?;
+        }
+        let counted = |shown: String| match self.asks_memcuda {
+            true => shown,
+            false => "-".to_owned(),
+        };
         let mut table = Table::new(&[
             "setting",
             "physical at most",
@@ -108,9 +125,9 @@ impl Estimates {
                     setting.clone(),
                     show_bytes(o.peak_physical_bytes),
                     format!("{:.1} %", 100.0 * o.efficiency()),
-                    format!("{:.1} %", 100.0 * o.hit_rate),
-                    o.handles_mapped.to_string(),
-                    format!("{:.3} s", o.driver_time_s),
+                    counted(format!("{:.1} %", 100.0 * o.hit_rate)),
+                    counted(o.handles_mapped.to_string()),
+                    counted(format!("{:.3} s", o.driver_time_s)),
                 ],
                 None => {
                     let mut row = vec![setting.clone(), "out of memory".to_owned()];
@@ -121,22 +138,34 @@ impl Estimates {
         }
         *text += &table.text("  ");
         let Some(fit) = &self.fit else { return Ok(()) };
-        let (asked, least) = (show_bytes(fit.asked), show_bytes(fit.least));
+        let (asked, least) = (in_mib(fit.asked), in_mib(fit.least));
+        let each = if devices > 1 { " on each device" } else { "" };
+        write!(
+            text,
+            "\nWould it fit in {asked}{each}? By this estimate it would"
+        )?;
         match &fit.outcome {
-            Some(outcome) => writeln!(
-                text,
-                "\nWould it fit in {asked}? By this estimate it would: {} at most under a limit of {asked}. The least limit is about {least}.",
-                show_bytes(outcome.peak_physical_bytes)
-            )?,
-            None => writeln!(
-                text,
-                "\nWould it fit in {asked}? By this estimate it would not: a request would be refused. The least limit is about {least}."
-            )?,
+            Some(outcome) => {
+                let most = in_mib(outcome.device_peak_bytes);
+                let one = if devices > 1 { " on one of them" } else { "" };
+                write!(text, ": {most} at most{one} under a limit of {asked}.")?;
+            }
+            None => write!(text, " not: a request would be refused.")?,
         }
+        writeln!(text, " The least limit is about {least}{each}.")?;
         writeln!(
             text,
             "This is about the pool (MEMCUDA_LIMIT). A device needs more: contexts, kernels and what libraries take beside it, often 0.5 GiB a process."
         )
+    }
+}
+
+/// So that two limits differ which are a handle apart; what is no whole MiB nobody can use.
+fn in_mib(bytes: u64) -> String {
+    match bytes {
+        less if less < MIB => show_bytes(less),
+        gib if gib.is_multiple_of(GIB) => format!("{} GiB", gib / GIB),
+        other => format!("{} MiB", other / MIB),
     }
 }
 

@@ -60,6 +60,7 @@ struct Estimate {
 struct WouldFit {
     asked_bytes: u64,
     fits: bool,
+    /// Of the device that held the most: limits are each device's.
     peak_physical_bytes: Option<u64>,
     least_limit_bytes: u64,
 }
@@ -84,7 +85,7 @@ impl Report {
             would_fit: estimates.fit.as_ref().map(|fit| WouldFit {
                 asked_bytes: fit.asked,
                 fits: fit.outcome.is_some(),
-                peak_physical_bytes: physical(&fit.outcome),
+                peak_physical_bytes: fit.outcome.as_ref().map(|o| o.device_peak_bytes),
                 least_limit_bytes: fit.least,
             }),
         }
