@@ -2,7 +2,7 @@
 //! the signal, whatever it is, and the verb cleans up behind it.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -61,6 +61,11 @@ fn interrupted(folder: &Path, verb: &[&str], send: impl Fn(&Child)) -> Output {
     output
 }
 
+/// The signal by which it ended.
+fn ended_by(output: &Output) -> Option<Signal> {
+    output.status.signal().and_then(Signal::from_named_raw)
+}
+
 fn terminate(child: &Child) {
     kill_process(Pid::from_child(child), Signal::TERM).unwrap();
 }
@@ -72,10 +77,13 @@ fn interrupt_all(child: &Child) {
 
 #[test]
 fn compare_stops_and_leaves_nothing() {
-    for (send, status) in [(terminate as fn(&Child), 143), (interrupt_all, 130)] {
+    for (send, signal) in [
+        (terminate as fn(&Child), Signal::TERM),
+        (interrupt_all, Signal::INT),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let output = interrupted(folder.path(), &["compare"], send);
-        assert_eq!(code(&output), status, "{}", stderr(&output));
+        assert_eq!(ended_by(&output), Some(signal), "{}", stderr(&output));
     }
 }
 
@@ -96,13 +104,38 @@ fn doctor_tells_what_it_saw_until_then() {
 
 #[test]
 fn a_program_that_is_recorded_ends_by_the_signal() {
-    for (send, status) in [(terminate as fn(&Child), 143), (interrupt_all, 130)] {
+    for (send, signal) in [
+        (terminate as fn(&Child), Signal::TERM),
+        (interrupt_all, Signal::INT),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("t.zst");
         let verb = ["run", "--trace", trace.to_str().unwrap()];
         let output = interrupted(folder.path(), &verb, send);
-        assert_eq!(code(&output), status, "{}", stderr(&output));
+        assert_eq!(ended_by(&output), Some(signal), "{}", stderr(&output));
     }
+}
+
+/// Also by one that the verb has a handler for, or ignores.
+#[test]
+fn whatever_ends_a_program_that_is_recorded_ends_the_verb() {
+    let folder = tempfile::tempdir().unwrap();
+    for signal in [
+        Signal::KILL,
+        Signal::SEGV,
+        Signal::QUIT,
+        Signal::PIPE,
+        Signal::XFSZ,
+    ] {
+        let mut verb = memcuda();
+        verb.args(["run", "--trace"])
+            .arg(folder.path().join("t.zst"));
+        let script = format!("kill -{} $$", signal.as_raw());
+        let output = verb.args(["--", "sh", "-c", &script]).output().unwrap();
+        assert_eq!(ended_by(&output), Some(signal), "{}", stderr(&output));
+        assert!(!output.status.core_dumped());
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }
 
 /// It asks for its end at once, by way of who started it.
@@ -127,9 +160,10 @@ fn a_program_has_the_signals_that_come_while_it_starts() {
         let mut verb = memcuda();
         verb.args(["run", "--trace"])
             .arg(folder.path().join("t.zst"));
-        // Where the signal ends it, it has no status.
-        let status = verb.arg(&program).output().unwrap().status;
-        assert_eq!(status.code(), Some(143));
+        let output = verb.arg(&program).output().unwrap();
+        assert_eq!(ended_by(&output), Some(Signal::TERM));
+        // It is not before it could pass the signal on.
+        assert!(stderr(&output).contains("nothing was recorded"));
     }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
 }
@@ -171,7 +205,11 @@ fn a_signal_before_the_program_starts_leaves_nothing() {
     fs::create_dir(&temporary).unwrap();
     let trace = temporary.join("t.zst");
     let record = ["run", "--trace", trace.to_str().unwrap()];
-    for (verb, status) in [(&record[..], 143), (&["compare"], 143), (&["doctor"], 0)] {
+    for (verb, is_ended) in [
+        (&record[..], true),
+        (&["compare"], true),
+        (&["doctor"], false),
+    ] {
         let output = memcuda()
             .args(verb)
             .args(["--", "sleep", "60"])
@@ -181,8 +219,12 @@ fn a_signal_before_the_program_starts_leaves_nothing() {
             .output()
             .unwrap();
         let said = stdout(&output) + &stderr(&output);
-        assert_eq!(output.status.code(), Some(status), "{verb:?}: {said}");
-        assert!(status != 0 || said.contains("signal: 15"), "{said}");
+        let signal = is_ended.then_some(Signal::TERM);
+        assert_eq!(ended_by(&output), signal, "{verb:?}: {said}");
+        assert!(
+            is_ended || code(&output) == 0 && said.contains("signal: 15"),
+            "{said}"
+        );
         let left = fs::read_dir(&temporary).unwrap().count();
         assert_eq!(left, 0, "{verb:?}: temporary files are left");
     }

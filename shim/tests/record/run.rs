@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -90,7 +91,8 @@ fn it_ends_as_the_program_does() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t");
     assert_eq!(code(&run(&trace, &["exit", "7"])), 7);
-    assert_eq!(code(&run(&trace, &["kill", "9"])), 137);
+    let killed = run(&trace, &["kill", "9"]);
+    assert_eq!(killed.status.signal(), Some(9), "{}", stderr(&killed));
     let absent = command(&trace)
         .arg("no-such-program-here")
         .output()

@@ -100,7 +100,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             let command = command(&arguments.command, *profile, &library);
             let run = measure::run(command, &meter)?;
             if let Some(signal) = run.asked_to_end {
-                return Ok(ExitCode::from(128 + signal as u8));
+                return Ok(ExitCode::from(children::end_by(signal as i32)));
             }
             let (status, wall_s, profile) = (run.status, run.wall_s, profile.name());
             tracing::info!("run {number} as {profile}: {status} after {wall_s:.2} s");

@@ -84,10 +84,12 @@ fn check(file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Ends as the program did; returns where that was no signal.
 fn code(status: ExitStatus) -> ExitCode {
-    let code = status.code();
-    let code = code.or(status.signal().map(|signal| 128 + signal));
-    ExitCode::from(code.unwrap_or(1) as u8)
+    match status.signal() {
+        Some(signal) => ExitCode::from(children::end_by(signal)),
+        None => ExitCode::from(status.code().unwrap_or(1) as u8),
+    }
 }
 
 /// Turns recordings into traces; what cannot be written stays as it is. False where one is
