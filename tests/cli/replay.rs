@@ -170,6 +170,21 @@ fn an_empty_trace_is_2() {
 }
 
 #[test]
+fn what_was_played_before_a_trace_that_is_wrong_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let [right, wrong] = ["right.csv", "wrong.csv"].map(|name| folder.path().join(name));
+    fs::write(&right, short()).unwrap();
+    fs::write(&wrong, "").unwrap();
+    let paths = [&right, &right, &wrong, &right].map(|path| path.to_str().unwrap());
+    for options in [&["replay"][..], &["replay", "--json"]] {
+        let output = run(&[options, &paths].concat());
+        assert_eq!(code(&output), 2);
+        assert_eq!(stdout(&output).matches("right.csv").count(), 2);
+        assert!(stderr(&output).contains("wrong.csv: line 1: the trace is empty"));
+    }
+}
+
+#[test]
 fn a_corrupt_trace_is_2_with_its_line() {
     let whole = short();
     let mut lines: Vec<&[u8]> = whole.split_inclusive(|b| *b == b'\n').collect();

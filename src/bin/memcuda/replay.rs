@@ -117,18 +117,19 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         "median alloc",
         "p99",
     ]);
-    for path in &arguments.trace {
+    let mut rows = 0;
+    let played = arguments.trace.iter().try_for_each(|path| {
         let report = report(path, arguments)?;
         if arguments.json {
-            output::json("replay", &report)?;
-        } else {
-            table.row(cells(&report));
+            return output::json("replay", &report);
         }
-    }
-    if !arguments.json {
-        table.print()?;
-    }
-    Ok(ExitCode::SUCCESS)
+        table.row(cells(&report));
+        rows += 1;
+        Ok(())
+    });
+    // What was played before one that cannot be may have taken minutes.
+    let printed = if rows > 0 { table.print() } else { Ok(()) };
+    played.and(printed).map(|()| ExitCode::SUCCESS)
 }
 
 fn report(path: &Path, arguments: &Arguments) -> Result<Report> {
