@@ -1,6 +1,7 @@
 //! Which signals this process was begun with as ignored, as SIGHUP by `nohup` and SIGPIPE in
-//! a service of systemd's: a program that it starts, or becomes, is to ignore them, too. They
-//! are noted before `main`, since Rust's runtime ignores SIGPIPE then. Calls the system, not
+//! a service of systemd's, and which of its first descriptors were closed (`<&-`): a program
+//! that it starts, or becomes, is to have the same. They are noted before `main`, since Rust's
+//! runtime ignores SIGPIPE then, and opens /dev/null for what is closed. Calls the system, not
 //! the driver, and changes nothing of this process.
 
 use std::io::Error;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A bit each, by its number.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
+static CLOSED: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: the section has functions of this kind, each called once.
 #[used]
@@ -25,9 +27,12 @@ extern "C" fn note() {
             asked == 0 && now.sa_sigaction == libc::SIG_IGN
         }
     };
-    let ignored = (1..32).filter(is_ignored);
-    let bits = ignored.fold(0, |bits, signal| bits | 1 << signal);
-    IGNORED.store(bits, Ordering::Relaxed);
+    let bits = |bits: u64, number: libc::c_int| bits | 1 << number;
+    let ignored = (1..32).filter(is_ignored).fold(0, bits);
+    IGNORED.store(ignored, Ordering::Relaxed);
+    // SAFETY: takes no pointer.
+    let is_closed = |file: &libc::c_int| unsafe { libc::fcntl(*file, libc::F_GETFD) } == -1;
+    CLOSED.store((0..3).filter(is_closed).fold(0, bits), Ordering::Relaxed);
 }
 
 /// Was this one?
@@ -35,9 +40,23 @@ pub fn was_ignored(signal: i32) -> bool {
     IGNORED.load(Ordering::Relaxed) >> signal & 1 != 0
 }
 
+/// Those of the first three descriptors that were closed.
+pub fn closed() -> impl Iterator<Item = i32> {
+    (0..3).filter(|file| CLOSED.load(Ordering::Relaxed) >> file & 1 != 0)
+}
+
 /// Becomes a program, which ignores SIGPIPE where this process was to; the standard library
 /// gives it the default. Returns where that fails.
 pub fn exec(command: &mut Command) -> Error {
+    let close = || {
+        for file in closed() {
+            // SAFETY: takes no pointer; what is open there is the runtime's /dev/null.
+            unsafe { libc::close(file) };
+        }
+        Ok(())
+    };
+    // SAFETY: calls of the system, which may be made after a fork, and here none is.
+    unsafe { command.pre_exec(close) };
     if was_ignored(libc::SIGPIPE) {
         let ignore = || {
             // SAFETY: has no preconditions.

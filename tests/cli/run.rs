@@ -30,6 +30,28 @@ fn a_shell_sees_128_and_the_signal() {
     assert_eq!(stdout(&shell).trim(), "143");
 }
 
+/// For those that are closed this process has /dev/null.
+#[test]
+fn what_is_closed_is_closed_for_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let bits = "s=0; for n in 0 1 2; do [ -e /proc/$$/fd/$n ] || s=$((s | 1 << n)); done; exit $s";
+    let trace = folder.path().join("t").display().to_string();
+    for (closed, status) in [("", 0), ("<&-", 1), (">&-", 2), ("<&- >&- 2>&-", 7)] {
+        for verb in [&["run"][..], &["run", "--trace", &trace]] {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &format!("\"$@\" {closed}"), "sh"]);
+            shell.arg(env!("CARGO_BIN_EXE_memcuda")).args(verb);
+            let output = shell.args(["--", "sh", "-c", bits]).output().unwrap();
+            assert_eq!(
+                code(&output),
+                status,
+                "{verb:?} {closed}: {}",
+                stderr(&output)
+            );
+        }
+    }
+}
+
 #[test]
 fn of_a_script_every_verb_that_starts_programs_says_how_it_is_run() {
     let folder = tempfile::tempdir().unwrap();

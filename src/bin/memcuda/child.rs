@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use memcuda::driver::ignored::was_ignored;
+use memcuda::driver::ignored::{closed, was_ignored};
 use nix::libc::SI_KERNEL;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -162,6 +162,10 @@ fn spawn(command: &Command, streams: Streams, mask: &SigSet) -> io::Result<Pid> 
     if let Some(nothing) = &nothing {
         files.add_dup2(nothing.as_raw_fd(), 0)?;
         files.add_dup2(2, 1)?;
+    } else {
+        for file in closed() {
+            files.add_close(file)?;
+        }
     }
     let mut attributes = PosixSpawnAttr::init()?;
     attributes.set_sigmask(&file_limit::of_program(*mask))?;
