@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, Mode, Stat, flock, fstat};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use rustix::process::{geteuid, umask};
 use tracing::warn;
@@ -49,9 +49,9 @@ pub fn enter(socket: &Path, door: Door) -> Result<()> {
         .context("the socket's path has no directory")?;
     if !directory.exists() {
         let mode = if door == Door::Own { 0o700 } else { 0o750 };
-        let own = place::directory(geteuid().as_raw(), |name| std::env::var(name).ok());
+        let own = place::usable(geteuid().as_raw(), |name| std::env::var(name).ok());
         let above = directory.parent().filter(|above| !above.exists());
-        if let Some(above) = above.filter(|_| directory != own) {
+        if let Some(above) = above.filter(|_| !own.iter().any(|own| own == directory)) {
             bail!(
                 "cannot listen at {}: {} is not there; accepted: a path whose directory is there or can be made in one that is",
                 socket.display(),
@@ -171,16 +171,6 @@ pub fn is_place_of(lock: impl AsFd, socket: &Path) -> bool {
     there.is_ok_and(|there| ours.is_ok_and(|ours| same(&there, &ours)))
 }
 
-/// Does somebody listen there? A keeper may have been killed between the making of a socket
-/// and handing it to its standby: that one is there, and of no use.
-pub fn is_heard(socket: &Path) -> bool {
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let heard = socket_with(family, kind, flags, None)
-        .and_then(|own| connect(&own, &SocketAddrUnix::new(socket)?));
-    !matches!(heard, Err(Errno::NOENT | Errno::CONNREFUSED))
-}
-
 fn same(one: &fs::Metadata, other: &Stat) -> bool {
     (one.dev(), one.ino()) == (other.st_dev, other.st_ino)
 }
@@ -212,7 +202,8 @@ pub fn bind_to(path: &Path, door: Door) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-fn lock_of(socket: &Path) -> PathBuf {
+/// The path of the lock.
+pub fn lock_of(socket: &Path) -> PathBuf {
     let mut name = socket.as_os_str().to_owned();
     name.push(".lock");
     name.into()

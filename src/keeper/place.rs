@@ -1,49 +1,117 @@
 //! The keeper's place: the path where clients find its socket. It may be taken away while
 //! the keeper lives, as a logout does with a user's directory, and another keeper may be
-//! there since. Whose it is the lock beside the socket says. Looks now and then, and takes a
-//! place that is free again; never takes away what is another's.
+//! there since. Whose it is the lock beside the socket says. Looks now and then, and soon
+//! after the lock is gone, and takes a place that is free again, or where its user's clients
+//! look now; never takes away what is another's.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::event::epoll;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::process::geteuid;
 use tracing::{error, info};
 
 use super::key::Key;
 use super::listen::{self, Door};
 use super::serve::{End, Keeper};
+use super::token::Token;
+use crate::share::place::{self, SOCKET, is_heard};
 
 /// How often it looks.
-const PAUSE: Duration = Duration::from_secs(60);
+pub(super) const PAUSE: Duration = Duration::from_secs(60);
+/// How soon once the lock is gone: whoever takes the directory away has to come to an end
+/// with it. From then on it looks ever more seldom.
+const SOON: Duration = Duration::from_millis(100);
 
 impl Keeper {
-    /// Is the place this keeper's?
-    pub(super) fn has_place(&self) -> bool {
-        let lock = self.descriptors.get(Key::Lock);
-        lock.is_some_and(|lock| listen::is_place_of(&**lock, &self.options.socket))
+    /// Where it listens.
+    pub(super) fn socket(&self) -> &Path {
+        &self.options.socket
     }
 
-    /// Listens there again where clients do not find it any more.
+    /// Is the place this keeper's?
+    pub(super) fn has_place(&self) -> bool {
+        self.is_own(self.socket())
+    }
+
+    fn is_own(&self, socket: &Path) -> bool {
+        let lock = self.descriptors.get(Key::Lock);
+        lock.is_some_and(|lock| listen::is_place_of(&**lock, socket))
+    }
+
+    /// Its lock was moved or taken away, or that of who has its place.
+    pub(super) fn place_changes(&mut self) {
+        self.place_watch = None;
+        self.place_pause = SOON;
+        self.place_again = Instant::now() + SOON;
+    }
+
+    /// Listens there again where clients do not find it any more, or where they look now.
     pub(super) fn look_at_place(&mut self) {
-        self.place_again = Instant::now() + PAUSE;
-        if self.has_place() && listen::is_heard(&self.options.socket) {
+        self.place_pause = (self.place_pause * 2).min(PAUSE);
+        let now = self.place_now();
+        let former = std::mem::replace(&mut self.options.socket, now);
+        self.watch_place();
+        if self.has_place() && is_heard(self.socket()) {
             self.displaced = false;
-            return;
+        } else {
+            let taken = self.take_place();
+            self.tell_of_place(former, taken);
         }
-        match self.take_place() {
-            Ok(()) => {
-                info!("the socket was taken away, and is there again");
-                self.displaced = false;
-            }
-            Err(error) if !std::mem::replace(&mut self.displaced, true) => {
+        self.place_again = Instant::now() + self.place_pause;
+    }
+
+    fn tell_of_place(&mut self, former: PathBuf, taken: Result<()>) {
+        if let Err(error) = taken {
+            self.options.socket = former;
+            if !std::mem::replace(&mut self.displaced, true) {
                 let count = self.entries.items().count();
                 error!(
                     "the socket was taken away; nobody comes to {count} names and exports: {error:#}"
                 );
             }
-            Err(_) => {}
+            return;
         }
+        if former == self.socket() {
+            info!("the socket was taken away, and is there again");
+        } else {
+            info!(
+                "the socket was taken away; it is {} now",
+                self.socket().display()
+            );
+        }
+        self.displaced = false;
+        // This one may be taken away with the former.
+        self.place_pause = SOON;
+        self.watch_place();
+    }
+
+    /// Where it is to listen: among the user's own places where a predecessor of it went, or
+    /// where the user's clients look now.
+    fn place_now(&self) -> PathBuf {
+        let uid = geteuid().as_raw();
+        let variable = |name: &str| std::env::var(name).ok();
+        if self.has_place() || !place::is_users(self.socket(), uid, variable) {
+            return self.socket().to_owned();
+        }
+        let usable = place::usable(uid, variable).into_iter();
+        let mut sockets = usable.map(|it| it.join(SOCKET));
+        let own = sockets.find(|socket| self.is_own(socket));
+        own.unwrap_or_else(|| place::directory(uid, variable).join(SOCKET))
+    }
+
+    /// Hears of the end of the lock that lies there. Without it, the pause is all that there is.
+    fn watch_place(&mut self) {
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
+        self.place_watch = watch.filter(|watch| {
+            let lock = listen::lock_of(self.socket());
+            // Of a file that is open it is an attribute that its last name is gone.
+            let what = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DONT_FOLLOW;
+            inotify::add_watch(watch, lock, what).is_ok() && self.watch(watch, Token::Place).is_ok()
+        });
     }
 
     /// Listens for the group, where that was not known when the keeper began.

@@ -29,6 +29,7 @@ use super::leaving::Leaving;
 use super::listen::Door;
 use super::options::Options;
 use super::pages::Epoch;
+use super::place;
 use super::process::{self, Known};
 use super::registry::Desk;
 use super::standby::{Standby, Vault};
@@ -98,8 +99,11 @@ pub struct Keeper {
     pub(super) standby_again: Option<Instant>,
     /// The last one did not live.
     standby_failed: bool,
-    /// When it looks whether clients still find it, and whether it was said that they do not.
+    /// When it looks whether clients still find it, how long after it did, what wakes it
+    /// before, and whether it was said that they do not.
     pub(super) place_again: Instant,
+    pub(super) place_pause: Duration,
+    pub(super) place_watch: Option<OwnedFd>,
     pub(super) displaced: bool,
     pub(super) versions: Versions,
     pub(super) room: Box<[u8]>,
@@ -169,6 +173,8 @@ impl Keeper {
             standby_again: None,
             standby_failed: false,
             place_again: Instant::now(),
+            place_pause: place::PAUSE,
+            place_watch: None,
             displaced: false,
             versions: Versions::default(),
             room: vec![0; wire::MOST_BYTES].into_boxed_slice(),
@@ -264,6 +270,7 @@ impl Keeper {
             Token::Signal => self.hear_signal(),
             Token::Standby => self.replace_standby(),
             Token::Desk => self.answer_desk(),
+            Token::Place => self.place_changes(),
             Token::Client(client) => self.hear_client(client),
             Token::Watch(client) => {
                 self.ghosts.remove(&client);

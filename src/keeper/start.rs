@@ -20,6 +20,7 @@ use super::pages;
 use super::serve::Keeper;
 use super::standby::{self, Standby, Vault};
 use super::systemd::Store;
+use crate::share::place;
 
 /// What a process of the keeper is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +31,8 @@ pub enum Part {
     Successor,
 }
 
-/// Runs a keeper to its end. `ready` is called once it serves.
-pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
+/// Runs a keeper to its end. `ready` is called once it serves, with its socket.
+pub fn run(options: Options, part: Part, ready: impl FnOnce(&Path)) -> Result<()> {
     let limit = raise_limit();
     let (vault, inherited) = inherit(part)?;
     let mut descriptors = Descriptors::new(vault, limit);
@@ -89,7 +90,7 @@ pub fn run(options: Options, part: Part, ready: impl FnOnce()) -> Result<()> {
     if let Some(store) = Store::find() {
         store.ready();
     }
-    ready();
+    ready(keeper.socket());
     keeper.serve()
 }
 
@@ -116,7 +117,7 @@ fn complete(descriptors: &mut Descriptors, socket: &Path, door: Door) -> Result<
         listen::enter(socket, door)?;
         let lock = listen::lock(socket, listen::PATIENCE)?;
         // The file of a lock may be taken away while its keeper serves, as by who cleans /tmp.
-        if descriptors.get(Key::Listener).is_none() && listen::is_heard(socket) {
+        if descriptors.get(Key::Listener).is_none() && place::is_heard(socket) {
             bail!("a keeper serves {} already", socket.display());
         }
         descriptors.keep(vec![(Key::Lock, lock)]);

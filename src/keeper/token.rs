@@ -15,6 +15,8 @@ pub enum Token {
     Standby,
     /// The registry asks.
     Desk,
+    /// The lock of its place is gone.
+    Place,
     /// A connection speaks, or ends.
     Client(ClientId),
     /// The process behind a connection has ended, or behind a former one.
@@ -29,6 +31,7 @@ impl Token {
             Self::Signal => 1,
             Self::Standby => 2,
             Self::Desk => 3,
+            Self::Place => 4,
             Self::Client(id) => id << 1 | 1 << 63,
             Self::Watch(id) => id << 1 | 1 << 63 | 1,
         })
@@ -41,6 +44,7 @@ impl Token {
             1 => Self::Signal,
             2 => Self::Standby,
             3 => Self::Desk,
+            4 => Self::Place,
             n if n & 1 == 0 => Self::Client(n << 1 >> 2),
             n => Self::Watch(n << 1 >> 2),
         }
@@ -58,6 +62,7 @@ mod tests {
             Token::Signal,
             Token::Standby,
             Token::Desk,
+            Token::Place,
             Token::Client(1),
             Token::Watch(1),
             Token::Client((1 << 60) + 5),

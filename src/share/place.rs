@@ -1,10 +1,15 @@
-//! Where the keeper's socket is, for both sides.
+//! Where the keeper's socket is, for both sides: in the first of some directories in which
+//! one is, else, and where it is to be made, in the first that can be had. So a process that
+//! cannot have the directory of another one any more, as after a logout, finds its keeper.
+//! Asks no keeper anything.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::error::{Error, Result};
 
@@ -12,42 +17,117 @@ use crate::error::{Error, Result};
 const DIRECTORY: &str = "memcuda";
 /// The name of the socket in its directory.
 pub const SOCKET: &str = "keeper.sock";
+/// Where everybody may make directories.
+const TEMPORARY: &str = "/tmp";
+/// How many more there are in it, for where the first is somebody else's.
+const SPARE: u32 = 3;
 /// Bytes of the longest path of a socket.
 const MOST_PATH: usize = 107;
 
-/// The directory of a user's keeper: for root `/run/memcuda`, else, and where root cannot
-/// have that, `$XDG_RUNTIME_DIR/memcuda`, and where neither is to be had `/tmp/memcuda-UID`.
-/// Whoever makes or uses it checks that it is the user's own.
-pub fn directory(uid: u32, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
-    let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let system = (uid == 0).then(|| PathBuf::from("/run"));
-    first_of(system.into_iter().chain(runtime), uid)
+/// The directories in which a user's keeper may be, whether or not they can be had.
+struct Places {
+    uid: u32,
+    /// For root `/run/memcuda`, then `$XDG_RUNTIME_DIR/memcuda`.
+    own: Vec<PathBuf>,
+    /// `/tmp/memcuda-UID`, then `/tmp/memcuda-UID.1` and so on.
+    temporary: Vec<PathBuf>,
 }
 
-/// In the first of these where a user's keeper can be.
-fn first_of(places: impl Iterator<Item = PathBuf>, uid: u32) -> PathBuf {
-    let mut places = places.filter(|it| it.is_absolute() && may_have(it, uid));
-    match places.next() {
-        Some(place) => place.join(DIRECTORY),
-        None => PathBuf::from(format!("/tmp/{DIRECTORY}-{uid}")),
+impl Places {
+    fn of(uid: u32, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let system = (uid == 0).then(|| PathBuf::from("/run"));
+        let own = system.into_iter().chain(runtime);
+        Self::among(uid, own, Path::new(TEMPORARY))
+    }
+
+    fn among(uid: u32, own: impl Iterator<Item = PathBuf>, temporary: &Path) -> Self {
+        let spare = (1..=SPARE).map(|number| format!(".{number}"));
+        let ends = [String::new()].into_iter().chain(spare);
+        let temporary = ends.map(|end| temporary.join(format!("{DIRECTORY}-{uid}{end}")));
+        Self {
+            uid,
+            own: own.map(|it| it.join(DIRECTORY)).collect(),
+            temporary: temporary.collect(),
+        }
+    }
+
+    /// Those that can be had now. In `/tmp` those that are the user's come before the first
+    /// that is to be made: what was somebody else's may be gone since a keeper went past it.
+    fn usable(&self) -> Vec<PathBuf> {
+        let own = self.own.iter();
+        let own = own.filter(|it| it.is_absolute() && may_have(it, self.uid));
+        let there = self.temporary.iter();
+        let there = there.filter(|it| check(it, self.uid).is_ok());
+        let mut missing = self.temporary.iter();
+        let missing = missing.find(|it| it.symlink_metadata().is_err());
+        own.chain(there).chain(missing).cloned().collect()
+    }
+
+    /// Where the keeper is: in the only one with a socket, or in the first where somebody
+    /// listens. Where it is to be, if none is there.
+    fn chosen(&self) -> PathBuf {
+        let mut usable = self.usable();
+        let socket = |it: &PathBuf| it.join(SOCKET);
+        let there = |it: &&PathBuf| socket(it).symlink_metadata().is_ok();
+        let there: Vec<_> = usable.iter().filter(there).cloned().collect();
+        match <[PathBuf; 1]>::try_from(there) {
+            Ok([only]) => only,
+            Err(there) => {
+                let heard = there.into_iter().find(|it| is_heard(&socket(it)));
+                // Who looks there is told what is wrong with it.
+                usable.extend(self.temporary.first().cloned());
+                heard.unwrap_or_else(|| usable.swap_remove(0))
+            }
+        }
     }
 }
 
-/// Is this directory the user's, or what is there of its path, and can a keeper's be made in
-/// it where that is not there? A variable may come from another host or user, as by srun or
+/// The directory of a user's keeper, or of one that is to begin: in one of root's
+/// `/run/memcuda`, `$XDG_RUNTIME_DIR/memcuda`, `/tmp/memcuda-UID`, and where that is not the
+/// user's `/tmp/memcuda-UID.1` and so on. Whoever makes or uses it checks that it is the
+/// user's own.
+pub fn directory(uid: u32, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
+    Places::of(uid, variable).chosen()
+}
+
+/// All of these that can be had now.
+pub fn usable(uid: u32, variable: impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+    Places::of(uid, variable).usable()
+}
+
+/// Is this socket in one of these, whether or not that can be had now?
+pub fn is_users(socket: &Path, uid: u32, variable: impl Fn(&str) -> Option<String>) -> bool {
+    let places = Places::of(uid, variable);
+    let mut all = places.own.iter().chain(&places.temporary);
+    all.any(|it| it.join(SOCKET) == socket)
+}
+
+/// Is this directory the user's, or what is there of its path, and can a keeper's be made
+/// where it is not there? A variable may come from another host or user, as by srun or
 /// sudo. `/run` is nobody's in a user namespace, and read-only in many containers.
-fn may_have(directory: &Path, uid: u32) -> bool {
-    let own = directory.join(DIRECTORY);
+fn may_have(own: &Path, uid: u32) -> bool {
     let found = |path| Some((path, std::fs::metadata(path).ok()?.uid()));
-    let Some((there, owner)) = directory.ancestors().find_map(found) else {
+    let mut above = own.ancestors().skip(1);
+    let Some((there, owner)) = above.find_map(found) else {
         return false;
     };
     owner == uid
         && fits(&own.join(SOCKET)).is_ok()
-        && match std::fs::symlink_metadata(&own) {
-            Ok(own) => own.uid() == uid,
+        && match own.symlink_metadata() {
+            Ok(_) => check(own, uid).is_ok(),
             Err(_) => accessat(CWD, there, Access::WRITE_OK, AtFlags::EACCESS).is_ok(),
         }
+}
+
+/// Does somebody listen there? A keeper may have been killed between the making of a socket
+/// and handing it to its standby: that one is there, and of no use.
+pub fn is_heard(socket: &Path) -> bool {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let heard = socket_with(family, kind, flags, None)
+        .and_then(|own| connect(&own, &SocketAddrUnix::new(socket)?));
+    !matches!(heard, Err(Errno::NOENT | Errno::CONNREFUSED))
 }
 
 /// Fails where a path is too long for a socket.
@@ -80,33 +160,43 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
+    /// The user, and a directory in which only they may make any.
+    fn begin() -> (u32, tempfile::TempDir) {
+        let there = tempfile::tempdir().unwrap();
+        (std::fs::metadata(&there).unwrap().uid(), there)
+    }
+
+    /// Of a user with these places, and another one in the place of /tmp.
+    fn places(uid: u32, own: &[&Path], temporary: &Path) -> Places {
+        let own = own.iter().map(|&it| it.to_owned());
+        Places::among(uid, own, temporary)
+    }
+
     #[test]
     fn each_user_has_a_place() {
-        let there = tempfile::tempdir().unwrap();
-        let own = std::fs::metadata(&there).unwrap().uid();
+        let (own, there) = begin();
         let missing = there.path().join("yet/to/be/made");
-        assert!(may_have(there.path(), own) && may_have(&missing, own));
-        let of = |uid: u32, runtime: &Path| {
-            let runtime = runtime.display().to_string();
-            directory(uid, |name| {
-                (name == "XDG_RUNTIME_DIR").then(|| runtime.clone())
-            })
+        let of = |uid, runtime: &Path| {
+            let name = format!("{DIRECTORY}-{uid}");
+            let chosen = places(uid, &[runtime], there.path()).chosen();
+            (chosen == there.path().join(name), chosen)
         };
-        let else_where = PathBuf::from(format!("/tmp/memcuda-{}", own + 1));
-        assert_eq!(of(own + 1, there.path()), else_where, "another user's");
-        assert_eq!(of(own + 1, &missing), else_where);
-        assert_eq!(of(own + 1, Path::new("/nowhere/8")), else_where);
-        assert_eq!(directory(own + 1, |_| None), else_where, "not set");
+        for first in [there.path(), &missing] {
+            assert_eq!(of(own, first).1, first.join("memcuda"));
+            assert!(of(own + 1, first).0, "another user's");
+        }
+        assert!(of(own + 1, Path::new("/nowhere/8")).0);
+        assert!(of(own, Path::new("relative")).0);
+        assert_eq!(
+            directory(own + 1, |_| None),
+            PathBuf::from(format!("/tmp/memcuda-{}", own + 1))
+        );
     }
 
     #[test]
     fn a_place_where_no_keeper_can_be_is_not_the_place() {
-        let there = tempfile::tempdir().unwrap();
-        let own = std::fs::metadata(&there).unwrap().uid();
-        let of = |first: &Path| {
-            let places = [first, there.path()].map(Path::to_owned);
-            first_of(places.into_iter(), own)
-        };
+        let (own, there) = begin();
+        let of = |first: &Path| places(own, &[first, there.path()], Path::new("/tmp")).chosen();
         let second = there.path().join("memcuda");
         assert_eq!(of(Path::new("relative")), second);
         // The longest that the path of a socket leaves room for, and one more.
@@ -117,13 +207,65 @@ mod tests {
         };
         assert_eq!(of(&long(most)), long(most).join("memcuda"));
         assert_eq!(of(&long(most + 1)), second);
-        let none = first_of([long(most + 1)].into_iter(), own);
-        assert_eq!(none, PathBuf::from(format!("/tmp/memcuda-{own}")));
         // Where the directory is there nothing has to be made.
         let first = there.path().join("first");
         std::fs::create_dir_all(first.join("memcuda")).unwrap();
         std::fs::set_permissions(&first, std::fs::Permissions::from_mode(0o500)).unwrap();
         assert_eq!(of(&first), first.join("memcuda"));
+        // Others may put a socket of theirs there.
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(first.join("memcuda"), open).unwrap();
+        assert_eq!(of(&first), second);
+    }
+
+    #[test]
+    fn a_directory_in_tmp_that_is_somebody_elses_is_passed_over() {
+        let (own, there) = begin();
+        let of = || places(own, &[], there.path()).chosen();
+        let called = |end: &str| there.path().join(format!("memcuda-{own}{end}"));
+        assert_eq!(of(), called(""));
+        // What is no directory of this user's own, as another user's.
+        std::os::unix::fs::symlink("/", called("")).unwrap();
+        std::fs::write(called(".1"), "").unwrap();
+        assert_eq!(of(), called(".2"));
+        std::fs::create_dir(called(".2")).unwrap();
+        // A keeper may be there: it stays the place.
+        std::fs::remove_file(called("")).unwrap();
+        assert_eq!(of(), called(".2"));
+        for end in ["", ".3"] {
+            std::os::unix::fs::symlink("/", called(end)).unwrap();
+        }
+        std::fs::remove_dir(called(".2")).unwrap();
+        assert_eq!(of(), called(".2"));
+        std::os::unix::fs::symlink("/", called(".2")).unwrap();
+        assert_eq!(of(), called(""), "it says what is wrong");
+    }
+
+    #[test]
+    fn where_somebody_listens_is_the_place() {
+        let (own, there) = begin();
+        let [first, second] = ["first", "second"].map(|it| there.path().join(it));
+        let all = [&first, &second].map(PathBuf::as_path);
+        let of = || places(own, &all, there.path()).chosen();
+        assert_eq!(of(), first.join("memcuda"));
+        let listen = |place: &Path| {
+            std::fs::create_dir_all(place.join("memcuda")).unwrap();
+            let socket = place.join("memcuda").join(SOCKET);
+            let _ = std::fs::remove_file(&socket);
+            let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+            let listener = rustix::net::socket(family, kind, None).unwrap();
+            rustix::net::bind(&listener, &SocketAddrUnix::new(socket).unwrap()).unwrap();
+            rustix::net::listen(&listener, 8).unwrap();
+            listener
+        };
+        let kept = listen(&second);
+        assert_eq!(of(), second.join("memcuda"));
+        drop(listen(&first));
+        assert_eq!(of(), second.join("memcuda"), "nobody is at the other");
+        let also = listen(&first);
+        assert_eq!(of(), first.join("memcuda"));
+        drop((kept, also));
+        assert_eq!(of(), first.join("memcuda"), "for who begins");
     }
 
     #[test]

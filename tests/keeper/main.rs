@@ -12,6 +12,7 @@ mod fuzz;
 mod log;
 mod names;
 mod no_pidfd;
+mod places;
 #[path = "../support/random.rs"]
 mod random;
 mod requests;

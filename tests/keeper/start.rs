@@ -1,7 +1,6 @@
 //! How a keeper begins and ends, and who may come to its socket.
 
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -9,14 +8,13 @@ use memcuda::share::protocol::{Persist, Reply, Request};
 use rustix::process::Signal;
 
 use crate::requests::*;
-use crate::rights::READER;
 use crate::support::*;
 
-fn run(socket: &std::path::Path, arguments: &[&str]) -> Output {
+pub fn run(socket: &std::path::Path, arguments: &[&str]) -> Output {
     command(socket).args(arguments).output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
@@ -128,89 +126,6 @@ fn one_to_whom_nobody_ever_comes_ends() {
     until("the end", || !socket.exists());
 }
 
-/// As a logout takes a user's directory away.
-#[test]
-fn a_place_that_was_taken_away_is_taken_again() {
-    let keeper = Keeper::start(&[]);
-    let mut client = keeper.client();
-    make(&mut client, "kept", b"kept").unwrap();
-    persist(&mut client, "kept", Persist::Yes);
-    let (socket, pid) = (keeper.socket(), keeper.status().pid);
-    let take_away = || std::fs::remove_dir_all(socket.parent().unwrap()).unwrap();
-    take_away();
-    signal(pid, Signal::HUP);
-    has(&mut keeper.client(), "kept", b"kept");
-    assert_eq!(keeper.status().pid, pid);
-    // Who was there notices nothing, and nobody else comes there.
-    has(&mut client, "kept", b"kept");
-    let said = text(&run(&socket, &["--foreground"]).stderr);
-    assert!(said.contains("already"), "{said}");
-    take_away();
-    keeper.kill(pid);
-    has(&mut keeper.client(), "kept", b"kept");
-}
-
-/// What cleans /tmp takes old files and leaves sockets at which somebody listens.
-#[test]
-fn the_place_of_one_whose_lock_was_taken_away_stays_its_own() {
-    let keeper = Keeper::start(&[]);
-    let mut client = keeper.client();
-    make(&mut client, "kept", b"kept").unwrap();
-    persist(&mut client, "kept", Persist::Yes);
-    let (socket, pid) = (keeper.socket(), keeper.status().pid);
-    std::fs::remove_file(socket.with_extension("sock.lock")).unwrap();
-    let said = text(&run(&socket, &["--foreground", "--idle", "1"]).stderr);
-    assert!(said.contains("already"), "{said}");
-    has(&mut keeper.client(), "kept", b"kept");
-    // It has a lock again once it has looked.
-    signal(pid, Signal::HUP);
-    until("a lock", || {
-        std::fs::File::open(socket.with_extension("sock.lock"))
-            .is_ok_and(|it| it.try_lock().is_err())
-    });
-}
-
-/// As it is where a keeper is killed before its standby has the socket.
-#[test]
-fn a_place_with_a_socket_at_which_nobody_listens_is_taken_again() {
-    let keeper = Keeper::start(&[]);
-    let mut client = keeper.client();
-    make(&mut client, "kept", b"kept").unwrap();
-    persist(&mut client, "kept", Persist::Yes);
-    let (socket, pid) = (keeper.socket(), keeper.status().pid);
-    std::fs::remove_file(&socket).unwrap();
-    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-    keeper.kill(pid);
-    has(&mut keeper.client(), "kept", b"kept");
-}
-
-#[test]
-fn a_place_that_another_keeper_has_taken_stays_that_ones() {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("run/keeper.sock");
-    let pid = |client: &mut memcuda::share::client::Client| {
-        let (reply, _) = client.call(Request::Status, &[]).unwrap();
-        match reply {
-            Reply::Status(status) => status.pid,
-            reply => panic!("{reply:?}"),
-        }
-    };
-    assert_eq!(run(&socket, &["--idle", "5"]).status.code(), Some(0));
-    let mut held = client(&socket);
-    let first = pid(&mut held);
-    std::fs::remove_dir_all(socket.parent().unwrap()).unwrap();
-    assert_eq!(run(&socket, &[]).status.code(), Some(0));
-    let second = pid(&mut client(&socket));
-    assert_ne!(first, second);
-    signal(first, Signal::HUP);
-    assert_eq!(pid(&mut held), first);
-    assert_eq!(pid(&mut client(&socket)), second);
-    drop(held);
-    until("the end", || !is_alive(first));
-    assert_eq!(pid(&mut client(&socket)), second);
-    assert_eq!(run(&socket, &["stop"]).status.code(), Some(0));
-}
-
 #[test]
 fn what_is_no_socket_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
@@ -289,31 +204,6 @@ fn a_place_where_no_socket_can_be_is_refused_in_a_line() {
     let longest = directory.path().join("n".repeat(room));
     assert_eq!(run(&longest, &[]).status.code(), Some(0));
     assert_eq!(run(&longest, &["stop"]).status.code(), Some(0));
-}
-
-/// That of a user whose runtime directory nobody made yet, as where a variable alone names it.
-#[test]
-fn its_own_place_is_made_whole() {
-    if !is_possible_or_left_out(rustix::process::geteuid().is_root(), "to be another user") {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    std::os::unix::fs::chown(&directory, Some(READER), None).unwrap();
-    // By a process of its own: none of this one's may have it open for writing.
-    let program = directory.path().join("memcuda");
-    let mut copy = std::process::Command::new("cp");
-    let copied = copy.args([env!("CARGO_BIN_EXE_memcuda").as_ref(), program.as_os_str()]);
-    assert!(copied.status().unwrap().success());
-    let runtime = directory.path().join("nobody/made");
-    let mut command = std::process::Command::new(program);
-    command.args(["keeper", "--idle", "0"]).uid(READER);
-    let output = command
-        .env_clear()
-        .env("XDG_RUNTIME_DIR", &runtime)
-        .output()
-        .unwrap();
-    assert_eq!(text(&output.stderr), "");
-    assert!(runtime.join("memcuda/keeper.sock.lock").exists());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A keeper in a directory of its own, and what tests ask of it.
 
 #[path = "../support/leftovers.rs"]
-mod leftovers;
+pub mod leftovers;
 #[path = "../support/processes.rs"]
 mod processes;
 #[path = "../support/settings.rs"]

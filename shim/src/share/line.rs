@@ -251,7 +251,6 @@ impl Line {
                 }
             }
         }
-        let socket = who::socket(engine)?;
         let leases = self.leases.iter();
         let leases: Vec<Lease> = leases
             .map(|(&generation, &count)| Lease { generation, count })
@@ -259,6 +258,8 @@ impl Line {
         let command = who::command();
         let (began, mut tries) = (Instant::now(), 1);
         let (client, welcome) = loop {
+            // Which place it is may change with who comes to one.
+            let socket = who::socket(engine)?;
             // None where its socket is not.
             let (mut broke_off, mut nobody) = (false, true);
             let gone = |error: std::io::Error| Error::Gone(error.to_string());

@@ -176,17 +176,23 @@ fn a_keeper_that_starts_under_doctor_has_the_settings_of_any_other() {
 }
 
 /// A library, its command and a program where another user comes, too.
-struct Tree {
+pub struct Tree {
     library: PathBuf,
     program: PathBuf,
     simulator: PathBuf,
     crowd: (PathBuf, OsString),
-    runtime: PathBuf,
+    pub runtime: PathBuf,
+    user: u32,
 }
 
 impl Tree {
     /// Library and command lie in these folders of the place.
     fn new(place: &Place, libraries: &str, commands: &str, crowd: usize) -> Self {
+        Self::of(NOBODY, place, libraries, commands, crowd)
+    }
+
+    /// The same for this user, where there may be others.
+    pub fn of(user: u32, place: &Place, libraries: &str, commands: &str, crowd: usize) -> Self {
         let copy = |from: &Path, folder: &str| {
             let into = place.path(folder);
             fs::create_dir_all(&into).unwrap();
@@ -202,21 +208,22 @@ impl Tree {
             simulator: copy(&support::simulator(), "."),
             crowd: crate::crowd::crowd(&place.path("crowd"), crowd),
             runtime: place.path("runtime"),
+            user,
         };
         fs::create_dir(&tree.runtime).unwrap();
         let all = tree.runtime.parent().unwrap();
         fs::set_permissions(all, fs::Permissions::from_mode(0o755)).unwrap();
         if is_root() {
-            chown(&tree.runtime, Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(&tree.runtime, Some(user), Some(user)).unwrap();
             let shared = place.path("devices");
             fs::write(&shared, "").unwrap();
-            chown(&shared, Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(&shared, Some(user), Some(user)).unwrap();
         }
         tree
     }
 
     /// Starts the program, as a user who is not root.
-    fn start(&self, place: &Place) -> Actor {
+    pub fn start(&self, place: &Place) -> Actor {
         Actor::start(&mut self.command(place))
     }
 
@@ -234,7 +241,7 @@ impl Tree {
             .env("MEMCUDA_KEEPER", "auto")
             .env("XDG_RUNTIME_DIR", &self.runtime);
         if is_root() {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(self.user).gid(self.user);
         }
         command
     }
@@ -243,7 +250,7 @@ impl Tree {
 const NOBODY: u32 = 65534;
 
 /// Root has a place of the whole host, which is not the test's.
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     // SAFETY: has no preconditions.
     unsafe { libc::geteuid() == 0 }
 }
@@ -291,7 +298,7 @@ fn session_of(pid: i32) -> String {
 
 /// The keepers that were started with a text in their environment; they end
 /// with it.
-struct Started(String);
+pub struct Started(pub String);
 
 impl Started {
     fn pids(&self) -> Vec<i32> {

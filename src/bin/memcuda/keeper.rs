@@ -195,10 +195,11 @@ fn be(arguments: &Arguments, config: &Config, socket: PathBuf, role: Option<Role
         _ => Part::First,
     };
     let mut threads = None;
-    let end = keeper::run(options, part, || {
+    let end = keeper::run(options, part, |socket| {
         // Not before the signals are the keeper's own, which threads inherit.
         if let (Some(server), Some(registry)) = (redis, registry) {
-            match redis::start(server, registry, settings) {
+            let socket = socket.to_owned();
+            match redis::start(server, registry, redis::Settings { socket, ..settings }) {
                 Ok(started) => threads = Some(started),
                 Err(error) => tracing::error!("names are not published: {error}"),
             }

@@ -1,0 +1,106 @@
+//! Processes of one user whose keeper is not where it was, or not where it should be. Needs
+//! root, which is other users and has a directory of theirs.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::MIB;
+use crate::actor::{Actor, Place};
+use crate::keeper::until;
+use crate::start::{Started, Tree, is_root};
+
+/// A user of one test, who has no other keeper in /tmp.
+struct User {
+    _keepers: Started,
+    temporary: PathBuf,
+    tree: Tree,
+    place: Place,
+}
+
+impl User {
+    fn new(user: u32) -> Option<Self> {
+        if !is_root() {
+            let left_out = std::env::var_os("MEMCUDA_TESTS_AS_ONE_USER").is_some();
+            assert!(
+                left_out,
+                "to be another user is root's to do; MEMCUDA_TESTS_AS_ONE_USER=1 leaves it out"
+            );
+            return None;
+        }
+        let place = Place::empty();
+        let tree = Tree::of(user, &place, "release", "release", 0);
+        let temporary = PathBuf::from(format!("/tmp/memcuda-{user}"));
+        let user = Self {
+            _keepers: Started(tree.runtime.display().to_string()),
+            temporary,
+            tree,
+            place,
+        };
+        user.leave_temporary();
+        Some(user)
+    }
+
+    fn actor(&self) -> Actor {
+        self.tree.start(&self.place)
+    }
+
+    fn leave_temporary(&self) {
+        for end in ["", ".1"] {
+            let _ = fs::remove_dir_all(format!("{}{end}", self.temporary.display()));
+        }
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.leave_temporary();
+    }
+}
+
+/// Does one have what the other one exports?
+#[track_caller]
+fn shares(exporter: &mut Actor, importer: &mut Actor) {
+    let at = exporter.filled(4 * MIB, 1);
+    let handle = exporter.handle(&at);
+    let here = importer.open(&handle);
+    assert!(importer.has(&here, 4 * MIB, 1));
+    importer.close(&here);
+}
+
+#[test]
+fn who_comes_after_a_logout_shares_with_who_was_there() {
+    let Some(user) = User::new(42210) else {
+        return;
+    };
+    let (mut exporter, mut importer) = (user.actor(), user.actor());
+    let at = exporter.filled(4 * MIB, 1);
+    let handle = exporter.handle(&at);
+    importer.open(&handle);
+    fs::remove_dir_all(&user.tree.runtime).unwrap();
+    until("the keeper at its other place", || {
+        user.temporary.join("keeper.sock").exists()
+    });
+    let mut later = user.actor();
+    let here = later.open(&handle);
+    assert!(later.has(&here, 4 * MIB, 1));
+    shares(&mut exporter, &mut later);
+    shares(&mut later, &mut importer);
+    for actor in [exporter, importer, later] {
+        actor.end();
+    }
+}
+
+#[test]
+fn a_directory_of_somebody_else_in_tmp_keeps_nobody_from_sharing() {
+    let Some(user) = User::new(42211) else {
+        return;
+    };
+    fs::remove_dir_all(&user.tree.runtime).unwrap();
+    fs::create_dir(&user.temporary).unwrap();
+    let (mut exporter, mut importer) = (user.actor(), user.actor());
+    shares(&mut exporter, &mut importer);
+    let log = exporter.end();
+    let beside = format!("{}.1/keeper.sock", user.temporary.display());
+    assert!(log.contains(&beside), "{log}");
+    importer.end();
+}
