@@ -280,7 +280,7 @@ mod tests {
         writer.publish(&counters(3, 0));
         let settings = Settings {
             lines: writer.lines(7),
-            publish: Some(Box::new(|stats| {
+            publish: Some(Box::new(|stats, _| {
                 writer.publish(&Counters {
                     ordinal: 7,
                     foreign_frees: 0,

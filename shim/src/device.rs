@@ -186,10 +186,16 @@ impl Device {
         idle - self.stand_in.kept(self.lent(), idle) + self.idle_pages()
     }
 
-    /// Bytes that the process holds here, of those that its limit counts.
+    /// Bytes that pool and pages hold here.
     pub fn held(&self) -> u64 {
         let pages = self.pages().map_or(0, Pages::physical);
         self.pool().map_or(0, Pool::physical) + pages
+    }
+
+    /// Those of them that its limit counts.
+    pub fn counted(&self) -> u64 {
+        let pages = self.pages().map_or(0, Pages::physical);
+        self.pool().map_or(0, Pool::counted) + pages
     }
 
     fn idle(&self) -> u64 {

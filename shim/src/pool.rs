@@ -100,11 +100,11 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
     engine.driver.learn_to_open(device.ordinal)?;
     let (page, ordinal, foreign_frees) = (engine.page, device.ordinal, device.foreign_frees());
     let sums = device.sums;
-    let publish = move |stats: &Stats| {
+    let publish = move |stats: &Stats, counted| {
         let frees = || foreign_frees.load(Ordering::Relaxed);
-        sums.pool(stats, |sum| page.publish(ordinal, sum, frees()));
+        sums.pool(stats, counted, |sum| page.publish(ordinal, sum, frees()));
     };
-    publish(&Stats::default());
+    publish(&Stats::default(), 0);
     let limit = engine.config.limit_of(device.ordinal);
     let settings = Settings {
         policy: engine.config.policy,

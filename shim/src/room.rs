@@ -7,8 +7,6 @@
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::{Code, cancel};
-use memcuda_core::pages::Pages;
-use memcuda_core::pool::Pool;
 
 use crate::device::Device;
 use crate::engine::Engine;
@@ -62,8 +60,8 @@ pub fn is_beyond_the_limit(
     };
     let (pool, pages) = (device.pool(), device.pages());
     let over = || {
-        let held = pool.map_or(0, Pool::physical) + pages.map_or(0, Pages::physical);
-        held.saturating_add(bytes).saturating_sub(limit)
+        let counted = device.counted();
+        counted.saturating_add(bytes).saturating_sub(limit)
     };
     if let (1.., Some(pages)) = (over(), pages) {
         pages.give_back(over(), of_pages);

@@ -14,6 +14,8 @@ pub struct Sums(Mutex<Last>);
 #[derive(Default)]
 struct Last {
     pool: Stats,
+    /// What a limit counts of the pool.
+    counted: u64,
     pages: Totals,
     peak_physical: u64,
     /// What the pool will hold once what is being made for it is there; 0 where nothing is.
@@ -40,7 +42,7 @@ impl Sums {
     pub fn pages_claim(&self, bytes: u64, limit: u64) -> bool {
         let mut last = self.lock();
         let soon = last.pages.physical_bytes + bytes;
-        let pool = last.pool.physical_bytes.max(last.pool_soon);
+        let pool = last.counted.max(last.pool_soon);
         let fits = soon.saturating_add(pool) <= limit;
         if fits {
             last.pages_soon = soon;
@@ -53,9 +55,9 @@ impl Sums {
         self.lock().pages_soon = 0;
     }
 
-    /// The pool says this; `tell` is told the sum.
-    pub fn pool(&self, stats: &Stats, tell: impl FnOnce(&Stats)) {
-        self.change(|last| last.pool = *stats, tell);
+    /// The pool says this, and so much of it a limit counts; `tell` is told the sum.
+    pub fn pool(&self, stats: &Stats, counted: u64, tell: impl FnOnce(&Stats)) {
+        self.change(|last| (last.pool, last.counted) = (*stats, counted), tell);
     }
 
     /// The pages say this.
@@ -123,7 +125,7 @@ mod tests {
             stalls: 1,
             ..Stats::default()
         };
-        sums.pool(&pool, |sum| said = *sum);
+        sums.pool(&pool, 20, |sum| said = *sum);
         assert_eq!(said, pool, "as without pages");
         let mut pages = Totals {
             physical_bytes: 100,
@@ -164,10 +166,11 @@ mod tests {
         let sums = Sums::default();
         let pool = |bytes| {
             let stats = Stats {
-                physical_bytes: bytes,
+                // What others made counts for them.
+                physical_bytes: bytes + 70,
                 ..Stats::default()
             };
-            sums.pool(&stats, |_| ());
+            sums.pool(&stats, bytes, |_| ());
         };
         let pages = |bytes| {
             let totals = Totals {

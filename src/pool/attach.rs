@@ -14,6 +14,7 @@ use super::state::State;
 use super::stitch::Stitch;
 use crate::driver::{Access, Address, Code, Context, Driver, Handle, Result};
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Memory to be attached.
@@ -32,6 +33,8 @@ pub struct Attachment {
     pub access: Access,
     /// Another device that must reach it, beside those that reach the pool.
     pub also: Option<u32>,
+    /// Is it another process's, for which it counts? Else it counts against this one's limit.
+    pub opened: bool,
 }
 
 impl<D: Driver> Pool<D> {
@@ -120,6 +123,11 @@ impl<D: Driver> Pool<D> {
             self.release(&[(handle, bytes)]);
             self.lock().arena.give(at, bytes);
         }
+    }
+
+    /// Physical bytes that count against a limit: not what other processes made.
+    pub fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Relaxed)
     }
 
     /// Unmaps attached memory and releases its handles. The caller has waited
@@ -246,7 +254,9 @@ impl State {
             .collect();
         self.stats.idle_bytes -= total;
         self.stats.shared_bytes += total;
+        self.opened += if what.opened { total } else { 0 };
         let mut stitch = Stitch::new(range, pieces);
+        stitch.opened = what.opened;
         stitch.access = what.access;
         stitch.also = what.also;
         let window = Window {
@@ -275,6 +285,7 @@ impl State {
         let handles: Vec<_> = handles.collect();
         self.stats.physical_bytes -= stitch.bytes;
         self.stats.shared_bytes -= stitch.bytes;
+        self.opened -= if stitch.opened { stitch.bytes } else { 0 };
         self.stats.chunks -= handles.len() as u64;
         (stitch.at, stitch.bytes, handles)
     }

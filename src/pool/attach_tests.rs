@@ -27,6 +27,7 @@ fn attachment(handles: Vec<(Handle, u64)>, offset: u64, bytes: u64) -> Attachmen
         context: CONTEXT,
         access: Access::Write,
         also: None,
+        opened: true,
     }
 }
 
@@ -180,6 +181,44 @@ fn what_is_not_unmapped_keeps_its_addresses() {
         assert!(pool.detach(at).is_ok());
         assert_eq!(free(), before + back);
     }
+}
+
+/// The device has it once: it counts for who made it.
+#[test]
+fn a_limit_counts_what_was_made_here_and_not_what_was_opened() {
+    let pool = pool(Settings {
+        limit: Some(16 * MIB),
+        ..Settings::default()
+    });
+    let attach = |opened| {
+        let handles = imported(&pool, &[12 * MIB]);
+        let made = Attachment {
+            opened,
+            ..attachment(handles, 0, 12 * MIB)
+        };
+        pool.attach(made).unwrap()
+    };
+    let fits = |bytes| {
+        let at = pool.alloc(&on(10, bytes));
+        if let Ok(at) = at {
+            pool.free(at, Release::Complete).unwrap();
+            pool.trim(0);
+        }
+        at.is_ok()
+    };
+    let opened = [attach(true), attach(true)];
+    assert_eq!((pool.physical(), pool.counted()), (24 * MIB, 0));
+    assert!(fits(16 * MIB) && !fits(18 * MIB));
+    let made = attach(false);
+    assert_eq!(pool.counted(), 12 * MIB);
+    assert!(fits(4 * MIB) && !fits(6 * MIB));
+    for at in opened {
+        pool.detach(at).unwrap();
+    }
+    assert!(fits(4 * MIB) && !fits(6 * MIB));
+    pool.detach(made).unwrap();
+    assert_eq!((pool.physical(), pool.counted()), (0, 0));
+    assert!(fits(16 * MIB));
 }
 
 #[test]

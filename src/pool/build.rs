@@ -142,7 +142,7 @@ impl<D: Driver> Pool<D> {
 
     fn over_limit(&self, state: &State, growth: u64) -> Option<Code> {
         let limit = self.settings.limit?;
-        let soon = state.stats.physical_bytes + growth;
+        let soon = state.counted() + growth;
         // Also where it does not grow: a chunk that is exchanged is still the pool's.
         let fits = soon + self.beside().0 <= limit && self.may_hold(soon);
         (growth > 0 && !fits).then_some(Code::OUT_OF_MEMORY)

@@ -106,10 +106,10 @@ pub struct Settings {
     pub starving: Option<Box<dyn Fn(u64, Instant, Lack) -> bool + Send + Sync>>,
     /// Where the fronts count, [`FRONTS`] lines; memory of the pool's own if fewer.
     pub lines: Option<&'static [Line]>,
-    /// Called with all that the fronts do not count, after each change of it and
-    /// under the state lock: it must be quick and must not call the pool.
+    /// Called with all that the fronts do not count, and with the bytes that a limit counts,
+    /// after each change and under the state lock: it must be quick and must not call the pool.
     #[expect(clippy::type_complexity, reason = "a plain callback")]
-    pub publish: Option<Box<dyn Fn(&Stats) + Send + Sync>>,
+    pub publish: Option<Box<dyn Fn(&Stats, u64) + Send + Sync>>,
 }
 
 /// The pool of one device.
@@ -124,6 +124,8 @@ pub struct Pool<D> {
     /// Physical bytes that are not attached.
     own: AtomicU64,
     physical: AtomicU64,
+    /// Of these what [`State::counted`] says.
+    counted: AtomicU64,
 }
 
 impl<D: Driver> Pool<D> {
@@ -146,6 +148,7 @@ impl<D: Driver> Pool<D> {
             fronts,
             own: AtomicU64::new(0),
             physical: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
         })
     }
 
@@ -346,8 +349,9 @@ impl<D: Driver> Pool<D> {
         let stats = &state.stats;
         self.own.store(stats.idle_bytes, Ordering::Relaxed);
         self.physical.store(stats.physical_bytes, Ordering::Relaxed);
+        self.counted.store(state.counted(), Ordering::Relaxed);
         if let Some(publish) = &self.settings.publish {
-            publish(stats);
+            publish(stats, state.counted());
         }
     }
 }

@@ -26,8 +26,10 @@ impl<D: Driver> Pool<D> {
         let stats = self.counters(&state);
         writer.picture.before = state.timeline();
         drop(fronts);
-        let held = began.elapsed();
+        let (held, opened) = (began.elapsed(), state.opened);
         drop(state);
+        let counters = &mut writer.picture.counters;
+        counters.insert("opened_bytes".to_owned(), opened);
         writer.finish(stats, held.as_nanos() as u64)
     }
 }
@@ -155,7 +157,7 @@ impl Writer {
         let freed = blocks.filter(|block| block.state == picture::State::Pending);
         // As of now; the counter is as of the last slow path.
         stats.pending_bytes = spans.chain(freed.map(|block| block.bytes)).sum();
-        picture.counters = stats.by_name();
+        picture.counters.extend(stats.by_name());
         picture
     }
 }

@@ -96,7 +96,7 @@ impl<D: Driver> Pool<D> {
             let starving = self.settings.starving.as_ref();
             let within_limit = (self.settings.limit).is_none_or(|limit| {
                 let (held, idle) = self.beside();
-                let used = self.physical().saturating_sub(self.idle()) + held - idle;
+                let used = self.counted().saturating_sub(self.idle()) + held - idle;
                 used + request.bytes <= limit
             });
             let give = || starving.is_some_and(|ask| ask(request.bytes, since, lack));

@@ -49,6 +49,9 @@ pub struct State {
     /// Counters, but for what the fronts count: idle bytes are those that are
     /// not attached.
     pub stats: Stats,
+    /// Physical bytes that other processes made. The device has them once, and they count for
+    /// who made them.
+    pub opened: u64,
     /// Do blocks go on growing?
     pub growing: Growing,
     /// Had the driver no memory for a new handle once?
@@ -159,6 +162,11 @@ impl State {
             self.chunks.show(chunk, id);
         }
         self.stitch_mut(id).lengthen(chunks.iter().copied());
+    }
+
+    /// Physical bytes that a limit counts.
+    pub fn counted(&self) -> u64 {
+        self.stats.physical_bytes - self.opened
     }
 
     /// Adds a chunk and returns its index.

@@ -54,6 +54,8 @@ pub struct Stitch {
     pub access: Access,
     /// A device that has access on its own account, whatever the peers have.
     pub also: Option<u32>,
+    /// Did another process make what is mapped here?
+    pub opened: bool,
 }
 
 impl Stitch {
@@ -70,6 +72,7 @@ impl Stitch {
             leaving: false,
             access: Access::Write,
             also: None,
+            opened: false,
         };
         stitch.lengthen(chunks);
         stitch.room = stitch.bytes;

@@ -139,7 +139,7 @@ impl<D: Driver> Pool<D> {
         let could_grow = match state.lack {
             Lack::Memory => self.driver.memory_info(self.device).map(|(free, _)| free),
             Lack::Limit => (self.settings.limit)
-                .map(|limit| limit.saturating_sub(state.stats.physical_bytes + self.beside().0))
+                .map(|limit| limit.saturating_sub(state.counted() + self.beside().0))
                 .ok_or(Code::NOT_FOUND),
             Lack::Tables(_) => return false,
         };

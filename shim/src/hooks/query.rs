@@ -25,7 +25,7 @@ crate::hooks! {
         let idle = device.map_or(0, |device| device.free_to_have());
         let below_limit = device.and_then(|device| {
             let limit = engine.config.limit_of(device.ordinal).filter(|_| engine.lends())?;
-            Some(limit.saturating_add(idle).saturating_sub(device.held()))
+            Some(limit.saturating_add(idle).saturating_sub(device.counted()))
         });
         let free_bytes = free_bytes.saturating_add(idle as usize).min(total_bytes);
         let free_bytes = below_limit.map_or(free_bytes, |most| free_bytes.min(most as usize));

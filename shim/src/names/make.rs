@@ -175,6 +175,7 @@ fn attach(
         context: place.context,
         access,
         also: None,
+        opened: false,
     };
     place.attach(engine, place.device, memory)
 }

@@ -355,3 +355,20 @@ fn an_allocation_over_more_handles_than_a_packet_holds_needs_few_descriptors() {
     exporter.free(&there);
     assert_eq!(importer.code(&format!("open {handle}")), INVALID_VALUE);
 }
+
+#[test]
+fn what_is_opened_takes_nothing_of_a_limit() {
+    const OUT_OF_MEMORY: i32 = 2;
+    let place = Place::with_keeper();
+    let mut exporter = place.actor();
+    let mut importer = place.actor_with(&[("MEMCUDA_LIMIT", "16MiB")]);
+    for number in 1..3 {
+        let at = exporter.filled(12 * MIB, number);
+        let here = importer.open(&exporter.handle(&at));
+        assert!(importer.has(&here, 12 * MIB, number));
+    }
+    let at = importer.must(&format!("alloc {}", 16 * MIB));
+    let more = format!("alloc {}", 2 * MIB);
+    assert_eq!(importer.code(&more), OUT_OF_MEMORY);
+    importer.free(&at);
+}

@@ -119,14 +119,16 @@ fn in_the_way(
     needed: u64,
 ) -> Result<Option<u64>, std::fmt::Error> {
     let physical = device.pool.counter("physical_bytes");
-    let over = |limit: &u64| physical.saturating_add(needed) > *limit;
+    // What others made counts for them.
+    let counted = physical.saturating_sub(device.pool.counter("opened_bytes"));
+    let over = |limit: &u64| counted.saturating_add(needed) > *limit;
     let limit = device.limit_bytes.filter(over);
     if let Some(limit) = limit {
         writeln!(
             text,
             "  The limit of {} (MEMCUDA_LIMIT) is in the way: the pool holds {} and needs {} more.",
             show_bytes(limit),
-            show_bytes(physical),
+            show_bytes(counted),
             show_bytes(needed)
         )?;
     } else if let Some(free) = refused.driver_free_bytes {
