@@ -1,6 +1,7 @@
 //! `memcuda_info`: what is known of a name, as a program gets it.
 
 use std::ffi::c_char;
+use std::sync::atomic::Ordering;
 
 use memcuda_core::names::Name;
 use memcuda_core::share::protocol::{Backend, Entry, Persist, State};
@@ -37,6 +38,8 @@ pub struct Info {
 }
 
 const _: () = assert!(size_of::<Info>() == 592);
+
+const SEALED: u32 = 2;
 
 const READ_ONLY: u32 = 1 << 0;
 const PERSIST: u32 = 1 << 3;
@@ -77,7 +80,7 @@ impl Info {
             state: match entry.state {
                 State::Creating => 0,
                 State::Ready => 1,
-                State::Sealed => 2,
+                State::Sealed => SEALED,
                 State::Dying => 3,
             },
             address: 0,
@@ -107,6 +110,9 @@ impl Info {
         let mut info = Self::of(engine, &mapped.entry);
         if made {
             info.flags |= MADE;
+        }
+        if mapped.sealed.load(Ordering::Relaxed) {
+            info.state = SEALED;
         }
         info.address = mapped.address;
         info.version = versions::known(mapped);

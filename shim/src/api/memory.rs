@@ -202,7 +202,9 @@ pub extern "C" fn memcuda_seal(handle: u64) -> c_int {
             return Err(Failure::Refused(Code::Denied, denied));
         }
         let generation = mapped.entry.generation;
-        ask(engine, Request::Seal { generation }).map(drop)
+        ask(engine, Request::Seal { generation })?;
+        table::note_sealed(generation);
+        Ok(())
     })
 }
 

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::{Access, Address, Code, Driver, Handle, Stream};
@@ -69,6 +70,7 @@ fn make(
         made: true,
         is_taken: false,
         page: Mutex::new(None),
+        sealed: AtomicBool::new(false),
     };
     let ready = || -> Result<(), Failure> {
         if wanted.zeroed {

@@ -3,6 +3,7 @@
 //! who must wait for another process sleeps.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::Access;
@@ -184,5 +185,6 @@ fn map_memory(
         made: false,
         is_taken,
         page: Mutex::new(None),
+        sealed: AtomicBool::new(false),
     })
 }

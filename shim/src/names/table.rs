@@ -7,7 +7,7 @@ mod contexts;
 mod own;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::{Address, Context};
@@ -54,6 +54,8 @@ pub struct Mapped {
     pub is_taken: bool,
     /// Its versions, once somebody asked.
     pub page: Mutex<Option<Arc<Page>>>,
+    /// Has this process sealed it since?
+    pub sealed: AtomicBool,
 }
 
 impl Mapped {
@@ -321,6 +323,15 @@ pub fn all() -> Vec<Arc<Mapped>> {
     let table = lock();
     let all = table.iter().flat_map(|table| table.at.values());
     all.map(|held| held.mapped.clone()).collect()
+}
+
+/// The keeper has sealed this, for whatever of it is open here.
+pub fn note_sealed(generation: Generation) {
+    let table = lock();
+    let all = table.iter().flat_map(|table| table.at.values());
+    for held in all.filter(|held| held.mapped.entry.generation == generation) {
+        held.mapped.sealed.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Has the program allocated anything that has a name? One load.

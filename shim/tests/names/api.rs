@@ -233,6 +233,8 @@ fn a_hidden_one_is_found_once_it_is_sealed() {
     assert_eq!(other.say("list"), "0", "nor listed before that");
     one.set(&here, 9, 4096);
     one.must(&format!("seal {handle}"));
+    let described = one.must(&format!("describe {handle}"));
+    assert_eq!(field(&described, "state"), "2");
     assert_eq!(other.code("open w"), SEALED, "its bytes are final");
     assert_eq!(one.code("open w"), SEALED);
     let (reader, there) = other.opened("open w flags=1");
@@ -246,6 +248,8 @@ fn a_hidden_one_is_found_once_it_is_sealed() {
     other.opened("open u");
     one.must(&format!("seal {handle}"));
     assert_eq!((one.code("open u"), other.code("open u")), (SEALED, SEALED));
+    let described = one.must(&format!("describe {handle}"));
+    assert_eq!(field(&described, "state"), "2");
     // One that its maker never shows ends with it.
     let (_, _) = one.opened("create v bytes=4096 flags=4");
     one.end();

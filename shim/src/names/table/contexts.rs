@@ -1,6 +1,6 @@
 //! What becomes of the table's mappings where a context ends, or a view of one. Unmaps nothing.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memcuda_core::driver::{Address, Context};
@@ -15,6 +15,7 @@ impl Mapped {
             entry: self.entry.clone(),
             context: to,
             page: Mutex::new(page.clone()),
+            sealed: AtomicBool::new(self.sealed.load(Ordering::Relaxed)),
             ..*self
         }
     }
