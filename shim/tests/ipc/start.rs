@@ -34,6 +34,19 @@ fn without_a_keeper_the_driver_refuses_and_one_line_says_why() {
     }
 }
 
+/// As `docs/differences.md` says.
+#[test]
+fn memory_that_the_driver_exports_nowhere_has_no_handle_and_one_line_says_so() {
+    let place = Place::with_keeper();
+    let mut actor = place.actor_with(&[("MEMCUDA_SIM_LACKS", "descriptors")]);
+    let at = actor.filled(4 * MIB, 1);
+    for _ in 0..2 {
+        assert_eq!(actor.code(&format!("get {at}")), INVALID_VALUE);
+    }
+    let log = actor.end();
+    assert_eq!(log.matches("cannot be exported by CUDA IPC").count(), 1);
+}
+
 #[test]
 fn a_keeper_is_started_when_it_is_first_needed() {
     // As they are built.

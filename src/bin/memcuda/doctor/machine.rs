@@ -130,7 +130,7 @@ fn driver(found: &Inspection) -> Vec<Finding> {
             (false, _) => (Status::Fail, ", no virtual memory management: plain driver"),
             (true, false) => (
                 Status::Warn,
-                ", no export as file descriptor: nothing can be shared",
+                ", no export as file descriptor: no names, and no CUDA IPC of pooled memory",
             ),
             (true, true) => (Status::Ok, ", virtual memory management"),
         };
