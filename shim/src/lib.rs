@@ -70,6 +70,7 @@ mod threads;
 mod thunks;
 mod torch;
 mod track;
+mod ucx;
 mod unwind;
 mod views;
 mod watch;

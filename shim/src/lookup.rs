@@ -8,7 +8,6 @@
 //! address. Nothing is logged from inside it, whatever happens.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use memcuda_core::driver::Code;
 
@@ -16,7 +15,7 @@ use crate::asm::Next;
 use crate::hook::{ABSENT, Hook};
 use crate::routes::Door;
 use crate::{
-    aside, boundary, dynamic, environment, hooks, listener, log, resolve, scope, substitute, tagged,
+    aside, boundary, environment, hooks, listener, log, resolve, scope, substitute, tagged, ucx,
 };
 
 crate::tail_jump! {
@@ -76,36 +75,12 @@ fn find(handle: *mut c_void, name: &CStr, own: *mut c_void, caller: usize) -> Ne
         // The error that dlerror tells of is the real dlsym's.
         return Next::answer(behind);
     }
-    if environment::disabled() || patches(caller) {
+    if environment::disabled() || ucx::patches(caller) {
         found = behind;
     } else if let Some(entry) = substitute::entry_for(behind, Door::Dlsym, caller) {
         found = entry;
     }
     Next::answer(found)
-}
-
-/// Were functions looked up to be written into?
-static PATCHED: AtomicBool = AtomicBool::new(false);
-
-/// May somebody have written into the driver's own functions?
-pub fn any_patched() -> bool {
-    PATCHED.load(Ordering::Relaxed)
-}
-
-/// Is this code of a library that writes into the functions that it looks up, to learn
-/// which memory comes and goes? UCX does, and where it looks at mappings, too (from 1.18
-/// on), the driver's own functions must be the ones: the pool's mappings go through them.
-/// Told to change references instead, it calls what it finds.
-///
-/// Others' lookups read no variable: another thread may be setting some.
-fn patches(caller: usize) -> bool {
-    let mode = || environment::raw(c"UCX_MEM_CUDA_HOOK_MODE").map(CStr::to_bytes);
-    let patches = dynamic::exports(caller, c"ucm_cuMemMap")
-        && mode().is_none_or(|mode| mode.starts_with(b"bistro"));
-    if patches {
-        PATCHED.store(true, Ordering::Relaxed);
-    }
-    patches
 }
 
 /// This library's own function of a name, if it is a hooked one: `cu` or

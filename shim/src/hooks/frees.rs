@@ -18,7 +18,7 @@ use crate::modules::Module;
 use crate::names::{lifetime, table};
 use crate::record::Caller;
 use crate::share::exports;
-use crate::{listener, lookup, tags, threads, torch};
+use crate::{listener, tags, threads, torch, ucx};
 
 crate::slot! { cuMemFree_v2 ["cuMemFree" since 3020] Free }
 
@@ -97,7 +97,7 @@ pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
 /// forgets what it knows of the memory, above all its handle. The driver refuses what is mapped.
 #[inline]
 pub fn announce(engine: &Engine, owner: (&Device, &Pool<Real>), address: Address) {
-    if lookup::any_patched() {
+    if ucx::any_patched() {
         tell(engine, owner, address);
     }
 }

@@ -89,23 +89,24 @@ fn who_writes_into_functions_and_looks_at_mappings_finds_the_drivers_own() {
         let arguments = [&LIBRARY[..], &driver, &[defined]].concat();
         compile("patcher.c", name, &arguments)
     };
-    let of_today = library("libnew.so", "-DMAPPINGS");
-    let before = library("libold.so", "-DNO_MAPPINGS");
-    let mode = |mode| Some(("UCX_MEM_CUDA_HOOK_MODE", mode));
+    let [writes, redirects, does_both] =
+        [4, 2, 6].map(|modes| library(&format!("libmodes{modes}.so"), &format!("-DMODES={modes}")));
+    let before = library("libold.so", "-DNO_MODES");
+    let disabled = Some(("MEMCUDA_DISABLE", "1"));
     let (drivers, ours) = ("libcuda.so.1", "libmemcuda.so");
     for (library, setting, file, from_driver) in [
-        (&of_today, None, drivers, ours),
-        (&of_today, mode("bistro"), drivers, ours),
-        (&of_today, mode("reloc"), ours, ours),
+        (&writes, None, drivers, ours),
+        (&redirects, None, ours, ours),
+        (&does_both, None, ours, ours),
         (&before, None, ours, ours),
-        (&before, Some(("MEMCUDA_DISABLE", "1")), drivers, drivers),
+        (&before, disabled, drivers, drivers),
     ] {
         let mut command = preloaded("/bin/true", &[shim(), library.clone()]);
         command.envs(setting);
         let lines = format!("cuMemAlloc_v2 in {file}\ncuMemFreeAsync in {file}\n");
         let lines = format!("{}cuMemFree in {from_driver}\n", lines.repeat(2));
         let (out, log) = said(&mut command);
-        assert_eq!((out, log.as_str()), (lines, ""), "{setting:?}");
+        assert_eq!((out, log.as_str()), (lines, ""), "{library:?} {setting:?}");
     }
 }
 

@@ -2,8 +2,13 @@
  * whose file each lies. */
 #include "../support/cuda.h"
 
-#ifdef MAPPINGS
+#ifdef MODES
 void ucm_cuMemMap(void) {}
+/* Its settings: whether it redirects references (2), and writes into functions (4). */
+struct {
+    int others[6];
+    uint64_t modes;
+} ucm_global_opts = {{0}, MODES};
 #endif
 
 static void tell(const char *name, void *found) {
