@@ -27,8 +27,7 @@ crate::tail_jump! {
 unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: usize) -> Next {
     static NEXT: resolve::Next = resolve::Next::new(c"dlsym");
     // SAFETY: the caller passes a string, as dlsym demands.
-    let is_asked = |name| handle != libc::RTLD_NEXT || unsafe { listener::asks(name, caller) };
-    if name.is_null() || !is_asked(name) {
+    if name.is_null() || !unsafe { is_of_cuda(name) } {
         return Next::jump(NEXT.get());
     }
     // SAFETY: as above.
@@ -37,19 +36,37 @@ unsafe extern "C" fn filter(handle: *mut c_void, name: *const c_char, caller: us
         return Next::jump(NEXT.get());
     };
     let found = || match handle == libc::RTLD_NEXT {
-        true => behind(name, own, caller).map(Next::answer),
+        true => find_next(name, own, caller),
         false => Some(find(handle, name, own, caller)),
     };
     let found = log::silent(|| boundary::or_else("dlsym", found, || None));
     found.unwrap_or_else(|| Next::jump(NEXT.get()))
 }
 
-/// What a library that hears of frees finds behind itself, where that is the driver's: ours.
-fn behind(name: &CStr, own: *mut c_void, caller: usize) -> Option<*mut c_void> {
+/// Does a name begin as those of driver and runtime do? Told by its bytes alone: a sanitizer that
+/// looks its functions up, before it has any, may stand in for those of libc.
+///
+/// # Safety
+/// The name is a string.
+unsafe fn is_of_cuda(name: *const c_char) -> bool {
+    // SAFETY: the string goes on where it has been the same so far.
+    let is = |at, byte: u8| unsafe { *name.add(at) }.to_ne_bytes() == [byte];
+    is(0, b'c') && is(1, b'u')
+}
+
+/// What is answered to who looks for what is behind itself; `None` where it is what that finds.
+fn find_next(name: &CStr, own: *mut c_void, caller: usize) -> Option<Next> {
+    if !name.to_bytes().starts_with(b"cuda") && ucx::asks(caller) {
+        return Some(find(libc::RTLD_DEFAULT, name, own, caller));
+    }
+    if !listener::asks(name, caller) {
+        return None;
+    }
+    // What a library that hears of frees finds behind itself, where that is the driver's: ours.
     let behind = scope::behind(caller, caller, name);
     match behind.is_null() || behind == own {
         true => None,
-        false => substitute::entry_for(behind, Door::Dlsym, caller),
+        false => substitute::entry_for(behind, Door::Dlsym, caller).map(Next::answer),
     }
 }
 

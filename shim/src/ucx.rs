@@ -16,6 +16,12 @@ pub fn any_patched() -> bool {
     PATCHED.load(Ordering::Relaxed)
 }
 
+/// Is this its code, which looks for what is behind itself (up to 1.15)? That is the driver's, to
+/// which nothing of what is pooled comes.
+pub fn asks(caller: usize) -> bool {
+    dynamic::exports(caller, c"ucm_cuMemFree")
+}
+
 /// Is this its code, and does it write into functions and look at mappings, too (from 1.18 on)?
 /// Then the driver's own must be the ones: the pool's mappings go through them. Where it redirects
 /// references as well it must not have them: they free nothing of the pool's.

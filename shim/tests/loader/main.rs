@@ -4,6 +4,7 @@
 mod hears;
 #[path = "../support/mod.rs"]
 mod support;
+mod ucx;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,35 +79,6 @@ fn deepbind_is_kept_where_that_is_asked_for() {
             (2, ""),
             "{setting:?}: {out}"
         );
-    }
-}
-
-#[test]
-fn who_writes_into_functions_and_looks_at_mappings_finds_the_drivers_own() {
-    let directory = format!("-L{}", simulator().display());
-    let driver = ["-Wl,--no-as-needed", directory.as_str(), "-l:libcuda.so.1"];
-    let library = |name: &str, defined: &str| {
-        let arguments = [&LIBRARY[..], &driver, &[defined]].concat();
-        compile("patcher.c", name, &arguments)
-    };
-    let [writes, redirects, does_both] =
-        [4, 2, 6].map(|modes| library(&format!("libmodes{modes}.so"), &format!("-DMODES={modes}")));
-    let before = library("libold.so", "-DNO_MODES");
-    let disabled = Some(("MEMCUDA_DISABLE", "1"));
-    let (drivers, ours) = ("libcuda.so.1", "libmemcuda.so");
-    for (library, setting, file, from_driver) in [
-        (&writes, None, drivers, ours),
-        (&redirects, None, ours, ours),
-        (&does_both, None, ours, ours),
-        (&before, None, ours, ours),
-        (&before, disabled, drivers, drivers),
-    ] {
-        let mut command = preloaded("/bin/true", &[shim(), library.clone()]);
-        command.envs(setting);
-        let lines = format!("cuMemAlloc_v2 in {file}\ncuMemFreeAsync in {file}\n");
-        let lines = format!("{}cuMemFree in {from_driver}\n", lines.repeat(2));
-        let (out, log) = said(&mut command);
-        assert_eq!((out, log.as_str()), (lines, ""), "{library:?} {setting:?}");
     }
 }
 
