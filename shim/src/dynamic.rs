@@ -9,6 +9,10 @@ use std::ptr;
 
 use crate::loader::{self, File};
 
+mod references;
+
+pub use references::{is_own, program_uses};
+
 /// The function of this name in the first loaded library whose file's name is
 /// wanted and which exports it; null where none does. Of a function with several
 /// symbol versions it is any one.
@@ -131,14 +135,6 @@ pub fn symbol_at(code: usize) -> Option<(String, usize)> {
     Some((name.to_string_lossy().into_owned(), offset))
 }
 
-/// Does the program itself, not a library, refer to anything whose name begins
-/// so? By its relocations, as its symbol table does not tell its own length.
-pub fn program_uses(prefix: &[u8]) -> bool {
-    // SAFETY: the program stays loaded.
-    let uses = |program: Dynamic| unsafe { refers(program, prefix) };
-    loader::find(|program| Some(Dynamic::of(program).is_some_and(uses))).unwrap_or(false)
-}
-
 /// The dynamic section of a loaded file, and where the file is loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Dynamic {
@@ -206,27 +202,12 @@ struct Symbol {
     size: usize,
 }
 
-/// A relocation (`Elf64_Rela`).
-#[repr(C)]
-struct Relocation {
-    at: usize,
-    /// Its type, and above it the number of the symbol.
-    info: u64,
-    addend: isize,
-}
-
 /// Tags of the dynamic section: the libraries that a file needs, and what it is called by
 /// those that need it.
 pub const NEEDED: usize = 1;
 pub const SONAME: usize = 14;
 
 /// More of them, and types of symbols.
-const PLTRELSZ: usize = 2;
-const RELA: usize = 7;
-const RELASZ: usize = 8;
-const JMPREL: usize = 23;
-/// How many relocations at the beginning have no symbol.
-const RELACOUNT: usize = 0x6fff_fff9;
 const STRTAB: usize = 5;
 const SYMTAB: usize = 6;
 const GNU_HASH: usize = 0x6fff_fef5;
@@ -237,40 +218,6 @@ const GLOBAL: u16 = 1;
 const OBJECT: u8 = 1;
 const FUNCTION: u8 = 2;
 const THREAD_LOCAL: u8 = 6;
-
-/// # Safety
-/// It is still loaded.
-unsafe fn refers(dynamic: Dynamic, prefix: &[u8]) -> bool {
-    // SAFETY: as the caller says, here and below.
-    let tables = unsafe { (dynamic.address(STRTAB), dynamic.address(SYMTAB)) };
-    let (Some(names), Some(symbols)) = tables else {
-        return false;
-    };
-    let (names, symbols) = (names as *const i8, symbols as *const Symbol);
-    let named = |relocation: &Relocation| {
-        let symbol = (relocation.info >> 32) as usize;
-        // SAFETY: a relocation's symbol is one of the table, with a name; the first is for none.
-        let name = unsafe {
-            let name = names.add((*symbols.add(symbol)).name as usize);
-            CStr::from_ptr(name.cast())
-        };
-        name.to_bytes().starts_with(prefix)
-    };
-    [(RELA, RELASZ, RELACOUNT), (JMPREL, PLTRELSZ, 0)]
-        .into_iter()
-        .any(|(at, bytes, without)| {
-            // SAFETY: the tables are as long as they say.
-            let all = unsafe {
-                let (Some(at), Some(bytes)) = (dynamic.address(at), dynamic.value(bytes)) else {
-                    return false;
-                };
-                let count = bytes / size_of::<Relocation>();
-                let without = dynamic.value(without).unwrap_or(0).min(count);
-                &std::slice::from_raw_parts(at as *const Relocation, count)[without..]
-            };
-            all.iter().any(named)
-        })
-}
 
 /// # Safety
 /// It is still loaded.

@@ -20,19 +20,21 @@ static void lock(void) {
     heard++;
 }
 
-#ifdef ANY
-extern __typeof(cuMemFree_v2) itself __attribute__((alias("cuMemFree_v2"), visibility("hidden")));
-#endif
+#define OWN(function) \
+    extern __typeof(function) own_##function __attribute__((alias(#function), visibility("hidden")))
+OWN(cuMemFree_v2);
+OWN(cudaFree);
 
-static void *real(const char *file, const char *name) {
+static void *real(const char *file, const char *name, void *own) {
 #if defined(NEXT)
-    (void)file;
+    (void)file, (void)own;
     return dlsym(RTLD_NEXT, name);
 #elif defined(ANY)
     (void)file;
     void *found = dlsym(RTLD_DEFAULT, name);
-    return found == itself ? dlsym(RTLD_NEXT, name) : found;
+    return found == own ? dlsym(RTLD_NEXT, name) : found;
 #else
+    (void)own;
     return dlsym(dlopen(file, RTLD_LAZY | RTLD_GLOBAL), name);
 #endif
 }
@@ -43,8 +45,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     (void)address;
     CUresult code = 201;
 #else
-    CUresult (*free)(CUdeviceptr) = (CUresult(*)(CUdeviceptr))real("libcuda.so.1", "cuMemFree_v2");
-    CUresult code = free(address);
+    void *found = real("libcuda.so.1", "cuMemFree_v2", own_cuMemFree_v2);
+    CUresult code = ((CUresult(*)(CUdeviceptr))found)(address);
 #endif
     is_locked = 0;
     refused += code != 0;
@@ -53,7 +55,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 
 int cudaFree(void *address) {
     lock();
-    int code = ((int (*)(void *))real("libcudart.so.13", "cudaFree"))(address);
+    void *found = real("libcudart.so.13", "cudaFree", own_cudaFree);
+    int code = ((int (*)(void *))found)(address);
     is_locked = 0;
     return code;
 }

@@ -129,19 +129,23 @@ fn a_copy_of_the_driver_for_linking_is_not_called() {
 /// The program needs neither it nor a runtime, and who calls needs a runtime alone.
 #[test]
 fn who_hears_of_the_runtimes_frees_does_where_others_need_it() {
-    let hears = library("libhears-free.so", &["-DHEARS"], &[DRIVER, RUNTIME]);
-    let first = library("libneeds-it.so", &[], &[hears.to_str().unwrap()]);
-    let user = library("libneeds-runtime.so", &["-DUSER"], &[RUNTIME]);
-    for (order, libraries, is_heard) in [
-        ("it-first", [&first, &user], true),
-        ("runtime-first", [&user, &first], false),
-    ] {
-        let libraries = libraries.map(|library| library.to_str().unwrap());
-        let unresolved = ["-DPROGRAM", "-DWITH_RUNTIME", UNRESOLVED];
-        let program = build(order, &unresolved, &libraries);
-        let [bare, with] = both(&program, [&[], &[]]);
-        assert_eq!(with, bare, "{order}");
-        let heard = bare.0.contains("by the runtime 0, heard 5\n");
-        assert_eq!(heard, is_heard, "{order}: {bare:?}");
+    for way in ["-DDRIVER", "-DNEXT", "-DANY"] {
+        let needs = [DRIVER, RUNTIME];
+        let hears = library(&format!("libhears-free{way}.so"), &["-DHEARS", way], &needs);
+        let needs = [hears.to_str().unwrap()];
+        let first = library(&format!("libneeds-it{way}.so"), &[], &needs);
+        let user = library("libneeds-runtime.so", &["-DUSER"], &[RUNTIME]);
+        for (order, libraries, is_heard) in [
+            ("it-first", [&first, &user], true),
+            ("runtime-first", [&user, &first], false),
+        ] {
+            let libraries = libraries.map(|library| library.to_str().unwrap());
+            let unresolved = ["-DPROGRAM", "-DWITH_RUNTIME", UNRESOLVED];
+            let program = build(&format!("{order}{way}"), &unresolved, &libraries);
+            let [bare, with] = both(&program, [&[], &[]]);
+            assert_eq!(with, bare, "{order} {way}");
+            let heard = bare.0.contains("by the runtime 0, heard 5\n");
+            assert_eq!(heard, is_heard, "{order} {way}: {bare:?}");
+        }
     }
 }

@@ -215,16 +215,19 @@ fn what_stands_in_for_a_runtime_is_reached_where_nobody_has_one() {
     let build = |name: &str, arguments: &[&str]| {
         compile("standing_in.c", name, &[&LIBRARY, arguments].concat())
     };
-    let stub = build("libcudart_stub.so", &["-DSTUB", "-O0"]);
-    let user = build("libuser.so", &["-DUSER", stub.to_str().unwrap()]);
     let program = compile("standing_in.c", "standing_in", &["-ldl"]);
-    for runtime in ["first", "later", "none"] {
-        let mut bare = preloaded(&program, &[]);
-        let bare = said(bare.env_remove("LD_PRELOAD").arg(&user).arg(runtime));
-        let with = said(preloaded(&program, &[shim()]).arg(&user).arg(runtime));
-        assert_eq!(with, bare, "{runtime}");
-        let stubbed = ("999\n".to_owned(), "the stub\n".to_owned());
-        assert_eq!(bare == stubbed, runtime == "none", "{runtime}: {bare:?}");
+    // What it compares with what it finds is what everybody finds, or its own.
+    for bound in ["-Wl,-z,lazy", "-Wl,-Bsymbolic"] {
+        let stub = build("libcudart_stub.so", &["-DSTUB", "-O0", bound]);
+        let user = build("libuser.so", &["-DUSER", stub.to_str().unwrap()]);
+        for runtime in ["first", "later", "none"] {
+            let mut bare = preloaded(&program, &[]);
+            let bare = said(bare.env_remove("LD_PRELOAD").arg(&user).arg(runtime));
+            let with = said(preloaded(&program, &[shim()]).arg(&user).arg(runtime));
+            assert_eq!(with, bare, "{bound} {runtime}");
+            let stubbed = ("999\n".to_owned(), "the stub\n".to_owned());
+            assert_eq!(bare == stubbed, runtime == "none", "{runtime}: {bare:?}");
+        }
     }
 }
 
