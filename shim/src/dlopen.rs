@@ -2,11 +2,12 @@
 //! is taken out, because a library loaded with it binds to libc's `dlsym` and
 //! to the driver's own functions, past this library. Everything else is the
 //! loader's: the search follows the caller's own RPATH and RUNPATH, so the real
-//! function is jumped to and sees the caller's return address.
+//! function is jumped to and sees the caller's return address. The names of what is loaded for
+//! everybody are noted, for who looks behind this library later (`scope`).
 //!
 //! What is loaded into another namespace (`dlmopen`) has a libc and a driver of
 //! its own there, out of reach; that is said once, when CUDA has started in this
-//! one. No lock and, but for the name that is said, no allocation.
+//! one. No lock and, but for such names, no allocation.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use memcuda_core::config::Deepbind;
 
 use crate::asm::Next;
-use crate::{aside, boundary, environment, resolve};
+use crate::{aside, boundary, environment, resolve, scope};
 
 crate::tail_jump_with! {
     /// `dlopen(file, flags)`.
@@ -36,14 +37,18 @@ static STRIPPED: AtomicBool = AtomicBool::new(false);
 static ELSEWHERE: AtomicPtr<CString> = AtomicPtr::new(ptr::null_mut());
 static SPEAKS: AtomicBool = AtomicBool::new(false);
 
-unsafe extern "C" fn on_dlopen(_file: *const c_char, flags: c_int) -> Next {
+unsafe extern "C" fn on_dlopen(file: *const c_char, flags: c_int) -> Next {
     static NEXT: resolve::Next = resolve::Next::new(c"dlopen");
+    // SAFETY: dlopen demands a string or null.
+    unsafe { note_global(file, flags) };
     Next::jump_with(NEXT.get(), visible(flags))
 }
 
 unsafe extern "C" fn on_dlmopen(namespace: c_long, file: *const c_char, flags: c_int) -> Next {
     static NEXT: resolve::Next = resolve::Next::new(c"dlmopen");
     if namespace == BASE {
+        // SAFETY: dlmopen demands a string or null.
+        unsafe { note_global(file, flags) };
         return Next::jump_with(NEXT.get(), visible(flags));
     }
     if !file.is_null() {
@@ -52,6 +57,18 @@ unsafe extern "C" fn on_dlmopen(namespace: c_long, file: *const c_char, flags: c
         boundary::or_else("dlmopen", || note_elsewhere(file), || ());
     }
     Next::jump_with(NEXT.get(), flags as usize)
+}
+
+/// What is loaded for everybody may stand in for others' functions.
+///
+/// # Safety
+/// The file is a string or null.
+unsafe fn note_global(file: *const c_char, flags: c_int) {
+    if flags & libc::RTLD_GLOBAL != 0 && !file.is_null() {
+        // SAFETY: as the caller says.
+        let file = unsafe { CStr::from_ptr(file) };
+        boundary::or_else("dlopen", || scope::note_global(file), || ());
+    }
 }
 
 /// The flags with which the library binds to this one's functions.

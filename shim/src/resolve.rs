@@ -160,7 +160,8 @@ pub fn driver_for_another() -> *mut c_void {
 }
 
 /// The runtime function that the code at `caller` would reach without this
-/// library: the one of the libcudart that its own module depends on, else the
+/// library: one that stands in for everybody's, the one of the libcudart that its own module
+/// depends on, else the
 /// next one in the search order, else any loaded libcudart's. `own` is this
 /// library's function of that name. It holds until something is unloaded.
 ///
@@ -170,8 +171,8 @@ pub fn driver_for_another() -> *mut c_void {
 /// Only where neither the caller's module nor the program depends on a runtime is the
 /// loader asked: it may be busy with a constructor that waits for this thread.
 pub fn runtime(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
-    let from_tables = scope::behind(own as usize, caller, name);
-    if !from_tables.is_null() && is_of_runtime(from_tables) {
+    let (from_tables, is_before) = scope::look_behind(own as usize, caller, name);
+    if is_before || (!from_tables.is_null() && is_of_runtime(from_tables)) {
         return from_tables;
     }
     let from_next = next(name);

@@ -7,9 +7,12 @@
 //! for the thread that asks. This waits for no more than a file's mapping or unmapping, loads
 //! nothing and keeps nothing loaded.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::iter;
 use std::ops::Range;
 use std::ptr;
+
+use once_cell::race::OnceBox;
 
 use crate::dynamic::{self, Dynamic};
 use crate::loader;
@@ -17,10 +20,39 @@ use crate::loader;
 /// Files that others may load between the counting and the search.
 const SPARE: usize = 16;
 
+/// A name under which a file was loaded for everybody, and the next one. Never freed.
+struct Global {
+    file: CString,
+    next: OnceBox<Global>,
+}
+
+static GLOBAL: OnceBox<Global> = OnceBox::new();
+
+/// A file is about to be loaded for everybody.
+pub fn note_global(file: &CStr) {
+    let fresh = || {
+        let (file, next) = (file.to_owned(), OnceBox::new());
+        Box::new(Global { file, next })
+    };
+    let mut place = &GLOBAL;
+    loop {
+        let known = place.get_or_init(fresh);
+        if known.file.as_c_str() == file {
+            return;
+        }
+        place = &known.next;
+    }
+}
+
 /// The function of this name behind the library in which `own` lies, as code at `caller`
 /// would find it; null where neither what its module needs nor what the program began with
 /// has one. Of a function with several symbol versions it is any one.
 pub fn behind(own: usize, caller: usize, name: &CStr) -> *mut c_void {
+    look_behind(own, caller, name).0
+}
+
+/// The same, and whether it comes before what the caller's own module needs.
+pub fn look_behind(own: usize, caller: usize, name: &CStr) -> (*mut c_void, bool) {
     let mut count = SPARE;
     loader::find(|_| {
         count += 1;
@@ -36,10 +68,9 @@ pub fn behind(own: usize, caller: usize, name: &CStr) -> *mut c_void {
             files.push(Listed::of(file));
             None
         });
-        let found = find(&files, &mut queue, own, caller, name);
-        found.unwrap_or(ptr::null_mut())
+        find(&files, &mut queue, own, caller, name)
     });
-    found.unwrap_or(ptr::null_mut())
+    found.flatten().unwrap_or((ptr::null_mut(), false))
 }
 
 /// The function of this name in any loaded library but the one that has `own`, whoever may find
@@ -108,7 +139,7 @@ fn find(
     own: usize,
     caller: usize,
     name: &CStr,
-) -> Option<*mut c_void> {
+) -> Option<(*mut c_void, bool)> {
     let holds = |address: usize| files.iter().position(|file| file.code.contains(&address));
     let own = holds(own)?;
     // What comes before this library, as another preloaded one, has been asked already, and
@@ -124,22 +155,36 @@ fn find(
         .into_iter()
         .find_map(|at| files[at].for_all(name))
     {
-        return Some(found);
+        return Some((found, false));
     }
-    // Further behind, if the first one that the program's libraries need is of no version.
-    let of_all = |at: usize| exported(at).map(|_| files[at].for_all(name));
-    if let Some(found) = search(files, queue, 0, of_all).flatten() {
-        return Some(found);
+    let library = holds(caller).filter(|&at| at > 0);
+    // Further behind, if the first one is of no version: that of what the program's libraries
+    // need, then of what was loaded for everybody before the caller's own.
+    let of_all = |at: usize| exported(at).map(|_| Some((at, files[at].for_all(name)?)));
+    if let Some((_, found)) = search(files, queue, 0, of_all).flatten() {
+        return Some((found, true));
+    }
+    let before = own + 1..library.unwrap_or(0);
+    if before.clone().any(|at| files[at].for_all(name).is_some()) {
+        let names = iter::successors(GLOBAL.get(), |known| known.next.get());
+        let mut found = names.filter_map(|known| {
+            let is = |file: &Listed| file.is_called(known.file.as_ptr());
+            search(files, queue, files.iter().position(is)?, of_all)
+        });
+        if let Some((_, found)) = found.next().flatten().filter(|(at, _)| before.contains(at)) {
+            return Some((found, true));
+        }
     }
     // The program's own scope is everybody's, and has what was preloaded, too.
-    let library = holds(caller).filter(|&at| at > 0);
     if let Some(found) = library.and_then(|library| search(files, queue, library, exported)) {
-        return Some(found);
+        return Some((found, false));
     }
     let all = own + 1..files.len();
     let (first, found) = all.into_iter().find_map(|at| Some((at, exported(at)?)))?;
     // It was there from the beginning if something behind it was: what the program needs.
-    search(files, queue, 0, |at| (at >= first).then_some(found))
+    search(files, queue, 0, |at| {
+        (at >= first).then_some((found, false))
+    })
 }
 
 /// What `look` finds in the first file in which it finds anything: the one with this number,

@@ -4,7 +4,8 @@
  * has if that is another's; with OLD it calls what the driver has for programs of CUDA 3, which
  * refuses. With ALLOCATES it is a copy of the driver for
  * linking, which answers nothing. USER: a library that frees for the program. PROGRAM: that one.
- * Else a library that only needs others. */
+ * LOADS: one that loads what it is told, for everybody what has a + before it, and
+ * frees by way of a USER. Else a library that only needs others. */
 #include "../support/cuda.h"
 
 #if defined(HEARS)
@@ -72,9 +73,32 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
 const void *const refers[] = {cuInit, cuDevicePrimaryCtxRetain, cuCtxSetCurrent, cuMemAlloc_v2,
                               cuMemFree_v2, cuPointerGetAttribute, cudaMalloc};
 
+int malloc_it(void **address, size_t bytes) {
+    int code = cudaMalloc(address, bytes);
+    return code;
+}
+
 int free_it(void *address) {
     int code = cudaFree(address);
     return code;
+}
+#elif defined(LOADS)
+int main(int count, char **arguments) {
+    int *heard = NULL, (*malloc_it)(void **, size_t) = NULL, (*free_it)(void *) = NULL;
+    for (int i = 1; i < count; i++) {
+        int for_all = *arguments[i] == '+';
+        int flags = RTLD_NOW | (for_all ? RTLD_GLOBAL : 0);
+        void *library = dlopen(arguments[i] + for_all, flags);
+        CHECK(library != NULL);
+        if (heard == NULL) heard = dlsym(library, "heard");
+        free_it = dlsym(library, "free_it");
+        malloc_it = dlsym(library, "malloc_it");
+    }
+    void *a;
+    OK(malloc_it(&a, 8 * MiB));
+    int code = free_it(a);
+    printf("%d, heard %d\n", code, *heard);
+    return 0;
 }
 #elif defined(PROGRAM)
 int free_it(void *address);

@@ -149,3 +149,34 @@ fn who_hears_of_the_runtimes_frees_does_where_others_need_it() {
         }
     }
 }
+
+/// The loader binds each file to what was loaded for everybody before.
+#[test]
+fn who_hears_of_the_runtimes_frees_does_where_it_was_loaded_for_everybody() {
+    let program = build("loads-them", &["-DLOADS"], &[]);
+    let user = library("libloaded-user.so", &["-DUSER"], &[DRIVER, RUNTIME]);
+    let user = user.display();
+    let runtime = "+libcudart.so.13";
+    for way in ["-DDRIVER", "-DNEXT", "-DANY"] {
+        let hears = format!("libloaded{way}.so");
+        let hears = library(&hears, &["-DHEARS", way], &[DRIVER, RUNTIME]);
+        let needs_it = format!("libneeds-loaded{way}.so");
+        let needs_it = library(&needs_it, &[], &[hears.to_str().unwrap()]);
+        let (hears, needs_it) = (hears.display(), needs_it.display());
+        for (files, is_heard) in [
+            (format!("+{hears} {user}"), true),
+            (format!("+{needs_it} {user}"), true),
+            (format!("{hears} +{hears} {user}"), true),
+            (format!("{hears} {user}"), false),
+            (format!("{runtime} +{hears} {user}"), false),
+            (format!("{user} +{hears} {user}"), false),
+        ] {
+            let mut bare = preloaded(&program, &[]);
+            let bare = said(bare.args(files.split(' ')));
+            let mut with = preloaded(&program, &[shim()]);
+            assert_eq!(said(with.args(files.split(' '))), bare, "{files}");
+            let heard = format!("0, heard {}\n", u8::from(is_heard));
+            assert_eq!(bare, (heard, String::new()), "{files}");
+        }
+    }
+}
