@@ -210,6 +210,8 @@ pub const SONAME: usize = 14;
 /// More of them, and types of symbols.
 const STRTAB: usize = 5;
 const SYMTAB: usize = 6;
+/// The older table of hashes, which few files have alone.
+const HASH: usize = 4;
 const GNU_HASH: usize = 0x6fff_fef5;
 const VERSYM: usize = 0x6fff_fff0;
 /// Of a symbol's version: it is not the default one; and the greatest that is none.
@@ -242,15 +244,18 @@ unsafe fn symbol_around(dynamic: Dynamic, code: usize) -> Option<(*const c_char,
     Some((name, offset - found.value))
 }
 
-/// How many symbols a file has, as far as its hash table knows: up to the end of the last
-/// chain.
+/// How many symbols a file has, as far as its hash table knows: the older one says it, of the
+/// other it is up to the end of the last chain.
 ///
 /// # Safety
 /// It is still loaded.
 unsafe fn symbols_in(dynamic: Dynamic) -> Option<usize> {
     // SAFETY: the table is as `look_up` says.
     unsafe {
-        let table = dynamic.address(GNU_HASH)? as *const u32;
+        let Some(table) = dynamic.address(GNU_HASH) else {
+            return Some(*(dynamic.address(HASH)? as *const u32).add(1) as usize);
+        };
+        let table = table as *const u32;
         let (buckets, first, filter) = (*table, *table.add(1), *table.add(2));
         let bucket = table.add(4 + 2 * filter as usize);
         let chain = bucket.add(buckets as usize);
@@ -295,17 +300,22 @@ pub unsafe fn look_up_for_all(dynamic: Dynamic, name: &CStr) -> *mut c_void {
 unsafe fn definition(dynamic: Dynamic, name: &CStr, kind: u8) -> Option<(usize, *mut c_void)> {
     let base = dynamic.base;
     // SAFETY: as the caller says.
-    let tables = unsafe {
-        (
-            dynamic.address(STRTAB),
-            dynamic.address(SYMTAB),
-            dynamic.address(GNU_HASH),
-        )
-    };
-    let (Some(names), Some(symbols), Some(table)) = tables else {
-        return None;
-    };
+    let (names, symbols) = unsafe { (dynamic.address(STRTAB)?, dynamic.address(SYMTAB)?) };
     let (names, symbols) = (names as *const i8, symbols as *const Symbol);
+    // SAFETY: a hash table has numbers of symbols, whose names lie in the table of names.
+    let wanted = |index: usize| unsafe {
+        let symbol = &*symbols.add(index);
+        let is_wanted = symbol.section != 0
+            && symbol.info & 0xf == kind
+            && CStr::from_ptr(names.add(symbol.name as usize).cast()) == name;
+        is_wanted.then(|| (index, (base + symbol.value) as *mut c_void))
+    };
+    // SAFETY: as the caller says.
+    let (table, older) = unsafe { (dynamic.address(GNU_HASH), dynamic.address(HASH)) };
+    let Some(table) = table else {
+        // SAFETY: the other one is there.
+        return unsafe { by_older_hash(older? as *const u32, name, wanted) };
+    };
     let hash = name.to_bytes().iter().fold(5381_u32, |hash, &byte| {
         hash.wrapping_mul(33).wrapping_add(byte.into())
     });
@@ -323,18 +333,43 @@ unsafe fn definition(dynamic: Dynamic, name: &CStr, kind: u8) -> Option<(usize, 
         let mut index = *bucket.add((hash % buckets) as usize);
         while index >= first {
             let word = *chain.add((index - first) as usize);
-            let symbol = &*symbols.add(index as usize);
-            if word | 1 == hash | 1
-                && symbol.section != 0
-                && symbol.info & 0xf == kind
-                && CStr::from_ptr(names.add(symbol.name as usize).cast()) == name
-            {
-                return Some((index as usize, (base + symbol.value) as *mut c_void));
+            let found = (word | 1 == hash | 1).then(|| wanted(index as usize));
+            if let Some(found) = found.flatten() {
+                return Some(found);
             }
             if word & 1 != 0 {
                 break;
             }
             index += 1;
+        }
+    }
+    None
+}
+
+/// What is wanted of the symbols that have this name's hash in the older table.
+///
+/// # Safety
+/// It is such a table.
+unsafe fn by_older_hash<T>(
+    table: *const u32,
+    name: &CStr,
+    wanted: impl Fn(usize) -> Option<T>,
+) -> Option<T> {
+    let hash = name.to_bytes().iter().fold(0_u32, |hash, &byte| {
+        let hash = (hash << 4).wrapping_add(byte.into());
+        (hash ^ (hash >> 28 << 4)) & (u32::MAX >> 4)
+    });
+    // SAFETY: how many buckets and symbols there are, the first symbol of each bucket, and for
+    // each symbol the next one; none has the number 0.
+    unsafe {
+        let (buckets, bucket) = (*table, table.add(2));
+        let chain = bucket.add(buckets as usize);
+        let mut index = *bucket.add(hash.checked_rem(buckets)? as usize);
+        while index != 0 {
+            if let Some(found) = wanted(index as usize) {
+                return Some(found);
+            }
+            index = *chain.add(index as usize);
         }
     }
     None

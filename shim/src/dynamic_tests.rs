@@ -107,6 +107,22 @@ fn tables_are_read_that_the_loader_has_left_as_they_were_and_empty_ones() {
 }
 
 #[test]
+fn a_file_with_the_older_table_alone_has_functions() {
+    for (buckets, is_there) in [(1, true), (0, false)] {
+        let mut made = Made::new(1, 1);
+        made.dynamic[2][0] = HASH;
+        // How many buckets and symbols; the bucket; for each symbol the next one.
+        made.hash = [buckets, 2, 1, 0, 0, 0];
+        // SAFETY: as above.
+        let (found, symbols) =
+            unsafe { (look_up(made.tables(), c"only"), symbols_in(made.tables())) };
+        assert_eq!((!found.is_null(), symbols), (is_there, Some(2)));
+        // SAFETY: as above.
+        assert!(unsafe { look_up(made.tables(), c"other") }.is_null());
+    }
+}
+
+#[test]
 fn functions_of_a_version_are_not_for_all() {
     let made = Made::new(1, 1);
     // SAFETY: as above.

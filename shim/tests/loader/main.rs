@@ -217,7 +217,7 @@ fn what_stands_in_for_a_runtime_is_reached_where_nobody_has_one() {
     };
     let program = compile("standing_in.c", "standing_in", &["-ldl"]);
     // What it compares with what it finds is what everybody finds, or its own.
-    for bound in ["-Wl,-z,lazy", "-Wl,-Bsymbolic"] {
+    for bound in ["-Wl,-z,lazy", "-Wl,-Bsymbolic", "-Wl,--hash-style=sysv"] {
         let stub = build("libcudart_stub.so", &["-DSTUB", "-O0", bound]);
         let user = build("libuser.so", &["-DUSER", stub.to_str().unwrap()]);
         for runtime in ["first", "later", "none"] {
