@@ -60,15 +60,19 @@ fn find_next(name: &CStr, own: *mut c_void, caller: usize) -> Option<Next> {
     if !name.to_bytes().starts_with(b"cuda") && ucx::asks(caller) {
         return Some(find(libc::RTLD_DEFAULT, name, own, caller));
     }
-    if !listener::asks(name, caller) {
-        return None;
+    if listener::asks(name, caller) {
+        // What it finds behind itself, where that is the driver's: ours.
+        let behind = scope::behind(caller, caller, name);
+        let is_behind = !behind.is_null() && behind != own;
+        let entry = || substitute::entry_for(behind, Door::Dlsym, caller);
+        return is_behind.then(entry)?.map(Next::answer);
     }
-    // What a library that hears of frees finds behind itself, where that is the driver's: ours.
-    let behind = scope::behind(caller, caller, name);
-    match behind.is_null() || behind == own {
-        true => None,
-        false => substitute::entry_for(behind, Door::Dlsym, caller).map(Next::answer),
-    }
+    // Before this library its own is the next one: only real if anybody has it, too.
+    let is_there = resolve::is_behind(own as usize, caller)
+        || !resolve::next(name).is_null()
+        || !scope::elsewhere(own, name).is_null();
+    // The error that dlerror tells of is the real dlsym's.
+    (!is_there).then(|| Next::answer(resolve::in_libc(name)))
 }
 
 /// What `dlsym` answers for a name that this library exports.

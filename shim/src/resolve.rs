@@ -210,9 +210,9 @@ pub fn in_scope(caller: usize, name: &CStr, own: *const c_void) -> *mut c_void {
     found
 }
 
-/// Does a function lie in a file that comes after this library's? What comes before it, as
+/// Does code lie in a file that comes after this library's? What comes before it, as
 /// another preloaded library, has been asked already, and asks on.
-fn is_behind(own: usize, found: usize) -> bool {
+pub fn is_behind(own: usize, found: usize) -> bool {
     let behind = loader::find(|file| {
         let code = file.code()?;
         let first = code.contains(&own) || code.contains(&found);

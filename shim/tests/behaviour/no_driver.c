@@ -14,8 +14,9 @@ int main(void) {
     CHECK(dlopen("libcuda.so.1", RTLD_NOW) == NULL);
     CHECK(dlsym(RTLD_DEFAULT, "cuInit") == NULL && dlerror() != NULL);
     CHECK(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") == NULL);
+    CHECK(dlsym(RTLD_NEXT, "cuInit") == NULL && dlerror() != NULL);
     for (size_t i = 0; i < sizeof of_runtime / sizeof *of_runtime; i++)
-        CHECK(dlsym(RTLD_DEFAULT, of_runtime[i]) == NULL);
+        CHECK(!dlsym(RTLD_DEFAULT, of_runtime[i]) && !dlsym(RTLD_NEXT, of_runtime[i]));
     void *self = dlopen(NULL, RTLD_NOW);
     CHECK(dlsym(self, "cuInit") == NULL && dlsym(self, "cudaFree") == NULL);
     CHECK(dlsym(RTLD_DEFAULT, "malloc") != NULL && dlsym(self, "main") == (void *)main);
