@@ -106,20 +106,7 @@ fn allocate(
         return real();
     }
     if !engine.lends() {
-        // A node of a graph takes nothing now.
-        if in_graph(engine, stream) {
-            return real();
-        }
-        let code = drivers_own(engine, stream, from, real);
-        if code == Code::SUCCESS
-            && let Ok((context, device)) = engine.of_stream(stream)
-        {
-            // SAFETY: the real call has just written it.
-            let address = unsafe { *out };
-            let request = request(engine.key(context, stream), bytes as u64);
-            engine.plain_allocated(device, &request, address, Caller::UNKNOWN);
-        }
-        return code;
+        return allocate_plainly(engine, out, bytes, stream, from, &real);
     }
     // SAFETY: not null, and the program's to write: as the driver does, before
     // anything can fail.
@@ -162,6 +149,32 @@ fn allocate(
         }
         Err(refusal) => memory::refused(engine, device, bytes, Some(key), refusal),
     }
+}
+
+/// Where nothing is lent: the driver's own, and what is noted of it.
+#[cold]
+fn allocate_plainly(
+    engine: &Engine,
+    out: *mut Address,
+    bytes: usize,
+    stream: Stream,
+    from: Option<MemPool>,
+    real: &dyn Fn() -> Code,
+) -> Code {
+    // A node of a graph takes nothing now.
+    if in_graph(engine, stream) {
+        return real();
+    }
+    let code = drivers_own(engine, stream, from, real);
+    if code == Code::SUCCESS
+        && let Ok((context, device)) = engine.of_stream(stream)
+    {
+        // SAFETY: the real call has just written it.
+        let address = unsafe { *out };
+        let request = request(engine.key(context, stream), bytes as u64);
+        engine.plain_allocated(device, &request, address, Caller::UNKNOWN);
+    }
+    code
 }
 
 /// A request on a stream.
@@ -229,13 +242,14 @@ fn taken_on(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Place<'_>
 }
 
 fn free(engine: &Engine, address: Address, stream: Stream, real: impl FnOnce() -> Code) -> Code {
-    let captures = match engine.captures.any() {
-        true => engine.calls.captures(stream),
-        false => Ok(false),
-    };
-    // In a graph only memory of that graph can be freed: the driver says so.
-    if captures == Ok(true) {
-        return real();
+    let mut unknown = None;
+    if engine.captures.any() {
+        match engine.calls.captures(stream) {
+            // In a graph only memory of that graph can be freed: the driver says so.
+            Ok(true) => return real(),
+            Ok(false) => {}
+            Err(code) => unknown = Some(code),
+        }
     }
     // Its mapping cannot end in the order of a stream: the call waits.
     if let Some(code) = frees::free_named(engine, address) {
@@ -244,7 +258,7 @@ fn free(engine: &Engine, address: Address, stream: Stream, real: impl FnOnce() -
     let Some((device, pool)) = engine.owner(address) else {
         return engine.plain_free(address, Caller::UNKNOWN, real);
     };
-    if let Err(code) = captures {
+    if let Some(code) = unknown {
         return code;
     }
     let its = || Some(engine.of_stream(stream).ok()?.0);
