@@ -50,6 +50,8 @@ static const struct {
     {"cuMemGetAddressRange", [](Stage &on) { CUdeviceptr base; size_t bytes; cuMemGetAddressRange(&base, &bytes, on.word); }},
     {"cuMemGetInfo", [](Stage &) { size_t free, total; cuMemGetInfo(&free, &total); }},
     {"cuStreamIsCapturing of it", [](Stage &on) { CUstreamCaptureStatus status; cuStreamIsCapturing(on.full, &status); }},
+    {"cuStreamQuery of it", [](Stage &on) { cuStreamQuery(on.full); }},
+    {"cuStreamQuery of another stream", [](Stage &on) { cuStreamQuery(on.idle); }},
     {"cuEventQuery", [](Stage &on) { cuEventQuery(on.events[0]); }},
     {"cuEventCreate", [](Stage &) { CUevent event; cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); }},
     {"cuEventDestroy", [](Stage &on) { cuEventDestroy(on.destroyed); }},
