@@ -14,6 +14,10 @@ use crate::rights::READER;
 use crate::start::{run, text};
 use crate::support::*;
 
+/// Users of this process's tests, so many behind those of others: several may run at once.
+const FIRST: u32 = 200_000_000;
+const EACH: u32 = 4;
+
 /// A user of one test, with a runtime directory that only root makes, and no other place.
 struct User {
     uid: u32,
@@ -21,7 +25,8 @@ struct User {
 }
 
 impl User {
-    fn new(uid: u32) -> Option<Self> {
+    fn new(number: u32) -> Option<Self> {
+        let uid = FIRST + EACH * std::process::id() + number;
         let is_root = rustix::process::geteuid().is_root();
         if !is_possible_or_left_out(is_root, "to be another user") {
             return None;
@@ -111,7 +116,7 @@ fn pid(client: &mut memcuda::share::client::Client) -> u32 {
 /// Processes go on, and others of theirs begin, without the user's directory.
 #[test]
 fn after_a_logout_the_keeper_is_where_clients_look() {
-    let Some(user) = User::new(42200) else {
+    let Some(user) = User::new(0) else {
         return;
     };
     let first = user.start(&user.runtime().join("memcuda/keeper.sock"));
@@ -139,7 +144,7 @@ fn after_a_logout_the_keeper_is_where_clients_look() {
 
 #[test]
 fn one_whose_place_in_tmp_is_somebody_elses_is_beside_it() {
-    let Some(user) = User::new(42201) else {
+    let Some(user) = User::new(1) else {
         return;
     };
     user.log_out();

@@ -9,6 +9,10 @@ use crate::actor::{Actor, Place};
 use crate::keeper::until;
 use crate::start::{Started, Tree, is_root};
 
+/// Users of this process's tests, so many behind those of others: several may run at once.
+const FIRST: u32 = 100_000_000;
+const EACH: u32 = 4;
+
 /// A user of one test, who has no other keeper in /tmp.
 struct User {
     _keepers: Started,
@@ -18,7 +22,8 @@ struct User {
 }
 
 impl User {
-    fn new(user: u32) -> Option<Self> {
+    fn new(number: u32) -> Option<Self> {
+        let user = FIRST + EACH * std::process::id() + number;
         if !is_root() {
             let left_out = std::env::var_os("MEMCUDA_TESTS_AS_ONE_USER").is_some();
             assert!(
@@ -69,7 +74,7 @@ fn shares(exporter: &mut Actor, importer: &mut Actor) {
 
 #[test]
 fn who_comes_after_a_logout_shares_with_who_was_there() {
-    let Some(user) = User::new(42210) else {
+    let Some(user) = User::new(0) else {
         return;
     };
     let (mut exporter, mut importer) = (user.actor(), user.actor());
@@ -92,7 +97,7 @@ fn who_comes_after_a_logout_shares_with_who_was_there() {
 
 #[test]
 fn a_directory_of_somebody_else_in_tmp_keeps_nobody_from_sharing() {
-    let Some(user) = User::new(42211) else {
+    let Some(user) = User::new(1) else {
         return;
     };
     fs::remove_dir_all(&user.tree.runtime).unwrap();
