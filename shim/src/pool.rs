@@ -70,7 +70,8 @@ pub fn mind_primary(engine: &Engine, device: &Device, pool: &Pool<Real>) {
 }
 
 /// Lets a device reach what another one's pool has and will have; a line of the
-/// log where it cannot. Where nothing is lent no pool is made for it.
+/// log where it cannot. Out of memory is its caller's to say, who makes room and asks again.
+/// Where nothing is lent no pool is made for it.
 pub fn grant(engine: &Engine, owner: &Device, device: u32, to: Grantee) -> Result<(), Code> {
     let pool = match engine.lends() {
         true => of(engine, owner),
@@ -78,11 +79,13 @@ pub fn grant(engine: &Engine, owner: &Device, device: u32, to: Grantee) -> Resul
     };
     let granted = pool.map_or(Ok(()), |pool| pool.grant(device, to));
     granted.inspect_err(|code| {
-        crate::log!(
-            Warn,
-            "device {device} gets no access to the pooled memory of device {}: {code:?}",
-            owner.ordinal
-        );
+        if *code != Code::OUT_OF_MEMORY {
+            crate::log!(
+                Warn,
+                "device {device} gets no access to the pooled memory of device {}: {code:?}",
+                owner.ordinal
+            );
+        }
     })
 }
 

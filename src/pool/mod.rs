@@ -101,7 +101,7 @@ pub struct Settings {
     pub timeline: bool,
     /// Called with no lock held where there was no memory left for a
     /// request, with its bytes, the moment when it first failed and what lacks:
-    /// true where another try is worth it. It must not call the pool.
+    /// true where another try is worth it. It may have the pool give back, and ask it for nothing.
     #[expect(clippy::type_complexity, reason = "a plain callback")]
     pub starving: Option<Box<dyn Fn(u64, Instant, Lack) -> bool + Send + Sync>>,
     /// Where the fronts count, [`FRONTS`] lines; memory of the pool's own if fewer.
