@@ -39,6 +39,15 @@ def source(*places):
     return re.sub(r"\\\n\s*", "", "\n".join(texts))
 
 
+def lines_said(code):
+    """(level, text) of the lines of the log whose text stands where they are written."""
+    text = r'"((?:[^"\\]|\\.)*)"'
+    calls = [rf"\blog(?:_once)?!\(\s*(Error|Warn|Info|Debug),\s*{text}", rf"\b(error|warn|info|debug)!\(\s*{text}",
+             rf"\bnotice::(warn|info)\(\|\| \{{?\s*(?:format!\(\s*)?{text}"]
+    found = [match for call in calls for match in re.findall(call, code)]
+    return [({"warn": "warning"}.get(level.lower(), level.lower()), text) for level, text in found]
+
+
 class Mentions(unittest.TestCase):
     def test_variables(self):
         listed = set(re.findall(r"^\| `(MEMCUDA_\w+)`", (DOCS / "reference/environment.md").read_text(), re.MULTILINE))
@@ -115,19 +124,25 @@ class Mentions(unittest.TestCase):
         self.assertEqual([it for it in named if it[1] not in made], [])
 
     def test_lines_of_the_log(self):
-        code, count = source("src", "shim/src"), 0
+        code, count, of_levels = source("src", "shim/src"), 0, 0
+        said = lines_said(code)
         for page in pages.every():
             for kind, block in page.blocks:
                 if kind != "text log":
                     continue
                 for line in block.splitlines():
-                    message = re.sub(r"^memcuda: (?:error|warning|info|debug): ", "", line)
+                    level, message = re.match(r"(?:memcuda: (error|warning|info|debug): )?(.*)", line).groups()
                     parts = [part.strip(" ();:,") for part in message.split("...")]
                     for part in filter(lambda part: len(part) > 3, parts):
                         with self.subTest(page=page.name, part=part):
                             count += 1
                             self.assertTrue(part in code, "the code never says that")
+                            levels = {there for there, text in said if part in text}
+                            if level and levels:
+                                of_levels += 1
+                                self.assertIn(level, levels, "the code says that at another level")
         self.assertGreater(count, 40)
+        self.assertGreater(of_levels, 30)
 
     def test_figures(self):
         """A table, a list or a paragraph under `<!-- figures of PAGE ... -->` says nothing that those pages do not."""
