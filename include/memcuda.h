@@ -113,7 +113,7 @@ enum {
     MEMCUDA_DYING = 3      /* deleted; gone with its last holder */
 };
 
-#define MEMCUDA_MOST_NAME 200 /* bytes of a name: letters, digits and ._-/:+@= */
+#define MEMCUDA_MOST_NAME 200 /* bytes of a name: letters, digits and ._-/:+@=, but not "cmd" */
 #define MEMCUDA_MOST_RANK 32  /* extents of a shape */
 #define MEMCUDA_CURRENT (-1)  /* the device of the current context, else device 0 */
 #define MEMCUDA_FOREVER UINT64_MAX
@@ -178,19 +178,24 @@ MEMCUDA_API int memcuda_cuda_result(void);
  * native profile, where what torch asks for is a segment that it lends on:
  * create or open there. Where the name is there and of another kind, or sealed
  * (MISMATCH, EXISTS, SEALED), or is not there (NOT_FOUND), the allocation fails
- * with the driver's INVALID_VALUE, unless MEMCUDA_UNNAMED_ON_MISMATCH is set; for
- * any other reason, as a keeper that is not there, it is one without a name. Each
- * has its line in the log, and memcuda_find tells. */
+ * with the driver's INVALID_VALUE, unless MEMCUDA_UNNAMED_ON_MISMATCH is set; where
+ * there is no memory, or the context is broken, it fails with the driver's own code;
+ * for any other reason, as a keeper that is not there, it is one without a name. The
+ * first and the last have their line in the log, and memcuda_find tells. */
 MEMCUDA_API int memcuda_name_next(const char *name, int mode, const memcuda_options *options);
-/* The name of what the program holds at this address by a named allocation,
- * inside of it or at its beginning: a handle of its own, to be closed. */
+/* The name of what this process has open at this address, by a named allocation,
+ * memcuda_create or memcuda_open, inside of it or at its beginning: a handle of its
+ * own, to be closed. */
 MEMCUDA_API int memcuda_find(const void *address, memcuda_handle *out);
 
-/* Memory of a new name; EXISTS where there is one. */
+/* Memory of a new name; EXISTS where there is one. INVALID with MEMCUDA_READ_ONLY,
+ * as nobody could write it; so is MEMCUDA_CUDA_IPC, wherever, with
+ * MEMCUDA_READ_ONLY, _HIDDEN or _PERSIST. */
 MEMCUDA_API int memcuda_create(const char *name, const memcuda_options *options, memcuda_handle *out);
 /* Memory of a name that is there; NOT_FOUND where there is none, with
  * MEMCUDA_AWAIT where none comes in time. Bytes, dtype and shape, where said, must
- * be the same. Opened again in a process, it has the same address. */
+ * be the same. Opened again in a process, in the same context and for the same use
+ * (MEMCUDA_READ_ONLY or not), it has the same address. */
 MEMCUDA_API int memcuda_open(const char *name, const memcuda_options *options, memcuda_handle *out);
 /* Whichever of the two: MEMCUDA_MADE of memcuda_describe says which. */
 MEMCUDA_API int memcuda_create_or_open(const char *name, const memcuda_options *options,
@@ -202,12 +207,14 @@ MEMCUDA_API int memcuda_close(memcuda_handle handle);
 
 /* The address (CUdeviceptr); null where the handle is none. */
 MEMCUDA_API void *memcuda_address(memcuda_handle handle);
-/* What is known of an opening, without asking anybody. */
+/* What was known of it when it was opened, and sealed where this process has sealed it;
+ * the version is the newest one once this process has published or waited for one.
+ * Asks nobody; memcuda_show asks the keeper. */
 MEMCUDA_API int memcuda_describe(memcuda_handle handle, memcuda_info *info);
 
 /* Its bytes are final: shows it to others where it was hidden, and refuses
  * openings for writing from now on; what is open for writing stays so. The
- * caller has waited for its own work. */
+ * caller has waited for its own work. DENIED of an opening that is MEMCUDA_READ_ONLY. */
 MEMCUDA_API int memcuda_seal(memcuda_handle handle);
 
 /* Publishes a version: a number above those published before, 2^63 - 1 at most,
@@ -218,7 +225,8 @@ MEMCUDA_API int memcuda_seal(memcuda_handle handle);
  * that publish on several streams order them. Until it has come the plain one is
  * INVALID: the stream's would take it back. (Where the process that queued it has
  * ended, it never comes: publish on a stream once more.) In a capture it is
- * INVALID: each replay would write the same number. Publish behind the launch. */
+ * INVALID: each replay would write the same number. Publish behind the launch. Both
+ * are DENIED of an opening that is MEMCUDA_READ_ONLY. */
 MEMCUDA_API int memcuda_publish(memcuda_handle handle, uint64_t version, uint64_t *published);
 MEMCUDA_API int memcuda_publish_on(memcuda_handle handle, uint64_t version, void *stream,
                                    uint64_t *published);
@@ -231,7 +239,8 @@ MEMCUDA_API int memcuda_wait(memcuda_handle handle, uint64_t version, uint64_t t
 MEMCUDA_API int memcuda_wait_on(memcuda_handle handle, uint64_t version, void *stream);
 
 /* Whether a name outlives its holders: for so many seconds from now,
- * MEMCUDA_FOREVER (until it is deleted), 0 (not). */
+ * MEMCUDA_FOREVER (until it is deleted), 0 (not). DENIED of what another user made,
+ * unless the keeper's rules let this one create there; for less long, delete. */
 MEMCUDA_API int memcuda_persist(const char *name, uint64_t seconds);
 /* Hides a name at once; its memory goes with the last holder. */
 MEMCUDA_API int memcuda_delete(const char *name);

@@ -11,6 +11,9 @@
     # ... any other one has it, without a copy.
     weights = torch.from_dlpack(memcuda.open("model/weights", read_only=True, wait=600))
 
+Torch before 2.9 does not know memory that is only read: there pass
+`memcuda.open(...).for_reader()`.
+
 It is pure Python over the C API of libmemcuda.so (`memcuda.h`), which has to be in
 the process from its start: `memcuda run -- python ...`. Without it this package can
 be imported, `present()` is False, and every other call raises `Absent`, but for

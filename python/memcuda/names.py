@@ -14,7 +14,7 @@ from .tensor import Tensor
 
 def present() -> bool:
     """Is libmemcuda.so in this process? Without it this package can be imported,
-    and every call of it raises `Absent`."""
+    and every other call raises `Absent`, but for `library_path()` and `command()`."""
     return _library.find() is not None
 
 
@@ -40,8 +40,8 @@ def open(name: str, shape: Optional[Sequence[int]] = None, dtype: Any = None, *,
     `read_only`: a write through it faults. `wait`: so many seconds for a name that
     is not there yet, then `NotFound`, or a keeper, then `Unavailable`, or that another
     process is making, then `InProgress`; without it 5 seconds for the last alone.
-    Opened again in a process it has the same address, and costs less than a
-    microsecond in the library."""
+    Opened again in a process, in the same context and with the same `read_only`, it has
+    the same address, and costs less than a microsecond in the library."""
     flags = _library.READ_ONLY if read_only else 0
     return _opening("open", name, _options(flags, shape, dtype, nbytes, device, wait), wait)
 
@@ -58,8 +58,8 @@ def create_or_open(name: str, shape: Optional[Sequence[int]] = None, dtype: Any 
 
 def find(memory: Any) -> Tensor:
     """The name of memory that this process holds: of an address, or of anything
-    with `data_ptr()` or the CUDA array interface. For memory that got its name by
-    a hint or by `name_next`."""
+    with `data_ptr()` or the CUDA array interface. For memory that has its name by a
+    rule or by `name_next`, and for what `create` and `open` gave."""
     if hasattr(memory, "data_ptr"):
         address = memory.data_ptr()
     elif hasattr(memory, "__cuda_array_interface__"):

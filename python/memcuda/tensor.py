@@ -103,7 +103,8 @@ class Tensor:
 
     @property
     def version(self) -> int:
-        """The newest version that was published, 0 for none. Asks nobody."""
+        """The newest version that was published, 0 for none, once this process has
+        published or waited for one; before, that of its opening. Asks nobody."""
         return self.info().version
 
     @property
@@ -112,7 +113,8 @@ class Tensor:
         return self._handle == 0
 
     def info(self) -> Info:
-        """What is known of it now, without asking the keeper."""
+        """What was known of it when it was opened, whether this process has sealed it
+        since, and its `version`. Asks nobody; `show` asks the keeper."""
         info = _library.Info.new()
         call("describe", self._open(), byref(info))
         return Info.of(info)
@@ -130,7 +132,8 @@ class Tensor:
 
     def for_reader(self) -> "Tensor":
         """The same for a library that never writes, but does not know DLPack 1.0 and
-        its mark of read-only memory, as JAX: `jax.dlpack.from_dlpack(t.for_reader())`.
+        its mark of read-only memory, as JAX and torch before 2.9:
+        `jax.dlpack.from_dlpack(t.for_reader())`.
         It is your word that it does not write; a write faults all the same."""
         other = self._same(self._dtype, self._shape)
         other._for_reader = True
