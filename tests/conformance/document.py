@@ -81,7 +81,7 @@ def main():
         "What a program can ask the driver about memory, asked of the real driver without the\n"
         "library and with it. Made by `make conformance-doc` from the recorded runs; the cases are\n"
         "in `tests/conformance`, the differences with their reasons in [differences.md](differences.md).\n"
-        "The simulated GPU must give the same answers (`make test`).\n"
+        "The simulated GPU must give the same answers to as many as the last column has (`make test`).\n"
     )
     for golden_file in goldens:
         write(every, sim, golden_file)
