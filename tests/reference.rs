@@ -75,7 +75,8 @@ fn command_line() {
             page += &format!("\n## {verb}\n\n```\n{}\n```\n", help.join("\n").trim_end());
             if verb == "stat" {
                 let names: Vec<&str> = Counters::default().fields().map(|(name, _)| name).collect();
-                page += &format!("\nCounters with `--json`: `{}`.\n", names.join("`, `"));
+                page += &format!("\nCounters with `--json`: `{}`", names.join("`, `"));
+                page += "; while the process records itself, `trace_frames` and `trace_lost_events`, too.\n";
             }
         }
     }

@@ -56,7 +56,7 @@ pub struct Arguments {
     /// Draw what was live over time; of a report, what was before it
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     svg: Option<PathBuf>,
-    /// One JSON object
+    /// Of a trace: one JSON object (of a process or a report: memcuda snapshot --json)
     #[arg(long)]
     json: bool,
     /// What happened before a report is in this trace [default: what its process recorded]

@@ -30,9 +30,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// Watch what processes hold on each device, in the terminal.
 ///
 /// Keys: ? shows them. IDLE is what the pool holds and has not lent, EFF the live share of
-/// the physical bytes, HITS the share of requests that needed no driver call, ST/S stitches a
-/// second, DRV the time in driver calls, of each second. What a job saves is a difference of
-/// two runs: memcuda compare.
+/// the physical bytes that are not shared, HITS the share of requests that needed no driver
+/// call, ST/S stitches a second, DRV the time in driver calls, of each second. What a job saves
+/// is a difference of two runs: memcuda compare.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Print the table once, and end; rates are over one --delay
