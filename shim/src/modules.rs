@@ -11,6 +11,8 @@ use crate::loader;
 
 /// Modules with a number of their own.
 pub const NUMBERED: usize = 32;
+/// Modules that are found without asking the loader.
+const KEPT: usize = 256;
 
 /// The number of a module, for the entry points that are made per module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +26,15 @@ impl Module {
 
     /// What is known of the module; `None` for the two shared numbers.
     pub fn about(self) -> Option<&'static About> {
-        filled(TABLE.get(self.0 as usize)?)
+        filled(TABLE[..NUMBERED].get(self.0 as usize)?)
+    }
+
+    /// The number that goes with a place in the table.
+    fn kept_at(index: usize) -> Self {
+        match u8::try_from(index) {
+            Ok(number) if index < NUMBERED => Self(number),
+            _ => Self::OTHER,
+        }
     }
 }
 
@@ -81,7 +91,7 @@ impl About {
 }
 
 /// Records are never freed: who read one may still look at it.
-static TABLE: [AtomicPtr<About>; NUMBERED] = [const { AtomicPtr::new(ptr::null_mut()) }; NUMBERED];
+static TABLE: [AtomicPtr<About>; KEPT] = [const { AtomicPtr::new(ptr::null_mut()) }; KEPT];
 
 fn filled(slot: &AtomicPtr<About>) -> Option<&'static About> {
     // SAFETY: a filled slot points to a record that is never freed.
@@ -90,9 +100,9 @@ fn filled(slot: &AtomicPtr<About>) -> Option<&'static About> {
 
 /// A module that was found.
 pub enum Found {
-    /// It has a number.
-    Numbered(Module, &'static About),
-    /// One of those for which no number is left.
+    /// It is in the table, where the first ones have numbers.
+    Kept(Module, &'static About),
+    /// One of those for which no place is left.
     Beyond(Box<About>),
 }
 
@@ -100,7 +110,7 @@ impl Found {
     /// Its number.
     pub fn module(&self) -> Module {
         match self {
-            Found::Numbered(module, _) => *module,
+            Found::Kept(module, _) => *module,
             Found::Beyond(_) => Module::OTHER,
         }
     }
@@ -110,20 +120,21 @@ impl Deref for Found {
     type Target = About;
     fn deref(&self) -> &About {
         match self {
-            Found::Numbered(_, about) => about,
+            Found::Kept(_, about) => about,
             Found::Beyond(about) => about,
         }
     }
 }
 
 /// The module that holds this address; gives it a number while there are any. A file
-/// that was unloaded gets its old one again.
+/// that was unloaded gets its old one again, until all numbers were given once: then others
+/// get those of files that are gone, whose code calls nothing any more.
 pub fn at(address: usize) -> Option<Found> {
     let unloads = unloads();
     for (index, slot) in TABLE.iter().enumerate() {
         let Some(about) = filled(slot) else { break };
         if about.holds(address) && about.is_loaded(unloads) {
-            return Some(Found::Numbered(Module(index as u8), about));
+            return Some(Found::Kept(Module::kept_at(index), about));
         }
     }
     find(address, unloads).map(enter)
@@ -139,25 +150,32 @@ fn enter(about: About) -> Found {
     let fresh = Box::into_raw(Box::new(about));
     // SAFETY: made above; taken back below only where it was not published.
     let about = unsafe { &*fresh };
-    for (index, slot) in TABLE.iter().enumerate() {
-        let module = Module(index as u8);
-        let known = slot.load(Ordering::Acquire);
-        // SAFETY: as in `filled`.
-        let free = match unsafe { known.as_ref() } {
-            None => true,
-            Some(other) if other.path == about.path => {
-                if other.is_loaded(unloads) && other.holds(address) {
-                    // SAFETY: it was not published.
-                    drop(unsafe { Box::from_raw(fresh) });
-                    return Found::Numbered(module, other);
+    for (places, of_others) in [
+        (0..NUMBERED, false),
+        (0..NUMBERED, true),
+        (NUMBERED..KEPT, false),
+        (NUMBERED..KEPT, true),
+    ] {
+        for index in places {
+            let (slot, module) = (&TABLE[index], Module::kept_at(index));
+            let known = slot.load(Ordering::Acquire);
+            // SAFETY: as in `filled`.
+            let free = match unsafe { known.as_ref() } {
+                None => true,
+                Some(other) if other.path == about.path => {
+                    if other.is_loaded(unloads) && other.holds(address) {
+                        // SAFETY: it was not published.
+                        drop(unsafe { Box::from_raw(fresh) });
+                        return Found::Kept(module, other);
+                    }
+                    !other.is_loaded(unloads)
                 }
-                !other.is_loaded(unloads)
+                Some(other) => of_others && !other.is_loaded(unloads),
+            };
+            let swap = || slot.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
+            if free && swap().is_ok() {
+                return Found::Kept(module, about);
             }
-            Some(_) => false,
-        };
-        let swap = || slot.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
-        if free && swap().is_ok() {
-            return Found::Numbered(module, about);
         }
     }
     // SAFETY: it was not published.

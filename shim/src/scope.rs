@@ -19,6 +19,8 @@ use crate::loader;
 
 /// Files that others may load between the counting and the search.
 const SPARE: usize = 16;
+/// Names that are kept: a program that loads what it has just compiled has a new one each time.
+const GLOBALS: usize = 1024;
 
 /// A name under which a file was loaded for everybody, and the next one. Never freed.
 struct Global {
@@ -35,7 +37,7 @@ pub fn note_global(file: &CStr) {
         Box::new(Global { file, next })
     };
     let mut place = &GLOBAL;
-    loop {
+    for _ in 0..GLOBALS {
         let known = place.get_or_init(fresh);
         if known.file.as_c_str() == file {
             return;
@@ -229,5 +231,15 @@ mod tests {
         // Nobody asks for what is there already.
         assert!(behind(libc, own, c"getpid").is_null());
         assert!(behind(8, own, c"getpid").is_null());
+    }
+
+    #[test]
+    fn names_of_what_was_loaded_for_everybody_are_kept_within_bounds() {
+        for number in 0..2 * GLOBALS {
+            note_global(&CString::new(format!("compiled{number}.so")).unwrap());
+            note_global(c"compiled0.so");
+        }
+        let kept = iter::successors(GLOBAL.get(), |known| known.next.get());
+        assert_eq!(kept.count(), GLOBALS);
     }
 }

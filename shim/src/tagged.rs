@@ -31,9 +31,13 @@ fn note(name: &str, caller: usize, leave: impl FnOnce()) {
 /// what these symbols answer without a runtime behind them.
 const NO_RUNTIME: c_int = 35;
 
-/// The real functions of one name, by the calling module; the few modules that
+/// Modules whose way to the real function is kept. A process has a few that call; stacks of
+/// extensions have a hundred.
+const KEPT: usize = 256;
+
+/// The real functions of one name, by the calling module; those that
 /// call are found without searching again, until something is unloaded.
-pub struct Callers([AtomicPtr<Known>; 32]);
+pub struct Callers([AtomicPtr<Known>; KEPT]);
 
 /// What a call goes on to.
 #[derive(Clone, Copy, PartialEq)]
@@ -75,7 +79,7 @@ impl Callers {
     /// Nobody called yet. Without the name: what is all zero takes no room in the file, of
     /// which every process would get a copy.
     pub const fn none() -> Self {
-        Self([const { AtomicPtr::new(std::ptr::null_mut()) }; 32])
+        Self([const { AtomicPtr::new(std::ptr::null_mut()) }; KEPT])
     }
 
     /// The function of this name, behind this library's `own`, for code at `caller`.

@@ -3,18 +3,20 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use once_cell::race::OnceRef;
 
 use super::{Caller, asks};
 use crate::backtrace;
 use crate::caller;
-use crate::modules::{self, Module, NUMBERED};
+use crate::modules::{self, About, Module, NUMBERED};
 
 /// The words that a recording has.
 #[derive(Default)]
 pub struct Words {
-    libraries: [AtomicBool; NUMBERED],
+    /// Which library it was told of by each number.
+    libraries: [OnceRef<'static, About>; NUMBERED],
     names: Mutex<HashMap<String, u16>>,
 }
 
@@ -88,13 +90,16 @@ impl Words {
             return 0;
         }
         let number = u16::from(module.0) + 1;
-        if !self.libraries[module.0 as usize].swap(true, Ordering::Relaxed) {
+        let told = &self.libraries[module.0 as usize];
+        if told.get().is_none() && told.set(about).is_ok() {
             match file {
                 b"" => tell(number, &caller::program()),
                 file => tell(number, &String::from_utf8_lossy(file)),
             }
         }
-        number
+        // The number may have been another's, which is gone.
+        let still = told.get().is_some_and(|told| told.path == about.path);
+        if still { number } else { 0 }
     }
 
     /// The number of a name; `tell` gets it where it is new. 0 where there are

@@ -2,6 +2,7 @@
 //! and which glibc can load this one.
 
 mod hears;
+mod many;
 #[path = "../support/mod.rs"]
 mod support;
 mod ucx;
