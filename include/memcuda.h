@@ -18,8 +18,10 @@
  * by several at once; closing it while another thread uses it is an error of
  * that call, never a crash.
  * Contexts: memory belongs to the context that is current on the calling
- * thread, or where there is none to the primary context of its device, and its
- * mapping ends with that context.
+ * thread, or where there is none, or one of another device, to the primary
+ * context of its own device, and its mapping ends with that context. Where it
+ * was opened with another device current, that one reaches it, too, if the two
+ * have access to each other.
  *
  * Licence: MIT OR Apache-2.0.
  */
@@ -221,7 +223,8 @@ MEMCUDA_API int memcuda_seal(memcuda_handle handle);
  * or 0 for the next one. *published, where not null, is the number. The plain
  * one takes effect at once: the caller has waited for the work that it
  * announces. The one on a stream takes effect behind the work before it there
- * (stream: CUstream or cudaStream_t, null is the default one); those of a name
+ * (stream: CUstream or cudaStream_t, null is the default one of the memory's
+ * device); those of a name
  * that publish on several streams order them. Until it has come the plain one is
  * INVALID: the stream's would take it back. (Where the process that queued it has
  * ended, it never comes: publish on a stream once more.) In a capture it is

@@ -67,6 +67,7 @@ fn the_package_does_what_its_tests_say() {
         .env("PYTHONPATH", root.join("python"))
         .env("LD_PRELOAD", built("libmemcuda.so"))
         .env("LD_LIBRARY_PATH", built("sim"))
+        .env("MEMCUDA_SIM_DEVICES", "2")
         .env("MEMCUDA_KEEPER", keeper.socket())
         .env("MEMCUDA_SIM_SHARED", keeper.0.path().join("devices"))
         .output()

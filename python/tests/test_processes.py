@@ -89,6 +89,32 @@ class Sharing(support.Case):
                 tensor.wait(1, 1.0, stream=0)
 
 
+class Devices(support.Case):
+    # Without any context: which primary ones there are behind the opening, and the memory's own.
+    SCRIPT = """
+import ctypes, sys, threading
+sys.path.insert(0, {tests!r})
+import memcuda, support
+driver = support.Driver()
+one, two = memcuda.open("far"), memcuda.open("far", device=1)
+flags, active = ctypes.c_uint(), ctypes.c_int()
+for device in (0, 1):
+    driver.must("cuDevicePrimaryCtxGetState", device, ctypes.byref(flags), ctypes.byref(active))
+    print(active.value)
+current, its = ctypes.c_void_p(), ctypes.c_void_p()
+driver.must("cuDevicePrimaryCtxRetain", ctypes.byref(current), 1)
+driver.must("cuPointerGetAttribute", ctypes.byref(its), 1, ctypes.c_uint64(one.address))
+driver.must("cuCtxSetCurrent", current)
+three = memcuda.open("far")
+print(one.device, its.value == current.value, one.address == two.address == three.address)
+"""
+
+    def test_a_process_without_a_context_gets_that_of_the_memorys_device_alone(self):
+        with memcuda.create("far", nbytes=4096, device=1):
+            ran = support.run(self.SCRIPT.format(tests=support.TESTS))
+            self.assertEqual(ran.stdout.split(), ["0", "1", "1", "True", "True"], ran.stderr)
+
+
 class Ends(support.Case):
     """An interpreter ends with things open, in any order."""
 

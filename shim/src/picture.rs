@@ -74,7 +74,7 @@ fn named(mapped: &table::Mapped) -> Named {
         device: mapped.device,
         address: mapped.address,
         bytes: mapped.entry.spec.bytes,
-        write: mapped.write,
+        write: mapped.spot.write,
         generation: mapped.entry.generation.to_string(),
     }
 }

@@ -33,6 +33,8 @@ pub struct Attachment {
     pub access: Access,
     /// Another device that must reach it, beside those that reach the pool.
     pub also: Option<u32>,
+    /// One that reaches it if it can.
+    pub beside: Option<u32>,
     /// Is it another process's, for which it counts? Else it counts against this one's limit.
     pub opened: bool,
 }
@@ -216,6 +218,12 @@ impl<D: Driver> Pool<D> {
             }
             _ => open(self.device),
         });
+        if let Some(beside) = what.beside {
+            done = done.and_then(|()| match open(beside) {
+                Err((code, _)) if unreachable(code) == Code::PEER_ACCESS_UNSUPPORTED => Ok(()),
+                opened => opened,
+            });
+        }
         for &peer in peers {
             done = done.and_then(|()| open(peer));
         }
@@ -258,7 +266,7 @@ impl State {
         let mut stitch = Stitch::new(range, pieces);
         stitch.opened = what.opened;
         stitch.access = what.access;
-        stitch.also = what.also;
+        stitch.also = what.also.or(what.beside);
         let window = Window {
             stitch: self.add_stitch(stitch),
             offset: what.offset,

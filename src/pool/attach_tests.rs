@@ -27,6 +27,7 @@ fn attachment(handles: Vec<(Handle, u64)>, offset: u64, bytes: u64) -> Attachmen
         context: CONTEXT,
         access: Access::Write,
         also: None,
+        beside: None,
         opened: true,
     }
 }
@@ -138,6 +139,36 @@ fn reading_only_holds_for_peers_and_a_device_of_its_own_keeps_its_access() {
     pool.revoke(1, peer(1));
     pool.revoke(3, peer(3));
     assert_eq!((access(at, 1), access(at, 3)), (Access::None, Access::Read));
+}
+
+#[test]
+fn a_device_beside_the_memory_reaches_it_if_it_can() {
+    // Without a failure, without a link between the two, and without room for page tables.
+    for (fails, attached, reached) in [
+        (None, true, Access::Write),
+        (Some(Code::INVALID_DEVICE), true, Access::None),
+        (Some(Code::OUT_OF_MEMORY), false, Access::None),
+    ] {
+        let pool = pool(Settings::default());
+        let memory = Attachment {
+            beside: Some(3),
+            ..attachment(imported(&pool, &[2 * MIB]), 0, 2 * MIB)
+        };
+        if let Some(code) = fails {
+            // Behind the reservation, the mapping and the access of its own device.
+            pool.driver().fail_at(pool.driver().calls() + 3, code);
+        }
+        let at = pool.attach(memory);
+        assert_eq!(at.is_ok(), attached, "{fails:?}: {at:?}");
+        if let Ok(at) = at {
+            let access = |device| pool.driver().access(at, device);
+            assert_eq!(
+                (access(0), access(3)),
+                (Access::Write, reached),
+                "{fails:?}"
+            );
+        }
+    }
 }
 
 #[test]

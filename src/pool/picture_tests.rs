@@ -165,6 +165,7 @@ fn exported_parked_and_attached_memory_is_told_apart() {
             context: Context(1),
             access: crate::driver::Access::Write,
             also: None,
+            beside: None,
             opened: true,
         })
         .unwrap();

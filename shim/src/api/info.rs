@@ -116,7 +116,7 @@ impl Info {
         }
         info.address = mapped.address;
         info.version = versions::known(mapped);
-        if !mapped.write {
+        if !mapped.spot.write {
             info.flags |= READ_ONLY;
         }
         info

@@ -15,7 +15,7 @@ use crate::names::lifetime;
 use crate::names::make;
 use crate::names::open::{self, Found};
 use crate::names::place::Place;
-use crate::names::table::{self, Mapped};
+use crate::names::table::{self, Mapped, Spot};
 use crate::names::{Failure, Wanted, hints};
 use crate::share::{held, keeper};
 
@@ -103,7 +103,7 @@ unsafe fn open_as(
                 unsafe { options.wanted(entry.name.clone().ok_or_else(Failure::odd)?, mode)? };
             fits(&wanted, entry).and_then(|()| open::is_where_wanted(place, &wanted, entry))
         };
-        let again = table::again(text, (place.context, options.write()), epoch, fits);
+        let again = table::again(text, (place.asked, options.write()), epoch, fits);
         if let Some(handle) = again {
             // SAFETY: not null, and the program's to write, by its call.
             unsafe { out.write(handle?) };
@@ -133,16 +133,16 @@ fn fits(wanted: &Wanted, entry: &Entry) -> Result<(), Failure> {
 }
 
 /// Asks the keeper; the answer may be that it is what is open already.
-fn open_anew(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<u64, Failure> {
+fn open_anew<'a>(engine: &'a Engine, place: Place<'a>, wanted: &Wanted) -> Result<u64, Failure> {
     // Read before the keeper is asked: what is deleted after that is seen by the
     // next opening. A process that never asked has no page to read yet; the next
     // opening of this name asks the keeper, too.
     let epoch = keeper::epoch().unwrap_or(table::UNCONFIRMED);
     let mapped = match open::ask(engine, place, wanted)? {
         Found::Memory(memory) => {
-            let known = || table::confirmed(&memory.entry, place.context, wanted.write, epoch);
-            let here = open::is_where_wanted(place, wanted, &memory.entry).is_ok();
-            if let Some(handle) = here.then(known).flatten() {
+            let place = open::settle(engine, place, wanted, &memory.entry)?;
+            let spot = Spot::of(&place, wanted.write);
+            if let Some(handle) = table::confirmed(&memory.entry, spot, epoch) {
                 // One lease is enough for all openings here.
                 held::release(engine, memory.entry.generation);
                 return Ok(handle);
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn memcuda_describe(handle: u64, info: *mut Info) -> c_int
 pub extern "C" fn memcuda_seal(handle: u64) -> c_int {
     call("memcuda_seal", |engine| {
         let mapped = of(handle)?;
-        if !mapped.write {
+        if !mapped.spot.write {
             let denied = format!("{} was opened for reading only", mapped.name());
             return Err(Failure::Refused(Code::Denied, denied));
         }

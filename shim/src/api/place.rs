@@ -1,19 +1,15 @@
-//! Where a call of the interface acts: the engine, started if need be, and a
-//! context of the device that is meant.
+//! Where a call of the interface acts: the engine, started if need be, and the
+//! device that is meant.
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_void};
-use std::sync::Mutex;
 
-use memcuda_core::driver::{Code, Context};
+use memcuda_core::driver::Code;
 
-use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hooks::start;
 use crate::names::Failure;
 use crate::names::place::Place;
-use crate::room::{self, with_room};
-use crate::{primaries, resolve};
+use crate::resolve;
 
 /// `MEMCUDA_CURRENT`.
 pub const CURRENT: i32 = -1;
@@ -39,22 +35,17 @@ pub fn engine() -> Result<&'static Engine, Failure> {
     engine::running().ok_or_else(|| absent(aside))
 }
 
-/// A context of the device with this ordinal, and the device; of [`CURRENT`] the
-/// current ones, or device 0 where none is. What no context is current for gets
-/// the primary one, which then stays.
+/// Where memory is wanted on the device with this ordinal; for [`CURRENT`] on the current
+/// one, or device 0 where none is. No context is made for it yet.
 pub fn of(engine: &'static Engine, device: i32) -> Result<Place<'static>, Failure> {
     if !engine.lends() {
         return Err(Failure::Unavailable(
             "MEMCUDA_POLICY=track, or an internal error: no memory is shared".to_owned(),
         ));
     }
-    let current = engine.current();
-    match current {
+    match engine.current() {
         Ok((context, on)) if device == CURRENT || device == on.ordinal as i32 => {
-            return Ok(Place {
-                context,
-                device: on,
-            });
+            return Ok(Place::current(context, on));
         }
         Err(code) if code != Code::INVALID_CONTEXT => {
             return Err(Failure::Driver(code, "cuCtxGetCurrent"));
@@ -71,51 +62,7 @@ pub fn of(engine: &'static Engine, device: i32) -> Result<Place<'static>, Failur
             engine.devices.len() as i64 - 1
         ))
     })?;
-    let context = primary(engine, device)?;
-    Ok(Place { context, device })
-}
-
-/// The primary context of a device, retained once for the life of the process. Room for it
-/// is made as for the program's own call, with nothing held.
-fn primary(engine: &Engine, device: &Device) -> Result<Context, Failure> {
-    let context = Cell::new(Context::default());
-    let retain = || match retained(engine, device) {
-        Ok(found) => {
-            context.set(found);
-            Code::SUCCESS
-        }
-        Err(code) => code,
-    };
-    let code = with_room(engine, || room::Place::Device(device), retain);
-    code.ok().map_err(Failure::of("cuDevicePrimaryCtxRetain"))?;
-    Ok(context.get())
-}
-
-fn retained(engine: &Engine, device: &Device) -> Result<Context, Code> {
-    static RETAINED: Mutex<Vec<(i32, Context)>> = Mutex::new(Vec::new());
-    // It does not end between question and retain. Before the list: who holds this may
-    // be called back by the driver, and come here.
-    let _still = primaries::hold();
-    let mut retained = RETAINED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    let active = engine.calls.primary_is_active(device.handle);
-    let known = retained
-        .iter()
-        .position(|(handle, _)| *handle == device.handle);
-    if let Some(known) = known {
-        if active == Ok(true) {
-            return Ok(retained[known].1);
-        }
-        // A reset has ended it.
-        retained.swap_remove(known);
-    }
-    let retain = engine.calls.primary_retain.ok_or(Code::NOT_SUPPORTED)?;
-    let mut context = Context::default();
-    // SAFETY: the pointer is valid for the call.
-    unsafe { retain(&mut context, device.handle) }.ok()?;
-    retained.push((device.handle, context));
-    Ok(context)
+    Ok(Place::without_context(device))
 }
 
 /// A stream that a program passed (`CUstream`, `cudaStream_t`).

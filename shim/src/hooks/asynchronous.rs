@@ -121,7 +121,7 @@ fn allocate(
     }
     let bytes = bytes as u64;
     if hints::active() {
-        let place = Where { context, device };
+        let place = Where::current(context, device);
         match hints::allocate(engine, place, bytes, || false) {
             Some(Ok(address)) => {
                 // SAFETY: not null, and the program's to write, by its call.

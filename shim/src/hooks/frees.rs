@@ -86,7 +86,7 @@ pub fn free_named(engine: &Engine, address: Address) -> Option<Code> {
         return None;
     }
     let _held = cancel::hold();
-    let its = || Some(table::at(address)?.context);
+    let its = || Some(table::at(address)?.spot.context);
     match engine.captures.refusal(&engine.calls, its) {
         Some(code) => Some(code),
         None => lifetime::free(engine, address),

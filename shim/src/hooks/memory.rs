@@ -107,7 +107,7 @@ fn lend_named(engine: &Engine, bytes: u64, tag: &tags::Tag) -> Option<Result<Add
     if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
         return Some(Err(code));
     }
-    let place = Place { context, device };
+    let place = Place::current(context, device);
     hints::allocate(engine, place, bytes, || torch::is_segment(tag))
 }
 

@@ -84,5 +84,5 @@ pub fn end(engine: &Engine, mapped: &Mapped) {
         (From::LegacyHandle, Some(close)) => unsafe { close(mapped.address) },
         _ => Code::SUCCESS,
     };
-    let _ = calls.within(mapped.context, || calls.relaxed(end));
+    let _ = calls.within(mapped.spot.context, || calls.relaxed(end));
 }

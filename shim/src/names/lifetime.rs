@@ -89,10 +89,24 @@ pub fn context_ended(engine: &Engine, context: Context) {
     }
 }
 
-/// Waits for whatever may use a mapping.
+/// Waits for whatever may use a mapping: the work of its context, of the one that it was wanted
+/// in, and of where programs work with its device's memory.
 fn wait(engine: &Engine, mapped: &Mapped) -> Result<(), Code> {
-    let pool = engine.pool_of(mapped.device);
-    pool.map_or(Ok(()), |pool| held::wait(engine, pool, mapped.context))
+    let Some(pool) = engine.pool_of(mapped.device) else {
+        return Ok(());
+    };
+    let waited = held::wait(engine, pool, mapped.spot.context);
+    if !is_over(waited) {
+        return waited;
+    }
+    let others = [mapped.spot.beside(), mapped.primary(engine)];
+    for other in others.into_iter().flatten() {
+        let waited = held::wait(engine, pool, other);
+        if !is_over(waited) {
+            return waited;
+        }
+    }
+    waited
 }
 
 /// Takes a mapping away on which nothing runs any more.
@@ -103,7 +117,7 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) {
         page.clone()
     };
     if let (true, Some(page)) = (context_lives, page) {
-        page.unregister(engine, mapped.context);
+        page.unregister(engine, mapped.spot.context);
     }
     // With the maker's hold on the driver's own memory its name ends, before the memory does.
     let first = mapped.from == From::Allocation;
@@ -153,5 +167,5 @@ pub fn ipc_handle(engine: &Engine, address: Address) -> Option<[u8; 64]> {
         offset: entry.offset,
         device: Handle::digest(entry.spec.device),
     };
-    (mapped.write && mapped.from == From::Pool).then(|| handle.to_bytes())
+    (mapped.spot.write && mapped.from == From::Pool).then(|| handle.to_bytes())
 }

@@ -13,7 +13,7 @@ use memcuda_core::pool::Attachment;
 use memcuda_core::share::protocol::{Backend, Entry, Generation, Persist, Process, Request, State};
 
 use super::place::Place;
-use super::table::{From, Mapped};
+use super::table::{From, Mapped, Spot};
 use super::{Failure, Wanted, legacy, lifetime};
 use crate::engine::Engine;
 use crate::room::{self, with_room};
@@ -27,7 +27,9 @@ pub fn make_or_abort(
     wanted: &Wanted,
     generation: Generation,
 ) -> Result<Mapped, Failure> {
-    let made = make(engine, place, wanted, generation);
+    let made = place
+        .settled(engine)
+        .and_then(|place| make(engine, place, wanted, generation));
     if made.is_err() {
         let _ = keeper::request(engine, Request::Abort { generation }, &[]);
     }
@@ -63,9 +65,8 @@ fn make(
     let memory = Mapped {
         entry: entry(place, wanted, generation, mapped, handle.clone())?,
         address,
-        context: place.context,
+        spot: Spot::of(&place, true),
         device: place.device.ordinal,
-        write: true,
         from,
         made: true,
         is_taken: false,
@@ -177,6 +178,7 @@ fn attach(
         context: place.context,
         access,
         also: None,
+        beside: None,
         opened: false,
     };
     place.attach(engine, place.device, memory)

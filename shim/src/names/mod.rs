@@ -9,6 +9,7 @@ pub mod lifetime;
 pub mod make;
 pub mod open;
 pub mod place;
+mod primary;
 pub mod table;
 mod timeline;
 pub mod versions;

@@ -10,8 +10,8 @@ use memcuda_core::driver::Access;
 use memcuda_core::pool::Pool;
 use memcuda_core::share::protocol::{Backend, Code, Entry, Generation, Reply, Request};
 
-use super::place::Place;
-use super::table::{self, From, Mapped};
+use super::place::{NONE, Place};
+use super::table::{self, From, Mapped, Spot};
 use super::{Failure, Wanted, legacy, make};
 use crate::engine::Engine;
 use crate::pool;
@@ -26,7 +26,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 pub fn open(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Mapped, Failure> {
     match ask(engine, place, wanted)? {
         Found::Make(generation) => make::make_or_abort(engine, place, wanted, generation),
-        Found::Memory(memory) => map(engine, place, wanted, *memory),
+        Found::Memory(memory) => {
+            let place = settle(engine, place, wanted, &memory.entry)?;
+            map(engine, place, wanted, *memory)
+        }
     }
 }
 
@@ -88,6 +91,10 @@ fn may_come(wanted: &Wanted, error: &share::Error) -> bool {
 
 /// Makes all that a mapping needs beside the memory: the pool, and addresses.
 fn prepare(engine: &Engine, place: Place<'_>) {
+    // Which device it will be is not known before the answer is.
+    if place.context == NONE {
+        return;
+    }
     // What fails here fails again where it is needed, and is told there.
     let _ = place.within(engine, || {
         pool::of(engine, place.device).map(Pool::reserve_ahead);
@@ -95,7 +102,19 @@ fn prepare(engine: &Engine, place: Place<'_>) {
     });
 }
 
-/// Maps memory that the keeper gave; on failure its lease is given back.
+/// Where memory that the keeper gave is to be mapped; on failure its lease is given back.
+pub fn settle<'a>(
+    engine: &'a Engine,
+    place: Place<'a>,
+    wanted: &Wanted,
+    entry: &Entry,
+) -> Result<Place<'a>, Failure> {
+    let there = is_where_wanted(place, wanted, entry);
+    let there = there.and_then(|()| place.for_memory(engine, entry));
+    there.inspect_err(|_| held::release(engine, entry.generation))
+}
+
+/// Maps memory that the keeper gave there; on failure its lease is given back.
 pub fn map(
     engine: &Engine,
     place: Place<'_>,
@@ -105,8 +124,7 @@ pub fn map(
     let (generation, on) = (memory.entry.generation, memory.entry.spec.device);
     let is_own = memory.entry.spec.backend == Backend::CudaIpc;
     let own = is_own.then(|| memory.entry.clone());
-    let mapped = is_where_wanted(place, wanted, &memory.entry);
-    let mapped = mapped.and_then(|()| map_memory(engine, place, wanted.write, memory));
+    let mapped = map_memory(engine, place, wanted.write, memory);
     if mapped.is_err() {
         held::release(engine, generation);
     }
@@ -162,7 +180,9 @@ fn map_memory(
         Backend::Vmm => {
             let began = Instant::now();
             let access = if write { Access::Write } else { Access::Read };
-            let memory = memory.import(engine, (place.context, place.device), access)?;
+            let mut memory = memory.import(engine, (place.context, place.device), access)?;
+            let beside = place.beside().and_then(|it| engine.device_of(it).ok());
+            memory.beside = beside.map(|device| device.ordinal);
             let imported = began.elapsed();
             let address = place.attach(engine, home, memory)?;
             let (imported, both) = (imported.as_micros(), began.elapsed().as_micros());
@@ -178,9 +198,8 @@ fn map_memory(
     Ok(Mapped {
         entry,
         address,
-        context: place.context,
+        spot: Spot::of(&place, write),
         device: home.ordinal,
-        write,
         from,
         made: false,
         is_taken,

@@ -1,13 +1,14 @@
 //! What this process has of named memory: one mapping each for what the program
-//! allocated by a rule, one for all openings of a name in a context. A handle is
+//! allocated by a rule, one for all openings of a name in a place. A handle is
 //! a number that is never used again, so a wrong one harms nobody. Maps and
 //! unmaps nothing (`lifetime`).
 
 mod contexts;
+mod mapped;
 mod own;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::{Address, Context};
@@ -15,60 +16,14 @@ use memcuda_core::names::Name;
 use memcuda_core::share::protocol::{Entry, Generation};
 
 use super::Failure;
-use super::timeline::Page;
+
 use crate::record::Recorder;
 
 pub use contexts::hand_over;
 pub(super) use contexts::leave_context;
+pub use mapped::{From, Mapped, Spot};
 pub(super) use own::has_ended;
 pub use own::take_own;
-
-/// Where the bytes of a mapping come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
-    /// A handle that the pool maps.
-    Pool,
-    /// The driver's own allocation, made here.
-    Allocation,
-    /// The driver's own allocation of another process.
-    LegacyHandle,
-}
-
-/// Named memory at an address.
-pub struct Mapped {
-    /// What the keeper said when it was made or opened.
-    pub entry: Entry,
-    /// Its first byte.
-    pub address: Address,
-    /// The context that it ends with.
-    pub context: Context,
-    /// Ordinal of the device whose pool has the address.
-    pub device: u32,
-    /// May it be written?
-    pub write: bool,
-    /// Where it comes from.
-    pub from: From,
-    /// Was the memory made for it?
-    pub made: bool,
-    /// Is it in the table already, with a use that is this one's?
-    pub is_taken: bool,
-    /// Its versions, once somebody asked.
-    pub page: Mutex<Option<Arc<Page>>>,
-    /// Has this process sealed it since?
-    pub sealed: AtomicBool,
-}
-
-impl Mapped {
-    /// Its name.
-    pub fn name(&self) -> &Name {
-        self.entry.name.as_ref().expect("it was opened by its name")
-    }
-
-    /// The name as the API finds it again.
-    fn key(&self) -> (Context, bool) {
-        (self.context, self.write)
-    }
-}
 
 struct Use {
     mapped: Arc<Mapped>,
@@ -111,6 +66,7 @@ struct Handle {
 }
 
 struct Opened {
+    /// The context that is current where it is found, and whether it is for writing.
     key: (Context, bool),
     address: Address,
     epoch: u64,
@@ -153,7 +109,10 @@ impl Table {
             return Spare::Lease(mapped.entry.generation);
         }
         if let Some(recorder) = recorder {
-            let (bytes, at) = (mapped.entry.spec.bytes, (mapped.device, mapped.context));
+            let (bytes, at) = (
+                mapped.entry.spec.bytes,
+                (mapped.device, mapped.spot.context),
+            );
             recorder.named(mapped.name(), mapped.address, bytes, at);
         }
         let held = Use {
@@ -182,21 +141,15 @@ impl Table {
         Some(Left::Nothing(mapped))
     }
 
-    fn confirm(
-        &mut self,
-        entry: &Entry,
-        key: (Context, bool),
-        epoch: u64,
-        made: bool,
-    ) -> Option<u64> {
+    /// What serves is found from this place, too, from now on.
+    fn confirm(&mut self, entry: &Entry, spot: Spot, epoch: u64, made: bool) -> Option<u64> {
         let all = self.by.get_mut(entry.name.as_ref()?)?;
-        let opened = all.iter_mut().find(|opened| {
-            let held = self.at.get(&opened.address);
-            opened.key == key
-                && held.is_some_and(|held| held.mapped.entry.generation == entry.generation)
-        })?;
-        opened.epoch = epoch;
-        let address = opened.address;
+        let found = all.iter().find(|opened| {
+            let mapped = self.at.get(&opened.address).map(|held| &held.mapped);
+            mapped.is_some_and(|m| m.entry.generation == entry.generation && m.spot.is_as(spot))
+        });
+        let address = found?.address;
+        note(all, spot.key(), address, epoch);
         Some(self.hand_out(address, made))
     }
 
@@ -213,7 +166,18 @@ impl Table {
     }
 }
 
-/// Opens once more what is open in this context, if nothing can have changed
+/// From now on an opening there finds this. What it found before may be a name that was deleted
+/// and made again.
+fn note(all: &mut Vec<Opened>, key: (Context, bool), address: Address, epoch: u64) {
+    all.retain(|before| before.key != key);
+    all.push(Opened {
+        key,
+        address,
+        epoch,
+    });
+}
+
+/// Opens once more what is open where this context is current, if nothing can have changed
 /// since: no call of the system or the driver. `fits` says whether it is what
 /// is wanted.
 pub fn again(
@@ -235,10 +199,8 @@ pub fn again(
 
 /// A handle for memory of which the keeper just said that it is what is open
 /// already; `None` where that is not so.
-pub fn confirmed(entry: &Entry, context: Context, write: bool, epoch: u64) -> Option<u64> {
-    lock()
-        .as_mut()?
-        .confirm(entry, (context, write), epoch, false)
+pub fn confirmed(entry: &Entry, spot: Spot, epoch: u64) -> Option<u64> {
+    lock().as_mut()?.confirm(entry, spot, epoch, false)
 }
 
 /// What one entry too many leaves behind, to be given back with no lock held.
@@ -261,22 +223,15 @@ pub(super) fn enter_opened(
     let mut table = lock();
     let table = table.get_or_insert_default();
     if mapped.from == From::Pool
-        && let Some(handle) = table.confirm(&mapped.entry, mapped.key(), epoch, mapped.made)
+        && let Some(handle) = table.confirm(&mapped.entry, mapped.spot, epoch, mapped.made)
     {
         return (handle, Spare::Mapping(mapped.into()));
     }
     let (address, made, name) = (mapped.address, mapped.made, mapped.name().clone());
-    let opened = Opened {
-        key: mapped.key(),
-        address,
-        epoch,
-    };
+    let key = mapped.spot.key();
     let spare = table.enter(mapped, 0, recorder);
     if table.at.contains_key(&address) {
-        let all = table.by.entry(name).or_default();
-        // A name that was deleted and made again: the new one is found from now on.
-        all.retain(|before| before.key != opened.key);
-        all.push(opened);
+        note(table.by.entry(name).or_default(), key, address, epoch);
     }
     (table.hand_out(address, made), spare)
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use memcuda_core::driver::{Code, Context, Stream};
+use memcuda_core::driver::{Code, Stream};
 use memcuda_core::share::protocol::{self, Reply, Request};
 
 use super::Failure;
@@ -55,7 +55,7 @@ pub fn known(mapped: &Mapped) -> u64 {
 }
 
 fn take(mapped: &Mapped, page: &Page, version: u64) -> Result<Taken, Failure> {
-    if !mapped.write {
+    if !mapped.spot.write {
         let denied = format!("{} was opened for reading only", mapped.name());
         return Err(Failure::Refused(protocol::Code::Denied, denied));
     }
@@ -108,10 +108,10 @@ pub fn publish_on(
     stream: Stream,
 ) -> Result<u64, Failure> {
     let page = page(engine, mapped, None)?;
-    let at = page.for_streams(engine, mapped.context)?;
+    let at = page.for_streams(engine, mapped.spot.context)?;
     let write = engine.calls.write_value;
     let write = write.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWriteValue64"))?;
-    let captures = on(engine, mapped.context, stream, |s| engine.calls.captures(s));
+    let captures = on(engine, mapped, stream, |s| engine.calls.captures(s));
     if captures.map_err(Failure::of("cuStreamIsCapturing"))? {
         return Err(Failure::Invalid(format!(
             "a version of {} in a capture is one number for all replays: publish behind the graph's launch",
@@ -130,7 +130,7 @@ pub fn publish_on(
     };
     let number = taken.number;
     // SAFETY: a word of page-locked memory.
-    let written = on(engine, mapped.context, stream, |stream| unsafe {
+    let written = on(engine, mapped, stream, |stream| unsafe {
         write(stream, at, number, 0).ok()
     });
     written.map_err(|code| {
@@ -153,33 +153,38 @@ pub fn wait_on(
         return Err(too_large(mapped));
     }
     let page = page(engine, mapped, None)?;
-    let at = page.for_streams(engine, mapped.context)?;
+    let at = page.for_streams(engine, mapped.spot.context)?;
     let wait = engine.calls.wait_value;
     let wait = wait.ok_or(Failure::Driver(Code::NOT_SUPPORTED, "cuStreamWaitValue64"))?;
     // SAFETY: a word of page-locked memory.
-    let queued = on(engine, mapped.context, stream, |stream| unsafe {
+    let queued = on(engine, mapped, stream, |stream| unsafe {
         wait(stream, at, version, AT_LEAST).ok()
     });
     queued.map_err(Failure::of("cuStreamWaitValue64"))
 }
 
-/// A default stream is that of the mapping's context, unless another one is
-/// current.
+/// A default stream is one of the memory's device: of the current context, or where that is
+/// another device's, of the one in which programs work with the memory.
 fn on<T>(
     engine: &Engine,
-    context: Context,
+    mapped: &Mapped,
     stream: Stream,
     call: impl FnOnce(Stream) -> Result<T, Code>,
 ) -> Result<T, Code> {
+    let is_of_current = match engine.current() {
+        Ok((_, device)) => !stream.is_default() || device.ordinal == mapped.device,
+        Err(_) => false,
+    };
     let stream = if stream.0 == 0 {
         Stream::LEGACY
     } else {
         stream
     };
-    match engine.calls.current() {
-        Ok(_) => call(stream),
-        Err(_) => engine.calls.within(context, || call(stream))?,
+    if is_of_current {
+        return call(stream);
     }
+    let context = mapped.primary(engine).unwrap_or(mapped.spot.context);
+    engine.calls.within(context, || call(stream))?
 }
 
 /// Waits on the host until a version or a later one is published; the newest.

@@ -89,6 +89,7 @@ impl Given {
             context,
             access,
             also: (home != current.ordinal).then_some(current.ordinal),
+            beside: None,
             opened: true,
         })
     }

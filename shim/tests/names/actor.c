@@ -137,6 +137,12 @@ static void obey(const char *what) {
     else if (!strcmp(what, "reset")) printf("%d\n", cudaDeviceReset());
     else if (!strcmp(what, "view")) printf("%d\n", view_begins());
     else if (!strcmp(what, "view-ends")) printf("%d\n", view_ends());
+    else if (!strcmp(what, "nowhere")) printf("%d\n", cuCtxSetCurrent(NULL));
+    else if (!strcmp(what, "work")) { /* writes on the default stream for so many microseconds, and is not waited for */
+        overtaken = (struct range){strtoull(word(), NULL, 16), 0, 1}; overtaken.bytes = number(); launch(NULL, (double)number()); puts("0");
+    }
+    else if (!strcmp(what, "sync-device")) printf("%d\n", cudaDeviceSynchronize());
+    else if (!strcmp(what, "query-default")) printf("%d\n", cudaStreamQuery(NULL));
     else if (!strcmp(what, "sync")) printf("%d\n", cudaStreamSynchronize(stream));
     else if (!strcmp(what, "query")) printf("%d\n", cudaStreamQuery(stream));
     else if (!strcmp(what, "thread")) printf("%d\n", prctl(PR_SET_NAME, word()));
@@ -152,6 +158,8 @@ static void obey(const char *what) {
     else if (!strcmp(what, "seal")) printf("%d\n", MEMCUDA_TRY(memcuda_seal, number()));
     else if (!strcmp(what, "publish")) { a = number(); result = MEMCUDA_TRY(memcuda_publish, a, number(), &value); printf("%d %lu\n", result, value); }
     else if (!strcmp(what, "publishon")) { a = number(); result = MEMCUDA_TRY(memcuda_publish_on, a, number(), stream, &value); printf("%d %lu\n", result, value); }
+    else if (!strcmp(what, "publish-default")) { a = number(); result = MEMCUDA_TRY(memcuda_publish_on, a, number(), NULL, &value); printf("%d %lu\n", result, value); }
+    else if (!strcmp(what, "wait-default")) { a = number(); printf("%d\n", MEMCUDA_TRY(memcuda_wait_on, a, number(), NULL)); }
     else if (!strcmp(what, "wait")) { a = number(); b = number(); result = MEMCUDA_TRY(memcuda_wait, a, b, number(), &value); printf("%d %lu\n", result, value); }
     else if (!strcmp(what, "waiton")) { a = number(); printf("%d\n", MEMCUDA_TRY(memcuda_wait_on, a, number(), stream)); }
     else if (!strcmp(what, "persist")) { const char *n = name(); printf("%d\n", MEMCUDA_TRY(memcuda_persist, n, number())); }

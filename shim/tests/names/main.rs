@@ -6,6 +6,7 @@ mod actor;
 mod api;
 mod books;
 mod closing;
+mod far;
 #[path = "../ipc/fickle.rs"]
 mod fickle;
 mod header;

@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use memcuda_core::driver::{Address, Context};
 
-use super::{ALLOCATED, Mapped, Use, lock};
+use super::{ALLOCATED, Mapped, Spot, Table, lock};
+use crate::names::place::NONE;
 
 impl Mapped {
-    /// The same in another context.
-    fn handed_over(&self, to: Context) -> Self {
+    /// The same elsewhere.
+    fn moved(&self, spot: Spot) -> Self {
         let page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         Self {
             entry: self.entry.clone(),
-            context: to,
+            spot,
             page: Mutex::new(page.clone()),
             sealed: AtomicBool::new(self.sealed.load(Ordering::Relaxed)),
             ..*self
@@ -21,17 +22,32 @@ impl Mapped {
     }
 }
 
+impl Table {
+    /// What was mapped in a context, or wanted in it, is another one's.
+    fn hand_over(&mut self, from: Context, to: Context) {
+        let renamed = |context| if context == from { to } else { context };
+        for held in self.at.values_mut() {
+            let spot = held.mapped.spot;
+            let (context, asked) = (renamed(spot.context), renamed(spot.asked));
+            if (context, asked) != (spot.context, spot.asked) {
+                let spot = Spot {
+                    context,
+                    asked,
+                    ..spot
+                };
+                held.mapped = Arc::new(held.mapped.moved(spot));
+            }
+        }
+        let opened = self.by.values_mut().flatten();
+        opened.for_each(|opened| opened.key.0 = renamed(opened.key.0));
+    }
+}
+
 /// A view of a context is gone: what was mapped in it is the context's behind it.
 pub fn hand_over(view: Context, whole: Context) {
-    let mut table = lock();
-    let Some(table) = table.as_mut() else { return };
-    let its = |held: &&mut Use| held.mapped.context == view;
-    for held in table.at.values_mut().filter(its) {
-        held.mapped = Arc::new(held.mapped.handed_over(whole));
+    if let Some(table) = lock().as_mut() {
+        table.hand_over(view, whole);
     }
-    let opened = table.by.values_mut().flatten();
-    let its = opened.filter(|opened| opened.key.0 == view);
-    its.for_each(|opened| opened.key.0 = whole);
 }
 
 /// A context is gone: all mappings of it, to be ended by who gets them. Their
@@ -42,7 +58,7 @@ pub fn leave_context(context: Context) -> Vec<Arc<Mapped>> {
         return Vec::new();
     };
     let all = table.at.values();
-    let mappings = all.filter(|held| held.mapped.context == context);
+    let mappings = all.filter(|held| held.mapped.spot.context == context);
     let addresses: Vec<Address> = mappings.map(|held| held.mapped.address).collect();
     let mut ended = Vec::new();
     for address in addresses {
@@ -53,6 +69,8 @@ pub fn leave_context(context: Context) -> Vec<Arc<Mapped>> {
         table.forget(&held.mapped);
         ended.push(held.mapped);
     }
+    // What is mapped elsewhere was only wanted there.
+    table.hand_over(context, NONE);
     let at = &table.at;
     table
         .handles
