@@ -153,7 +153,8 @@ typedef struct memcuda_info {
     uint64_t address; /* CUdeviceptr in this process; 0 in memcuda_list and memcuda_show */
     uint64_t bytes;   /* as asked for by its maker */
     uint64_t mapped;  /* of device memory that it takes */
-    uint64_t version; /* the newest one published; 0 for none */
+    uint64_t version; /* the newest one published; 0 for none. Of describe the newest that this
+                         process knows: memcuda_wait(handle, 0, 0, &seen) asks for it */
     uint64_t persist_until_s; /* second of the Unix epoch; 0: not at all; MEMCUDA_FOREVER */
     uint64_t created_us;      /* microsecond of the Unix epoch */
     uint64_t references;      /* how often it is held, in all processes (list, show) */

@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence, Union
 
 from . import _dlpack, _library, dtypes
 from ._library import call
-from .errors import CudaError, Invalid, Timeout
+from .errors import CudaError, Invalid, NotFound, Timeout, Unavailable
 from .info import Info
 
 
@@ -103,9 +103,14 @@ class Tensor:
 
     @property
     def version(self) -> int:
-        """The newest version that was published, 0 for none, once this process has
-        published or waited for one; before, that of its opening. Asks nobody."""
-        return self.info().version
+        """The newest version that was published, 0 for none. The keeper is asked once, where the
+        versions are; where it does not answer, this is the newest that is known here."""
+        seen = c_uint64()
+        try:
+            call("wait", self._open(), 0, 0, byref(seen))
+        except (NotFound, Timeout, Unavailable):
+            return self.info().version
+        return seen.value
 
     @property
     def closed(self) -> bool:
@@ -114,7 +119,8 @@ class Tensor:
 
     def info(self) -> Info:
         """What was known of it when it was opened, whether this process has sealed it
-        since, and its `version`. Asks nobody; `show` asks the keeper."""
+        since, and the newest version that is known here. Asks nobody: `version` asks for
+        the newest one, `show` for the rest."""
         info = _library.Info.new()
         call("describe", self._open(), byref(info))
         return Info.of(info)
@@ -179,7 +185,7 @@ class Tensor:
             _library.wait_for(longest, once, Timeout)
         except Timeout:
             raise Timeout(f"version {version} of {self.name} did not come in {longest:g} s; "
-                          f"the newest is {self.version}") from None
+                          f"the newest is {seen.value}") from None
         return seen.value
 
     def close(self) -> None:
@@ -203,6 +209,17 @@ class Tensor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __copy__(self) -> "Tensor":
+        """The same memory, an opening of its own."""
+        other = self._same(self._dtype, self._shape)
+        other._for_reader = self._for_reader
+        return other
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Also for copy.deepcopy: its handle would be another opening's, or nobody's, elsewhere.
+        raise TypeError(f"{self.name}: an opening cannot be pickled, nor its bytes copied by deepcopy; "
+                        "pass its name and open that there, or copy what another library makes of it")
 
     def __repr__(self) -> str:
         what = "closed" if self.closed else f"cuda:{self.device}{', read-only' if self.read_only else ''}"

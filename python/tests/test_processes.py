@@ -54,6 +54,14 @@ class Sharing(support.Case):
                 tensor.publish(7)
             self.assertEqual(tensor.publish(), 8)
 
+    def test_a_version_is_seen_by_who_only_looks(self):
+        other = self.other()
+        with memcuda.create("versioned", (4,), "u8") as tensor:
+            other.tell("t = memcuda.open('versioned')")
+            for version in (3, 7):
+                tensor.publish(version)
+                self.assertEqual(other.tell("t.version"), str(version))
+
     def test_a_signal_ends_a_wait(self):
         class Stop(Exception):
             pass

@@ -1,6 +1,8 @@
 """What other libraries are given: the array interface and DLPack."""
+import copy
 import ctypes
 import gc
+import pickle
 import threading
 import unittest
 
@@ -56,6 +58,22 @@ class Interface(support.Case):
         self.assertEqual(memcuda.show("bytes").references, 1)
         view.close()
         self.assertEqual(memcuda.list(), [])
+
+    def test_a_copy_is_an_opening_of_its_own(self):
+        tensor = memcuda.create("w", (2, 3), "bf16")
+        other = copy.copy(tensor.for_reader())
+        tensor.close()
+        gc.collect()
+        self.assertEqual((other.dtype, other.shape, memcuda.show("w").references), ("bf16", (2, 3), 1))
+        self.driver.write(other.address, b"y" * 12)
+        other.close()
+        self.assertEqual(memcuda.list(), [])
+
+    def test_what_has_a_handle_of_this_process_goes_to_no_other(self):
+        with memcuda.create("w", (2,), "f32") as tensor:
+            for pack in (pickle.dumps, copy.deepcopy, lambda it: pickle.dumps([it], 0)):
+                with self.assertRaisesRegex(TypeError, "w: an opening cannot be pickled.*open that there"):
+                    pack(tensor)
 
     def test_a_tensor_that_nobody_has_any_more_is_closed(self):
         memcuda.create("w", (2,), "f32")

@@ -27,10 +27,12 @@ const PROMPT: Duration = Duration::from_millis(500);
 
 /// The page of a name, by somebody who waits for no longer than this where it says so.
 fn page(engine: &Engine, mapped: &Mapped, longest: Option<Duration>) -> Result<Arc<Page>, Failure> {
-    let mut known = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(page) = known.as_ref() {
-        return Ok(page.clone());
+    let known = || mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = known().clone();
+    if let Some(page) = found {
+        return Ok(page);
     }
+    // Not locked while it is asked for: who only looks at what is known waits for nobody.
     let generation = mapped.entry.generation;
     let request = Request::Timeline { generation };
     let answer = match longest {
@@ -43,7 +45,7 @@ fn page(engine: &Engine, mapped: &Mapped, longest: Option<Duration>) -> Result<A
         .first()
         .and_then(Page::open)
         .ok_or_else(Failure::odd)?;
-    Ok(known.insert(Arc::new(page)).clone())
+    Ok(known().get_or_insert_with(|| Arc::new(page)).clone())
 }
 
 /// The newest version that was published, as far as it is known without asking

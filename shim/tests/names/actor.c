@@ -110,6 +110,8 @@ static void *open_it(void *handle) {
     return NULL;
 }
 
+static void *publish_it(void *handle) { memcuda_publish((memcuda_handle)handle, 0, NULL); return NULL; }
+
 static void obey(const char *what) {
     void *at = NULL;
     memcuda_handle handle = 0;
@@ -197,6 +199,12 @@ static void obey(const char *what) {
         for (int i = 0; i < 8; i++) { CHECK(!pthread_join(threads[i], NULL)); distinct += i == 0 || memcuda_address(handles[i]) != memcuda_address(handles[0]); }
         for (int i = 0; i < 8; i++) CHECK(memcuda_close(handles[i]) == MEMCUDA_OK);
         printf("0 %d\n", distinct);
+    }
+    else if (!strcmp(what, "looks")) { /* at what is open, while another thread publishes a version of it: microseconds */
+        pthread_t thread; a = number();
+        CHECK(!pthread_create(&thread, NULL, publish_it, (void *)a)); usleep(100000);
+        double began = now_us(); result = memcuda_describe(a, &info); printf("%d %.0f\n", result, now_us() - began);
+        fflush(stdout); CHECK(!pthread_join(thread, NULL));
     }
     else if (!strcmp(what, "fork")) { /* has a child an address of a handle, or can it close it? */
         int status = -1; a = number();

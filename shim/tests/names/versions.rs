@@ -199,6 +199,16 @@ fn a_wait_is_no_longer_where_the_keeper_hangs() {
     }
 }
 
+/// Nor who only looks, where another thread asks a keeper that hangs.
+#[test]
+fn what_is_open_is_described_while_a_keeper_hangs() {
+    let (place, [_writer, mut reader], [_, r, ..]) = two();
+    let keeper = place.keeper.stop();
+    let took: u64 = reader.must(&format!("looks {r}")).parse().unwrap();
+    crate::keeper::signal(keeper, libc::SIGCONT);
+    assert!(took < 1_000_000, "{took} us");
+}
+
 #[test]
 fn what_a_stream_refused_to_publish_can_be_published_after_it() {
     const CUDA: i32 = 12;
