@@ -81,8 +81,8 @@ enum {
     MEMCUDA_READ_ONLY = 1 << 0,
     /* A new one is filled with zeros before anybody sees it. */
     MEMCUDA_ZEROED = 1 << 1,
-    /* A new one is not found by others before memcuda_seal, and ends with its
-     * maker until then. */
+    /* A new one is not found by other openings, of its maker's process either,
+     * before memcuda_seal, and ends with its maker until then. */
     MEMCUDA_HIDDEN = 1 << 2,
     /* A new one outlives its holders, as by memcuda_persist with
      * MEMCUDA_FOREVER. */
@@ -182,9 +182,10 @@ MEMCUDA_API int memcuda_cuda_result(void);
  * create or open there. Where the name is there and of another kind, or sealed
  * (MISMATCH, EXISTS, SEALED), or is not there (NOT_FOUND), the allocation fails
  * with the driver's INVALID_VALUE, unless MEMCUDA_UNNAMED_ON_MISMATCH is set; where
- * there is no memory, or the context is broken, it fails with the driver's own code;
- * for any other reason, as a keeper that is not there, it is one without a name. The
- * first and the last have their line in the log, and memcuda_find tells. */
+ * there is no memory, or the context is broken, it fails with the driver's own code,
+ * and the name is for the next one; for any other reason, as a keeper that is not
+ * there, it is one without a name. But for a broken context each has its line in the
+ * log, and memcuda_find tells. */
 MEMCUDA_API int memcuda_name_next(const char *name, int mode, const memcuda_options *options);
 /* The name of what this process has open at this address, by a named allocation,
  * memcuda_create or memcuda_open, inside of it or at its beginning: a handle of its

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memcuda_core::config::Config;
 use memcuda_core::driver::{Address, Code, cancel};
-use memcuda_core::names::rules::{Asked, Facts, Rules};
+use memcuda_core::names::rules::{Asked, Facts, Match, Rules};
 use memcuda_core::share::protocol;
 
 use super::open;
@@ -65,6 +65,24 @@ fn take_back(next: *mut Wanted) -> Option<Box<Wanted>> {
     Some(unsafe { Box::from_raw(next) })
 }
 
+/// Whose turn an allocation was.
+enum Turn<'a> {
+    /// What the program said.
+    Said(Box<Wanted>),
+    /// A rule's.
+    Rule(Match<'a>),
+}
+
+impl Turn<'_> {
+    /// There was no memory: programs free some and ask again, and that is then the one.
+    fn give_back(self) {
+        match self {
+            Turn::Said(next) => set_next(Some(*next)),
+            Turn::Rule(found) => found.give_back(),
+        }
+    }
+}
+
 /// Memory with a name for an allocation of the program; `None` where it is to
 /// have none. `segment`: what is asked for is a segment of an allocator that
 /// lends it on, so no name can stand for it.
@@ -77,8 +95,11 @@ pub fn allocate(
 ) -> Option<Result<Address, Code>> {
     let _held = cancel::hold();
     let next = take_back(NEXT.replace(ptr::null_mut()));
-    let wanted = match next {
-        Some(next) => Wanted { bytes, ..*next },
+    let (wanted, turn) = match next {
+        Some(next) => {
+            let wanted = (*next).clone();
+            (Wanted { bytes, ..wanted }, Turn::Said(next))
+        }
         None => by_rule(engine, place, bytes)?,
     };
     if segment() {
@@ -103,11 +124,16 @@ pub fn allocate(
             lifetime::allocated(engine, mapped);
             Some(Ok(address))
         }
-        Err(failure) => refused(&wanted, &failure),
+        Err(failure) => {
+            if matches!(failure, Failure::Driver(Code::OUT_OF_MEMORY, _)) {
+                turn.give_back();
+            }
+            refused(&wanted, &failure)
+        }
     }
 }
 
-fn by_rule(engine: &Engine, place: Place<'_>, bytes: u64) -> Option<Wanted> {
+fn by_rule<'a>(engine: &'a Engine, place: Place<'_>, bytes: u64) -> Option<(Wanted, Turn<'a>)> {
     let device = place.device.ordinal;
     let found = engine.rules.find(&Asked {
         bytes,
@@ -130,7 +156,10 @@ fn by_rule(engine: &Engine, place: Place<'_>, bytes: u64) -> Option<Wanted> {
         ..Facts::here(environment::text)
     };
     match found.rule.name(&facts) {
-        Ok(name) => Some(Wanted::by_rule(name, &found.rule.what, bytes)),
+        Ok(name) => {
+            let wanted = Wanted::by_rule(name, &found.rule.what, bytes);
+            Some((wanted, Turn::Rule(found)))
+        }
         Err(error) => {
             crate::log_once!(Warn, "{error}; an allocation has no name");
             None
@@ -145,7 +174,13 @@ fn refused(wanted: &Wanted, failure: &Failure) -> Option<Result<Address, Code>> 
     use protocol::Code as Keeper;
     let (name, bytes) = (&wanted.name, wanted.bytes);
     match failure {
-        Failure::Driver(Code::OUT_OF_MEMORY, _) => Some(Err(Code::OUT_OF_MEMORY)),
+        Failure::Driver(Code::OUT_OF_MEMORY, _) => {
+            crate::log!(
+                Info,
+                "no memory for {name}, {bytes} bytes: it is the next such allocation's"
+            );
+            Some(Err(Code::OUT_OF_MEMORY))
+        }
         Failure::Driver(code, _) if code.is_sticky() => Some(Err(*code)),
         Failure::Refused(
             Keeper::Mismatch | Keeper::Exists | Keeper::NotFound | Keeper::Sealed,

@@ -43,3 +43,28 @@ fn what_another_process_made_takes_nothing_of_a_limit() {
     reader.close(&own);
     reader.malloc(16 * MIB);
 }
+
+/// Programs free what they can then, and ask again.
+#[test]
+fn what_finds_no_memory_leaves_its_name_to_the_next_try() {
+    const OUT_OF_MEMORY: i32 = 2;
+    let place = Place::with_keeper();
+    let (memory, rules) = (("MEMCUDA_SIM_MEMORY", "64MiB"), "size=16MiB,name=ruled");
+    let mut actor = place.actor_with(&[memory, ("MEMCUDA_NAMES", rules)]);
+    let large = format!("malloc {}", 16 * MIB);
+    for said in [false, true] {
+        let held = actor.malloc(56 * MIB);
+        if said {
+            actor.must("next said 1");
+        }
+        assert_eq!(actor.code(&large), OUT_OF_MEMORY);
+        assert_eq!(actor.say("list"), "0");
+        actor.free(&held);
+        let named = actor.must(&large);
+        let name = if said { "said" } else { "ruled" };
+        assert_eq!(actor.say("list"), format!("0 {name}"));
+        actor.free(&named);
+    }
+    let plain = actor.must(&large);
+    assert_ne!(actor.code(&format!("find {plain}")), 0, "once is enough");
+}

@@ -10,7 +10,8 @@ mod template;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::{Backend, Dtype, Mode, Name, Pattern};
 use crate::error::{Error, Result};
@@ -31,6 +32,8 @@ pub struct Rule {
     pub what: What,
     /// Allocations so far that everything in `when` but their number matched.
     seen: AtomicU64,
+    /// Numbers of those that came to nothing, and whether there are any.
+    returned: (Mutex<Vec<u64>>, AtomicBool),
 }
 
 /// Which allocations a rule is for; what is not said matches all.
@@ -112,6 +115,16 @@ pub struct Match<'a> {
     pub n: u64,
 }
 
+impl Match<'_> {
+    /// The allocation came to nothing: the next one that the rule matches has its number.
+    pub fn give_back(&self) {
+        let (numbers, any) = &self.rule.returned;
+        let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.push(self.n);
+        any.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Rules {
     /// Reads both variables; the first error is one line that says which rule,
     /// which value and what is accepted. Names are tried with `facts`.
@@ -160,12 +173,26 @@ impl Rule {
         if !matches {
             return None;
         }
-        let n = 1 + self.seen.fetch_add(1, Ordering::Relaxed);
+        let next = || 1 + self.seen.fetch_add(1, Ordering::Relaxed);
+        let n = self.returned().unwrap_or_else(next);
         let wanted = match &when.nth {
             Some(nth) => nth.contains(&n),
             None => n == 1 || self.name.counts(),
         };
         wanted.then_some(n)
+    }
+
+    /// The smallest number that was given back.
+    fn returned(&self) -> Option<u64> {
+        let (numbers, any) = &self.returned;
+        if !any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (place, _) = numbers.iter().enumerate().min_by_key(|(_, n)| **n)?;
+        let n = numbers.swap_remove(place);
+        any.store(!numbers.is_empty(), Ordering::Relaxed);
+        Some(n)
     }
 
     /// The name for an allocation.
@@ -205,6 +232,7 @@ impl Rule {
             name,
             what,
             seen: AtomicU64::new(0),
+            returned: Default::default(),
         })
     }
 }

@@ -56,6 +56,27 @@ fn the_first_rule_that_matches_gives_the_name() {
 }
 
 #[test]
+fn what_came_to_nothing_leaves_its_number_to_the_next() {
+    let rules = read("size=1MiB,name=one; size=2MiB,name=all/{n}").unwrap();
+    let found = |bytes| {
+        let asked = Asked {
+            bytes,
+            device: 0,
+            thread: &String::new,
+            library: &String::new,
+        };
+        rules.find(&asked)
+    };
+    found(MIB).unwrap().give_back();
+    assert_eq!(found(MIB).map(|found| found.n), Some(1));
+    assert!(found(MIB).is_none());
+    let three = [(); 3].map(|()| found(2 * MIB).unwrap());
+    three[1].give_back();
+    three[0].give_back();
+    assert_eq!([(); 3].map(|()| found(2 * MIB).unwrap().n), [1, 2, 4]);
+}
+
+#[test]
 fn threads_and_libraries_match_by_pattern() {
     for (rule, matches) in [
         ("thread=loader *,name=a", true),
