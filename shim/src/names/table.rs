@@ -191,7 +191,11 @@ pub fn again(
     let mut opened = table.by.get(name)?.iter();
     let same = opened.find(|o| o.key == (context, write) && o.epoch == epoch);
     let address = same?.address;
-    if let Err(failure) = fits(&table.at.get(&address)?.mapped.entry) {
+    let mapped = &table.at.get(&address)?.mapped;
+    if mapped.is_hidden() {
+        return None;
+    }
+    if let Err(failure) = fits(&mapped.entry) {
         return Some(Err(failure));
     }
     Some(Ok(table.hand_out(address, false)))

@@ -230,6 +230,12 @@ fn a_hidden_one_is_found_once_it_is_sealed() {
     let (mut one, mut other) = (place.actor(), place.actor());
     let (handle, here) = one.opened("create w bytes=4096 flags=4");
     assert_eq!(other.code("open w wait=1000"), IN_PROGRESS);
+    // Nor by its own process, whatever happens to other names meanwhile.
+    let (again, _) = one.opened("create x bytes=4096 flags=4");
+    for line in ["open x wait=1000", "either x bytes=4096 wait=1000"] {
+        assert_eq!(one.code(line), IN_PROGRESS, "{line}");
+    }
+    one.close(&again);
     assert_eq!(other.say("list"), "0", "nor listed before that");
     one.set(&here, 9, 4096);
     one.must(&format!("seal {handle}"));

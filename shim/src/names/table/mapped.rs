@@ -1,11 +1,11 @@
 //! Named memory at an address: what it is, and in which context for whom.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcuda_core::driver::{Address, Context};
 use memcuda_core::names::Name;
-use memcuda_core::share::protocol::Entry;
+use memcuda_core::share::protocol::{Entry, State};
 
 use crate::engine::Engine;
 use crate::names::place::{self, Place};
@@ -45,6 +45,12 @@ pub struct Mapped {
 }
 
 impl Mapped {
+    /// Is it not to be found before it is sealed? Not by this process either: its bytes are
+    /// not there yet.
+    pub fn is_hidden(&self) -> bool {
+        self.entry.state == State::Creating && !self.sealed.load(Ordering::Relaxed)
+    }
+
     /// The primary context of its device, where that is active and the driver has opened the
     /// memory for a context of another one.
     pub fn primary(&self, engine: &Engine) -> Option<Context> {
