@@ -16,7 +16,11 @@
  * Units: sizes are bytes, times are microseconds unless a name says otherwise.
  * Threads: every function may be called from any thread. A handle may be used
  * by several at once; closing it while another thread uses it is an error of
- * that call, never a crash.
+ * that call, never a crash. pthread_cancel ends no call: it comes behind the wait.
+ * CUDA: every function that returns a result starts it (cuInit) where the
+ * process has not, also memcuda_list, _show, _persist and _delete. As after any
+ * use of CUDA, a child of fork then has none, and CUDA_VISIBLE_DEVICES was read;
+ * who only starts others asks the command (memcuda ls --json).
  * Contexts: memory belongs to the context that is current on the calling
  * thread, or where there is none, or one of another device, to the primary
  * context of its own device, and its mapping ends with that context. Where it
@@ -77,7 +81,8 @@ enum {
 /* Flags of memcuda_options and memcuda_info. */
 enum {
     /* Opened for reading. A write through the address faults and ends the
-     * context, as any access that a mapping does not allow. */
+     * context, as any access that a mapping does not allow. Memory with
+     * MEMCUDA_CUDA_IPC is open for writing all the same: the driver opens it. */
     MEMCUDA_READ_ONLY = 1 << 0,
     /* A new one is filled with zeros before anybody sees it. */
     MEMCUDA_ZEROED = 1 << 1,
