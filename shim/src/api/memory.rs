@@ -134,24 +134,26 @@ fn fits(wanted: &Wanted, entry: &Entry) -> Result<(), Failure> {
 
 /// Asks the keeper; the answer may be that it is what is open already.
 fn open_anew<'a>(engine: &'a Engine, place: Place<'a>, wanted: &Wanted) -> Result<u64, Failure> {
-    // Read before the keeper is asked: what is deleted after that is seen by the
-    // next opening. A process that never asked has no page to read yet; the next
-    // opening of this name asks the keeper, too.
-    let epoch = keeper::epoch().unwrap_or(table::UNCONFIRMED);
-    let mapped = match open::ask(engine, place, wanted)? {
-        Found::Memory(memory) => {
-            let place = open::settle(engine, place, wanted, &memory.entry)?;
-            let spot = Spot::of(&place, wanted.write);
-            if let Some(handle) = table::confirmed(&memory.entry, spot, epoch) {
-                // One lease is enough for all openings here.
-                held::release(engine, memory.entry.generation);
-                return Ok(handle);
+    open::patiently(wanted, |patience| {
+        // Read before the keeper is asked: what is deleted after that is seen by the
+        // next opening. A process that never asked has no page to read yet; the next
+        // opening of this name asks the keeper, too.
+        let epoch = keeper::epoch().unwrap_or(table::UNCONFIRMED);
+        let mapped = match open::ask(engine, place, wanted, patience)? {
+            Found::Memory(memory) => {
+                let place = open::settle(engine, place, wanted, &memory.entry)?;
+                let spot = Spot::of(&place, wanted.write);
+                if let Some(handle) = table::confirmed(&memory.entry, spot, epoch) {
+                    // One lease is enough for all openings here.
+                    held::release(engine, memory.entry.generation);
+                    return Ok(handle);
+                }
+                open::map(engine, place, wanted, *memory)?
             }
-            open::map(engine, place, wanted, *memory)?
-        }
-        Found::Make(generation) => make::make_or_abort(engine, place, wanted, generation)?,
-    };
-    Ok(lifetime::opened(engine, mapped, epoch))
+            Found::Make(generation) => make::make_or_abort(engine, place, wanted, generation)?,
+        };
+        Ok(lifetime::opened(engine, mapped, epoch))
+    })
 }
 
 /// `memcuda_close`.

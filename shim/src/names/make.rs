@@ -13,7 +13,7 @@ use memcuda_core::pool::Attachment;
 use memcuda_core::share::protocol::{Backend, Entry, Generation, Persist, Process, Request, State};
 
 use super::place::Place;
-use super::table::{From, Mapped, Spot};
+use super::table::{self, From, Mapped, Spot};
 use super::{Failure, Wanted, legacy, lifetime};
 use crate::engine::Engine;
 use crate::room::{self, with_room};
@@ -93,9 +93,17 @@ fn make(
         }
         Ok(())
     };
+    // No process opens a handle of its own: other threads wait until this is entered.
+    let is_own = memory.from == From::Allocation;
+    if is_own {
+        table::is_made(generation);
+    }
     match ready() {
         Ok(()) => Ok(memory),
         Err(failure) => {
+            if is_own {
+                table::is_not_made(generation);
+            }
             unmap(engine, &memory);
             Err(failure)
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use memcuda_core::driver::Access;
 use memcuda_core::pool::Pool;
-use memcuda_core::share::protocol::{Backend, Code, Entry, Generation, Reply, Request};
+use memcuda_core::share::protocol::{Backend, Code, Entry, Generation, Mode, Reply, Request};
 
 use super::place::{NONE, Place};
 use super::table::{self, From, Mapped, Spot};
@@ -22,15 +22,64 @@ use crate::share::{self, held, keeper};
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Memory of a name, mapped; of which this process then holds a lease.
-pub fn open(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Mapped, Failure> {
-    match ask(engine, place, wanted)? {
-        Found::Make(generation) => make::make_or_abort(engine, place, wanted, generation),
-        Found::Memory(memory) => {
-            let place = settle(engine, place, wanted, &memory.entry)?;
-            map(engine, place, wanted, *memory)
+/// How long somebody has waited for a name.
+pub struct Patience {
+    began: Instant,
+    pause: Duration,
+    /// Has the keeper just answered with what was wanted?
+    had: bool,
+}
+
+impl Patience {
+    /// Pauses, if what is wanted may come in the time that is left for it.
+    fn pauses(&mut self, wanted: &Wanted, may_come: bool) -> bool {
+        if !may_come || self.began.elapsed().as_micros() as u64 >= wanted.wait_us {
+            return false;
+        }
+        std::thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        true
+    }
+}
+
+/// Asks for a name and does what the answer wants, again where what the keeper had is gone before
+/// it is opened, or not yet there.
+pub fn patiently<T>(
+    wanted: &Wanted,
+    attempt: impl Fn(&mut Patience) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut patience = Patience {
+        began: Instant::now(),
+        pause: FIRST_PAUSE,
+        had: false,
+    };
+    loop {
+        let done = attempt(&mut patience);
+        let is_other_by_now = match &done {
+            Err(Failure::Refused(Code::InProgress, _)) => patience.had,
+            // What may be made does not lack.
+            Err(Failure::Refused(Code::NotFound, _)) => {
+                patience.had && (wanted.awaited || wanted.mode == Mode::CreateOrAttach)
+            }
+            _ => false,
+        };
+        if !patience.pauses(wanted, is_other_by_now) {
+            return done;
         }
     }
+}
+
+/// Memory of a name, mapped; of which this process then holds a lease.
+pub fn open(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Mapped, Failure> {
+    patiently(wanted, |patience| {
+        match ask(engine, place, wanted, patience)? {
+            Found::Make(generation) => make::make_or_abort(engine, place, wanted, generation),
+            Found::Memory(memory) => {
+                let place = settle(engine, place, wanted, &memory.entry)?;
+                map(engine, place, wanted, *memory)
+            }
+        }
+    })
 }
 
 /// What the keeper has for a name.
@@ -42,9 +91,13 @@ pub enum Found {
 }
 
 /// Asks for a name, again while what it lacks may come.
-pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, Failure> {
-    let began = Instant::now();
-    let mut pause = FIRST_PAUSE;
+pub fn ask(
+    engine: &Engine,
+    place: Place<'_>,
+    wanted: &Wanted,
+    patience: &mut Patience,
+) -> Result<Found, Failure> {
+    patience.had = false;
     loop {
         let request = Request::Open {
             name: wanted.name.clone(),
@@ -62,18 +115,16 @@ pub fn ask(engine: &Engine, place: Place<'_>, wanted: &Wanted) -> Result<Found, 
             wanted.name
         );
         match answer {
-            Ok((Reply::Make { generation }, _)) => return Ok(Found::Make(generation)),
+            Ok((Reply::Make { generation }, _)) => {
+                patience.had = true;
+                return Ok(Found::Make(generation));
+            }
             Ok(answer) => {
+                patience.had = true;
                 let memory = Given::of(answer).ok_or_else(Failure::odd)?;
                 return Ok(Found::Memory(Box::new(memory)));
             }
-            Err(error)
-                if may_come(wanted, &error)
-                    && (began.elapsed().as_micros() as u64) < wanted.wait_us =>
-            {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+            Err(error) if patience.pauses(wanted, may_come(wanted, &error)) => {}
             Err(error) => return Err(error.into()),
         }
     }

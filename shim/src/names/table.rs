@@ -22,8 +22,8 @@ use crate::record::Recorder;
 pub use contexts::hand_over;
 pub(super) use contexts::leave_context;
 pub use mapped::{From, Mapped, Spot};
-pub(super) use own::has_ended;
 pub use own::take_own;
+pub(super) use own::{has_ended, is_made, is_not_made};
 
 struct Use {
     mapped: Arc<Mapped>,
@@ -53,7 +53,9 @@ struct Table {
     /// that the name is this memory.
     by: HashMap<Name, Vec<Opened>>,
     handles: HashMap<u64, Handle>,
-    /// What was made here of the driver's own, and is used no more: its name ends.
+    /// What is made here of the driver's own, and is not entered yet.
+    making: Vec<Generation>,
+    /// What was made here of it, and is used no more: its name ends.
     ending: Vec<Generation>,
     /// The last number: of a handle, or of a use that has none.
     last: u64,
@@ -98,15 +100,17 @@ impl Table {
     /// So many allocations more, and what is new recorded.
     fn enter(&mut self, mapped: Mapped, allocated: u32, recorder: Option<&Recorder>) -> Spare {
         self.last += 1;
+        let generation = mapped.entry.generation;
+        self.making.retain(|making| *making != generation);
         if let Some(held) = self.at.get_mut(&mapped.address) {
             held.count = held.count + allocated - u32::from(mapped.is_taken);
             held.allocated += allocated;
             held.latest = self.last;
-            return Spare::Lease(mapped.entry.generation);
+            return Spare::Lease(generation);
         }
         if mapped.is_taken {
             // Its context has ended meanwhile, and it is no memory any more.
-            return Spare::Lease(mapped.entry.generation);
+            return Spare::Lease(generation);
         }
         if let Some(recorder) = recorder {
             let (bytes, at) = (

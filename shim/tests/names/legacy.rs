@@ -1,5 +1,7 @@
 //! Names with the driver's own memory, which programs without the library open.
 
+use std::process::Stdio;
+
 use crate::actor::{Actor, Place, program};
 use crate::keeper::until;
 use crate::{INVALID_VALUE, MIB, NOT_FOUND, field, ruled, support};
@@ -110,6 +112,36 @@ fn beside_its_makers_close_it_is_opened_or_not_found() {
     let (had, missed, others) = (next(), next(), next());
     assert_eq!(others, 0, "{said}");
     assert!(had > 0 && missed > 0, "{said}");
+}
+
+/// A process cannot open what it makes: the second thread waits for the first.
+#[test]
+fn two_threads_that_both_may_make_it_both_have_it() {
+    let place = Place::with_keeper();
+    let racing = support::program("racing.c", "racing");
+    let mut command = place.command(&racing, &[support::shim()]);
+    let (said, log) = support::said(command.args(["threads", "2000"]));
+    assert_eq!(said, "0 4000\n", "{log}");
+}
+
+/// What was there, and is gone before it is opened, is made anew or comes again.
+#[test]
+fn beside_a_maker_that_closes_it_again_and_again_it_is_had() {
+    let place = Place::with_keeper();
+    let racing = support::program("racing.c", "racing");
+    for way in ["either", "open"] {
+        let run = |way, rounds| {
+            let mut command = place.command(&racing, &[support::shim()]);
+            command.args([way, rounds]);
+            command
+        };
+        let mut maker = run("make", "1000000");
+        let mut maker = maker.stderr(Stdio::null()).spawn().unwrap();
+        let (said, log) = support::said(&mut run(way, "300"));
+        let _ = maker.kill();
+        let _ = maker.wait();
+        assert_eq!(said, "0 300\n", "{way}: {log}");
+    }
 }
 
 #[test]
