@@ -2,12 +2,13 @@
 //! new lengths make ever more of them: searches and frees take longer, and the driver has
 //! 524,000 mappings for all processes (docs/measurements/driver-h200.md). A part of them
 //! goes at a time, twice as much with each one that is made as it maps, so that no request
-//! waits for many. Unmaps only what nothing runs on, and waits for nothing.
+//! waits for many. So do those that memory which was given back has left, whatever is mapped.
+//! Unmaps only what nothing runs on, and waits for nothing.
 
 use super::Pool;
 use super::chunk::StitchId;
 use super::state::State;
-use super::stitch::Stitch;
+use super::stitch::{Piece, Stitch};
 use super::streams::Use;
 use crate::driver::{Address, Driver};
 
@@ -118,14 +119,53 @@ impl State {
             if more == 0 {
                 break;
             }
-            let stitch = self.stitch_mut(id);
-            stitch.leaving = true;
-            more = more.saturating_sub(stitch.pieces.len());
-            self.chunks.forget(id);
-            self.retired.leaving.push(id);
+            more = more.saturating_sub(self.stitch(id).pieces.len());
+            self.is_to_go(id);
         }
         self.retired.leaving.reverse();
         self.retired.uses = self.streams.last_uses();
+    }
+
+    /// Those that lost what they ended with can be made longer again: else memory that is given
+    /// back and made again, time after time, would leave one each time.
+    pub fn shorten_worn(&mut self) {
+        let there = self.stitches.iter_mut().flatten();
+        let worn = there.filter(|stitch| stitch.worn);
+        worn.for_each(Stitch::shorten);
+    }
+
+    /// Those that lost a piece, of which nothing is lent and nothing is shown that others do not
+    /// show, lend nothing from now on, however few there are. Not while others are still to go.
+    pub fn retire_worn(&mut self) {
+        let mut all = 0..self.stitches.len() as StitchId;
+        if !self.retired.leaving.is_empty() || !all.any(|id| self.is_spare(id)) {
+            return;
+        }
+        for id in self.idle_stitches() {
+            if self.is_spare(id) {
+                self.is_to_go(id);
+            }
+        }
+        self.retired.uses = self.streams.last_uses();
+    }
+
+    /// Did it lose a piece, and do others show all that is left of it?
+    fn is_spare(&self, id: StitchId) -> bool {
+        let stays = |id: StitchId| !self.stitch(id).leaving;
+        let is_elsewhere = |piece: &Piece| {
+            let mut shown = self.chunk(piece.chunk).shown_in.iter();
+            shown.any(|other| *other != id && stays(*other))
+        };
+        let stitch = self.stitches[id as usize].as_ref();
+        stitch.is_some_and(|stitch| {
+            stitch.worn && !stitch.leaving && stitch.pieces.iter().all(is_elsewhere)
+        })
+    }
+
+    fn is_to_go(&mut self, id: StitchId) {
+        self.stitch_mut(id).leaving = true;
+        self.chunks.forget(id);
+        self.retired.leaving.push(id);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::pool::tests::{CONTEXT, free, key, on, pool};
 use crate::pool::{Pool, Release, Settings};
 use crate::random::Random;
 use crate::units::MIB;
+use std::time::Duration;
 
 /// Four mappings go at a time where there are more than 32.
 fn few() -> Retired {
@@ -154,4 +155,39 @@ fn lengths_that_never_come_again_leave_few() {
     pool.trim(0);
     assert_eq!(pool.driver().leftovers().1, 0);
     assert_eq!(pool.driver().leftovers().2, 0);
+}
+
+/// It would lend what lies around the gap, which others do.
+#[test]
+fn what_has_a_gap_and_shows_only_what_others_show_goes_once_nothing_runs_on_it() {
+    let pool = pool(Settings {
+        chunk: Some(32 * MIB),
+        ..Settings::default()
+    });
+    // Of one handle the end is free, and of another one the beginning.
+    let [_kept, end, beginning, _too] = [(); 4].map(|()| alloc(&pool, 16));
+    let apart = pool.alloc(&on(11, 32 * MIB)).unwrap();
+    free(&pool, end);
+    free(&pool, beginning);
+    let across = || {
+        let at = alloc(&pool, 64);
+        free(&pool, at);
+        at - 16 * MIB
+    };
+    let first = across();
+    pool.driver().hold(CONTEXT, Stream(11), true);
+    pool.free(apart, Release::Stream(key(11))).unwrap();
+    assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 32 * MIB);
+    assert_eq!((stitches(&pool), pool.driver().leftovers().2), (4, 5));
+    let second = across();
+    assert_ne!(second, first, "what is to go lends nothing");
+    assert!(mapped(&pool, &first), "something may still run on it");
+    pool.driver().hold(CONTEXT, Stream(11), false);
+    alloc(&pool, 128);
+    assert!(!mapped(&pool, &first));
+    for _ in 0..100 {
+        across();
+        pool.give_back(u64::MAX, Duration::ZERO);
+        assert!(stitches(&pool) <= 5);
+    }
 }

@@ -44,6 +44,8 @@ pub struct Stitch {
     pub pieces: Vec<Piece>,
     /// Is something else still mapped here, which the driver did not unmap?
     pub stuck: bool,
+    /// Was one of its pieces given back?
+    pub worn: bool,
     /// How many stitches had been made when something of it was given back last.
     pub wanted: u64,
     /// Do others know something in it by its addresses, or may they?
@@ -67,6 +69,7 @@ impl Stitch {
             room: 0,
             pieces: Vec::new(),
             stuck: false,
+            worn: false,
             wanted: 0,
             known: false,
             leaving: false,
@@ -89,6 +92,19 @@ impl Stitch {
             });
             self.bytes += bytes;
         }
+    }
+
+    /// Takes a chunk out that it shows; returns where that was.
+    pub fn lose(&mut self, chunk: ChunkId) -> Option<(Address, u64)> {
+        let index = self.pieces.iter().position(|piece| piece.chunk == chunk)?;
+        let piece = self.pieces.remove(index);
+        self.worn = true;
+        Some((self.at + piece.offset, piece.bytes))
+    }
+
+    /// Ends it with the last piece that is left: it can be made longer from there.
+    pub fn shorten(&mut self) {
+        self.bytes = self.pieces.last().map_or(0, Piece::end);
     }
 
     /// The address behind its last byte.

@@ -97,6 +97,8 @@ impl<D: Driver> Pool<D> {
         let mut state = self.lock();
         state.stats.driver_ns += began.elapsed().as_nanos() as u64;
         state.end_empty_stitches(&stuck);
+        state.shorten_worn();
+        state.retire_worn();
         self.publish(&mut state);
         released
     }
@@ -158,17 +160,9 @@ impl State {
         self.stats.physical_bytes -= chunk.bytes;
         self.stats.idle_bytes -= chunk.bytes;
         self.stats.chunks -= 1;
-        let mut mapped = Vec::new();
-        for &shown in &chunk.shown_in {
-            let stitch = self.stitch_mut(shown);
-            let at = stitch.at;
-            stitch.pieces.retain(|piece| {
-                if piece.chunk == id {
-                    mapped.push((at + piece.offset, piece.bytes));
-                }
-                piece.chunk != id
-            });
-        }
+        let shown = chunk.shown_in.iter();
+        let mapped = shown.filter_map(|shown| self.stitch_mut(*shown).lose(id));
+        let mapped = mapped.collect();
         Leaving { chunk, mapped }
     }
 

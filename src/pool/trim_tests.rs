@@ -2,7 +2,7 @@
 
 use super::super::*;
 use crate::driver::{Stream, model::Model};
-use crate::pool::tests::{CONTEXT, free, on};
+use crate::pool::tests::{CONTEXT, free, on, request};
 use crate::units::MIB;
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,5 +189,75 @@ fn a_handle_stays_while_work_runs_on_any_part_of_it() {
         assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 0);
         pool.driver().hold(CONTEXT, held, false);
         assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 64 * MIB);
+    }
+}
+
+/// Beside memory that stays, memory is made for what comes and goes, and given back each time:
+/// of what that leaves mapped there must not be more and more.
+#[test]
+fn memory_that_is_given_back_and_made_again_leaves_nothing_behind() {
+    let cases: [(&[u64], &[u64], u64); 4] = [
+        (&[100_000_000], &[10_000_000], 0),
+        (&[7 << 19], &[40 * MIB, 24 * MIB], 0),
+        (&[], &[40 * MIB, 24 * MIB], 16 * MIB),
+        (&[33_000_000, 7_777_777], &[50_000_000, 3_000_000], 8 * MIB),
+    ];
+    for (stays, comes, keep) in cases {
+        let pool = pool(64 << 30, Settings::default());
+        let lend = |bytes: &u64| pool.alloc(&on(10, *bytes)).unwrap();
+        stays.iter().for_each(|bytes| {
+            lend(bytes);
+        });
+        for round in 0..2000 {
+            let lent: Vec<_> = comes.iter().map(lend).collect();
+            lent.iter().for_each(|at| free(&pool, *at));
+            match keep {
+                0 => pool.give_back(u64::MAX, Duration::ZERO),
+                keep => pool.trim(keep),
+            };
+            let stitches = pool.lock().stitches.iter().flatten().count();
+            let mappings = pool.driver().leftovers().2;
+            let few = stitches <= 4 && mappings <= 32;
+            assert!(few, "{stays:?} {round}: {stitches}, {mappings}");
+        }
+    }
+}
+
+#[test]
+fn contexts_that_end_with_live_memory_leave_nothing_behind() {
+    let pool = pool(64 << 30, Settings::default());
+    pool.alloc(&on(10, 7 << 19)).unwrap();
+    for round in 0..2000 {
+        for bytes in [3 * MIB, 1000] {
+            let request = Request {
+                context: Context(2),
+                ..request(bytes, Order::Unknown)
+            };
+            pool.alloc(&request).unwrap();
+        }
+        pool.context_ends(Context(2));
+        let mappings = pool.driver().leftovers().2;
+        assert!(mappings <= 16, "{round}: {mappings}");
+    }
+}
+
+/// What lay behind it may not be unmapped yet.
+#[test]
+fn a_stitch_that_lost_its_end_goes_on_from_there_but_where_something_is_still_mapped() {
+    for fails in [false, true] {
+        let pool = pool(64 << 30, Settings::default());
+        // Its last handle has free bytes.
+        pool.alloc(&on(10, 31 * MIB)).unwrap();
+        let [first, second] = [(); 2].map(|()| {
+            let longer = pool.alloc(&on(10, 12 * MIB)).unwrap();
+            free(&pool, longer);
+            if fails {
+                let calls = pool.driver().calls();
+                pool.driver().fail_at(calls, Code::UNKNOWN);
+            }
+            pool.give_back(u64::MAX, Duration::ZERO);
+            longer
+        });
+        assert_eq!(first == second, !fails);
     }
 }
