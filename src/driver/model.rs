@@ -24,6 +24,8 @@ struct Books {
     access: HashMap<(Address, u32), Access>,
     imported: HashSet<Handle>,
     held: u64,
+    peak: u64,
+    says_free: Option<u64>,
     next: u64,
     clock_ns: u64,
     calls: u64,
@@ -130,7 +132,9 @@ impl Driver for Model {
     }
 
     fn memory_info(&self, _device: u32) -> Result<(u64, u64)> {
-        Ok((self.total - self.held(), self.total))
+        let books = self.books();
+        let free = books.says_free.unwrap_or(self.total - books.held);
+        Ok((free, self.total))
     }
 
     fn reserve(&self, bytes: u64) -> Result<Address> {
@@ -165,6 +169,7 @@ impl Driver for Model {
         }
         let handle = Handle(books.id());
         books.held += bytes;
+        books.peak = books.peak.max(books.held);
         books.handles.insert(handle, bytes);
         Ok(handle)
     }

@@ -222,20 +222,6 @@ impl<D: Driver> Pool<D> {
         }
     }
 
-    fn create(&self, sizes: &[u64]) -> Result<Vec<(Handle, u64)>> {
-        let mut made: Vec<(Handle, u64)> = Vec::with_capacity(sizes.len());
-        for &bytes in sizes {
-            match self.driver.create(self.device, bytes) {
-                Ok(handle) => made.push((handle, bytes)),
-                Err(code) => {
-                    self.release(&made);
-                    return Err(code);
-                }
-            }
-        }
-        Ok(made)
-    }
-
     /// Maps everything and opens it, or nothing.
     fn map_all(
         &self,
@@ -280,14 +266,6 @@ impl<D: Driver> Pool<D> {
             at += bytes;
         }
         (pieces.len(), Ok(()))
-    }
-
-    /// Gives handles up that are mapped nowhere.
-    pub(super) fn release(&self, handles: &[(Handle, u64)]) {
-        for &(handle, _) in handles {
-            // A failure cannot be retried: the memory is lost, to nobody's harm.
-            let _ = self.driver.release(handle);
-        }
     }
 }
 

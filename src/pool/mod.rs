@@ -25,6 +25,7 @@ mod ends;
 mod export;
 mod front;
 mod growing;
+mod handles;
 mod hash;
 mod health;
 mod host_waits;

@@ -15,6 +15,16 @@ impl Model {
         self.books().granularity = Some(bytes);
     }
 
+    /// Says that so many bytes are free, whatever there is.
+    pub fn say_free(&self, bytes: u64) {
+        self.books().says_free = Some(bytes);
+    }
+
+    /// The most that was held at once, in bytes.
+    pub fn peak(&self) -> u64 {
+        self.books().peak
+    }
+
     /// Opens nothing where there are more mappings than these.
     pub fn allow_mappings(&self, most: usize) {
         self.books().most_mappings = Some(most);
