@@ -1,5 +1,5 @@
 // Random tensors over a release of torch's real CUDA allocator, on the simulated GPU or a real one.
-// usage: torch_allocators LIBC10_CUDA whole|tight|ended|beside|private|turned|captures|refusal|later|fabric|async|devices NAME=WORD...
+// usage: torch_allocators LIBC10_CUDA whole|tight|ended|beside|private|turned|captures|refusal|later|forgotten|fabric|async|devices NAME=WORD...
 // Prints a line for each thing that it counted: "sum" of all that was read, "live" and
 // "physical" bytes (peaks), "left" (physical bytes after all was given back), "refused" requests,
 // "counters" of torch's, "access" to a fabric. Ends with 3 where torch was out of memory, and was not meant to be;
@@ -160,6 +160,23 @@ static void later(Job& job) {
     job.look();
 }
 
+// A tensor is freed that another stream reads, of which torch is told while somebody's private pool is open:
+// releases up to 2.12 forget it then. What follows on the tensor's own stream has other bytes.
+static void forgotten(Job& job) {
+    const Queue &own = job.queues[1], &reader = job.queues[2];
+    const MempoolId pool(0, 1);
+    is_served(job.allocate(24 * MIB, own, true));
+    is_served(job.allocate(100 * MIB, own, true));
+    job.torch.open_pool(pool, 0, job.queues[0].stream);
+    job.share(job.tensors[1], reader);
+    job.runs(reader, job.tensors[1], false, 3e5);
+    job.free(1);
+    job.torch.close_pool(pool, 0, job.queues[0].stream);
+    is_served(job.allocate(130 * MIB, own, true));
+    job.clear();
+    job.look();
+}
+
 // Where handles can be for a fabric: somebody asks for one while torch has in use what it ever had,
 // and a tensor is shared, as between processes, and given up.
 static void fabric(Job& job) {
@@ -224,6 +241,8 @@ int main(int, char** argv) {
         refusal(job);
     } else if (strcmp(argv[2], "later") == 0) {
         later(job);
+    } else if (strcmp(argv[2], "forgotten") == 0) {
+        forgotten(job);
     } else if (strcmp(argv[2], "fabric") == 0) {
         fabric(job);
     } else if (strcmp(argv[2], "devices") == 0) {

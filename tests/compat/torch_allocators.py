@@ -248,6 +248,11 @@ def tried(player):
                        ("async", player.play("later", ("MEMCUDA_TORCH", "async")))):
         check(play.status == 0, f"{name}, where work is launched later: {play.fared()}")
 
+    # What torch forgets is waited for.
+    for name, play in (("bare", player.play("forgotten", bare=True)), ("default", player.play("forgotten")),
+                       ("segments", player.play("forgotten", ("MEMCUDA_TORCH", "segments")))):
+        check(play.status == 0, f"{name}, of which torch forgets a user: {play.fared()}")
+
     # Read by the allocators of 2.10 and later alone; what is set in it changes nothing here.
     other = player.play("tight", ("PYTORCH_ALLOC_CONF", "max_split_size_mb:2048"), ("MEMCUDA_TORCH", "segments"))
     known_to_it = tuple(map(int, release.version.split(".")[:2])) >= (2, 10)

@@ -163,7 +163,8 @@ fn take_back(
     }
     planted_panic("cuMemFree: found");
     let of_torch = torch::identify_free(tag, module, address);
-    let release = match release_of(engine, owner, &block, of_torch) {
+    let in_order = of_torch && !torch::forgets_users();
+    let release = match release_of(engine, owner, &block, in_order) {
         Ok(release) => release,
         Err(code) => return failed_free(engine, owner, &block, code),
     };
@@ -206,21 +207,21 @@ pub fn taken_back(engine: &Engine, device: &Device, freed: &BlockInfo) {
     }
 }
 
-/// How a block is released: in the order of torch's stream, else behind a wait for the
+/// How a block is released: in the order of torch's stream, where that is enough, else behind a wait for the
 /// work of its context, as the driver's free makes. Where that could not be made, which is
 /// no failure of the program's, the pool finds out later that the work is over.
 fn release_of(
     engine: &Engine,
     (device, pool): (&Device, &Pool<Real>),
     block: &BlockInfo,
-    of_torch: bool,
+    in_order: bool,
 ) -> Result<Release, Code> {
     if block.context == Context::default() {
         // No context of the device is left in which anything could use it.
         return Ok(Release::Complete);
     }
     let at_once = match (engine.config.free, block.order) {
-        (Free::Auto | Free::Ordered, Order::Stream(key)) if of_torch && is_named_here(key) => {
+        (Free::Auto | Free::Ordered, Order::Stream(key)) if in_order && is_named_here(key) => {
             Some(Release::Stream(key))
         }
         (Free::Ordered, _) => Some(Release::Unknown),

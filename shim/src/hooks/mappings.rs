@@ -10,7 +10,7 @@ use memcuda_core::driver::sys::{
     ACCESS_NONE, ACCESS_READ, ACCESS_READ_WRITE, LOCATION_DEVICE, MemAccessDesc,
 };
 use memcuda_core::driver::{Access, Address, Code, Handle};
-use memcuda_core::pages::Pages;
+use memcuda_core::pages::{Found, Pages};
 use memcuda_core::pool::Pool;
 
 use super::foreign;
@@ -153,6 +153,11 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
     if engine.owner(at).is_some() {
         return Some(Code::INVALID_VALUE);
     }
+    if torch::forgets_users()
+        && let Err(code) = wait_for_all(engine, at)
+    {
+        return Some(code);
+    }
     let _still = exports::hold();
     // Before they may be mapped again.
     let recorded = freeing(engine, at, bytes);
@@ -187,6 +192,24 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
             failed(pages::leave(engine, at, bytes))
         }
     }
+}
+
+/// Torch has waited for the stream of this page, and may have forgotten another one.
+///
+/// # Errors
+/// As a wait for pages of graphs: then everything is as it was.
+fn wait_for_all(engine: &Engine, at: Address) -> memcuda_core::driver::Result<()> {
+    for device in &engine.devices {
+        let Some(kept) = device.pages() else { continue };
+        if let Found::Run(run) = kept.find(at) {
+            let whole = pages::whole(engine, device, run.context);
+            kept.wait_for_context(whole)?;
+            if run.context != whole {
+                kept.wait_for_context(run.context)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The pages that are unmapped, with their bytes, where that is recorded.

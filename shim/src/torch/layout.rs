@@ -29,7 +29,7 @@ struct Method {
 }
 
 /// Those that are watched.
-pub const METHODS: usize = 7;
+pub const METHODS: usize = 8;
 pub const BEGIN: usize = 0;
 pub const END: usize = 1;
 pub const FOR_STREAM: usize = 2;
@@ -37,6 +37,7 @@ pub const USE_ON_OOM: usize = 3;
 pub const ENABLE: usize = 4;
 pub const RAW: usize = 5;
 pub const ALLOCATE: usize = 6;
+pub const RECORD: usize = 7;
 
 static WATCHED: [Method; METHODS] = [
     Method {
@@ -71,6 +72,10 @@ static WATCHED: [Method; METHODS] = [
         },
         optional: true,
     },
+    Method {
+        names: &["12recordStreamERKNS_7DataPtrENS0_10CUDAStreamE"],
+        optional: true,
+    },
 ];
 
 /// Where everything is, in a library that passed every check.
@@ -87,6 +92,9 @@ pub struct Layout {
     /// Is `setUseOnOOM` told whether a pool stands in? It is since 2.11, and says no at the end of
     /// every pool; before, it is called for those alone that do.
     pub says_on_oom: bool,
+    /// Does torch take what is recorded while a private pool is open for a capture's? It does up to
+    /// 2.12; later ones are told of captures themselves.
+    pub forgets: bool,
     /// The code of `c10::cuda::get_fabric_clique_id`, in releases that have it
     /// (`fabric`).
     pub clique: Option<Range<usize>>,
@@ -138,6 +146,7 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
     let code = |symbol: Symbol| at(symbol.value)..at(symbol.value + symbol.size);
     let on_oom = format!("{NATIVE}11setUseOnOOM");
     let says = |symbol: Symbol| symbol.name.starts_with(&on_oom) && symbol.name.ends_with('b');
+    let marks = format!("{NATIVE}16markCaptureBegin");
     let finds_out = |symbol: &Symbol| FABRIC.iter().any(|name| symbol.name.starts_with(name));
     Ok(Layout {
         allocator: at(allocator.value),
@@ -145,6 +154,7 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
         words,
         slots,
         says_on_oom: symbols.iter().any(says),
+        forgets: !symbols.iter().any(|it| it.name.starts_with(&marks)),
         clique: symbols.only(CLIQUE).map(code),
         fabric: symbols.iter().filter(finds_out).map(code).collect(),
     })

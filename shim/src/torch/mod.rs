@@ -112,6 +112,12 @@ pub fn identify_free(tag: &Tag, thunk: Module, address: Address) -> bool {
     identity::free(tag, thunk, address)
 }
 
+/// May what torch gives back still be used on other streams than its own, of which torch does not
+/// know any more? Then whoever takes it back waits, as `cudaFree` does.
+pub fn forgets_users() -> bool {
+    scopes::forgets_users()
+}
+
 /// Is this code torch's allocator, and its expandable segments below the profile
 /// that keeps their pages?
 pub fn maps_pages(caller: usize) -> bool {
@@ -149,7 +155,7 @@ pub fn ask_for_pages(device: u32, bytes: u64) -> bool {
 /// that there is no memory.
 pub fn waits_on_ladder(tag: &Tag, stream: Stream) -> Option<usize> {
     let (caller, _) = tag.synchronize.filter(|(_, waited)| *waited == stream)?;
-    (reclaim::is_on_ladder() && maps_pages(caller)).then_some(caller)
+    (reclaim::is_on_ladder() && maps_pages(caller) && !forgets_users()).then_some(caller)
 }
 
 /// May graphs replay on the memory that torch maps now, on whatever stream?

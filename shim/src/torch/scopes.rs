@@ -12,7 +12,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use super::layout::{
-    ALLOCATE, BEGIN, ENABLE, END, FOR_STREAM, HEADER, Layout, METHODS, RAW, USE_ON_OOM, WORD,
+    ALLOCATE, BEGIN, ENABLE, END, FOR_STREAM, HEADER, Layout, METHODS, RAW, RECORD, USE_ON_OOM,
+    WORD,
 };
 use super::switch::PrivatePool;
 use super::{first, split, switch};
@@ -29,6 +30,7 @@ static WRAPPERS: [Forward; METHODS] = [
     enable,
     raw_allocate,
     allocate,
+    record_stream,
 ];
 
 /// Six integer registers reach the real method as they came; what torch passes
@@ -38,6 +40,7 @@ type Forward = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, us
 static REAL: [AtomicUsize; METHODS] = [const { AtomicUsize::new(0) }; METHODS];
 static OPEN: [AtomicI32; DEVICES] = [const { AtomicI32::new(0) }; DEVICES];
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+static FORGETS: AtomicBool = AtomicBool::new(false);
 static WATCHED: OnceLock<Watched> = OnceLock::new();
 
 thread_local! {
@@ -51,6 +54,8 @@ struct Watched {
     vtable: usize,
     /// See [`Layout::says_on_oom`].
     says_on_oom: bool,
+    /// See [`Layout::forgets`].
+    forgets: bool,
 }
 
 /// Gives the allocator object the counting vtable. False where there is no
@@ -90,6 +95,7 @@ pub fn install(layout: &Layout) -> bool {
             object,
             vtable,
             says_on_oom: layout.says_on_oom,
+            forgets: layout.forgets,
         }
     });
     true
@@ -129,6 +135,15 @@ pub fn stream_unknown() -> bool {
 /// pools that stand in on out-of-memory, or caching switched off?
 pub fn given_up() -> bool {
     GIVEN_UP.load(Ordering::Relaxed)
+}
+
+/// May torch take memory for idle that another stream than its own still uses? Releases up to 2.12
+/// take a stream that is told to them (`record_stream`) while any private pool is open for one of
+/// a capture's, and forget it when the pool has closed. By themselves they are right where they
+/// give such memory back, for `cudaFree` waits. From the first time on, since what they keep of
+/// it may be found much later.
+pub fn forgets_users() -> bool {
+    FORGETS.load(Ordering::Acquire)
 }
 
 /// No cooperative reclaim and nothing identified from now on.
@@ -251,6 +266,20 @@ wrappers! {
     /// The answer is written to its first argument.
     allocate of ALLOCATE |_, real| {
         allocation(None, real)
+    }
+
+    /// Also where a pool opens meanwhile.
+    record_stream of RECORD |_, real| {
+        let note = || {
+            let forgets = WATCHED.get().is_some_and(|it| it.forgets);
+            if forgets && !forgets_users() && any_may_be_open() {
+                FORGETS.store(true, Ordering::Release);
+            }
+        };
+        note();
+        let value = real();
+        note();
+        value
     }
 
     /// A pool that stands in on out-of-memory would be used up by soft failures.

@@ -65,6 +65,20 @@ struct EXPORT MessageLogger {
 }
 #define WARN(what) (c10::MessageLogger({__func__, __FILE__, __LINE__}, 1, true).write(what))
 
+// The names of what torch's methods are passed: a tensor's memory by its address alone, a stream.
+namespace c10 {
+struct DataPtr {
+    void* at;
+};
+namespace cuda {
+struct EXPORT CUDAStream {
+    signed char type, device;
+    long id;
+    cudaStream_t stream() const;
+};
+}
+}
+
 namespace c10::cuda::CUDACachingAllocator {
 struct CUDAAllocator {
     virtual void init(int devices) = 0;
@@ -77,6 +91,8 @@ struct CUDAAllocator {
     virtual void setUseOnOOM(signed char, MempoolId_t, bool) = 0;
     virtual void enable(bool) {}
     virtual void* allocate(size_t) { return nullptr; }
+    virtual void recordStream(const DataPtr&, CUDAStream) {}
+    virtual void markCaptureBegin(signed char) {}
 };
 extern EXPORT std::atomic<CUDAAllocator*> allocator;
 }

@@ -58,11 +58,6 @@ EXPORT signed char current_device() {
     int device = 0;
     return cudaGetDevice(&device) ? -1 : device;
 }
-struct EXPORT CUDAStream {
-    signed char type, device;
-    long id;
-    cudaStream_t stream() const;
-};
 cudaStream_t CUDAStream::stream() const { return reinterpret_cast<cudaStream_t>(id); }
 EXPORT CUDAStream getCurrentCUDAStream(signed char device) {
     return {1, device, reinterpret_cast<long>(current_stream)};

@@ -87,7 +87,7 @@ static cudaStream_t new_stream() {
 }
 
 // A stream of another context.
-static cudaStream_t another_context() {
+[[maybe_unused]] static cudaStream_t another_context() {
     void* context = nullptr;
     OK(cuCtxCreate_v2(&context, 0, 0));
     cudaStream_t stream = new_stream();
@@ -97,7 +97,7 @@ static cudaStream_t another_context() {
 
 // Another context comes while the first cuInit, on another thread, has not come back: the
 // library, which has said one line there, waits for room for the next one.
-static void unseen_context() {
+[[maybe_unused]] static void unseen_context() {
     int ends[2], there = 0, log = dup(2);
     const std::string full(4000, ' ');
     void* context = nullptr;

@@ -72,6 +72,9 @@ fn torch() -> &'static Path {
         std::fs::create_dir_all(directory.join("unseen")).unwrap();
         let unseen = [library, needs, &["-DUNSEEN"]].concat();
         build("expandable.cc", "unseen/libc10_cuda.so", &unseen);
+        std::fs::create_dir_all(directory.join("marks")).unwrap();
+        let marks = [library, needs, &["-DMARKS"]].concat();
+        build("allocator.cc", "marks/libc10_cuda.so", &marks);
         let older = [library, &["-DOLDER"]].concat();
         let oldest = [&older, ["-DOLDEST"].as_slice()].concat();
         for (to, arguments) in [("older", &older), ("oldest", &oldest)] {
@@ -294,9 +297,27 @@ fn a_segment_whose_stream_is_no_more_or_another_threads_is_complete_when_given_u
     }
 }
 
+/// Up to 2.12 torch forgets users of which it was told while a private pool was open.
+#[test]
+fn a_segment_of_which_torch_forgets_a_user_is_waited_for() {
+    for (case, release) in [
+        ("recorded", ""),
+        ("recorded before", ""),
+        ("marked", "marks"),
+    ] {
+        let waited = until_next_of(&torch().join(release), case);
+        assert!(waited < 1000, "{case}: {waited}");
+    }
+}
+
 /// Microseconds for which the host takes the same segment again.
 fn until_next(case: &str) -> u64 {
-    let mut segments = program("segments", torch());
+    until_next_of(torch(), case)
+}
+
+/// The same over the torch of a directory.
+fn until_next_of(first: &Path, case: &str) -> u64 {
+    let mut segments = program("segments", first);
     segments
         .arg(case)
         .env("MEMCUDA_TORCH", "segments")

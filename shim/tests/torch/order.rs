@@ -25,6 +25,7 @@ fn built() -> &'static Path {
         build("streams.cc", "streams/libc10_cuda.so", &LIBRARY);
         build("ladder.cc", "ladder", &["-l:libc10_cuda.so"]);
         build("order.cc", "order", &["-l:libc10_cuda.so"]);
+        build("forgotten.cc", "forgotten", &["-l:libc10_cuda.so"]);
     });
     torch()
 }
@@ -121,6 +122,14 @@ fn pages_on_which_work_may_run_go_to_no_other_process() {
     ladder("foreign", &on);
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
+}
+
+/// Releases up to 2.12 forget users of which they were told while a private pool was open.
+#[test]
+fn pages_of_which_torch_forgets_a_user_are_waited_for() {
+    for case in ["plain", "asked", "emptied"] {
+        support::said(&mut program("forgotten", &[case], &[]));
+    }
 }
 
 #[test]

@@ -147,6 +147,28 @@ static cudaStream_t stream_of(void* green) {
     return stream;
 }
 
+// Another stream reads it when it is given up. Torch was told so while somebody's private pool was
+// open, and has forgotten it: it relies on cudaFree to wait. Where it does not forget, or was told
+// while none was open, nobody waits.
+static void by_its_stream_beside_a_reader(bool in_scope, bool forgets) {
+    const MempoolId_t pool(0, 1);
+    cudaStream_t one = new_stream(), reader = new_stream();
+    void* first = segment(one);
+    auto record = [=] {
+        allocator.load()->recordStream({first}, {1, 0, reinterpret_cast<long>(reader)});
+    };
+    if (!in_scope) record();
+    allocator.load()->beginAllocateToPool(0, pool, [](cudaStream_t) { return false; });
+    if (in_scope) record();
+    allocator.load()->endAllocateToPool(0, pool);
+    const bool waits = in_scope && forgets;
+    use(first, waits ? reader : one);
+    uint64_t before = cuSimClock();
+    give_up(first);
+    CHECK((cuSimClock() - before > 1000 * BUSY_US / 2) == waits);
+    use(next(first, one), one);
+}
+
 // What is left of a green context that ended is in nobody's way.
 static void after_its_green_context() {
     void *green = green_context(), *late = segment(stream_of(green));
@@ -174,6 +196,9 @@ int main(int, char** argv) {
     if (what == "given") given_up_by_another_thread();
     if (what == "ended") by_a_stream_of_its_handle(new_stream(), true);
     if (what == "green") by_a_stream_of_its_handle(stream_of(green_context()), false);
+    if (what == "recorded") by_its_stream_beside_a_reader(true, true);
+    if (what == "recorded before") by_its_stream_beside_a_reader(false, true);
+    if (what == "marked") by_its_stream_beside_a_reader(true, false);
     if (what == "green ended") after_its_green_context();
     OK(cudaDeviceSynchronize());
     return 0;

@@ -177,6 +177,10 @@ struct __attribute__((visibility("hidden"))) DeviceCachingAllocator {
         if (captures.empty()) insert_events(pointer);
         else deferred.push_back(pointer);
     }
+    // As torch up to 2.12, which forgets what it is told while a private pool is open.
+    void record_or_forget(void* pointer, User user) {
+        if (captures.empty()) record_stream(pointer, user);
+    }
     void record_stream(void* pointer, User user) {
         std::lock_guard<std::recursive_mutex> lock(mutex);
         block_of(pointer)->second.users.insert(user);
@@ -257,6 +261,9 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         devices[device].begin(id.second, takes);
     }
     void endAllocateToPool(signed char device, MempoolId_t id) override { devices[device].end(id.second); }
+    void recordStream(const DataPtr& pointer, CUDAStream stream) override {
+        owner(pointer.at).record_or_forget(pointer.at, {reinterpret_cast<cudaStream_t>(stream.id), stream.device});
+    }
     void setUseOnOOM(signed char, MempoolId_t, bool) override {}
 };
 static NativeCachingAllocator instance;
