@@ -124,8 +124,8 @@ pub struct Thread {
     ladder: Cell<Option<Ladder>>,
     /// When that began, until torch asks again.
     since: Cell<Option<Instant>>,
-    /// Has torch freed a segment on this thread since it last got one? Then
-    /// the call at hand may be its last try.
+    /// Has torch freed a segment on this thread since it last got one, or is it on a ladder that
+    /// ended in vain? Then the call at hand may be its last try.
     freed: Cell<bool>,
 }
 
@@ -177,8 +177,23 @@ impl Thread {
             pool.count_stall(since);
         }
         let result = pool.alloc(request);
-        let ended = result.is_ok().then(|| self.served(device)).flatten();
+        let ended = match &result {
+            Ok(_) => self.served(device),
+            Err(_) => {
+                self.had_none();
+                None
+            }
+        };
         (result, ended)
+    }
+
+    /// There is no memory for what torch asks, though it may have brought some and may try
+    /// again: what it says of that is true, and nothing fails softly before it has got something.
+    pub fn had_none(&self) {
+        if self.is_on_ladder() {
+            self.refused();
+            self.freed.set(true);
+        }
     }
 
     /// A request was served unasked.

@@ -44,6 +44,19 @@ fn a_ladder_gets_one_soft_failure() {
     assert_eq!(device.bytes_brought(), 64 * MIB);
 }
 
+/// What torch says of it is meant; but it may be on its way to its last try.
+#[test]
+fn a_ladder_for_which_there_is_no_memory_is_over_and_no_other_one_begins_before_torch_is_served() {
+    let pool = Pool::new(Model::new(GIB), 0, Settings::default()).unwrap();
+    let (device, thread) = (Device::new(), Thread::new());
+    let alloc = |bytes| thread.alloc(&device, &pool, &of_torch(bytes), true).0;
+    assert!(alloc(2 * GIB).is_err() && thread.is_on_ladder());
+    assert!(alloc(2 * GIB).is_err() && !thread.is_on_ladder());
+    assert!(alloc(64 * MIB).is_ok(), "it may be its last try");
+    assert_eq!(device.soft_failures(), 1);
+    assert!(alloc(64 * MIB).is_err() && thread.is_on_ladder());
+}
+
 #[test]
 fn a_free_before_the_first_call_may_mean_the_last_try() {
     let (device, thread) = (Device::new(), Thread::new());

@@ -231,8 +231,9 @@ pub fn plain_alloc(tag: &Tag, thunk: Module, bytes: u64, real: impl FnOnce() -> 
         return Code::OUT_OF_MEMORY;
     }
     let code = real();
-    if code == Code::SUCCESS {
-        reclaim::served(call.device);
+    match code {
+        Code::SUCCESS => reclaim::served(call.device),
+        _ => reclaim::had_none(),
     }
     code
 }

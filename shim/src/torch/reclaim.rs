@@ -54,6 +54,11 @@ pub fn refused() {
     THREAD.with(Thread::refused);
 }
 
+/// The same, from the plain driver, of which torch may ask once more.
+pub fn had_none() {
+    THREAD.with(Thread::had_none);
+}
+
 /// A request of torch was served.
 pub fn served(ordinal: u32) {
     let device = device(ordinal);

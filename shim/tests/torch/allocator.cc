@@ -49,6 +49,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         if (cudaStreamIsCapturing(current_stream, &status) || status) throw std::bad_alloc();
         if (cudaMalloc(out, bytes)) {
             cudaGetLastError();
+            WARN("memory allocation failed with OOM");
             return false;
         }
         numbers.reserved += bytes;

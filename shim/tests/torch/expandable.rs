@@ -208,9 +208,8 @@ fn the_first_pages_of_a_thread_without_a_context_are_kept() {
 fn torch_warns_of_what_is_true() {
     let warned = |run: &Run| {
         let lines = run.log.lines();
-        lines
-            .filter(|line| line.starts_with("[W map_range:"))
-            .count()
+        let of_it = |line: &&str| line.starts_with("[W map_range:") || line.starts_with("[W get:");
+        lines.filter(of_it).count()
     };
     let asked = run("plain", &[]);
     assert_eq!(warned(&asked), 0, "{}", asked.log);
@@ -227,6 +226,10 @@ fn torch_warns_of_what_is_true() {
         small.retries > 0 && warned(&small) as u64 >= small.retries,
         "{small:?}"
     );
+    // Over segments: asked, and with more than the card has for one request.
+    assert_eq!(warned(&train("plain", &[NATIVE])), 0);
+    let beyond = train("beyond", &[NATIVE, ("MEMCUDA_SIM_MEMORY", "3GiB")]);
+    assert_eq!(warned(&beyond), 1, "{}", beyond.log);
 }
 
 /// Torch reads the first variable that is set, of those that its allocator knows: 2.9
