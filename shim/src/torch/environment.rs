@@ -16,7 +16,7 @@ use memcuda_core::config::{Config, Debug, Policy, Torch};
 
 use super::conf::{self, Profile, Setting};
 use super::library::{self, Library};
-use super::{between, nccl, notice, places, sharing, split, watched_layout};
+use super::{between, limits, nccl, notice, places, sharing, split, watched_layout};
 use crate::{aside, environment, modules, resolve};
 
 /// In torch's order: the first that is set counts alone.
@@ -330,6 +330,9 @@ fn apply(profile: Profile, name: &CStr, own: &str) -> Option<String> {
     } = setting.ok()?;
     if let (Some(reason), Ok(config)) = (unfit, Config::read(environment::variable)) {
         keeps_segments(&config, reason);
+    }
+    if conf::says(own, limits::KEY) {
+        limits::has_limit();
     }
     let is_ours = profile != Profile::Async && !conf::says(own, "max_split_size_mb");
     split::is_told(is_ours);

@@ -29,7 +29,7 @@ struct Method {
 }
 
 /// Those that are watched.
-pub const METHODS: usize = 8;
+pub const METHODS: usize = 10;
 pub const BEGIN: usize = 0;
 pub const END: usize = 1;
 pub const FOR_STREAM: usize = 2;
@@ -38,6 +38,8 @@ pub const ENABLE: usize = 4;
 pub const RAW: usize = 5;
 pub const ALLOCATE: usize = 6;
 pub const RECORD: usize = 7;
+pub const FRACTION: usize = 8;
+pub const CREATE: usize = 9;
 
 static WATCHED: [Method; METHODS] = [
     Method {
@@ -76,6 +78,14 @@ static WATCHED: [Method; METHODS] = [
         names: &["12recordStreamERKNS_7DataPtrENS0_10CUDAStreamE"],
         optional: true,
     },
+    Method {
+        names: &["17setMemoryFraction"],
+        optional: true,
+    },
+    Method {
+        names: &["18createOrIncrefPool"],
+        optional: true,
+    },
 ];
 
 /// Where everything is, in a library that passed every check.
@@ -95,6 +105,9 @@ pub struct Layout {
     /// Does torch take what is recorded while a private pool is open for a capture's? It does up to
     /// 2.12; later ones are told of captures themselves.
     pub forgets: bool,
+    /// Is `createOrIncrefPool` passed a `std::shared_ptr` to the pool's allocator? It is since 2.11;
+    /// before, the address.
+    pub shares_allocators: bool,
     /// The code of `c10::cuda::get_fabric_clique_id`, in releases that have it
     /// (`fabric`).
     pub clique: Option<Range<usize>>,
@@ -147,6 +160,9 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
     let on_oom = format!("{NATIVE}11setUseOnOOM");
     let says = |symbol: Symbol| symbol.name.starts_with(&on_oom) && symbol.name.ends_with('b');
     let marks = format!("{NATIVE}16markCaptureBegin");
+    let create = format!("{NATIVE}18createOrIncrefPool");
+    let shares =
+        |symbol: Symbol| symbol.name.starts_with(&create) && symbol.name.contains("10shared_ptr");
     let finds_out = |symbol: &Symbol| FABRIC.iter().any(|name| symbol.name.starts_with(name));
     Ok(Layout {
         allocator: at(allocator.value),
@@ -154,6 +170,7 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
         words,
         slots,
         says_on_oom: symbols.iter().any(says),
+        shares_allocators: symbols.iter().any(shares),
         forgets: !symbols.iter().any(|it| it.name.starts_with(&marks)),
         clique: symbols.only(CLIQUE).map(code),
         fabric: symbols.iter().filter(finds_out).map(code).collect(),

@@ -19,6 +19,7 @@ mod fixture;
 mod identity;
 mod layout;
 mod library;
+mod limits;
 mod logger;
 mod nccl;
 mod notice;

@@ -12,11 +12,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use super::layout::{
-    ALLOCATE, BEGIN, ENABLE, END, FOR_STREAM, HEADER, Layout, METHODS, RAW, RECORD, USE_ON_OOM,
-    WORD,
+    ALLOCATE, BEGIN, CREATE, ENABLE, END, FOR_STREAM, FRACTION, HEADER, Layout, METHODS, RAW,
+    RECORD, USE_ON_OOM, WORD,
 };
 use super::switch::PrivatePool;
-use super::{first, split, switch};
+use super::{first, limits, split, switch};
 
 /// Torch counts devices in a signed byte.
 const DEVICES: usize = 128;
@@ -31,11 +31,13 @@ static WRAPPERS: [Forward; METHODS] = [
     raw_allocate,
     allocate,
     record_stream,
+    set_fraction,
+    create_pool,
 ];
 
-/// Six integer registers reach the real method as they came; what torch passes
-/// in them (a device, a pool id, a pointer to a function object) stays opaque.
-type Forward = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
+/// Six integer registers and one for floating point reach the real method as they came; what torch
+/// passes in them (a device, a pool id, a pointer to a function object) stays opaque.
+type Forward = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize, f64) -> usize;
 
 static REAL: [AtomicUsize; METHODS] = [const { AtomicUsize::new(0) }; METHODS];
 static OPEN: [AtomicI32; DEVICES] = [const { AtomicI32::new(0) }; DEVICES];
@@ -56,6 +58,8 @@ struct Watched {
     says_on_oom: bool,
     /// See [`Layout::forgets`].
     forgets: bool,
+    /// See [`Layout::shares_allocators`].
+    shares_allocators: bool,
 }
 
 /// Gives the allocator object the counting vtable. False where there is no
@@ -96,6 +100,7 @@ pub fn install(layout: &Layout) -> bool {
             vtable,
             says_on_oom: layout.says_on_oom,
             forgets: layout.forgets,
+            shares_allocators: layout.shares_allocators,
         }
     });
     true
@@ -131,8 +136,8 @@ pub fn stream_unknown() -> bool {
     OTHER_STREAM.get() != 0
 }
 
-/// Has torch been told something that cooperative reclaim cannot live with:
-/// pools that stand in on out-of-memory, or caching switched off?
+/// Has torch been told something that cooperative reclaim cannot live with: pools that stand in on
+/// out-of-memory, caching switched off, a limit beside what it frees unseen (`limits`)?
 pub fn given_up() -> bool {
     GIVEN_UP.load(Ordering::Relaxed)
 }
@@ -165,18 +170,18 @@ unsafe fn word_at<'a>(address: usize) -> &'a AtomicUsize {
 ///
 /// # Safety
 /// Only from the wrapper of the same method, with its arguments.
-unsafe fn real(method: usize, a: [usize; 6]) -> usize {
+unsafe fn real(method: usize, a: [usize; 6], fraction: f64) -> usize {
     let address = REAL[method].load(Ordering::Acquire);
-    // SAFETY: stored before the wrapper could be reached; a method that takes
-    // at most six integer arguments, and what it throws passes through.
+    // SAFETY: stored before the wrapper could be reached; a method that takes at most six integer
+    // arguments and one of floating point, and what it throws passes through.
     unsafe {
         let call: Forward = std::mem::transmute(address);
-        call(a[0], a[1], a[2], a[3], a[4], a[5])
+        call(a[0], a[1], a[2], a[3], a[4], a[5], fraction)
     }
 }
 
 /// Declares what takes the place of methods: what they are passed behind the object, of six
-/// registers that go on as they came, and a call of the real one.
+/// registers that go on as they came with one for floating point, and a call of the real one.
 macro_rules! wrappers {
     ($($(#[$meta:meta])* $name:ident of $method:ident |$passed:pat_param, $real:ident| $body:block)*) => {$(
         $(#[$meta])*
@@ -187,9 +192,10 @@ macro_rules! wrappers {
             d: usize,
             e: usize,
             f: usize,
+            fraction: f64,
         ) -> usize {
             // SAFETY: this is the wrapper of that method.
-            let $real = || unsafe { real($method, [a, b, c, d, e, f]) };
+            let $real = || unsafe { real($method, [a, b, c, d, e, f], fraction) };
             let $passed = [b, c, d, e];
             $body
         }
@@ -220,6 +226,13 @@ impl Drop for Scope {
         switch::closed(self.0);
         OPEN[self.0.device].fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// Is a pool that is passed this made with an allocator of its own?
+fn has_allocator(passed: usize) -> bool {
+    let shared = WATCHED.get().is_some_and(|it| it.shares_allocators);
+    // SAFETY: torch passes a pointer of its own by its address, which begins with the object's.
+    passed != 0 && !(shared && unsafe { word_at(passed) }.load(Ordering::Relaxed) == 0)
 }
 
 /// An allocation of torch's for this stream, or its current one.
@@ -280,6 +293,20 @@ wrappers! {
         let value = real();
         note();
         value
+    }
+
+    set_fraction of FRACTION |_, real| {
+        if limits::has_limit() {
+            give_up();
+        }
+        real()
+    }
+
+    create_pool of CREATE |[_, _, _, allocator], real| {
+        if has_allocator(allocator) && limits::has_allocator() {
+            give_up();
+        }
+        real()
     }
 
     /// A pool that stands in on out-of-memory would be used up by soft failures.

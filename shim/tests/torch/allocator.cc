@@ -76,6 +76,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
         return brought >= bytes;
     }
     bool release_all() {
+        release_own();
         while (!cached.empty()) release(cached.begin());
         return true;
     }
@@ -123,6 +124,8 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
 #ifdef MARKS
     void markCaptureBegin(signed char) override {}
 #endif
+    void setMemoryFraction(double fraction, signed char) override { set_limit(fraction); }
+    void createOrIncrefPool(signed char, MempoolId_t, CUDAAllocator* its) override { make_pool(its); }
     void setUseOnOOM(signed char, MempoolId_t, bool) override {}
     void enable(bool) override {}
 };

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -93,16 +94,28 @@ struct CUDAAllocator {
     virtual void* allocate(size_t) { return nullptr; }
     virtual void recordStream(const DataPtr&, CUDAStream) {}
     virtual void markCaptureBegin(signed char) {}
+    virtual void setMemoryFraction(double, signed char) {}
+    // Before 2.11, and since.
+    virtual void createOrIncrefPool(signed char, MempoolId_t, CUDAAllocator*) {}
+    virtual void createOrIncrefPool(signed char, MempoolId_t, std::shared_ptr<CUDAAllocator>) {}
 };
 extern EXPORT std::atomic<CUDAAllocator*> allocator;
 }
 
 struct Numbers {
     size_t live, peak_live, reserved, peak_reserved, retries, limit;
+    // Of what is reserved, what lies idle in a pool with an allocator of its own.
+    size_t own;
     // Of expandable.cc: allocations of private pools in pages, and of others that are not.
     size_t private_pages, plain;
 };
 extern "C" EXPORT Numbers numbers;
+// Torch's limit, of 1000 MiB; a pool with an allocator of its own has so much.
+inline void set_limit(double fraction) { numbers.limit = fraction * (1000 << 20); }
+inline void make_pool(bool with_allocator) {
+    if (with_allocator) numbers.own = 300 << 20, numbers.reserved += numbers.own;
+}
+inline void release_own() { numbers.reserved -= numbers.own, numbers.own = 0; }
 // For which memory is asked where no other one is named.
 extern "C" EXPORT cudaStream_t current_stream;
 extern "C" EXPORT int device_count();

@@ -171,6 +171,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : Base
         return false;
     }
     void release_all() {
+        release_own();
         if (cudaStreamSynchronize(nullptr)) abort();
         // As if work were under way.
         if (getenv("BUSY_MS")) usleep(1000 * atoi(getenv("BUSY_MS")));
@@ -245,6 +246,8 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : Base
         recording.erase({device, id});
         scopes--;
     }
+    void setMemoryFraction(double fraction, signed char) override { set_limit(fraction); }
+    void createOrIncrefPool(signed char, MempoolId_t, std::shared_ptr<CUDAAllocator> its) override { make_pool(its != nullptr); }
     void setUseOnOOM(signed char, MempoolId_t, bool) override {}
     void enable(bool) override {}
 };

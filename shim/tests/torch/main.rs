@@ -223,6 +223,23 @@ fn pools_that_stand_in_on_out_of_memory_end_reclaim() {
     }
 }
 
+/// Then torch's last try may be the first call that is seen.
+#[test]
+fn a_limit_beside_a_pool_with_an_allocator_of_its_own_ends_reclaim() {
+    let told = ("PYTORCH_CUDA_ALLOC_CONF", "per_process_memory_fraction:0.4");
+    let runs = both("fraction and allocator").into_iter();
+    for run in runs.chain([
+        train("allocator", &[NATIVE, told]),
+        expandable::run("allocator", &[told]),
+    ]) {
+        // Once before, and its own.
+        assert!(run.retries <= 2, "{run:?}");
+    }
+    let [segments, pages] = both("fraction");
+    assert!(segments.retries > 10, "{segments:?}");
+    assert!(pages.retries > 2, "{pages:?}");
+}
+
 /// Torch says of every pool that ends that it stands in for nobody.
 #[test]
 fn a_pool_that_ends_does_not() {

@@ -114,6 +114,27 @@ static void try_last() {
     numbers.limit = 0;
 }
 
+// Torch's own limit fails its first try, and what it gives back then is idle in a pool that has an
+// allocator of its own: the only call that the driver sees is the last try. `own`: is it one?
+static void limit_beside_a_pool(bool fraction, bool own) {
+    auto& torch = *allocator.load();
+    const auto none = [](c10::cuda::CUDACachingAllocator::CUDAAllocator*) {};
+    auto its = own ? std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>(&torch, none) : nullptr;
+    void* live = torch.raw_alloc(24 * MIB);
+    fraction ? torch.setMemoryFraction(0.4, 0) : set_limit(0.4);
+    failures += numbers.limit != 400 * MIB;
+    torch.createOrIncrefPool(0, {0, 1}, its.get());
+    torch.createOrIncrefPool(0, {0, 1}, its);
+    failures += (numbers.own != 0) != own;
+    try {
+        torch.raw_delete(torch.raw_alloc(360 * MIB));
+    } catch (std::bad_alloc&) {
+        failures++;
+    }
+    numbers.limit = 0;
+    torch.raw_delete(live);
+}
+
 // Torch's switch for expandable segments is off in private pools, and its segments have the
 // size that they have by themselves or by the user's wish; or all is what it was. Once it was
 // off there is no split size.
@@ -260,6 +281,8 @@ int main(int, char** argv) {
             getchar();
             allocator.load()->raw_delete(first);
         }
+        if (what.rfind("fraction", 0) == 0) limit_beside_a_pool(true, what == "fraction and allocator");
+        if (what == "allocator") limit_beside_a_pool(false, true);
         if (what == "use-on-oom") allocator.load()->setUseOnOOM(0, id, true);
         if (what == "pool-ended") allocator.load()->setUseOnOOM(0, id, false);
         if (what == "stopped" || what == "stopped-last") {
