@@ -29,7 +29,7 @@ CALLED = ["init", "allocate", "raw_deleter", "raw_alloc_with_stream", "raw_delet
           "beginAllocateToPool", "endAllocateToPool", "beginAllocateStreamToPool", "endAllocateStreamToPool",
           "releasePool", "getDeviceStats", "shareIpcHandle", "createOrIncrefPool", "setUseOnOOM"]
 # Those that the shim looks for and this test does not call.
-WATCHED = ["enable"]
+WATCHED = ["enable", "setMemoryFraction", "getBaseAllocation"]
 # Between what the native profile needs and what torch by itself does.
 SMALL = ("MEMCUDA_SIM_MEMORY", "800MiB")
 OUT_OF_MEMORY = 3

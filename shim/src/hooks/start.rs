@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use memcuda_core::config::{Config, Level};
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Code, cancel};
+use memcuda_core::driver::{Address, Code, cancel};
+use memcuda_core::pages::{Found, Pages};
 
 use crate::calls::Calls;
 use crate::captures::Captures;
@@ -55,6 +56,7 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
             boundary::or_else("cuInit", noted, || ());
             if first {
                 boundary::or_else("cuInit", || pages_or_none(engine), || ());
+                torch::answers_by(run_around);
                 boundary::or_else("cuInit", || early::cuda_started(engine), || ());
             }
         }
@@ -73,6 +75,20 @@ fn pages_or_none(engine: &Engine) {
     if devices().any(|it| !it.maps_memory(calls)) {
         torch::has_no_pool();
     }
+}
+
+/// The run of torch's pages around an address.
+fn run_around(at: Address) -> Option<(Address, u64)> {
+    let find = |kept: &Pages<Real>| match kept.find(at) {
+        Found::Run(run) => Some((run.base, run.bytes)),
+        Found::Unused | Found::Nothing => None,
+    };
+    let engine = engine::running()?;
+    boundary::or_else(
+        "getBaseAllocation",
+        || engine.pages().find_map(find),
+        || None,
+    )
 }
 
 /// Starts the engine, once. Was this the first call?

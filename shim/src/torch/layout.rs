@@ -29,7 +29,7 @@ struct Method {
 }
 
 /// Those that are watched.
-pub const METHODS: usize = 10;
+pub const METHODS: usize = 11;
 pub const BEGIN: usize = 0;
 pub const END: usize = 1;
 pub const FOR_STREAM: usize = 2;
@@ -40,6 +40,7 @@ pub const ALLOCATE: usize = 6;
 pub const RECORD: usize = 7;
 pub const FRACTION: usize = 8;
 pub const CREATE: usize = 9;
+pub const BASE: usize = 10;
 
 static WATCHED: [Method; METHODS] = [
     Method {
@@ -84,6 +85,10 @@ static WATCHED: [Method; METHODS] = [
     },
     Method {
         names: &["18createOrIncrefPool"],
+        optional: true,
+    },
+    Method {
+        names: &["17getBaseAllocation"],
         optional: true,
     },
 ];

@@ -7,6 +7,7 @@
 //! least its split size, no capture, no private-pool scope, rungs of its ladder
 //! left. In doubt the pool grows.
 
+mod base;
 mod between;
 mod conf;
 mod elf;
@@ -40,6 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use memcuda_core::driver::{Address, Code, Driver, Stream};
 use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
 
+pub use base::set as answers_by;
 pub use fabric::refuses_page_with;
 pub use identity::TorchCall;
 pub use unmaps::{unmaps_behind, waits_to_unmap};

@@ -11,12 +11,14 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
+use memcuda_core::driver::Address;
+
 use super::layout::{
-    ALLOCATE, BEGIN, CREATE, ENABLE, END, FOR_STREAM, FRACTION, HEADER, Layout, METHODS, RAW,
+    ALLOCATE, BASE, BEGIN, CREATE, ENABLE, END, FOR_STREAM, FRACTION, HEADER, Layout, METHODS, RAW,
     RECORD, USE_ON_OOM, WORD,
 };
 use super::switch::PrivatePool;
-use super::{first, limits, split, switch};
+use super::{base, first, limits, split, switch};
 
 /// Torch counts devices in a signed byte.
 const DEVICES: usize = 128;
@@ -33,6 +35,7 @@ static WRAPPERS: [Forward; METHODS] = [
     record_stream,
     set_fraction,
     create_pool,
+    base_allocation,
 ];
 
 /// Six integer registers and one for floating point reach the real method as they came; what torch
@@ -307,6 +310,17 @@ wrappers! {
             give_up();
         }
         real()
+    }
+
+    base_allocation of BASE |[at, size, ..], real| {
+        let Some((base, bytes)) = base::of(at as Address) else {
+            return real();
+        };
+        if size != 0 {
+            // SAFETY: where torch is passed one it points to a size that it may write.
+            unsafe { *(size as *mut usize) = bytes as usize };
+        }
+        base as usize
     }
 
     /// A pool that stands in on out-of-memory would be used up by soft failures.

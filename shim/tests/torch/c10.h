@@ -94,6 +94,7 @@ struct CUDAAllocator {
     virtual void* allocate(size_t) { return nullptr; }
     virtual void recordStream(const DataPtr&, CUDAStream) {}
     virtual void markCaptureBegin(signed char) {}
+    virtual void* getBaseAllocation(void*, size_t*) { return nullptr; }
     virtual void setMemoryFraction(double, signed char) {}
     // Before 2.11, and since.
     virtual void createOrIncrefPool(signed char, MempoolId_t, CUDAAllocator*) {}

@@ -246,6 +246,10 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : Base
         recording.erase({device, id});
         scopes--;
     }
+    void* getBaseAllocation(void* at, size_t*) override {
+        if (is_page(at)) throw std::runtime_error("in expandable segments");
+        return at;
+    }
     void setMemoryFraction(double fraction, signed char) override { set_limit(fraction); }
     void createOrIncrefPool(signed char, MempoolId_t, std::shared_ptr<CUDAAllocator> its) override { make_pool(its != nullptr); }
     void setUseOnOOM(signed char, MempoolId_t, bool) override {}

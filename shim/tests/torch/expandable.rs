@@ -201,6 +201,13 @@ fn the_first_pages_of_a_thread_without_a_context_are_kept() {
     assert_eq!(page.live_bytes, 60 << 20, "{page:?}");
 }
 
+/// By it extensions pass torch's memory on.
+#[test]
+fn torch_tells_the_allocation_around_a_tensor_as_it_would_by_itself() {
+    run("base", &[]);
+    run("throws", &[USERS]);
+}
+
 /// Torch warns of each request that fails: of those that fail for our sake it does
 /// not (`_ZN3c1013MessageLoggerC1ENS_14SourceLocationEib`), of one that has no memory
 /// it does, in its own words and place.

@@ -135,6 +135,22 @@ static void limit_beside_a_pool(bool fraction, bool own) {
     torch.raw_delete(live);
 }
 
+// To which segment of torch's does a tensor belong? In expandable ones torch throws: by its user's wish.
+static void base_allocation(bool throws) {
+    auto& torch = *allocator.load();
+    void *first = torch.raw_alloc(48 * MIB), *second = torch.raw_alloc(36 * MIB);
+    size_t bytes = 0;
+    try {
+        failures += torch.getBaseAllocation(second, &bytes) != first || bytes != 84 * MIB;
+        failures += throws || torch.getBaseAllocation(first, nullptr) != first;
+    } catch (const std::runtime_error&) {
+        failures += !throws;
+    }
+    int host = 0;
+    failures += torch.getBaseAllocation(&host, &bytes) != &host;
+    torch.raw_delete(first), torch.raw_delete(second);
+}
+
 // Torch's switch for expandable segments is off in private pools, and its segments have the
 // size that they have by themselves or by the user's wish; or all is what it was. Once it was
 // off there is no split size.
@@ -283,6 +299,7 @@ int main(int, char** argv) {
         }
         if (what.rfind("fraction", 0) == 0) limit_beside_a_pool(true, what == "fraction and allocator");
         if (what == "allocator") limit_beside_a_pool(false, true);
+        if (what == "base" || what == "throws") base_allocation(what == "throws");
         if (what == "use-on-oom") allocator.load()->setUseOnOOM(0, id, true);
         if (what == "pool-ended") allocator.load()->setUseOnOOM(0, id, false);
         if (what == "stopped" || what == "stopped-last") {
