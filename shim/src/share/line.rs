@@ -3,7 +3,6 @@
 //! A keeper that does not answer within five seconds counts as gone; where
 //! finding that out took its time, nobody is asked for as long.
 
-use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -11,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use memcuda_core::config::Keeper;
 use memcuda_core::share::client::{self, Client, Dialled};
-use memcuda_core::share::protocol::{Code, Event, Generation, Lease, Persist, Reply, Request};
+use memcuda_core::share::protocol::{Code, Event, Generation, Persist, Reply, Request};
 
 use super::epoch::Epoch;
+use super::leases::Leases;
 use super::who::{self, Heard};
 use super::{Error, child, start};
 use crate::engine::Engine;
@@ -50,7 +50,7 @@ pub(super) struct Line {
     /// A connection that was begun before anybody asked.
     pub(super) begun: Option<Dialled>,
     /// What this process holds, as the keeper counts it.
-    leases: HashMap<Generation, u32>,
+    leases: Leases,
     node: u64,
     epoch: Option<Epoch>,
     /// The keeper was told that this process comes back.
@@ -123,10 +123,15 @@ impl Line {
         let may_be_repeated =
             !matches!(request, Request::Export { .. } | Request::ExportMore { .. });
         let began = Instant::now();
+        let last_of = self.leases.last_of(request);
         let (mut tries, mut may_be_done) = (0, false);
         loop {
             tries += 1;
             self.connect(engine)?;
+            if may_be_done && let (Some(ended), Some(resumed)) = (last_of, &mut self.resumed) {
+                // By the try before: it is no loss.
+                resumed.lost.retain(|lost| *lost != ended);
+            }
             let client = self.client.as_mut().expect("connected");
             match client.call(request.clone(), descriptors) {
                 Ok(answer) => return Ok(answer),
@@ -251,10 +256,7 @@ impl Line {
                 }
             }
         }
-        let leases = self.leases.iter();
-        let leases: Vec<Lease> = leases
-            .map(|(&generation, &count)| Lease { generation, count })
-            .collect();
+        let leases = self.leases.all();
         let command = who::command();
         let (began, mut tries) = (Instant::now(), 1);
         let (client, welcome) = loop {
@@ -317,9 +319,7 @@ impl Line {
         let before = std::mem::replace(&mut self.epoch, heard.epoch);
         if let Some(before) = before {
             let anew = self.epoch.as_ref().is_none_or(|now| !now.follows(&before));
-            for generation in &heard.lost {
-                self.leases.remove(generation);
-            }
+            self.leases.forget(&heard.lost);
             let lost = heard.lost;
             self.resumed = Some(Resumed { lost, anew });
         }
@@ -352,30 +352,7 @@ impl Line {
     /// Counts the leases that a request began or ended.
     pub(super) fn count(&mut self, request: &Request, answer: &Result<Answer, Error>) {
         let reply = answer.as_ref().ok().map(|(reply, _)| reply);
-        match (request, reply) {
-            (Request::Export { generation, .. }, Some(_))
-            | (_, Some(Reply::Make { generation })) => self.begins(*generation),
-            (_, Some(Reply::Memory { entry, .. })) => self.begins(entry.generation),
-            // Where it was not heard, the next connection says so.
-            (Request::Release { generation } | Request::Abort { generation }, _) => {
-                self.ends(*generation);
-            }
-            (Request::Withdraw { generation }, _) => drop(self.leases.remove(generation)),
-            _ => {}
-        }
-    }
-
-    fn begins(&mut self, generation: Generation) {
-        *self.leases.entry(generation).or_insert(0) += 1;
-    }
-
-    fn ends(&mut self, generation: Generation) {
-        if let Some(count) = self.leases.get_mut(&generation) {
-            *count -= 1;
-            if *count == 0 {
-                self.leases.remove(&generation);
-            }
-        }
+        self.leases.count(request, reply);
     }
 }
 

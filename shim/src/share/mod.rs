@@ -11,6 +11,7 @@ mod first;
 pub mod given;
 pub mod held;
 pub mod keeper;
+mod leases;
 mod line;
 pub mod make;
 mod send;

@@ -209,3 +209,27 @@ fn what_was_withdrawn_is_withdrawn_once_more_after_a_keeper_that_went_away() {
     actor.handle(&other);
     assert_eq!(claimed.load(Ordering::SeqCst), 0);
 }
+
+/// Which it did, and could not say any more.
+#[test]
+fn what_a_keeper_withdrew_before_it_went_away_is_not_missed() {
+    let place = Place::empty();
+    let mut is_withdrawn = false;
+    let mut actor = fickle::start(&place, move |request| match request {
+        Request::Withdraw { .. } if !is_withdrawn => {
+            is_withdrawn = true;
+            None
+        }
+        Request::Introduce { leases, .. } if is_withdrawn => {
+            let lost = leases.iter().map(|lease| lease.generation).collect();
+            Some(Reply::Welcome { node: 7, lost })
+        }
+        _ => Some(Reply::Done),
+    });
+    let at = actor.filled(6 * MIB, 1);
+    actor.handle(&at);
+    actor.free(&at);
+    actor.gets_again(&at, 6 * MIB);
+    let log = actor.end();
+    assert!(!log.contains("knows nothing more"), "{log}");
+}

@@ -11,6 +11,12 @@ use memcuda_core::share::wire::{self, Broken};
 
 use crate::actor::{Actor, Place};
 
+/// Of a keeper that knows all that it is told.
+const WELCOME: Reply = Reply::Welcome {
+    node: 7,
+    lost: Vec::new(),
+};
+
 /// Listens there.
 pub fn listen(path: &Path) -> OwnedFd {
     // SAFETY: system calls on a new socket, with an address that is large enough.
@@ -54,8 +60,11 @@ fn serve(
         };
         let (body, beside) = match body {
             Request::Introduce { .. } => {
-                let lost = Vec::new();
-                (Reply::Welcome { node: 7, lost }, vec![epoch.as_fd()])
+                let welcome = match answer {
+                    welcome @ Reply::Welcome { .. } => welcome,
+                    _ => WELCOME,
+                };
+                (welcome, vec![epoch.as_fd()])
             }
             _ => (answer, Vec::new()),
         };
