@@ -21,6 +21,7 @@ mod leaving;
 mod listen;
 mod memory;
 mod options;
+mod orphans;
 mod pages;
 mod place;
 mod process;

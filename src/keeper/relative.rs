@@ -4,6 +4,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, pidfd_send_signal, waitid,
 };
@@ -44,7 +46,14 @@ impl Relative {
             (None, Some(number)) => WaitId::Pid(number),
             _ => return,
         };
-        let _ = waitid(which, WaitIdOptions::EXITED);
+        // By a descriptor that does not block it is told to try again.
+        while matches!(
+            waitid(which.clone(), WaitIdOptions::EXITED),
+            Err(Errno::AGAIN)
+        ) && let Some(watch) = &self.watch
+        {
+            let _ = poll(&mut [PollFd::new(watch, PollFlags::IN)], None);
+        }
     }
 }
 
@@ -60,6 +69,13 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn a_child_that_takes_its_time_is_waited_for() {
+        let mut child = Command::new("sleep").arg("0.3").spawn().unwrap();
+        Relative::of(child.id()).wait();
+        assert!(child.wait().is_err());
+    }
 
     #[test]
     fn a_child_is_ended_by_its_number_too_and_nobody_else_is() {

@@ -16,6 +16,7 @@ use super::key::Key;
 use super::launch::Launch;
 use super::listen::{self, Door};
 use super::options::Options;
+use super::orphans;
 use super::pages;
 use super::serve::Keeper;
 use super::standby::{self, Standby, Vault};
@@ -35,6 +36,10 @@ pub enum Part {
 pub fn run(options: Options, part: Part, ready: impl FnOnce(&Path)) -> Result<()> {
     let limit = raise_limit();
     let (vault, inherited) = inherit(part)?;
+    let orphans = match &vault {
+        Vault::Standby(standby) => orphans::look(standby.pid),
+        Vault::None | Vault::Systemd(_) => Vec::new(),
+    };
     let mut descriptors = Descriptors::new(vault, limit);
     let known = match (take_over(&mut descriptors, inherited), &descriptors.vault) {
         // The standby has the program that wrote it, and starts that.
@@ -86,6 +91,8 @@ pub fn run(options: Options, part: Part, ready: impl FnOnce(&Path)) -> Result<()
         info!("took over {count} names and exports");
     }
     let mut keeper = Keeper::new(options, door, access, entries, descriptors)?;
+    // Not before the signals are the keeper's own, which threads inherit.
+    orphans::wait_for(orphans);
     keeper.begin(restarts, next_client)?;
     if let Some(store) = Store::find() {
         store.ready();

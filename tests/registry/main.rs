@@ -14,6 +14,7 @@ mod program;
 mod publishing;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod restarts;
 mod served;
 #[path = "../support/waiting.rs"]
 mod waiting;

@@ -18,12 +18,12 @@ use crate::waiting::{until, wait_for, within};
 
 /// A keeper and all that it needs; ended when it is dropped.
 pub struct Keeper {
-    socket: PathBuf,
-    server: Redis,
+    pub socket: PathBuf,
+    pub server: Redis,
     directory: tempfile::TempDir,
 }
 
-fn program() -> Command {
+pub fn program() -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_memcuda"));
     let simulation = program.parent().unwrap().join("sim");
     let library = simulation.join("libcuda.so.1");
@@ -75,7 +75,7 @@ impl Keeper {
         wait_for("a keeper", || connect().ok()).0
     }
 
-    fn status(&self) -> Status {
+    pub fn status(&self) -> Status {
         match self.client().call(Request::Status, &[]) {
             Ok((Reply::Status(status), _)) => status,
             other => panic!("{:?}", other.map(|(reply, _)| reply)),

@@ -16,6 +16,7 @@ use memcuda::share::client::{Client, Error};
 use memcuda::share::protocol::{
     Backend, Code, DeviceId, Entry, Generation, Mode, Persist, Reply, Request, Spec,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 /// Make memory for the keeper (started by the keeper).
@@ -125,10 +126,20 @@ fn end_with(parent: u32) -> Result<(), Refused> {
     let failed = |why: String| (Fault::Unavailable, why);
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| failed(format!("cannot end with the keeper: {error}")))?;
-    match rustix::process::getppid() {
-        Some(now) if now.as_raw_nonzero().get() as u32 == parent => Ok(()),
-        _ => Err(failed("the keeper that asked is gone".to_owned())),
+    let now = rustix::process::getppid().map_or(0, |now| now.as_raw_nonzero().get() as u32);
+    if now == parent && is_listened_to() {
+        return Ok(());
     }
+    Err(failed("the keeper that asked is gone".to_owned()))
+}
+
+/// Does anybody hear what this process says? A keeper that has become another program since
+/// has the same number, and does not.
+fn is_listened_to() -> bool {
+    let output = std::io::stdout();
+    let mut polled = [PollFd::new(&output, PollFlags::empty())];
+    let answered = poll(&mut polled, Some(&Timespec::default()));
+    answered.is_err() || !polled[0].revents().contains(PollFlags::ERR)
 }
 
 fn connect(socket: &Path) -> Result<Client, Refused> {
