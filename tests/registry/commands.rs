@@ -112,6 +112,23 @@ fn create_get_and_delete_by_a_client_that_knows_redis_alone() {
     );
 }
 
+/// As random numbers of 128 bits are, which no number of the keeper's holds.
+#[test]
+fn long_numbers_come_back_as_they_were_written() {
+    let mut stage = stage("");
+    let long = "340282366920938463463374607431768211457";
+    for id in [long, "1.50", "[1, 18446744073709551616]"] {
+        let get = format!(r#"{{"op":"get","name":"w","reply":"me","id":{id}}}"#);
+        stage.push("tensor:cmd", get);
+        let got: (String, String) = stage.ask(&["BLPOP", "me", "30"]);
+        assert!(got.1.contains(&format!(r#""id":{id},"#)), "{}", got.1);
+    }
+    let old = format!(r#"{{"op":"gettensor","key":"w","vtid":{long},"pc":{long}}}"#);
+    stage.push("tensor:cmd", old);
+    let got: (String, String) = stage.ask(&["BLPOP", &format!("done:{long}"), "30"]);
+    assert!(got.1.contains(&format!(r#""pc":{long},"#)), "{}", got.1);
+}
+
 #[test]
 fn the_second_protocol_is_answered_in_its_own_way() {
     let mut stage = stage("");

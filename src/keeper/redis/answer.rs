@@ -1,5 +1,7 @@
 //! What a client is told: which list, which end of it, which text.
 
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::command::{Address, Fault, Outcome};
@@ -34,35 +36,61 @@ pub fn answer(address: &Address, keys: &Keys, outcome: &Outcome) -> Option<Answe
     })
 }
 
+/// What of both protocols an answer says.
+#[derive(Default, Serialize)]
+struct Told<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<&'a Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    op: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pc: Option<Box<RawValue>>,
+    status: &'static str,
+}
+
 /// Of our own protocol: everything.
 fn to_reply(address: &Address, outcome: &Outcome) -> String {
-    let mut text = Map::new();
-    let repeated = [
-        ("id", address.id.clone()),
-        ("op", address.op.clone().map(Value::from)),
-        ("name", address.name.clone().map(Value::from)),
-    ];
-    for (field, value) in repeated {
-        text.extend(value.map(|value| (field.to_owned(), value)));
-    }
-    let (status, rest) = match outcome {
-        Ok(None) => ("ok", None),
-        Ok(Some(entry)) => ("ok", Some(("entry", Value::Object(entry.clone())))),
-        Err(refused) => ("error", Some(("error", error(refused)))),
-    };
-    text.insert("status".to_owned(), json!(status));
-    text.extend(rest.map(|(field, value)| (field.to_owned(), value)));
-    Value::Object(text).to_string()
+    text(&Told {
+        entry: outcome.as_ref().ok().and_then(Option::as_ref),
+        id: address.id.clone().and_then(raw),
+        name: address.name.as_deref(),
+        op: address.op.as_deref(),
+        ..Told::of(outcome)
+    })
 }
 
 /// Of the second protocol: no more than it had.
 fn to_task(address: &Address, outcome: &Outcome) -> String {
-    let pc = address.pc.clone().unwrap_or_default();
-    match outcome {
-        Ok(_) => json!({"pc": pc, "status": "ok"}),
-        Err(refused) => json!({"pc": pc, "status": "error", "error": error(refused)}),
+    let pc = address.pc.clone().unwrap_or_else(|| "null".to_owned());
+    text(&Told {
+        pc: raw(pc),
+        ..Told::of(outcome)
+    })
+}
+
+impl Told<'_> {
+    fn of(outcome: &Outcome) -> Self {
+        Self {
+            status: if outcome.is_ok() { "ok" } else { "error" },
+            error: outcome.as_ref().err().map(error),
+            ..Self::default()
+        }
     }
-    .to_string()
+}
+
+fn text(told: &Told<'_>) -> String {
+    // Texts and numbers can be written always.
+    serde_json::to_string(told).unwrap_or_default()
+}
+
+fn raw(text: String) -> Option<Box<RawValue>> {
+    RawValue::from_string(text).ok()
 }
 
 fn error((fault, message): &(Fault, String)) -> Value {
@@ -77,8 +105,8 @@ mod tests {
         Address {
             reply: Some("me".to_owned()),
             vtid: Some("7".to_owned()),
-            pc: Some(json!([0, 1])),
-            id: Some(json!(3)),
+            pc: Some("[0, 1]".to_owned()),
+            id: Some("3".to_owned()),
             op: Some("get".to_owned()),
             name: Some("w".to_owned()),
         }

@@ -1,8 +1,10 @@
 //! A command of a queue: what is to be done, where the answer goes, and why it
 //! may be refused. `parse` makes it of bytes.
 
+use std::collections::HashMap;
 use std::fmt;
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::names::{Dtype, Name};
@@ -102,10 +104,10 @@ pub struct Address {
     pub reply: Option<String>,
     /// The second protocol's number of a task: its list is `done:<vtid>`.
     pub vtid: Option<String>,
-    /// The second protocol's place in a program.
-    pub pc: Option<Value>,
-    /// The client's own number of the command.
-    pub id: Option<Value>,
+    /// The second protocol's place in a program, as it was written.
+    pub pc: Option<String>,
+    /// The client's own number of the command, as it was written.
+    pub id: Option<String>,
     /// The operation as it was called; for refusals.
     pub op: Option<String>,
     /// The name as it was written; for refusals.
@@ -211,16 +213,17 @@ impl Refused {
 
 impl Address {
     /// As far as the fields are what they should be: an answer to the rest of
-    /// them goes there.
-    pub(super) fn of(fields: &Map<String, Value>) -> Self {
+    /// them goes there. Numbers are repeated as they were `written`: there are longer ones
+    /// than any of ours.
+    pub(super) fn of(fields: &Map<String, Value>, written: &HashMap<String, &RawValue>) -> Self {
+        let small = |field: &str| {
+            let text = written.get(field).filter(|_| fields.contains_key(field))?;
+            (text.get().len() <= MOST_TEXT).then(|| text.get().to_owned())
+        };
         let short = |field: &str| match fields.get(field) {
             Some(Value::String(text)) if text.len() <= MOST_TEXT => Some(text.clone()),
-            Some(Value::Number(number)) => Some(number.to_string()),
+            Some(Value::Number(_)) => small(field),
             _ => None,
-        };
-        let small = |field: &str| {
-            let value = fields.get(field)?;
-            (value.to_string().len() <= MOST_TEXT).then(|| value.clone())
         };
         Self {
             reply: short("reply"),

@@ -33,7 +33,7 @@ pub fn read(bytes: &[u8]) -> Result<Command, Box<Refused>> {
     };
     // Some clients write a null for what they do not say.
     fields.retain(|_, value| !value.is_null());
-    let address = Address::of(&fields);
+    let address = Address::of(&fields, &serde_json::from_slice(bytes).unwrap_or_default());
     match operation(&fields) {
         Ok(operation) => Ok(Command { operation, address }),
         Err((fault, message)) => Err(Box::new(Refused {
@@ -57,7 +57,7 @@ pub fn too_long(bytes: usize, beginning: &[u8], end: &[u8]) -> Refused {
         address: Address {
             reply: find("reply"),
             vtid: find("vtid"),
-            id: find("id").map(Value::from),
+            id: find("id").map(|id| Value::from(id).to_string()),
             ..Address::default()
         },
     }
