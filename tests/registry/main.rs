@@ -8,6 +8,7 @@ mod commands;
 mod files;
 mod kills;
 mod made;
+mod moved;
 mod outages;
 #[path = "../support/program.rs"]
 mod program;
@@ -15,7 +16,9 @@ mod publishing;
 #[path = "../support/redis.rs"]
 mod redis_server;
 mod restarts;
+mod rights;
 mod served;
+mod twins;
 #[path = "../support/waiting.rs"]
 mod waiting;
 mod whole;

@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::clients::{address, answer, ask, connect, connect_to, push};
 use crate::files::{Keeper, Place, put};
 use crate::redis_server::Redis;
+use crate::rights::give_documented;
 use crate::served::Served;
 use crate::waiting::LONG;
 use crate::{until, within};
@@ -194,57 +195,6 @@ fn an_address_that_is_none_is_one_line_without_the_password() {
     assert!(!said.to_string().contains("secret"), "{said}");
 }
 
-/// Gives a user the rights of a recipe of docs/redis.md.
-fn give_documented(admin: &mut Connection, user: &str, prefix: &str) {
-    let begin = format!("ACL SETUSER {user} ");
-    let document = include_str!("../../docs/redis.md");
-    let recipe = document
-        .lines()
-        .find_map(|line| line.trim().strip_prefix(&begin));
-    let recipe = recipe
-        .unwrap()
-        .replace("NAMESPACE:", prefix)
-        .replace("PASSWORD", "secret");
-    let words = recipe.split_ascii_whitespace();
-    let words: Vec<&str> = ["ACL", "SETUSER", user].into_iter().chain(words).collect();
-    ask::<()>(admin, &words);
-}
-
-#[test]
-fn a_client_with_the_documented_rights_reads_and_orders_and_no_more() {
-    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
-    let mut admin = connect(server.socket());
-    give_documented(&mut admin, "client", "");
-    let keeper = Keeper::start(&Place::bare(&server, directory.path()));
-    keeper.add(["w"]);
-    until("published", || server.has("tensor:w"));
-    let address = address(server.socket()) + "?user=client&pass=secret";
-    let mut client = connect_to(address);
-    let hash: std::collections::HashMap<String, String> =
-        ask(&mut client, &["HGETALL", "tensor:w"]);
-    assert_eq!(hash["bytes"], "24");
-    push(
-        &mut client,
-        "tensor:cmd",
-        r#"{"op":"get","name":"w","reply":"reply:1"}"#,
-    );
-    assert_eq!(answer(&mut client, "reply:1")["status"], "ok");
-    for words in [
-        &["DEL", "tensor:w"][..],
-        &["HSET", "tensor:w", "bytes", "1"],
-        &["LPUSH", "tensor:w", "x"],
-        &["BLPOP", "tensor:cmd", "1"],
-        &["LPUSH", "memcuda:aside", "x"],
-        &["HGETALL", "memcuda:owner"],
-        &["EVAL", "return 1", "0"],
-    ] {
-        let done = redis::cmd(words[0])
-            .arg(&words[1..])
-            .query::<redis::Value>(&mut client);
-        assert_eq!(done.unwrap_err().code(), Some("NOPERM"), "{words:?}");
-    }
-}
-
 /// Nor is anybody told by it where the answer would have to be written over something.
 #[test]
 fn an_answer_to_a_list_of_others_holds_nobody_up() {
@@ -324,56 +274,4 @@ fn a_queue_that_may_not_be_listened_to_is_told_of() {
         log.contains("commands in tensor:cmd are taken again")
     });
     drop((directory, served));
-}
-
-/// The rights that docs/redis.md gives the keeper are enough, with scripts and
-/// with functions; and with functions no script runs.
-#[test]
-fn the_documented_rights_are_enough() {
-    for (namespace, functions) in [("", false), ("a", false), ("a", true)] {
-        let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
-        let mut admin = connect(server.socket());
-        let prefix = if namespace.is_empty() { "" } else { "a:" };
-        let user = ["keeper", "keeper-functions"][usize::from(functions)];
-        give_documented(&mut admin, user, prefix);
-        if functions {
-            let library = include_str!("../../src/keeper/redis/memcuda.lua");
-            ask::<String>(&mut admin, &["FUNCTION", "LOAD", "REPLACE", library]);
-        }
-        let mut place = Place::of(&server, namespace, 1, directory.path());
-        place.address += &format!("?user={user}&pass=secret");
-        let keeper = Keeper::start(&place);
-        keeper.add(["w"]);
-        let key = format!("{prefix}tensor:w");
-        until(&format!("published: {}", keeper.state()), || {
-            ask(&mut admin, &["EXISTS", &key])
-        });
-        let reply = format!("{prefix}reply:1");
-        for op in ["create", "get", "delete"] {
-            let command =
-                json!({"op": op, "name": "n", "dtype": "f32", "shape": [2, 3], "reply": reply});
-            push(
-                &mut admin,
-                &format!("{prefix}tensor:cmd"),
-                command.to_string(),
-            );
-            assert_eq!(answer(&mut admin, &reply)["status"], "ok", "{op}");
-        }
-        let new =
-            json!({"op": "newtensor", "key": "/p", "dtype": "f32", "shape": [2, 3], "vtid": 1});
-        let queue = format!("{prefix}cmd:heap-cuda:0");
-        push(&mut admin, &queue, new.to_string());
-        assert_eq!(
-            answer(&mut admin, &format!("{prefix}done:1"))["status"],
-            "ok"
-        );
-        until("at its path", || {
-            ask(&mut admin, &["EXISTS", &format!("{prefix}/p")])
-        });
-        ask::<()>(&mut admin, &["FLUSHALL"]);
-        until("again", || ask(&mut admin, &["EXISTS", &key]));
-        let stats: String = ask(&mut admin, &["INFO", "commandstats"]);
-        assert_eq!(stats.contains("cmdstat_eval:"), !functions, "{stats}");
-        drop(keeper);
-    }
 }

@@ -135,6 +135,21 @@ fn an_emptied_server_is_filled_again_while_names_come_and_go() {
     until("back", || ask(&mut redis, &["EXISTS", "tensor:w250"]));
 }
 
+/// Without it what goes from Redis would not be missed, nor go at the end.
+#[test]
+fn the_set_of_names_comes_back() {
+    let (server, directory) = (Redis::start(), tempfile::tempdir().unwrap());
+    let keeper = Keeper::start(&Place::bare(&server, directory.path()));
+    keeper.add(["a", "b"]);
+    until("published", || server.ask("SCARD memcuda:names") == ":2");
+    server.ask("DEL memcuda:names tensor:a");
+    until("back", || {
+        server.ask("SCARD memcuda:names") == ":2" && server.has("tensor:a")
+    });
+    keeper.stop();
+    assert_eq!(server.ask("DBSIZE"), ":0");
+}
+
 #[test]
 fn a_killed_server_is_filled_when_it_is_back() {
     let (mut server, directory) = (Redis::start(), tempfile::tempdir().unwrap());

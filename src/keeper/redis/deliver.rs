@@ -1,37 +1,21 @@
 //! The end of a command: answered, or set aside where nobody can be told, and
 //! gone from the list of those being carried out, all in one step.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use redis::Value;
 
 use super::answer::answer;
 use super::command::{Address, Fault, Outcome};
+use super::insist::{Tries, connected, is_lost, serves};
 use super::link::{Link, Step, Trouble};
-use super::queue::Queue;
+use super::queue::Taken;
 use super::shared::Shared;
 use crate::epoch::now_us;
 
 /// How long an answer waits for its client.
 const ANSWER_LIFE: Duration = Duration::from_secs(3600);
 
-/// How long one try waits for the keys to be ours.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// A command that was taken, until it is answered.
-pub struct Taken {
-    /// From where.
-    pub queue: Arc<Queue>,
-    /// Its bytes: what it is known by in `taken` and `making`.
-    pub body: Vec<u8>,
-    /// The list in which it is.
-    pub list: String,
-}
-
 /// Answers a command and is done with it, in one step, however often the server
-/// is away meanwhile; gives up only where the keeper ends, and then the next one
-/// takes the command up.
+/// is away meanwhile; gives up only where another keeper takes the command up.
 pub fn deliver(
     shared: &Shared,
     link: &mut Option<Link>,
@@ -51,10 +35,8 @@ pub fn deliver(
     // May it have been answered by a try whose end is unknown?
     let mut sure = true;
     let mut refused = 0;
-    while !shared.ending() {
-        let Some(term) = shared.term(PATIENCE) else {
-            continue;
-        };
+    let mut tries = Tries::new(shared, taken);
+    while let Some(term) = tries.next() {
         let lists = [
             keys.owner(),
             taken.list.clone(),
@@ -73,20 +55,15 @@ pub fn deliver(
         if let Some(told) = &told {
             step = step.key(told.list.clone());
         }
-        let done = match connected(shared, link) {
-            Ok(link) => link.call(&step),
+        match connected(shared, link).map(|link| link.call(&step)) {
             // Nothing was sent.
-            Err(_) => {
-                shared.rest(Duration::from_millis(100));
-                continue;
-            }
-        };
-        match done {
-            Ok(Value::BulkString(said)) if said == b"lost" => shared.ended(term),
-            Ok(_) => return,
-            Err(Trouble::Lost(_)) => (sure, *link) = (false, None),
-            Err(trouble @ Trouble::Refused(_)) => {
-                refused += u32::from(!trouble.passes());
+            Err(trouble) => tries.failed(link, &trouble),
+            Ok(Ok(said)) if is_lost(&said) => tries.lost(link, term),
+            Ok(Ok(_)) => return,
+            Ok(Err(trouble)) => {
+                sure &= !matches!(trouble, Trouble::Lost(_)) && !is_of_replica(&trouble);
+                tries.failed(link, &trouble);
+                refused += u32::from(!trouble.passes() && serves(shared, link));
                 // The list that a client named may be none that we may write to: nobody is
                 // told then, and the queue goes on.
                 if refused > 1
@@ -96,18 +73,16 @@ pub fn deliver(
                     let why = format!("the answer does not go to {}: {trouble}", told.list);
                     aside = record(&taken.queue.name, &taken.body, Fault::Denied, &why);
                 }
-                shared.rest(Duration::from_millis(100));
             }
         }
     }
 }
 
-/// The connection, made if there is none.
-pub fn connected<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a mut Link, Trouble> {
-    match link {
-        Some(link) => Ok(link),
-        None => Ok(link.insert(shared.server.connect()?)),
-    }
+/// The master that is found next may lack what was written last at this one: there the
+/// command may wait in its queue, and is answered when it is taken from that.
+fn is_of_replica(trouble: &Trouble) -> bool {
+    let why = trouble.to_string();
+    why.contains("READONLY") || why.contains("MASTERDOWN")
 }
 
 fn record(queue: &str, body: &[u8], fault: Fault, why: &str) -> String {

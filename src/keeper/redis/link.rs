@@ -67,6 +67,7 @@ impl Server {
             connection,
             script: self.script.clone(),
             functions: false,
+            skips: false,
         };
         link.functions = link.has_functions()?;
         Ok(link)
@@ -154,7 +155,8 @@ impl From<RedisError> for Trouble {
 /// One call of a function of `memcuda.lua`.
 #[derive(Debug, Clone)]
 pub struct Step {
-    name: &'static str,
+    /// Of which, without its `memcuda_`.
+    pub name: &'static str,
     keys: Vec<String>,
     arguments: Vec<Vec<u8>>,
 }
@@ -199,6 +201,8 @@ pub struct Link {
     connection: Connection,
     script: std::sync::Arc<(String, redis::Script)>,
     functions: bool,
+    /// Does the server let us keep it from answering?
+    skips: bool,
 }
 
 impl Link {
@@ -237,10 +241,8 @@ impl Link {
     /// that went. The server is told to keep the element to itself, so that its
     /// length is nobody's wish: the step says what is to be seen of it.
     pub fn move_then(&mut self, next: &Move<'_>, step: &Step) -> Result<Value, Trouble> {
-        let mut bytes = redis::cmd("CLIENT")
-            .arg("REPLY")
-            .arg("SKIP")
-            .get_packed_command();
+        self.check_skip()?;
+        let mut bytes = silence();
         let mut blmove = redis::cmd("BLMOVE");
         blmove.arg(next.queue).arg(next.taken);
         blmove.arg(next.end).arg("LEFT");
@@ -282,16 +284,19 @@ impl Link {
 
     /// Does the server let us keep it from answering? Without that right the
     /// answers of [`Link::move_then`] would be mistaken for each other.
-    pub fn check_skip(&mut self) -> Result<(), Trouble> {
-        let mut bytes = redis::cmd("CLIENT")
-            .arg("REPLY")
-            .arg("SKIP")
-            .get_packed_command();
+    fn check_skip(&mut self) -> Result<(), Trouble> {
+        if self.skips {
+            return Ok(());
+        }
+        let mut bytes = silence();
         bytes.extend(redis::cmd("PING").get_packed_command());
         bytes.extend(redis::cmd("ECHO").arg("memcuda").get_packed_command());
         self.connection.send_packed_command(&bytes)?;
         match answer(self.connection.recv_response())? {
-            Answer::Value(Value::BulkString(text)) if text == b"memcuda" => Ok(()),
+            Answer::Value(Value::BulkString(text)) if text == b"memcuda" => {
+                self.skips = true;
+                Ok(())
+            }
             Answer::Refused(trouble) => Err(trouble),
             _ => Err(Trouble::Lost("CLIENT REPLY SKIP is not served".to_owned())),
         }
@@ -364,6 +369,12 @@ impl Link {
             Answer::Unknown => Ok(Err(Trouble::Refused("NOSCRIPT".to_owned()))),
         }
     }
+}
+
+/// Keeps the server from answering what comes next.
+fn silence() -> Vec<u8> {
+    let mut command = redis::cmd("CLIENT");
+    command.arg("REPLY").arg("SKIP").get_packed_command()
 }
 
 enum Answer {

@@ -29,6 +29,9 @@ const BATCH: usize = 128;
 /// The longest rest between two tries to connect.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
+/// The step that publishes a name.
+const PUBLISH: &str = "publish";
+
 /// Why names are not published at the moment.
 enum Pause {
     /// The keys have to be claimed again, at once.
@@ -58,6 +61,7 @@ pub fn run(shared: &Shared) {
         changed: BTreeSet::new(),
         next: Instant::now(),
         cursor: String::new(),
+        indexed: false,
         foreign: false,
         warned: false,
         term: 0,
@@ -93,6 +97,8 @@ struct Mirror<'a> {
     /// When the next sign of life is due, and where it looks for hashes that are gone.
     next: Instant,
     cursor: String,
+    /// Is there a name in the set of those that are published?
+    indexed: bool,
     /// Was it said that a key is somebody else's?
     foreign: bool,
     /// Was it said that names are not published?
@@ -117,6 +123,7 @@ impl Mirror<'_> {
         let shared = self.shared;
         // What changed until now is among all that is asked for next.
         self.changed.clear();
+        self.indexed = false;
         (self.next, self.cursor) = (Instant::now() + BEAT, "0".to_owned());
         if let Changes::Over { .. } = shared.registry.wait(Duration::ZERO) {
             return Err(Pause::End);
@@ -169,6 +176,9 @@ impl Mirror<'_> {
         }
         let answer: Vec<String> = read(link.call(&step)?)?;
         let answer: Vec<&str> = answer.iter().map(String::as_str).collect();
+        if answer[..] != ["ours"] {
+            shared.give_way();
+        }
         match answer[..] {
             ["ours"] => {}
             ["taken", host, socket] => {
@@ -246,9 +256,10 @@ impl Mirror<'_> {
     }
 
     fn send(&mut self, link: &mut Link, steps: &[Step]) -> Result<(), Pause> {
-        for answer in link.batch(steps)? {
+        for (answer, step) in link.batch(steps)?.into_iter().zip(steps) {
             match read::<String>(answer?)?.as_str() {
                 "lost" => return Err(Pause::Again),
+                "ok" if step.name == PUBLISH => self.indexed = true,
                 "foreign" if !std::mem::replace(&mut self.foreign, true) => {
                     let hashes = self.shared.keys.hashes();
                     tracing::warn!(
@@ -261,7 +272,8 @@ impl Mirror<'_> {
         Ok(())
     }
 
-    /// A sign of life, when one is due; names whose hash is gone are written again.
+    /// A sign of life, when one is due; names whose hash is gone are written again, and all
+    /// where the set of them is gone.
     fn beat(&mut self, link: &mut Link) -> Result<(), Pause> {
         if Instant::now() < self.next {
             return Ok(());
@@ -277,6 +289,11 @@ impl Mirror<'_> {
         match (answer.next().as_deref(), answer.next()) {
             (Some("ok"), Some(cursor)) => {
                 self.changed.extend(answer.flat_map(Name::new));
+                let there = redis::cmd("EXISTS").arg(keys.index()).to_owned();
+                if self.indexed && !link.ask::<bool>(&there)? {
+                    self.indexed = false;
+                    self.changed.extend(self.shared.names()?);
+                }
                 (self.next, self.cursor) = (Instant::now() + BEAT, cursor);
                 Ok(())
             }
@@ -286,7 +303,7 @@ impl Mirror<'_> {
 
     fn publication(&self, name: &Name, entry: &Entry) -> Step {
         let (keys, place) = (&self.shared.keys, &self.shared.place);
-        let mut step = Step::new("publish", [keys.owner(), keys.hash(name), keys.index()]);
+        let mut step = Step::new(PUBLISH, [keys.owner(), keys.hash(name), keys.index()]);
         let path = keys.path(name).filter(|_| self.shared.publish_path(name));
         let path_text = match path {
             Some(path) => {

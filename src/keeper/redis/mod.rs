@@ -11,6 +11,7 @@ mod answer;
 mod command;
 mod deliver;
 mod fields;
+mod insist;
 mod keys;
 mod link;
 mod mirror;

@@ -3,6 +3,7 @@
 //! to `taken`, and leaves that in the same step in which it is answered. What
 //! takes long is moved on to `making` and carried out by others (`work`).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use redis::{Value, from_redis_value};
 
 use super::answer::answer;
 use super::command::{Fault, Refused};
-use super::deliver::{Taken, deliver};
+use super::deliver::deliver;
 use super::link::{Link, Move, Step, Trouble};
 use super::parse;
 use super::shared::Shared;
@@ -63,13 +64,33 @@ impl Queue {
     }
 }
 
+/// A command that was taken, until it is answered.
+pub struct Taken {
+    /// From where.
+    pub queue: Arc<Queue>,
+    /// Its bytes: what it is known by in `taken` and `making`.
+    pub body: Vec<u8>,
+    /// The list in which it is.
+    pub list: String,
+    /// When: how often the keys had been another keeper's by then.
+    pub since: u64,
+}
+
+impl Taken {
+    /// Has no other keeper taken it up since?
+    pub fn is_ours(&self, shared: &Shared) -> bool {
+        self.since == shared.strangers()
+    }
+}
+
 /// Runs until the keeper ends.
 pub fn run(shared: &Arc<Shared>, desk: &Arc<Desk>, queue: Queue) {
     let mut lane = Lane {
         shared,
         desk,
         queue: Arc::new(queue),
-        first: true,
+        since: None,
+        begun: HashSet::new(),
         link: None,
         soon: 0,
     };
@@ -92,8 +113,11 @@ struct Lane<'a> {
     shared: &'a Arc<Shared>,
     desk: &'a Arc<Desk>,
     queue: Arc<Queue>,
-    /// Has this process not taken up yet what an earlier one left?
-    first: bool,
+    /// How often the keys had been another keeper's when this one took up what that had
+    /// left, or an earlier process.
+    since: Option<u64>,
+    /// Of what was left, the commands that were taken since.
+    begun: HashSet<Vec<u8>>,
     link: Option<Link>,
     /// So often the server did not wait for a command, and had none, or refused.
     soon: u32,
@@ -104,9 +128,7 @@ impl Lane<'_> {
     fn serve(&mut self, term: u64) -> Result<(), Trouble> {
         let shared = self.shared;
         if self.link.is_none() {
-            let mut link = shared.server.connect()?;
-            link.check_skip()?;
-            self.link = Some(link);
+            self.link = Some(shared.server.connect()?);
         }
         if !self.take_up(term)? {
             return Ok(());
@@ -135,7 +157,7 @@ impl Lane<'_> {
         .arg(self.queue.end)
         .arg(super::command::MOST_BYTES.to_string());
         while !shared.ending() {
-            self.desk.wait_for_room(shared);
+            self.desk.wait_for_room(shared, &self.queue);
             let look = look.clone().arg((now_us() / 1_000_000).to_string());
             let Some(link) = &mut self.link else {
                 return Ok(());
@@ -151,6 +173,9 @@ impl Lane<'_> {
                 "none" if begun.elapsed() < SOON => {
                     let why = self.why_deaf(&next)?;
                     self.rest_deaf(&Trouble::Refused(why));
+                    // It may be no master any more, where another one is by now.
+                    self.link = None;
+                    return Ok(());
                 }
                 "none" => {}
                 "command" => {
@@ -158,7 +183,7 @@ impl Lane<'_> {
                 }
                 "long" => self.refuse_long(answer.next(), answer.next(), answer.next())?,
                 _ => {
-                    shared.ended(term);
+                    self.lost(term);
                     return Ok(());
                 }
             }
@@ -167,6 +192,12 @@ impl Lane<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The server says that this term has ended; so does one that was the master before.
+    fn lost(&mut self, term: u64) {
+        self.link = None;
+        self.shared.ended(term);
     }
 
     /// Why the server does not wait for a command. The first times it may be by others who
@@ -209,6 +240,8 @@ impl Lane<'_> {
     fn take_up(&mut self, term: u64) -> Result<bool, Trouble> {
         let keys = &self.shared.keys;
         let name = &self.queue.name;
+        let since = Some(self.shared.strangers());
+        let first = self.since != since;
         let step = Step::new(
             "resume",
             [
@@ -222,16 +255,19 @@ impl Lane<'_> {
         )
         .arg(term.to_string())
         .arg(self.queue.end)
-        .arg(if self.first { "1" } else { "0" });
+        .arg(if first { "1" } else { "0" });
         let Some(link) = &mut self.link else {
             return Ok(false);
         };
         let back: i64 = read(link.call(&step)?)?;
         if back < 0 {
-            self.shared.ended(term);
+            self.lost(term);
             return Ok(false);
         }
-        self.first = false;
+        if first {
+            self.since = since;
+            self.begun.clear();
+        }
         Ok(true)
     }
 
@@ -273,11 +309,14 @@ impl Lane<'_> {
             self.refuse(&taken, &refused);
             return Ok(());
         }
+        // What is remembered is of the first of these very bytes: nobody had begun the others.
+        let again = tries > 0 && self.begun.insert(taken.body.clone());
+        let note = text(note)?;
         let job = Job {
             taken,
             command,
-            again: tries > 0,
-            note: text(note)?,
+            again,
+            note: if again { note } else { String::new() },
         };
         self.desk.hand_in(self.shared, &mut self.link, job);
         Ok(())
@@ -306,6 +345,7 @@ impl Lane<'_> {
             queue: self.queue.clone(),
             list: self.shared.keys.taken(&self.queue.name),
             body,
+            since: self.since.unwrap_or_default(),
         }
     }
 

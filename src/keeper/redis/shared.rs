@@ -18,7 +18,7 @@ use crate::keeper::registry::{Ask, Registry};
 use crate::names::Name;
 use crate::share::protocol::{Entry, Generation, Persist};
 
-/// The keeper's own thread ends and answers nothing more.
+/// The keeper's own thread ends and answers nothing more; or another keeper has the command.
 pub struct KeeperEnds;
 
 /// One keeper's part of one server.
@@ -45,6 +45,8 @@ pub struct Shared {
 struct State {
     /// Under which term the keys are ours; 0 while they are not.
     term: u64,
+    /// How often they were found to be another keeper's.
+    strangers: u64,
     ending: bool,
     /// Names that came through the second protocol; is it published?
     paths: HashMap<Name, bool>,
@@ -129,6 +131,16 @@ impl Shared {
     pub fn own(&self, term: u64) {
         self.state().term = term;
         self.turned.notify_all();
+    }
+
+    /// They are another keeper's, which takes up all that is under way.
+    pub fn give_way(&self) {
+        self.state().strangers += 1;
+    }
+
+    /// How often they were.
+    pub fn strangers(&self) -> u64 {
+        self.state().strangers
     }
 
     /// Is it time to end?

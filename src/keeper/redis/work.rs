@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use super::allocator::Allocator;
 use super::command::{Command, Create, Fault, Operation, Outcome};
-use super::deliver::{Taken, connected, deliver};
+use super::deliver::deliver;
 use super::fields::object;
-use super::link::{Link, Step, Trouble};
+use super::insist::insist;
+use super::link::{Link, Step};
+use super::queue::{Queue, Taken};
 use super::shared::{KeeperEnds, Shared};
 use crate::epoch::now_us;
 use crate::keeper::Refusal;
@@ -20,8 +22,10 @@ use crate::share::protocol::{Code, Entry, Generation, Persist, State};
 
 /// Most allocator processes at once.
 const MOST_MAKERS: usize = 4;
-/// Most commands that wait for one: each may be as long as a command may be.
-const MOST_WAITING: usize = 64;
+/// Most bytes of a queue's commands that wait for one, or behind a name.
+const MOST_WAITING: usize = 1 << 20;
+/// What one of them takes beside its own bytes.
+const BESIDE: usize = 1 << 10;
 
 /// A command on its way.
 pub struct Job {
@@ -49,7 +53,15 @@ struct Work {
     /// Of these, those that nobody works on yet.
     waiting: VecDeque<Name>,
     makers: usize,
-    jobs: usize,
+    /// The bytes of all these, by their queues.
+    bytes: HashMap<String, usize>,
+}
+
+impl Work {
+    fn bytes_of(&mut self, job: &Job) -> &mut usize {
+        let queue = job.taken.queue.name.clone();
+        self.bytes.entry(queue).or_default()
+    }
 }
 
 impl Desk {
@@ -62,15 +74,16 @@ impl Desk {
         }
     }
 
-    /// Waits until one more command may be taken.
-    pub fn wait_for_room(self: &Arc<Self>, shared: &Arc<Shared>) {
+    /// Waits until one more command of a queue may be taken. Other queues go on.
+    pub fn wait_for_room(self: &Arc<Self>, shared: &Arc<Shared>, queue: &Queue) {
         let mut state = self.state();
         loop {
             // Those for which no thread could be started have nobody to come to.
             if state.makers == 0 && !state.waiting.is_empty() {
                 self.start_maker(shared, &mut state);
             }
-            if state.jobs < MOST_WAITING || shared.ending() {
+            let waiting = state.bytes.get(&queue.name);
+            if waiting.is_none_or(|bytes| *bytes < MOST_WAITING) || shared.ending() {
                 return;
             }
             let waited = self.freed.wait_timeout(state, Duration::from_millis(500));
@@ -85,7 +98,7 @@ impl Desk {
         let name = operation.name().clone();
         if !long && !self.state().busy.contains_key(&name) {
             let outcome = self.carry_out(shared, link, &job);
-            // Where the keeper ends, the next one takes it up.
+            // Else another keeper takes it up.
             if let Ok(outcome) = outcome {
                 deliver(shared, link, &job.taken, &job.command.address, &outcome);
             }
@@ -95,7 +108,7 @@ impl Desk {
             return;
         }
         let mut state = self.state();
-        state.jobs += 1;
+        *state.bytes_of(&job) += job.taken.body.len() + BESIDE;
         if let Some(behind) = state.busy.get_mut(&name) {
             behind.push_back(job);
             return;
@@ -133,7 +146,7 @@ impl Desk {
                     );
                 }
                 state = self.state();
-                state.jobs -= 1;
+                *state.bytes_of(&job) -= job.taken.body.len() + BESIDE;
                 self.freed.notify_all();
             }
             state.busy.remove(&name);
@@ -151,6 +164,9 @@ impl Desk {
         link: &mut Option<Link>,
         job: &Job,
     ) -> Result<Outcome, KeeperEnds> {
+        if !job.taken.is_ours(shared) {
+            return Err(KeeperEnds);
+        }
         match &job.command.operation {
             Operation::Get(name) => get(shared, name),
             Operation::Delete(name) => delete(shared, link, job, name),
@@ -282,7 +298,7 @@ fn put_off(shared: &Shared, link: &mut Option<Link>, taken: &mut Taken) -> Resul
     let making = keys.making(&taken.queue.name);
     // No error where it is not there any more: a try before moved it, or Redis was
     // emptied.
-    insist(shared, link, |term| {
+    insist(shared, link, taken, |term| {
         Step::new("defer", [keys.owner(), taken.list.clone(), making.clone()])
             .arg(term.to_string())
             .arg(taken.body.as_slice())
@@ -295,37 +311,12 @@ fn put_off(shared: &Shared, link: &mut Option<Link>, taken: &mut Taken) -> Resul
 /// otherwise what was done: nothing is before it is noted.
 fn note(shared: &Shared, link: &mut Option<Link>, job: &Job, text: &str) -> Result<(), KeeperEnds> {
     let keys = &shared.keys;
-    insist(shared, link, |term| {
+    insist(shared, link, &job.taken, |term| {
         Step::new("note", [keys.owner(), keys.notes()])
             .arg(term.to_string())
             .arg(job.taken.body.as_slice())
             .arg(text)
     })
-}
-
-/// Takes a step under the term that is, however often the server is away, or refuses,
-/// meanwhile.
-fn insist(
-    shared: &Shared,
-    link: &mut Option<Link>,
-    step: impl Fn(u64) -> Step,
-) -> Result<(), KeeperEnds> {
-    while !shared.ending() {
-        let Some(term) = shared.term(Duration::from_secs(1)) else {
-            continue;
-        };
-        match connected(shared, link).and_then(|link| link.call(&step(term))) {
-            Ok(redis::Value::BulkString(said)) if said == b"lost" => shared.ended(term),
-            Ok(_) => return Ok(()),
-            Err(trouble) => {
-                if let Trouble::Lost(_) = trouble {
-                    *link = None;
-                }
-                shared.rest(Duration::from_millis(100));
-            }
-        }
-    }
-    Err(KeeperEnds)
 }
 
 /// Ends the whole process where this panics: its standby takes over, and the
