@@ -221,7 +221,7 @@ impl Desk {
         if let Some(there) = there.filter(&ours) {
             return Ok(shown(shared, &there));
         }
-        note(shared, link, job, NOTE_MAKING)?;
+        note(shared, link, job, NOTE_MAKING).inspect_err(|_| shared.drop_path(name))?;
         let allocated = allocate(&self.allocator);
         let there = shared.entry(name)?.filter(is_there);
         let outcome = match (allocated, there) {
