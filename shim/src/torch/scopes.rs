@@ -125,7 +125,7 @@ pub fn may_be_open(device: u32) -> bool {
 
 /// May a private-pool scope be open on any device?
 pub fn any_may_be_open() -> bool {
-    (0..DEVICES as u32).any(may_be_open)
+    !watching() || OPEN.iter().any(|count| count.load(Ordering::Acquire) != 0)
 }
 
 /// Is everything that allocates seen? One way, which answers through a register of its own, is
