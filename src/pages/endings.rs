@@ -7,9 +7,16 @@ use crate::driver::{Context, Driver};
 use crate::pool::StreamKey;
 
 impl<D: Driver> Pages<D> {
-    /// A stream is destroyed.
-    pub fn stream_ends(&self, stream: StreamKey) {
-        self.lock().orders.stream_ends(stream);
+    /// A stream is about to be destroyed. What it has used is given up behind all that it had,
+    /// though by its handle the program waits for nobody then, or for another stream. False where
+    /// no event tells of that: then [`Pages::all_on_any_stream`] is due before it is destroyed.
+    pub fn stream_ends(&self, stream: StreamKey) -> bool {
+        let mut books = self.lock();
+        let is_any_used = books.is_any_used();
+        let mark = || books.orders.mark(&self.driver, stream).ok().flatten();
+        let last = is_any_used.then(mark).flatten();
+        books.orders.stream_ends(stream, last);
+        !is_any_used || last.is_some()
     }
 
     /// Another context is the program's from now on ([`super::Contexts::begins`]): what all streams

@@ -42,6 +42,42 @@ fn who_has_its_handle_next_comes_after_it() {
     assert_eq!(device.orders(), [0, 1], "the reservation is not its own");
 }
 
+/// Whom the program waits for by the handle, if there is one of it, is another stream.
+#[test]
+fn what_a_stream_had_when_it_ended_is_waited_for_before_what_it_used_is_given_up() {
+    let device = Device::new(GIB);
+    let [zero, one] = [0, 1].map(|place| device.put(place));
+    device.model().hold(CONTEXT, ONE, true);
+    assert!(device.pages.stream_ends(key(ONE)));
+    device.give_up(0, zero, TWO);
+    assert!(!device.runs(ONE) && device.runs(TWO));
+    assert_eq!(device.orders(), [0, 1]);
+    device.model().hold(CONTEXT, ONE, true);
+    device.give_up(1, one, TWO);
+    assert!(device.runs(ONE), "the one that has the handle");
+}
+
+#[test]
+fn where_no_event_tells_of_a_stream_that_ended_its_context_is_waited_for() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.model().hold(CONTEXT, ONE, true);
+    device.model().fail_waits(1, Code(999));
+    assert!(!device.pages.stream_ends(key(ONE)));
+    device.pages.all_on_any_stream(&[CONTEXT]);
+    device.unmap(LARGE, 0, lease);
+    assert!(!device.runs(ONE));
+}
+
+#[test]
+fn a_stream_that_ends_while_no_page_is_in_use_costs_no_event() {
+    let device = Device::new(GIB);
+    let lease = device.put(0);
+    device.unmap(LARGE, 0, lease);
+    assert!(device.pages.stream_ends(key(ONE)));
+    assert_eq!(device.model().events(), 0);
+}
+
 #[test]
 fn of_a_context_that_ended_nothing_runs_and_none_of_its_events_is_used_again() {
     let device = Device::new(GIB);

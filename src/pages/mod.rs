@@ -289,6 +289,13 @@ impl<D: Driver> Pages<D> {
         }
     }
 
+    /// All pages in use may be, on streams of these contexts that nobody can wait for any more.
+    pub fn all_on_any_stream(&self, contexts: &[Context]) {
+        let books = &mut *self.lock();
+        let used = books.mappings.values_mut().filter(|mapping| mapping.used);
+        used.for_each(|mapping| mapping.on_any_stream.extend(contexts));
+    }
+
     /// The reservation in this range is no more: another one there is another's.
     pub fn unreserved(&self, at: Address, bytes: u64) {
         self.lock().orders.unlearn(at, bytes);

@@ -62,6 +62,8 @@ struct Record {
     edge: bool,
     /// Do all streams, whoever else there is?
     everywhere: bool,
+    /// Is it all that the stream had when it ended?
+    end: bool,
 }
 
 impl Record {
@@ -142,6 +144,7 @@ impl Orders {
             ended: false,
             edge: false,
             everywhere: false,
+            end: false,
         };
         self.records.insert(self.last, record);
         Ok(Some(Mark {
@@ -210,6 +213,13 @@ impl Orders {
     pub fn awaited_everywhere(&self) -> Vec<Mark> {
         let everywhere = self.records.iter().filter(|(_, record)| record.everywhere);
         everywhere.map(mark_of).collect()
+    }
+
+    /// Ends of streams that are not known to be passed: nobody can wait for these by their
+    /// handles any more.
+    pub fn ends(&self) -> impl Iterator<Item = Mark> {
+        let ends = self.records.iter().filter(|(_, record)| record.end);
+        ends.map(mark_of)
     }
 
     /// Was this place passed, as far as the driver can tell now?
@@ -300,8 +310,13 @@ impl Orders {
         }
     }
 
-    /// The stream is destroyed; its handle may come back as another stream.
-    pub fn stream_ends(&mut self, stream: StreamKey) {
+    /// The stream is destroyed; its handle may come back as another stream. All that it had
+    /// lies before the mark.
+    pub fn stream_ends(&mut self, stream: StreamKey, last: Option<Mark>) {
+        let last = last.and_then(|mark| self.records.get_mut(&mark.number));
+        if let Some(record) = last {
+            record.end = true;
+        }
         self.streams.retain(|_, known| *known != Some(stream));
         for record in self.records.values_mut() {
             record.ended |= record.stream == stream;

@@ -66,8 +66,8 @@ impl<D: Driver> Pages<D> {
     }
 
     /// The lock to unmap a range: what nothing will stand for then has been waited for,
-    /// work on streams that the program did not name, and on pages that are not kept.
-    /// Since when the call stands still, too.
+    /// work on streams that the program did not name or that ended, and on pages that are not
+    /// kept. Since when the call stands still, too.
     ///
     /// # Errors
     /// As [`Pages::quiet_context`]: then everything is as it was.
@@ -78,7 +78,11 @@ impl<D: Driver> Pages<D> {
         last: Option<Mark>,
     ) -> Result<(MutexGuard<'_, Books>, Option<Instant>)> {
         let mut quiet = BTreeSet::new();
-        let leaves = |books: &Books| books.marks_of_shared(at, bytes, last);
+        let leaves = |books: &Books| {
+            let mut marks = books.marks_of_shared(at, bytes, last);
+            marks.extend(books.orders.ends());
+            marks
+        };
         let (mut books, mut since) = self.turn();
         loop {
             let mut any = books.used_on_any_stream(at, bytes);

@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::endings::Ending;
 use crate::engine::Engine;
 use crate::names::{lifetime, table};
+use crate::pages::gone;
 use crate::pool::mind_primary;
 use crate::room::with_room;
 use crate::share::{early, exports, held};
@@ -182,6 +183,9 @@ crate::hooks! {
         let _ending = begin_end(view);
         let views = engine.by_handle(device).map(|device| &device.views);
         let was_of = views.and_then(|views| views.ends(view));
+        // By them nobody can wait for what they used, either.
+        let pages = engine.pages();
+        pages.for_each(|pages| pages.all_on_any_stream(whole.as_slice()));
         let _leaving = Leaving::begin_view(engine, view);
         planted_panic("cuGreenCtxDestroy: leaves");
         let destroy = || {
@@ -189,6 +193,7 @@ crate::hooks! {
             if code == Code::SUCCESS {
                 places::forget();
                 engine.captures.context_ended(view);
+                gone::context_ended(view);
                 let whole = whole.unwrap_or_default();
                 held::hand_over(view, whole);
                 table::hand_over(view, whole);
@@ -316,6 +321,7 @@ fn ends(
 fn ended(engine: &Engine, context: Context) {
     places::forget();
     engine.captures.context_ended(context);
+    gone::context_ended(context);
     held::context_ended(engine, context);
     lifetime::context_ended(engine, context);
     // Each: another device may have reached its memory, or it another's.

@@ -5,12 +5,12 @@
 //!
 //! In the list is what takes memory of a device by itself: managed memory, arrays; code,
 //! when it is loaded and, as drivers load lazily, when a function or variable of it is
-//! first asked for; limits of contexts (stacks, heaps); streams, which bring queues;
-//! executable graphs and their first upload or launch, which back the memory of their
-//! nodes.
+//! first asked for; limits of contexts (stacks, heaps); executable graphs and their first
+//! upload or launch, which back the memory of their nodes.
 //!
-//! Elsewhere: handles (`pages`); contexts (`contexts`); access to the program's own
-//! mappings and from other devices, which takes page tables (`mappings`, `peers`).
+//! Elsewhere: handles (`pages`); contexts (`contexts`); streams, which bring queues
+//! (`streams`); access to the program's own mappings and from other devices, which takes
+//! page tables (`mappings`, `peers`).
 //! `cuMemAlloc`, `cuMemAllocPitch` and the stream-ordered calls make room where they
 //! pass to the driver (`memory`, `pitch`, `asynchronous`),
 //! except on a stream that captures: there the call adds a node to the
@@ -73,7 +73,7 @@ fn of_launch(engine: &Engine, stream: Stream) -> Place<'_> {
 }
 
 /// The device of a green context.
-fn of_green(engine: &Engine, green: u64) -> Place<'_> {
+pub fn of_green(engine: &Engine, green: u64) -> Place<'_> {
     match engine
         .calls
         .view_of(green)
@@ -217,12 +217,6 @@ with_room! {
 
     cuCtxSetLimit ["cuCtxSetLimit" since 2000]
         (limit: u32, value: usize)
-    cuStreamCreate ["cuStreamCreate" since 2000]
-        (stream: *mut Stream, flags: u32)
-    cuStreamCreateWithPriority ["cuStreamCreateWithPriority" since 5050]
-        (stream: *mut Stream, flags: u32, priority: i32)
-    cuGreenCtxStreamCreate ["cuGreenCtxStreamCreate" since 12040]
-        (stream: *mut Stream, green: u64, flags: u32, priority: i32) => of_green(green)
 
     cuGraphInstantiate ["cuGraphInstantiate" since 10000]
         (executable: *mut u64, graph: u64, node: *mut u64, log: *mut c_char, length: usize) => of_graph(graph)

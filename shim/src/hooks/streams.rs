@@ -1,6 +1,6 @@
-//! Streams that end and captures that begin and end: the pool keeps per stream
+//! Streams that begin and end, and captures that do: the pool keeps per stream
 //! what may still use freed memory, and must not synchronise while anything
-//! captures.
+//! captures. A stream brings queues, for which room is made.
 
 use std::ffi::c_void;
 
@@ -9,9 +9,37 @@ use memcuda_core::pool::StreamKey;
 
 use crate::captures::Origin;
 use crate::engine::Engine;
+use crate::pages::{self, gone};
 use crate::places;
+use crate::room::{Place, with_room};
+
+use super::foreign;
 
 crate::hooks! {
+    /// `cuStreamCreate`.
+    cuStreamCreate ["cuStreamCreate" since 2000] (stream: *mut Stream, flags: u32) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        create(engine, stream, foreign::current, || unsafe { real(stream, flags) })
+    }
+
+    /// `cuStreamCreateWithPriority`.
+    cuStreamCreateWithPriority ["cuStreamCreateWithPriority" since 5050] (
+        stream: *mut Stream, flags: u32, priority: i32,
+    ) |real, engine| {
+        // SAFETY: the program's own call, passed on.
+        create(engine, stream, foreign::current, || unsafe { real(stream, flags, priority) })
+    }
+
+    /// `cuGreenCtxStreamCreate`.
+    cuGreenCtxStreamCreate ["cuGreenCtxStreamCreate" since 12040] (
+        stream: *mut Stream, green: u64, flags: u32, priority: i32,
+    ) |real, engine| {
+        create(engine, stream, |engine| foreign::of_green(engine, green), || {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real(stream, green, flags, priority) }
+        })
+    }
+
     /// `cuStreamDestroy_v2`: the pool records what it must while the stream
     /// still exists.
     cuStreamDestroy_v2 ["cuStreamDestroy" since 4000] (stream: Stream) |real, engine| {
@@ -102,26 +130,49 @@ crate::hooks! {
     }
 }
 
+/// Creates a stream in a place.
+fn create<'a>(
+    engine: &'a Engine,
+    stream: *mut Stream,
+    place: impl FnOnce(&'a Engine) -> Place<'a>,
+    real: impl Fn() -> Code,
+) -> Code {
+    let code = with_room(engine, || place(engine), real);
+    if code == Code::SUCCESS {
+        // SAFETY: the driver has just written there.
+        gone::is_there(unsafe { *stream });
+    }
+    code
+}
+
 /// Destroys a stream, after every pool has recorded what it must on it.
 fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code {
     if stream.is_default() {
         // The driver refuses, and whatever the stream captures goes on.
         return real();
     }
-    let context = engine.of_stream(stream).map(|(context, _)| context);
-    match context {
-        Ok(context) => {
+    let place = engine.of_stream(stream);
+    let context = place.map(|(context, _)| context);
+    match place {
+        Ok((context, device)) => {
             // Memory of any device may have been freed in this stream's order.
             engine
                 .pools()
                 .for_each(|pool| pool.stream_ends(context, stream));
-            let stream = StreamKey::new(context, stream, 0);
-            engine.pages().for_each(|pages| pages.stream_ends(stream));
+            let key = StreamKey::new(context, stream, 0);
+            for pages in engine.pages() {
+                if !pages.stream_ends(key) {
+                    let whole = pages::whole(engine, device, context);
+                    pages.all_on_any_stream(&[context, whole]);
+                }
+            }
+            ends(engine, stream, Some(context));
         }
         // Nothing ends in a broken context, so there is nothing to record; nor is there where
         // the stream's green context is gone, or was never told.
         Err(code) if code.is_sticky() => {}
-        Err(Code::STREAM_DETACHED | Code::NOT_SUPPORTED) => {}
+        Err(Code::STREAM_DETACHED) => ends(engine, stream, None),
+        Err(Code::NOT_SUPPORTED) => {}
         Err(code) => return code,
     }
     // Before the handle can come back as another thread's stream.
@@ -129,8 +180,18 @@ fn destroy(engine: &Engine, stream: Stream, real: impl FnOnce() -> Code) -> Code
     let origin = Origin::new(stream, context.unwrap_or_default());
     engine.captures.ended(origin);
     let code = real();
+    if code != Code::SUCCESS {
+        gone::is_there(stream);
+    }
     pay(engine);
     code
+}
+
+/// Torch may have pages that it used, and know it by its handle.
+fn ends(engine: &Engine, stream: Stream, context: Option<Context>) {
+    if engine.pages().next().is_some() {
+        gone::ends(stream, context);
+    }
 }
 
 /// Begins a capture, after every pool has recorded what it must on the stream.

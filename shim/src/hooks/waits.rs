@@ -1,14 +1,16 @@
-//! Waits on the host for a stream or a context. All are the driver's but one: what torch waits
-//! for before it unmaps pages that it was asked for stays mapped, so the next user comes after
-//! it instead (`pages`). The pools are told of those that succeed.
+//! Waits on the host for a stream or a context. All are the driver's but those of torch before it
+//! unmaps pages. What it was asked for stays mapped, so the next user comes after it instead
+//! (`pages`). A stream for which the driver has no wait is waited
+//! for as by cudaFree, by which torch would give memory of cudaMalloc's up. The pools are told of
+//! those that succeed.
 
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Code, Context, Stream};
+use memcuda_core::driver::{Code, Context, Driver, Stream};
 use memcuda_core::pool::{Place, Pool};
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::pages::put_off;
+use crate::pages::{gone, put_off};
 use crate::share::exports;
 use crate::tags::{self, Tag};
 use crate::torch;
@@ -17,7 +19,14 @@ crate::hooks! {
     /// `cuStreamSynchronize`.
     cuStreamSynchronize ["cuStreamSynchronize" since 2000] (stream: Stream) |real, engine| {
         put_off::note(engine, stream.or_legacy());
-        let site = torch::waits_on_ladder(&tags::take(), stream);
+        let site = torch::waits_from(&tags::take(), stream);
+        if site.is_some_and(torch::may_unmap_behind)
+            && let Some(code) = as_by_free(engine, stream.or_legacy())
+        {
+            put_off::end();
+            return code;
+        }
+        let site = site.filter(|_| torch::is_on_ladder() && !torch::forgets_users());
         // Of what is exported none is kept: it would be waited for behind a lock.
         let unmaps = site.is_some_and(torch::unmaps_behind) && !exports::has_runs();
         if unmaps && put_off::begin(engine, stream.or_legacy()) {
@@ -51,6 +60,33 @@ crate::hooks! {
         // SAFETY: the program's own call, passed on.
         told(of_context(engine, context), || unsafe { real(context) })
     }
+}
+
+/// Waits for the context of a stream that is gone, where the driver would wait for
+/// nobody; `None` where it can. What a stream of a context that is gone had is waited for before
+/// pages are unmapped.
+fn as_by_free(engine: &Engine, stream: Stream) -> Option<Code> {
+    let context = match gone::context_of(stream) {
+        Some(context) => context,
+        None => match engine.of_stream(stream) {
+            Err(Code::STREAM_DETACHED) => None,
+            _ => return None,
+        },
+    };
+    let pages = engine.pages().next()?;
+    let refused = engine.captures.refusal(&engine.calls, || context);
+    let waited = match (refused, context) {
+        (Some(code), _) => Err(code),
+        (None, Some(context)) => {
+            let waited = pages.wait_for_context(context);
+            // Whoever frees is told of a crash.
+            let broken = engine.driver.check(context).err();
+            let broken = broken.filter(|code| code.is_sticky());
+            waited.and(broken.map_or(Ok(()), Err))
+        }
+        (None, None) => Ok(()),
+    };
+    Some(waited.err().unwrap_or(Code::SUCCESS))
 }
 
 /// What a wait is for, pool by pool.

@@ -2,6 +2,7 @@
 //! first one, told apart from the driver's own handles by a number that no
 //! driver gives, and counted on the page of statistics together with the pool.
 
+pub mod gone;
 pub mod put_off;
 pub mod reservations;
 

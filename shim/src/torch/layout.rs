@@ -18,6 +18,9 @@ const FABRIC: [&str; 2] = [
     "_ZN3c104cuda17get_fabric_accessEa",
 ];
 
+/// And its parts: waits for a stream, and unmaps pages.
+const UNMAPS: &str = "17ExpandableSegment12unmapHandlesE";
+
 /// Words before the first method: offset to top, type information.
 pub const HEADER: usize = 2;
 pub const WORD: usize = size_of::<usize>();
@@ -118,6 +121,8 @@ pub struct Layout {
     pub clique: Option<Range<usize>>,
     /// The code by which it finds out whether handles can be for a fabric.
     pub fabric: Vec<Range<usize>>,
+    /// The code that waits for a stream before it unmaps pages (`unmaps`).
+    pub unmaps: Vec<Range<usize>>,
 }
 
 /// Compares a loaded `libc10_cuda.so` with its own symbol table.
@@ -168,6 +173,7 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
     let create = format!("{NATIVE}18createOrIncrefPool");
     let shares =
         |symbol: Symbol| symbol.name.starts_with(&create) && symbol.name.contains("10shared_ptr");
+    let unmaps = |symbol: &Symbol| symbol.name.contains(UNMAPS);
     let finds_out = |symbol: &Symbol| FABRIC.iter().any(|name| symbol.name.starts_with(name));
     Ok(Layout {
         allocator: at(allocator.value),
@@ -179,5 +185,6 @@ pub fn verify(library: &Library) -> Result<Layout, &'static str> {
         forgets: !symbols.iter().any(|it| it.name.starts_with(&marks)),
         clique: symbols.only(CLIQUE).map(code),
         fabric: symbols.iter().filter(finds_out).map(code).collect(),
+        unmaps: symbols.iter().filter(unmaps).map(code).collect(),
     })
 }

@@ -44,7 +44,7 @@ use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
 pub use base::set as answers_by;
 pub use fabric::refuses_page_with;
 pub use identity::TorchCall;
-pub use unmaps::{unmaps_behind, waits_to_unmap};
+pub use unmaps::{may_unmap_behind, unmaps_behind, waits_to_unmap};
 
 use crate::modules::Module;
 use crate::tags::Tag;
@@ -154,11 +154,15 @@ pub fn ask_for_pages(device: u32, bytes: u64) -> bool {
     proven && reclaim::ask_at_peak(device, bytes)
 }
 
-/// Where torch's allocator library waits for this stream from, on a thread that was told
-/// that there is no memory.
-pub fn waits_on_ladder(tag: &Tag, stream: Stream) -> Option<usize> {
+/// Where torch's allocator library waits for this stream from, if it has pages.
+pub fn waits_from(tag: &Tag, stream: Stream) -> Option<usize> {
     let (caller, _) = tag.synchronize.filter(|(_, waited)| *waited == stream)?;
-    (reclaim::is_on_ladder() && maps_pages(caller) && !forgets_users()).then_some(caller)
+    maps_pages(caller).then_some(caller)
+}
+
+/// Was this thread told that there is no memory, and not served since?
+pub fn is_on_ladder() -> bool {
+    reclaim::is_on_ladder()
 }
 
 /// May graphs replay on the memory that torch maps now, on whatever stream?

@@ -1,9 +1,13 @@
 //! Which of the places where torch's allocator library waits for a stream is the one
 //! before it unmaps pages. In others its users wait for results (`Stream.synchronize()`,
 //! `.item()`), and may do so on a thread whose ladder was left by an exception. So a
-//! place is known by what it did: it waited, and pages were unmapped next.
+//! place is known by what it did: it waited, and pages were unmapped next. One that has not
+//! done so yet may be known by its name.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::LAYOUT;
+use super::layout::Layout;
 
 /// Return addresses, as they were found; 0: none yet. More than compilers make of one call.
 static SITES: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
@@ -13,6 +17,13 @@ pub fn unmaps_behind(site: usize) -> bool {
     SITES
         .iter()
         .any(|known| known.load(Ordering::Relaxed) == site)
+}
+
+/// The same, also where it never did so.
+pub fn may_unmap_behind(site: usize) -> bool {
+    let layout = || LAYOUT.get().and_then(|layout| layout.as_ref().ok());
+    let is_named = |layout: &Layout| layout.unmaps.iter().any(|code| code.contains(&site));
+    unmaps_behind(site) || layout().is_some_and(is_named)
 }
 
 /// It did so.

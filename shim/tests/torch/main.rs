@@ -5,6 +5,7 @@
 mod actor;
 #[path = "../support/counters.rs"]
 mod counters;
+mod ended;
 mod expandable;
 mod handles;
 #[path = "../support/keeper.rs"]

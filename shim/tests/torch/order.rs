@@ -26,6 +26,7 @@ fn built() -> &'static Path {
         build("ladder.cc", "ladder", &["-l:libc10_cuda.so"]);
         build("order.cc", "order", &["-l:libc10_cuda.so"]);
         build("forgotten.cc", "forgotten", &["-l:libc10_cuda.so"]);
+        build("ended.cc", "ended", &["-l:libc10_cuda.so"]);
     });
     torch()
 }
@@ -56,6 +57,11 @@ fn number(said: &str, word: &str) -> u64 {
 
 pub fn ladder(case: &str, settings: &[(&str, &str)]) -> String {
     support::said(&mut program("ladder", &[case], settings)).0
+}
+
+/// The same of streams for which torch cannot wait.
+pub fn waits(case: &str, settings: &[(&str, &str)]) {
+    support::said(&mut program("ended", &[case], settings));
 }
 
 /// The program has a second context.

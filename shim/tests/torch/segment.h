@@ -1,5 +1,6 @@
 // A reservation of torch's as the stand-in of an allocator that knows streams (streams.cc)
-// has it: the blocks that tile it, mapped and unmapped by whole pages.
+// has it: the blocks that tile it, mapped and unmapped by whole pages. What unmaps has torch's
+// own name.
 #pragma once
 #include "mappings.h"
 #include "streams.h"
@@ -61,8 +62,10 @@ struct Block {
     std::set<User> users;
     int events = 0;
 };
+namespace c10::cuda::CUDACachingAllocator::Native {
+namespace {
 // A reservation, and the blocks that tile it, by their first byte in it.
-struct Segment {
+struct ExpandableSegment {
     int device;
     cudaStream_t stream;
     u64 pool;
@@ -72,7 +75,7 @@ struct Segment {
     std::map<size_t, Block> blocks;
     typedef std::map<size_t, Block>::iterator At;
 
-    Segment(int device, cudaStream_t stream, u64 pool, size_t page, std::vector<int> readers)
+    ExpandableSegment(int device, cudaStream_t stream, u64 pool, size_t page, std::vector<int> readers)
         : device(device), stream(stream), pool(pool), page(page), readers(readers), handles(256) {
         MUST(calls.reserve(reinterpret_cast<u64*>(&base), handles.size() * page, 0, 0, 0));
         blocks[0] = Block{handles.size() * page, Kind::Unmapped, {}};
@@ -132,7 +135,7 @@ struct Segment {
         merge(at);
         return true;
     }
-    void unmap_handles(size_t begin, size_t end, bool on_ladder) {
+    __attribute__((noinline)) void unmapHandles(size_t begin, size_t end, bool on_ladder) {
         u64 before = cuSimClock();
         MUST(cudaStreamSynchronize(stream));
         if (torch_waited) torch_waited(stream);
@@ -154,10 +157,13 @@ struct Segment {
     void unmap(At at, bool on_ladder) {
         size_t begin = (at->first + page - 1) / page, end = (at->first + at->second.bytes) / page;
         if (begin >= end) return;
-        unmap_handles(begin, end, on_ladder);
+        unmapHandles(begin, end, on_ladder);
         if (begin * page > at->first) at = std::next(split(at, begin * page - at->first));
         split(at, (end - begin) * page)->second.kind = Kind::Unmapped;
         merge(at);
     }
     bool is_empty() const { return blocks.size() == 1 && blocks.begin()->second.kind == Kind::Unmapped; }
 };
+}
+typedef ExpandableSegment Segment;
+}
