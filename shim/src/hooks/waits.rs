@@ -1,6 +1,6 @@
 //! Waits on the host for a stream or a context. All are the driver's but those of torch before it
 //! unmaps pages. What it was asked for stays mapped, so the next user comes after it instead
-//! (`pages`). A stream for which the driver has no wait is waited
+//! (`pages`). A stream for which the driver has no wait, or one that would end a capture, is waited
 //! for as by cudaFree, by which torch would give memory of cudaMalloc's up. The pools are told of
 //! those that succeed.
 
@@ -62,7 +62,7 @@ crate::hooks! {
     }
 }
 
-/// Waits for the context of a stream that is gone, where the driver would wait for
+/// Waits for the context of a stream that is gone or captures, where the driver would wait for
 /// nobody; `None` where it can. What a stream of a context that is gone had is waited for before
 /// pages are unmapped.
 fn as_by_free(engine: &Engine, stream: Stream) -> Option<Code> {
@@ -70,6 +70,7 @@ fn as_by_free(engine: &Engine, stream: Stream) -> Option<Code> {
         Some(context) => context,
         None => match engine.of_stream(stream) {
             Err(Code::STREAM_DETACHED) => None,
+            Ok((context, _)) if captures(engine, stream) => Some(context),
             _ => return None,
         },
     };
@@ -87,6 +88,11 @@ fn as_by_free(engine: &Engine, stream: Stream) -> Option<Code> {
         (None, None) => Ok(()),
     };
     Some(waited.err().unwrap_or(Code::SUCCESS))
+}
+
+/// Does a stream capture?
+fn captures(engine: &Engine, stream: Stream) -> bool {
+    engine.captures.any() && engine.calls.captures(stream) == Ok(true)
 }
 
 /// What a wait is for, pool by pool.

@@ -1,4 +1,4 @@
-//! Torch gives pages up of streams that were destroyed: for them its wait
+//! Torch gives pages up of streams that were destroyed, and of some that capture: for them its wait
 //! before an unmapping is refused, where memory of cudaMalloc's would go by a cudaFree.
 
 use crate::order::waits;
@@ -31,4 +31,23 @@ fn a_stream_may_be_gone_with_its_green_context() {
     waits("green_runs", &[]);
     waits("left", &[]);
     waits("left_destroyed", &[]);
+}
+
+/// Whatever calls fail that only the order needs.
+#[test]
+fn streams_come_and_go_and_no_page_is_used_too_early() {
+    for case in ["storm 1", "storm 2"] {
+        waits(case, &[]);
+        waits(case, &[("MEMCUDA_SIM_FAIL", "cuEventRecord%2=999")]);
+    }
+}
+
+/// As cudaFree, which a capture of another thread forbids if it is a global one.
+#[test]
+fn torch_gives_up_what_it_has_of_a_stream_that_captures() {
+    for mode in ["global", "thread", "relaxed", "blocking"] {
+        waits(&format!("captured_{mode}"), &[]);
+    }
+    let full = "cuMemAlloc_v2%1=2,cuMemHostAlloc%1=2";
+    waits("captured_thread", &[("MEMCUDA_SIM_FAIL", full)]);
 }

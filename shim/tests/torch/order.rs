@@ -61,7 +61,8 @@ pub fn ladder(case: &str, settings: &[(&str, &str)]) -> String {
 
 /// The same of streams for which torch cannot wait.
 pub fn waits(case: &str, settings: &[(&str, &str)]) {
-    support::said(&mut program("ended", &[case], settings));
+    let words: Vec<_> = case.split(' ').collect();
+    support::said(&mut program("ended", &words, settings));
 }
 
 /// The program has a second context.
