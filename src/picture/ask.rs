@@ -192,6 +192,20 @@ mod tests {
     }
 
     #[test]
+    fn of_a_picture_that_is_too_long_nothing_is_read() {
+        let of = |length| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = File::from(memfd_create("memcuda-picture", flags).unwrap());
+            // Holes, which cost whoever sends them nothing.
+            file.set_len(length).unwrap();
+            fcntl_add_seals(&file, ALL).unwrap();
+            read(file.into()).unwrap_err().to_string()
+        };
+        assert_eq!(of(1), "not a memcuda picture or report");
+        assert_eq!(of((64 << 20) + 1), "a picture that is too long");
+    }
+
+    #[test]
     fn who_is_sent_away_at_once_does_not() {
         let mut entered = 0;
         let answer = ask(|| {

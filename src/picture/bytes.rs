@@ -1,16 +1,25 @@
 //! A picture as bytes: eight of magic, a little-endian version, and the values
 //! as postcard writes them. Reading is total: whatever the bytes, the answer is
-//! a picture or one line of what is wrong with them.
+//! a picture or one line of what is wrong with them, and there is an end to the memory
+//! that it takes: whose picture it is, nobody has chosen.
 
-use super::Picture;
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{Error as _, SeqAccess, Visitor};
+
+use super::{Device, Picture};
 use crate::error::{Error, Result};
 
 /// What every picture begins with.
 pub const MAGIC: [u8; 8] = *b"memcudaP";
 /// Version of the layout. Another one is refused.
 pub const VERSION: u32 = 3;
-/// Most bytes that a picture may have. One of a million blocks has about 30 MB.
-pub const MOST: u64 = 4 << 30;
+/// Most bytes that a picture may have: two million blocks, of about 30 each. Read and put in
+/// order, they take up to seventy times as much memory where they say nothing.
+pub const MOST: u64 = 64 << 20;
+/// Most devices of a process. In memory each takes more than twenty times its bytes here.
+const DEVICES: usize = 128;
 
 const HEADER: usize = MAGIC.len() + size_of::<u32>();
 
@@ -47,6 +56,35 @@ pub fn decode(bytes: &[u8]) -> Result<Picture> {
         }
         Err(_) => Err(Error::new("a damaged picture")),
     }
+}
+
+/// Reads the devices of a picture, not more than a process can have.
+pub fn devices<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<Device>, D::Error> {
+    struct Few;
+
+    impl<'de> Visitor<'de> for Few {
+        type Value = Vec<Device>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {DEVICES} devices")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(
+            self,
+            mut all: A,
+        ) -> std::result::Result<Self::Value, A::Error> {
+            let mut devices = Vec::new();
+            while let Some(device) = all.next_element()? {
+                if devices.len() == DEVICES {
+                    return Err(A::Error::invalid_length(DEVICES + 1, &self));
+                }
+                devices.push(device);
+            }
+            Ok(devices)
+        }
+    }
+
+    from.deserialize_seq(Few)
 }
 
 #[cfg(test)]
@@ -87,6 +125,18 @@ mod tests {
         let mut longer = bytes;
         longer.push(0);
         assert!(message(&longer).contains("1 bytes behind"));
+    }
+
+    #[test]
+    fn a_picture_has_no_more_devices_than_a_process_can_have() {
+        let of = |devices| Picture {
+            devices: vec![Device::default(); devices],
+            ..Picture::default()
+        };
+        let read = |picture: &Picture| decode(&encode(picture).unwrap());
+        let (most, more) = (of(DEVICES), of(DEVICES + 1));
+        assert_eq!(read(&most), Ok(most));
+        assert_eq!(read(&more).unwrap_err().to_string(), "a damaged picture");
     }
 
     /// Any bytes are a picture or an error, and what is a picture can be put in

@@ -103,16 +103,15 @@ impl Layout {
             .collect();
         let mut chunks: Vec<Vec<Part>> = pool.chunks.iter().map(free_parts).collect();
         let places = Places::of(pool, &index);
-        for (at, block) in pool.blocks.iter().enumerate() {
-            for (chunk, start, bytes) in places.below(block) {
-                let kind = Kind::Block(at);
-                chunks[chunk].push(Part { start, bytes, kind });
-            }
+        let mut covered = vec![0_u64; pool.blocks.len()];
+        for (chunk, at, part) in places.below(&pool.blocks) {
+            covered[at] = covered[at].saturating_add(part.bytes);
+            chunks[chunk].push(part);
         }
         for (parts, chunk) in chunks.iter_mut().zip(&pool.chunks) {
             *parts = tiled(std::mem::take(parts), chunk.bytes);
         }
-        let segments = segments(ranges(pool, &chunks, &places));
+        let segments = segments(ranges(pool, &chunks, &places, &covered));
         Self { segments, chunks }
     }
 
@@ -192,19 +191,32 @@ impl Places {
         Self { mapped, home }
     }
 
-    /// The parts of chunks below a block: chunk, offset in it, length.
-    fn below(&self, block: &Block) -> impl Iterator<Item = (usize, u64, u64)> {
-        let end = block.address.saturating_add(block.bytes);
-        let first = self
-            .mapped
-            .partition_point(|&(at, bytes, ..)| at.saturating_add(bytes) <= block.address);
-        let overlapping = self.mapped[first..].iter();
-        let overlapping = overlapping.take_while(move |(at, ..)| *at < end);
-        let from = block.address;
-        overlapping.filter_map(move |&(at, bytes, _, chunk)| {
-            let (start, stop) = (from.max(at), end.min(at.saturating_add(bytes)));
-            (start < stop).then(|| (chunk, start - at, stop - start))
-        })
+    /// The parts of chunks below blocks, with the indices of the chunk and of the block.
+    fn below(&self, blocks: &[Block]) -> Vec<(usize, usize, Part)> {
+        let mut below = Vec::with_capacity(blocks.len());
+        // Where a picture is right neither two blocks overlap nor two mappings, so that
+        // each look but one goes beyond the end of either. Of others no more is looked at.
+        let mut looks = 2 * blocks.len() + self.mapped.len();
+        for (index, block) in blocks.iter().enumerate() {
+            let (from, end) = (block.address, block.address.saturating_add(block.bytes));
+            let behind =
+                |&(at, bytes, ..): &(u64, u64, u32, usize)| at.saturating_add(bytes) > from;
+            let first = self.mapped.partition_point(|mapping| !behind(mapping));
+            let overlapping = self.mapped[first..].iter().take(looks);
+            for &(at, bytes, _, chunk) in overlapping.take_while(|(at, ..)| *at < end) {
+                looks -= 1;
+                let (start, stop) = (from.max(at), end.min(at.saturating_add(bytes)));
+                if start < stop {
+                    let part = Part {
+                        start: start - at,
+                        bytes: stop - start,
+                        kind: Kind::Block(index),
+                    };
+                    below.push((chunk, index, part));
+                }
+            }
+        }
+        below
     }
 
     /// The stitch at an address.
@@ -215,8 +227,14 @@ impl Places {
     }
 }
 
-/// What stands where, each with its stitch, in the order of the addresses.
-fn ranges(pool: &Pool, chunks: &[Vec<Part>], places: &Places) -> Vec<(u32, Range)> {
+/// What stands where, each with its stitch, in the order of the addresses; of blocks those
+/// of which all is covered by chunks.
+fn ranges(
+    pool: &Pool,
+    chunks: &[Vec<Part>],
+    places: &Places,
+    covered: &[u64],
+) -> Vec<(u32, Range)> {
     let mut ranges: Vec<(u32, Range)> = Vec::new();
     for (parts, home) in chunks.iter().zip(&places.home) {
         let Some((home, stitch)) = *home else {
@@ -236,10 +254,8 @@ fn ranges(pool: &Pool, chunks: &[Vec<Part>], places: &Places) -> Vec<(u32, Range
         }
     }
     for (at, block) in pool.blocks.iter().enumerate() {
-        let parts = places.below(block).map(|(_, _, bytes)| bytes);
-        let mapped = parts.fold(0, u64::saturating_add);
         if let Some(stitch) = places.stitch(block.address)
-            && mapped == block.bytes
+            && covered[at] == block.bytes
         {
             let range = Range {
                 address: block.address,
@@ -339,5 +355,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn where_all_lies_upon_all_no_more_is_made_of_it_than_there_is() {
+        let mut pool = example().devices.remove(0).pool;
+        let many = 10_000;
+        pool.stitches[0].pieces = vec![pool.stitches[0].pieces[0]; many];
+        pool.blocks = vec![pool.blocks[0]; many];
+        let index = pool.chunks.iter().enumerate();
+        let index = index.map(|(at, chunk)| (chunk.id, at)).collect();
+        let places = Places::of(&pool, &index);
+        assert!(places.below(&pool.blocks).len() <= 4 * many);
     }
 }

@@ -22,6 +22,7 @@ pub struct Picture {
     /// The allocation that failed, where that is why it was made.
     pub refused: Option<Refused>,
     /// The devices that have a pool, by ordinal.
+    #[serde(deserialize_with = "bytes::devices")]
     pub devices: Vec<Device>,
     /// The named memory that is open here.
     pub names: Vec<Named>,

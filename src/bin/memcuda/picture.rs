@@ -32,10 +32,9 @@ pub fn process_of(source: &Path) -> Option<u32> {
 }
 
 fn read(path: &Path) -> memcuda::error::Result<Picture> {
-    let long = |length: u64| length > bytes::MOST;
     // Not a device, whose length nobody knows.
     let about = fs::metadata(path).map_err(|error| Error::of_file(path, error))?;
-    if !about.is_file() || long(about.len()) {
+    if !about.is_file() || about.len() > bytes::MOST {
         return Err(Error::of_file(path, "not a memcuda report"));
     }
     let all = fs::read(path).map_err(|error| Error::of_file(path, error))?;
