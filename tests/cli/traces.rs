@@ -66,6 +66,31 @@ fn a_trace_is_explained_in_words() {
     );
 }
 
+#[test]
+fn the_least_limit_is_that_of_the_handles_that_are_asked_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rests.csv");
+    let lines = "t_us,op,id,bytes,stream\n0,alloc,1,5242880,1\n1,alloc,2,34603008,1\n\
+                 2,free,1,0,1\n2,free_done,1,0,1\n3,alloc,3,34603008,0\n";
+    fs::write(&path, lines).unwrap();
+    let answer = |others: &[&str]| {
+        let arguments = [&["--json", "--chunk", "64MiB"], others].concat();
+        objects(&explain(&path, &arguments), "explain").remove(0)
+    };
+    // As the pool chooses they are 66 MiB.
+    for asked in ["10MiB", "1GiB"] {
+        for others in [
+            &["--would-fit", asked][..],
+            &["--would-fit", asked, "--limit", "8MiB"],
+        ] {
+            let fit = answer(others)["would_fit"].clone();
+            assert_eq!(fit["least_limit_bytes"], 72_u64 << 20, "{others:?}: {fit}");
+        }
+    }
+    let of = |limit| answer(&["--limit", limit])["estimates"][1]["peak_physical_bytes"].as_u64();
+    assert_eq!((of("70MiB"), of("72MiB")), (None, Some(72 << 20)));
+}
+
 /// A trace of one allocation on each of so many devices.
 fn of_devices(folder: &Path, bytes: u64, devices: u32) -> PathBuf {
     let path = folder.join("devices.csv");

@@ -64,23 +64,33 @@ impl Estimates {
             let words: Vec<String> = chunk.into_iter().chain(limit).collect();
             rows.push((words.join(", "), play(asked)?));
         }
-        let fit = match (arguments.would_fit, &rows[0].1) {
-            (Some(bytes), Some(unlimited)) => {
+        let fit = match arguments.would_fit {
+            Some(bytes) => {
                 let limit = Some(bytes);
                 let outcome = play(Setting { limit, ..asked })?;
-                // The two answers are of one mind.
-                let between = match outcome {
-                    Some(under) => (0, under.device_peak_bytes.min(unlimited.device_peak_bytes)),
-                    None => (bytes, unlimited.device_peak_bytes),
+                // What is held where nothing is in the way is enough, with these handles.
+                let between = match (outcome, asked) {
+                    (Some(under), _) => Some((0, under)),
+                    (None, Setting { chunk: None, .. }) => rows[0].1.map(|it| (bytes, it)),
+                    (None, Setting { limit: None, .. }) => rows[1].1.map(|it| (bytes, it)),
+                    (None, _) => {
+                        let unlimited = play(Setting {
+                            limit: None,
+                            ..asked
+                        })?;
+                        unlimited.map(|it| (bytes, it))
+                    }
                 };
-                let least = fit::least(|| open(path), asked, between);
-                Some(Fit {
+                let between = between.map(|(under, it)| (under, it.device_peak_bytes));
+                let least = between.map(|between| fit::least(|| open(path), asked, between));
+                let least = least.transpose().map_err(|e| failed(path, e))?;
+                least.map(|least| Fit {
                     asked: bytes,
                     outcome,
-                    least: least.map_err(|e| failed(path, e))?,
+                    least,
                 })
             }
-            _ => None,
+            None => None,
         };
         Ok(Self {
             rows,
