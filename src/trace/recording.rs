@@ -7,8 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, ErrorKind, Read};
 
 use super::frames::{
-    FRAME_BYTES, Frame, HEADER_BYTES, Kind, Piece, Record, Use, VERSION, WORDS, Word, decode,
-    header,
+    FRAME_BYTES, Frame, HEADER_BYTES, Kind, MOST_TEXT, Piece, Record, Use, VERSION, WORDS, Word,
+    decode, header,
 };
 use super::reader::{Shortfall, Words};
 use super::{Event, Op, Owner};
@@ -31,7 +31,10 @@ pub struct Recording<'a> {
     last_us: u64,
     over: bool,
     live: HashMap<u64, Live>,
+    /// The numbers of streams, but for those that are 0.
     streams: HashMap<(u64, u64, u32), u64>,
+    /// By device, the context whose legacy stream is 0.
+    contexts: HashMap<u8, u64>,
     /// The streams by number, as the driver has them.
     handles: Vec<u64>,
     texts: HashMap<(Word, u32), (u32, Vec<u8>)>,
@@ -82,6 +85,7 @@ impl<'a> Recording<'a> {
             over: false,
             live: HashMap::new(),
             streams: HashMap::new(),
+            contexts: HashMap::new(),
             handles: vec![0],
             texts: HashMap::new(),
             ready: VecDeque::new(),
@@ -236,8 +240,8 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Streams by number: the legacy default one is 0, others in the order in
-    /// which they come.
+    /// Streams by number: the legacy default one is 0, on each device that of one
+    /// context at a time; others in the order in which they come.
     fn stream(&mut self, record: &Record) -> u64 {
         if record.uses != Use::Stream {
             return 0;
@@ -245,15 +249,18 @@ impl<'a> Recording<'a> {
         let own = record.stream == Stream::PER_THREAD.0;
         let thread = if own { record.thread } else { 0 };
         let key = (record.context, record.stream, thread);
-        if self.streams.is_empty() && record.stream != Stream::LEGACY.0 {
-            self.streams.insert((0, 0, 0), 0);
+        if let Some(known) = self.streams.get(&key) {
+            return *known;
         }
-        let next = self.streams.len() as u64;
-        let number = *self.streams.entry(key).or_insert(next);
-        if number as usize == self.handles.len() {
-            self.handles.push(record.stream);
+        let context = record.context;
+        let legacy = record.stream == Stream::LEGACY.0;
+        if legacy && *self.contexts.entry(record.device).or_insert(context) == context {
+            return 0;
         }
-        number
+        let next = self.handles.len() as u64;
+        self.handles.push(record.stream);
+        self.streams.insert(key, next);
+        next
     }
 
     fn alloc(&mut self, event: Event, record: &Record) {
@@ -298,6 +305,7 @@ impl<'a> Recording<'a> {
     }
 
     fn context_ended(&mut self, event: Event, context: u64) {
+        self.contexts.retain(|_, first| *first != context);
         let of_it =
             |live: &Live| live.context == context && live.event.owner == Some(Owner::Context);
         let mut ended: Vec<Event> = self
@@ -340,6 +348,8 @@ impl<'a> Recording<'a> {
         let (number, text) = entry.or_insert_with(|| (words.open(), Vec::new()));
         if piece.first {
             text.clear();
+        } else if text.len() >= MOST_TEXT {
+            return;
         }
         text.extend_from_slice(&piece.text);
         words.set(*number, String::from_utf8_lossy(text).into_owned());

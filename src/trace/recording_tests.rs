@@ -1,6 +1,6 @@
 //! What is read of a recording: whole, cut, torn, with events missing.
 
-use super::super::frames::{MAGIC, PIECE_BYTES};
+use super::super::frames::{MAGIC, MOST_TEXT, PIECE_BYTES};
 use super::super::{Reader, write};
 use super::*;
 
@@ -223,7 +223,8 @@ fn streams_are_numbered_and_the_legacy_one_is_0() {
     let events = reader.by_ref().map(Result::unwrap);
     let streams: Vec<u64> = events.map(|e| e.stream).collect();
     let handles: Vec<u64> = streams.iter().map(|s| reader.driver_stream(*s)).collect();
-    assert_eq!(handles, [0x10, 1, 0x10, 0x10, 2, 2]);
+    assert_eq!(handles, [0x10, 0, 0x10, 0x10, 2, 2]);
+    assert_eq!(streams[1], 0);
     assert_eq!(streams[0], streams[2]);
     let mut different = streams.clone();
     different.sort_unstable();
@@ -232,15 +233,70 @@ fn streams_are_numbered_and_the_legacy_one_is_0() {
 }
 
 #[test]
+fn the_legacy_stream_is_0_on_every_device_and_of_one_context_at_a_time() {
+    let on = |context, device, stream| Record {
+        context,
+        device,
+        stream,
+        ..alloc(0, 512)
+    };
+    let (legacy, end) = (Stream::LEGACY.0, Kind::ContextEnd);
+    let records = [
+        on(1, 0, 0x10),
+        on(1, 0, legacy),
+        on(2, 1, legacy),
+        on(3, 1, legacy),
+        on(2, 1, legacy),
+        Record {
+            context: 2,
+            ..record(end, 0, 0)
+        },
+        on(3, 1, legacy),
+        on(4, 1, legacy),
+        on(1, 0, legacy),
+    ];
+    let mut file = File::default();
+    for (n, record) in records.into_iter().enumerate() {
+        let address = (n as u64) << 20;
+        file.event(Record { address, ..record });
+    }
+    let bytes = file.bytes();
+    let reader = Reader::new(&bytes[..]).unwrap();
+    let streams: Vec<u64> = reader.map(|event| event.unwrap().stream).collect();
+    assert_eq!(streams, [1, 0, 0, 2, 0, 2, 0, 0]);
+}
+
+#[test]
+fn a_word_ends_where_no_writer_makes_it_longer() {
+    let mut file = File::default();
+    let whole = "x".repeat(MOST_TEXT);
+    file.word(Word::Name, 3, &whole);
+    let key = (Word::Name, 3);
+    for place in file.frames.len() as u64..20_000 {
+        file.frames.push(Piece::encode(key, false, b"more", place));
+    }
+    file.event(Record {
+        name: 3,
+        ..alloc(0x1000, 512)
+    });
+    let bytes = file.bytes();
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let event = reader.next().unwrap().unwrap();
+    assert!(reader.word(event.name) == whole);
+}
+
+#[test]
 fn as_text_it_says_the_same() {
     let mut file = File::default();
     file.word(Word::Process, 0, "python, -c\nx");
     file.word(Word::Caller, 2, "lib,with\nodd.so");
     file.word(Word::Name, 3, "weights/0");
+    file.word(Word::Stack, 4, "we,ird.py:2!f;main.py:9!<module>");
     file.event(Record {
         uses: Use::Any,
         of_context: true,
         name: 3,
+        stack: 4,
         ..alloc(0x7f00_0000_0000, 3 << 20)
     });
     file.event(Record {
@@ -277,6 +333,8 @@ fn as_text_it_says_the_same() {
         assert_eq!(again.word(read.name), reader.word(was.name));
     }
     assert_eq!(again.word(read[0].caller), "lib;with odd.so");
+    let stack = "we?ird.py:2!f;main.py:9!<module>";
+    assert_eq!(again.word(read[0].stack), stack);
     assert_eq!(again.began_us(), Some(1_700_000_000_000_001));
     assert_eq!(again.process(), Some((4711, "python; -c x")));
     assert_eq!(again.shortfall().lost, 7);

@@ -47,10 +47,13 @@ pub fn line(event: &Event, of: &Reader<'_>, text: &mut String) {
     text.push_str(uses.map_or("", |(word, _)| word));
     text.push(',');
     text.push_str(owner.map_or("", |(word, _)| word));
-    for number in [event.thread, event.caller, event.name, event.stack] {
+    for number in [event.thread, event.caller, event.name] {
         text.push(',');
-        let word = of.word(number).trim();
-        text.extend(word.chars().map(fit));
+        text.extend(of.word(number).trim().chars().map(fit));
     }
+    text.push(',');
+    let stack = of.word(event.stack).trim().chars();
+    // What separates functions is no part of one.
+    text.extend(stack.map(|c| fit(if c == ',' { '?' } else { c })));
     text.push('\n');
 }
