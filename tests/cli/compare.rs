@@ -1,10 +1,17 @@
 //! `memcuda compare`.
 
-use std::fs;
-use std::process::Output;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+use std::time::Duration;
 
+use memcuda::pool::Stats;
+use memcuda::stats_page::{Counters, MEMFD_NAME, VERSION};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::Signal;
 
+use crate::stat::page;
 use crate::{check_units, code, memcuda, objects, run, stderr, stdout, unread};
 
 /// Runs it with these words.
@@ -96,4 +103,46 @@ fn the_command_does_not_ignore_the_end_of_who_reads_it() {
     let ignored = said.split_whitespace().last().unwrap();
     let ignored = u64::from_str_radix(ignored, 16).unwrap();
     assert_eq!(ignored & 1 << (Signal::PIPE.as_raw() - 1), 0, "{said}");
+}
+
+/// Not a test: what the next one measures. It has a page, and then starts itself anew.
+#[test]
+#[ignore = "a process of another test, not a test"]
+fn two_programs_in_one_process() {
+    // First one device had all of it, then the other.
+    let of = |ordinal, now| Counters {
+        ordinal,
+        pool: Stats {
+            physical_bytes: now,
+            peak_physical_bytes: 64 << 20,
+            live_bytes: now,
+            peak_live_bytes: 50 << 20,
+            ..Stats::default()
+        },
+        ..Counters::default()
+    };
+    let file = File::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).unwrap());
+    let bytes = page(VERSION, &[of(0, 0), of(1, 40 << 20)]);
+    file.write_all_at(&bytes, 0).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    if std::env::var_os("AGAIN").is_none() {
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(std::env::args_os().skip(1)).env("AGAIN", "1");
+        panic!("{}", again.exec());
+    }
+}
+
+#[test]
+fn what_a_process_had_at_different_times_is_no_sum() {
+    let program = std::env::current_exe().unwrap();
+    let test = "--ignored --exact compare::two_programs_in_one_process";
+    let words = format!(
+        "--repeat 1 --profiles keep --json {} {test}",
+        program.display()
+    );
+    let output = compare(&words);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let row = &objects(&output, "compare")[0];
+    assert_eq!(row["peak_physical_bytes"], 64 << 20, "{row}");
+    assert_eq!(row["peak_live_bytes"], 50 << 20, "{row}");
 }

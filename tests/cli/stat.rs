@@ -109,7 +109,7 @@ fn shown_process() {
 }
 
 /// The bytes of a page with these counters.
-fn page(version: u64, counters: &[Counters]) -> Vec<u8> {
+pub fn page(version: u64, counters: &[Counters]) -> Vec<u8> {
     let page = words();
     let writer = Writer::new(page);
     for counters in counters {

@@ -2,7 +2,7 @@
 //! counters from the statistics page, and the memory in use on the device by a
 //! meter that does not care whose allocator it is.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, ExitStatus};
@@ -156,16 +156,26 @@ struct Peaks {
 
 impl Pages {
     fn sample(&mut self, root: u32) {
-        for pid in process::tree(root) {
-            if let Ok(Some(page)) = process::page(pid) {
+        let mut pids: BTreeSet<u32> = process::tree(root).into_iter().collect();
+        // Who lost its parent, too.
+        pids.extend(self.open.values().map(|page| page.pid));
+        // Which page a process has; not of whom nobody can tell.
+        let mut shown = HashMap::new();
+        for pid in pids {
+            let Ok(page) = process::page(pid) else {
+                continue;
+            };
+            shown.insert(pid, page.as_ref().map(|page| page.inode));
+            if let Some(page) = page {
                 self.open.entry(page.inode).or_insert(page);
             }
         }
-        let alive = self
-            .open
-            .values()
-            .filter(|page| process::is_alive(page.pid));
-        let counters = alive.flat_map(|page| page.read().unwrap_or_default());
+        // A process that starts another program in its place (`exec`) has lost its memory.
+        let there = self.open.values().filter(|page| {
+            let shown = shown.get(&page.pid);
+            shown.is_none_or(|shown| *shown == Some(page.inode)) && process::is_alive(page.pid)
+        });
+        let counters = there.flat_map(|page| page.read().unwrap_or_default());
         let now = counters.fold(Peaks::default(), |sum, c| Peaks {
             physical: sum.physical + c.pool.physical_bytes,
             live: sum.live + c.pool.live_bytes,
@@ -175,16 +185,17 @@ impl Pages {
     }
 
     /// The highest sum seen, and never less than what one process counted for
-    /// itself: exact for one process, sampled for several. `None` without any
-    /// page.
+    /// itself on one device: exact where that is all, sampled for several. `None` without
+    /// any page.
     fn peak(&self, which: impl Fn(&Peaks) -> u64) -> Option<u64> {
         let own = |page: &Page| {
             let counters = page.read().unwrap_or_default();
-            let peaks = counters.iter().fold(Peaks::default(), |sum, c| Peaks {
-                physical: sum.physical + c.pool.peak_physical_bytes,
-                live: sum.live + c.pool.peak_live_bytes,
+            let peaks = counters.iter().map(|c| Peaks {
+                physical: c.pool.peak_physical_bytes,
+                live: c.pool.peak_live_bytes,
             });
-            which(&peaks)
+            // Each device had its own at its own time.
+            peaks.map(|peaks| which(&peaks)).max().unwrap_or(0)
         };
         let highest = self.open.values().map(own).max()?;
         Some(highest.max(which(&self.together)))
