@@ -227,6 +227,18 @@ fn what_a_report_says_is_explained_and_shown() {
 }
 
 #[test]
+fn what_is_less_than_a_handle_needs_a_whole_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let settings = [("MEMCUDA_OOM_REPORT", path), ("MEMCUDA_LIMIT", "65MiB")];
+    let lines = [64 * MIB, 900 << 10].map(|bytes| format!("malloc {bytes}"));
+    let _holder = Holder::start(&settings, &lines);
+    let text = done(run(&["explain", path]));
+    let limit = "The limit of 65.0 MiB (MEMCUDA_LIMIT) is in the way: the pool holds 64.0 MiB and needs 2.0 MiB more";
+    assert!(text.contains(limit), "{text}");
+}
+
+#[test]
 fn whoever_cannot_be_shown_is_a_clear_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("never");

@@ -10,7 +10,7 @@ use memcuda::epoch::now_us;
 use memcuda::picture::layout::{Kind, Layout};
 use memcuda::picture::{Block, Device, Picture, Refused, State};
 use memcuda::trace::account::CLASSES;
-use memcuda::units::show_bytes;
+use memcuda::units::{MIB, show_bytes};
 
 use super::before;
 use crate::entry::seconds_since;
@@ -18,6 +18,8 @@ use crate::history::History;
 use crate::output::{Table, times};
 use crate::reading::{Reading, stream};
 
+/// Bytes of which the length of a handle is a multiple.
+const HANDLE: u64 = 2 * MIB;
 /// Rows of a table.
 const HOLDERS: usize = 12;
 const LARGEST: usize = 10;
@@ -88,7 +90,9 @@ fn failure(
     )?;
     let sums = layout.sums(&device.pool);
     let free = sums.idle.saturating_add(sums.pending);
-    let needed = refused.asked_bytes.saturating_sub(free);
+    // Of whole handles, one at least: what is idle was not enough.
+    let needed = refused.asked_bytes.saturating_sub(free).max(1);
+    let needed = needed.checked_next_multiple_of(HANDLE).unwrap_or(u64::MAX);
     let more = show_bytes(needed);
     let growth = match in_the_way(text, refused, device, needed)? {
         Some(_) => "no new memory, because of the limit".to_owned(),
