@@ -107,10 +107,11 @@ impl History {
         };
         let whose = Some((row.pid, row.counters.ordinal));
         let who = format!("{} {}", row.command, row.pid);
-        let room = self.series.len() < POOLS;
+        let room = self.series.contains_key(&row.key()) || self.has_room();
         match self.series.get_mut(&row.key()) {
             Some(series) => {
                 let before = std::mem::replace(&mut series.last, row.counters).pool;
+                series.alive = true;
                 series.samples.push_back(sample);
                 if series.samples.len() > SAMPLES {
                     series.samples.pop_front();
@@ -146,6 +147,20 @@ impl History {
             }
             None => {}
         }
+    }
+
+    /// Is there room for one pool more? The one that ended first makes some.
+    fn has_room(&mut self) -> bool {
+        if self.series.len() < POOLS {
+            return true;
+        }
+        let ended = self.series.iter().filter(|(_, series)| !series.alive);
+        let since = |series: &Series| series.samples.back().map(|last| last.time_ms);
+        let first = ended.min_by_key(|(_, series)| since(series));
+        let Some((&key, _)) = first else {
+            return false;
+        };
+        self.series.remove(&key).is_some()
     }
 
     /// Notes something. Growths of one pool that follow each other are one.
@@ -259,5 +274,32 @@ mod tests {
         assert!(history.series.len() <= POOLS);
         history.add(&[], 10_000_000);
         assert_eq!(history.series.len(), 0);
+    }
+
+    #[test]
+    fn what_has_ended_keeps_nobody_out() {
+        let mut history = History::default();
+        let ended: Vec<Row> = (0..POOLS as u32 - 1).map(|pid| row(pid, 1, 0)).collect();
+        history.add(&ended[..10], 1000);
+        history.add(&ended, 2000);
+        let [one, other, third] = [5000, 5001, 5002].map(|pid| row(pid, 1, 0));
+        history.add(&[one.clone()], 3000);
+        history.add(&[one.clone(), other.clone(), third.clone()], 4000);
+        for (row, samples) in [(one, 2), (other, 1), (third, 1)] {
+            assert_eq!(
+                history.samples(&row.key(), 0).count(),
+                samples,
+                "{}",
+                row.pid
+            );
+        }
+        assert_eq!(told(&history)[0], "began: job 5002 began to use it");
+        assert_eq!(history.series.len(), POOLS);
+        // Of the living nobody goes.
+        let all: Vec<Row> = (0..POOLS as u32 + 1).map(|pid| row(pid, 1, 0)).collect();
+        history.add(&all, 5000);
+        history.add(&all, 6000);
+        assert_eq!(history.series.len(), POOLS);
+        assert!(history.series.values().all(|series| series.alive));
     }
 }
