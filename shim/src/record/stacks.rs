@@ -1,11 +1,11 @@
 //! What was called when memory was asked for (`MEMCUDA_TRACE_STACKS`): functions
 //! of C, whose stack ends where code without unwinding information begins, or
 //! those of Python (`python`) where the thread is in any. For each stack that is
-//! new its text is told, once; it is known by a sum over its addresses, and, as code of
-//! Python goes and other code comes to lie there, over what its text is made of.
+//! new its text is told, once but for threads that come by it together; it is known by a
+//! sum over its addresses, and, as code of Python goes and other code comes to lie there,
+//! over what its text is made of.
 
-use std::fmt::Write;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use memcuda_core::trace::frames::MOST_TEXT;
 
@@ -27,6 +27,9 @@ pub struct Stacks {
     python: bool,
     /// By a sum; 0 where there is none yet.
     sums: Box<[AtomicU64]>,
+    /// Is its text in the recording? Until then whoever comes by it tells it, as the text is
+    /// to stand before every event that names it.
+    told: Box<[AtomicBool]>,
     /// Whose library asked, by the module's number.
     callers: Box<[AtomicU8]>,
 }
@@ -49,11 +52,12 @@ impl Stacks {
         Self {
             python,
             sums: (0..STACKS).map(|_| AtomicU64::new(0)).collect(),
+            told: (0..STACKS).map(|_| AtomicBool::new(false)).collect(),
             callers: (0..STACKS).map(|_| other()).collect(),
         }
     }
 
-    /// The stack of the calling thread; `tell` gets its text where it is new.
+    /// The stack of the calling thread; `tell` gets its text where that is not told yet.
     pub fn here(&self, tell: impl FnOnce(u32, &str)) -> Found {
         if self.python {
             let mut places = [(0, 0); DEPTH];
@@ -75,7 +79,7 @@ impl Stacks {
         })
     }
 
-    /// The stack with this sum; `describe` is called where it is new, and says
+    /// The stack with this sum; `describe` is called where it is not told yet, and says
     /// which library asks.
     fn known(&self, sum: u64, describe: impl FnOnce(u32) -> Option<Module>) -> Found {
         let sum = sum | 1;
@@ -84,18 +88,17 @@ impl Stacks {
             let number = place as u32 + 1;
             let slot = &self.sums[place];
             match slot.compare_exchange(0, sum, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => {
-                    let caller = describe(number).unwrap_or(Module::OTHER);
-                    self.callers[place].store(caller.0, Ordering::Relaxed);
-                    let caller = Some(caller);
-                    return Found { number, caller };
-                }
-                Err(known) if known == sum => {
+                Err(known) if known != sum => {}
+                _ => {
+                    if !self.told[place].load(Ordering::Acquire) {
+                        let caller = describe(number).unwrap_or(Module::OTHER);
+                        self.callers[place].store(caller.0, Ordering::Relaxed);
+                        self.told[place].store(true, Ordering::Release);
+                    }
                     let caller = Module(self.callers[place].load(Ordering::Relaxed));
                     let caller = Some(caller);
                     return Found { number, caller };
                 }
-                Err(_) => {}
             }
         }
         Found {
@@ -121,10 +124,25 @@ fn filled<T>(room: &mut [T; DEPTH], walk: impl FnOnce(&mut dyn FnMut(T) -> bool)
     &room[..count]
 }
 
-/// The text of a stack of Python: as many whole functions as a word holds.
+/// The text of a stack of Python.
 fn in_python(places: &[python::Place]) -> String {
+    joined(places.iter().filter_map(|place| python::describe(*place)))
+}
+
+/// The text of a stack of C, without our own frames.
+fn in_c(addresses: &[usize]) -> String {
+    joined(
+        addresses
+            .iter()
+            .filter(|at| !is_own(**at))
+            .map(|at| call(*at)),
+    )
+}
+
+/// As many whole functions as a word holds.
+fn joined(functions: impl Iterator<Item = String>) -> String {
     let mut text = String::new();
-    for one in places.iter().filter_map(|place| python::describe(*place)) {
+    for one in functions {
         if text.len() + one.len() >= MOST_TEXT {
             break;
         }
@@ -136,29 +154,21 @@ fn in_python(places: &[python::Place]) -> String {
     text
 }
 
-/// The text of a stack of C, without our own frames.
-fn in_c(addresses: &[usize]) -> String {
-    let mut text = String::new();
-    for &at in addresses.iter().filter(|at| !is_own(**at)) {
-        let about = modules::at(at);
-        if !text.is_empty() {
-            text.push(';');
-        }
-        let file = match about.as_deref().map(About::file) {
-            None => "?".into(),
-            Some(b"") => "the program".into(),
-            Some(file) => String::from_utf8_lossy(file),
-        };
-        let _ = match dynamic::symbol_at(at) {
-            Some((name, offset)) => write!(text, "{file}!{name}+{offset:#x}"),
-            None => write!(
-                text,
-                "{file}+{:#x}",
-                about.as_deref().map_or(at, |about| about.offset(at))
-            ),
-        };
-    }
-    text
+/// A call of C: file and function, or place in the file.
+fn call(at: usize) -> String {
+    let about = modules::at(at);
+    let file = match about.as_deref().map(About::file) {
+        None => "?".into(),
+        Some(b"") => "the program".into(),
+        Some(file) => String::from_utf8_lossy(file),
+    };
+    let name = dynamic::symbol_at(at).map(|(name, offset)| format!("{file}!{name}+{offset:#x}"));
+    // Templates have names that no word holds.
+    name.filter(|name| name.len() < MOST_TEXT)
+        .unwrap_or_else(|| {
+            let offset = about.as_deref().map_or(at, |about| about.offset(at));
+            format!("{file}+{offset:#x}")
+        })
 }
 
 /// The library nearest on the stack that is neither CUDA's nor ours.
@@ -176,4 +186,41 @@ fn asks() -> Option<Module> {
 
 fn is_own(at: usize) -> bool {
     modules::at(at).is_some_and(|about| about.holds(backtrace::own()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_stack_that_another_thread_is_telling_is_told_again() {
+        let (stacks, told) = (Stacks::new(false), AtomicUsize::new(0));
+        let tell = |_| {
+            told.fetch_add(1, Ordering::Relaxed);
+            None
+        };
+        let first = stacks.known(8, |number| {
+            // Its event may stand before the text of this one.
+            let other = thread::scope(|scope| scope.spawn(|| stacks.known(8, tell)).join());
+            assert_eq!(other.unwrap().number, number);
+            assert_eq!(told.load(Ordering::Relaxed), 1);
+            tell(number)
+        });
+        assert_eq!(stacks.known(8, tell).number, first.number);
+        assert_eq!(told.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_text_ends_with_a_whole_function() {
+        let at = libc::printf as *const () as usize;
+        let one = in_c(&[at]);
+        assert!(one.starts_with("libc.so.6!"), "{one}");
+        let text = in_c(&[at; 400]);
+        let room = MOST_TEXT - text.len();
+        assert!(room < one.len() + 1, "{room}");
+        assert!(text.split(';').all(|function| function == one));
+    }
 }

@@ -91,11 +91,14 @@ impl Words {
         }
         let number = u16::from(module.0) + 1;
         let told = &self.libraries[module.0 as usize];
-        if told.get().is_none() && told.set(about).is_ok() {
+        // By several threads at once, where each comes by it first: it is to stand before
+        // their events.
+        if told.get().is_none() {
             match file {
                 b"" => tell(number, &caller::program()),
                 file => tell(number, &String::from_utf8_lossy(file)),
             }
+            let _ = told.set(about);
         }
         // The number may have been another's, which is gone.
         let still = told.get().is_some_and(|told| told.path == about.path);

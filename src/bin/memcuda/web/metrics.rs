@@ -48,7 +48,11 @@ const POOL: &[(&str, Type, &str)] = &[
         Gauge,
         "Bytes freed while other processes have them open.",
     ),
-    ("peak_live_bytes", Gauge, "Highest live bytes so far."),
+    (
+        "peak_live_bytes",
+        Gauge,
+        "Highest live bytes so far; where torch has pages, theirs and those beside them, each at its own time.",
+    ),
     (
         "peak_physical_bytes",
         Gauge,
