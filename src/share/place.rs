@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
@@ -17,9 +17,10 @@ use crate::error::{Error, Result};
 const DIRECTORY: &str = "memcuda";
 /// The name of the socket in its directory.
 pub const SOCKET: &str = "keeper.sock";
-/// Where everybody may make directories.
-const TEMPORARY: &str = "/tmp";
-/// How many more there are in it, for where the first is somebody else's.
+/// Where everybody may make directories. A container whose files are read-only has the
+/// second alone.
+const TEMPORARY: [&str; 2] = ["/tmp", "/dev/shm"];
+/// How many more there are in each, for where the first is somebody else's.
 const SPARE: u32 = 3;
 /// Bytes of the longest path of a socket.
 const MOST_PATH: usize = 107;
@@ -29,7 +30,7 @@ struct Places {
     uid: u32,
     /// For root `/run/memcuda`, then `$XDG_RUNTIME_DIR/memcuda`.
     own: Vec<PathBuf>,
-    /// `/tmp/memcuda-UID`, then `/tmp/memcuda-UID.1` and so on.
+    /// `/tmp/memcuda-UID`, then `/tmp/memcuda-UID.1` and so on, then the same in `/dev/shm`.
     temporary: Vec<PathBuf>,
 }
 
@@ -38,29 +39,32 @@ impl Places {
         let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
         let system = (uid == 0).then(|| PathBuf::from("/run"));
         let own = system.into_iter().chain(runtime);
-        Self::among(uid, own, Path::new(TEMPORARY))
+        Self::among(uid, own, &TEMPORARY.map(Path::new))
     }
 
-    fn among(uid: u32, own: impl Iterator<Item = PathBuf>, temporary: &Path) -> Self {
+    fn among(uid: u32, own: impl Iterator<Item = PathBuf>, temporary: &[&Path]) -> Self {
         let spare = (1..=SPARE).map(|number| format!(".{number}"));
         let ends = [String::new()].into_iter().chain(spare);
-        let temporary = ends.map(|end| temporary.join(format!("{DIRECTORY}-{uid}{end}")));
+        let names: Vec<_> = ends.map(|end| format!("{DIRECTORY}-{uid}{end}")).collect();
+        let in_each = |it: &&Path| names.iter().map(|name| it.join(name)).collect::<Vec<_>>();
         Self {
             uid,
             own: own.map(|it| it.join(DIRECTORY)).collect(),
-            temporary: temporary.collect(),
+            temporary: temporary.iter().flat_map(in_each).collect(),
         }
     }
 
-    /// Those that can be had now. In `/tmp` those that are the user's come before the first
-    /// that is to be made: what was somebody else's may be gone since a keeper went past it.
+    /// Those that can be had now. Of those for everybody the ones that are the user's come
+    /// before the first that is to be made: what was somebody else's may be gone since a
+    /// keeper went past it.
     fn usable(&self) -> Vec<PathBuf> {
         let own = self.own.iter();
         let own = own.filter(|it| it.is_absolute() && may_have(it, self.uid));
         let there = self.temporary.iter();
-        let there = there.filter(|it| check(it, self.uid).is_ok());
+        let there = there.filter(|it| has_place(it, self.uid));
         let mut missing = self.temporary.iter();
-        let missing = missing.find(|it| it.symlink_metadata().is_err());
+        let missing =
+            missing.find(|it| it.symlink_metadata().is_err() && it.parent().is_some_and(has_room));
         own.chain(there).chain(missing).cloned().collect()
     }
 
@@ -85,8 +89,8 @@ impl Places {
 
 /// The directory of a user's keeper, or of one that is to begin: in one of root's
 /// `/run/memcuda`, `$XDG_RUNTIME_DIR/memcuda`, `/tmp/memcuda-UID`, and where that is not the
-/// user's `/tmp/memcuda-UID.1` and so on. Whoever makes or uses it checks that it is the
-/// user's own.
+/// user's `/tmp/memcuda-UID.1` and so on; the same in `/dev/shm` where these cannot be had.
+/// Whoever makes or uses it checks that it is the user's own.
 pub fn directory(uid: u32, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
     Places::of(uid, variable).chosen()
 }
@@ -107,17 +111,30 @@ pub fn is_users(socket: &Path, uid: u32, variable: impl Fn(&str) -> Option<Strin
 /// where it is not there? A variable may come from another host or user, as by srun or
 /// sudo. `/run` is nobody's in a user namespace, and read-only in many containers.
 fn may_have(own: &Path, uid: u32) -> bool {
-    let found = |path| Some((path, std::fs::metadata(path).ok()?.uid()));
-    let mut above = own.ancestors().skip(1);
-    let Some((there, owner)) = above.find_map(found) else {
+    let is_there = |it: &&Path| it.exists();
+    let Some(there) = own.ancestors().skip(1).find(is_there) else {
         return false;
     };
-    owner == uid
+    std::fs::metadata(there).is_ok_and(|it| it.uid() == uid)
         && fits(&own.join(SOCKET)).is_ok()
         && match own.symlink_metadata() {
-            Ok(_) => check(own, uid).is_ok(),
-            Err(_) => accessat(CWD, there, Access::WRITE_OK, AtFlags::EACCESS).is_ok(),
+            Err(_) => has_room(there),
+            Ok(_) => has_place(own, uid),
         }
+}
+
+/// Is this directory the user's own, with a socket in it, or with room for one?
+fn has_place(directory: &Path, uid: u32) -> bool {
+    let there = || directory.join(SOCKET).symlink_metadata().is_ok();
+    check(directory, uid).is_ok() && (there() || has_room(directory))
+}
+
+/// Can anything be made in this directory? It may be no directory, read-only, or on a file
+/// system without a file left; one that has no limit has none in all.
+fn has_room(directory: &Path) -> bool {
+    directory.is_dir()
+        && accessat(CWD, directory, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+        && !statvfs(directory).is_ok_and(|it| it.f_files > 0 && it.f_favail == 0)
 }
 
 /// Does somebody listen there? A keeper may have been killed between the making of a socket
@@ -141,9 +158,26 @@ pub fn fits(socket: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Fails where what [`directory`] chose is not the user's own directory. Where nothing is
+/// there yet, and can be nowhere, permission is denied: nobody has to try.
+pub fn trust(
+    directory: &Path,
+    uid: u32,
+    variable: impl Fn(&str) -> Option<String>,
+) -> std::io::Result<()> {
+    let checked = check(directory, uid);
+    let is_missing = matches!(&checked, Err(error) if error.kind() == ErrorKind::NotFound);
+    if is_missing && usable(uid, variable).is_empty() {
+        let shown = directory.display();
+        let message = format!("no keeper can be at {shown}, nor at another of its places");
+        return Err(std::io::Error::new(ErrorKind::PermissionDenied, message));
+    }
+    checked
+}
+
 /// Is this directory the user's own, so that no stranger can have put a socket
 /// into it? The error says why not.
-pub fn check(directory: &Path, uid: u32) -> std::io::Result<()> {
+fn check(directory: &Path, uid: u32) -> std::io::Result<()> {
     let shown = directory.display();
     let found = std::fs::symlink_metadata(directory)
         .map_err(|error| std::io::Error::new(error.kind(), format!("{shown}: {error}")))?;
@@ -169,7 +203,7 @@ mod tests {
     /// Of a user with these places, and another one in the place of /tmp.
     fn places(uid: u32, own: &[&Path], temporary: &Path) -> Places {
         let own = own.iter().map(|&it| it.to_owned());
-        Places::among(uid, own, temporary)
+        Places::among(uid, own, &[temporary])
     }
 
     #[test]
@@ -199,6 +233,9 @@ mod tests {
         let of = |first: &Path| places(own, &[first, there.path()], Path::new("/tmp")).chosen();
         let second = there.path().join("memcuda");
         assert_eq!(of(Path::new("relative")), second);
+        let file = there.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(of(&file), second);
         // The longest that the path of a socket leaves room for, and one more.
         let most = MOST_PATH - "/memcuda/keeper.sock".len();
         let long = |bytes: usize| {
@@ -239,6 +276,16 @@ mod tests {
         assert_eq!(of(), called(".2"));
         std::os::unix::fs::symlink("/", called(".2")).unwrap();
         assert_eq!(of(), called(""), "it says what is wrong");
+    }
+
+    #[test]
+    fn a_directory_for_everybody_that_is_not_there_is_passed_over() {
+        let (own, there) = begin();
+        let missing = there.path().join("missing");
+        let among = |all: &[&Path]| Places::among(own, std::iter::empty(), all);
+        let second = there.path().join(format!("memcuda-{own}"));
+        assert_eq!(among(&[&missing, there.path()]).chosen(), second);
+        assert!(among(&[&missing]).usable().is_empty());
     }
 
     #[test]

@@ -266,7 +266,7 @@ impl Line {
             let (mut broke_off, mut nobody) = (false, true);
             let gone = |error: std::io::Error| Error::Gone(error.to_string());
             let trusted = match who::trusted(engine, &socket) {
-                // Somebody else has the place: nobody can be started there.
+                // Somebody else has the place, or nobody can: none is started there.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                     return Err(gone(error));
                 }

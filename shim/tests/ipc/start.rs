@@ -73,16 +73,7 @@ fn a_keeper_of_roots_is_elsewhere_where_its_place_cannot_be_made() {
     tree.runtime = place.path("root");
     fs::create_dir(&tree.runtime).unwrap();
     let _keepers = Started(tree.runtime.display().to_string());
-    // Who is not root is it there, to itself.
-    let flags = if is_root() { "-m" } else { "-Urm" };
-    let script = "mount -t tmpfs -o ro none /run && LD_PRELOAD=$1 exec \"$0\"";
-    let mut unshared = tree.running(&place, Path::new("unshare"));
-    unshared.args([flags, "sh", "-c", script]);
-    unshared.args([&tree.program, &tree.library]);
-    if is_root() {
-        unshared.uid(0).gid(0);
-    }
-    let mut actor = Actor::start(unshared.env_remove("LD_PRELOAD"));
+    let mut actor = tree.behind(&place, "mount -t tmpfs -o ro none /run");
     let at = actor.filled(4 * MIB, 1);
     actor.handle(&at);
     assert!(tree.runtime.join("memcuda/keeper.sock").exists());
@@ -242,6 +233,20 @@ impl Tree {
 
     fn command(&self, place: &Place) -> Command {
         self.running(place, &self.program)
+    }
+
+    /// The same as root, behind mounts that nobody else sees. `$2` is the test's directory.
+    pub fn behind(&self, place: &Place, mounts: &str) -> Actor {
+        // Who is not root is it there, to itself.
+        let flags = if is_root() { "-m" } else { "-Urm" };
+        let script = format!("{mounts} && LD_PRELOAD=$1 exec \"$0\"");
+        let mut unshared = self.running(place, Path::new("unshare"));
+        unshared.args([flags, "sh", "-e", "-c", &script]);
+        unshared.args([&self.program, &self.library, &place.path("")]);
+        if is_root() {
+            unshared.uid(0).gid(0);
+        }
+        Actor::start(unshared.env_remove("LD_PRELOAD"))
     }
 
     /// The same of another program.
