@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::Refusal;
 use super::key::Key;
@@ -24,6 +24,8 @@ pub struct Descriptors {
     pub most: usize,
 }
 
+/// How many files a process may have open by default, where a sandbox does not tell.
+const FEW: usize = 1024;
 /// Descriptors that are neither memory nor a client's.
 const OVERHEAD: usize = 64;
 
@@ -57,8 +59,13 @@ impl Descriptors {
         }
         let (held, most) = (self.held.len(), self.most);
         let why = match &self.vault {
-            Vault::Systemd(store) if store.room() == most => "systemd hands no more over",
-            _ => "its limit of open files is too low for more",
+            Vault::Systemd(store) if store.room() == most => {
+                "systemd hands no more over".to_owned()
+            }
+            _ => format!(
+                "for more, start it anew where its limit of open files (ulimit -Hn) is over {}",
+                self.limit
+            ),
         };
         let message =
             format!("the keeper holds {held} descriptors of memory and may have {most}; {why}");
@@ -136,16 +143,12 @@ pub fn most_clients(limit: usize) -> usize {
 
 /// Lets this process open as many files as it may; the answer is how many.
 pub fn raise_limit() -> usize {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
+    let Ok((current, maximum)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return FEW;
     };
-    let now = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => maximum,
-        Err(_) => current,
-    };
-    now.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, maximum, maximum);
+    let now = raised.map_or(current, |()| maximum);
+    usize::try_from(now).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -45,7 +45,10 @@ impl Keeper {
         if clients < most {
             return Ok(());
         }
-        let message = format!("the keeper has {clients} clients, which is its most");
+        let files = self.descriptors.limit;
+        let message = format!(
+            "the keeper has {clients} clients, which is its most with {files} open files (ulimit -Hn)"
+        );
         Err(Refusal::new(Code::Unavailable, message))
     }
 

@@ -18,6 +18,9 @@ use crate::{environment, modules};
 /// Bytes of stack for each of the two steps.
 const STACK: usize = 64 << 10;
 
+/// The most files that a process may have open, as Linux sets it (`fs.nr_open`).
+const OPEN_FILES: libc::rlim_t = 1 << 20;
+
 /// What the two steps are given.
 struct Plan {
     program: CString,
@@ -133,6 +136,7 @@ extern "C" fn become_keeper(plan: *mut c_void) -> c_int {
             libc::dup2(null, standard);
         }
         close_others();
+        raise_limit();
         libc::chdir(c"/".as_ptr());
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
@@ -147,6 +151,22 @@ extern "C" fn become_keeper(plan: *mut c_void) -> c_int {
         );
         (*plan).started = false;
         libc::_exit(127)
+    }
+}
+
+/// The keeper holds what many programs share: where that is allowed, the limit of open files
+/// of the one that starts it is not its own.
+///
+/// # Safety
+/// In a process whose limits are nobody else's.
+unsafe fn raise_limit() {
+    // SAFETY: reads and writes one structure; sets a limit, which the caller allows.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_max < OPEN_FILES {
+            limit.rlim_max = OPEN_FILES;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod listening;
 mod places;
 #[path = "../../../tests/support/random.rs"]
 mod random;
+mod refused;
 mod start;
 mod storm;
 #[path = "../support/mod.rs"]

@@ -79,6 +79,34 @@ fn a_keeper_of_roots_is_elsewhere_where_its_place_cannot_be_made() {
     assert!(tree.runtime.join("memcuda/keeper.sock").exists());
 }
 
+/// It serves other programs as well.
+#[test]
+fn a_keeper_has_more_open_files_than_the_program_that_starts_it_where_it_may() {
+    let place = Place::empty();
+    let mut tree = Tree::new(&place, "release", "release", 0);
+    tree.runtime = place.path("root");
+    fs::create_dir(&tree.runtime).unwrap();
+    let keepers = Started(tree.runtime.display().to_string());
+    let few = "ulimit -n 300";
+    let mut actor = tree.behind(&place, &format!("mount -t tmpfs -o ro none /run; {few}"));
+    let at = actor.filled(4 * MIB, 1);
+    actor.handle(&at);
+    // Who may raise a limit here, if anybody.
+    let many = format!("{few}; ulimit -Hn 1048576");
+    let may = Command::new("sh").args(["-c", &many]).output().unwrap();
+    let most = if may.status.success() {
+        "1048576"
+    } else {
+        "300"
+    };
+    until("the keeper has a standby", || keepers.pids().len() == 2);
+    for pid in keepers.pids() {
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+        let files = limits.lines().find(|line| line.contains("open files"));
+        assert_eq!(files.unwrap().split_whitespace().nth(4), Some(most));
+    }
+}
+
 /// Its command ends at once, as one does that can make no directory for its socket.
 #[test]
 fn a_keeper_that_does_not_come_is_waited_for_once() {

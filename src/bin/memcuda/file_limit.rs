@@ -4,8 +4,8 @@
 
 use std::sync::OnceLock;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Was it blocked before?
 static BEFORE: OnceLock<bool> = OnceLock::new();
@@ -35,7 +35,8 @@ pub fn let_go() {
 
 /// Files of this process may be as long as it is allowed to say.
 pub fn raise() {
-    let maximum = getrlimit(Resource::Fsize).maximum;
-    let current = maximum;
-    let _ = setrlimit(Resource::Fsize, Rlimit { current, maximum });
+    // Not every sandbox tells it.
+    if let Ok((_, maximum)) = getrlimit(Resource::RLIMIT_FSIZE) {
+        let _ = setrlimit(Resource::RLIMIT_FSIZE, maximum, maximum);
+    }
 }
