@@ -60,6 +60,7 @@ mod shapes;
 mod share;
 mod signals;
 mod stand_in;
+mod standard_error;
 mod stats_page;
 mod substitute;
 mod sums;

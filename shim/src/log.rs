@@ -17,7 +17,7 @@ use memcuda_core::descriptor::Lasting;
 use memcuda_core::epoch;
 use memcuda_core::log_line::{self, Form, Head, Part};
 
-use crate::signals;
+use crate::{signals, standard_error};
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Off as u8);
 static FILE: OnceLock<Lasting> = OnceLock::new();
@@ -40,6 +40,7 @@ const END: usize = 4;
 /// Takes level, file and form from the settings. A file that cannot be opened
 /// leaves the log on standard error and says so.
 pub fn configure(config: &Config) {
+    standard_error::remember();
     LEVEL.store(config.log as u8, Ordering::Relaxed);
     JSON.store(config.log_json, Ordering::Relaxed);
     let Some(path) = &config.log_file else { return };
@@ -102,7 +103,8 @@ pub fn line(level: Level, message: fmt::Arguments<'_>) {
     if is_silent() {
         return;
     }
-    // Once the program has closed the file, as at first, there is standard error.
+    // Once the program has closed the file, as at first, there is standard error, if that is
+    // not something else by now.
     let file = FILE.get().and_then(Lasting::number);
     let form = Form::of(JSON.load(Ordering::Relaxed), file.is_some());
     let head = Head {
@@ -115,7 +117,7 @@ pub fn line(level: Level, message: fmt::Arguments<'_>) {
     // That it is full only means that the line is cut.
     let _ = log_line::write(&mut line, form, &head, message);
     line.close(form.end());
-    line.send(file.unwrap_or(libc::STDERR_FILENO));
+    line.send(file);
 }
 
 /// Writes a line if its level is enabled: `log!(Info, "...", ...)`.
@@ -164,13 +166,16 @@ impl Line {
         self.used += end.len();
     }
 
-    fn send(&self, descriptor: i32) {
+    fn send(&self, file: Option<i32>) {
         // SAFETY: errno is this thread's own; the buffer is as long as said.
         unsafe {
             let errno = libc::__errno_location();
             let before = *errno;
             let held = signals::hold();
-            libc::write(descriptor, self.bytes.as_ptr().cast(), self.used);
+            let number = || standard_error::is_there().then_some(libc::STDERR_FILENO);
+            if let Some(number) = file.or_else(number) {
+                libc::write(number, self.bytes.as_ptr().cast(), self.used);
+            }
             drop(held);
             *errno = before;
         }

@@ -222,6 +222,37 @@ fn a_log_that_nobody_reads_ends_no_program() {
     assert_eq!(output.stdout, ON_THE_POOL.as_bytes());
 }
 
+/// A daemon closes what it was given, and opens files of its own.
+#[test]
+fn lines_are_written_to_standard_error_and_to_nothing_else_that_has_its_number() {
+    let program = program("second.c", "second");
+    let run = |words: &[&str]| {
+        let file = scratch().join(format!("second-{}", words.len()));
+        let mut command = preloaded(&program, &[shim()]);
+        let (stand_in, own) = std::os::unix::net::UnixStream::pair().unwrap();
+        command.env("MEMCUDA_DEBUG", "canary").arg(file).args(words);
+        command.stderr(std::os::fd::OwnedFd::from(own));
+        let output = command.output().unwrap();
+        drop(command);
+        let log = std::io::read_to_string(stand_in).unwrap();
+        assert!(output.status.success(), "{output:?} {log}");
+        (String::from_utf8(output.stdout).unwrap(), log)
+    };
+    let (out, log) = run(&[]);
+    let expected = "a data file: nothing\none that no other program gets: nothing\n\
+                    a connection: nothing\na file that is written: a line\n\
+                    a file that grows: a line\na pipe: a line\na terminal: a line\n";
+    assert_eq!(out, expected, "{log}");
+    // A connection, too, but one that was there.
+    assert_eq!(log.matches("guard words").count(), 1, "{log}");
+    assert_eq!(
+        run(&["there before CUDA starts"]).0,
+        "there before CUDA starts: nothing\n"
+    );
+    // As of a test, whose output is kept.
+    assert_eq!(run(&["nameless"]).0, "nameless: a line\n");
+}
+
 #[test]
 fn what_is_written_behind_an_allocation_is_a_line_when_it_is_freed() {
     let mut command = preloaded(program("overrun.c", "overrun"), &[shim()]);
