@@ -136,7 +136,7 @@ pub trait Driver: Send + Sync {
     /// Smallest size and alignment of a handle of this device, in bytes
     /// (`cuMemGetAllocationGranularity`).
     fn granularity(&self, device: u32) -> Result<u64>;
-    /// Free and total physical bytes of a device (`cuMemGetInfo`); fails where no context
+    /// Free and total physical bytes of a device (`cuMemGetInfo`), 3 us; fails where no context
     /// of the device is current on the calling thread.
     fn memory_info(&self, device: u32) -> Result<(u64, u64)>;
 
