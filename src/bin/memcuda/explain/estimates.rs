@@ -64,24 +64,25 @@ impl Estimates {
             let words: Vec<String> = chunk.into_iter().chain(limit).collect();
             rows.push((words.join(", "), play(asked)?));
         }
+        // With these handles, where nothing is in the way.
+        let unlimited = || match asked {
+            Setting { chunk: None, .. } => Ok(rows[0].1),
+            Setting { limit: None, .. } => Ok(rows[1].1),
+            Setting { .. } => play(Setting {
+                limit: None,
+                ..asked
+            }),
+        };
         let fit = match arguments.would_fit {
             Some(bytes) => {
                 let limit = Some(bytes);
                 let outcome = play(Setting { limit, ..asked })?;
-                // What is held where nothing is in the way is enough, with these handles.
-                let between = match (outcome, asked) {
-                    (Some(under), _) => Some((0, under)),
-                    (None, Setting { chunk: None, .. }) => rows[0].1.map(|it| (bytes, it)),
-                    (None, Setting { limit: None, .. }) => rows[1].1.map(|it| (bytes, it)),
-                    (None, _) => {
-                        let unlimited = play(Setting {
-                            limit: None,
-                            ..asked
-                        })?;
-                        unlimited.map(|it| (bytes, it))
-                    }
+                // The two answers are of one mind.
+                let (too_little, enough) = match outcome {
+                    Some(_) => (0, outcome),
+                    None => (bytes, unlimited()?),
                 };
-                let between = between.map(|(under, it)| (under, it.device_peak_bytes));
+                let between = enough.map(|enough| (too_little, enough.device_peak_bytes));
                 let least = between.map(|between| fit::least(|| open(path), asked, between));
                 let least = least.transpose().map_err(|e| failed(path, e))?;
                 least.map(|least| Fit {

@@ -283,7 +283,7 @@ mod tests {
         history.add(&ended[..10], 1000);
         history.add(&ended, 2000);
         let [one, other, third] = [5000, 5001, 5002].map(|pid| row(pid, 1, 0));
-        history.add(&[one.clone()], 3000);
+        history.add(std::slice::from_ref(&one), 3000);
         history.add(&[one.clone(), other.clone(), third.clone()], 4000);
         for (row, samples) in [(one, 2), (other, 1), (third, 1)] {
             assert_eq!(
