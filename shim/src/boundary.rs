@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use memcuda_core::driver::Code;
 
 use crate::engine::{self, Engine};
-use crate::{log, routes};
+use crate::{log, reserve, routes};
 
 /// The line of the source in which a lookup panicked; 0 is none. Its text is not
 /// kept: nothing is formatted inside a lookup.
@@ -116,6 +116,12 @@ pub fn or_else<T>(name: &str, body: impl FnOnce() -> T, otherwise: impl FnOnce()
 fn speak() {
     log::none_due();
     routes::say();
+    if reserve::is_to_be_said() {
+        crate::log_once!(
+            Error,
+            "no host memory, new memory now comes from the plain driver"
+        );
+    }
     let line = FAILED_LOOKUP.swap(0, Ordering::Relaxed);
     if line != 0 {
         crate::log!(

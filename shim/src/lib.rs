@@ -51,6 +51,7 @@ mod places;
 mod pool;
 mod primaries;
 mod record;
+mod reserve;
 mod resolve;
 mod retains;
 mod room;

@@ -19,8 +19,8 @@ use crate::stats_page::Page;
 use crate::substitute::Probe;
 use crate::track::Track;
 use crate::{
-    aside, boundary, dlopen, environment, fork, hook, log, old_libc, resolve, routes, substitute,
-    torch, unwind, watch, worker,
+    aside, boundary, dlopen, environment, fork, hook, log, old_libc, reserve, resolve, routes,
+    substitute, torch, unwind, watch, worker,
 };
 
 crate::slot! { cuInit ["cuInit" since 2000] Exported }
@@ -116,6 +116,7 @@ fn make() -> Option<Engine> {
         return None;
     }
     old_libc::prepare();
+    reserve::take();
     boundary::planted_panic("start");
     let (calls, driver) = tables()?;
     let devices = Device::all(&calls).inspect_err(|code| {

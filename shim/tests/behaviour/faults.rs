@@ -222,6 +222,13 @@ fn a_log_that_nobody_reads_ends_no_program() {
     assert_eq!(output.stdout, ON_THE_POOL.as_bytes());
 }
 
+#[test]
+fn a_program_that_gets_no_more_host_memory_goes_on_with_the_driver() {
+    let (out, log) = said(&mut preloaded(program("starved.c", "starved"), &[shim()]));
+    let line = "memcuda: error: no host memory, new memory now comes from the plain driver\n";
+    assert_eq!((out.as_str(), log.as_str()), ("some pooled\n", line));
+}
+
 /// A daemon closes what it was given, and opens files of its own.
 #[test]
 fn lines_are_written_to_standard_error_and_to_nothing_else_that_has_its_number() {
