@@ -146,9 +146,19 @@ impl Device {
         self.door.get()
     }
 
-    /// The device has its door from now on.
+    /// The device has its door from now on, which is closed.
     pub fn set_door(&self, door: Door) {
         drop(self.door.set(door));
+    }
+
+    /// Opens the door, if there is one, where there is the thread that answers.
+    pub fn open_door(&self) {
+        if let Some(Err(error)) = self.door().map(Door::open) {
+            crate::log!(
+                Info,
+                "no socket ({error}): other processes cannot ask for idle memory"
+            );
+        }
     }
 
     /// Asks other processes for memory ([`Door::make_room`]).

@@ -12,6 +12,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use memcuda_core::descriptor::Lasting;
@@ -41,12 +42,13 @@ pub struct Door {
     /// What the names of all doors to this device begin with.
     device: String,
     name: String,
-    listener: Lasting<UnixListener>,
+    /// None where it could not be had.
+    listener: OnceLock<Option<Lasting<UnixListener>>>,
 }
 
 impl Door {
-    /// Opens the door of this process to the device of this identity.
-    pub fn open(uuid: [u8; 16]) -> std::io::Result<Self> {
+    /// The door of this process to the device of this identity, closed.
+    pub fn new(uuid: [u8; 16]) -> Self {
         // SAFETY: has no preconditions.
         let user = unsafe { libc::geteuid() };
         let device = format!("{DOORS}{user}/{:032x}/", u128::from_be_bytes(uuid));
@@ -56,19 +58,34 @@ impl Door {
         unsafe { libc::getrandom(nonce.as_mut_ptr().cast(), nonce.len(), libc::GRND_NONBLOCK) };
         let (process, nonce) = (std::process::id(), u64::from_ne_bytes(nonce));
         let name = format!("{device}{process}-{nonce:016x}");
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
-        listener.set_nonblocking(true)?;
-        Ok(Self {
+        Self {
             device,
             name,
-            listener: Lasting::new(listener)?,
-        })
+            listener: OnceLock::new(),
+        }
     }
 
-    /// The descriptor to wait on for a question; `None` where the program has
-    /// closed it.
+    /// Opens it, once: where there is a thread that answers.
+    pub fn open(&self) -> std::io::Result<()> {
+        let mut opened = Ok(());
+        self.listener.get_or_init(|| match listen(&self.name) {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                opened = Err(error);
+                None
+            }
+        });
+        opened
+    }
+
+    fn listener(&self) -> Option<&Lasting<UnixListener>> {
+        self.listener.get()?.as_ref()
+    }
+
+    /// The descriptor to wait on for a question; `None` where it is closed, or the program
+    /// has closed it.
     pub fn descriptor(&self) -> Option<i32> {
-        self.listener.number()
+        self.listener()?.number()
     }
 
     /// Answers everyone who has a question now: `answer` gives so many bytes,
@@ -79,7 +96,7 @@ impl Door {
         answer: impl Fn(u64) -> Answer,
         show: impl Fn() -> std::io::Result<OwnedFd>,
     ) -> std::io::Result<()> {
-        while let Some(listener) = self.listener.ours() {
+        while let Some(listener) = self.listener().and_then(Lasting::ours) {
             let mut asker = match listener.accept() {
                 Ok((asker, _)) => asker,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -166,6 +183,12 @@ impl Door {
         }
         false
     }
+}
+
+fn listen(name: &str) -> std::io::Result<Lasting<UnixListener>> {
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    listener.set_nonblocking(true)?;
+    Ok(Lasting::new(listener)?)
 }
 
 /// Nobody asks for no bytes of memory: another question follows.

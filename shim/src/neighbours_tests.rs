@@ -11,7 +11,9 @@ fn door(number: u8) -> Door {
     let mut uuid = UUID;
     uuid[0] = number;
     uuid[1..5].copy_from_slice(&std::process::id().to_ne_bytes());
-    Door::open(uuid).unwrap()
+    let door = Door::new(uuid);
+    door.open().unwrap();
+    door
 }
 
 /// Asks until there is an answer: a round of others that have no processor ends without.
@@ -37,7 +39,7 @@ fn those_on_one_device_find_and_answer_each_other() {
     assert!(elsewhere.others().is_empty());
     // The kernel lists a door once more for who is in it.
     let entered = connect(&two.name).unwrap();
-    let inside = two.listener.ours().unwrap().accept().unwrap();
+    let inside = two.listener().unwrap().ours().unwrap().accept().unwrap();
     assert_eq!(one.others().as_slice(), std::slice::from_ref(&two.name));
     drop((entered, inside));
     let said = Answer {
@@ -88,10 +90,16 @@ fn a_library_that_knows_no_pictures_is_told_by_its_answer() {
     let stream = connect(&one.name).unwrap();
     stream.set_nonblocking(false).unwrap();
     let older = std::thread::spawn(move || {
-        let (mut asker, _) = one.listener.ours().unwrap().accept().or_else(|_| {
-            std::thread::sleep(Duration::from_millis(200));
-            one.listener.ours().unwrap().accept()
-        })?;
+        let (mut asker, _) = one
+            .listener()
+            .unwrap()
+            .ours()
+            .unwrap()
+            .accept()
+            .or_else(|_| {
+                std::thread::sleep(Duration::from_millis(200));
+                one.listener().unwrap().ours().unwrap().accept()
+            })?;
         asker.set_nonblocking(false)?;
         let mut bytes = [0; 8];
         asker.read_exact(&mut bytes)?;
@@ -165,7 +173,7 @@ fn another_users_process_is_neither_asked_nor_answered() {
         // Not root's business either.
         answers_nobody(&two);
         assert_eq!(one.ask(7), Answer::default());
-        let (mut came, _) = two.listener.ours().unwrap().accept().unwrap();
+        let (mut came, _) = two.listener().unwrap().ours().unwrap().accept().unwrap();
         assert_eq!(came.read(&mut [0; 8]).unwrap(), 0, "it was asked");
         QUESTIONS.map(|question| asks(&two, question))
     };

@@ -147,18 +147,17 @@ fn meet_others(engine: &Engine, device: &Device, pool: &Pool<Real>) {
     {
         let _ = device.foreign_before.set(total - free);
     }
-    match device.uuid.map(Door::open) {
-        Some(Ok(door)) => device.set_door(door),
+    match device.uuid {
+        Some(uuid) => device.set_door(Door::new(uuid)),
         None => crate::log!(
             Info,
             "a device without a name: no process can ask for its memory"
         ),
-        Some(Err(error)) => crate::log!(
-            Info,
-            "no socket ({error}): other processes cannot ask for idle memory"
-        ),
     }
-    worker::start();
+    // The thread opens it as well, before it waits for the first time.
+    if worker::start() {
+        device.open_door();
+    }
 }
 
 /// Room for page tables of who may reach another device's memory: what is idle there goes

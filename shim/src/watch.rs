@@ -49,6 +49,7 @@ pub fn in_child(engine: &Engine) {
 
 /// What the thread does until it stops.
 pub fn run(engine: &Engine) {
+    engine.devices.iter().for_each(Device::open_door);
     let mut watched: Vec<Watched> = engine.devices.iter().map(Watched::new).collect();
     let mut deaf = false;
     while !worker::is_stopped() {

@@ -18,11 +18,12 @@ use crate::{boundary, dynamic, endings, engine};
 static TURN: Mutex<()> = Mutex::new(());
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread, once. Where there is none to be had, with the next one who wants it.
-pub fn start() {
+/// Starts the thread, once; is there one? Where there is none to be had, with the next one who
+/// wants it.
+pub fn start() -> bool {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {
-        return;
+        return true;
     }
     rest_at_exit();
     // SAFETY: both sets are initialised before they are read.
@@ -42,6 +43,7 @@ pub fn start() {
             "no thread ({error}): idle memory is not given to other processes"
         );
     }
+    code == 0
 }
 
 /// Not by the standard library: what it keeps for a thread that starts another has a

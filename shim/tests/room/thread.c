@@ -62,19 +62,27 @@ static double seconds_of_cpu(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Asks this process for memory as another one would, and stays. */
-static void knock(void) {
-    char line[512], own[32], name[108] = "";
+/* How many doors others find here, and the name of one of them. */
+static int doors(char name[108]) {
+    char line[512], own[32];
+    int count = 0;
     snprintf(own, sizeof own, "/%d-", (int)getpid());
     FILE *sockets = fopen("/proc/net/unix", "r");
     CHECK(sockets);
     while (fgets(line, sizeof line, sockets)) {
         char *door = strstr(line, "@memcuda/");
-        if (door && strstr(door, own))
-            snprintf(name, sizeof name, "%.*s", (int)strcspn(door, "\n"), door);
+        if (!door || !strstr(door, own)) continue;
+        snprintf(name, 108, "%.*s", (int)strcspn(door, "\n"), door);
+        count++;
     }
     fclose(sockets);
-    CHECK(name[0]);
+    return count;
+}
+
+/* Asks this process for memory as another one would, and stays. */
+static void knock(void) {
+    char name[108];
+    CHECK(doors(name) == 1);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path + 1, name + 1, strlen(name) - 1);
     int asker = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -97,11 +105,14 @@ int main(int count, char **arguments) {
     OK(cuMemAlloc_v2(&at, 64 * MiB));
     OK(cuMemFree_v2(at));
     if (strcmp(arguments[1], "refused") == 0) {
-        /* With the pool of another device it is wanted again. */
-        CHECK(!refuses && threads() == 1);
+        char name[108];
+        /* Nobody would answer. With the pool of another device it is wanted again. */
+        CHECK(!refuses && threads() == 1 && doors(name) == 0);
         OK(cuCtxSetCurrent(second));
         OK(cuMemAlloc_v2(&at, 64 * MiB));
         CHECK(threads() == 2);
+        for (int looks = 0; doors(name) < 2 && looks < 1000; looks++) usleep(10000);
+        CHECK(doors(name) == 2);
         return 0;
     }
     if (strcmp(arguments[1], "closed") == 0) {
