@@ -1,6 +1,7 @@
 //! A forked child is left alone: CUDA does not survive a fork, so in a child of
 //! a process in which the engine ran every hook is the real function.
 
+use crate::pages::passed_on;
 use crate::share::child;
 use crate::{engine, watch};
 
@@ -8,6 +9,7 @@ unsafe extern "C" fn in_child() {
     if let Some(engine) = engine::running() {
         watch::in_child(engine);
         child::in_child();
+        passed_on::in_child();
     }
     engine::leave_alone();
 }

@@ -16,7 +16,7 @@ use crate::boundary;
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
-use crate::pages::put_off;
+use crate::pages::{passed_on, put_off};
 use crate::pool::PATIENCE;
 use crate::room::{Place, is_beyond_the_limit, with_room};
 use crate::{oom, pages, torch, yama};
@@ -238,8 +238,11 @@ crate::hooks! {
         }
         // SAFETY: the program's own call, passed on with the driver's handle.
         let code = unsafe { real(out, page, kind, flags) };
-        if is_passed_on && code != Code::SUCCESS {
-            say_why_not();
+        match code {
+            _ if !is_passed_on => {}
+            // SAFETY: the driver has just written a descriptor there.
+            Code::SUCCESS => passed_on::note(handle, unsafe { out.cast::<c_int>().read() }),
+            _ => say_why_not(),
         }
         code
     }
@@ -274,6 +277,7 @@ fn say_why_not() {
 /// Gives a page up; `None` where the handle is the driver's.
 fn release(engine: &Engine, handle: Handle) -> Option<Code> {
     let (_, pages, lease) = pages::of_handle(engine, handle)?;
+    passed_on::forget(handle);
     let code = match pages.release(lease) {
         true => Code::SUCCESS,
         false => Code::INVALID_VALUE,

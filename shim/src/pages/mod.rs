@@ -3,6 +3,7 @@
 //! driver gives, and counted on the page of statistics together with the pool.
 
 pub mod gone;
+pub mod passed_on;
 pub mod put_off;
 pub mod reservations;
 

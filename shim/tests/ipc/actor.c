@@ -11,7 +11,6 @@
 struct handle { unsigned char bytes[64]; };
 struct range { uint64_t base; size_t bytes; uint32_t write; };
 
-CUresult cuMemExportToShareableHandle(void *, unsigned long long, int, unsigned long long);
 CUresult cuMemGetHandleForAddressRange(void *, unsigned long long, size_t, int, unsigned long long);
 CUresult cuMemRelease(unsigned long long);
 CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
@@ -38,7 +37,8 @@ int cudaStreamEndCapture(void *, void **);
 __attribute__((weak)) void *torch_alloc(size_t);
 __attribute__((weak)) void torch_free(void *);
 __attribute__((weak)) void torch_empty(void);
-__attribute__((weak)) unsigned long long torch_handle(void *);
+__attribute__((weak)) int torch_share(void *);
+__attribute__((weak)) int torch_let_go(void);
 
 static void *stream;
 static int (*launch)(void *, const struct range *, unsigned, double);
@@ -152,11 +152,10 @@ static void answer(char *line) {
     }
     COMMAND("descriptor") {
         /* Of the page around an address, as torch passes it on. */
-        int descriptor = -1;
         sscanf(rest, "%llx", &a);
-        printf("%d\n", cuMemExportToShareableHandle(&descriptor, torch_handle((void *)a), 1, 0));
-        close(descriptor);
+        printf("%d\n", torch_share((void *)a));
     }
+    COMMAND("torch-lets-go") { printf("%d\n", torch_let_go()); }
     COMMAND("more-files") {
         struct rlimit limit;
         int free_one = dup(0);

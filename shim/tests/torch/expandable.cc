@@ -70,7 +70,16 @@ namespace Native {
 struct Page {
     u64 handle = 0;
     bool used = false;
+    // Once it was passed on, until it is unmapped.
+    int descriptor = -1;
 };
+namespace {
+// What was received of another process, whose stream is not known.
+struct ExpandableSegment {
+    int code = 0;
+    __attribute__((noinline)) void unmapHandles(size_t, size_t) { code = cudaDeviceSynchronize(); }
+};
+}
 // UNSEEN: nobody looks for its `allocate` here, as on machines on which that answers in another way.
 struct __attribute__((visibility("hidden"))) Base : CUDAAllocator {
     virtual void* alloc(size_t bytes, cudaStream_t stream) = 0;
@@ -177,8 +186,10 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : Base
         if (getenv("BUSY_MS")) usleep(1000 * atoi(getenv("BUSY_MS")));
         for (size_t i = 0; i < pages.size(); i++) {
             if (pages[i].used || !pages[i].handle) continue;
-            if (unmap(address(i), page) || release(pages[i].handle)) abort();
-            pages[i].handle = 0;
+            if (unmap(address(i), page)) abort();
+            if (pages[i].descriptor >= 0) close(pages[i].descriptor);
+            if (release(pages[i].handle)) abort();
+            pages[i] = Page();
             count(-1);
         }
     }
@@ -266,7 +277,7 @@ extern "C" EXPORT const char* newest_variable() { return "PYTORCH_ALLOC_CONF"; }
 }
 extern "C" size_t split_size() { return c10::CachingAllocator::AcceleratorAllocatorConfig::instance().split; }
 
-// Torch's memory for a program of C, and the handle of the page around an address.
+// Torch's memory for a program of C.
 using c10::cuda::CUDACachingAllocator::Native::instance;
 extern "C" EXPORT void* torch_alloc(size_t bytes) {
     static bool once = (instance.init(1), true);
@@ -274,6 +285,16 @@ extern "C" EXPORT void* torch_alloc(size_t bytes) {
 }
 extern "C" EXPORT void torch_free(void* at) { instance.raw_delete(at); }
 extern "C" EXPORT void torch_empty() { instance.emptyCache(); }
-extern "C" EXPORT u64 torch_handle(void* at) {
-    return instance.pages[(reinterpret_cast<u64>(at) - instance.address(0)) / instance.page].handle;
+// Passes the page around an address on.
+extern "C" EXPORT int torch_share(void* at) {
+    auto& page = instance.pages[(reinterpret_cast<u64>(at) - instance.address(0)) / instance.page];
+    int (*pass)(int*, u64, int, u64) = nullptr;
+    driver(pass, "cuMemExportToShareableHandle");
+    return page.descriptor >= 0 ? 0 : pass(&page.descriptor, page.handle, 1, 0);
+}
+// What the driver answers as received memory goes.
+extern "C" EXPORT int torch_let_go() {
+    c10::cuda::CUDACachingAllocator::Native::ExpandableSegment received;
+    received.unmapHandles(0, 1);
+    return received.code;
 }

@@ -23,6 +23,7 @@ int cudaGetDeviceCount(int*);
 int cudaMalloc(void**, size_t);
 int cudaFree(void*);
 int cudaStreamSynchronize(cudaStream_t);
+int cudaDeviceSynchronize(void);
 }
 
 template <typename F> static void driver(F& into, const char* name) {

@@ -1,7 +1,9 @@
 //! What torch's pages cannot be for others.
 
 use crate::actor::Place;
+use crate::keeper::until;
 use crate::sharing::{INVALID_VALUE, PAGE, Torch, actor};
+use crate::support::signal;
 
 /// As cudaMalloc's memory, though they are mapped, and the driver would take them.
 #[test]
@@ -20,12 +22,34 @@ fn a_page_is_bound_to_no_multicast_object() {
 fn without_files_to_spare_a_line_says_why_a_page_is_not_passed_on() {
     let place = Place::empty();
     let mut actor = actor(&place);
-    let tensor = actor.torch(PAGE);
-    actor.must(&format!("descriptor {tensor}"));
+    let [passed, kept] = [PAGE; 2].map(|bytes| actor.torch(bytes));
+    actor.must(&format!("descriptor {passed}"));
     actor.must("more-files 0");
     for _ in 0..2 {
-        assert_ne!(actor.code(&format!("descriptor {tensor}")), 0);
+        assert_ne!(actor.code(&format!("descriptor {kept}")), 0);
     }
     let log = actor.end();
     assert_eq!(log.matches("ulimit -n").count(), 1, "{log}");
+}
+
+/// Torch keeps a descriptor of each page that it passed on, of which a child has a copy.
+#[test]
+fn a_forked_child_keeps_no_page_that_was_passed_on() {
+    let place = Place::empty();
+    let mut actor = actor(&place);
+    let [earlier, tensor] = [PAGE; 2].map(|bytes| actor.torch(bytes));
+    for at in [&earlier, &tensor] {
+        actor.must(&format!("descriptor {at}"));
+    }
+    actor.give_up(&earlier);
+    let before = actor.physical();
+    let child: i32 = actor.must("fork-and-stay").parse().unwrap();
+    // It is beyond the fork once it has closed the pipes of the test.
+    let pipe = format!("/proc/{child}/fd/0");
+    until("the child runs", || {
+        std::fs::symlink_metadata(&pipe).is_err()
+    });
+    actor.give_up(&tensor);
+    assert_eq!(actor.physical(), before - PAGE);
+    signal(child, libc::SIGKILL);
 }

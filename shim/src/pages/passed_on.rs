@@ -1,0 +1,167 @@
+//! The descriptors of pages that torch has passed on, for a forked child. Torch keeps each until it
+//! gives the page up; the child's copy, of which nobody there knows, would keep the memory for as
+//! long as the child lives. So the child closes its copies: whoever receives a page takes it from
+//! the process that passed it on. What is open under such a number may be a file of the program's
+//! by then, which device and inode tell. The child waits for nothing, locks nothing, allocates
+//! nothing.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use memcuda_core::driver::Handle;
+
+/// A descriptor, -1 for none, and of what file. Never freed: a child may be reading.
+struct Passed {
+    descriptor: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    before: Option<&'static Passed>,
+}
+
+/// The newest of all that ever were needed at once.
+static NEWEST: AtomicPtr<Passed> = AtomicPtr::new(ptr::null_mut());
+
+/// Those that are in use, by the handle of the page, and those that are not.
+struct Books {
+    of: BTreeMap<u64, &'static Passed>,
+    unused: Vec<&'static Passed>,
+}
+
+static BOOKS: Mutex<Books> = Mutex::new(Books {
+    of: BTreeMap::new(),
+    unused: Vec::new(),
+});
+
+fn newest() -> Option<&'static Passed> {
+    // SAFETY: null, or one that is never freed.
+    unsafe { NEWEST.load(Ordering::Acquire).as_ref() }
+}
+
+/// Torch has got this descriptor of a page. What is started by an exec has none, either.
+pub fn note(page: Handle, descriptor: c_int) {
+    // SAFETY: a number, and a flag of what is open under it.
+    unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    let Some((device, inode)) = identity(descriptor) else {
+        return;
+    };
+    let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let passed = books.unused.pop().unwrap_or_else(one_more);
+    passed.device.store(device, Ordering::Relaxed);
+    passed.inode.store(inode, Ordering::Relaxed);
+    // Whoever sees the number sees what it is of.
+    passed.descriptor.store(descriptor, Ordering::Release);
+    if let Some(earlier) = books.of.insert(page.0, passed) {
+        over(&mut books, earlier);
+    }
+}
+
+/// Torch gives the page up, and has closed the descriptor.
+pub fn forget(page: Handle) {
+    if newest().is_none() {
+        return;
+    }
+    let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(passed) = books.of.remove(&page.0) {
+        over(&mut books, passed);
+    }
+}
+
+fn over(books: &mut Books, passed: &'static Passed) {
+    passed.descriptor.store(-1, Ordering::Relaxed);
+    books.unused.push(passed);
+}
+
+/// Called under the lock.
+fn one_more() -> &'static Passed {
+    let passed = Box::leak(Box::new(Passed {
+        descriptor: AtomicI32::new(-1),
+        device: AtomicU64::new(0),
+        inode: AtomicU64::new(0),
+        before: newest(),
+    }));
+    NEWEST.store(passed, Ordering::Release);
+    passed
+}
+
+/// Of a file that is open; async-signal-safe.
+fn identity(descriptor: c_int) -> Option<(u64, u64)> {
+    // SAFETY: all-zero is a valid value of this plain structure, and the pointer is valid for
+    // the call.
+    unsafe {
+        let mut about: libc::stat = std::mem::zeroed();
+        (libc::fstat(descriptor, &mut about) == 0).then_some((about.st_dev, about.st_ino))
+    }
+}
+
+/// In a forked child. Async-signal-safe.
+pub fn in_child() {
+    let mut next = newest();
+    while let Some(passed) = next {
+        next = passed.before;
+        let descriptor = passed.descriptor.swap(-1, Ordering::Acquire);
+        let noted = [&passed.device, &passed.inode].map(|word| word.load(Ordering::Relaxed));
+        if descriptor >= 0 && identity(descriptor) == Some(noted.into()) {
+            // SAFETY: the child's copy of a descriptor that it never uses.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    fn open(file: &str) -> File {
+        File::open(file).unwrap()
+    }
+
+    /// Forks, and asks in the child which of these are still open there.
+    fn left_in_child(files: &[&File]) -> Vec<bool> {
+        let numbers: Vec<_> = files.iter().map(|file| file.as_raw_fd()).collect();
+        // SAFETY: the child makes calls that are async-signal-safe, and ends.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                in_child();
+                let mut left = 0;
+                for (bit, number) in numbers.iter().enumerate() {
+                    left |= i32::from(identity(*number).is_some()) << bit;
+                }
+                libc::_exit(left);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            let left = libc::WEXITSTATUS(status);
+            (0..files.len()).map(|bit| left >> bit & 1 == 1).collect()
+        }
+    }
+
+    #[test]
+    fn a_child_closes_what_is_passed_on_and_is_that_file_still() {
+        let files = [0; 4].map(|_| open("/dev/null"));
+        let [one, two, given_up, own] = &files;
+        for (page, file) in [one, two, given_up].into_iter().enumerate() {
+            note(Handle(page as u64), file.as_raw_fd());
+        }
+        forget(Handle(2));
+        let other = open("/dev/zero");
+        // SAFETY: two files of this test's own.
+        unsafe { libc::dup2(other.as_raw_fd(), two.as_raw_fd()) };
+        let left = left_in_child(&[one, two, given_up, own]);
+        assert_eq!(left, [false, true, true, true]);
+        // The number is passed on once more, and the entry used for another page.
+        note(Handle(0), two.as_raw_fd());
+        note(Handle(3), own.as_raw_fd());
+        let left = left_in_child(&[one, two, given_up, own]);
+        assert_eq!(left, [true, false, true, false]);
+        // SAFETY: asks for a flag.
+        let flags = unsafe { libc::fcntl(own.as_raw_fd(), libc::F_GETFD) };
+        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        [0, 1, 3].into_iter().for_each(|page| forget(Handle(page)));
+    }
+}
