@@ -1,13 +1,15 @@
 //! Waits on the host for a stream or a context. All are the driver's but those of torch before it
 //! unmaps pages. What it was asked for stays mapped, so the next user comes after it instead
 //! (`pages`). A stream for which the driver has no wait, or one that would end a capture, is waited
-//! for as by cudaFree, by which torch would give memory of cudaMalloc's up. The pools are told of
+//! for as by cudaFree, by which torch would give memory of cudaMalloc's up; so is, beside a
+//! capture, the context before what is another process's is unmapped. The pools are told of
 //! those that succeed.
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Code, Context, Driver, Stream};
 use memcuda_core::pool::{Place, Pool};
 
+use crate::boundary;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::pages::{gone, put_off};
@@ -51,14 +53,18 @@ crate::hooks! {
     /// `cuCtxSynchronize`.
     cuCtxSynchronize ["cuCtxSynchronize" since 2000] () |real, engine| {
         let current = engine.calls.current().unwrap_or_default();
-        // SAFETY: the program's own call, passed on.
-        told(of_context(engine, current), || unsafe { real() })
+        told(of_context(engine, current), || {
+            // SAFETY: the program's own call, passed on.
+            beside_capture(engine, current).unwrap_or_else(|| unsafe { real() })
+        })
     }
 
     /// `cuCtxSynchronize_v2`: any context.
     cuCtxSynchronize_v2 ["cuCtxSynchronize" since 13000] (context: Context) |real, engine| {
-        // SAFETY: the program's own call, passed on.
-        told(of_context(engine, context), || unsafe { real(context) })
+        told(of_context(engine, context), || {
+            // SAFETY: the program's own call, passed on.
+            beside_capture(engine, context).unwrap_or_else(|| unsafe { real(context) })
+        })
     }
 }
 
@@ -93,6 +99,19 @@ fn as_by_free(engine: &Engine, stream: Stream) -> Option<Code> {
 /// Does a stream capture?
 fn captures(engine: &Engine, stream: Stream) -> bool {
     engine.captures.any() && engine.calls.captures(stream) == Ok(true)
+}
+
+/// Waits for a context beside a capture, which the driver's own wait would end, where torch waits
+/// before it unmaps what it has of another process: memory of CUDA IPC would be closed there.
+/// `None` where the driver is to wait.
+fn beside_capture(engine: &Engine, context: Context) -> Option<Code> {
+    if !engine.captures.any() || !torch::is_unmapping() {
+        return None;
+    }
+    let named = (context != Context::default()).then_some(context);
+    let context = named.or_else(|| engine.calls.current().ok())?;
+    let waited = engine.driver.synchronize_by_free(context);
+    Some(boundary::answered(waited.err().unwrap_or(Code::SUCCESS)))
 }
 
 /// What a wait is for, pool by pool.

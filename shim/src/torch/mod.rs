@@ -44,7 +44,7 @@ use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
 pub use base::set as answers_by;
 pub use fabric::refuses_page_with;
 pub use identity::TorchCall;
-pub use unmaps::{may_unmap_behind, unmaps_behind, waits_to_unmap};
+pub use unmaps::{is_unmapping, may_unmap_behind, unmaps_behind, waits_to_unmap};
 
 use crate::modules::Module;
 use crate::tags::Tag;

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::LAYOUT;
-use super::layout::Layout;
+use crate::{backtrace, fork_gate};
 
 /// Return addresses, as they were found; 0: none yet. More than compilers make of one call.
 static SITES: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
@@ -21,9 +21,13 @@ pub fn unmaps_behind(site: usize) -> bool {
 
 /// The same, also where it never did so.
 pub fn may_unmap_behind(site: usize) -> bool {
-    let layout = || LAYOUT.get().and_then(|layout| layout.as_ref().ok());
-    let is_named = |layout: &Layout| layout.unmaps.iter().any(|code| code.contains(&site));
-    unmaps_behind(site) || layout().is_some_and(is_named)
+    unmaps_behind(site) || is_named(site)
+}
+
+/// Is this code torch's function that waits for a stream before it unmaps, by its name?
+fn is_named(at: usize) -> bool {
+    let layout = LAYOUT.get().and_then(|layout| layout.as_ref().ok());
+    layout.is_some_and(|layout| layout.unmaps.iter().any(|code| code.contains(&at)))
 }
 
 /// It did so.
@@ -33,4 +37,23 @@ pub fn waits_to_unmap(site: usize) {
         found.is_ok() || found == Err(site)
     };
     SITES.iter().any(fills);
+}
+
+/// Frames below torch's own: ours and the runtime's.
+const MOST_FRAMES: usize = 64;
+
+/// Is the calling thread at the wait before an unmapping, by the name of torch's function?
+pub fn is_unmapping() -> bool {
+    if !matches!(LAYOUT.get(), Some(Ok(_))) {
+        return false;
+    }
+    let (mut frames, mut found) = (0, false);
+    let look = |at| {
+        frames += 1;
+        found = is_named(at);
+        !found && frames < MOST_FRAMES
+    };
+    // The unwinder may look at the loader's list.
+    fork_gate::pass(|| backtrace::walk(look));
+    found
 }

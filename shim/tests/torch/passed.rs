@@ -5,6 +5,9 @@ use crate::keeper::until;
 use crate::sharing::{INVALID_VALUE, PAGE, Torch, actor};
 use crate::support::signal;
 
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
+const REFUSED: i32 = 900;
+
 /// As cudaMalloc's memory, though they are mapped, and the driver would take them.
 #[test]
 fn a_page_is_bound_to_no_multicast_object() {
@@ -52,4 +55,21 @@ fn a_forked_child_keeps_no_page_that_was_passed_on() {
     actor.give_up(&tensor);
     assert_eq!(actor.physical(), before - PAGE);
     signal(child, libc::SIGKILL);
+}
+
+/// As memory of CUDA IPC is closed, and unlike a wait of the program's own.
+#[test]
+fn received_memory_goes_beside_a_capture() {
+    let place = Place::empty();
+    let mut actor = actor(&place);
+    actor.torch(PAGE);
+    let own = actor.must(&format!("alloc {PAGE}"));
+    for (waits, code, graph) in [("torch-lets-go", 0, "kept"), ("sync", REFUSED, "lost")] {
+        actor.must("capture 2");
+        actor.must(&format!("queue-copy {own} {own} 8"));
+        assert_eq!(actor.code(waits), code, "{waits}");
+        let captured = actor.say("captured");
+        assert!(captured.ends_with(graph), "{waits}: {captured}");
+    }
+    actor.end();
 }
