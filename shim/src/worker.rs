@@ -2,7 +2,7 @@
 //! `watch`, and known to the engine.
 //!
 //! Started with the first pool, the first connection to a keeper, or a recording,
-//! with every signal blocked. Never waits for the device, never ends a capture,
+//! with every signal of the program's blocked. Never waits for the device, never ends a capture,
 //! makes no driver call while a context is being destroyed or after the program
 //! began to exit, and runs no hook's body.
 
@@ -30,6 +30,9 @@ pub fn start() -> bool {
     let code = unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
+        // By this the program's sandbox answers the thread's own calls, and ends the program
+        // where it is blocked.
+        libc::sigdelset(&mut all, libc::SIGSYS);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let code = spawn();
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());

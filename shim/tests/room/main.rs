@@ -212,6 +212,11 @@ fn the_thread_rests_whatever_becomes_of_its_descriptors() {
 }
 
 #[test]
+fn a_call_of_the_thread_that_a_sandbox_traps_ends_no_program() {
+    support::said(&mut thread("trapped"));
+}
+
+#[test]
 fn a_thread_that_could_not_be_had_is_wanted_again() {
     support::said(thread("refused").env("MEMCUDA_SIM_DEVICES", "2"));
 }
