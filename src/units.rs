@@ -8,6 +8,9 @@ pub const MIB: u64 = 1 << 20;
 /// 2^30 bytes.
 pub const GIB: u64 = 1 << 30;
 
+/// Bytes of the smallest physical handle, of which the length of each is a multiple.
+pub const HANDLE: u64 = 2 * MIB;
+
 /// The next multiple of `align` (a power of two) at or above `value`, or
 /// `None` where that does not fit in 64 bits.
 pub fn align_up(value: u64, align: u64) -> Option<u64> {

@@ -7,10 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::redis::is_address;
 use super::{Idle, Keeper};
-use crate::units::{GIB, MIB, parse_size};
-
-/// The smallest physical handle.
-const HANDLE: u64 = 2 * MIB;
+use crate::units::{GIB, HANDLE, parse_size};
 
 pub fn choose<T: Copy>(value: &OsStr, names: &[(&str, T)]) -> Option<T> {
     names.iter().find(|(n, _)| *n == value).map(|(_, v)| *v)

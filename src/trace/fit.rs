@@ -8,10 +8,8 @@ use super::replay::{Failure, Outcome, Profile, replay};
 use crate::driver::Code;
 use crate::error::Result;
 use crate::pool::Settings;
-use crate::units::MIB;
+use crate::units::HANDLE;
 
-/// Bytes to which the least limit is found: handles are multiples of it.
-const STEP: u64 = 2 * MIB;
 /// Part of a limit to which it is found.
 const PART: u64 = 400;
 /// More memory than any device has.
@@ -52,11 +50,11 @@ pub fn least<'a>(
     setting: Setting,
     between: (u64, u64),
 ) -> std::result::Result<u64, Failure> {
-    let up = |bytes: u64| bytes.next_multiple_of(STEP);
+    let up = |bytes: u64| bytes.next_multiple_of(HANDLE);
     // What is far too little is refused early, so it costs little to ask.
     let (mut under, mut enough) = (between.0, up(between.1));
-    while enough.saturating_sub(under) > STEP.max(up(enough / PART)) {
-        let middle = up(under + (enough - under) / 2).min(enough - STEP);
+    while enough.saturating_sub(under) > HANDLE.max(up(enough / PART)) {
+        let middle = up(under + (enough - under) / 2).min(enough - HANDLE);
         let limit = Some(middle);
         match play(&open, Setting { limit, ..setting })? {
             Some(_) => enough = middle,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use memcuda_core::config::{Config, Level};
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, cancel};
-use memcuda_core::pages::{Found, Pages};
 
 use crate::calls::Calls;
 use crate::captures::Captures;
@@ -18,9 +17,10 @@ use crate::share::early;
 use crate::stats_page::Page;
 use crate::substitute::Probe;
 use crate::track::Track;
+use crate::whose::Below;
 use crate::{
     aside, boundary, dlopen, environment, fork, hook, log, old_libc, reserve, resolve, routes,
-    substitute, torch, unwind, watch, worker,
+    substitute, torch, unwind, watch, whose, worker,
 };
 
 crate::slot! { cuInit ["cuInit" since 2000] Exported }
@@ -79,16 +79,13 @@ fn pages_or_none(engine: &Engine) {
 
 /// The run of torch's pages around an address.
 fn run_around(at: Address) -> Option<(Address, u64)> {
-    let find = |kept: &Pages<Real>| match kept.find(at) {
-        Found::Run(run) => Some((run.base, run.bytes)),
-        Found::Unused | Found::Nothing => None,
-    };
     let engine = engine::running()?;
-    boundary::or_else(
-        "getBaseAllocation",
-        || engine.pages().find_map(find),
-        || None,
-    )
+    let around = || {
+        let memory = whose::live(engine, at)?;
+        let is_run = matches!(memory.below, Below::Pages(_));
+        is_run.then_some((memory.block.base, memory.block.bytes))
+    };
+    boundary::or_else("getBaseAllocation", around, || None)
 }
 
 /// Starts the engine, once. Was this the first call?

@@ -16,7 +16,6 @@ use memcuda_core::names::Name;
 use memcuda_core::share::protocol::{Entry, Generation};
 
 use super::Failure;
-
 use crate::record::Recorder;
 
 pub use contexts::hand_over;

@@ -10,7 +10,7 @@ use memcuda::epoch::now_us;
 use memcuda::picture::layout::{Kind, Layout};
 use memcuda::picture::{Block, Device, Picture, Refused, State};
 use memcuda::trace::account::CLASSES;
-use memcuda::units::{MIB, show_bytes};
+use memcuda::units::{HANDLE, show_bytes};
 
 use super::before;
 use crate::entry::seconds_since;
@@ -18,8 +18,6 @@ use crate::history::History;
 use crate::output::{Table, times};
 use crate::reading::{Reading, stream};
 
-/// Bytes of which the length of a handle is a multiple.
-const HANDLE: u64 = 2 * MIB;
 /// Rows of a table.
 const HOLDERS: usize = 12;
 const LARGEST: usize = 10;
