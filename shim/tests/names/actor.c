@@ -213,8 +213,9 @@ static void obey(const char *what) {
         CHECK(waitpid(child, &status, 0) == child); printf("0 %d\n", status);
     }
     else if (!strcmp(what, "files")) { /* so many descriptors; 0: as many as are open */
-        struct rlimit limit; int free_one = dup(0); CHECK(free_one > 0 && !close(free_one) && !getrlimit(RLIMIT_NOFILE, &limit));
-        a = number(); limit.rlim_cur = a ? a : (rlim_t)free_one; printf("%d\n", setrlimit(RLIMIT_NOFILE, &limit));
+        struct rlimit limit; a = number(); CHECK(!getrlimit(RLIMIT_NOFILE, &limit)); limit.rlim_cur = a;
+        if (!a) { int free_one = dup(0); CHECK(free_one > 0 && !close(free_one)); limit.rlim_cur = (rlim_t)free_one; }
+        printf("%d\n", setrlimit(RLIMIT_NOFILE, &limit));
     }
     else if (!strcmp(what, "close-sockets")) { /* as daemons close what they do not know; the rest is the simulator's */
         char link[32], to[32];
