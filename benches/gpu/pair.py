@@ -57,12 +57,12 @@ def table(records):
         values = seen.get((name, mode))
         return statistics.median(values) if values else None
 
-    print(f"{'case':44} {'unit':5} {'bare':>26} {'shim':>26} {'shim/bare':>9}")
+    print(f"{'case':55} {'unit':5} {'bare':>26} {'shim':>26} {'shim/bare':>9}")
     for name in cases:
         bare, ours = middle(name, "bare"), middle(name, "shim")
         cells = [shown(seen[name, mode], units[name]) if (name, mode) in seen else "-" for mode in ("bare", "shim")]
         ratio = f"{ours / bare:.3f}" if bare and ours is not None else "-"
-        print(f"{name:44} {units[name]:5} {cells[0]:>26} {cells[1]:>26} {ratio:>9}")
+        print(f"{name:55} {units[name]:5} {cells[0]:>26} {cells[1]:>26} {ratio:>9}")
 
     print("\ngrowth of a pair's cost from 1,000 to 1,000,000 live blocks")
     for name in cases:
