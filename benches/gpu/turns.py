@@ -82,7 +82,7 @@ def until_ready(players):
 
 
 def play(a, workload, players, next_ones=()):
-    """Repeats that take part at once; true if all ended well."""
+    """Repeats that take part at once; true if all ended well. If one did not, none of them counts."""
     job = WORKLOADS[workload]
     steps = 3 if a.smoke else min(a.steps or job.steps, job.steps)
     until_ready(players)
@@ -103,15 +103,19 @@ def play(a, workload, players, next_ones=()):
                 p.child.keep_to(cores)
         first = (number + players[0].repeat) % len(players)
         well = all(p.step() for p in players[first:] + players[:first])
+    cells = []
     for p in players:
         p.line.close()              # on to the end, whoever is still there
-        cell = p.child.finish(p.child.seconds() + (a.limit if well else 1))
-        library = dict(library=results.library()) if ALLOCATORS[p.allocator].shim and not a.smoke else {}
-        results.append(a.results, cell | library | dict(kind="turns", workload=workload, allocator=p.allocator,
-                                                        repeat=p.repeat, run=a.run, steps=steps))
-        well = well and cell["status"] == 0
+        cells.append(p.child.finish(p.child.seconds() + (a.limit if well else 1)))
+        well = well and cells[-1]["status"] == 0
+    for p, cell in zip(players, cells):
         if cell["status"]:
             print(f"{workload} {p.allocator} #{p.repeat}: {cell['error']}", flush=True)
+        elif not well:
+            cell.update(status=1, error="another one of its round failed: what came after was not in turns")
+        shim = dict(library=results.library(), extra=ALONE) if ALLOCATORS[p.allocator].shim and not a.smoke else {}
+        results.append(a.results, cell | shim | dict(kind="turns", workload=workload, allocator=p.allocator,
+                                                     repeat=p.repeat, run=a.run, steps=steps))
     return well
 
 

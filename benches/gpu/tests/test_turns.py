@@ -13,6 +13,7 @@ from unittest import mock
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import cell
 import cores
+import summary
 import turns
 
 
@@ -107,6 +108,7 @@ class ARound(unittest.TestCase):
         self.assertEqual([(x["kind"], x["workload"], x["allocator"], x["steps"], x["repeat"]) for x in lines],
                          [("turns", "detect_varsize", n, 4, 1), ("turns", "detect_varsize", m, 4, 1)])
         self.assertEqual([x.get("library") for x in lines], [None, "abc"])
+        self.assertEqual([x.get("extra") for x in lines], [None, {"MEMCUDA_IDLE": "1024GiB"}])
 
     def test_all_are_kept_to_the_quickest_cores(self):
         players = [Player("native", []), Player("memcuda-native", [])]
@@ -124,9 +126,19 @@ class ARound(unittest.TestCase):
         notes = []
         well, lines, said = self.play(Player("native", notes), Player("memcuda-native", notes, fails_at=1))
         self.assertFalse(well)
-        self.assertEqual([x["status"] for x in lines], [0, 1])
+        self.assertEqual([x["status"] for x in lines], [1, 1])
         self.assertIn("its last words", said)
         self.assertEqual((notes.count("native"), notes.count("memcuda-native")), (2, 2))
+
+
+    def test_of_a_round_that_one_ends_early_nobody_counts(self):
+        """The others go on to their end without turns: their steps are compared with nobody's."""
+        notes, a, b = [], "native", "memcuda-native"
+        players = [Player(a, notes), Player(b, notes, fails_at=1), Player(a, notes, repeat=2), Player(b, notes, repeat=2)]
+        _, lines, _ = self.play(*players)
+        self.assertEqual([x["status"] for x in lines], [1, 1, 1, 1])
+        self.assertIn("of its round", lines[2]["error"])
+        self.assertEqual(summary.Results([dict(x, schema=summary.SCHEMA) for x in lines]).turns[0].runs, 0)
 
 
 class TheCores(unittest.TestCase):
