@@ -116,7 +116,8 @@ charts:
 # What things cost without a GPU, about 10 minutes: in the pool, in instructions,
 # through the hooks over the simulated GPU, in the keeper, for names, and what
 # recorded jobs would hold. JSON=FILE appends the results to a file, one object
-# a line; benches/compare.py lays two such files side by side.
+# a line, but those of the keeper and of names, which are printed only;
+# benches/compare.py lays two such files side by side.
 JSON ?=
 AS_JSON := $(if $(JSON),--json >>$(JSON))
 POOL_BENCH = $(CARGO) bench -p memcuda --no-default-features --bench

@@ -56,7 +56,9 @@ def costs(arguments, folder, trace, report):
         with_it, without = statistics.median(found[True]), statistics.median(found[False])
         event = (with_it - without) / 2
         failed |= event > MOST_NS
-        report({"bench": "trace_cost", "call": call, "pair_ns": without, "recorded_pair_ns": with_it, "event_ns": event})
+        each = [(recorded - plain) / 2 for recorded, plain in zip(found[True], found[False])]
+        report({"kind": "cpu", "what": f"trace: an event, {call}", "median_ns": round(event, 1), "low_ns": min(each), "high_ns": max(each),
+                "pair_ns": without, "recorded_pair_ns": with_it})
     return failed
 
 
@@ -68,8 +70,8 @@ def losses(arguments, folder, trace, report):
         begun, lost = header(trace)
         assert begun + lost >= events, (begun, lost, events)
         failed |= rate == RATE and lost > 0
-        report({"bench": "trace_loss", "threads": threads, "events": int(events), "events_per_s": events / seconds,
-                "lost_events": lost})
+        report({"kind": "loss", "what": f"trace: {rate:,} events a second", "threads": threads, "events": int(events),
+                "events_per_s": events / seconds, "lost_events": lost})
     return failed
 
 
@@ -88,9 +90,9 @@ def main():
 
     def report(result):
         if arguments.json:
-            print(json.dumps(result), flush=True)
-        elif "call" in result:
-            print("{call:6}  {pair_ns:6.1f} ns a pair, recorded {recorded_pair_ns:6.1f}: {event_ns:5.1f} ns an event".format(**result))
+            print(json.dumps({"schema": "memcuda.bench/1", **result}), flush=True)
+        elif result["kind"] == "cpu":
+            print("{what:22}  {pair_ns:6.1f} ns a pair, recorded {recorded_pair_ns:6.1f}: {median_ns:5.1f} ns an event".format(**result))
         else:
             print("{threads} threads, {events_per_s:,.0f} events a second: {lost_events} of {events} lost".format(**result))
 

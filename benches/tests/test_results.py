@@ -61,6 +61,25 @@ class Compare(unittest.TestCase):
         self.assertIn("1,001", shown[0])
         self.assertTrue(shown[1].startswith("only before") and "gone" in shown[1], shown)
 
+    def test_what_is_not_compared_is_told(self):
+        other = [{"bench": "trace_cost", "event_ns": 9.0}, {"schema": "memcuda.bench/1", "kind": "turns", "what": "hit"}]
+        shown = self.compared([cpu("hit", 5, 5, 5), *other], [cpu("hit", 5, 5, 5), other[0]])
+        self.assertEqual(shown, ["not compared: 2 of another schema, 1 of kind turns"])
+
+    def test_a_figure_that_one_file_lacks_is_no_unchanged_one(self):
+        play = {"schema": "memcuda.bench/1", "kind": "replay", "what": "job", "native_bytes": 1, "async_bytes": 2}
+        shown = self.compared([play], [{key: play[key] for key in play if key != "async_bytes"}])
+        self.assertEqual(len(shown), 1)
+        self.assertTrue(shown[0].startswith("only before") and "async_bytes" in shown[0], shown)
+
+    def test_what_recording_costs_is_compared(self):
+        cost = {"schema": "memcuda.bench/1", "kind": "cpu", "what": "trace: an event, async", "median_ns": 40.0, "low_ns": 38.0, "high_ns": 41.0}
+        lost = {"schema": "memcuda.bench/1", "kind": "loss", "what": "trace, 1,000,000 events a second", "threads": 4, "lost_events": 0}
+        shown = self.compared([cost, lost], [dict(cost, median_ns=80.0), dict(lost, lost_events=7)])
+        self.assertEqual([line.split()[-1] for line in shown], ["2.00", "nan"])
+        threads = dict(cost, kind="threads", what="runtime", threads=4)
+        self.assertIn("2.00", self.compared([threads], [dict(threads, median_ns=80.0)])[0])
+
     def test_the_last_line_of_one_case_counts(self):
         shown = self.compared([cpu("hit", 5, 5, 5), cpu("hit", 9, 9, 9)], [cpu("hit", 18, 18, 18)])
         self.assertIn("2.00", shown[0])
