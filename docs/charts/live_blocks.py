@@ -1,5 +1,7 @@
 """What a request costs while more and more blocks are live: a panel for each kind of
 request, a line for each size, both axes logarithmic."""
+import statistics
+
 import summary
 from scales import Logarithmic, apart, around, powers, size
 from svg import MARGIN, SMALL, TEXT, WIDE, Picture, width
@@ -13,7 +15,7 @@ def cost(results):
     panels = measured(results.of("cpu"))
     if not panels:
         return None
-    below = "Median time of an allocation and its free on the CPU, one thread; the band is the spread of the runs."
+    below = "Median time of an allocation and its free on the CPU, one thread; the band is the spread of all runs."
     told = [f"{what}, {sized}: " + ", ".join(f"{live:,} live {middle:,.0f} ns" for live, middle, _, _ in points)
             for what, lines in panels.items() for sized, points in lines.items()]
     picture = Picture("Cost of a request against live blocks", below, f"{below} {'; '.join(told)}.")
@@ -31,8 +33,9 @@ def measured(cpu):
     found = {}
     for r in cpu:
         if r.get("live") and r.get("threads", 1) == 1 and r.get("median_ns"):
-            point = (r["live"], r["median_ns"], r.get("low_ns"), r.get("high_ns"))
-            found.setdefault(r["what"], {}).setdefault(r["size"], {})[r["live"]] = point
+            found.setdefault(r["what"], {}).setdefault(r["size"], {}).setdefault(r["live"], []).append(r)
+    found = {what: {size: {live: repeated(live, rows) for live, rows in points.items()} for size, points in sizes.items()}
+             for what, sizes in found.items()}
     panels = {}
     for what, sizes in found.items():
         lines = {size(bytes): line(sizes[bytes]) for bytes in sorted(sizes) if len(sizes[bytes]) > 1}
@@ -42,6 +45,12 @@ def measured(cpu):
         if lines:
             panels[what] = lines
     return panels
+
+
+def repeated(live, rows):
+    """The middle of what was measured again and again, and the ends of all of it."""
+    lows, highs = ([r[end] for r in rows if r.get(end)] for end in ("low_ns", "high_ns"))
+    return live, statistics.median(r["median_ns"] for r in rows), min(lows, default=None), max(highs, default=None)
 
 
 def line(points):

@@ -161,6 +161,11 @@ class LiveBlocks(unittest.TestCase):
         lines = [line("cpu", what="hit", size=512, threads=1, live=1000, median_ns=90)]
         self.assertIsNone(live_blocks.cost(Results(lines)))
 
+    def test_of_what_was_measured_again_the_middle_is_drawn_and_the_band_is_of_all(self):
+        lines = [line("cpu", what="any", size=512, threads=1, live=live, median_ns=ns, low_ns=ns - 9, high_ns=ns + 9)
+                 for live in (1000, 10_000) for ns in (142, 175, 227)]
+        self.assertEqual(live_blocks.measured(lines)["any"]["512 B"][0], (1000, 175, 133, 236))
+
     def test_threads_are_another_matter(self):
         lines = [dict(r, threads=16) for r in made_up.cpu()]
         self.assertIsNone(live_blocks.cost(Results(lines)))
