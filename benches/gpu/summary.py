@@ -28,6 +28,8 @@ BASE = "native"
 # Fewer interleaved runs than this say nothing of how runs differ.
 LEAST_PAIRS = 3
 ROUNDS = 2000
+# Where threads meet otherwise each time, what one run needs at its peak is not what another one does.
+OWN_NEED = {"threads"}
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Row:
     runs: int = 0            # that ended well
     failed: int = 0
     error: str = None        # of the last that failed, where none ended well
-    live: int = None         # torch's peak of requested bytes, under its own allocator
+    live: int = None         # torch's peak of requested bytes, under its own allocator; of OWN_NEED under this one
     physical: int = None     # peak
     physical_by: str = None  # who counted it: pool, torch, process (NVML)
     own_live: int = None     # the same with other libraries' requests, as `physical` of the pool has them
@@ -140,7 +142,9 @@ def merged(cells, which=key):
         for allocator in known:
             every = [c for c in here if c["allocator"] == allocator]
             if every:
-                found.append(row(every, runs[allocator], base, needed(alike(runs, allocator))))
+                own = {allocator: runs[allocator]}
+                need = needed(own if workload in OWN_NEED else alike(runs, allocator))
+                found.append(row(every, runs[allocator], base, need))
     return found
 
 

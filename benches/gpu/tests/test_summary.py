@@ -66,6 +66,15 @@ class Merging(unittest.TestCase):
                  cell("rmm-pool", 0, reserved_bytes=0, process_bytes=100), cell("rmm-pool", 1, reserved_bytes=0)]
         self.assertEqual((row(lines, "rmm-pool").physical_by, row(lines, "rmm-pool").efficiency), ("process", 0.6))
 
+    def test_threads_that_meet_otherwise_each_time_have_their_own_need_or_none(self):
+        lines = [dict(cell(a, **fields), kind="concurrency", what=what, workload=None) for what in ("threads", "processes4")
+                 for a, fields in (("native", dict(live_torch_bytes=100, reserved_bytes=200)),
+                                   ("expandable", dict(live_torch_bytes=90, reserved_bytes=120)),
+                                   ("memcuda-async", dict(live_torch_bytes=0, live_bytes=95, physical_bytes=98)))]
+        found = {(r.workload, r.allocator): r.efficiency for r in Results(lines).together}
+        self.assertEqual([found["threads", a] for a in ("native", "expandable", "memcuda-async")], [0.5, 0.75, None])
+        self.assertEqual(found["processes4", "memcuda-async"], 100 / 98)
+
     def test_a_smoke_of_the_scripts_and_other_schemas_are_no_results(self):
         lines = [cell("native", smoke="tiny"), dict(cell("native"), schema="memcuda.replay/1"), dict(workload="old")]
         self.assertEqual(Results(lines).lines, [])
