@@ -48,7 +48,8 @@ class Sampler:
             live = torch.cuda.memory_allocated()
         except Exception:
             live = None                 # an allocator from outside tells torch nothing
-        physical = counters["physical_bytes"] if counters else held
+        # The same meter for all, where there is one.
+        physical = counters["physical_bytes"] if counters and self.source != "process" else held
         self.points.append((round(time.monotonic() - self.begin, 4), live, physical))
 
     def run(self):

@@ -25,6 +25,7 @@ from workloads import WORKLOADS
 SCHEMA = "memcuda.bench/1"
 KINDS = {"cell", "oom", "concurrency", "turns", "cpu"}
 BASE = "native"
+BESIDE_RMM = {"async", "rmm-pool", "rmm-async"}
 # Fewer interleaved runs than this say nothing of how runs differ.
 LEAST_PAIRS = 3
 ROUNDS = 2000
@@ -227,8 +228,10 @@ def middle(values, zero=False):
 
 
 def physical(cells):
-    """Peak of what was held, by the best of those who count: the pool, torch, NVML."""
-    for who, field in (("pool", "physical_bytes"), ("torch", "reserved_bytes"), ("process", "process_bytes")):
+    """Peak of what was held, by the best of those who count: the pool, torch, NVML. Of those that are
+    set beside RMM, of which NVML alone tells, NVML first: it counts code and libraries' requests, too."""
+    meters = [("pool", "physical_bytes"), ("torch", "reserved_bytes"), ("process", "process_bytes")]
+    for who, field in meters[::-1] if cells[0]["allocator"] in BESIDE_RMM else meters:
         held = middle([c.get(field) for c in cells])
         if held:
             return held, who

@@ -75,6 +75,13 @@ class Merging(unittest.TestCase):
         self.assertEqual([found["threads", a] for a in ("native", "expandable", "memcuda-async")], [0.5, 0.75, None])
         self.assertEqual(found["processes4", "memcuda-async"], 100 / 98)
 
+    def test_who_is_set_beside_rmm_is_weighed_as_rmm_is(self):
+        lines = [cell("native", live_torch_bytes=60, reserved_bytes=70, process_bytes=75),
+                 cell("async", 0, live_torch_bytes=60, reserved_bytes=80, process_bytes=100), cell("rmm-async", 0, process_bytes=100)]
+        found = [row(lines, a) for a in ("native", "async", "rmm-async")]
+        self.assertEqual([(r.physical_by, r.efficiency) for r in found], [("torch", 60 / 70), ("process", 0.6), ("process", 0.6)])
+        self.assertEqual(row(lines[:1] + [cell("async", 1, reserved_bytes=80)], "async").physical_by, "torch")
+
     def test_a_smoke_of_the_scripts_and_other_schemas_are_no_results(self):
         lines = [cell("native", smoke="tiny"), dict(cell("native"), schema="memcuda.replay/1"), dict(workload="old")]
         self.assertEqual(Results(lines).lines, [])
