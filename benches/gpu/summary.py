@@ -92,8 +92,8 @@ class Results:
 
     @cached_property
     def turns(self):
-        """The same, of steps that were made in turns: there all runs of the bench count."""
-        return merged(self.of("turns"), lambda cell: (*key(cell), cell.get("run")))
+        """The same, of steps that were made in turns: there all runs of the bench with the last build count."""
+        return merged(of_last_builds(self.of("turns")), lambda cell: (*key(cell), cell.get("run")))
 
     @cached_property
     def timed(self):
@@ -128,6 +128,22 @@ def turn(cell):
 def good(cells, which=key):
     """The last of each key that ended well."""
     return list({which(c): c for c in cells if c.get("status") == 0}.values())
+
+
+def of_last_builds(cells):
+    """Without what builds of the library before the last one did with the same job under the same
+    allocator, and without those that took turns with nobody else."""
+    last = {}
+    for c in cells:
+        if c.get("library") and c.get("status") == 0:
+            at = name(c), c["allocator"]
+            last[at] = max(last.get(at, ("", "")), (c["run"], c["library"]))
+
+    def counts(c):
+        return not c.get("library") or last.get((name(c), c["allocator"]), ("", c["library"]))[1] == c["library"]
+
+    alone = {turn(c) for c in cells if not counts(c)} - {turn(c) for c in cells if counts(c) and c["allocator"] != BASE}
+    return [c for c in cells if counts(c) and turn(c) not in alone]
 
 
 def merged(cells, which=key):

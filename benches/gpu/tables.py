@@ -72,12 +72,12 @@ def time(rows):
 
 def turns(rows):
     """Steps of which each was set against the same one a moment away."""
-    yield ["workload", "allocator", "step, ms", "ratio", "interval", "processes", "first step", "stalls"]
+    yield ["workload", "allocator", "step, ms", "ratio", "interval", "pairs", "whole run", "first step", "stalls"]
     for row in rows:
         if row.step_ms is not None:
             interval = f"{times(row.low)} - {times(row.high)}" if row.low else "-"
             yield [row.workload, called(row.allocator), f"{row.step_ms:,.1f}", times(row.ratio), interval,
-                   str(row.pairs or "-"), times(row.first_ratio), percent(row.stall_share, 3)]
+                   str(row.pairs or "-"), times(row.run_ratio), times(row.first_ratio), percent(row.stall_share, 3)]
 
 
 def failures(results):

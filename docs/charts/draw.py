@@ -6,7 +6,8 @@ tables of the pages that show them.
     python3 docs/charts/draw.py --out /tmp mine.jsonl    # others, elsewhere
     python3 docs/charts/draw.py --workload detect_varsize
 
-Without files it takes every result under docs/measurements/raw. The same results give
+Without files it takes the results of docs/measurements/raw and of its folder h200, not those
+of other cards. The same results give
 the same files. A chart of which the results hold nothing is not drawn, and one that is
 there of earlier results is removed. Pages are left alone where the charts go elsewhere.
 """
@@ -39,7 +40,8 @@ PAGES = ["README.md", "docs/performance.md", "docs/measurements/benchmarks-h200.
 
 
 def committed():
-    return sorted(glob.glob(os.path.join(ROOT, "docs/measurements/raw/*.jsonl")))
+    raw = os.path.join(ROOT, "docs/measurements/raw")
+    return sorted(glob.glob(f"{raw}/*.jsonl") + glob.glob(f"{raw}/h200/*.jsonl"))
 
 
 def charts(results, workload=None):

@@ -160,6 +160,18 @@ class Ratios(unittest.TestCase):
         self.assertEqual((found.pairs, round(found.ratio, 6)), (4, 1.25))
         self.assertEqual(Results(cells + turns[:4]).timed["job", "expandable"].pairs, 1, "two pairs in turns have no interval")
 
+    def test_of_steps_in_turns_those_of_the_last_build_count(self):
+        """Of each job under each allocator; torch's own where one of them is beside it."""
+        lines = []
+        for build, run, factor in (("new", "300-1", 1.2), ("old", "100-1", 2.0), ("old", "200-1", 2.0)):
+            for theirs, ours in map(self.pair, (1, 2), (factor, factor), (run, run)):
+                lines += [dict(theirs, kind="turns", reserved_bytes=int(factor * 10)), dict(ours, kind="turns", allocator="memcuda-native", library=build)]
+        lines += [dict(line, kind="turns", workload="other", library=line["allocator"] == "expandable" and "old" or None) for line in self.pair(1, 1.5, "100-1")]
+        found = {(r.workload, r.allocator): r for r in Results(lines).turns}
+        self.assertEqual((found["job", "memcuda-native"].pairs, round(found["job", "memcuda-native"].ratio, 6)), (2, 1.2))
+        self.assertEqual((found["job", "native"].runs, found["job", "native"].physical), (2, 12))
+        self.assertEqual(found["other", "expandable"].pairs, 1)
+
     def test_two_pairs_have_no_interval(self):
         found = row([c for r in (1, 2) for c in self.pair(r, 1.1)], "expandable")
         self.assertIsNone(found.low)
