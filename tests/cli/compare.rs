@@ -39,8 +39,13 @@ fn profiles_take_turns_and_each_gets_its_setting() {
         .unwrap();
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let pooled = "libmemcuda.so:other.so";
-    let once = format!("bare other.so\nnative {pooled}\nasync {pooled}\n");
-    assert_eq!(fs::read_to_string(log).unwrap(), once.repeat(2));
+    // Another one is the first of each repeat: it pays for what the host keeps afterwards.
+    let (bare, others) = (
+        "bare other.so\n",
+        format!("native {pooled}\nasync {pooled}\n"),
+    );
+    let turns = format!("{bare}{others}{others}{bare}");
+    assert_eq!(fs::read_to_string(log).unwrap(), turns);
     let rows = objects(&output, "compare");
     assert_eq!(rows.len(), 3);
     for row in &rows {
@@ -61,6 +66,16 @@ fn what_nothing_measured_is_unknown_and_not_zero() {
     assert!(stdout(&table).contains(why), "{}", stdout(&table));
     let bare = compare("--repeat 1 --profiles bare true");
     assert!(!stdout(&bare).contains(why), "{}", stdout(&bare));
+}
+
+#[test]
+fn what_one_run_of_each_does_not_say_is_said() {
+    let told = "once each, bare first";
+    let said = |words| stdout(&compare(words)).contains(told);
+    assert!(said("--repeat 1 --profiles bare,keep true"));
+    assert!(!said("--repeat 2 --profiles bare,keep true"));
+    assert!(!said("--repeat 1 --profiles bare true"));
+    assert!(!said("--repeat 1 --profiles bare,keep --json true"));
 }
 
 #[test]
