@@ -57,7 +57,7 @@ def costs(arguments, folder, trace, report):
         event = (with_it - without) / 2
         failed |= event > MOST_NS
         each = [(recorded - plain) / 2 for recorded, plain in zip(found[True], found[False])]
-        report({"kind": "cpu", "what": f"trace: an event, {call}", "median_ns": round(event, 1), "low_ns": min(each), "high_ns": max(each),
+        report({"kind": "cpu", "what": f"trace: an event, {call}", "median_ns": event, "low_ns": min(each), "high_ns": max(each),
                 "pair_ns": without, "recorded_pair_ns": with_it})
     return failed
 
