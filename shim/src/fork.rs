@@ -18,6 +18,6 @@ unsafe extern "C" fn in_child() {
 /// without CUDA, and children forked before it, are not touched.
 pub fn watch() {
     // SAFETY: the handler is a function of this library, which is never
-    // unloaded, and only stores an atomic.
+    // unloaded, and makes async-signal-safe calls alone.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }

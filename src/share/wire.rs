@@ -106,12 +106,6 @@ pub fn receive_bytes(
     Ok((bytes, descriptors))
 }
 
-/// Lets packets of no bytes be told from the end: with each packet comes who sent it, and
-/// with the end nobody.
-pub fn tell_the_end(socket: impl AsFd) -> rustix::io::Result<()> {
-    sockopt::set_socket_passcred(socket, true)
-}
-
 /// The same, with all descriptors that came, whatever becomes of the packet.
 pub fn receive<'a>(
     socket: impl AsFd,
@@ -151,6 +145,12 @@ pub fn receive<'a>(
         true => Err(Broken::Closed),
         false => Ok(&room[..got.bytes]),
     }
+}
+
+/// Lets packets of no bytes be told from the end: with each packet comes who sent it, and
+/// with the end nobody.
+pub fn tell_the_end(socket: impl AsFd) -> rustix::io::Result<()> {
+    sockopt::set_socket_passcred(socket, true)
 }
 
 /// May what fails so be tried again at once? The other side is gone without having read

@@ -108,7 +108,8 @@ fn pointed(at: *const c_void) -> Option<&'static AtomicUsize> {
     unsafe { word.as_ref() }
 }
 
-/// Or is it in the configuration that all kinds of devices share, since 2.10?
+/// Does torch's CUDA allocator read its split size itself, as it does up to 2.9? From 2.10 on it is
+/// in the configuration that all kinds of devices share.
 pub fn reads_it_itself(allocator: &Library) -> bool {
     static ITSELF: OnceLock<bool> = OnceLock::new();
     *ITSELF.get_or_init(|| allocator.holds(KEY))

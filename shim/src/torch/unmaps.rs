@@ -30,7 +30,7 @@ fn is_named(at: usize) -> bool {
     layout.is_some_and(|layout| layout.unmaps.iter().any(|code| code.contains(&at)))
 }
 
-/// It did so.
+/// A wait from here was followed by an unmapping.
 pub fn waits_to_unmap(site: usize) {
     let fills = |known: &AtomicUsize| {
         let found = known.compare_exchange(0, site, Ordering::Relaxed, Ordering::Relaxed);
