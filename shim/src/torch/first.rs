@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// Torch has got a page.
-pub fn made() {
+pub fn page_made() {
     FIRST.made.store(true, Ordering::Release);
 }
 

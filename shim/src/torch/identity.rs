@@ -34,7 +34,7 @@ pub fn is_allocator(caller: usize) -> bool {
 }
 
 /// Is the call torch's allocation of these bytes on this device?
-pub fn allocation(tag: &Tag, thunk: Module, device: u32, bytes: u64) -> Option<TorchCall> {
+pub fn identify(tag: &Tag, thunk: Module, device: u32, bytes: u64) -> Option<TorchCall> {
     let (malloc_from, asked) = tag.cuda_malloc?;
     let (status_from, stream, status) = tag.is_capturing?;
     let proven = asked == bytes
@@ -57,7 +57,7 @@ pub fn allocation(tag: &Tag, thunk: Module, device: u32, bytes: u64) -> Option<T
 /// Is the call torch's free of this address? Torch may then still have work in
 /// flight on it, ordered by the stream it was allocated for: an allocation that
 /// was not identified must be waited for all the same.
-pub fn free(tag: &Tag, thunk: Module, address: Address) -> bool {
+pub fn identify_free(tag: &Tag, thunk: Module, address: Address) -> bool {
     tag.cuda_free.is_some_and(|(from, freed)| {
         freed == address
             && is_shared_runtime(thunk)

@@ -34,7 +34,6 @@ mod split;
 mod switch;
 mod unmaps;
 
-use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -42,8 +41,12 @@ use memcuda_core::driver::{Address, Code, Driver, Stream};
 use memcuda_core::pool::{Order, Pool, Refusal, Request, StreamKey};
 
 pub use base::set as answers_by;
+pub use environment::merged as merged_env;
 pub use fabric::refuses_page_with;
-pub use identity::TorchCall;
+pub use first::page_made;
+pub use identity::{TorchCall, identify, identify_free};
+pub use reclaim::{freed, is_on_ladder, refused, served};
+pub use scopes::{forgets_users, may_be_open as maps_for_graphs};
 pub use unmaps::{is_unmapping, may_unmap_behind, unmaps_behind, waits_to_unmap};
 
 use crate::modules::Module;
@@ -52,12 +55,6 @@ use layout::Layout;
 use library::Library;
 
 static LAYOUT: OnceLock<Result<Layout, &'static str>> = OnceLock::new();
-
-/// The merged value of a variable of torch's for this caller; `None`: the real
-/// one. `value` is the real one, null where it is not set.
-pub fn merged_env(caller: usize, name: &CStr, value: *const c_char) -> Option<*const c_char> {
-    environment::merged(caller, name, value)
-}
 
 /// A tagged runtime function was called from here, or CUDA has started. The
 /// first call from torch comes before it sets its allocator up: the moment to
@@ -90,11 +87,6 @@ fn watched_layout(library: &Library) -> Result<&'static Layout, &'static str> {
     layout.as_ref().map_err(|reason| *reason)
 }
 
-/// Is this `cuMemAlloc` an allocation of torch's own allocator?
-pub fn identify(tag: &Tag, thunk: Module, device: u32, bytes: u64) -> Option<TorchCall> {
-    identity::allocation(tag, thunk, device, bytes)
-}
-
 /// Is this allocation a segment of torch's native allocator, which lends it on?
 pub fn is_segment(tag: &Tag) -> bool {
     let from = tag.cuda_malloc.map(|(from, _)| from);
@@ -107,18 +99,6 @@ pub fn asks_for(tag: &Tag, device: u32) {
     if environment::cooperates() && is_segment(tag) {
         raise::used_on(device);
     }
-}
-
-/// Is this `cuMemFree` a free of torch's own allocator? Its users may still
-/// run, in the order of the stream it was allocated for, if that is known.
-pub fn identify_free(tag: &Tag, thunk: Module, address: Address) -> bool {
-    identity::free(tag, thunk, address)
-}
-
-/// May what torch gives back still be used on other streams than its own, of which torch does not
-/// know any more? Then whoever takes it back waits, as `cudaFree` does.
-pub fn forgets_users() -> bool {
-    scopes::forgets_users()
 }
 
 /// Is this code torch's allocator, and its expandable segments below the profile
@@ -158,41 +138,6 @@ pub fn ask_for_pages(device: u32, bytes: u64) -> bool {
 pub fn waits_from(tag: &Tag, stream: Stream) -> Option<usize> {
     let (caller, _) = tag.synchronize.filter(|(_, waited)| *waited == stream)?;
     maps_pages(caller).then_some(caller)
-}
-
-/// Was this thread told that there is no memory, and not served since?
-pub fn is_on_ladder() -> bool {
-    reclaim::is_on_ladder()
-}
-
-/// May graphs replay on the memory that torch maps now, on whatever stream?
-pub fn maps_for_graphs(device: u32) -> bool {
-    scopes::may_be_open(device)
-}
-
-/// Torch has got a handle for a page.
-pub fn page_made() {
-    first::made();
-}
-
-/// Torch has mapped a page: what it asked for, it has got.
-pub fn page_mapped(device: u32) {
-    reclaim::served(device);
-}
-
-/// Torch has brought what it has, and there is still no page for it.
-pub fn page_refused() {
-    reclaim::refused();
-}
-
-/// Torch has unmapped pages of this many bytes on this thread.
-pub fn page_unmapped(bytes: u64) {
-    reclaim::freed(bytes);
-}
-
-/// Torch gave back memory of this many bytes on this thread.
-pub fn on_free(bytes: u64) {
-    reclaim::freed(bytes);
 }
 
 /// Serves a request of torch, which is in the order of its stream: first by

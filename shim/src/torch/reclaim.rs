@@ -49,7 +49,7 @@ pub fn is_on_ladder() -> bool {
     THREAD.with(Thread::is_on_ladder)
 }
 
-/// There is no memory for a request of torch.
+/// There is no memory for a request of torch, which has brought what it has.
 pub fn refused() {
     THREAD.with(Thread::refused);
 }
@@ -59,13 +59,13 @@ pub fn had_none() {
     THREAD.with(Thread::had_none);
 }
 
-/// A request of torch was served.
+/// A request of torch was served: a segment, or a page that it has mapped.
 pub fn served(ordinal: u32) {
     let device = device(ordinal);
     log(device, THREAD.with(|t| t.served(device)));
 }
 
-/// Torch gave a segment back on this thread; 0 bytes where the size is unknown.
+/// Torch gave a segment or pages back on this thread; 0 bytes where the size is unknown.
 pub fn freed(bytes: u64) {
     THREAD.with(|t| t.freed(bytes));
 }

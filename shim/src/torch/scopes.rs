@@ -149,7 +149,7 @@ pub fn given_up() -> bool {
 /// take a stream that is told to them (`record_stream`) while any private pool is open for one of
 /// a capture's, and forget it when the pool has closed. By themselves they are right where they
 /// give such memory back, for `cudaFree` waits. From the first time on, since what they keep of
-/// it may be found much later.
+/// it may be found much later: whoever takes it back waits then, as `cudaFree` does.
 pub fn forgets_users() -> bool {
     FORGETS.load(Ordering::Acquire)
 }
