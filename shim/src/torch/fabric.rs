@@ -14,7 +14,7 @@ use std::ptr;
 use memcuda_core::driver::sys::HANDLE_FABRIC;
 
 use super::library::Exported;
-use super::{LAYOUT, environment, identity};
+use super::{environment, identity, layout};
 use crate::asm::Next;
 
 crate::tail_jump! {
@@ -38,14 +38,12 @@ pub fn refuses_page_with(handle_types: u32) -> bool {
 /// Does this code make a handle to find out whether there is a fabric? It is no page, and
 /// torch takes a failure for its answer, for good.
 pub fn finds_out(caller: usize) -> bool {
-    let layout = LAYOUT.get().and_then(|layout| layout.as_ref().ok());
-    layout.is_some_and(|layout| layout.fabric.iter().any(|code| code.contains(&caller)))
+    layout().is_some_and(|layout| layout.fabric.iter().any(|code| code.contains(&caller)))
 }
 
 /// Does the allocator ask? The other function of its library that does,
 /// `get_fabric_clique_id`, tells what the real one has noted.
 fn for_pages(caller: usize) -> bool {
-    let layout = LAYOUT.get().and_then(|layout| layout.as_ref().ok());
-    let clique = layout.and_then(|layout| layout.clique.as_ref());
+    let clique = layout().and_then(|layout| layout.clique.as_ref());
     identity::is_allocator(caller) && clique.is_none_or(|code| !code.contains(&caller))
 }

@@ -56,6 +56,11 @@ use library::Library;
 
 static LAYOUT: OnceLock<Result<Layout, &'static str>> = OnceLock::new();
 
+/// The checked layout of torch's allocator library, once it was looked at.
+fn layout() -> Option<&'static Layout> {
+    LAYOUT.get()?.as_ref().ok()
+}
+
 /// A tagged runtime function was called from here, or CUDA has started. The
 /// first call from torch comes before it sets its allocator up: the moment to
 /// begin counting its scopes.

@@ -53,22 +53,17 @@ thread_local! {
     static OTHER_STREAM: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The allocator object whose scopes are counted, and the vtable it must have.
+/// The allocator object whose scopes are counted, the vtable it must have, and where it lies.
 struct Watched {
     object: usize,
     vtable: usize,
-    /// See [`Layout::says_on_oom`].
-    says_on_oom: bool,
-    /// See [`Layout::forgets`].
-    forgets: bool,
-    /// See [`Layout::shares_allocators`].
-    shares_allocators: bool,
+    layout: &'static Layout,
 }
 
 /// Gives the allocator object the counting vtable. False where there is no
 /// object yet, or it is not torch's native allocator. Called before torch has
 /// initialised its allocator, so before any scope can be open.
-pub fn install(layout: &Layout) -> bool {
+pub fn install(layout: &'static Layout) -> bool {
     if WATCHED.get().is_some() {
         return true;
     }
@@ -101,9 +96,7 @@ pub fn install(layout: &Layout) -> bool {
         Watched {
             object,
             vtable,
-            says_on_oom: layout.says_on_oom,
-            forgets: layout.forgets,
-            shares_allocators: layout.shares_allocators,
+            layout,
         }
     });
     true
@@ -233,7 +226,7 @@ impl Drop for Scope {
 
 /// Is a pool that is passed this made with an allocator of its own?
 fn has_allocator(passed: usize) -> bool {
-    let shared = WATCHED.get().is_some_and(|it| it.shares_allocators);
+    let shared = WATCHED.get().is_some_and(|it| it.layout.shares_allocators);
     // SAFETY: torch passes a pointer of its own by its address, which begins with the object's.
     passed != 0 && !(shared && unsafe { word_at(passed) }.load(Ordering::Relaxed) == 0)
 }
@@ -287,7 +280,7 @@ wrappers! {
     /// Also where a pool opens meanwhile.
     record_stream of RECORD |_, real| {
         let note = || {
-            let forgets = WATCHED.get().is_some_and(|it| it.forgets);
+            let forgets = WATCHED.get().is_some_and(|it| it.layout.forgets);
             if forgets && !forgets_users() && any_may_be_open() {
                 FORGETS.store(true, Ordering::Release);
             }
@@ -325,7 +318,7 @@ wrappers! {
 
     /// A pool that stands in on out-of-memory would be used up by soft failures.
     use_on_oom of USE_ON_OOM |[_, _, _, on], real| {
-        if on & 1 == 1 || !WATCHED.get().is_some_and(|it| it.says_on_oom) {
+        if on & 1 == 1 || !WATCHED.get().is_some_and(|it| it.layout.says_on_oom) {
             give_up();
         }
         real()

@@ -43,9 +43,9 @@ fn scopes_are_counted_and_everything_reaches_the_real_methods() {
     let fixture = Fixture::build("scopes", "");
     let opened = Opened::open(&fixture);
     let library = library::find(|l| l.path == fixture.path()).unwrap();
-    let layout = verify(&library).unwrap();
+    let layout = Box::leak(Box::new(verify(&library).unwrap()));
     assert!(!watching() && may_be_open(3), "unknown counts as open");
-    assert!(install(&layout));
+    assert!(install(layout));
     assert!(watching() && !may_be_open(3));
 
     assert_eq!(opened.drive(1), 0);

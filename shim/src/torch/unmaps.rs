@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::LAYOUT;
+use super::layout;
 use crate::{backtrace, fork_gate};
 
 /// Return addresses, as they were found; 0: none yet. More than compilers make of one call.
@@ -26,8 +26,7 @@ pub fn may_unmap_behind(site: usize) -> bool {
 
 /// Is this code torch's function that waits for a stream before it unmaps, by its name?
 fn is_named(at: usize) -> bool {
-    let layout = LAYOUT.get().and_then(|layout| layout.as_ref().ok());
-    layout.is_some_and(|layout| layout.unmaps.iter().any(|code| code.contains(&at)))
+    layout().is_some_and(|layout| layout.unmaps.iter().any(|code| code.contains(&at)))
 }
 
 /// A wait from here was followed by an unmapping.
@@ -44,7 +43,7 @@ const MOST_FRAMES: usize = 64;
 
 /// Is the calling thread at the wait before an unmapping, by the name of torch's function?
 pub fn is_unmapping() -> bool {
-    if !matches!(LAYOUT.get(), Some(Ok(_))) {
+    if layout().is_none() {
         return false;
     }
     let (mut frames, mut found) = (0, false);
