@@ -56,12 +56,13 @@ impl Epoch {
     pub fn follows(&self, before: &Self) -> bool {
         self.file == before.file
     }
+}
 
-    /// The epoch, with the number of keepers above it.
-    pub fn now() -> Option<u64> {
-        let keepers = KEEPERS.load(Ordering::Acquire);
-        // SAFETY: null, or a page that stays mapped.
-        let page = unsafe { PAGE.load(Ordering::Acquire).as_ref() }?;
-        Some(keepers << KEEPER | page.load(Ordering::Acquire))
-    }
+/// What becomes another number whenever a name may have become another allocation: the
+/// epoch, with the number of keepers above it; `None` before the first request. Two loads.
+pub fn now() -> Option<u64> {
+    let keepers = KEEPERS.load(Ordering::Acquire);
+    // SAFETY: null, or a page that stays mapped.
+    let page = unsafe { PAGE.load(Ordering::Acquire).as_ref() }?;
+    Some(keepers << KEEPER | page.load(Ordering::Acquire))
 }

@@ -14,7 +14,7 @@ use memcuda_core::driver::cancel;
 use memcuda_core::share::client::Dialled;
 use memcuda_core::share::protocol::{Event, Request};
 
-use super::epoch::Epoch;
+pub use super::epoch::now as epoch;
 use super::line::Line;
 pub use super::line::{Answer, Resumed};
 use super::{Error, exports, first};
@@ -34,15 +34,11 @@ pub fn request(
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<Answer, Error> {
     let _held = cancel::hold();
-    let (answer, resumed, events) = {
-        let mut line = lock();
-        let line = line.get_or_insert_default();
+    over(engine, lock(), |line| {
         let answer = line.ask(engine, &request, descriptors);
         line.count(&request, &answer);
-        (answer, line.resumed.take(), line.events())
-    };
-    tell(engine, resumed, events);
-    answer
+        answer
+    })
 }
 
 /// The same for what leaves nothing behind, by somebody who has only so much time; `None`
@@ -54,22 +50,16 @@ pub fn request_within(
 ) -> Option<Result<Answer, Error>> {
     let _held = cancel::hold();
     let began = Instant::now();
-    let (answer, resumed, events) = {
-        // Somebody else may be waiting for an answer for long.
-        let mut line = loop {
-            match try_lock() {
-                Some(line) => break line,
-                None if began.elapsed() < patience => std::thread::sleep(PAUSE),
-                None => return None,
-            }
-        };
-        let line = line.get_or_insert_default();
-        let left = patience.saturating_sub(began.elapsed());
-        let answer = line.ask_for(engine, request, left);
-        (answer, line.resumed.take(), line.events())
+    // Somebody else may be waiting for an answer for long.
+    let line = loop {
+        match try_lock() {
+            Some(line) => break line,
+            None if began.elapsed() < patience => std::thread::sleep(PAUSE),
+            None => return None,
+        }
     };
-    tell(engine, resumed, events);
-    answer
+    let left = patience.saturating_sub(began.elapsed());
+    over(engine, line, |line| line.ask_for(engine, request, left))
 }
 
 /// The same as [`request`], in a process that has asked nothing yet: the request goes out with
@@ -90,20 +80,10 @@ pub fn request_first(
 /// The host and its boot, as the keeper says, which is found or started for it.
 pub fn node(engine: &Engine) -> Result<u64, Error> {
     let _held = cancel::hold();
-    let (node, resumed) = {
-        let mut line = lock();
-        let line = line.get_or_insert_default();
+    over(engine, lock(), |line| {
         line.connect(engine)?;
-        (line.node(), line.resumed.take())
-    };
-    tell(engine, resumed, Vec::new());
-    Ok(node)
-}
-
-/// What becomes another number whenever a name may have become another
-/// allocation; `None` before the first request. One load.
-pub fn epoch() -> Option<u64> {
-    Epoch::now()
+        Ok(line.node())
+    })
 }
 
 /// For the thread that watches: the descriptor that tells of events and of the
@@ -152,6 +132,19 @@ pub fn settle() {
     if let Some(mut line) = try_lock() {
         line.get_or_insert_default().settle();
     }
+}
+
+/// Asks over the connection, and tells afterwards what the keeper has said unasked.
+fn over<T>(
+    engine: &Engine,
+    mut line: MutexGuard<'_, Option<Line>>,
+    ask: impl FnOnce(&mut Line) -> T,
+) -> T {
+    let known = line.get_or_insert_default();
+    let (answer, resumed, events) = (ask(known), known.resumed.take(), known.events());
+    drop(line);
+    tell(engine, resumed, events);
+    answer
 }
 
 /// Tells what the keeper has said unasked.
