@@ -59,7 +59,12 @@ impl<T: AsFd> Drop for Lasting<T> {
 
 /// What tells a file from any other that is open at the same time. Of descriptors without
 /// an inode of their own, as of an eventfd, it does not.
-fn identity(file: impl AsFd) -> Result<(u64, u64), Errno> {
+pub fn identity(file: impl AsFd) -> Result<(u64, u64), Errno> {
     let stat = fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
+}
+
+/// How many bytes a file has.
+pub fn length(file: impl AsFd) -> Result<u64, Errno> {
+    Ok(u64::try_from(fstat(file)?.st_size).unwrap_or(0))
 }

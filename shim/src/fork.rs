@@ -2,13 +2,13 @@
 //! a process in which the engine ran every hook is the real function.
 
 use crate::pages::passed_on;
-use crate::share::child;
+use crate::share::keeper;
 use crate::{engine, watch};
 
 unsafe extern "C" fn in_child() {
     if let Some(engine) = engine::running() {
         watch::in_child(engine);
-        child::in_child();
+        keeper::in_child();
         passed_on::in_child();
     }
     engine::leave_alone();

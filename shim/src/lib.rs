@@ -32,6 +32,7 @@ mod getenv;
 #[macro_use]
 mod hook;
 mod hooks;
+mod inherited;
 mod listener;
 mod loader;
 mod log;

@@ -11,6 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use memcuda_core::descriptor;
 use memcuda_core::driver::{Code, Context};
 
 use super::Failure;
@@ -56,16 +57,12 @@ unsafe impl Sync for Page {}
 impl Page {
     /// Maps the page behind a descriptor; `None` where it is none.
     pub fn open(file: &OwnedFd) -> Option<Self> {
+        if descriptor::length(file).ok()? < BYTES as u64 {
+            return None;
+        }
         let (both, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: all-zero is a valid value of this plain structure; a new mapping
-        // of a file that is as long.
-        let at = unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            if libc::fstat(file.as_raw_fd(), &mut stat) != 0 || stat.st_size < BYTES as i64 {
-                return None;
-            }
-            libc::mmap(ptr::null_mut(), BYTES, both, shared, file.as_raw_fd(), 0)
-        };
+        // SAFETY: a new mapping of a file that is as long.
+        let at = unsafe { libc::mmap(ptr::null_mut(), BYTES, both, shared, file.as_raw_fd(), 0) };
         (at != libc::MAP_FAILED).then(|| Self {
             at,
             locked: Mutex::default(),

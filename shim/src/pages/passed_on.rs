@@ -1,23 +1,21 @@
 //! The descriptors of pages that torch has passed on, for a forked child. Torch keeps each until it
 //! gives the page up; the child's copy, of which nobody there knows, would keep the memory for as
 //! long as the child lives. So the child closes its copies: whoever receives a page takes it from
-//! the process that passed it on. What is open under such a number may be a file of the program's
-//! by then, which device and inode tell. The child waits for nothing, locks nothing, allocates
-//! nothing.
+//! the process that passed it on. The child waits for nothing, locks nothing, allocates nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use memcuda_core::driver::Handle;
 
-/// A descriptor, -1 for none, and of what file. Never freed: a child may be reading.
+use crate::inherited::Inherited;
+
+/// A descriptor. Never freed: a child may be reading.
 struct Passed {
-    descriptor: AtomicI32,
-    device: AtomicU64,
-    inode: AtomicU64,
+    descriptor: Inherited,
     before: Option<&'static Passed>,
 }
 
@@ -44,15 +42,12 @@ fn newest() -> Option<&'static Passed> {
 pub fn note(page: Handle, descriptor: c_int) {
     // SAFETY: a number, and a flag of what is open under it.
     unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
-    let Some((device, inode)) = identity(descriptor) else {
-        return;
-    };
     let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
     let passed = books.unused.pop().unwrap_or_else(one_more);
-    passed.device.store(device, Ordering::Relaxed);
-    passed.inode.store(inode, Ordering::Relaxed);
-    // Whoever sees the number sees what it is of.
-    passed.descriptor.store(descriptor, Ordering::Release);
+    if !passed.descriptor.note(descriptor) {
+        books.unused.push(passed);
+        return;
+    }
     if let Some(earlier) = books.of.insert(page.0, passed) {
         over(&mut books, earlier);
     }
@@ -70,30 +65,18 @@ pub fn forget(page: Handle) {
 }
 
 fn over(books: &mut Books, passed: &'static Passed) {
-    passed.descriptor.store(-1, Ordering::Relaxed);
+    passed.descriptor.forget();
     books.unused.push(passed);
 }
 
 /// Called under the lock.
 fn one_more() -> &'static Passed {
     let passed = Box::leak(Box::new(Passed {
-        descriptor: AtomicI32::new(-1),
-        device: AtomicU64::new(0),
-        inode: AtomicU64::new(0),
+        descriptor: Inherited::none(),
         before: newest(),
     }));
     NEWEST.store(passed, Ordering::Release);
     passed
-}
-
-/// Of a file that is open; async-signal-safe.
-fn identity(descriptor: c_int) -> Option<(u64, u64)> {
-    // SAFETY: all-zero is a valid value of this plain structure, and the pointer is valid for
-    // the call.
-    unsafe {
-        let mut about: libc::stat = std::mem::zeroed();
-        (libc::fstat(descriptor, &mut about) == 0).then_some((about.st_dev, about.st_ino))
-    }
 }
 
 /// In a forked child. Async-signal-safe.
@@ -101,12 +84,7 @@ pub fn in_child() {
     let mut next = newest();
     while let Some(passed) = next {
         next = passed.before;
-        let descriptor = passed.descriptor.swap(-1, Ordering::Acquire);
-        let noted = [&passed.device, &passed.inode].map(|word| word.load(Ordering::Relaxed));
-        if descriptor >= 0 && identity(descriptor) == Some(noted.into()) {
-            // SAFETY: the child's copy of a descriptor that it never uses.
-            unsafe { libc::close(descriptor) };
-        }
+        passed.descriptor.close();
     }
 }
 
@@ -130,7 +108,7 @@ mod tests {
                 in_child();
                 let mut left = 0;
                 for (bit, number) in numbers.iter().enumerate() {
-                    left |= i32::from(identity(*number).is_some()) << bit;
+                    left |= i32::from(libc::fcntl(*number, libc::F_GETFD) >= 0) << bit;
                 }
                 libc::_exit(left);
             }

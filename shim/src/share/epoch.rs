@@ -5,6 +5,8 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use memcuda_core::descriptor;
+
 const BYTES: usize = 4096;
 /// Epochs that a keeper counts before the number of keepers: 2^48 deletions.
 const KEEPER: u32 = 48;
@@ -23,15 +25,10 @@ impl Epoch {
     /// Maps the page, unless it is the one that is mapped; `None` where it
     /// cannot be.
     pub fn open(page: OwnedFd, mapped: Option<&Epoch>) -> Option<Self> {
-        // SAFETY: all-zero is a valid value of this plain structure, and the
-        // pointer is valid for the call.
-        let file = unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            if libc::fstat(page.as_raw_fd(), &mut stat) != 0 || stat.st_size < BYTES as i64 {
-                return None;
-            }
-            (stat.st_dev, stat.st_ino)
-        };
+        let file = descriptor::identity(&page).ok()?;
+        if descriptor::length(&page).ok()? < BYTES as u64 {
+            return None;
+        }
         if mapped.is_some_and(|mapped| mapped.file == file) {
             return Some(Self { file });
         }

@@ -16,7 +16,7 @@ use memcuda_core::share::protocol::{Event, Request};
 
 pub use super::epoch::now as epoch;
 use super::line::Line;
-pub use super::line::{Answer, Resumed};
+pub use super::line::{Answer, Resumed, in_child};
 use super::{Error, exports, first};
 use crate::engine::Engine;
 

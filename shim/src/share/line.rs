@@ -15,8 +15,9 @@ use memcuda_core::share::protocol::{Code, Event, Generation, Persist, Reply, Req
 use super::epoch::Epoch;
 use super::leases::Leases;
 use super::who::{self, Heard};
-use super::{Error, child, start};
+use super::{Error, start};
 use crate::engine::Engine;
+use crate::inherited::Inherited;
 use crate::worker;
 
 /// How long a keeper that was just started may take until it answers.
@@ -41,6 +42,14 @@ pub struct Resumed {
     pub lost: Vec<Generation>,
     /// This keeper knows nothing of what was before.
     pub anew: bool,
+}
+
+/// The connection as a forked child sees it.
+static OPEN: Inherited = Inherited::none();
+
+/// In a forked child: the connection is the parent's. Async-signal-safe.
+pub fn in_child() {
+    OPEN.close();
 }
 
 /// The connection and what is known of it.
@@ -96,7 +105,7 @@ impl Line {
     /// Keeps a connection for the first request, where there is none.
     pub(super) fn keep(&mut self, begun: Dialled) {
         if self.is_new() {
-            child::remember(begun.as_fd());
+            OPEN.note(begun.as_fd().as_raw_fd());
             self.begun = Some(begun);
         }
     }
@@ -311,7 +320,7 @@ impl Line {
 
     /// Goes on with a connection, of which this was heard.
     pub(super) fn adopt(&mut self, client: Client, heard: Heard) {
-        child::remember(client.as_fd());
+        OPEN.note(client.as_fd().as_raw_fd());
         self.client = Some(client);
         self.expected = false;
         self.node = heard.node;
@@ -328,7 +337,7 @@ impl Line {
     /// The connection is gone, or was never used. Who holds something comes back, or may as
     /// the keeper knows it.
     pub(super) fn hang_up(&mut self) {
-        child::forget();
+        OPEN.forget();
         let client = self.client.take();
         let is_expected = self.expected || !self.leases.is_empty();
         if let Some(client) = client.filter(|_| is_expected) {

@@ -3,7 +3,6 @@
 //! before a program shares something, but for the connection of programs that
 //! will (`early`).
 
-pub mod child;
 pub mod early;
 mod epoch;
 pub mod exports;
