@@ -1,7 +1,7 @@
 //! Where a call of the interface acts: the engine, started if need be, and the
 //! device that is meant.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 
 use memcuda_core::driver::Code;
 
@@ -16,7 +16,6 @@ pub const CURRENT: i32 = -1;
 
 /// The engine. A program that has not used CUDA yet begins to here.
 pub fn engine() -> Result<&'static Engine, Failure> {
-    const DRIVER: &CStr = c"libcuda.so.1";
     if let Some(engine) = engine::running() {
         return Ok(engine);
     }
@@ -26,7 +25,7 @@ pub fn engine() -> Result<&'static Engine, Failure> {
     if engine::is_aside() {
         return Err(absent(aside));
     }
-    if resolve::open(DRIVER).is_null() {
+    if resolve::driver_for_another().is_null() {
         return Err(absent("there is no libcuda.so.1"));
     }
     start::initialize_here()
