@@ -1,6 +1,6 @@
 //! Who asks for memory: the name of the thread, and the library whose code is
 //! nearest on its stack, CUDA's own and ours aside. Asked only by rules that want
-//! to know, recordings and reports.
+//! to know, recordings and reports, which also ask what program this is.
 
 use std::ffi::CStr;
 
@@ -34,8 +34,7 @@ pub fn library() -> String {
 /// The file of a module that is neither CUDA's nor ours.
 fn named(module: &About) -> Option<String> {
     let file = module.file();
-    let own = module.holds(backtrace::own());
-    if own || file.starts_with(b"libcuda.so") || file.starts_with(b"libcudart") {
+    if module.holds(backtrace::own()) || is_of_cuda(file) {
         return None;
     }
     Some(match file {
@@ -44,9 +43,22 @@ fn named(module: &About) -> Option<String> {
     })
 }
 
+/// Is this one of the libraries that only pass a request on?
+pub fn is_of_cuda(file: &[u8]) -> bool {
+    file.starts_with(b"libcuda.so") || file.starts_with(b"libcudart")
+}
+
 /// The file of the program, without its directories.
 pub fn program() -> String {
     let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let name = path.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
+}
+
+/// The command line of this process, of at most so many bytes.
+pub fn command_line(most: usize) -> String {
+    let mut line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    line.truncate(most);
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    line.trim_end().to_owned()
 }

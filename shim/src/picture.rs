@@ -8,6 +8,7 @@ use memcuda_core::picture::{self, Named, Picture, Process, Refused};
 use memcuda_core::proc_stat;
 use memcuda_core::share::protocol::DeviceId;
 
+use crate::caller;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::table;
@@ -80,14 +81,10 @@ fn named(mapped: &table::Mapped) -> Named {
 }
 
 fn process() -> Process {
-    let mut command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    command.truncate(MOST_COMMAND);
-    let words = command.split(|byte| *byte == 0);
-    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
     Process {
         pid: std::process::id(),
         started_ticks: proc_stat::field("self", proc_stat::STARTED).unwrap_or(0),
-        command: words.join(" ").trim_end().to_owned(),
+        command: caller::command_line(MOST_COMMAND),
         library: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }

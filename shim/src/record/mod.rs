@@ -31,7 +31,7 @@ use memcuda_core::trace::frames::{self, Kind, MOST_TEXT, PIECE_BYTES, Piece, Rec
 
 use crate::modules::Module;
 use crate::tags::Tag;
-use crate::threads;
+use crate::{caller, threads};
 use file::File;
 
 pub use freeing::Freeing;
@@ -125,7 +125,7 @@ impl Recorder {
             words: words::Words::default(),
             late: late::Late::default(),
         };
-        recorder.word(Word::Process, 0, &words::command_line());
+        recorder.word(Word::Process, 0, &caller::command_line(usize::MAX));
         Some(recorder)
     }
 

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use memcuda_core::trace::frames::MOST_TEXT;
 
+use super::python;
 use super::sum::mix;
-use super::{python, words};
 use crate::modules::{self, About, Module};
-use crate::{backtrace, dynamic};
+use crate::{backtrace, caller, dynamic};
 
 /// Frames of a stack.
 const DEPTH: usize = 32;
@@ -177,7 +177,7 @@ fn asks() -> Option<Module> {
     backtrace::walk(|at| {
         let about = modules::at(at).filter(|about| !about.holds(backtrace::own()));
         found = about
-            .filter(|about| !words::is_of_cuda(about.file()))
+            .filter(|about| !caller::is_of_cuda(about.file()))
             .map(|about| about.module());
         found.is_none()
     });

@@ -9,7 +9,7 @@ use once_cell::race::OnceRef;
 
 use super::{Caller, asks};
 use crate::backtrace;
-use crate::caller;
+use crate::caller::{self, is_of_cuda};
 use crate::modules::{self, About, Module, NUMBERED};
 
 /// The words that a recording has.
@@ -41,13 +41,6 @@ pub fn thread_name() -> String {
     // SAFETY: takes nothing and cannot fail.
     let number = unsafe { libc::syscall(libc::SYS_gettid) };
     format!("{} ({number})", caller::thread())
-}
-
-/// The command line of this process.
-pub fn command_line() -> String {
-    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let line = String::from_utf8_lossy(&line).replace('\0', " ");
-    line.trim_end().to_owned()
 }
 
 impl Words {
@@ -119,9 +112,4 @@ impl Words {
         tell(number);
         number
     }
-}
-
-/// Is this one of the libraries that only pass a request on?
-pub fn is_of_cuda(file: &[u8]) -> bool {
-    file.starts_with(b"libcuda.so") || file.starts_with(b"libcudart")
 }
