@@ -2,10 +2,10 @@
 
 use crate::driver::model::Model;
 use crate::driver::{Address, Code, Stream};
-use crate::pool::plan::STEP;
 use crate::pool::tests::{CONTEXT, free, key, on, pool, request};
 use crate::pool::{Order, Pool, Refusal, Release, Settings};
 use crate::random::Random;
+use crate::units::HANDLE;
 use crate::units::{GIB, MIB};
 
 /// With so many bytes of addresses and no more.
@@ -151,7 +151,7 @@ fn where_a_part_is_not_unmapped_its_addresses_are_not_used_again() {
     let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
     assert_eq!(pool.alloc(&on(10, 260 * MIB)), short);
     assert_eq!(pool.lock().arena.free_bytes(), free_before);
-    let one = pool.alloc(&on(10, STEP)).unwrap();
+    let one = pool.alloc(&on(10, HANDLE)).unwrap();
     assert!(pool.driver().mapped(one).is_some());
 }
 

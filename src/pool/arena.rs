@@ -3,12 +3,12 @@
 //! address ours?" a comparison. Holds no memory.
 
 use crate::driver::{Address, Driver, Result};
-use crate::units::{GIB, MIB};
+use crate::units::{GIB, HANDLE};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Alignment of every range, in bytes: the granularity of mappings.
-pub const RANGE_ALIGN: u64 = 2 * MIB;
+pub const RANGE_ALIGN: u64 = HANDLE;
 
 const MOST: usize = 64;
 /// Bytes asked for at once; halved where the driver refuses.

@@ -8,13 +8,13 @@ use super::Pool;
 use super::block::Holder;
 use super::front::is_small;
 use super::hash::FastMap;
-use super::plan::STEP;
 use super::request::BlockInfo;
 use super::state::State;
 use super::stitch::Part;
 use super::streams::Use;
 use super::trim::Leaving;
 use crate::driver::{Address, Driver, Handle, cancel};
+use crate::units::HANDLE;
 use std::time::Instant;
 
 /// What lies below an allocation.
@@ -62,7 +62,7 @@ impl Exports {
 
     /// Was something about as long exported, so that this may be, too?
     pub fn is_like_one(&self, bytes: u64) -> bool {
-        !self.lengths.is_empty() && self.lengths.contains_key(&bytes.div_ceil(STEP))
+        !self.lengths.is_empty() && self.lengths.contains_key(&bytes.div_ceil(HANDLE))
     }
 }
 
@@ -82,7 +82,7 @@ impl<D: Driver> Pool<D> {
         let (handles, offset) = state.below(&block);
         state.exports.all.entry(block.id).or_insert(None);
         if !is_small(block.bytes) {
-            let steps = block.bytes.div_ceil(STEP);
+            let steps = block.bytes.div_ceil(HANDLE);
             state.exports.lengths.insert(steps, ());
             let window = state.blocks[&base].window;
             let stitch = state.stitch_mut(window.stitch);

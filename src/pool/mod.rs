@@ -64,6 +64,7 @@ pub use stats::Stats;
 
 use crate::config::{Debug, Policy};
 use crate::driver::{Access, Address, Code, Context, Driver, Result};
+use crate::units::HANDLE;
 use arena::Bounds;
 use front::{Fronts, Sum};
 use slab::SLAB;
@@ -134,7 +135,7 @@ impl<D: Driver> Pool<D> {
     /// virtual memory management, or a granularity other than 2 MiB's.
     pub fn new(driver: D, device: u32, settings: Settings) -> Result<Self> {
         // With a smaller one others' handles, too, need be no whole number of steps.
-        if driver.granularity(device)? != plan::STEP {
+        if driver.granularity(device)? != HANDLE {
             return Err(Code::NOT_SUPPORTED);
         }
         let fronts = Arc::new(Fronts::new(settings.lines));
@@ -371,7 +372,7 @@ impl<D: Driver> Drop for Builder<'_, D> {
     }
 }
 
-const _: () = assert!(SLAB == plan::STEP && arena::RANGE_ALIGN == plan::STEP);
+const _: () = assert!(SLAB == HANDLE);
 
 #[cfg(test)]
 mod random_tests;

@@ -7,17 +7,15 @@ use super::chunk::ChunkId;
 use super::ends::{End, MAPPED, Offer};
 use super::search::{Usable, spares};
 use super::state::State;
-use crate::units::{MIB, align_up};
+use crate::units::{HANDLE, MIB, align_up};
 
-/// Size step of handles in bytes.
-pub const STEP: u64 = 2 * MIB;
 /// Largest handle that the pool asks for by itself, in bytes.
 const LARGEST: u64 = 128 * MIB;
 /// The same of what may be exported, in bytes: each handle costs whoever opens it a
 /// mapping, some 50 us.
 const LARGEST_SHARED: u64 = 1 << 30;
 /// The least handle of a growth is about this part of what is held.
-const HANDLES: u64 = 1024;
+const LEAST_PART: u64 = 1024;
 /// A new handle is at most this part of what is still missing.
 const PARTS: u64 = 3;
 /// Mappings of a stitch that is made although there is a window, at most.
@@ -34,7 +32,7 @@ const LITTLE_USED: u64 = 3;
 const SCATTERED: u64 = 160;
 /// A chunk is released for what is not used of it from so many bytes on, and where at
 /// least so many are: small handles in its place are slow to stitch into large ones.
-const UNUSED: u64 = 2 * STEP;
+const UNUSED: u64 = 2 * HANDLE;
 const USED: u64 = 8 * MIB;
 /// Mappings of a chunk that is released, at most: each has to be unmapped.
 const UNMAPPED: usize = 16;
@@ -156,14 +154,14 @@ impl State {
                 plan.whole.push(id);
                 return;
             }
-            (Some((id, bytes)), None) if saves(missing, bytes, chunk.unwrap_or(STEP)) => {
+            (Some((id, bytes)), None) if saves(missing, bytes, chunk.unwrap_or(HANDLE)) => {
                 plan.tail = Some(id);
                 missing -= bytes;
             }
             _ => {}
         }
         let shared = missing == need.bytes && need.alone;
-        plan.fresh = match align_up(missing, STEP) {
+        plan.fresh = match align_up(missing, HANDLE) {
             Some(whole) if shared && chunk.is_none() && whole <= LARGEST_SHARED => vec![whole],
             _ => self.sizes(missing, need.align, chunk),
         };
@@ -214,7 +212,7 @@ impl State {
         chunk: Option<u64>,
     ) -> Option<Plan> {
         let broken = self.broken(window);
-        if broken < STEP || spares(need.bytes, broken) {
+        if broken < HANDLE || spares(need.bytes, broken) {
             return None;
         }
         let held = self.stats.physical_bytes;
@@ -246,15 +244,17 @@ impl State {
     /// what the process holds. The numbers come from replays of recorded jobs
     /// (docs/research.md).
     fn sizes(&self, missing: u64, align: u64, chunk: Option<u64>) -> Vec<u64> {
-        let missing = align_up(missing, STEP).unwrap_or(missing);
+        let missing = align_up(missing, HANDLE).unwrap_or(missing);
         if let Some(size) = chunk {
             return vec![size; missing.div_ceil(size) as usize];
         }
         let held = self.stats.physical_bytes + missing;
-        let change = (held / HANDLES).next_power_of_two().clamp(STEP, LARGEST);
+        let change = (held / LEAST_PART)
+            .next_power_of_two()
+            .clamp(HANDLE, LARGEST);
         // Windows that begin at any 512 bytes use up each other's ends; those
         // that begin at a handle's granularity need change to fit exactly.
-        let exact = align >= STEP;
+        let exact = align >= HANDLE;
         let mut sizes = Vec::new();
         let mut rest = missing;
         while rest > 0 {

@@ -29,17 +29,23 @@ fn state(sizes: &[u64]) -> State {
 #[test]
 fn a_growth_is_of_falling_sizes_and_no_larger_than_what_lacks() {
     let state = state(&[]);
-    for (mib, align) in [(2, 512), (6, 512), (830, 512), (830, STEP), (5000, STEP)] {
+    for (mib, align) in [
+        (2, 512),
+        (6, 512),
+        (830, 512),
+        (830, HANDLE),
+        (5000, HANDLE),
+    ] {
         let sizes = state.sizes(mib * MIB - 4096, align, None);
         assert_eq!(sizes.iter().sum::<u64>(), mib * MIB);
         assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
-        assert!(sizes.iter().all(|size| size % STEP == 0));
-        if align == STEP {
+        assert!(sizes.iter().all(|size| size % HANDLE == 0));
+        if align == HANDLE {
             assert!(sizes.iter().all(|size| size.is_power_of_two()));
         }
     }
     let sizes = state.sizes(1024 * MIB, 512, None);
-    assert_eq!((sizes[0], sizes[sizes.len() - 1]), (LARGEST, STEP));
+    assert_eq!((sizes[0], sizes[sizes.len() - 1]), (LARGEST, HANDLE));
     assert!(sizes.len() < 32, "a millisecond is about so many mappings");
     // What is held decides how small the smallest one is.
     let holds = self::state(&[8192]);
@@ -89,7 +95,7 @@ fn a_stitch_that_ends_in_free_bytes_is_made_longer() {
 fn a_stitch_that_was_made_longer_goes_with_all_its_addresses() {
     let (pool, freed) = with_free_stitch();
     // The last step of the reservation is nobody's.
-    let all = (1 << 40) - STEP;
+    let all = (1 << 40) - HANDLE;
     let taken = |pool: &crate::pool::Pool<_>| all - pool.lock().arena.free_bytes();
     assert_eq!(taken(&pool), 2 * 96 * MIB);
     pool.alloc(&on(10, 96 * MIB)).unwrap();
@@ -165,7 +171,7 @@ fn blocks_that_go_on_growing_are_made_longer() {
     let each = mapped / blocks.len() as u64;
     assert!(each <= 2, "{each} handles of {} MiB", bytes / MIB);
     // A free one beside those that are in use, and a step of growth behind each.
-    let needed = (blocks.len() as u64 + 1) * (bytes + STEP);
+    let needed = (blocks.len() as u64 + 1) * (bytes + HANDLE);
     assert!(pool.physical() <= needed, "{}", pool.physical() / MIB);
 }
 

@@ -4,13 +4,13 @@
 
 use super::chunk::StitchId;
 use super::chunks::{Chunks, Room};
-use super::plan::STEP;
 use super::stitch::Stitch;
 use super::streams::{StreamId, Use};
+use crate::units::HANDLE;
 use std::ops::Range;
 
 /// Shorter ranges are not kept: there may be hundreds in a chunk.
-pub const LEAST: u64 = STEP;
+pub const LEAST: u64 = HANDLE;
 
 /// A free range of a stitch.
 #[derive(Debug, Default, PartialEq, Eq)]

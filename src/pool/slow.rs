@@ -3,7 +3,7 @@
 //! order these are tried; what a stitch is made of is the plan's.
 
 use super::block::{Need, Window};
-use super::plan::{Plan, STEP};
+use super::plan::Plan;
 use super::reach::Reach;
 use super::request::{Effort, Lack, Order, Refusal, Request};
 use super::search::Usable;
@@ -15,6 +15,7 @@ use super::wait::Waited;
 use super::{Pool, StateGuard};
 use crate::config::Policy;
 use crate::driver::{Address, Code, Context, Driver, Result, cancel};
+use crate::units::HANDLE;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -365,7 +366,7 @@ impl<D: Driver> Pool<D> {
         let plan = match passes.last() {
             Some(&usable) => state.plan(need, usable, self.settings.chunk),
             None => Plan {
-                fresh: vec![need.bytes.next_multiple_of(STEP)],
+                fresh: vec![need.bytes.next_multiple_of(HANDLE)],
                 ..Plan::default()
             },
         };

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use memcuda_core::driver::{Address, Code};
 use memcuda_core::share::protocol::Entry;
-use memcuda_core::units::{MIB, align_up};
+use memcuda_core::units::align_up;
 
 use super::Failure;
 use super::place::Place;
@@ -15,9 +15,7 @@ use super::table::{From, Mapped};
 use crate::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
 use crate::engine::Engine;
 use crate::room;
-
-/// What the driver has a legacy handle for, in bytes.
-const PAGE: u64 = 2 * MIB;
+use crate::whose::PAGE;
 
 fn unsupported(call: &'static str) -> impl Fn() -> Failure {
     move || Failure::Driver(Code::NOT_SUPPORTED, call)

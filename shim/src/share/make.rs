@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::os::fd::OwnedFd;
 
 use memcuda_core::driver::{Code, Driver, Handle};
-use memcuda_core::units::MIB;
+use memcuda_core::units::HANDLE;
 
 use crate::device::Device;
 use crate::engine::Engine;
@@ -22,15 +22,12 @@ pub struct Made {
     pub descriptor: OwnedFd,
 }
 
-/// Sizes of handles are multiples of this, in bytes.
-const STEP: u64 = 2 * MIB;
-
 /// Makes a handle of at least so many bytes, which are not zeroed by it. Fails
 /// with `OUT_OF_MEMORY` beyond `MEMCUDA_LIMIT` and where neither this process
 /// nor others can make room, and with the driver's code where the device
 /// exports no memory.
 pub fn make(engine: &Engine, device: &Device, bytes: u64) -> Result<Made, Code> {
-    let mapped = bytes.max(1).checked_next_multiple_of(STEP);
+    let mapped = bytes.max(1).checked_next_multiple_of(HANDLE);
     let mapped = mapped.ok_or(Code::OUT_OF_MEMORY)?;
     // What is more than the limit alone takes nothing from anybody.
     let limit = engine.config.limit_of(device.ordinal);

@@ -14,14 +14,11 @@ use memcuda::error::Error;
 use memcuda::pool::Settings;
 use memcuda::trace::Reader;
 use memcuda::trace::replay::{self, Failure, Outcome, Profile};
-use memcuda::units::{GIB, MIB, parse_size, show_bytes};
+use memcuda::units::{GIB, HANDLE, parse_size, show_bytes};
 use serde::Serialize;
 
 use crate::output::{self, Table};
 use crate::trace;
-
-/// The smallest physical handle.
-const HANDLE: u64 = 2 * MIB;
 
 /// Play recorded traces through the pool, without a GPU.
 ///
