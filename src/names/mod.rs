@@ -11,3 +11,6 @@ pub use dtype::{Dtype, bytes_of};
 pub use name::Name;
 pub use pattern::Pattern;
 pub use wanted::{Backend, Mode};
+
+/// Most extents of a shape.
+pub const MOST_EXTENTS: usize = 32;

@@ -4,10 +4,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use memcuda::names::MOST_EXTENTS;
 use memcuda::share::client::{Client, Error};
-use memcuda::share::protocol::{
-    MOST_EXTENTS, MOST_PARTS, Mode, Persist, Reply, Request, Spec, Status,
-};
+use memcuda::share::protocol::{MOST_PARTS, Mode, Persist, Reply, Request, Spec, Status};
 use memcuda::share::wire::{self, Broken};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use memcuda_core::names::{Dtype, Name, bytes_of};
+use memcuda_core::names::{Dtype, MOST_EXTENTS, Name, bytes_of};
 use memcuda_core::share::protocol::{Backend, Mode};
 
 use super::place::CURRENT;
@@ -35,6 +35,7 @@ const AWAIT: u32 = 1 << 6;
 const ALL: u32 = (1 << 7) - 1;
 /// `MEMCUDA_MOST_RANK`.
 pub const MOST_RANK: usize = 32;
+const _: () = assert!(MOST_RANK == MOST_EXTENTS);
 
 impl Options {
     const DEFAULT: Self = Self {

@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ClientId, Effect, Entries, Item, Refusal};
-use crate::names::{Name, bytes_of};
-use crate::share::protocol::{
-    Backend, Code, Generation, MOST_EXTENTS, Mode, Persist, Process, Spec, State,
-};
+use crate::names::{MOST_EXTENTS, Name, bytes_of};
+use crate::share::protocol::{Backend, Code, Generation, Mode, Persist, Process, Spec, State};
 
 /// Most bytes of one name, so that sums of them are numbers still.
 pub(super) const MOST_BYTES: u64 = 1 << 48;

@@ -6,10 +6,7 @@ use serde_json::{Map, Value};
 use super::command::{
     Address, Command, Create, Device, Fault, MOST_BYTES, MOST_TEXT, Operation, Refused,
 };
-use crate::names::{Dtype, Name, bytes_of};
-
-/// Most extents of a shape.
-const MOST_EXTENTS: usize = 64;
+use crate::names::{Dtype, MOST_EXTENTS, Name, bytes_of};
 
 /// Reads a command.
 pub fn read(bytes: &[u8]) -> Result<Command, Box<Refused>> {

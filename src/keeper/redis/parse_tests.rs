@@ -182,9 +182,23 @@ fn what_is_wrong_is_said_in_one_line_to_who_asked() {
             assert_eq!(refused.address.id.as_deref(), Some("5"));
         }
     }
-    let long = format!("[{}1]", "1,".repeat(70));
-    let text = format!(r#"{{"op":"create","name":"w","dtype":"u8","shape":{long}}}"#);
-    assert!(read_text(&text).unwrap_err().message.contains("71 extents"));
+}
+
+/// As many as memory under a name may have.
+#[test]
+fn a_shape_has_up_to_32_extents() {
+    let of = |extents: usize| {
+        let shape = vec![1; extents];
+        let text = json!({"op": "create", "name": "w", "dtype": "u8", "shape": shape});
+        read_text(&text.to_string())
+    };
+    assert!(of(32).is_ok());
+    for many in [33, 71] {
+        let refused = of(many).unwrap_err();
+        assert_eq!(refused.fault, Fault::Invalid);
+        let said = format!("the shape has {many} extents; accepted: up to 32");
+        assert_eq!(refused.message, said);
+    }
 }
 
 #[test]

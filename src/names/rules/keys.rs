@@ -4,11 +4,8 @@ use std::ops::RangeInclusive;
 
 use super::{Facts, Rule, Template, What, When};
 use crate::error::{Error, Result};
-use crate::names::{Backend, Mode, Pattern};
+use crate::names::{Backend, MOST_EXTENTS, Mode, Pattern};
 use crate::units::{accepted, parse_size};
-
-/// Most extents of a shape.
-const MOST_RANK: usize = 32;
 
 /// A rule that is being read.
 #[derive(Default)]
@@ -188,7 +185,7 @@ fn range(text: &str, value: impl Fn(&str) -> Option<u64>) -> Option<RangeInclusi
 fn shape(text: &str) -> Option<Vec<u64>> {
     let extent = |text: &str| text.parse().ok().filter(|&extent: &u64| extent > 0);
     let shape: Vec<u64> = text.split('x').map(extent).collect::<Option<_>>()?;
-    (shape.len() <= MOST_RANK).then_some(shape)
+    (shape.len() <= MOST_EXTENTS).then_some(shape)
 }
 
 fn flag(text: &str) -> Option<bool> {

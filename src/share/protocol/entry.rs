@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::names::{Backend, Dtype, Name};
+use crate::names::{Backend, Dtype, MOST_EXTENTS, Name};
 
 /// What a name holds, or is to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,9 +21,6 @@ pub struct Spec {
     /// What holds the bytes.
     pub backend: Backend,
 }
-
-/// Most extents of a shape.
-pub const MOST_EXTENTS: usize = 32;
 
 impl Spec {
     /// In what this is not what somebody counts on, as `has bytes 16, not 24`. 0 bytes,

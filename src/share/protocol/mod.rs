@@ -15,7 +15,7 @@ mod reply;
 mod request;
 
 pub use crate::names::{Backend, Mode};
-pub use entry::{Entry, Holder, MOST_EXTENTS, Persist, Process, Spec, State};
+pub use entry::{Entry, Holder, Persist, Process, Spec, State};
 pub use id::{DeviceId, Generation};
 pub use reply::{Code, Event, Reply, Status};
 pub use request::{Lease, Place, Request};
