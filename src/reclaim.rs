@@ -22,6 +22,9 @@
 //! windows that exist, and fail softly only where the pool would have to grow and
 //! does not pause.
 //!
+//! What torch is told so that it can be asked is said here, too: the shim tells it, and a replay
+//! plays it.
+//!
 //! What torch does between a soft failure and its next question is time for which its
 //! request stands still: the pool counts it as a stall, if it is long.
 
@@ -35,6 +38,21 @@ use crate::pool::{Effort, Pool, Refusal, Request};
 
 /// Torch's small segments, in bytes.
 pub const SMALL_SEGMENT: u64 = 2 << 20;
+
+/// Below this torch splits segments, so that tensors share them; from it on each
+/// has a segment of its own, or a cached one that is up to 20 MiB larger. More
+/// shares what then nobody can give back, less wastes what is larger than needed:
+/// by replays of recorded jobs (docs/research.md). The key is as old as the
+/// oldest torch that is supported; other sizes of the shared segments
+/// (`large_segment_size_mb`) hold less for some jobs and more for others.
+pub const SPLIT_MB: u64 = 32;
+
+/// Bytes of a page of expandable segments: the least that torch takes and that is a
+/// multiple of 2 MiB. From [`PAGES_SPLIT_MB`] on tensors do not nibble at free ranges that
+/// are larger; those are given back and mapped anew (docs/research.md).
+pub const PAGE_MB: u64 = 12;
+/// See [`PAGE_MB`].
+pub const PAGES_SPLIT_MB: u64 = 192;
 
 /// Longest run of requests that are served unasked.
 const LONGEST_PAUSE: u64 = 16;

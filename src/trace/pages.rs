@@ -11,7 +11,7 @@ use super::torch_native::LARGE_SEGMENT;
 use crate::driver::model::Model;
 use crate::driver::{Access, Address, Code, Context, Driver as _};
 use crate::pages::{Home, Kind, Lease, Pages};
-use crate::reclaim;
+use crate::reclaim::{self, PAGE_MB, PAGES_SPLIT_MB};
 use crate::units::MIB;
 
 /// Torch's own settings.
@@ -21,8 +21,8 @@ pub const ALONE: Rules = Rules {
 };
 /// Those that the shim sets (`MEMCUDA_TORCH=native`).
 pub const ASKED: Rules = Rules {
-    page: 12 * MIB,
-    max_split: 192 * MIB,
+    page: PAGE_MB * MIB,
+    max_split: PAGES_SPLIT_MB * MIB,
 };
 
 /// A replay asks for no allocations: all of it is one.

@@ -12,9 +12,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::torch_native::{GRANULE, NON_SPLIT_ROUNDING, SMALL, SMALL_SEGMENT};
+use super::torch_native::{GRANULE, NON_SPLIT_ROUNDING, SMALL};
 use crate::driver::{Address, Code};
 use crate::pool::Refusal;
+use crate::reclaim::SMALL_SEGMENT;
 
 /// Ranges lie this many bytes apart; no device has as much.
 pub const RANGE: u64 = 1 << 46;

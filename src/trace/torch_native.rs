@@ -15,6 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::driver::Address;
 use crate::pool::Refusal;
+use crate::reclaim::{SMALL_SEGMENT, SPLIT_MB};
 use crate::units::MIB;
 
 /// Every block is a multiple of this many bytes.
@@ -22,8 +23,6 @@ pub(super) const GRANULE: u64 = 512;
 /// Largest tensor, in bytes, that comes from small segments; also the least
 /// that is split off a block of another segment.
 pub(super) const SMALL: u64 = MIB;
-/// Size of small segments in bytes.
-pub(super) const SMALL_SEGMENT: u64 = 2 * MIB;
 /// Tensors below this many bytes share segments of [`LARGE_SEGMENT`].
 const OWN_SEGMENT: u64 = 10 * MIB;
 /// Size of shared segments in bytes (`large_segment_size_mb`).
@@ -31,7 +30,7 @@ pub(super) const LARGE_SEGMENT: u64 = 20 * MIB;
 /// Step of the sizes of all other segments, in bytes.
 const STEP: u64 = 2 * MIB;
 /// The split size in bytes that the shim sets (`max_split_size_mb`).
-const MAX_SPLIT: u64 = 32 * MIB;
+const MAX_SPLIT: u64 = SPLIT_MB * MIB;
 /// How many bytes larger than its tensor a block of at least the split size is
 /// at most (`max_non_split_rounding_mb`).
 pub(super) const NON_SPLIT_ROUNDING: u64 = 20 * MIB;

@@ -65,7 +65,7 @@ class Mentions(unittest.TestCase):
 
     def test_split_sizes(self):
         """Torch is told two sizes from which on it splits nothing: pages say those of the code."""
-        code = (ROOT / "shim/src/torch/conf.rs").read_text()
+        code = (ROOT / "src/reclaim.rs").read_text()
         pages_mb, segments_mb = (re.search(rf"const {name}: u64 = (\d+);", code)[1] for name in ("PAGES_SPLIT_MB", "SPLIT_MB"))
         differences = (DOCS / "differences.md").read_text().replace("\n", " ")
         self.assertIn(f"blocks of {pages_mb} MiB and more in expandable segments, of {segments_mb} MiB and more in segments", differences)

@@ -6,6 +6,8 @@
 //! `backend` that contradicts an explicit profile is replaced, and whoever lets go
 //! of torch's lock during `cudaMalloc` gets no cooperative reclaim.
 
+use memcuda_core::reclaim::{PAGE_MB, PAGES_SPLIT_MB, SPLIT_MB};
+
 /// How torch gets its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
@@ -41,20 +43,6 @@ pub fn merged(profile: Profile, user: &str) -> Merged {
         Profile::Async => Ok(stream_ordered(user)),
     }
 }
-
-/// Below this torch splits segments, so that tensors share them; from it on each
-/// has a segment of its own, or a cached one that is up to 20 MiB larger. More
-/// shares what then nobody can give back, less wastes what is larger than needed:
-/// by replays of recorded jobs (docs/research.md). The key is as old as the
-/// oldest torch that is supported; other sizes of the shared segments
-/// (`large_segment_size_mb`) hold less for some jobs and more for others.
-pub const SPLIT_MB: u64 = 32;
-
-/// Bytes of a page of expandable segments: the least that torch takes and that is a
-/// multiple of 2 MiB. From the second on tensors do not nibble at free ranges that
-/// are larger; those are given back and mapped anew (docs/research.md).
-pub const PAGE_MB: u64 = 12;
-const PAGES_SPLIT_MB: u64 = 192;
 
 /// What a handle's bytes are a multiple of.
 const GRANULE_MB: u64 = 2;

@@ -19,10 +19,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use memcuda_core::reclaim::{PAGE_MB, SPLIT_MB};
+
 use super::filters::{self, Filter};
 use super::places::{self, Configured};
 use super::sides::{Side, Sides};
-use super::{conf, environment, split};
+use super::{environment, split};
 
 /// A private pool of torch's, by its device and torch's number for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,10 +114,7 @@ pub fn off_for_good() -> bool {
         let large = torch
             .large
             .map_or(0, |(word, _)| word.load(Ordering::Relaxed));
-        word.store(
-            large.max((conf::SPLIT_MB as usize) << 20),
-            Ordering::Relaxed,
-        );
+        word.store(large.max((SPLIT_MB as usize) << 20), Ordering::Relaxed);
     }
     torch.switch.store(0, Ordering::Relaxed);
     environment::has_segments();
@@ -177,7 +176,7 @@ fn follow_the_program() {
     let Some((word, own)) = torch.large else {
         return;
     };
-    let pages = (conf::PAGE_MB as usize) << 20;
+    let pages = (PAGE_MB as usize) << 20;
     let amiss = || match torch.switch.load(Ordering::Relaxed) {
         0 => (word.load(Ordering::Relaxed) == pages).then_some(own),
         _ => (word.load(Ordering::Relaxed) == own).then_some(pages),
