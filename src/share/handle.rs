@@ -2,7 +2,7 @@
 //! `CUipcMemHandle`: a program passes them on without looking inside. They name
 //! memory and grant nothing; who may have it is the keeper's to say.
 
-use super::protocol::{DeviceId, Generation};
+use super::protocol::{DeviceId, Entry, Generation};
 
 /// Bytes of a handle (`CU_IPC_HANDLE_SIZE`).
 pub const BYTES: usize = 64;
@@ -51,6 +51,18 @@ pub enum Unreadable {
 }
 
 impl Handle {
+    /// The handle of an entry of the keeper on this node.
+    pub fn of(node: u64, entry: &Entry) -> Self {
+        Self {
+            node,
+            generation: entry.generation,
+            bytes: entry.spec.bytes,
+            mapped: entry.mapped,
+            offset: entry.offset,
+            device: Self::digest(entry.spec.device),
+        }
+    }
+
     /// The beginning of a UUID, as handles hold it.
     pub fn digest(device: DeviceId) -> [u8; 6] {
         let mut digest = [0; 6];

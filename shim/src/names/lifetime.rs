@@ -158,14 +158,6 @@ pub fn ended_within(time: Duration) -> bool {
 /// who opens such a handle may.
 pub fn ipc_handle(engine: &Engine, address: Address) -> Option<[u8; 64]> {
     let mapped = table::at(address)?;
-    let entry = &mapped.entry;
-    let handle = Handle {
-        node: keeper::node(engine).ok()?,
-        generation: entry.generation,
-        bytes: entry.spec.bytes,
-        mapped: entry.mapped,
-        offset: entry.offset,
-        device: Handle::digest(entry.spec.device),
-    };
+    let handle = Handle::of(keeper::node(engine).ok()?, &mapped.entry);
     (mapped.spot.write && mapped.from == From::Pool).then(|| handle.to_bytes())
 }

@@ -18,6 +18,13 @@ pub struct Place {
     pub socket: String,
 }
 
+impl Place {
+    /// The node as it is written in Redis.
+    pub fn node_in_hex(&self) -> String {
+        format!("{:016x}", self.node)
+    }
+}
+
 /// The fields of an entry, in the order in which they are written.
 pub fn fields(entry: &Entry, place: &Place) -> Vec<(&'static str, Value)> {
     let spec = &entry.spec;
@@ -40,7 +47,7 @@ pub fn fields(entry: &Entry, place: &Place) -> Vec<(&'static str, Value)> {
         ("ctime", seconds(entry.created_us)),
         ("mtime", seconds(entry.changed_us)),
         ("generation", json!(entry.generation.to_string())),
-        ("node", json!(format!("{:016x}", place.node))),
+        ("node", json!(place.node_in_hex())),
         ("device_uuid", json!(spec.device.to_string())),
         ("state", json!(state(entry.state))),
         ("version", json!(entry.version)),
@@ -77,7 +84,7 @@ pub fn path_text(entry: &Entry, place: &Place) -> String {
         "byte_size": spec.bytes,
         "device": format!("gpu{}", spec.ordinal),
         "address": {
-            "node": format!("{:016x}", place.node),
+            "node": place.node_in_hex(),
             "type": "memcuda",
             "name": entry.name,
             "generation": entry.generation.to_string(),
@@ -94,17 +101,7 @@ pub fn path_text(entry: &Entry, place: &Place) -> String {
 fn ipc_handle(entry: &Entry, place: &Place) -> Vec<u8> {
     match entry.spec.backend {
         Backend::CudaIpc => entry.legacy.clone(),
-        Backend::Vmm => {
-            let handle = Handle {
-                node: place.node,
-                generation: entry.generation,
-                bytes: entry.spec.bytes,
-                mapped: entry.mapped,
-                offset: entry.offset,
-                device: Handle::digest(entry.spec.device),
-            };
-            handle.to_bytes().to_vec()
-        }
+        Backend::Vmm => Handle::of(place.node, entry).to_bytes().to_vec(),
     }
 }
 

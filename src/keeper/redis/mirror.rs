@@ -163,7 +163,7 @@ impl Mirror<'_> {
             ("started", shared.started.to_string()),
             ("term", self.term.to_string()),
             ("host", shared.host.clone()),
-            ("node", format!("{:016x}", place.node)),
+            ("node", place.node_in_hex()),
             ("socket", place.socket.clone()),
             ("pid", place.keeper_pid.to_string()),
         ];

@@ -201,7 +201,7 @@ fn identity(place: &Place) -> String {
         _ => (0, 0),
     };
     let name = socket.file_name().unwrap_or_default().display();
-    format!("{:016x}:{device:x}:{inode:x}:{name}", place.node)
+    format!("{}:{device:x}:{inode:x}:{name}", place.node_in_hex())
 }
 
 #[cfg(test)]
