@@ -5,10 +5,10 @@ use std::io::{self, Write};
 
 use anyhow::{Result, anyhow};
 use memcuda::picture::layout::{Kind, Layout, Range, Sums};
-use memcuda::picture::{Device, Process, Refused, State};
+use memcuda::picture::{Device, Process, Refused};
 use serde::Serialize;
 
-use crate::reading::{Reading, Words, stream};
+use crate::reading::{Reading, What, Words, stream};
 
 /// The page; the picture goes where the mark is.
 const PAGE: &str = include_str!("page.html");
@@ -113,17 +113,12 @@ fn numbers(reading: &Reading<'_>, device: &Device, range: &Range, words: &mut Wo
     const PENDING: u64 = 1;
     const IDLE: u64 = 2;
     const HELD: u64 = 3;
-    let block = match range.kind {
-        Kind::Pending => return vec![range.bytes, PENDING],
-        Kind::Idle => return vec![range.bytes, IDLE],
-        Kind::Held => return vec![range.bytes, HELD],
-        Kind::Block(index) => &device.pool.blocks[index],
+    let block = match (reading.what(device, range.kind), range.kind) {
+        (What::Live | What::Shared, Kind::Block(index)) => &device.pool.blocks[index],
+        (What::Pending, _) => return vec![range.bytes, PENDING],
+        (What::Idle, _) => return vec![range.bytes, IDLE],
+        _ => return vec![range.bytes, HELD],
     };
-    match block.state {
-        State::Pending => return vec![range.bytes, PENDING],
-        State::Idle => return vec![range.bytes, IDLE],
-        State::Live | State::Attached | State::Parked => {}
-    }
     let who = reading.who(device, block).unwrap_or_default();
     let (who, stream) = (words.index(who), words.index(stream(device, block)));
     vec![range.bytes, LIVE, block.asked_bytes, block.id, who, stream]
