@@ -37,8 +37,6 @@ pub struct Config {
     pub idle: Idle,
     /// `MEMCUDA_CHUNK`: bytes of a physical handle; `None` lets the pool choose.
     pub chunk: Option<u64>,
-    /// `MEMCUDA_DEEPBIND`; acted on before the settings are read.
-    pub deepbind: Deepbind,
     /// `MEMCUDA_DEBUG`.
     pub debug: Debug,
     /// `MEMCUDA_NAMES`: rules in a line, not yet read (`names::rules`).
@@ -78,7 +76,6 @@ impl Default for Config {
             limit: Vec::new(),
             idle: Idle::Percent(10.0),
             chunk: None,
-            deepbind: Deepbind::default(),
             debug: Debug::default(),
             names: None,
             names_file: None,
@@ -155,7 +152,8 @@ pub const VARIABLES: &[Variable] = &[
         name: "MEMCUDA_DEEPBIND",
         accepts: Deepbind::WORDS,
         meaning: "take RTLD_DEEPBIND out of the flags of dlopen; what is loaded with it bypasses the shim",
-        set: |c, v| Deepbind::of(v).map(|v| c.deepbind = v),
+        // The shim reads it itself, before there are settings.
+        set: |_, v| Deepbind::of(v).map(drop),
     },
     Variable {
         name: "MEMCUDA_DEBUG",

@@ -44,9 +44,9 @@ impl Launch {
         command.process_group(0).spawn()
     }
 
-    /// Becomes that process; returns only where that failed.
-    pub fn become_it(&self, role: Role, socket: OwnedFd) -> std::io::Error {
-        self.command(&self.program, role, socket).exec()
+    /// Becomes the successor; returns only where that failed.
+    pub fn become_successor(&self, socket: OwnedFd) -> std::io::Error {
+        self.command(&self.program, Role::Successor, socket).exec()
     }
 
     fn command(&self, program: &Path, role: Role, socket: OwnedFd) -> Command {

@@ -24,7 +24,6 @@ use super::entries::{ClientId, Entries};
 use super::journal::Journal;
 use super::key::Key;
 use super::late::Late;
-use super::launch::Role;
 use super::leaving::Leaving;
 use super::listen::Door;
 use super::options::Options;
@@ -388,7 +387,7 @@ impl Keeper {
             Vault::None => return error!("not started anew: there is no standby"),
         };
         let error = match socket {
-            Ok(socket) => self.options.launch.become_it(Role::Successor, socket),
+            Ok(socket) => self.options.launch.become_successor(socket),
             Err(error) => error,
         };
         error!("cannot be started anew: {error}");

@@ -78,7 +78,7 @@ impl<D: Driver> Pool<D> {
         let mut state = self.lock();
         state.streams.forget_context(context);
         let mut idle = 0;
-        for at in state.belongings(context, Owner::Context) {
+        for at in state.belongings(context) {
             let freed = state.free(&self.driver, at, Release::Complete);
             debug_assert!(freed.is_ok());
             idle += freed.map_or(0, |freed| freed.bytes);
@@ -123,13 +123,14 @@ impl<D: Driver> Pool<D> {
 }
 
 impl State {
-    /// The live allocations of a context.
-    fn belongings(&self, context: Context, owner: Owner) -> Vec<Address> {
+    /// The live allocations that end with a context.
+    fn belongings(&self, context: Context) -> Vec<Address> {
         let mut all = Vec::new();
         for front in self.fronts().used() {
             let front = self.fronts().lock(front);
             let live = front.live().filter(|block| !block.attached);
-            let of_it = live.filter(|block| block.context == context && block.owner == owner);
+            let of_it =
+                live.filter(|block| block.context == context && block.owner == Owner::Context);
             all.extend(of_it.map(|block| block.base));
         }
         all

@@ -298,7 +298,7 @@ impl Client {
         // Room is made as it is needed: to touch the memory for the longest
         // packet takes as long as a request.
         if self.room.len() < wire::MOST_BYTES {
-            let length = wire::length_of_next(&self.socket, true)?;
+            let length = wire::length_of_next(&self.socket)?;
             let length = length.next_power_of_two().clamp(512, wire::MOST_BYTES);
             self.room.resize(length.max(self.room.len()), 0);
         }
@@ -337,7 +337,7 @@ impl Dialled {
 
     /// Is the keeper's word there?
     pub fn is_answered(&self) -> bool {
-        wire::length_of_next(&self.client.socket, true).is_ok()
+        wire::length_of_next(&self.client.socket).is_ok()
     }
 
     /// Waits for the keeper's word, and takes up the leases that are left.

@@ -80,12 +80,9 @@ pub fn send_bytes(
     }
 }
 
-/// How many bytes the next packet has, which stays where it is.
-pub fn length_of_next(socket: impl AsFd, now: bool) -> Result<usize, Broken> {
-    let mut flags = RecvFlags::PEEK | RecvFlags::TRUNC;
-    if now {
-        flags |= RecvFlags::DONTWAIT;
-    }
+/// How many bytes the next packet has, which stays where it is. Does not wait for one.
+pub fn length_of_next(socket: impl AsFd) -> Result<usize, Broken> {
+    let flags = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
     loop {
         match recv(&socket, &mut [0_u8; 0], flags) {
             Ok((_, length)) => return Ok(length),

@@ -104,7 +104,7 @@ fn what_was_the_last_of_a_large_file_slows_nobody() {
             wire::send(&socket, &packet, &[file.as_fd()]).unwrap();
             drop(file);
         });
-        wire::length_of_next(&socket, false).unwrap();
+        wait_for("the refusal", || wire::length_of_next(&socket).ok());
         drop(socket);
         keeper.settle_empty(fresh);
         for (pid, before) in both.into_iter().zip(before) {
@@ -120,7 +120,7 @@ fn who_leaves_an_answer_unread_is_heard_to_the_end() {
     let keeper = Keeper::start(&[]);
     let socket = introduced(&keeper);
     say(&socket, 2, open("a", Mode::Create, 10));
-    wait_for("the answer", || wire::length_of_next(&socket, true).ok());
+    wait_for("the answer", || wire::length_of_next(&socket).ok());
     meanwhile(&keeper, || {
         say(&socket, 3, Request::ComeBack);
         drop(socket);

@@ -26,7 +26,7 @@ impl Client {
     /// in less time than a processor takes to fall asleep and to be woken.
     pub(super) fn wait_awake(&self) {
         let began = Instant::now();
-        let none_yet = || matches!(wire::length_of_next(&self.socket, true), Err(Broken::Later));
+        let none_yet = || matches!(wire::length_of_next(&self.socket), Err(Broken::Later));
         let mut napped = false;
         while none_yet() && began.elapsed() < AWAKE {
             if napped || began.elapsed() < PROMPT {
