@@ -6,6 +6,7 @@
 #[cfg(feature = "cli")]
 pub mod allocate;
 pub mod cancel;
+#[cfg(feature = "cli")]
 pub mod children;
 mod code;
 mod cost;
