@@ -1,5 +1,5 @@
 // A pair of malloc and free through a CUDA library as a program calls it; see
-// hooks.py. No header and no library of CUDA is needed to build it.
+// hooks.py.
 //
 // Build:  cc -O2 -o hooks benches/hooks.c -ldl -lpthread
 // Run:    hooks LIBRARY CALLS BYTES THREADS PAIRS RUNS
@@ -12,17 +12,14 @@
 // Exit status: 0 measured, 1 a call failed that should not, 2 wrong arguments.
 
 #define _GNU_SOURCE
-#include <dlfcn.h>
+#include "library.h"
+
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MOST_THREADS = 64, NON_BLOCKING = 1 };
 
-static void *library;
 static int is_runtime, is_async;
 static size_t bytes;
 static long pairs, runs;
@@ -34,30 +31,6 @@ static int (*allocate)(void **, size_t);
 static int (*give)(void *);
 static int (*allocate_async)(void **, size_t, void *);
 static int (*give_async)(void *, void *);
-
-static void *find(const char *name) {
-    void *found = dlsym(library, name);
-    if (!found) {
-        fprintf(stderr, "hooks: the library has no %s\n", name);
-        exit(1);
-    }
-    return found;
-}
-
-static void check(int code, const char *what) {
-    if (code != 0) {
-        fprintf(stderr, "hooks: %s = %d\n", what, code);
-        exit(1);
-    }
-}
-
-#define CALL(name, ...) check(((int (*)())find(name))(__VA_ARGS__), name)
-
-static double now(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return t.tv_sec * 1e9 + t.tv_nsec;
-}
 
 static void pair(void *stream) {
     void *at = NULL;

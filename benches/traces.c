@@ -6,41 +6,16 @@
 // Exit status: 0 done, 1 a call failed that should not, 2 wrong arguments.
 
 #define _GNU_SOURCE
-#include <dlfcn.h>
+#include "library.h"
+
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 enum { MOST_THREADS = 64, NON_BLOCKING = 1 };
 
-static void *library;
 static double rate, seconds;
 static void *context;
 
-static void *find(const char *name) {
-    void *found = dlsym(library, name);
-    if (!found) {
-        fprintf(stderr, "traces: the library has no %s\n", name);
-        exit(1);
-    }
-    return found;
-}
-
-static void check(int code, const char *what) {
-    if (code != 0) {
-        fprintf(stderr, "traces: %s = %d\n", what, code);
-        exit(1);
-    }
-}
-
-#define CALL(name, ...) check(((int (*)())find(name))(__VA_ARGS__), name)
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec / 1e9;
-}
+static double seconds_now(void) { return now(CLOCK_MONOTONIC) / 1e9; }
 
 // Pairs at this thread's part of the rate, a millisecond's worth at once.
 static void *work(void *count) {
@@ -49,9 +24,9 @@ static void *work(void *count) {
     void *stream;
     CALL("cuCtxSetCurrent", context);
     CALL("cuStreamCreate", &stream, NON_BLOCKING);
-    double began = now();
+    double began = seconds_now();
     long done = 0;
-    for (double passed = 0; passed < seconds; passed = now() - began) {
+    for (double passed = 0; passed < seconds; passed = seconds_now() - began) {
         for (long due = (long)(passed * rate / 2); done < due; done++) {
             void *at;
             check(allocate(&at, 4096, stream), "cuMemAllocAsync");
@@ -81,9 +56,9 @@ int main(int argc, char **argv) {
     CALL("cuDevicePrimaryCtxRetain", &context, 0);
     pthread_t running[MOST_THREADS];
     long counts[MOST_THREADS], all = 0;
-    double began = now();
+    double began = seconds_now();
     for (int n = 0; n < threads; n++) pthread_create(&running[n], NULL, work, &counts[n]);
     for (int n = 0; n < threads; n++) pthread_join(running[n], NULL), all += 2 * counts[n];
-    printf("%ld %.3f\n", all, now() - began);
+    printf("%ld %.3f\n", all, seconds_now() - began);
     return 0;
 }
