@@ -12,9 +12,7 @@ use std::process::{Command, Output};
 struct Keeper(tempfile::TempDir);
 
 fn memcuda() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_memcuda"));
-    settings::forget(&mut command);
-    command
+    settings::command(env!("CARGO_BIN_EXE_memcuda"))
 }
 
 impl Keeper {
@@ -59,9 +57,7 @@ fn built(name: &str) -> PathBuf {
 fn the_package_does_what_its_tests_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let keeper = Keeper::start();
-    let mut command = Command::new("python3");
-    settings::forget(&mut command);
-    let output = command
+    let output = settings::command("python3")
         .args(["-B", "-m", "unittest", "discover", "--verbose", "-s"])
         .arg(root.join("python/tests"))
         .env("PYTHONPATH", root.join("python"))

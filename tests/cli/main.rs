@@ -48,14 +48,18 @@ use waiting::until;
 
 /// The command, in an environment without any setting of its own.
 fn memcuda() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_memcuda"));
-    settings::forget(&mut command);
-    command
+    settings::command(env!("CARGO_BIN_EXE_memcuda"))
 }
 
 /// Runs the command with these arguments.
 fn run(arguments: &[&str]) -> Output {
     memcuda().args(arguments).output().unwrap()
+}
+
+/// A trace of this repository.
+fn bundled(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    root.join(format!("tests/traces/{name}.csv.zst"))
 }
 
 /// A library of this source, to be preloaded into the command itself.

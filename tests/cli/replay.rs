@@ -1,9 +1,8 @@
 //! `memcuda replay`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use crate::{check_units, code, memcuda, objects, run, stderr, stdout};
+use crate::{bundled, check_units, code, memcuda, objects, run, stderr, stdout};
 
 const TRACES: [&str; 3] = ["detect_varsize", "llm_full_offload", "llm_lora_recompute"];
 /// MiB that the real allocator of torch 2.11 held for them over the simulated GPU, with
@@ -11,11 +10,6 @@ const TRACES: [&str; 3] = ["detect_varsize", "llm_full_offload", "llm_lora_recom
 const ASKED: [u64; 3] = [28_234, 5_404, 12_198];
 /// Allocations in them.
 const REQUESTS: [u64; 3] = [120_052, 113_567, 218_043];
-
-fn bundled(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    root.join(format!("tests/traces/{name}.csv.zst"))
-}
 
 /// The first lines of a bundled trace, where it does not matter how it goes on: a whole one
 /// takes this build of the command ten seconds.

@@ -265,9 +265,7 @@ fn a_program_without_cuda_has_the_same_environment_and_output() {
     let without = lines
         .lines()
         .filter(|l| !l.starts_with("LD_PRELOAD=") && !l.starts_with("_="));
-    let mut plain = std::process::Command::new("env");
-    crate::settings::forget(&mut plain);
-    let plain = stdout(&plain.output().unwrap());
+    let plain = stdout(&crate::settings::command("env").output().unwrap());
     let mut with: Vec<&str> = without.collect();
     let mut plain: Vec<&str> = plain.lines().filter(|l| !l.starts_with("_=")).collect();
     with.sort_unstable();

@@ -5,12 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::stat::Shown;
-use crate::{code, done, failed, memcuda, objects, run, stderr, stdout};
-
-fn bundled() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    root.join("tests/traces/detect_varsize.csv.zst")
-}
+use crate::{bundled, code, done, failed, memcuda, objects, run, stderr, stdout};
 
 /// A small trace, in this folder.
 pub fn small(folder: &Path) -> PathBuf {
@@ -189,7 +184,7 @@ fn a_job_with_tensors_and_segments_shows_what_its_allocator_wasted() {
         "--svg",
         svg.to_str().unwrap(),
     ];
-    let output = explain(&bundled(), &native);
+    let output = explain(&bundled("detect_varsize"), &native);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let report = objects(&output, "explain").remove(0);
     let device = &report["devices"][0];

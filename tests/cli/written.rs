@@ -9,13 +9,7 @@ use std::process::Command;
 
 use crate::snapshot::{Holder, for_all, mixed};
 use crate::traces::small;
-use crate::{code, done, failed, library, memcuda, run, stderr, stdout};
-
-fn bundled() -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let trace = root.join("tests/traces/detect_varsize.csv.zst");
-    trace.to_str().unwrap().to_owned()
-}
+use crate::{bundled, code, done, failed, library, memcuda, run, stderr, stdout};
 
 /// A short trace in a folder of its own.
 fn short() -> (tempfile::TempDir, String) {
@@ -51,7 +45,9 @@ ssize_t write(int to, const void *from, size_t bytes) {
 
 #[test]
 fn who_is_killed_while_it_writes_leaves_what_was_there_and_nothing_else() {
-    let (holder, trace) = (Holder::start(&[], &mixed()), bundled());
+    let holder = Holder::start(&[], &mixed());
+    let trace = bundled("detect_varsize");
+    let trace = trace.to_str().unwrap();
     let made = tempfile::tempdir().unwrap();
     let library = library(made.path(), KILL);
     let pid = holder.pid();
@@ -59,8 +55,8 @@ fn who_is_killed_while_it_writes_leaves_what_was_there_and_nothing_else() {
         &["snapshot", &pid, "-o"],
         &["snapshot", &pid, "--html", "-o"],
         &["snapshot", &pid, "--json", "-o"],
-        &["explain", &trace, "--svg"],
-        &["trace", &trace, "-o"],
+        &["explain", trace, "--svg"],
+        &["trace", trace, "-o"],
     ];
     for verb in verbs {
         let folder = tempfile::tempdir().unwrap();

@@ -153,8 +153,7 @@ impl Drop for Keeper {
 
 /// `memcuda keeper` in an environment without settings.
 pub fn command(socket: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_memcuda"));
-    settings::forget(&mut command);
+    let mut command = settings::command(env!("CARGO_BIN_EXE_memcuda"));
     command.env_remove("NOTIFY_SOCKET");
     command.args(["keeper", "--socket"]).arg(socket);
     command.stdin(Stdio::null());

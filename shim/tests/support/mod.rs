@@ -84,8 +84,7 @@ pub fn program(file: &str, name: &str) -> PathBuf {
 /// A command with these libraries preloaded, over the simulated GPU, without
 /// any setting of the caller's.
 pub fn preloaded(program: impl AsRef<Path>, libraries: &[PathBuf]) -> Command {
-    let mut command = Command::new(program.as_ref());
-    settings::forget(&mut command);
+    let mut command = settings::command(program.as_ref());
     let libraries: Vec<_> = libraries.iter().map(|l| l.to_str().unwrap()).collect();
     command.env("LD_PRELOAD", libraries.join(":"));
     command.env("LD_LIBRARY_PATH", simulator());
