@@ -177,7 +177,7 @@ fn take_back(
             }
             taken_back(engine, device, &freed);
             if of_torch {
-                torch::freed(block.bytes);
+                torch::freed(device.ordinal, block.bytes);
             }
             if !engine.lends() && pool.idle() >= WORTH_GIVING_BACK {
                 // Nothing will be lent from it any more: the plain driver

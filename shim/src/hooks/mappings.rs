@@ -140,7 +140,7 @@ fn map(
         if engine.captures.any() || torch::maps_for_graphs(device.ordinal) {
             pages.on_any_stream(at, pages::whole(engine, device, home.context));
         }
-        torch::served(device.ordinal);
+        torch::page_mapped(device.ordinal, bytes);
         if let Some(recorder) = &engine.recorder {
             recorder.mapped(device.ordinal, at, bytes, pages::caller());
         }
@@ -179,7 +179,7 @@ fn unmap<'a>(engine: &'a Engine, at: Address, bytes: u64) -> Option<Code> {
             if let Some(site) = tags::take().waited {
                 torch::waits_to_unmap(site);
             }
-            torch::freed(bytes);
+            torch::freed(device.ordinal, bytes);
             let code = boundary::answered(code_of(unmapped));
             if code == Code::SUCCESS {
                 left(engine, device, (at, bytes));

@@ -191,7 +191,7 @@ fn make(
     }
     if page == Err(Code::OUT_OF_MEMORY) {
         refused(engine, device, bytes);
-        torch::refused();
+        torch::refused(device.ordinal);
         oom::report(engine, device, bytes, None);
     }
     page

@@ -4,16 +4,18 @@
 use memcuda_core::driver::{Address, Code, Handle};
 use std::ffi::c_void;
 
+use crate::device::Device;
 use crate::engine::Engine;
 use crate::whose::{self, PAGE, Whose};
-use crate::{boundary, pages};
+use crate::{boundary, pages, torch};
 
 /// Allocations begin at multiples of so many bytes.
 const STEP: usize = 512;
 
 crate::hooks! {
     /// `cuMemGetInfo_v2`: idle memory of the pool counts as free, except what
-    /// the driver's memory pool would keep as well. Of what a limit forbids nothing does.
+    /// the driver's memory pool or torch's cache would keep as well. Of what a limit forbids
+    /// nothing does.
     cuMemGetInfo_v2 ["cuMemGetInfo" since 3020] (
         free: *mut usize, total: *mut usize,
     ) |real, engine| {
@@ -21,14 +23,12 @@ crate::hooks! {
         // SAFETY: both pointers are to locals.
         let code = unsafe { real(&mut free_bytes, &mut total_bytes) };
         boundary::unanswered();
-        let device = engine.current().ok().map(|(_, device)| device);
-        let idle = device.map_or(0, |device| device.free_to_have());
-        let below_limit = device.and_then(|device| {
-            let limit = engine.config.limit_of(device.ordinal).filter(|_| engine.lends())?;
-            Some(limit.saturating_add(idle).saturating_sub(device.counted()))
-        });
-        let free_bytes = free_bytes.saturating_add(idle as usize).min(total_bytes);
-        let free_bytes = below_limit.map_or(free_bytes, |most| free_bytes.min(most as usize));
+        if code == Code::SUCCESS
+            && let Ok((_, device)) = engine.current()
+        {
+            let all = to_have(engine, device, free_bytes as u64, total_bytes as u64);
+            free_bytes = all.saturating_sub(torch::withheld(device.ordinal)) as usize;
+        }
         // SAFETY: what is not null is the program's to write, by its call.
         unsafe {
             if !free.is_null() {
@@ -144,6 +144,18 @@ crate::hooks! {
         // SAFETY: the program's own call, passed on.
         unsafe { real(handle, address, bytes, kind, flags) }
     }
+}
+
+/// What can be had where the driver has so much free: with what is idle here, below the limit.
+fn to_have(engine: &Engine, device: &Device, free: u64, total: u64) -> u64 {
+    let idle = device.free_to_have();
+    let all = free.saturating_add(idle).min(total);
+    if !engine.lends() {
+        return all;
+    }
+    let limit = engine.config.limit_of(device.ordinal);
+    let below = limit.map(|limit| limit.saturating_add(idle).saturating_sub(device.counted()));
+    below.map_or(all, |most| all.min(most))
 }
 
 /// Is all of this range on the pages of one live allocation that it touches, or not ours?

@@ -32,7 +32,7 @@ struct Method {
 }
 
 /// Those that are watched.
-pub const METHODS: usize = 11;
+pub const METHODS: usize = 13;
 pub const BEGIN: usize = 0;
 pub const END: usize = 1;
 pub const FOR_STREAM: usize = 2;
@@ -44,6 +44,8 @@ pub const RECORD: usize = 7;
 pub const FRACTION: usize = 8;
 pub const CREATE: usize = 9;
 pub const BASE: usize = 10;
+pub const EMPTY: usize = 11;
+pub const STATS: usize = 12;
 
 static WATCHED: [Method; METHODS] = [
     Method {
@@ -70,12 +72,8 @@ static WATCHED: [Method; METHODS] = [
         names: &["9raw_alloc"],
         optional: true,
     },
-    // Answers through a register of its own elsewhere.
     Method {
-        names: match cfg!(target_arch = "x86_64") {
-            true => &["8allocate"],
-            false => &[],
-        },
+        names: on_x86_64(&["8allocate"]),
         optional: true,
     },
     Method {
@@ -94,7 +92,24 @@ static WATCHED: [Method; METHODS] = [
         names: &["17getBaseAllocation"],
         optional: true,
     },
+    Method {
+        names: &["10emptyCacheE"],
+        optional: true,
+    },
+    Method {
+        names: on_x86_64(&["14getDeviceStatsE"]),
+        optional: true,
+    },
 ];
+
+/// The names of a method that answers through a register of its own on all other machines, where
+/// nothing is to take its place.
+const fn on_x86_64(names: &'static [&'static str]) -> &'static [&'static str] {
+    match cfg!(target_arch = "x86_64") {
+        true => names,
+        false => &[],
+    }
+}
 
 /// Where everything is, in a library that passed every check.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -33,6 +33,7 @@ mod sides;
 mod split;
 mod switch;
 mod unmaps;
+mod withheld;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,6 +49,7 @@ pub use identity::{TorchCall, identify, identify_free};
 pub use reclaim::{freed, is_on_ladder, refused, served};
 pub use scopes::{forgets_users, may_be_open as maps_for_graphs};
 pub use unmaps::{is_unmapping, may_unmap_behind, unmaps_behind, waits_to_unmap};
+pub use withheld::bytes as withheld;
 
 use crate::modules::Module;
 use crate::tags::Tag;
@@ -145,6 +147,12 @@ pub fn waits_from(tag: &Tag, stream: Stream) -> Option<usize> {
     maps_pages(caller).then_some(caller)
 }
 
+/// Torch has mapped a page of this many bytes: what it asked for, it has got.
+pub fn page_mapped(device: u32, bytes: u64) {
+    served(device);
+    withheld::took(device, bytes);
+}
+
 /// Serves a request of torch, which is in the order of its stream: first by
 /// asking torch for what it holds idle (out-of-memory, answered once), then from
 /// the pool.
@@ -199,7 +207,7 @@ pub fn plain_alloc(tag: &Tag, thunk: Module, bytes: u64, real: impl FnOnce() -> 
 pub fn plain_free(tag: &Tag, thunk: Module, address: Address, real: impl FnOnce() -> Code) -> Code {
     let code = real();
     if code == Code::SUCCESS && identify_free(tag, thunk, address) {
-        reclaim::freed(0);
+        reclaim::freed_unknown();
     }
     code
 }

@@ -6,7 +6,7 @@ use memcuda_core::driver::{Address, Driver};
 use memcuda_core::pool::{Pool, Refusal, Request};
 use memcuda_core::reclaim::{Device, Ladder, Thread};
 
-use super::raise;
+use super::{raise, withheld};
 
 /// More devices than a process can have.
 const DEVICES: usize = 128;
@@ -27,8 +27,11 @@ pub fn alloc<D: Driver>(
     let device = device(ordinal);
     let was_on_ladder = is_on_ladder();
     let (result, ended) = THREAD.with(|t| t.alloc(device, pool, request, may_fail));
-    if is_on_ladder() && !was_on_ladder {
-        raise::raise(request.bytes);
+    match result {
+        Ok(_) => withheld::took(ordinal, request.bytes),
+        Err(_) if !is_on_ladder() => withheld::end(ordinal),
+        Err(_) if was_on_ladder => {}
+        Err(_) => raise::raise(request.bytes),
     }
     log(device, ended);
     result
@@ -50,8 +53,9 @@ pub fn is_on_ladder() -> bool {
 }
 
 /// There is no memory for a request of torch, which has brought what it has.
-pub fn refused() {
+pub fn refused(ordinal: u32) {
     THREAD.with(Thread::refused);
+    withheld::end(ordinal);
 }
 
 /// The same, from the plain driver, of which torch may ask once more.
@@ -65,9 +69,15 @@ pub fn served(ordinal: u32) {
     log(device, THREAD.with(|t| t.served(device)));
 }
 
-/// Torch gave a segment or pages back on this thread; 0 bytes where the size is unknown.
-pub fn freed(bytes: u64) {
+/// Torch gave a segment, or pages, of so many bytes back on this thread.
+pub fn freed(ordinal: u32, bytes: u64) {
+    withheld::gave(ordinal, bytes, is_on_ladder());
     THREAD.with(|t| t.freed(bytes));
+}
+
+/// The same of a segment of unknown size, to the plain driver.
+pub fn freed_unknown() {
+    THREAD.with(|t| t.freed(0));
 }
 
 fn device(ordinal: u32) -> &'static Device {

@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use memcuda_core::driver::Address;
 
 use super::layout::{
-    ALLOCATE, BASE, BEGIN, CREATE, ENABLE, END, FOR_STREAM, FRACTION, HEADER, Layout, METHODS, RAW,
-    RECORD, USE_ON_OOM, WORD,
+    ALLOCATE, BASE, BEGIN, CREATE, EMPTY, ENABLE, END, FOR_STREAM, FRACTION, HEADER, Layout,
+    METHODS, RAW, RECORD, STATS, USE_ON_OOM, WORD,
 };
 use super::switch::PrivatePool;
-use super::{base, first, limits, split, switch};
+use super::{base, first, limits, split, switch, withheld};
 
 /// Torch counts devices in a signed byte.
 const DEVICES: usize = 128;
@@ -36,6 +36,8 @@ static WRAPPERS: [Forward; METHODS] = [
     set_fraction,
     create_pool,
     base_allocation,
+    empty_cache,
+    device_stats,
 ];
 
 /// Six integer registers and one for floating point reach the real method as they came; what torch
@@ -321,6 +323,19 @@ wrappers! {
         if on & 1 == 1 || !WATCHED.get().is_some_and(|it| it.layout.says_on_oom) {
             give_up();
         }
+        real()
+    }
+
+    /// There may be nothing left for it to give back.
+    empty_cache of EMPTY |_, real| {
+        let value = real();
+        withheld::end_all();
+        value
+    }
+
+    /// The answer is written to its first argument.
+    device_stats of STATS |_, real| {
+        withheld::know();
         real()
     }
 

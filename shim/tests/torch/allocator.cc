@@ -126,6 +126,7 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : CUDA
 #endif
     void setMemoryFraction(double fraction, signed char) override { set_limit(fraction); }
     void createOrIncrefPool(signed char, MempoolId_t, CUDAAllocator* its) override { make_pool(its); }
+    DeviceStats getDeviceStats(signed char device) override { return {{numbers.reserved, size_t(device)}}; }
     void setUseOnOOM(signed char, MempoolId_t, bool) override {}
     void enable(bool) override {}
 };

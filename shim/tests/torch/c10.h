@@ -81,12 +81,17 @@ struct EXPORT CUDAStream {
 }
 
 namespace c10::cuda::CUDACachingAllocator {
+// Torch's counters: too many for registers.
+struct DeviceStats {
+    size_t words[8];
+};
 struct CUDAAllocator {
     virtual void init(int devices) = 0;
     virtual void* raw_alloc(size_t bytes) = 0;
     virtual void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) = 0;
     virtual void raw_delete(void* pointer) = 0;
     virtual void emptyCache() = 0;
+    virtual DeviceStats getDeviceStats(signed char) { return {}; }
     virtual void beginAllocateToPool(signed char, MempoolId_t, std::function<bool(cudaStream_t)>) = 0;
     virtual void endAllocateToPool(signed char, MempoolId_t) = 0;
     virtual void setUseOnOOM(signed char, MempoolId_t, bool) = 0;

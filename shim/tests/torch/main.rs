@@ -15,6 +15,7 @@ mod passed;
 mod recorded;
 mod shared;
 mod sharing;
+mod sized;
 mod split;
 #[path = "../support/mod.rs"]
 mod support;
@@ -100,6 +101,7 @@ fn torch() -> &'static Path {
         let both = [&["-l:libc10_cuda.so", "-l:libcuda.so.1"], needs].concat();
         build("segments.cc", "segments", &both);
         build("identity.cc", "identity", &both);
+        build("sizing.cc", "sizing", &both);
         directory
     })
 }
