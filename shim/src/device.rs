@@ -14,6 +14,7 @@ use memcuda_core::pool::Pool;
 use crate::calls::{Calls, MemPool};
 use crate::memops::{Memops, Which};
 use crate::neighbours::Door;
+use crate::offers::Offers;
 use crate::pitch::Pitch;
 use crate::retains::Retains;
 use crate::stand_in::{Lent, StandIn, Sum};
@@ -50,6 +51,7 @@ pub struct Device {
     /// What both of them say on the page of statistics; their callbacks have it.
     pub sums: &'static Sums,
     door: OnceLock<Door>,
+    offers: Offers,
     default_mem_pool: OnceLock<Option<MemPool>>,
     /// Our pool as the driver's memory pool.
     pub stand_in: StandIn,
@@ -90,6 +92,7 @@ impl Device {
                 pages: OnceLock::new(),
                 sums: Box::leak(Box::default()),
                 door: OnceLock::new(),
+                offers: Offers::default(),
                 default_mem_pool: OnceLock::new(),
                 stand_in: StandIn::default(),
                 independent: Arc::default(),
@@ -163,8 +166,25 @@ impl Device {
 
     /// Asks other processes for memory ([`Door::make_room`]).
     pub fn make_room(&self, bytes: u64, failed: Instant) -> bool {
-        self.door()
-            .is_some_and(|door| door.make_room(bytes, failed))
+        let gave = self.at_doors(|door| door.make_room(bytes, failed)) == Some(true);
+        if gave {
+            self.offers.forget();
+        }
+        gave
+    }
+
+    /// Bytes that other processes would give beside those that the driver has `free`.
+    pub fn offered(&self, free: u64) -> u64 {
+        let beside = |door: &Door| self.offers.beside(free, door);
+        self.at_doors(beside).unwrap_or(0)
+    }
+
+    /// Who has no door of its own yet may ask at those of others.
+    fn at_doors<T>(&self, ask: impl FnOnce(&Door) -> T) -> Option<T> {
+        match self.door() {
+            Some(door) => Some(ask(door)),
+            None => self.uuid.map(|uuid| ask(&Door::new(uuid))),
+        }
     }
 
     /// Frees of addresses that are not the pool's.

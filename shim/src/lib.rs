@@ -42,6 +42,7 @@ mod modules;
 mod names;
 mod neighbours;
 mod nvml;
+mod offers;
 mod old_libc;
 mod oom;
 mod others;

@@ -5,7 +5,7 @@
 //!
 //! The kernel vouches for who is at the other end: another user's process is
 //! neither asked nor answered. Containers with a network of their own do not
-//! see each other. At the same socket this process is asked for its picture
+//! see each other. They also tell how much they would give (`offers`). At the same socket this process is asked for its picture
 //! (`memcuda::picture::ask`), by its own user and root.
 
 use std::io::{ErrorKind, Read, Write};
@@ -27,11 +27,13 @@ const ROUND: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Most neighbours that are asked.
 const MOST: usize = 64;
+/// Behind a request for no bytes: how much would be given? Who does not know it hangs up.
+const OFFER: [u8; 8] = *b"memcgive";
 
 /// What a neighbour answers, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answer {
-    /// Given back to the driver.
+    /// Given back to the driver, or what would be.
     pub given: u64,
     /// Idle, but used too short a time ago.
     pub soon: u64,
@@ -89,11 +91,12 @@ impl Door {
     }
 
     /// Answers everyone who has a question now: `answer` gives so many bytes,
-    /// `show` makes a picture. Fails where there may be more who cannot be let
+    /// `offer` tells how many it would, `show` makes a picture. Fails where there may be more who cannot be let
     /// in, as in a process without descriptors to spare.
     pub fn answer(
         &self,
         answer: impl Fn(u64) -> Answer,
+        offer: impl Fn() -> u64,
         show: impl Fn() -> std::io::Result<OwnedFd>,
     ) -> std::io::Result<()> {
         while let Some(listener) = self.listener().and_then(Lasting::ours) {
@@ -112,14 +115,24 @@ impl Door {
                 .and_then(|()| asker.set_read_timeout(Some(QUESTION)))
                 .and_then(|()| asker.read_exact(&mut bytes))
                 .and_then(|()| {
-                    let bytes = u64::from_ne_bytes(bytes);
+                    let (bytes, mut word) = (u64::from_ne_bytes(bytes), [0; SHOW.len()]);
+                    // Nobody asks for no bytes of memory: another question follows.
                     if bytes == 0 {
-                        return hear_and_show(&mut asker, &show);
+                        asker.read_exact(&mut word)?;
                     }
-                    if !ours || has_left(&asker) {
-                        return Ok(());
-                    }
-                    let answer = answer(bytes);
+                    let answer = match (bytes, word) {
+                        _ if has_left(&asker) => return Ok(()),
+                        (0, SHOW) => {
+                            ask::answer(&mut asker, show());
+                            return Ok(());
+                        }
+                        (0, OFFER) if ours => Answer {
+                            given: offer(),
+                            soon: 0,
+                        },
+                        (1.., _) if ours => answer(bytes),
+                        _ => return Ok(()),
+                    };
                     let words = [answer.given.to_ne_bytes(), answer.soon.to_ne_bytes()];
                     asker.write_all(&words.concat())
                 });
@@ -150,10 +163,20 @@ impl Door {
 
     /// Asks all others for this many bytes, and adds their answers up.
     fn ask(&self, bytes: u64) -> Answer {
-        let deadline = Instant::now() + ROUND;
+        self.hear_all(&bytes.to_ne_bytes(), ROUND)
+    }
+
+    /// Bytes that all others would give, of those who answer within this time.
+    pub fn offered(&self, patience: Duration) -> u64 {
+        let question = [[0; 8], OFFER].concat();
+        self.hear_all(&question, patience).given
+    }
+
+    fn hear_all(&self, question: &[u8], patience: Duration) -> Answer {
+        let deadline = Instant::now() + patience;
         let ask = |name: &String| {
             let mut stream = connect(name).filter(is_ours)?;
-            stream.write_all(&bytes.to_ne_bytes()).ok()?;
+            stream.write_all(question).ok()?;
             Some(stream)
         };
         let asked: Vec<UnixStream> = self.others().iter().filter_map(ask).collect();
@@ -189,19 +212,6 @@ fn listen(name: &str) -> std::io::Result<Lasting<UnixListener>> {
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;
     Ok(Lasting::new(listener)?)
-}
-
-/// Nobody asks for no bytes of memory: another question follows.
-fn hear_and_show(
-    asker: &mut UnixStream,
-    show: impl Fn() -> std::io::Result<OwnedFd>,
-) -> std::io::Result<()> {
-    let mut word = [0; SHOW.len()];
-    asker.read_exact(&mut word)?;
-    if word == SHOW && !has_left(asker) {
-        ask::answer(asker, show());
-    }
-    Ok(())
 }
 
 /// Connects without waiting; a full queue is the neighbour's answer.

@@ -26,7 +26,7 @@ fn heard_by(door: &Door) -> Answer {
 
 fn serve(door: &Door, until: impl Fn() -> bool, answer: Answer) {
     while !until() {
-        door.answer(|_| answer, || unreachable!("nobody asks"))
+        door.answer(|_| answer, || 9, || unreachable!("nobody asks"))
             .unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -55,6 +55,24 @@ fn those_on_one_device_find_and_answer_each_other() {
 }
 
 #[test]
+fn who_asks_what_is_offered_is_told_and_waits_a_moment_only() {
+    let (one, two) = (door(14), door(14));
+    let began = Instant::now();
+    assert_eq!(one.offered(Duration::from_millis(10)), 0, "nobody answers");
+    assert!(began.elapsed() < ROUND, "{:?}", began.elapsed());
+    let offered = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| one.offered(Duration::from_secs(10)));
+        while !asking.is_finished() {
+            let answer = two.answer(|bytes| unreachable!("{bytes}"), || 9, || unreachable!());
+            answer.unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        asking.join().unwrap()
+    });
+    assert_eq!(offered, 9);
+}
+
+#[test]
 fn who_asks_for_a_picture_gets_it_or_why_not() {
     use memcuda_core::picture::Picture;
     let asked = |door: &Door, show: &dyn Fn() -> std::io::Result<OwnedFd>| {
@@ -67,7 +85,7 @@ fn who_asks_for_a_picture_gets_it_or_why_not() {
             let asking = scope.spawn(|| ask::ask(enter));
             while !asking.is_finished() {
                 let answer = |bytes| unreachable!("{bytes} bytes");
-                door.answer(answer, show).unwrap();
+                door.answer(answer, || unreachable!(), show).unwrap();
                 std::thread::sleep(Duration::from_millis(1));
             }
             asking.join().unwrap()
@@ -140,7 +158,12 @@ const QUESTIONS: [&[u8]; 2] = [b"1234567\0", b"\0\0\0\0\0\0\0\0memcshow"];
 /// Nobody who comes to this door now is answered.
 fn answers_nobody(door: &Door) {
     let give = |bytes| unreachable!("{bytes} bytes");
-    door.answer(give, || unreachable!("a picture")).unwrap();
+    door.answer(
+        give,
+        || unreachable!("an offer"),
+        || unreachable!("a picture"),
+    )
+    .unwrap();
 }
 
 #[test]
@@ -192,7 +215,7 @@ fn while_memory_will_be_idle_soon_others_are_asked_now_and_then_and_not_for_ever
                     asked.fetch_add(1, Ordering::Relaxed);
                     Answer { given: 0, soon: 1 }
                 };
-                two.answer(soon, || unreachable!()).unwrap();
+                two.answer(soon, || 0, || unreachable!()).unwrap();
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -304,7 +327,11 @@ fn a_descriptor_that_the_program_closed_is_left_alone() {
     }
     assert_eq!(one.descriptor(), None);
     assert!(
-        one.answer(|_| unreachable!("not a door"), || unreachable!())
-            .is_ok()
+        one.answer(
+            |_| unreachable!("not a door"),
+            || unreachable!(),
+            || unreachable!()
+        )
+        .is_ok()
     );
 }

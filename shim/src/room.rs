@@ -78,21 +78,21 @@ fn again(engine: &Engine, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
     let _held = cancel::hold();
     let all = engine.devices.iter();
     match place {
-        Place::Device(device) => on_any_of(&[*device], real),
-        Place::First(device) => match on_any_of(&[*device], real) {
+        Place::Device(device) => on_any_of(engine, &[*device], real),
+        Place::First(device) => match on_any_of(engine, &[*device], real) {
             Code::OUT_OF_MEMORY => {
                 let others = all.filter(|other| other.ordinal != device.ordinal);
-                on_any_of(&others.collect::<Vec<_>>(), real)
+                on_any_of(engine, &others.collect::<Vec<_>>(), real)
             }
             code => code,
         },
-        Place::Somewhere => on_any_of(&all.collect::<Vec<_>>(), real),
+        Place::Somewhere => on_any_of(engine, &all.collect::<Vec<_>>(), real),
         Place::Host => Code::OUT_OF_MEMORY,
     }
 }
 
 /// Makes room on these devices, and the call again.
-fn on_any_of(devices: &[&Device], real: &dyn Fn() -> Code) -> Code {
+fn on_any_of(engine: &Engine, devices: &[&Device], real: &dyn Fn() -> Code) -> Code {
     let began = Instant::now();
     let mut part = FIRST;
     loop {
@@ -115,7 +115,8 @@ fn on_any_of(devices: &[&Device], real: &dyn Fn() -> Code) -> Code {
         }
     }
     let failed = Instant::now();
-    for device in devices {
+    let may_ask = |device: &&&Device| engine.lends() || device.door().is_some();
+    for device in devices.iter().filter(may_ask) {
         while device.make_room(FIRST, failed) {
             match real() {
                 Code::OUT_OF_MEMORY => {}

@@ -25,7 +25,7 @@ use crate::neighbours::{Answer, Door};
 use crate::others::Others;
 use crate::picture;
 use crate::share::{exports, keeper};
-use crate::{nvml, threads, worker};
+use crate::{nvml, threads, torch, worker};
 
 /// How often the thread looks while anything is idle, and while nothing is.
 const LOOK: Duration = Duration::from_millis(250);
@@ -160,7 +160,13 @@ impl<'a> Watched<'a> {
                     soon: pool.whole_idle() + self.device.idle_pages(),
                 }
             };
-            heard = door.answer(lend, || picture::sealed(engine));
+            // What is not free to this program is not to others.
+            let offer = || {
+                let own = self.device.free_to_have();
+                let withheld = torch::withheld(self.device.ordinal);
+                self.quiet().min(own.saturating_sub(withheld))
+            };
+            heard = door.answer(lend, offer, || picture::sealed(engine));
         }
         if self.since.elapsed() < LOOK {
             return heard;

@@ -14,8 +14,8 @@ const STEP: usize = 512;
 
 crate::hooks! {
     /// `cuMemGetInfo_v2`: idle memory of the pool counts as free, except what
-    /// the driver's memory pool or torch's cache would keep as well. Of what a limit forbids
-    /// nothing does.
+    /// the driver's memory pool or torch's cache would keep as well, and what other processes
+    /// have idle. Of what a limit forbids nothing does.
     cuMemGetInfo_v2 ["cuMemGetInfo" since 3020] (
         free: *mut usize, total: *mut usize,
     ) |real, engine| {
@@ -146,12 +146,16 @@ crate::hooks! {
     }
 }
 
-/// What can be had where the driver has so much free: with what is idle here, below the limit.
+/// What can be had where the driver has so much free: with what is idle here and elsewhere, below
+/// the limit.
 fn to_have(engine: &Engine, device: &Device, free: u64, total: u64) -> u64 {
     let idle = device.free_to_have();
-    let all = free.saturating_add(idle).min(total);
+    let mut all = free.saturating_add(idle).min(total);
     if !engine.lends() {
         return all;
+    }
+    if all < total {
+        all = all.saturating_add(device.offered(free)).min(total);
     }
     let limit = engine.config.limit_of(device.ordinal);
     let below = limit.map(|limit| limit.saturating_add(idle).saturating_sub(device.counted()));

@@ -50,6 +50,34 @@ fn a_call_beside_the_pool_gets_what_another_process_holds_idle() {
     assert_eq!(other.say("managed 500"), "0");
 }
 
+/// In a container, too, and without the management library: who only looks takes nothing.
+#[test]
+fn what_another_process_holds_idle_is_free_in_the_eyes_of_one_that_has_allocated_nothing() {
+    for device in [Device::new(), Device::without_management()] {
+        let start = || Process::start(device.command().env("MEMCUDA_SIM_NVML", "container"));
+        let (mut holder, mut other) = (start(), start());
+        let all = other.number("info");
+        assert_eq!(holder.alloc("alloc 800").0, 0);
+        pause(A_WHILE);
+        assert_eq!(other.number("info"), all - 800, "in use");
+        assert_eq!(holder.say("free"), "0");
+        // Who is too late with an answer is asked again.
+        until("idle memory is free", || other.number("info") == all);
+        for _ in 0..20 {
+            pause(100);
+            assert!(other.number("info") <= all);
+        }
+        assert_eq!(holder.number("physical"), 800);
+        // A call that is the driver's can have it, too.
+        assert_eq!(other.say("managed 500"), "0");
+        let is_counted_once = |other: &mut Process| other.number("info") <= all - 500;
+        assert!(is_counted_once(&mut other));
+        let ask = |other: &mut Process| asks(other, all - 500, 0, 4000);
+        until("all of it is had", || ask(&mut other).is_ok());
+        assert!(other.number("info") < 64);
+    }
+}
+
 #[test]
 fn memory_in_use_stays_where_it_is_and_the_answer_comes_soon() {
     let device = Device::without_management();
