@@ -11,6 +11,7 @@
     reason = "exported symbols have the names that CUDA gave them"
 )]
 
+mod aimdo;
 mod api;
 mod aside;
 pub mod asm;

@@ -114,9 +114,9 @@ pub fn entry_for(function: *mut c_void, door: Door, caller: usize) -> Option<*mu
     // A thunk made for another module, found through that module.
     let module = || modules::number(caller);
     if thunks::is_allocate(function) {
-        Some(thunks::allocate(module()))
+        Some(thunks::allocate(module(), caller))
     } else if thunks::is_free(function) {
-        Some(thunks::free(module()))
+        Some(thunks::free(module(), caller))
     } else {
         None
     }
@@ -185,8 +185,8 @@ impl Hook {
         routes::note(self.symbol, door, module);
         match self.entry {
             Entry::Exported => self.exported as *mut c_void,
-            Entry::Allocate => thunks::allocate(module),
-            Entry::Free => thunks::free(module),
+            Entry::Allocate => thunks::allocate(module, caller),
+            Entry::Free => thunks::free(module, caller),
         }
     }
 }

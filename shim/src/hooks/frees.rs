@@ -18,7 +18,7 @@ use crate::modules::Module;
 use crate::names::{lifetime, table};
 use crate::record::Caller;
 use crate::share::exports;
-use crate::{listener, tags, threads, torch, ucx};
+use crate::{listener, tags, threads, thunks, torch, ucx};
 
 crate::slot! { cuMemFree_v2 ["cuMemFree" since 3020] Free }
 
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn cuMemFree_v2(address: Address) -> Code {
         return Code::SUCCESS;
     }
     // SAFETY: the program's own call.
-    unsafe { free(Module::DIRECT, address) }
+    unsafe { thunks::free_heard(Module::DIRECT, address) }
 }
 
 /// Idle bytes of a pool that has stopped which are worth a wait.

@@ -17,7 +17,7 @@ use crate::names::place::Place;
 use crate::oom;
 use crate::record::Caller;
 use crate::room::with_room;
-use crate::{pool, tags, torch};
+use crate::{pool, tags, thunks, torch};
 
 crate::slot! { cuMemAlloc_v2 ["cuMemAlloc" since 3020] Allocate }
 
@@ -33,7 +33,7 @@ type RealAllocate = unsafe extern "C" fn(*mut Address, usize) -> Code;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(out: *mut Address, bytes: usize) -> Code {
     // SAFETY: the program's own call.
-    unsafe { allocate(Module::DIRECT, out, bytes) }
+    unsafe { thunks::allocate_heard(Module::DIRECT, out, bytes) }
 }
 
 /// `cuMemAlloc_v2`, called through the table of a module.

@@ -5,12 +5,15 @@
 use std::ffi::{CStr, c_void};
 
 use super::library::Library;
-use crate::{dynamic, loader, resolve};
+use crate::{aimdo, dynamic, loader, resolve};
 
 const NAME: &CStr = c"cudaMalloc";
 
 /// Why torch is not asked, and has no pages, which would be hidden from a library that stands there.
 pub fn obstacle(allocator: &Library) -> Option<&'static str> {
+    if aimdo::is_loaded() {
+        return Some("comfy-aimdo hears of cudaMalloc");
+    }
     (is_before() || is_behind(allocator)).then_some("another library stands in for cudaMalloc")
 }
 

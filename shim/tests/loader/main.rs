@@ -6,6 +6,7 @@ mod many;
 #[path = "../support/mod.rs"]
 mod support;
 mod ucx;
+mod writes;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -109,6 +109,20 @@ fn torch_keeps_its_settings_where_another_library_stands_before_cuda_malloc() {
     }
 }
 
+/// ComfyUI's memory manager takes a failure for the end, and hears of no page.
+#[test]
+fn torch_keeps_its_settings_where_aimdo_hears_of_its_memory() {
+    let arguments = ["-shared", "-fPIC", "-ldl"];
+    let aimdo = support::compile("../loader/writer.c", "libaimdo.so", &arguments);
+    let preload = std::env::join_paths([shim(), aimdo]).unwrap();
+    for release in ["", "expandable"] {
+        let mut command = command(&torch().join(release), "plain", &[]);
+        let kept = finished(support::said(command.env("LD_PRELOAD", &preload)));
+        assert_eq!((kept.setting.as_str(), kept.retries), ("", 0), "{kept:?}");
+        assert!(kept.log.contains("aimdo hears of cudaMalloc"), "{kept:?}");
+    }
+}
+
 /// How often it is said that torch has none.
 fn said(run: &Run) -> usize {
     run.log
