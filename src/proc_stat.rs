@@ -11,6 +11,8 @@ use std::str::FromStr;
 pub const STARTED: usize = 22;
 /// One letter: `R`, `S`, `Z` and others.
 pub const STATE: usize = 3;
+/// How many threads it has; 1 where only the number of one that ended is left.
+pub const THREADS: usize = 20;
 
 /// A field behind the second, as the kernel's manual counts them, of a process by its
 /// number or as `self`; `None` where it cannot be seen.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Refusal;
-use super::process::Peer;
+use super::process::{Peer, Watch};
 use crate::share::protocol::{Code, Hello, NEWEST, OLDEST, Packet, Request};
 use crate::share::wire;
 
@@ -34,8 +34,8 @@ pub enum Stage {
 pub struct Connection {
     /// Never blocks.
     pub socket: Rc<OwnedFd>,
-    /// Readable when the process has ended.
-    pub watch: Option<OwnedFd>,
+    /// Tells when the process has ended.
+    pub watch: Option<Watch>,
     /// What the kernel says of it.
     pub peer: Peer,
     /// What comes next.

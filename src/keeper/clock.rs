@@ -52,6 +52,7 @@ impl Keeper {
         let idle = idle.and_then(|(since, most)| since.checked_add(most));
         let others = [
             self.standby_again,
+            self.look_again,
             self.versions.next,
             self.unread.next,
             self.late.next,
@@ -74,6 +75,7 @@ impl Keeper {
         self.look_at_versions(now);
         self.unread.look_at_over(now);
         self.look_at_late(now);
+        self.look_at_processes(now);
         while let Some(&(since, client)) = self.new.front()
             && now >= since + COURTESY
         {

@@ -14,13 +14,13 @@ use super::client::{Connection, Said, Stage, weight};
 use super::clock::GRACE;
 use super::entries::ClientId;
 use super::key::Key;
-use super::process::{self, Peer};
+use super::process::{Peer, Watch};
 use super::serve::{Ghost, Keeper, Outgoing};
 use super::strays::{Strays, may_be_memory};
 use super::token::Token;
 use crate::share::protocol::{MOST_PARTS, Packet, Reply};
 use crate::share::wire::{self, Broken};
-use rustix::event::epoll::{self, EventFlags};
+use rustix::event::epoll;
 
 /// What a connection may have answered in a turn, by [`weight`].
 const SHARE: u32 = 16;
@@ -202,10 +202,7 @@ impl Keeper {
             // Else what it has taken up over the next connection would count twice.
             let has_time = watch.is_none() || (comes_back && self.entries.may_be_back(client));
             let until = has_time.then(|| Instant::now() + GRACE);
-            let ghost = Ghost {
-                _watch: watch,
-                until,
-            };
+            let ghost = Ghost { watch, until };
             self.ghosts.insert(client, ghost);
         }
         if !(stays && comes_back) {
@@ -232,17 +229,16 @@ impl Keeper {
             return;
         };
         connection.stage = stage;
-        if connection.watch.is_none() {
-            let watch = process::watch(&connection.socket, &connection.peer);
+        if connection.watch.is_none()
+            && let Ok(process) = self.entries.process(client)
+        {
+            let watch = Watch::of(&connection.socket, &connection.peer, &process);
             if let Some(watch) = &watch {
-                let _ = epoll::add(
-                    &self.epoll,
-                    watch,
-                    Token::Watch(client).data(),
-                    EventFlags::IN,
-                );
+                let _ = self.mind(client, watch);
             }
-            connection.watch = watch;
+            if let Some(connection) = self.connections.get_mut(&client) {
+                connection.watch = watch;
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ mod calendar;
 mod client;
 mod clock;
 mod descriptors;
+mod ends;
 mod entries;
 mod hear;
 mod journal;

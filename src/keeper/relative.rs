@@ -4,8 +4,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, pidfd_send_signal, waitid,
 };
@@ -41,18 +40,14 @@ impl Relative {
     /// Until it has ended. Where it is a child of this process it is not to stay a zombie;
     /// nobody else's is waited for.
     pub fn wait(&self) {
-        let which = match (&self.watch, self.number) {
-            (Some(watch), _) => WaitId::PidFd(watch.as_fd()),
-            (None, Some(number)) => WaitId::Pid(number),
-            _ => return,
-        };
-        // By a descriptor that does not block it is told to try again.
-        while matches!(
-            waitid(which.clone(), WaitIdOptions::EXITED),
-            Err(Errno::AGAIN)
-        ) && let Some(watch) = &self.watch
-        {
-            let _ = poll(&mut [PollFd::new(watch, PollFlags::IN)], None);
+        let watch = self.watch.as_ref().map(|it| WaitId::PidFd(it.as_fd()));
+        let number = self.number.map(WaitId::Pid);
+        for which in watch.into_iter().chain(number) {
+            let waited = retry_on_intr(|| waitid(which.clone(), WaitIdOptions::EXITED));
+            // Linux 5.3 lends descriptors, and cannot wait by one.
+            if !matches!(waited, Err(Errno::INVAL)) {
+                return;
+            }
         }
     }
 }

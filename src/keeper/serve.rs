@@ -29,7 +29,7 @@ use super::listen::Door;
 use super::options::Options;
 use super::pages::Epoch;
 use super::place;
-use super::process::{self, Known};
+use super::process::{self, Known, Watch};
 use super::registry::Desk;
 use super::standby::{Standby, Vault};
 use super::strays::Strays;
@@ -53,8 +53,8 @@ pub enum End {
 /// A client whose connection is gone, and whose leases are not: one of before the
 /// keeper was started anew, or one that lives on.
 pub(super) struct Ghost {
-    /// Of its process; epoll has it while it is here.
-    pub _watch: Option<OwnedFd>,
+    /// Of its process; where it is a descriptor epoll has it while it is here.
+    pub watch: Option<Watch>,
     /// When its leases end, if it has to come back.
     pub until: Option<Instant>,
 }
@@ -95,6 +95,8 @@ pub struct Keeper {
     /// Who has not introduced itself yet, the oldest first.
     pub(super) new: VecDeque<(Instant, ClientId)>,
     pub(super) idle_since: Option<Instant>,
+    /// When it looks for processes whose end nothing tells it.
+    pub(super) look_again: Option<Instant>,
     pub(super) standby_again: Option<Instant>,
     /// The last one did not live.
     standby_failed: bool,
@@ -169,6 +171,7 @@ impl Keeper {
             new: VecDeque::new(),
             // Nobody may ever come, and then nothing wakes it.
             idle_since: Some(Instant::now()),
+            look_again: None,
             standby_again: None,
             standby_failed: false,
             place_again: Instant::now(),
@@ -218,13 +221,10 @@ impl Keeper {
                 Known::Unwatched => None,
             };
             if let Some(watch) = &watch {
-                self.watch(watch, Token::Watch(client))?;
+                self.mind(client, watch)?;
             }
             let until = watch.is_none().then(|| Instant::now() + GRACE);
-            let ghost = Ghost {
-                _watch: watch,
-                until,
-            };
+            let ghost = Ghost { watch, until };
             self.ghosts.insert(client, ghost);
         }
         match &self.descriptors.vault {
@@ -271,11 +271,7 @@ impl Keeper {
             Token::Desk => self.answer_desk(),
             Token::Place => self.place_changes(),
             Token::Client(client) => self.hear_client(client),
-            Token::Watch(client) => {
-                self.ghosts.remove(&client);
-                self.end_connection(client);
-                self.leave(client);
-            }
+            Token::Watch(client) => self.has_ended(client),
         }
     }
 

@@ -16,6 +16,11 @@ pub fn is_alive(pid: u32) -> bool {
     stat(pid).first().is_some_and(|state| state != "Z")
 }
 
+/// Is its number its own still? That of one that ended is until it was waited for.
+pub fn has_number(pid: u32) -> bool {
+    !stat(pid).is_empty()
+}
+
 /// Has it stopped, with all its threads? The first one to hear of the signal tells the
 /// others, which go on until then.
 pub fn is_stopped(pid: u32) -> bool {
