@@ -133,8 +133,18 @@ fn has_place(directory: &Path, uid: u32) -> bool {
 /// system without a file left; one that has no limit has none in all.
 fn has_room(directory: &Path) -> bool {
     directory.is_dir()
-        && accessat(CWD, directory, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+        && may_write(directory)
         && !statvfs(directory).is_ok_and(|it| it.f_files > 0 && it.f_favail == 0)
+}
+
+/// May this process write there? Filters of containers that are older than the call for
+/// that (Linux 5.8) refuse it with an error of their own; then the older call is asked.
+fn may_write(directory: &Path) -> bool {
+    let ask = |flags| accessat(CWD, directory, Access::WRITE_OK, flags);
+    match ask(AtFlags::EACCESS) {
+        Err(Errno::PERM) => ask(AtFlags::empty()).is_ok(),
+        asked => asked.is_ok(),
+    }
 }
 
 /// Does somebody listen there? A keeper may have been killed between the making of a socket

@@ -213,8 +213,8 @@ fn a_keeper_that_starts_under_doctor_has_the_settings_of_any_other() {
 
 /// A library, its command and a program where another user comes, too.
 pub struct Tree {
-    library: PathBuf,
-    program: PathBuf,
+    pub library: PathBuf,
+    pub program: PathBuf,
     simulator: PathBuf,
     crowd: (PathBuf, OsString),
     pub runtime: PathBuf,
@@ -223,7 +223,7 @@ pub struct Tree {
 
 impl Tree {
     /// Library and command lie in these folders of the place.
-    fn new(place: &Place, libraries: &str, commands: &str, crowd: usize) -> Self {
+    pub fn new(place: &Place, libraries: &str, commands: &str, crowd: usize) -> Self {
         Self::of(NOBODY, place, libraries, commands, crowd)
     }
 
@@ -282,7 +282,7 @@ impl Tree {
     }
 
     /// The same of another program.
-    fn running(&self, place: &Place, program: &Path) -> Command {
+    pub fn running(&self, place: &Place, program: &Path) -> Command {
         let (first, others) = &self.crowd;
         let mut command = place.command(program, &[self.library.clone(), first.clone()]);
         command
