@@ -39,7 +39,9 @@ memcuda_core::entry_points! {
         "cuStreamSynchronize" stream_synchronize(Stream);
     }
     optional {
-        "cuDeviceGetUuid_v2" device_uuid(*mut [u8; 16], i32);
+        "cuDeviceGetUuid" device_uuid(*mut [u8; 16], i32);
+        // Of a slice of a device (MIG), where the older one is of the whole.
+        "cuDeviceGetUuid_v2" device_uuid_of_slice(*mut [u8; 16], i32);
         "cuDeviceGetName" device_name(*mut u8, i32, i32);
         "cuDeviceTotalMem_v2" device_total(*mut usize, i32);
         "cuStreamGetCtx" stream_context(Stream, *mut Context);

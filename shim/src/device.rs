@@ -306,8 +306,9 @@ impl Device {
 
 fn uuid(calls: &Calls, handle: i32) -> Option<[u8; 16]> {
     let mut uuid = [0; 16];
+    let ask = calls.device_uuid_of_slice.or(calls.device_uuid)?;
     // SAFETY: the pointer is valid for the call.
-    let code = unsafe { (calls.device_uuid?)(&mut uuid, handle) };
+    let code = unsafe { ask(&mut uuid, handle) };
     (code == Code::SUCCESS).then_some(uuid)
 }
 

@@ -17,6 +17,7 @@ mod hangs;
 #[path = "../support/keeper.rs"]
 mod keeper;
 mod listening;
+mod older;
 mod places;
 #[path = "../../../tests/support/random.rs"]
 mod random;
