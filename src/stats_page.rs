@@ -14,7 +14,7 @@
 //! | 4 | how many device blocks are in use |
 //! | 5 | how many lines a device has, each of 16 words |
 //! | 8 + 32 d | block of the d-th device: the fields of [`Counters`], then zeros |
-//! | 512 + 1040 d | lines of the d-th device: what its fronts count, as threads are at work |
+//! | 1536 + 1040 d | lines of the d-th device: what its fronts count, as threads are at work |
 //!
 //! A counter is what the block says and all lines together ([`Stats::add_line`]).
 //! The seqlock guards the blocks; a line may be read in the middle of a change.
@@ -28,9 +28,9 @@ use crate::pool::{FRONTS, LINE_WORDS, Line, Stats};
 /// Name of the memfd that holds a page.
 pub const MEMFD_NAME: &str = "memcuda-stats";
 /// Version of the layout.
-pub const VERSION: u64 = 4;
-/// Most devices that a page can hold.
-pub const MAX_DEVICES: usize = 15;
+pub const VERSION: u64 = 5;
+/// Most devices that a page can hold; what no device uses is no memory.
+pub const MAX_DEVICES: usize = 32;
 /// 64-bit words of a page.
 pub const WORDS: usize = LINES + MAX_DEVICES * DEVICE_LINES;
 /// Bytes of a page.
@@ -43,13 +43,13 @@ const SEQUENCE: usize = 3;
 const DEVICES: usize = 4;
 const LINES_EACH: usize = 5;
 /// The first word behind the blocks: of a page of memory of its own.
-const LINES: usize = 512;
+const LINES: usize = 1536;
 const DEVICE_LINES: usize = FRONTS * LINE_WORDS;
 
 const COUNTERS: usize = 2 + Stats::NAMES.len();
 
 const _: () = assert!(COUNTERS <= BLOCK && HEADER + MAX_DEVICES * BLOCK <= LINES);
-const _: () = assert!(DEVICE_LINES == 1040 && BYTES == 128_896);
+const _: () = assert!(DEVICE_LINES == 1040 && BYTES == 278_528);
 
 /// The counters of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -271,6 +271,19 @@ mod tests {
     }
 
     #[test]
+    fn each_of_sixteen_devices_has_its_place() {
+        let page = page();
+        let writer = Writer::new(page);
+        let all = (0..16).map(|ordinal| counters(ordinal, ordinal + 1));
+        let all: Vec<_> = all.collect();
+        for counters in &all {
+            writer.publish(counters);
+            assert!(writer.lines(counters.ordinal).is_some());
+        }
+        assert_eq!(read(|b| copy(page, b)), Ok(all));
+    }
+
+    #[test]
     fn what_the_fronts_of_a_pool_count_is_read_without_a_publication() {
         use crate::driver::model::Model;
         use crate::driver::{Context, Stream};
@@ -322,7 +335,7 @@ mod tests {
             physical_bytes shared_bytes parked_bytes peak_live_bytes peak_physical_bytes requests \
             hits searches stitches growths handles_mapped frees waits edges host_waits \
             out_of_memory driver_ns chunks stalls stall_ns";
-        assert_eq!((VERSION, names.join(" ")), (4, known.to_owned()));
+        assert_eq!((VERSION, names.join(" ")), (5, known.to_owned()));
     }
 
     #[test]

@@ -19,10 +19,10 @@ DEBUG_LIBRARY = os.path.join(ROOT, "target/debug/libmemcuda.so")
 # The status of what was killed at its limit.
 LATE = 124
 
-PAGE_VERSION = 4
-PAGE_BYTES = 128896
-# src/stats_page.rs and src/pool/front/line.rs: lines of 16 words from word 512 on.
-LINES, LINE_WORDS = 512, 16
+PAGE_VERSION = 5
+PAGE_BYTES = 278528
+# src/stats_page.rs and src/pool/front/line.rs: lines of 16 words from word 1536 on.
+LINES, LINE_WORDS = 1536, 16
 
 
 def counter_names():
