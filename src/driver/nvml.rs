@@ -68,6 +68,13 @@ impl Nvml {
         })
     }
 
+    /// The same where every GPU tells its memory in use; one whose memory is the host's does not.
+    pub fn open_meter() -> Result<Self, String> {
+        let nvml = Self::open()?;
+        nvml.used_bytes()?;
+        Ok(nvml)
+    }
+
     /// Bytes in use on every GPU of the machine together, by all processes
     /// (`nvmlDeviceGetMemoryInfo`).
     pub fn used_bytes(&self) -> Result<u64, String> {

@@ -1,6 +1,6 @@
 //! `memcuda doctor`.
 
-use crate::{failed, memcuda, objects, run, stdout, unread};
+use crate::{failed, library, memcuda, objects, run, stdout, unread};
 
 #[test]
 fn the_library_is_found_and_can_be_preloaded() {
@@ -143,4 +143,28 @@ fn a_program_without_a_place_for_its_log_is_not_run() {
     doctor.args(["doctor", "--", "echo", "run"]);
     let output = doctor.env("TMPDIR", "/nowhere").output().unwrap();
     failed(&output, 1, "memcuda: cannot make a temporary file: No such");
+}
+
+/// As on a GPU whose memory is the host's.
+#[test]
+fn a_gpu_that_does_not_tell_its_memory_in_use_is_said_to_be_one() {
+    const MANAGEMENT: &str = "int nvmlInit_v2(void) { return 0; }
+        int nvmlDeviceGetCount_v2(unsigned *count) { *count = 1; return 0; }
+        int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **gpu) { *gpu = 0; return 0; }
+        int nvmlDeviceGetMemoryInfo(void *gpu, void *memory) { return 3; }";
+    let folder = tempfile::tempdir().unwrap();
+    let built = library(folder.path(), MANAGEMENT);
+    std::fs::rename(built, folder.path().join("libnvidia-ml.so.1")).unwrap();
+    let say = |words: &[&str]| {
+        let mut command = memcuda();
+        command.args(words).env("LD_LIBRARY_PATH", folder.path());
+        stdout(&command.output().unwrap())
+    };
+    let why = "nvmlDeviceGetMemoryInfo failed with code 3";
+    let text = say(&["doctor"]);
+    let line = text.lines().find(|line| line.contains("nvml")).unwrap();
+    assert!(line.contains(why), "{line}");
+    let text = say(&["compare", "--repeat", "1", "--profiles", "bare", "true"]);
+    let line = format!("device peak is unknown: {why}");
+    assert!(text.contains(&line), "{text}");
 }

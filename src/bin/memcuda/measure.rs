@@ -37,7 +37,7 @@ impl Meter {
         });
         match simulated {
             true => Self::Simulated,
-            false => Nvml::open().map_or_else(Self::None, Self::Nvml),
+            false => Nvml::open_meter().map_or_else(Self::None, Self::Nvml),
         }
     }
 

@@ -195,16 +195,16 @@ fn shape(value: &Value) -> Checked<Vec<u64>> {
     extents.iter().map(extent).collect()
 }
 
-/// 0, "gpu0", "cuda:0" or "GPU-<UUID>".
+/// 0, "gpu0", "cuda:0" or "GPU-<UUID>"; "MIG-<UUID>" is the same of a part of a GPU.
 fn device(value: &Value) -> Checked<Device> {
-    const WANTED: &str = "an ordinal, as 0, \"gpu0\" or \"cuda:0\", or \"GPU-UUID\"";
+    const WANTED: &str =
+        "an ordinal, as 0, \"gpu0\" or \"cuda:0\", or \"GPU-UUID\" (a part of one: \"MIG-UUID\")";
     if let Value::String(text) = value {
         let uuid = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-        if text
-            .strip_prefix("GPU-")
-            .is_some_and(|rest| rest.len() == 36 && uuid(rest))
-        {
-            return Ok(Device::Uuid(text.clone()));
+        let mut kinds = ["GPU-", "MIG-"].into_iter();
+        let rest = kinds.find_map(|kind| text.strip_prefix(kind));
+        if let Some(rest) = rest.filter(|rest| rest.len() == 36 && uuid(rest)) {
+            return Ok(Device::Uuid(format!("GPU-{rest}")));
         }
         let digits = ["gpu", "cuda:"]
             .iter()

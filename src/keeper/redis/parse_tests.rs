@@ -216,6 +216,19 @@ fn what_is_too_long_is_answered_by_its_beginning_or_its_end() {
     assert_eq!(read_text(&text).unwrap_err().fault, Fault::TooLong);
 }
 
+/// A part of a GPU is known by its digits, as any device.
+#[test]
+fn a_part_of_a_gpu_is_named_as_tools_name_it() {
+    let digits = "01234567-89ab-cdef-0123-456789abcdef";
+    for kind in ["GPU", "MIG"] {
+        let text = format!(r#"{{"op":"clone","src":"/a","dst":"/b","device":"{kind}-{digits}"}}"#);
+        let Operation::Clone { device, .. } = read_text(&text).unwrap().operation else {
+            panic!("{text}");
+        };
+        assert_eq!(device, Some(Device::Uuid(format!("GPU-{digits}"))));
+    }
+}
+
 /// Commands changed at random: none may panic, and what is accepted must be
 /// within bounds. `MEMCUDA_FUZZ` is how many are tried.
 #[test]

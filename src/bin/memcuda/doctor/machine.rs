@@ -32,7 +32,7 @@ pub fn examine() -> Vec<Finding> {
             format!("{reason}; programs run as if memcuda were not there"),
         )),
     }
-    findings.push(match Nvml::open() {
+    findings.push(match Nvml::open_meter() {
         Ok(nvml) => {
             let version = nvml
                 .driver_version()
