@@ -115,6 +115,7 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
         total: (device.total > 0).then_some(device.total),
         beside: Some(Box::new(|| sums.beside())),
         claim: limit.map(|limit| Box::new(move |bytes| sums.pool_claims(bytes, limit)) as _),
+        few_addresses: has_limited_addresses(),
         chunk: engine.config.chunk,
         independent: Arc::clone(&device.independent),
         debug: engine.config.debug,
@@ -135,6 +136,17 @@ fn make(engine: &Engine, device: &Device) -> Result<Pool<Real>, Code> {
         publish: Some(Box::new(publish)),
     };
     Pool::new(engine.driver, device.ordinal, settings)
+}
+
+/// Are the addresses of this process limited (`ulimit -v`)?
+fn has_limited_addresses() -> bool {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the pointer is valid for the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
+    limit.rlim_cur != libc::RLIM_INFINITY
 }
 
 /// Lets the other processes on the device find this one, and this one mind

@@ -33,6 +33,7 @@ struct Books {
     fail_waits: Option<(u32, Code)>,
     no_orders: Option<Code>,
     most_mappings: Option<usize>,
+    most_addresses: Option<u64>,
     granularity: Option<u64>,
     made: HashMap<Event, Context>,
     events: HashMap<Event, (Context, Stream)>,
@@ -139,7 +140,8 @@ impl Driver for Model {
 
     fn reserve(&self, bytes: u64) -> Result<Address> {
         let mut books = self.charge(cost::RESERVE)?;
-        if bytes > 64 * 1024 * GIB {
+        let most = books.most_addresses.unwrap_or(64 * 1024 * GIB);
+        if books.reservations.values().sum::<u64>() + bytes > most {
             return Err(Code::OUT_OF_MEMORY);
         }
         let end = books.reservations.iter().next_back();

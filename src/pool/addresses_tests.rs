@@ -47,12 +47,55 @@ fn with_ever_new_lengths(pool: &Pool<Model>, check: impl Fn()) {
         pool.free(at, Release::Complete).unwrap();
     }
     pool.trim(0);
-    assert_eq!(pool.driver().leftovers(), (1, 0, 0));
+    let (_, handles, mappings) = pool.driver().leftovers();
+    assert_eq!((handles, mappings), (0, 0));
+}
+
+/// A device of 8 GiB.
+fn small(few_addresses: bool) -> Pool<Model> {
+    let settings = Settings {
+        total: Some(8 * GIB),
+        few_addresses,
+        ..Settings::default()
+    };
+    Pool::new(Model::new(8 * GIB), 0, settings).unwrap()
+}
+
+#[test]
+fn where_addresses_are_limited_the_program_keeps_its_own() {
+    let [limited, refused] = [true, false].map(small);
+    refused.driver().allow_addresses(20 * GIB);
+    for pool in [limited, refused] {
+        alloc(&pool, 8);
+        assert_eq!(pool.driver().reserved(), 4 * GIB);
+        alloc(&pool, 6000);
+        assert!(pool.driver().reserved() <= 4 * GIB + 12_002 * MIB);
+    }
+}
+
+#[test]
+fn what_is_left_of_them_serves_what_fits_in() {
+    let pool = small(true);
+    pool.driver().allow_addresses(10 * GIB);
+    alloc(&pool, 8);
+    assert_eq!(pool.driver().reserved(), 4 * GIB);
+    alloc(&pool, 6000);
+    alloc(&pool, 2000);
+}
+
+#[test]
+fn lengths_that_never_come_again_take_no_more_than_a_few_times_the_device() {
+    let pool = small(true);
+    with_ever_new_lengths(&pool, || {});
+    let most = pool.driver().reserved();
+    assert!(most <= 16 * GIB, "{most}");
 }
 
 #[test]
 fn lengths_that_never_come_again_leave_addresses_for_others() {
-    with_ever_new_lengths(&with_addresses(24 << 30), || {});
+    let pool = with_addresses(24 << 30);
+    with_ever_new_lengths(&pool, || {});
+    assert_eq!(pool.driver().leftovers().0, 1);
 }
 
 #[test]
@@ -100,7 +143,7 @@ fn no_more_chunks_go_than_are_needed() {
 /// A stitch of 8 MiB of which something is lent; one of 128 MiB of which nothing is, and
 /// work on it; no addresses for another one of 260 MiB.
 fn with_idle_stitch() -> (Pool<Model>, Address) {
-    let pool = with_addresses(768 * MIB);
+    let pool = with_addresses(512 * MIB);
     let (lent, idle) = (alloc(&pool, 8), alloc(&pool, 128));
     pool.driver().hold(CONTEXT, Stream(10), true);
     free(&pool, idle);
@@ -145,9 +188,7 @@ fn it_stays_where_that_cannot_be_waited_for() {
 fn where_a_part_is_not_unmapped_its_addresses_are_not_used_again() {
     let (pool, _) = with_idle_stitch();
     let free_before = pool.lock().arena.free_bytes();
-    // Addresses are asked for, and are too many to be known.
-    pool.driver()
-        .fail_at(pool.driver().calls() + 2, Code::UNKNOWN);
+    pool.driver().fail_at(pool.driver().calls(), Code::UNKNOWN);
     let short = Err(Refusal::Driver(Code::OUT_OF_MEMORY));
     assert_eq!(pool.alloc(&on(10, 260 * MIB)), short);
     assert_eq!(pool.lock().arena.free_bytes(), free_before);

@@ -1,37 +1,60 @@
 //! Address space: large reservations from which stitches take their ranges.
 //! One large reservation costs as little as a small one, and makes "is this
-//! address ours?" a comparison. Holds no memory.
+//! address ours?" a comparison. Where the process has few addresses they are
+//! short ones, so that the program keeps some. Holds no memory.
 
-use crate::driver::{Address, Driver, Result};
+use crate::driver::{Address, Code, Driver, Result};
 use crate::units::{GIB, HANDLE};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Alignment of every range, in bytes: the granularity of mappings.
 pub const RANGE_ALIGN: u64 = HANDLE;
 
 const MOST: usize = 64;
-/// Bytes asked for at once; halved where the driver refuses.
+/// Bytes asked for at once...
 const RESERVATION: u64 = 1024 * GIB;
+/// ...and where addresses are few this part of the device's memory; halved where the driver
+/// refuses.
+const PART: u64 = 2;
+/// What stands for that memory where it is not known.
+const DEVICE: u64 = 64 * GIB;
 
 /// The reservations' bounds, readable without a lock.
 pub struct Bounds {
     count: AtomicUsize,
     base: [AtomicU64; MOST],
     bytes: [AtomicU64; MOST],
+    /// See [`PART`].
+    part: u64,
+    /// Has the process few addresses?
+    few: AtomicBool,
 }
 
-impl Default for Bounds {
-    fn default() -> Self {
+impl Bounds {
+    /// None yet, for a device of so many bytes. Are there `few` addresses for all?
+    pub fn new(device: Option<u64>, few: bool) -> Self {
+        let part = device.unwrap_or(DEVICE) / PART;
         Self {
             count: AtomicUsize::new(0),
             base: [const { AtomicU64::new(0) }; MOST],
             bytes: [const { AtomicU64::new(0) }; MOST],
+            part: part.next_multiple_of(RANGE_ALIGN),
+            few: AtomicBool::new(few),
         }
     }
-}
 
-impl Bounds {
+    /// Should stitches end, as there are few addresses, of those that are reserved most are
+    /// taken, and these are more than the device has memory?
+    pub fn are_short(&self, free: impl FnOnce() -> u64) -> bool {
+        if !self.few.load(Ordering::Relaxed) {
+            return false;
+        }
+        let each = self.bytes.iter().map(|it| it.load(Ordering::Relaxed));
+        let reserved = each.sum::<u64>();
+        reserved >= PART * self.part && free() < reserved / 2
+    }
+
     /// Is this address inside a reservation?
     pub fn contains(&self, at: Address) -> bool {
         let count = self.count.load(Ordering::Acquire);
@@ -41,21 +64,25 @@ impl Bounds {
         })
     }
 
-    fn add(&self, base: Address, bytes: u64) -> bool {
+    /// One reservation more; who adds holds the growth lock.
+    fn add(&self, base: Address, bytes: u64) {
         let at = self.count.load(Ordering::Relaxed);
-        if at == MOST {
-            return false;
-        }
         self.base[at].store(base, Ordering::Relaxed);
         self.bytes[at].store(bytes, Ordering::Relaxed);
         self.count.store(at + 1, Ordering::Release);
-        true
+    }
+
+    /// Can no more be reserved?
+    fn are_full(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == MOST
     }
 
     /// No more can be reserved.
     #[cfg(test)]
     pub fn fill(&self) {
-        while self.add(0, 0) {}
+        while !self.are_full() {
+            self.add(0, 0);
+        }
     }
 }
 
@@ -106,7 +133,6 @@ impl Arena {
     }
 
     /// Bytes of addresses that are free.
-    #[cfg(test)]
     pub fn free_bytes(&self) -> u64 {
         self.free.0.values().chain(self.known.0.values()).sum()
     }
@@ -173,19 +199,27 @@ impl Ranges {
 /// Reserves more address space, at least `bytes`; no lock is held. The last range of a
 /// reservation is nobody's: a range never goes on in the next reservation.
 pub fn reserve<D: Driver>(driver: &D, bounds: &Bounds, bytes: u64) -> Result<(Address, u64)> {
+    if bounds.are_full() {
+        return Err(Code::OUT_OF_MEMORY);
+    }
     let least = bytes + RANGE_ALIGN;
-    let mut size = RESERVATION.max(least.next_power_of_two());
+    let first = match bounds.few.load(Ordering::Relaxed) {
+        true => bounds.part,
+        false => RESERVATION,
+    };
+    let mut size = first.max(least);
     loop {
         match driver.reserve(size) {
             Ok(base) => {
-                if !bounds.add(base, size) {
-                    driver.free_reservation(base, size)?;
-                    return Err(crate::driver::Code::OUT_OF_MEMORY);
-                }
+                bounds.add(base, size);
                 return Ok((base, size - RANGE_ALIGN));
             }
-            Err(code) if size / 2 < least => return Err(code),
-            Err(_) => size /= 2,
+            Err(code) if size == least => return Err(code),
+            Err(_) => {
+                bounds.few.store(true, Ordering::Relaxed);
+                let less = bounds.part.min(size / 2);
+                size = less.next_multiple_of(RANGE_ALIGN).max(least);
+            }
         }
     }
 }

@@ -100,7 +100,9 @@ impl<D: Driver> Pool<D> {
             }
             None => {
                 let made = held.chunks.len() + plan.fresh.len();
-                (state.place(room(total), need.alone), state.retire(made))
+                let place = state.place(room(total), need.alone);
+                let short = self.bounds.are_short(|| state.arena.free_bytes());
+                (place, state.retire(made, short))
             }
         };
         let peers = state.peers.devices();
@@ -110,7 +112,7 @@ impl<D: Driver> Pool<D> {
         let began = Instant::now();
         let stuck = self.give_away(leaving.as_slice());
         let free = self.unmap(ended);
-        let place = place.map_or_else(|| self.reserve(room(total)), Ok);
+        let place = place.map_or_else(|| self.reserve(total, need.alone), Ok);
         let made = match place {
             Ok(place) => {
                 let made = self.execute(plan, &held.chunks, place.at, &peers);
@@ -186,13 +188,20 @@ impl<D: Driver> Pool<D> {
         Ok(Held { spans, chunks })
     }
 
-    /// So many bytes of addresses, newly reserved.
-    fn reserve(&self, room: u64) -> Result<Place> {
-        let (at, bytes) = arena::reserve(&self.driver, &self.bounds, room)?;
-        let more = bytes - room;
-        Ok(Place {
-            more,
-            ..Place::at(at, room)
+    /// Newly reserved addresses for a stitch of so many bytes. Where there are none to make it
+    /// longer within, what is there has to do.
+    fn reserve(&self, total: u64, alone: bool) -> Result<Place> {
+        let reserved = |room| {
+            let (at, bytes) = arena::reserve(&self.driver, &self.bounds, room)?;
+            let more = bytes - room;
+            Ok(Place {
+                more,
+                ..Place::at(at, room)
+            })
+        };
+        reserved(room(total)).or_else(|_| {
+            let place = self.lock().place(total, alone);
+            place.map_or_else(|| reserved(total), Ok)
         })
     }
 

@@ -93,6 +93,8 @@ pub struct Settings {
     /// bytes? If so they count for what is beside it, until it is told 0: they are there, or
     /// could not be made.
     pub claim: Option<Box<dyn Fn(u64) -> bool + Send + Sync>>,
+    /// Has the process a limit of its addresses, which the program needs, too?
+    pub few_addresses: bool,
     /// Size of handles in bytes, where it is fixed.
     pub chunk: Option<u64>,
     /// True while no stream may be ordered behind another one for what it is lent.
@@ -140,11 +142,12 @@ impl<D: Driver> Pool<D> {
         }
         let fronts = Arc::new(Fronts::new(settings.lines));
         let timeline = settings.timeline.then(Timeline::default);
+        let bounds = Bounds::new(settings.total, settings.few_addresses);
         Ok(Self {
             driver,
             device,
             settings,
-            bounds: Bounds::default(),
+            bounds,
             growth: Mutex::default(),
             state: Mutex::new(State::new(Arc::clone(&fronts), timeline)),
             fronts,

@@ -2,7 +2,8 @@
 //! new lengths make ever more of them: searches and frees take longer, and the driver has
 //! 524,000 mappings for all processes (docs/measurements/driver-h200.md). A part of them
 //! goes at a time, twice as much with each one that is made as it maps, so that no request
-//! waits for many. So do those that memory which was given back has left, whatever is mapped.
+//! waits for many. So it is where the process has few addresses, before more are reserved. And
+//! those that memory which was given back has left go, whatever is mapped.
 //! Unmaps only what nothing runs on, and waits for nothing.
 
 use super::Pool;
@@ -80,10 +81,11 @@ impl State {
         idle.map(|(_, id)| id).collect()
     }
 
-    /// Takes out what goes as a stitch of so many mappings is made.
-    pub fn retire(&mut self, made: usize) -> Vec<Stitch> {
-        if self.retired.leaving.is_empty() && self.stats.handles_mapped >= self.retired.next {
-            self.choose_retired();
+    /// Takes out what goes as a stitch of so many mappings is made. Are addresses `short`?
+    pub fn retire(&mut self, made: usize, short: bool) -> Vec<Stitch> {
+        let is_time = short || self.stats.handles_mapped >= self.retired.next;
+        if self.retired.leaving.is_empty() && is_time {
+            self.choose_retired(short);
         }
         let (streams, retired) = (&self.streams, &mut self.retired);
         retired.uses.retain(|last| !streams.is_done(*last));
@@ -104,12 +106,17 @@ impl State {
     }
 
     /// Those that were wanted longest ago and of which nothing is lent lend nothing from now on.
-    fn choose_retired(&mut self) {
-        let part = self.retired.most / PART;
-        self.retired.next = self.stats.handles_mapped + part as u64;
+    fn choose_retired(&mut self, short: bool) {
         let mapped = |stitch: &Stitch| stitch.pieces.len();
         let there = self.stitches.iter().flatten();
-        if there.map(mapped).sum::<usize>() <= self.retired.most {
+        let mapped = there.map(mapped).sum::<usize>();
+        let most = match short {
+            true => mapped,
+            false => self.retired.most,
+        };
+        let part = most.div_ceil(PART);
+        self.retired.next = self.stats.handles_mapped + part as u64;
+        if mapped <= most && !short {
             return;
         }
         let mut idle = self.idle_stitches();

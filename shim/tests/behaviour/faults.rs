@@ -229,6 +229,13 @@ fn a_program_that_gets_no_more_host_memory_goes_on_with_the_driver() {
     assert_eq!((out.as_str(), log.as_str()), ("some pooled\n", line));
 }
 
+#[test]
+fn a_program_with_few_addresses_keeps_most_of_them() {
+    let program = program("few_addresses.c", "few_addresses");
+    let (out, log) = said(&mut preloaded(program, &[shim()]));
+    assert_eq!(out, "60 GiB more: yes\nthen: yes, pooled\n", "{log}");
+}
+
 /// A daemon closes what it was given, and opens files of its own.
 #[test]
 fn lines_are_written_to_standard_error_and_to_nothing_else_that_has_its_number() {

@@ -30,6 +30,16 @@ impl Model {
         self.books().most_mappings = Some(most);
     }
 
+    /// Reserves no more than so many bytes of addresses, all together.
+    pub fn allow_addresses(&self, most: u64) {
+        self.books().most_addresses = Some(most);
+    }
+
+    /// Bytes of addresses that are reserved.
+    pub fn reserved(&self) -> u64 {
+        self.books().reservations.values().sum()
+    }
+
     /// Lets the next so many records of an event, waits for it or a context, and of one, fail.
     pub fn fail_waits(&self, calls: u32, code: Code) {
         self.books().fail_waits = Some((calls, code));
