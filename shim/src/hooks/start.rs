@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use memcuda_core::config::{Config, Level};
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code, cancel};
+use memcuda_core::driver::{Address, Code, Driver, cancel};
+use memcuda_core::units::MIB;
 
 use crate::calls::Calls;
 use crate::captures::Captures;
@@ -22,6 +23,9 @@ use crate::{
     aside, boundary, dlopen, environment, fork, hook, log, old_libc, reserve, resolve, routes,
     substitute, torch, unwind, watch, whose, worker,
 };
+
+/// Reservations are whole numbers of so many bytes.
+const STEP: u64 = 2 * MIB;
 
 crate::slot! { cuInit ["cuInit" since 2000] Exported }
 
@@ -69,12 +73,36 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
 fn pages_or_none(engine: &Engine) {
     let calls = &engine.calls;
     let devices = || engine.devices.iter();
-    if let Some(lacking) = devices().find(|it| !it.maps_what_is_shared(calls)) {
+    let lacking = devices().find(|it| !it.maps_what_is_shared(calls));
+    if let Some(lacking) = lacking.or_else(|| without_addresses(engine)) {
         torch::has_no_pages(lacking.ordinal);
     }
     if devices().any(|it| !it.maps_memory(calls)) {
         torch::has_no_pool();
     }
+}
+
+/// A device for whose pages there are too few addresses, on small boards or by `ulimit -v`, where
+/// torch is there: it ends the program then. It reserves 9/8 of a device's memory for the large
+/// blocks of each stream, and for the small ones; tried is what four streams have, of all devices.
+fn without_addresses(engine: &Engine) -> Option<&Device> {
+    const PARTS: u64 = 4 * 2 * 9 / 8;
+    if !torch::is_there() {
+        return None;
+    }
+    let driver = &engine.driver;
+    let mut reserved = Vec::new();
+    let mut known = engine.devices.iter().filter(|it| it.total > 0);
+    let lacking = known.find(|device| {
+        let bytes = (PARTS * device.total).next_multiple_of(STEP);
+        let at = driver.reserve(bytes);
+        reserved.extend(at.map(|at| (at, bytes)));
+        at == Err(Code::OUT_OF_MEMORY)
+    });
+    for (at, bytes) in reserved {
+        let _ = driver.free_reservation(at, bytes);
+    }
+    lacking
 }
 
 /// The run of torch's pages around an address.

@@ -260,7 +260,8 @@ fn unfit(config: &Config) -> Option<&'static str> {
     }
     if NO_PAGES.load(Ordering::Relaxed) {
         return Some(
-            "a device has no virtual memory management, or none whose memory can be shared",
+            "a device has no virtual memory management, none whose memory can be shared, or too few \
+             addresses for it",
         );
     }
     if config.torch == Torch::Expandable {

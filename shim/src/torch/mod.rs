@@ -114,6 +114,11 @@ pub fn maps_pages(caller: usize) -> bool {
     environment::maps_pages() && identity::is_allocator(caller) && !fabric::finds_out(caller)
 }
 
+/// Is torch's allocator loaded?
+pub fn is_there() -> bool {
+    library::named("libc10_cuda.so").is_some()
+}
+
 /// There can be no pages on this device: torch has none from now on, unless its user turned
 /// expandable segments on. Before torch allocates.
 pub fn has_no_pages(device: u32) {
@@ -122,7 +127,7 @@ pub fn has_no_pages(device: u32) {
         crate::log!(
             Info,
             "torch has segments by cudaMalloc after all: device {device} has no virtual memory \
-             management, or none whose memory can be shared"
+             management, none whose memory can be shared, or too few addresses for it"
         );
     }
 }

@@ -1,6 +1,8 @@
 //! Where torch keeps its segments, or has them again, though its release knows pages: what the
 //! machine, a device, the user or another library stands against them with.
 
+use std::process::Command;
+
 use crate::expandable::{EXPANDABLE, SEGMENTS, SETTING, run};
 use crate::support::{self, shim};
 use crate::{NATIVE, Run, command, finished, program, torch, train, train_with};
@@ -44,6 +46,26 @@ fn native_has_segments_where_a_device_can_have_no_pages() {
         let ended = command(&directory, "plain", &[NATIVE, lacks, own]).output();
         assert!(!ended.unwrap().status.success());
     }
+}
+
+/// Nor where a device has fewer addresses than torch reserves for its pages.
+#[test]
+fn native_has_segments_where_addresses_are_few() {
+    let program = command(&torch().join("expandable"), "plain", &[NATIVE]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -v $((100 << 20)) && exec \"$0\" \"$@\""]);
+    limited.arg(program.get_program()).args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let segments = finished(support::said(&mut limited));
+    let said = segments.log.matches("too few addresses");
+    assert_eq!(said.count(), 1, "{segments:?}");
+    let plenty = train_with(&torch().join("expandable"), "plain", &[NATIVE]);
+    assert!(!plenty.log.contains("too few addresses"), "{plenty:?}");
 }
 
 /// Who turned the sharing of pages off shares segments, unless he turned pages on himself.
