@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
+use super::openable::Unknown;
 use super::properties::{self, Known, Properties};
 use super::sys::{self, MemAccessDesc, MemAllocationProp};
 use super::{Access, Address, Capture, Code, Context, Driver, Event, Handle, Result, Stream};
@@ -57,6 +58,7 @@ crate::entry_points! {
 struct Table {
     calls: Calls,
     properties: Known,
+    unknown: Unknown,
 }
 
 /// The real driver. Copies share one table, which lives as long as the process.
@@ -75,12 +77,19 @@ impl Real {
     ) -> std::result::Result<Self, &'static str> {
         // SAFETY: the caller's promise is the one that is asked for.
         let calls = unsafe { Calls::resolve(lookup) }?;
-        let properties = Known::default();
-        Ok(Self(Box::leak(Box::new(Table { calls, properties }))))
+        Ok(Self(Box::leak(Box::new(Table {
+            calls,
+            properties: Known::default(),
+            unknown: Unknown::default(),
+        }))))
     }
 
     pub(super) fn calls(&self) -> &'static Calls {
         &self.0.calls
+    }
+
+    pub(super) fn unknown(&self) -> &'static Unknown {
+        &self.0.unknown
     }
 
     fn attribute(&self, device: u32, attribute: i32) -> Result<i32> {
@@ -112,10 +121,17 @@ impl Real {
     /// A handle with what the caller asks for, and with what cudaMalloc's memory has
     /// beside it, as far as the driver gives that (`cuMemCreate`). Fails with its code.
     pub fn create_as(&self, bytes: u64, wanted: &MemAllocationProp) -> Result<Handle> {
+        self.learn_late(wanted.location.id as u32)?;
         // Beside other kinds of handles the driver may refuse what it gives else.
         let usual = wanted.requested_handle_types & !sys::HANDLE_POSIX_FD == 0;
         let create = |with: Properties| self.create_with(bytes, &with.beside(wanted));
         self.create_most(wanted.location.id as u32, usual, create)
+    }
+
+    /// A handle with what is known to be right for it.
+    pub(super) fn make(&self, device: u32, bytes: u64) -> Result<Handle> {
+        let create = |with: Properties| self.create_with(bytes, &with.of_handle(device));
+        self.create_most(device, true, create)
     }
 
     /// Creates with as many properties as the driver accepts: for good, where it is `usual`.
@@ -189,8 +205,8 @@ impl Driver for Real {
     }
 
     fn create(&self, device: u32, bytes: u64) -> Result<Handle> {
-        let create = |with: Properties| self.create_with(bytes, &with.of_handle(device));
-        self.create_most(device, true, create)
+        self.learn_late(device)?;
+        self.make(device, bytes)
     }
 
     fn release(&self, handle: Handle) -> Result<()> {

@@ -278,7 +278,16 @@ fn what_can_be_made_and_not_opened_is_given_up() {
         driver.learn_to_open(1).unwrap();
         assert_eq!(seen(), each(7));
     }
+    // It is before the next handle, which else would be one that cannot be opened.
+    FAILS.set(Code::OUT_OF_MEMORY.0);
+    assert_eq!(driver.create(1, 2 << 20), Err(Code::OUT_OF_MEMORY));
+    assert_eq!(seen(), each(7));
     FAILS.set(999);
+    wanted.location = super::properties::location(1);
+    driver.create_as(2 << 20, &wanted).unwrap();
+    driver.create(1, 2 << 20).unwrap();
+    let made = ["create 1".to_owned(), "create 1".to_owned()];
+    assert_eq!(seen(), [&each(7)[..], &each(3), &each(1), &made].concat());
     CLOSED.set(ALL);
     assert_eq!(driver.learn_to_open(2), Err(Code::UNKNOWN));
     assert_eq!(seen(), [each(7), each(3), each(1), each(0)].concat());
