@@ -103,17 +103,20 @@ impl Listed {
         })
     }
 
-    /// Are there other processes with a context than this one, or that draw?
-    pub fn are_several(&self) -> bool {
+    /// Are there other processes with a context than this one, or that draw? `None` where
+    /// those with a context are not listed: this one would be, too.
+    pub fn are_several(&self) -> Option<bool> {
         let Some(mut all) = self.list(self.processes) else {
-            return true;
+            return Some(true);
         };
+        let lists = !all.is_empty();
         match self.drawing.map(|drawing| self.list(drawing)) {
             Some(Some(drawing)) => all.extend(drawing.iter().filter(|it| it.used_bytes >= MUCH)),
-            Some(None) => return true,
+            Some(None) => return Some(true),
             None => {}
         }
-        company(&all)
+        let company = company(&all);
+        (lists || company).then_some(company)
     }
 
     /// What a call lists, nothing where it fails; `None` where there are very many.
@@ -177,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn more_processes_than_there_is_room_for_are_several_and_an_error_is_none() {
+    fn more_processes_than_there_is_room_for_are_several_and_an_error_tells_nothing() {
         let listed = |processes: Processes| Listed {
             device: std::ptr::null_mut(),
             processes,
             drawing: None,
         };
-        assert!(listed(many).are_several());
-        assert!(!listed(lost).are_several());
+        assert_eq!(listed(many).are_several(), Some(true));
+        assert_eq!(listed(lost).are_several(), None);
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! Is any other process on a device? Told by the doors of preloaded ones, and by
 //! NVIDIA's management library, which lists the processes with a context and those that
 //! draw: this one is on the list, so a list of two is company. Where that library cannot
-//! be had, a device that is nearly full of memory that came after this pool,
+//! be had, or lists nobody, a device that is nearly full of memory that came after this pool,
 //! and is not its own, passes for company as well.
 //!
 //! Looks rarely, and only where there is something to give. In a container the
-//! list has the processes of that container only, and a list without this
-//! process says nothing about it.
+//! list has the processes of that container only.
 
 use std::time::{Duration, Instant};
 
@@ -42,8 +41,8 @@ impl Others {
             .listed
             .get_or_insert_with(|| Listed::find(device.uuid?));
         let preloaded = || device.door().is_some_and(|door| !door.others().is_empty());
-        let are = match listed {
-            Some(listed) => listed.are_several() || preloaded(),
+        let are = match listed.as_ref().and_then(Listed::are_several) {
+            Some(are) => are || preloaded(),
             None => preloaded() || is_crowded(engine, device, pool),
         };
         self.answered = Some((Instant::now(), are));

@@ -192,13 +192,15 @@ fn as_much_stays_as_the_setting_says() {
 }
 
 #[test]
-fn without_the_management_library_a_crowded_device_tells() {
-    let device = Device::without_management();
-    let (mut holder, mut plain) = (device.preloaded(), device.plain());
-    holder.idle(700);
-    assert_eq!(plain.alloc("alloc 300").0, 0);
-    let (code, _) = plain.alloc("try 400 20");
-    assert_eq!(code, 0);
+fn without_a_list_of_processes_a_crowded_device_tells() {
+    for device in [Device::without_management(), Device::new()] {
+        let mut holder = device.preloaded_with("MEMCUDA_SIM_NVML", "unlisted");
+        let mut plain = device.plain();
+        holder.idle(700);
+        assert_eq!(plain.alloc("alloc 300").0, 0);
+        let (code, _) = plain.alloc("try 400 20");
+        assert_eq!(code, 0);
+    }
 }
 
 /// What there was before the pool counts, of its own device, whichever was current then.

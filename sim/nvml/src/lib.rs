@@ -3,7 +3,8 @@
 //! It has nothing else of NVIDIA's management library. Who asks after it has ended with the
 //! process, as the last functions do that run at an exit, ends the process. With `MEMCUDA_SIM_NVML=mig` its
 //! devices are parts of GPUs; with `container` it lists the process that asks alone; with
-//! `slow` an answer takes a quarter of a second. Nobody draws, but with `drawing` everybody
+//! `slow` an answer takes a quarter of a second; with `unlisted` it lists no processes, as
+//! under WSL2. Nobody draws, but with `drawing` everybody
 //! else, of 1 GiB each, with `desktop` of 16 MiB each.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const SUCCESS: c_int = 0;
 const INVALID_ARGUMENT: c_int = 2;
+const NOT_SUPPORTED: c_int = 3;
 const NOT_FOUND: c_int = 6;
 const INSUFFICIENT_SIZE: c_int = 7;
 const DRIVER_NOT_LOADED: c_int = 9;
@@ -143,6 +145,9 @@ unsafe fn tell(
 ) -> c_int {
     if device.is_null() || count.is_null() {
         return INVALID_ARGUMENT;
+    }
+    if is_set("unlisted") {
+        return NOT_SUPPORTED;
     }
     let mut ids = [0; MOST];
     let mut found = MOST as u32;
