@@ -17,6 +17,7 @@ use memcuda_core::units::MIB;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::nvml::Listed;
+use crate::worker;
 
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_millis(500);
@@ -37,16 +38,23 @@ impl Others {
         {
             return are;
         }
-        let listed = self
-            .listed
-            .get_or_insert_with(|| Listed::find(device.uuid?));
         let preloaded = || device.door().is_some_and(|door| !door.others().is_empty());
-        let are = match listed.as_ref().and_then(Listed::are_several) {
+        let are = match self.are_listed(device) {
             Some(are) => are || preloaded(),
             None => preloaded() || is_crowded(engine, device, pool),
         };
         self.answered = Some((Instant::now(), are));
         are
+    }
+
+    /// What NVML says of it. It may take seconds to start, and more for each GPU that nobody has
+    /// open: contexts end meanwhile.
+    fn are_listed(&mut self, device: &Device) -> Option<bool> {
+        let _elsewhere = worker::elsewhere()?;
+        let listed = self
+            .listed
+            .get_or_insert_with(|| Listed::find(device.uuid?));
+        listed.as_ref()?.are_several()
     }
 }
 
@@ -54,6 +62,9 @@ impl Others {
 /// neither free nor the pool's.
 fn is_crowded(engine: &Engine, device: &Device, pool: &Pool<Real>) -> bool {
     const MUCH: u64 = 256 * MIB;
+    let Some(_turn) = worker::turn() else {
+        return false;
+    };
     let asked = engine.within(pool, || pool.driver().memory_info(device.ordinal));
     let Some(Ok((free, total))) = asked else {
         return false;

@@ -193,8 +193,7 @@ impl<'a> Watched<'a> {
 
     fn has_company(&mut self, engine: &Engine, pool: &Pool<Real>) -> bool {
         nvml::prepare();
-        let turn = worker::turn();
-        turn.is_some() && self.others.are_on(engine, self.device, pool)
+        self.others.are_on(engine, self.device, pool)
     }
 
     fn note(&mut self, pool: &Pool<Real>) {

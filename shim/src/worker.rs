@@ -16,6 +16,8 @@ use crate::{boundary, dynamic, endings, engine};
 
 /// Held while the thread makes calls of libcuda or of libraries over it.
 static TURN: Mutex<()> = Mutex::new(());
+/// Held while it is in a library that has nothing to do with contexts and ends with the program.
+static ELSEWHERE: Mutex<()> = Mutex::new(());
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Starts the thread, once; is there one? Where there is none to be had, with the next one who
@@ -93,6 +95,13 @@ pub fn turn() -> Option<MutexGuard<'static, ()>> {
     (!is_stopped() && !endings::any()).then_some(turn)
 }
 
+/// The right of the thread to call other libraries that end with the program, until it is
+/// dropped; `None` once the program exits. The end of a context does not wait for it.
+pub fn elsewhere() -> Option<MutexGuard<'static, ()>> {
+    let elsewhere = ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
+    (!is_stopped()).then_some(elsewhere)
+}
+
 /// Waits until the turn that the thread may have is over: behind this it has none while a
 /// context is ending.
 pub fn until_away() {
@@ -125,7 +134,7 @@ extern "C" fn at_exit() {
         recorder.file().shrink();
     }
     for _ in 0..1000 {
-        if TURN.try_lock().is_ok() {
+        if TURN.try_lock().is_ok() && ELSEWHERE.try_lock().is_ok() {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -24,6 +24,25 @@ fn a_process_ends_after_its_thread_has_asked() {
     }
 }
 
+/// As on a host where nobody has the other GPUs open.
+#[test]
+fn contexts_end_while_the_management_library_starts() {
+    let device = Device::new();
+    let command = &mut device.command();
+    command.env("MEMCUDA_SIM_NVML", "asleep");
+    let mut process = Process::start(command.env("MEMCUDA_IDLE", "0"));
+    process.idle(100);
+    pause(A_WHILE);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        let one = Instant::now();
+        process.number("contexts 1");
+        let took = one.elapsed();
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+    process.end();
+}
+
 /// Whatever the thread does, which there is in the parent alone.
 #[test]
 fn children_end_without_waiting() {

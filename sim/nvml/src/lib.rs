@@ -3,7 +3,7 @@
 //! It has nothing else of NVIDIA's management library. Who asks after it has ended with the
 //! process, as the last functions do that run at an exit, ends the process. With `MEMCUDA_SIM_NVML=mig` its
 //! devices are parts of GPUs; with `container` it lists the process that asks alone; with
-//! `slow` an answer takes a quarter of a second; with `unlisted` it lists no processes, as
+//! `slow` an answer takes a quarter of a second, with `asleep` its start three seconds; with `unlisted` it lists no processes, as
 //! under WSL2. Nobody draws, but with `drawing` everybody
 //! else, of 1 GiB each, with `desktop` of 16 MiB each.
 
@@ -56,6 +56,9 @@ extern "C" fn end() {
 pub extern "C" fn nvmlInit_v2() -> c_int {
     match processes() {
         Some(_) => {
+            if is_set("asleep") {
+                std::thread::sleep(std::time::Duration::from_secs(3));
+            }
             // SAFETY: a function of this library, which stays loaded.
             unsafe { libc::atexit(end) };
             SUCCESS
