@@ -165,9 +165,11 @@ impl Device {
     }
 
     /// Asks other processes for memory ([`Door::make_room`]).
-    pub fn make_room(&self, bytes: u64, failed: Instant) -> bool {
-        let gave = self.at_doors(|door| door.make_room(bytes, failed)) == Some(true);
-        if gave {
+    pub fn make_room(&self, bytes: u64, failed: Instant) -> u64 {
+        let gave = self
+            .at_doors(|door| door.make_room(bytes, failed))
+            .unwrap_or(0);
+        if gave > 0 {
             self.offers.forget();
         }
         gave

@@ -33,6 +33,7 @@ mod getenv;
 #[macro_use]
 mod hook;
 mod hooks;
+mod in_vain;
 mod inherited;
 mod listener;
 mod loader;

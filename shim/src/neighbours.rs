@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use memcuda_core::descriptor::Lasting;
 use memcuda_core::picture::ask::{self, DOORS, QUESTION, SHOW};
 
+use crate::in_vain::InVain;
+
 /// How long a request may wait in all for others to make room: long enough for
 /// memory that was used a moment ago to count as idle (`watch`).
 const PATIENCE: Duration = Duration::from_millis(1250);
@@ -46,6 +48,7 @@ pub struct Door {
     name: String,
     /// None where it could not be had.
     listener: OnceLock<Option<Lasting<UnixListener>>>,
+    in_vain: InVain,
 }
 
 impl Door {
@@ -64,6 +67,7 @@ impl Door {
             device,
             name,
             listener: OnceLock::new(),
+            in_vain: InVain::default(),
         }
     }
 
@@ -166,8 +170,12 @@ impl Door {
         self.hear_all(&bytes.to_ne_bytes(), ROUND)
     }
 
-    /// Bytes that all others would give, of those who answer within this time.
+    /// Bytes that all others would give, of those who answer within this time; none where
+    /// they would be of no use.
     pub fn offered(&self, patience: Duration) -> u64 {
+        if self.in_vain.rests(Instant::now()) {
+            return 0;
+        }
         let question = [[0; 8], OFFER].concat();
         self.hear_all(&question, patience).given
     }
@@ -191,20 +199,21 @@ impl Door {
     }
 
     /// Asks the others on the device for memory, for a request that has found none
-    /// since `failed`. True where some was given, so that another try is worth it.
-    pub fn make_room(&self, bytes: u64, failed: Instant) -> bool {
-        while failed.elapsed() < PATIENCE {
+    /// since `failed`. Returns how many bytes were given; with some another try is worth it.
+    /// Nobody is asked where that was in vain.
+    pub fn make_room(&self, bytes: u64, failed: Instant) -> u64 {
+        while failed.elapsed() < PATIENCE && !self.in_vain.rests(failed) {
             let Answer { given, soon } = self.ask(bytes);
             if given > 0 {
                 crate::log!(Debug, "other processes gave {given} bytes back");
-                return true;
+                return given;
             }
             if soon == 0 {
-                return false;
+                break;
             }
             std::thread::sleep(PAUSE);
         }
-        false
+        0
     }
 }
 

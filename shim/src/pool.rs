@@ -15,7 +15,7 @@ use memcuda_core::units::MIB;
 use crate::device::Device;
 use crate::engine::{self, Engine};
 use crate::neighbours::Door;
-use crate::{primaries, worker};
+use crate::{in_vain, primaries, worker};
 
 /// Longest wait for work that still uses idle memory.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -187,9 +187,12 @@ fn give_pages(device: Option<&Device>, bytes: u64) -> bool {
 }
 
 fn ask_others(device: Option<&Device>, bytes: u64, failed: Instant) -> bool {
-    let gave = device.is_some_and(|device| device.make_room(bytes, failed));
-    note_asked(failed, gave);
-    gave
+    let given = device.map_or(0, |device| device.make_room(bytes, failed));
+    if given >= bytes {
+        in_vain::given(failed);
+    }
+    note_asked(failed, given > 0);
+    given > 0
 }
 
 /// Others were asked for memory, for a request that has failed since then; did they give?

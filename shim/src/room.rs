@@ -10,6 +10,7 @@ use memcuda_core::driver::{Code, cancel};
 
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::in_vain;
 use crate::pool::{FIRST, PATIENCE};
 
 /// Where a call takes its memory.
@@ -41,8 +42,18 @@ pub fn with_room<'a>(
     place: impl FnOnce() -> Place<'a>,
     real: impl Fn() -> Code,
 ) -> Code {
+    with_room_for(engine, u64::MAX, place, real)
+}
+
+/// The same of a call that takes no more than so many bytes.
+pub fn with_room_for<'a>(
+    engine: &'a Engine,
+    bytes: u64,
+    place: impl FnOnce() -> Place<'a>,
+    real: impl Fn() -> Code,
+) -> Code {
     match real() {
-        Code::OUT_OF_MEMORY => again(engine, &place(), &real),
+        Code::OUT_OF_MEMORY => again(engine, bytes, &place(), &real),
         code => code,
     }
 }
@@ -74,25 +85,25 @@ pub fn is_beyond_the_limit(
 }
 
 #[cold]
-fn again(engine: &Engine, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
+fn again(engine: &Engine, bytes: u64, place: &Place<'_>, real: &dyn Fn() -> Code) -> Code {
     let _held = cancel::hold();
     let all = engine.devices.iter();
     match place {
-        Place::Device(device) => on_any_of(engine, &[*device], real),
-        Place::First(device) => match on_any_of(engine, &[*device], real) {
+        Place::Device(device) => on_any_of(engine, &[*device], bytes, real),
+        Place::First(device) => match on_any_of(engine, &[*device], bytes, real) {
             Code::OUT_OF_MEMORY => {
                 let others = all.filter(|other| other.ordinal != device.ordinal);
-                on_any_of(engine, &others.collect::<Vec<_>>(), real)
+                on_any_of(engine, &others.collect::<Vec<_>>(), bytes, real)
             }
             code => code,
         },
-        Place::Somewhere => on_any_of(engine, &all.collect::<Vec<_>>(), real),
+        Place::Somewhere => on_any_of(engine, &all.collect::<Vec<_>>(), bytes, real),
         Place::Host => Code::OUT_OF_MEMORY,
     }
 }
 
 /// Makes room on these devices, and the call again.
-fn on_any_of(engine: &Engine, devices: &[&Device], real: &dyn Fn() -> Code) -> Code {
+fn on_any_of(engine: &Engine, devices: &[&Device], bytes: u64, real: &dyn Fn() -> Code) -> Code {
     let began = Instant::now();
     let mut part = FIRST;
     loop {
@@ -117,7 +128,10 @@ fn on_any_of(engine: &Engine, devices: &[&Device], real: &dyn Fn() -> Code) -> C
     let failed = Instant::now();
     let may_ask = |device: &&&Device| engine.lends() || device.door().is_some();
     for device in devices.iter().filter(may_ask) {
-        while device.make_room(FIRST, failed) {
+        while let given @ 1.. = device.make_room(FIRST, failed) {
+            if given >= bytes {
+                in_vain::given(failed);
+            }
             match real() {
                 Code::OUT_OF_MEMORY => {}
                 code => return code,

@@ -18,7 +18,7 @@ use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::pages::{passed_on, put_off};
 use crate::pool::PATIENCE;
-use crate::room::{Place, is_beyond_the_limit, with_room};
+use crate::room::{Place, is_beyond_the_limit, with_room, with_room_for};
 use crate::{oom, pages, torch, yama};
 
 use super::foreign::{at, located};
@@ -183,7 +183,7 @@ fn make(
         // What torch has idle goes before what others have, and before what still runs.
         Err(Code::OUT_OF_MEMORY) if ask() => return Err(Code::OUT_OF_MEMORY),
         // Nobody can make room beyond the limit.
-        Err(Code::OUT_OF_MEMORY) if !is_beyond(PATIENCE) => in_room(engine, device, add),
+        Err(Code::OUT_OF_MEMORY) if !is_beyond(PATIENCE) => in_room(engine, device, bytes, add),
         added => added,
     };
     if let Err(code) = page {
@@ -204,14 +204,19 @@ fn refused(engine: &Engine, device: &Device, bytes: u64) {
     }
 }
 
-/// A page once more, with room made for it.
-fn in_room(engine: &Engine, device: &Device, add: impl Fn() -> Result<Lease>) -> Result<Lease> {
+/// A page of so many bytes once more, with room made for it.
+fn in_room(
+    engine: &Engine,
+    device: &Device,
+    bytes: u64,
+    add: impl Fn() -> Result<Lease>,
+) -> Result<Lease> {
     let page = Cell::new(Err(Code::UNKNOWN));
     let add = || {
         page.set(add());
         page.get().err().unwrap_or(Code::SUCCESS)
     };
-    with_room(engine, || Place::Device(device), add).ok()?;
+    with_room_for(engine, bytes, || Place::Device(device), add).ok()?;
     page.get()
 }
 

@@ -286,6 +286,24 @@ fn a_killed_neighbour_is_nobody_s_trouble() {
     });
 }
 
+/// As under a limit of MPS's: what the others have is of no use to it.
+#[test]
+fn who_gets_no_memory_whatever_is_free_does_not_empty_the_others() {
+    let device = Device::without_management();
+    let command = &mut device.command();
+    command.env("MEMCUDA_CHUNK", "32MiB");
+    let mut holder = Process::start(command.env("MEMCUDA_IDLE", "100%"));
+    let refused = "cuMemCreate%1=2,cuMemAlloc%1=2";
+    let mut bounded = device.preloaded_with("MEMCUDA_SIM_FAIL", refused);
+    holder.idle(800);
+    pause(A_WHILE);
+    for _ in 0..3 {
+        assert_eq!(bounded.alloc("alloc 8").0, 2);
+    }
+    let left = holder.number("physical");
+    assert!((600..800).contains(&left), "{left} MiB");
+}
+
 /// To try it would leave the others without memory for a moment.
 #[test]
 fn for_what_is_longer_than_the_device_no_memory_is_taken() {
