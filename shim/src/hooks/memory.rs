@@ -79,7 +79,13 @@ pub unsafe fn allocate(module: Module, out: *mut Address, bytes: usize) -> Code 
             unsafe { *out = 0 };
             let bytes = bytes as u64;
             let named = lend_named(engine, bytes, &tag);
-            match named.or_else(|| lend(engine, bytes, &tag, module)) {
+            let of_driver = || match real() {
+                // SAFETY: the real call has just written it.
+                Code::SUCCESS => Some(Ok(unsafe { *out })),
+                Code::OUT_OF_MEMORY => None,
+                code => Some(Err(code)),
+            };
+            match named.or_else(|| lend(engine, bytes, &tag, module, of_driver)) {
                 Some(Ok(address)) => {
                     // SAFETY: not null, and the program's to write, by its call.
                     unsafe { *out = address };
@@ -111,18 +117,26 @@ fn lend_named(engine: &Engine, bytes: u64, tag: &tags::Tag) -> Option<Result<Add
     hints::allocate(engine, place, bytes, || torch::is_segment(tag))
 }
 
-/// Memory from the current device's pool; `None` where there is none.
+/// Memory from the current device's pool; `None` where there is none. More than the device has
+/// the driver may serve out of the host's memory, as under WSL2: it is asked for that first.
 fn lend(
     engine: &Engine,
     bytes: u64,
     tag: &tags::Tag,
     module: Module,
+    of_driver: impl Fn() -> Option<Result<Address, Code>>,
 ) -> Option<Result<Address, Code>> {
     // Where there is none, the driver says so.
     let (context, device) = engine.current().ok()?;
     torch::asks_for(tag, device.ordinal);
     if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
         return Some(Err(code));
+    }
+    if !device.could_hold(bytes)
+        && engine.config.limit_of(device.ordinal).is_none()
+        && let Some(answer) = of_driver()
+    {
+        return Some(answer);
     }
     let pool = pool::of(engine, device)?;
     let request = request(engine, context, bytes);
@@ -167,7 +181,7 @@ pub fn request(engine: &Engine, context: Context, bytes: u64) -> Request {
 
 /// As a `cuMemAlloc` that nobody is known to have made, and without a name.
 pub fn lend_unidentified(engine: &Engine, bytes: u64) -> Option<Result<Address, Code>> {
-    lend(engine, bytes, &tags::take(), Module::OTHER)
+    lend(engine, bytes, &tags::take(), Module::OTHER, || None)
 }
 
 /// The code that a refused request gets, once it was reported where there is no

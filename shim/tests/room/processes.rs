@@ -313,6 +313,23 @@ fn for_what_is_longer_than_the_device_no_memory_is_taken() {
     assert_eq!(process.alloc("alloc 1024").0, 999, "that could be");
 }
 
+/// Under WSL2 it may serve them out of the host's memory.
+#[test]
+fn more_bytes_than_the_device_has_are_the_drivers_to_refuse() {
+    let device = Device::new();
+    let mut process = device.preloaded_with("MEMCUDA_SIM_FAIL", "cuMemAlloc%1=999");
+    assert_eq!(process.alloc("alloc 1025").0, 999);
+    assert_eq!(process.alloc("alloc 1024").0, 0);
+    let command = &mut device.command();
+    command.env("MEMCUDA_SIM_FAIL", "cuMemAlloc%1=999");
+    let mut limited = Process::start(command.env("MEMCUDA_LIMIT", "2GiB"));
+    assert_eq!(
+        limited.alloc("alloc 1025").0,
+        2,
+        "it is told how many it may have"
+    );
+}
+
 #[test]
 fn a_stopped_neighbour_is_waited_for_a_moment_only() {
     at_best(|| {
