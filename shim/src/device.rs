@@ -35,6 +35,8 @@ pub struct Device {
     pub name: String,
     /// Its memory in bytes; 0 where the driver does not tell.
     pub total: u64,
+    /// Is its memory the host's?
+    pub is_integrated: bool,
     /// Bytes that others, or this process beside the pool, had when it was made, or where
     /// that could not be asked, when it was first looked for others.
     pub foreign_before: OnceLock<u64>,
@@ -83,6 +85,7 @@ impl Device {
                 uuid: uuid(calls, handle),
                 name: name(calls, handle),
                 total: total(calls, handle),
+                is_integrated: has(calls, handle, sys::ATTRIBUTE_INTEGRATED) == Ok(true),
                 foreign_before: OnceLock::new(),
                 pitch: Pitch::default(),
                 memops: Memops::default(),
@@ -262,10 +265,7 @@ impl Device {
 
     /// Is an attribute of the device other than 0?
     pub fn has(&self, calls: &Calls, attribute: i32) -> Result<bool, Code> {
-        let mut value = 0;
-        // SAFETY: the pointer is valid for the call.
-        unsafe { (calls.device_attribute)(&mut value, attribute, self.handle) }.ok()?;
-        Ok(value != 0)
+        has(calls, self.handle, attribute)
     }
 
     /// The driver's default memory pool of this device.
@@ -304,6 +304,13 @@ impl Device {
             .fetch_max(answer, Ordering::AcqRel)
             .max(answer)
     }
+}
+
+fn has(calls: &Calls, handle: i32, attribute: i32) -> Result<bool, Code> {
+    let mut value = 0;
+    // SAFETY: the pointer is valid for the call.
+    unsafe { (calls.device_attribute)(&mut value, attribute, handle) }.ok()?;
+    Ok(value != 0)
 }
 
 fn uuid(calls: &Calls, handle: i32) -> Option<[u8; 16]> {

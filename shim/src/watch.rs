@@ -1,8 +1,8 @@
 //! What the library's own thread does (`worker`): it gives idle memory to other
 //! processes. It answers those that ask (`neighbours`), and what lies idle beyond
 //! `MEMCUDA_IDLE` it gives back unasked while another process is on the device,
-//! for those that cannot ask. Alone on a device a program keeps everything. It
-//! also hears what the keeper of shared memory says (`share::keeper`), finds it
+//! for those that cannot ask, or where the memory is the host's. Alone on a device
+//! that has its own a program keeps everything. It also hears what the keeper of shared memory says (`share::keeper`), finds it
 //! again, shows the process's picture to who asks for it, and makes the file of a
 //! recording longer (`record`).
 //!
@@ -191,7 +191,11 @@ impl<'a> Watched<'a> {
         heard
     }
 
+    /// Are there others on the device? The host is, which cannot ask, where the memory is its own.
     fn has_company(&mut self, engine: &Engine, pool: &Pool<Real>) -> bool {
+        if self.device.is_integrated {
+            return true;
+        }
         nvml::prepare();
         self.others.are_on(engine, self.device, pool)
     }

@@ -89,6 +89,8 @@ pub const CAPTURE_MODE_RELAXED: u32 = 2;
 /// `CU_MEM_CREATE_USAGE_HW_DECOMPRESS`.
 pub const USAGE_HW_DECOMPRESS: u16 = 2;
 
+/// `CUdevice_attribute`: the device's memory is the host's.
+pub const ATTRIBUTE_INTEGRATED: i32 = 18;
 /// `CUdevice_attribute`: virtual memory management is supported.
 pub const ATTRIBUTE_VMM: i32 = 102;
 /// `CUdevice_attribute`: POSIX file descriptors as handle type.

@@ -230,6 +230,15 @@ fn alone_a_process_keeps_everything() {
     }
 }
 
+/// But not the host's, which cannot ask for it.
+#[test]
+fn of_an_integrated_device_what_lies_idle_goes_back_to_the_host() {
+    let device = Device::new();
+    let mut alone = device.preloaded_with("MEMCUDA_SIM_LACKS", "own-memory");
+    alone.idle(1000);
+    alone.comes_to(64..=224, "a tenth stays");
+}
+
 #[test]
 fn what_is_used_again_and_again_is_not_given_away() {
     at_best(|| {

@@ -80,6 +80,7 @@ api! { plain EXPORTS |sim|
     fn cuDeviceGetAttribute(out: *mut i32, attribute: u32, device: i32) {
         let device = sim.device(device)?;
         let value = match attribute {
+            18 => i32::from(sim.lacks.own_memory()), // integrated
             50 => device as i32, // PCI device number
             128 => i32::from(sim.fabric),
             _ if sim.lacks.attribute(attribute) => 0,

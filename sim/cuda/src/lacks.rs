@@ -14,10 +14,13 @@ pub struct Lacks {
     tables: bool,
     /// `cuStreamGetCtx` refuses streams of green contexts, as before CUDA 13.
     green_streams: bool,
+    /// The devices' memory is the host's, as of integrated ones.
+    own_memory: bool,
 }
 
 impl Lacks {
-    /// `vmm`, or some of `descriptors,rdma,rdma-access`; `tables`; `green-streams`.
+    /// `vmm`, or some of `descriptors,rdma,rdma-access`; `tables`; `green-streams`;
+    /// `own-memory`.
     pub fn parse(text: &str) -> Option<Lacks> {
         let mut lacks = Lacks::default();
         for word in text.split(',') {
@@ -28,6 +31,7 @@ impl Lacks {
                 "rdma-access" => &mut lacks.rdma_access,
                 "tables" => &mut lacks.tables,
                 "green-streams" => &mut lacks.green_streams,
+                "own-memory" => &mut lacks.own_memory,
                 _ => return None,
             } = true;
         }
@@ -42,6 +46,11 @@ impl Lacks {
             110 => self.vmm || self.rdma,
             _ => false,
         }
+    }
+
+    /// Are the devices integrated ones?
+    pub fn own_memory(self) -> bool {
+        self.own_memory
     }
 
     /// Are there addresses to map memory at?
