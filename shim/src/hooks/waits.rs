@@ -59,11 +59,15 @@ crate::hooks! {
         })
     }
 
-    /// `cuCtxSynchronize_v2`: any context.
+    /// `cuCtxSynchronize_v2`: any context; where none is named, the current one.
     cuCtxSynchronize_v2 ["cuCtxSynchronize" since 13000] (context: Context) |real, engine| {
-        told(of_context(engine, context), || {
+        let waited_for = match context == Context::default() {
+            true => engine.calls.current().unwrap_or_default(),
+            false => context,
+        };
+        told(of_context(engine, waited_for), || {
             // SAFETY: the program's own call, passed on.
-            beside_capture(engine, context).unwrap_or_else(|| unsafe { real(context) })
+            beside_capture(engine, waited_for).unwrap_or_else(|| unsafe { real(context) })
         })
     }
 }
@@ -105,11 +109,10 @@ fn captures(engine: &Engine, stream: Stream) -> bool {
 /// before it unmaps what it has of another process: memory of CUDA IPC would be closed there.
 /// `None` where the driver is to wait.
 fn beside_capture(engine: &Engine, context: Context) -> Option<Code> {
-    if !engine.captures.any() || !torch::is_unmapping() {
+    let none = context == Context::default();
+    if none || !engine.captures.any() || !torch::is_unmapping() {
         return None;
     }
-    let named = (context != Context::default()).then_some(context);
-    let context = named.or_else(|| engine.calls.current().ok())?;
     let waited = engine.driver.synchronize_by_free(context);
     Some(boundary::answered(waited.err().unwrap_or(Code::SUCCESS)))
 }

@@ -39,9 +39,17 @@ fn ends(mut command: Command) -> String {
 
 /// Runs a case without the library, and with it.
 fn is_whole(case: &str) {
+    is_whole_where(case, "");
+}
+
+/// The same where calls fail (`MEMCUDA_SIM_FAIL`).
+fn is_whole_where(case: &str, fail: &str) {
     for bare in [true, false] {
         let mut command = support::preloaded(program(), &[support::shim()]);
         command.arg(case).env("MEMCUDA_SIM_MEMORY", "1GiB");
+        if !fail.is_empty() {
+            command.env("MEMCUDA_SIM_FAIL", fail);
+        }
         if bare {
             command.env_remove("LD_PRELOAD");
         }
@@ -91,7 +99,10 @@ fn what_the_program_has_waited_for_is_lent_on_a_full_device() {
     is_whole("waited_for_stream");
     is_whole("waited_for_stream_plain");
     is_whole("waited_for_context");
+    is_whole("waited_for_named");
+    is_whole("waited_for_current");
     is_whole("freed_since");
+    is_whole_where("waited_for_in_vain", "cuStreamSynchronize@1=999");
 }
 
 #[test]

@@ -19,6 +19,7 @@ struct range {
 int cuSimLaunch(CUstream, const struct range *, unsigned, double us);
 CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, unsigned, unsigned);
 CUresult cuMemHostAlloc(void **, size_t, unsigned);
+CUresult cuCtxSynchronize_v2(CUcontext);
 
 static const size_t SIZE = 4 * MiB;
 static CUdevice device;
@@ -192,17 +193,15 @@ static void through(CUstream on, volatile unsigned *until) {
     *until = 1;
 }
 
-/* No allocation stands behind what another stream was given after its free, nor, where
- * the program forbids that, behind what it was given before. */
-static void held(size_t bytes, int before) {
+/* No allocation stands behind what another stream was given after its free. */
+static void held(size_t bytes) {
     CUstream first = stream(NON_BLOCKING), second = stream(NON_BLOCKING);
     volatile unsigned *until = word();
     for (int turn = 0; turn < 3; turn++, *until = 0) {
         CUdeviceptr freed = take(bytes, first);
         write_to(freed, first, 10);
-        if (before) hold(first, until);
         OK(cuMemFreeAsync(freed, first));
-        if (!before) hold(first, until);
+        hold(first, until);
         CUdeviceptr at = take(bytes, second);
         write_to(at, second, 10);
         through(second, until);
@@ -226,12 +225,22 @@ static void held_between(void) {
     through(second, until);
 }
 
+/* The stream that asks is known before: so the free is followed by an event that it could be
+ * ordered behind. */
 static void forbidden(void) {
+    CUstream first = stream(NON_BLOCKING), second = stream(NON_BLOCKING);
+    volatile unsigned *until = word();
     CUmemoryPool pool;
     int allowed = 0;
     OK(cuDeviceGetDefaultMemPool(&pool, device));
     OK(cuMemPoolSetAttribute(pool, ALLOW_DEPENDENCIES, &allowed));
-    held(SIZE, 1);
+    take(4096, second);
+    CUdeviceptr freed = take(SIZE, first);
+    write_to(freed, first, 10);
+    hold(first, until);
+    OK(cuMemFreeAsync(freed, first));
+    write_to(take(SIZE, second), second, 10);
+    through(second, until);
 }
 
 /* What is over is known to be over, whatever the stream was given since. */
@@ -247,15 +256,20 @@ static void full(void) {
     *until = 1;
 }
 
+static CUresult wait_for_stream(CUstream on) { return cuStreamSynchronize(on); }
+static CUresult wait_for_context(CUstream unused) { return cuCtxSynchronize(); }
+static CUresult wait_for_named(CUstream unused) { return cuCtxSynchronize_v2(context); }
+static CUresult wait_for_current(CUstream unused) { return cuCtxSynchronize_v2(NULL); }
+
 /* What the program has waited for itself is free, also of so few bytes that no event followed. */
-static void waited_for(int context_wide, int plain) {
+static void waited_for(CUresult (*wait)(CUstream), int plain) {
     CUstream first = stream(NON_BLOCKING), second = stream(NON_BLOCKING);
     volatile unsigned *until = word();
     CUdeviceptr freed = take(416 * MiB, first), again;
     take(480 * MiB, first);
     write_to(freed, first, 10);
     OK(cuMemFreeAsync(freed, first));
-    OK(context_wide ? cuCtxSynchronize() : cuStreamSynchronize(first));
+    OK(wait(first));
     hold(first, until);
     if (plain) OK(cuMemAlloc_v2(&again, 416 * MiB));
     else again = take(416 * MiB, second);
@@ -273,6 +287,16 @@ static void freed_since(void) {
     write_to(freed, first, 100000);
     OK(cuMemFreeAsync(freed, first));
     write_to(take(416 * MiB, second), second, 10);
+}
+
+/* Nor by a wait that failed: nobody knows whether anything is over. */
+static void waited_for_in_vain(void) {
+    CUstream first = stream(NON_BLOCKING), second = stream(NON_BLOCKING);
+    CUdeviceptr freed = take(SIZE, first);
+    write_to(freed, first, 100000);
+    OK(cuMemFreeAsync(freed, first));
+    IS(999, cuStreamSynchronize(first));
+    write_to(take(SIZE, second), second, 10);
 }
 
 /* Nor does one on it, whoever has freed what there is. */
@@ -315,16 +339,19 @@ int main(int count, char **words) {
     else if (!strcmp(which, "taken_at_once")) taken_at_once();
     else if (!strcmp(which, "joined")) joined();
     else if (!strcmp(which, "joined_later")) joined_later();
-    else if (!strcmp(which, "held_after")) held(SIZE, 0);
-    else if (!strcmp(which, "held_after_small")) held(4096, 0);
-    else if (!strcmp(which, "held_after_large")) held(300 * MiB, 0);
+    else if (!strcmp(which, "held_after")) held(SIZE);
+    else if (!strcmp(which, "held_after_small")) held(4096);
+    else if (!strcmp(which, "held_after_large")) held(300 * MiB);
     else if (!strcmp(which, "held_between")) held_between();
     else if (!strcmp(which, "forbidden")) forbidden();
     else if (!strcmp(which, "full")) full();
-    else if (!strcmp(which, "waited_for_stream")) waited_for(0, 0);
-    else if (!strcmp(which, "waited_for_stream_plain")) waited_for(0, 1);
-    else if (!strcmp(which, "waited_for_context")) waited_for(1, 0);
+    else if (!strcmp(which, "waited_for_stream")) waited_for(wait_for_stream, 0);
+    else if (!strcmp(which, "waited_for_stream_plain")) waited_for(wait_for_stream, 1);
+    else if (!strcmp(which, "waited_for_context")) waited_for(wait_for_context, 0);
+    else if (!strcmp(which, "waited_for_named")) waited_for(wait_for_named, 0);
+    else if (!strcmp(which, "waited_for_current")) waited_for(wait_for_current, 0);
     else if (!strcmp(which, "freed_since")) freed_since();
+    else if (!strcmp(which, "waited_for_in_vain")) waited_for_in_vain();
     else if (!strcmp(which, "nothing_added")) nothing_added();
     else if (!strcmp(which, "nothing_waited_for")) nothing_waited_for();
     else return 2;
