@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 
-use memcuda_core::driver::{Code, Context};
+use memcuda_core::driver::{Code, Context, Driver};
 use memcuda_core::pages::Pages;
 
 use crate::boundary::planted_panic;
@@ -115,10 +115,14 @@ crate::hooks! {
     }
 
     /// `cuCtxDetach`: the last use given up ends the context, which then is not
-    /// the calling thread's current one any more.
+    /// the calling thread's current one any more, or current once more and gone.
     cuCtxDetach ["cuCtxDetach" since 2000] (context: Context) |real, engine| {
         let current = || engine.calls.current();
-        let is_over = || current().or_else(|_| current()) != Ok(context);
+        let gone = |code| matches!(code, Code::INVALID_CONTEXT | Code::CONTEXT_IS_DESTROYED);
+        let is_over = || {
+            current().or_else(|_| current()) != Ok(context)
+                || engine.driver.check(context).is_err_and(gone)
+        };
         // SAFETY: the program's own call, passed on.
         ends(engine, context, || unsafe { real(context) }, is_over)
     }

@@ -11,6 +11,7 @@ CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 CUresult cuCtxDestroy_v2(CUcontext);
 CUresult cuCtxAttach(CUcontext *, unsigned);
 CUresult cuCtxDetach(CUcontext);
+CUresult cuCtxPushCurrent_v2(CUcontext);
 CUresult cuCtxGetCurrent(CUcontext *);
 CUresult cuCtxEnablePeerAccess(CUcontext, unsigned);
 CUresult cuCtxDisablePeerAccess(CUcontext);

@@ -75,6 +75,13 @@ static void destroyed(CUcontext primary) {
     SAY(cuCtxDetach(other));
     OK(cuCtxSetCurrent(primary));
     gone(others);
+    /* And one that is current twice: what is left of it on the stack is no context. */
+    SAY(cuCtxCreate_v2(&other, 0, 0));
+    others = allocate(5);
+    SAY(cuCtxPushCurrent_v2(other));
+    SAY(cuCtxDetach(other));
+    OK(cuCtxSetCurrent(primary));
+    gone(others);
 }
 
 static void crashed(CUcontext primary) {
