@@ -53,6 +53,7 @@ memcuda_core::entry_points! {
         "cuCtxDisablePeerAccess" disable_peer(Context);
         "cuDeviceGetMemPool" mem_pool(*mut MemPool, i32);
         "cuDeviceGetDefaultMemPool" default_mem_pool(*mut MemPool, i32);
+        "cuMemPoolGetAttribute" mem_pool_attribute(MemPool, u32, *mut c_void);
         "cuMemPoolGetAccess" mem_pool_access(*mut u32, MemPool, *const sys::MemLocation);
         "cuCtxSetFlags" ctx_set_flags(u32);
         "cuCtxGetFlags" ctx_flags(*mut u32);
@@ -216,6 +217,15 @@ impl Calls {
             (self.stream_destroy)(stream);
             (code == Code::STREAM_CAPTURE_UNSUPPORTED).then_some(code)
         }
+    }
+
+    /// One of the sums of a memory pool, an attribute of 64 bits; harmless to captures.
+    pub fn mem_pool_sum(&self, pool: MemPool, attribute: u32) -> Option<u64> {
+        let ask = self.mem_pool_attribute?;
+        let mut sum = 0_u64;
+        // SAFETY: the pointer is valid for what the call writes.
+        let code = self.relaxed(|| unsafe { ask(pool, attribute, (&raw mut sum).cast()) });
+        (code == Code::SUCCESS).then_some(sum)
     }
 
     /// Does the calling thread disregard what captures forbid?

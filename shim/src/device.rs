@@ -288,17 +288,20 @@ impl Device {
         answer & 1 == 0
     }
 
+    /// The driver's current memory pool of this device.
+    pub fn current_mem_pool(&self, calls: &Calls) -> Option<MemPool> {
+        let mut pool = 0;
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { (calls.mem_pool?)(&mut pool, self.handle) };
+        (code == Code::SUCCESS).then_some(pool)
+    }
+
     /// Asks the driver for the current memory pool; after it may have changed. Of two threads
     /// that do, whoever began last was told of the changes of both: that answer stays.
     pub fn ask_mem_pool(&self, calls: &Calls) -> u64 {
         let number = self.asked_mem_pool.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut pool = 0;
-        let code = match calls.mem_pool {
-            // SAFETY: the pointer is valid for the call.
-            Some(mem_pool) => unsafe { mem_pool(&mut pool, self.handle) },
-            None => Code::NOT_FOUND,
-        };
-        let other = code != Code::SUCCESS || Some(pool) != self.default_mem_pool(calls);
+        let current = self.current_mem_pool(calls);
+        let other = current.is_none() || current != self.default_mem_pool(calls);
         let answer = number << 1 | u64::from(other);
         self.mem_pool_answer
             .fetch_max(answer, Ordering::AcqRel)

@@ -48,6 +48,7 @@ mod offers;
 mod old_libc;
 mod oom;
 mod others;
+mod own_pools;
 mod pages;
 mod picture;
 mod pitch;

@@ -21,8 +21,8 @@ pub enum Place<'a> {
     First(&'a Device),
     /// On some device, nobody knows which.
     Somewhere,
-    /// On none: it is the host's memory.
-    Host,
+    /// On none that could give any: it is the host's memory, or the call has met another limit.
+    Nowhere,
 }
 
 impl Place<'_> {
@@ -30,6 +30,14 @@ impl Place<'_> {
     pub fn first(self) -> Self {
         match self {
             Place::Device(device) => Place::First(device),
+            place => place,
+        }
+    }
+
+    /// The same for so many bytes: for what a device could never hold there is no room.
+    pub fn holding(self, bytes: u64) -> Self {
+        match self {
+            Place::Device(device) if !device.could_hold(bytes) => Place::Nowhere,
             place => place,
         }
     }
@@ -98,7 +106,7 @@ fn again(engine: &Engine, bytes: u64, place: &Place<'_>, real: &dyn Fn() -> Code
             code => code,
         },
         Place::Somewhere => on_any_of(engine, &all.collect::<Vec<_>>(), bytes, real),
-        Place::Host => Code::OUT_OF_MEMORY,
+        Place::Nowhere => Code::OUT_OF_MEMORY,
     }
 }
 

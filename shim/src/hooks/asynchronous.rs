@@ -5,16 +5,16 @@
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Effort, Order, Owner, Release, Request, StreamKey};
 
-use super::{frees, memory};
+use super::{foreign, frees, memory};
 use crate::boundary::planted_panic;
 use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::names::hints;
 use crate::names::place::Place as Where;
-use crate::pool;
 use crate::record::Caller;
 use crate::room::{Place, with_room};
+use crate::{own_pools, pool};
 
 crate::hooks! {
     /// `cuMemAllocAsync`.
@@ -113,7 +113,7 @@ fn allocate(
     unsafe { *out = 0 };
     let (context, device) = match served(engine, stream, from) {
         Ok(Some(served)) => served,
-        Ok(None) => return drivers_own(engine, stream, from, real),
+        Ok(None) => return drivers_own(engine, stream, bytes, from, real),
         Err(code) => return code,
     };
     if let Some(code) = engine.captures.refusal(&engine.calls, || Some(context)) {
@@ -165,7 +165,7 @@ fn allocate_plainly(
     if in_graph(engine, stream) {
         return real();
     }
-    let code = drivers_own(engine, stream, from, real);
+    let code = drivers_own(engine, stream, bytes, from, real);
     if code == Code::SUCCESS
         && let Ok((context, device)) = engine.of_stream(stream)
     {
@@ -218,13 +218,15 @@ fn served(
 fn drivers_own(
     engine: &Engine,
     stream: Stream,
+    bytes: usize,
     from: Option<MemPool>,
     real: impl Fn() -> Code,
 ) -> Code {
     if in_graph(engine, stream) {
         return real();
     }
-    with_room(engine, || taken_on(engine, stream, from), real)
+    let place = || taken_on(engine, stream, bytes as u64, from);
+    with_room(engine, place, real)
 }
 
 /// Is what a stream is given now, or may it be, a graph's?
@@ -232,13 +234,24 @@ fn in_graph(engine: &Engine, stream: Stream) -> bool {
     engine.captures.any() && engine.calls.captures(stream) != Ok(false)
 }
 
-/// Where the driver's own allocation lies: a pool of the program's may be on
-/// any device.
-fn taken_on(engine: &Engine, stream: Stream, from: Option<MemPool>) -> Place<'_> {
-    match engine.of_stream(stream) {
-        Ok((_, device)) if from.is_none() => Place::Device(device),
-        _ => Place::Somewhere,
-    }
+/// Where the driver's own allocation lies: a pool of which nothing is known may be on any device,
+/// and one that is at its own limit gets nothing anywhere.
+fn taken_on(engine: &Engine, stream: Stream, bytes: u64, from: Option<MemPool>) -> Place<'_> {
+    let its = engine.of_stream(stream).ok().map(|(_, device)| device);
+    let current = || its?.current_mem_pool(&engine.calls);
+    let limited = from
+        .or_else(current)
+        .is_some_and(|pool| own_pools::is_at_its_limit(&engine.calls, pool, bytes));
+    let place = match (from, its) {
+        _ if limited => Place::Nowhere,
+        (None, Some(device)) => Place::Device(device),
+        (None, None) => Place::Somewhere,
+        (Some(pool), _) => {
+            let location = own_pools::location(pool);
+            location.map_or(Place::Somewhere, |location| foreign::at(engine, location))
+        }
+    };
+    place.holding(bytes)
 }
 
 fn free(engine: &Engine, address: Address, stream: Stream, real: impl FnOnce() -> Code) -> Code {

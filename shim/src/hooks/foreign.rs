@@ -96,7 +96,7 @@ pub fn located(engine: &Engine, properties: *const MemAllocationProp) -> Place<'
 /// A location of the driver's.
 pub fn at(engine: &Engine, location: MemLocation) -> Place<'_> {
     if is_hosts(location.kind) {
-        return Place::Host;
+        return Place::Nowhere;
     }
     let ordinal = u32::try_from(location.id).ok();
     let ordinal = ordinal.filter(|_| location.kind == LOCATION_DEVICE);

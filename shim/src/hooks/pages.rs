@@ -71,7 +71,8 @@ unsafe extern "C" fn create(
                 }
                 Some(Err(code)) => boundary::answered(code),
                 None => {
-                    let code = with_room(engine, || located(engine, properties), passed);
+                    let place = || located(engine, properties).holding(bytes as u64);
+                    let code = with_room(engine, place, passed);
                     if code == Code::SUCCESS && torch::maps_pages(caller) {
                         torch::page_made();
                     }

@@ -1,6 +1,6 @@
 //! The driver's default memory pool of a device, which ours stands in for: its
-//! use and size answered with both sums, trim passed on to both; and which pool
-//! is the current one, followed.
+//! use and size answered with both sums, trim passed on to both; which pool is the
+//! current one, followed; and pools of the program's own, noted (`own_pools`).
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,6 +11,7 @@ use memcuda_core::driver::{Code, sys::MemLocation};
 use crate::calls::MemPool;
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::own_pools;
 use crate::stand_in::Sum;
 
 /// `CUmemPool_attribute`: may a stream be ordered behind others for what it is lent; bytes
@@ -113,10 +114,27 @@ crate::hooks! {
         code
     }
 
+    /// `cuMemPoolCreate`: where it lies is noted, and how much it may hold.
+    cuMemPoolCreate ["cuMemPoolCreate" since 11020] (
+        out: *mut MemPool, about: *const own_pools::Properties,
+    ) |real, _engine| {
+        // SAFETY: the program's own call, passed on.
+        let code = unsafe { real(out, about) };
+        if code == Code::SUCCESS {
+            // SAFETY: the call succeeded, so it wrote the one and read the other.
+            unsafe { own_pools::made(*out, &*about) };
+        }
+        code
+    }
+
     /// `cuMemPoolDestroy`: in the place of a current pool comes the default one.
     cuMemPoolDestroy ["cuMemPoolDestroy" since 11020] (pool: MemPool) |real, engine| {
-        // SAFETY: the program's own call, passed on.
-        let code = unsafe { real(pool) };
+        let mut code = Code::SUCCESS;
+        own_pools::ending(pool, || {
+            // SAFETY: the program's own call, passed on.
+            code = unsafe { real(pool) };
+            code == Code::SUCCESS
+        });
         ask_everywhere(engine);
         code
     }

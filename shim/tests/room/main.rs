@@ -99,6 +99,24 @@ fn room_is_made_where_it_lacks_whichever_device_is_current() {
     }
 }
 
+/// Neither of the device nor of others: nothing is given back, nor waited for.
+#[test]
+fn no_room_is_made_for_what_could_never_be_served() {
+    for (case, fail) in [
+        ("limited", None),
+        ("current", None),
+        ("host", Some("cuMemAllocFromPoolAsync%1=2")),
+        ("too much", None),
+    ] {
+        let mut command = support::preloaded(program("bounded"), &[support::shim()]);
+        command.arg(case).env("MEMCUDA_SIM_DEVICES", "2");
+        if let Some(fail) = fail {
+            command.env("MEMCUDA_SIM_FAIL", fail);
+        }
+        support::said(&mut command);
+    }
+}
+
 /// The driver's own call, then the opening of the pool's memory: before it two pools learned
 /// what can be opened, and two handles were opened.
 #[test]

@@ -18,6 +18,8 @@ pub struct Pool {
     pub device: usize,
     pub default: bool,
     pub destroyed: bool,
+    /// Bytes that it may reserve at most.
+    pub limit: u64,
     /// Reserved bytes that a synchronisation leaves alone.
     pub threshold: u64,
     /// The three attributes on re-use, which the simulation only stores.
@@ -52,6 +54,7 @@ impl Pool {
             device,
             default,
             destroyed: false,
+            limit: u64::MAX,
             threshold: 0,
             reuse: [1; 3],
             reserved: 0,
@@ -152,8 +155,13 @@ impl Sim {
     /// Takes a piece from the device: a usual one, else just enough, else
     /// after every pool of the device gave back what it can.
     fn grow_pool(&mut self, handle: u64, held: u64) -> Result<(), Code> {
-        let device = self.pools.get(&handle).ok_or(Code::INVALID_VALUE)?.device;
-        let (usual, least) = (held.next_multiple_of(PIECE), held.next_multiple_of(GRANULE));
+        let pool = self.pools.get(&handle).ok_or(Code::INVALID_VALUE)?;
+        let (device, most) = (pool.device, pool.limit.saturating_sub(pool.reserved));
+        let least = held.next_multiple_of(GRANULE);
+        if least > most {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let usual = held.next_multiple_of(PIECE).min(most / GRANULE * GRANULE);
         let mut taken = Err(Code::OUT_OF_MEMORY);
         for (bytes, trim) in [(usual, false), (least, false), (least, true)] {
             if trim {

@@ -153,9 +153,14 @@ api! { plain EXPORTS |sim|
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: not null; the caller passes a whole structure.
-        let device = sim.device(unsafe { properties.read() }.location.id)?;
+        let properties = unsafe { properties.read() };
+        let device = sim.device(properties.location.id)?;
         let handle = sim.number(0x6d00_0000_0000);
-        sim.pools.insert(handle, Pool::new(device, false));
+        let mut pool = Pool::new(device, false);
+        if properties.max_size > 0 {
+            pool.limit = properties.max_size as u64;
+        }
+        sim.pools.insert(handle, pool);
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, handle) }
     }
