@@ -6,7 +6,7 @@
 //! owed until no stream captures.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::pool::CAPTURES;
@@ -15,6 +15,9 @@ use crate::calls::Calls;
 
 /// `CU_CTX_SYNC_MEMOPS`.
 const CTX_SYNC_MEMOPS: u32 = 0x80;
+
+/// Was it said that there is no such flag?
+static SAID: Once = Once::new();
 
 /// The marked allocations of a device.
 #[derive(Default)]
@@ -253,6 +256,13 @@ fn give_flag(marks: &[Mark], calls: &Calls, context: Context) -> Result<Flag, Co
 /// Changes the flags of a context; whether it had the flag before.
 fn change(calls: &Calls, context: Context, to: fn(u32) -> u32) -> Result<bool, Code> {
     let (Some(flags_of), Some(set_flags)) = (calls.ctx_flags, calls.ctx_set_flags) else {
+        SAID.call_once(|| {
+            crate::log!(
+                Warn,
+                "this driver (before CUDA 12.1) cannot make copies of pooled memory synchronous: \
+                 SYNC_MEMOPS is refused"
+            );
+        });
         return Err(Code::NOT_SUPPORTED);
     };
     calls.within(context, || {

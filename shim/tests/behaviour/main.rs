@@ -62,6 +62,28 @@ fn who_has_marked_memory_has_the_flag_for_it() {
     run(&mut preloaded(program("marks.c", "marks"), &[shim()]));
 }
 
+/// As before CUDA 12.1.
+#[test]
+fn a_mark_is_refused_where_no_context_can_have_the_flag_for_it() {
+    let (name, none) = (b"cuCtxSetFlags", b"noCtxSetFlags");
+    let mut driver = std::fs::read(simulator().join("libcuda.so.1")).unwrap();
+    while let Some(at) = driver.windows(name.len()).position(|w| w == name) {
+        driver[at..at + none.len()].copy_from_slice(none);
+    }
+    let directory = scratch().join("no-flags");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("libcuda.so.1"), driver).unwrap();
+    let search = std::env::join_paths([directory, simulator()]).unwrap();
+    let unresolved = "-Wl,--unresolved-symbols=ignore-all";
+    let linked = [unresolved, &format!("-L{}", simulator().display())];
+    let libraries = ["-l:libcuda.so.1", "-Wl,-z,lazy"];
+    let program = compile("marks.c", "marks-refused", &[linked, libraries].concat());
+    let mut command = preloaded(program, &[shim()]);
+    let (_, log) = said(command.arg("refused").env("LD_LIBRARY_PATH", search));
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(log.contains("SYNC_MEMOPS is refused"), "{log}");
+}
+
 /// The first question whether it has reached an event is answered as a device that has not.
 #[test]
 fn a_trim_gives_back_what_the_program_has_waited_for() {

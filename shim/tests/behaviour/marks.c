@@ -141,8 +141,22 @@ static void left_behind(void) {
     }
 }
 
-int main(void) {
+/* Where contexts cannot have the flag nothing is marked. */
+static void refused(void) {
+    CUdeviceptr at;
+    OK(cuMemAlloc_v2(&at, MiB));
+    for (int time = 0; time < 2; time++) IS(801, cuPointerSetAttribute(&on, 6, at));
+    CHECK(!is_marked(at));
+    OK(cuPointerSetAttribute(&off, 6, at));
+    OK(cuMemFree_v2(at));
+}
+
+int main(int count, char **words) {
     start_cuda();
+    if (count > 1) {
+        refused();
+        return 0;
+    }
     own();
     captured();
     in_views();
