@@ -27,6 +27,8 @@ pub struct Properties {
     limit: usize,
 }
 
+const _: () = assert!(std::mem::offset_of!(Properties, limit) == 24);
+
 struct OwnPool {
     handle: MemPool,
     location: MemLocation,
@@ -79,4 +81,33 @@ pub fn is_at_its_limit(calls: &Calls, handle: MemPool, bytes: u64) -> bool {
         has.is_some_and(|has| has.saturating_add(more) > limit)
     };
     limit > 0 && (beyond(USED, bytes) || beyond(RESERVED, LEAST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_is_known_until_it_has_ended() {
+        let handle = 1;
+        assert!(location(handle).is_none());
+        let about = Properties {
+            kind: 1,
+            handle_types: 0,
+            location: MemLocation { kind: 3, id: 5 },
+            security: std::ptr::null_mut(),
+            limit: 0,
+        };
+        made(handle, &about);
+        ending(handle, || false);
+        assert_eq!(location(handle).map(|location| location.id), Some(5));
+        // Another thread is given the handle before the call has returned.
+        ending(handle, || {
+            made(handle, &about);
+            true
+        });
+        assert!(location(handle).is_some());
+        ending(handle, || true);
+        assert!(location(handle).is_none());
+    }
 }
