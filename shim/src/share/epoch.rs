@@ -56,7 +56,7 @@ impl Epoch {
 }
 
 /// What becomes another number whenever a name may have become another allocation: the
-/// epoch, with the number of keepers above it; `None` before the first request. Two loads.
+/// epoch, with the number of keepers above it; `None` before the first request. Three loads.
 pub fn now() -> Option<u64> {
     let keepers = KEEPERS.load(Ordering::Acquire);
     // SAFETY: null, or a page that stays mapped.
