@@ -9,8 +9,14 @@ CC ?= cc
 PYTHON ?= python3
 # What is built to be used and installed; PROFILE=dev is sooner there, and slower.
 PROFILE ?= release
-RELEASE := target/$(PROFILE:dev=debug)
-DEBUG := target/debug
+# Where everything is built: cargo is told so, whatever folder or machine else it would build
+# for. Never of the environment, as parts of it are deleted, and never a whole path, as that
+# may have a space.
+TARGET_FOLDER := target
+export CARGO_TARGET_DIR := $(CURDIR)/$(TARGET_FOLDER)
+unexport CARGO_BUILD_TARGET
+RELEASE := $(TARGET_FOLDER)/$(PROFILE:dev=debug)
+DEBUG := $(TARGET_FOLDER)/debug
 CFLAGS := -std=c11 -O2 -Wall -Wextra
 # Where NVIDIA's toolkit is.
 CUDA_HOME ?= /usr/local/cuda
@@ -20,7 +26,7 @@ CUDART_STATIC = $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 # Where the runs on a GPU leave their results.
 RESULTS ?= $(or $(OUT),$(RELEASE))
 
-.PHONY: build product command library simulator run named test test-compat test-torch test-threads gpu-build test-gpu bench bench-count bench-ready \
+.PHONY: build product command library one-word simulator run named test test-compat test-torch test-threads gpu-build test-gpu bench bench-count bench-ready \
 	bench-build bench-gpu check-exports fmt lint doc clean test-build fragment fragment-static conformance conformance-doc charts screenshots \
 	book drawings
 
@@ -28,14 +34,17 @@ build: product simulator
 
 # The command and the library. The preloaded library is built by itself, so that
 # no feature of the command finds its way into it. `sudo make install` may find no
-# cargo: then what was built before is used.
-ifneq ($(shell command -v $(CARGO) 2>/dev/null),)
+# cargo, or one that is too old or without a toolchain: then what was built before is used.
+RUST := $(shell sed -n 's/^rust-version = "1\.\(.*\)"/\1/p' Cargo.toml)
+CAN_BUILD := $(shell $(CARGO) --version 2>/dev/null | awk -F '[ .]' '$$2 > 1 || $$3 >= $(RUST)')
+NO_CARGO := no $(CARGO) of 1.$(RUST) or later works here
+ifneq ($(CAN_BUILD),)
 product: command library
 else
 product:
-	@[ -e $(RELEASE)/memcuda ] && [ -e $(RELEASE)/libmemcuda.so ] || \
-		{ echo "no $(CARGO) here and nothing built in $(RELEASE): make build, as whoever has it" >&2; exit 1; }
-	@echo "no $(CARGO) here: $(RELEASE) is used as it is"
+	@[ -e $(RELEASE)/memcuda ] && [ -e $(RELEASE)/libmemcuda.so ] || { $(CARGO) --version; \
+		echo "$(NO_CARGO), and there is nothing built in $(RELEASE): make build, as whoever has one" >&2; exit 1; }
+	@echo "$(NO_CARGO): $(RELEASE) is used as it is"
 endif
 
 # Only the library is optimized across crates: the command's build would take half as long again.
@@ -46,6 +55,12 @@ command:
 library:
 	$(CARGO) build --profile $(PROFILE) -p memcuda-shim
 
+# What runs on the library from here, or links against files of here by RUSTFLAGS.
+one-word:
+	@case "$(CURDIR)" in *[\ :]*) \
+		echo "$(CURDIR): a path with a space or a colon cannot be written in LD_PRELOAD; move this folder" >&2; exit 1 ;; \
+	esac
+
 simulator:
 	$(CARGO) build --profile $(PROFILE) -p memcuda-sim-cuda -p memcuda-sim-cudart -p memcuda-sim-nvml
 	sim/install.sh $(RELEASE)
@@ -55,11 +70,11 @@ test-build:
 
 # The C example bare and on the pool, two programs with one name, a recorded
 # trace, a table.
-run: build fragment named
+run: one-word build fragment named
 	@examples/run.sh $(RELEASE)
 
 # Everything that needs no GPU.
-test: test-build
+test: one-word test-build
 	tests/support/tools.sh
 	MEMCUDA_TESTS_BUILT=1 $(CARGO) test --workspace --no-fail-fast
 
@@ -106,7 +121,7 @@ test-threads: test-build
 # The pictures of docs/live.md.
 screenshots: test-build
 	mkdir -p docs/images
-	MEMCUDA_SCREENSHOTS=$(CURDIR)/docs/images $(CARGO) test -p memcuda --test cli browser
+	MEMCUDA_SCREENSHOTS="$(CURDIR)/docs/images" $(CARGO) test -p memcuda --test cli browser
 
 # The charts and tables of docs, from the committed results or from
 # RESULTS="a.jsonl b.jsonl".
@@ -146,14 +161,14 @@ bench-build: build
 	cp "$$(ls -t $(RELEASE)/deps/pool-* | grep -v '\.d$$' | head -n 1)" $(RELEASE)/bench-pool
 
 # A machine with a GPU may have no cargo: then what was built elsewhere is used.
-ifneq ($(shell command -v $(CARGO) 2>/dev/null),)
+ifneq ($(CAN_BUILD),)
 gpu-build: build test-build
 else
 gpu-build:
 	@for file in $(RELEASE)/libmemcuda.so $(RELEASE)/memcuda $(DEBUG)/libmemcuda.so; do \
-		[ -e $$file ] || { echo "no $(CARGO) here and no $$file: build it elsewhere (make build test-build)" >&2; exit 1; }; \
+		[ -e $$file ] || { echo "$(NO_CARGO), and there is no $$file: build it elsewhere (make build test-build)" >&2; exit 1; }; \
 	done
-	@echo "no $(CARGO) here: $(RELEASE) and $(DEBUG) are used as they are"
+	@echo "$(NO_CARGO): $(RELEASE) and $(DEBUG) are used as they are"
 endif
 
 # The command, the examples and the real frameworks on a real GPU, about 30

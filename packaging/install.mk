@@ -4,8 +4,6 @@
 
 PREFIX ?= /usr/local
 DESTDIR ?=
-STAGE ?= target/stage
-WHEEL_FOLDER ?= target/wheels
 
 install: product
 	packaging/tree.sh install $(RELEASE) "$(PREFIX)" "$(DESTDIR)"
@@ -15,25 +13,23 @@ uninstall:
 
 # What all packages are made of: the tree of `make install PREFIX=/usr`.
 stage: product
-	rm -rf $(STAGE)
-	packaging/tree.sh install $(RELEASE) /usr $(abspath $(STAGE))
+	rm -rf $(TARGET_FOLDER)/stage
+	packaging/tree.sh install $(RELEASE) /usr $(TARGET_FOLDER)/stage
 
 # For machines with the glibc of this one, or what its command needs of it; the
 # name of the wheel says.
 wheel: stage
-	$(PYTHON) python/backend/memcuda_wheel.py $(STAGE) $(WHEEL_FOLDER)
+	$(PYTHON) python/backend/memcuda_wheel.py $(TARGET_FOLDER)/stage $(TARGET_FOLDER)/wheels
 
 # For all machines since glibc 2.23: linked against that glibc, which apt-get
 # fetches. Builds everything once more, beside the usual build.
-PORTABLE := $(abspath target/portable)
-SYSROOT := $(abspath target/compat/sysroot)
+SYSROOT := $(CURDIR)/target/compat/sysroot
 SYSROOT_LIBRARIES := $(SYSROOT)/usr/lib/x86_64-linux-gnu
 AGAINST_SYSROOT := --sysroot=$(SYSROOT) -B$(SYSROOT_LIBRARIES) -L$(SYSROOT_LIBRARIES) -L$(SYSROOT)/lib/x86_64-linux-gnu
-wheel-portable:
+wheel-portable: one-word
 	$(PYTHON) packaging/sysroot.py $(SYSROOT)
-	CARGO_TARGET_DIR=$(PORTABLE) HOST_CFLAGS="--sysroot=$(SYSROOT)" \
-		RUSTFLAGS="$(addprefix -C link-arg=,$(AGAINST_SYSROOT))" \
-		$(MAKE) wheel RELEASE=$(PORTABLE)/release STAGE=$(PORTABLE)/stage WHEEL_FOLDER=$(PORTABLE)/wheels
+	HOST_CFLAGS="--sysroot=$(SYSROOT)" RUSTFLAGS="$(addprefix -C link-arg=,$(AGAINST_SYSROOT))" \
+		$(MAKE) wheel TARGET_FOLDER=target/portable
 
 # By cargo-deb, which cargo builds into target/tools at the first time.
 CARGO_DEB := target/tools/bin/cargo-deb

@@ -12,6 +12,7 @@ what=${1:?$usage}
 release=${2:?$usage}
 prefix=${3:?$usage}
 root=${4-}$prefix
+[ $# -le 4 ] || { echo "$usage" >&2; exit 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
 # Debug information stays in the build; the command keeps the names of its functions.
 strip=${STRIP:-strip --strip-debug}

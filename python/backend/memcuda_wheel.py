@@ -48,9 +48,13 @@ class UnsupportedOperation(Exception):
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """PEP 517: builds from this checkout."""
-    if not (ROOT / "Makefile").is_file():
-        raise UnsupportedOperation(f"memcuda is built from its whole repository; {ROOT} is none")
-    subprocess.run(["make", "-C", str(ROOT), "stage"], check=True, stdout=sys.stderr)
+    # Before 21.3 pip builds in a copy of this folder alone, beside which is anybody's Makefile.
+    if PYTHON.name != "python" or not (ROOT / "packaging/tree.sh").is_file():
+        raise UnsupportedOperation(f"memcuda is built from its whole repository, which {ROOT} is not: "
+                                   "`pip install ./python` in a checkout is of pip 21.3 or later; `make wheel` needs no pip")
+    # Of a `make` that calls pip its words are none of ours.
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    subprocess.run(["make", "-C", str(ROOT), "stage"], check=True, stdout=sys.stderr, env=environment)
     return pack(ROOT / "target/stage", pathlib.Path(wheel_directory))
 
 
