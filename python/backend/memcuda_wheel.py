@@ -77,9 +77,9 @@ def pack(stage, directory):
         inside = path.relative_to(tree).as_posix()
         if path.is_dir() or inside.startswith(LEFT_OUT):
             continue
-        # `scripts` goes on PATH, `data` below the prefix of the environment: the
-        # command finds the library as in any other installation.
-        place = f"scripts/{path.name}" if inside.startswith("bin/") else f"data/{inside}"
+        # `scripts` goes on PATH, `data` below the prefix of the environment. There is no
+        # `lib` in it: `pip install --target` leaves that folder out.
+        place = f"scripts/{path.name}" if inside.startswith("bin/") else f"data/{inside.replace('lib/', 'libexec/', 1)}"
         files[f"{data}/{place}"] = path
     for license in LICENSES:
         files[f"{information}/licenses/{license}"] = ROOT / license

@@ -20,15 +20,19 @@ def command() -> str:
         files = metadata.files("memcuda") or []
     except metadata.PackageNotFoundError:
         files = []
-    for file in files:
-        if file.parts[-2:] == ("bin", "memcuda"):
-            path = os.path.normpath(str(file.locate()))
-            if os.access(path, os.X_OK):
-                return path
+    places = [os.path.normpath(str(file.locate())) for file in files if file.parts[-2:] == ("bin", "memcuda")]
+    for path in [_in_target("bin/memcuda"), *places]:
+        if os.access(path, os.X_OK):
+            return path
     found = shutil.which("memcuda")
     if found is None:
         raise Absent("there is no memcuda command: install the wheel, or put the command on PATH")
     return os.path.abspath(found)
+
+
+def _in_target(path: str) -> str:
+    """Where `pip install --target` puts a file of the wheel: beside this package. What pip notes of it leads elsewhere."""
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), path)
 
 
 def library_path() -> str:
@@ -41,8 +45,16 @@ def library_path() -> str:
     import json
     import subprocess
 
+    try:
+        program = command()
+    except Absent:
+        # pip leaves `bin` out of a target folder that has one.
+        alone = _in_target("libexec/memcuda/libmemcuda.so")
+        if os.path.isfile(alone):
+            return alone
+        raise
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    asked = subprocess.run([command(), "env", "--json"], env=environment, capture_output=True, text=True)
+    asked = subprocess.run([program, "env", "--json"], env=environment, capture_output=True, text=True)
     if asked.returncode:
         raise Absent(asked.stderr.strip())
     return str(json.loads(asked.stdout)["value"])

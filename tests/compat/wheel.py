@@ -27,7 +27,7 @@ def unpack(folder):
         fail(f"{wheels[0]} is not for glibc 2.23")
     with zipfile.ZipFile(wheels[0]) as archive:
         archive.extractall(os.path.join(folder, "wheel"))
-    for name in ("scripts/memcuda", "data/lib/memcuda/libmemcuda.so"):
+    for name in ("scripts/memcuda", "data/libexec/memcuda/libmemcuda.so"):
         found = glob.glob(os.path.join(folder, "wheel/*.data", name))
         shutil.copy(found[0], folder)
 

@@ -8,12 +8,14 @@ import tempfile
 import zipfile
 
 import support
-from support import ROOT, built, simulated
+from support import ROOT, built, environment, simulated
 
 sys.path.insert(0, str(ROOT / "python/backend"))
 import elf_needs  # noqa: E402
 
 PACKED = "wheels/memcuda-*.whl"
+# Below the prefix of an environment.
+LIBRARY = "libexec/memcuda/libmemcuda.so"
 
 
 class Wheel(support.Test):
@@ -35,7 +37,7 @@ class Wheel(support.Test):
 
     def test_two_commands_lead_to_a_measured_before_and_after(self):
         memcuda = self.install(built(PACKED))
-        self.assertEqual(self.library(memcuda), self.prefix / "lib/memcuda/libmemcuda.so")
+        self.assertEqual(self.library(memcuda), self.prefix / LIBRARY)
         self.serves(memcuda)
         said = self.run_it(memcuda, "compare", "--json", "--repeat", "1", "--profiles", "bare,keep", "--",
                            self.job(), "128", env=simulated())
@@ -45,7 +47,7 @@ class Wheel(support.Test):
 
     def test_the_package_finds_the_command_and_the_library(self):
         memcuda = self.install(built(PACKED))
-        python, library = self.programs / "python", self.prefix / "lib/memcuda/libmemcuda.so"
+        python, library = self.programs / "python", self.prefix / LIBRARY
         for ask, expected in (("memcuda.present()", "False"), ("memcuda.library_path()", str(library)),
                               ("memcuda.command()", str(memcuda))):
             # Not on PATH: it is found from the package.
@@ -59,6 +61,36 @@ class Wheel(support.Test):
         self.assertIn("frobnicate", self.run_it(python, "-m", "memcuda", "frobnicate", status=2))
         shell = f'eval "$({memcuda} env)" && {python} {script}'
         self.assertEqual(self.run_it("sh", "-c", shell).strip(), f"True [] {self.prefix}")
+
+    def test_wherever_pip_is_told_to_put_it_command_library_and_package_find_each_other(self):
+        seeing = self.scratch / "venv"
+        self.run_it(sys.executable, "-m", "venv", "--system-site-packages", seeing)
+        # As pip has them: a prefix, a user's folders, one folder for all.
+        for words, folder in ((["--prefix", self.scratch / "prefix"], self.scratch / "prefix"),
+                              (["--user", "--no-warn-script-location"], self.scratch / "user"),
+                              (["--target", self.scratch / "layer"], self.scratch / "layer")):
+            env = environment(PYTHONUSERBASE=self.scratch / "user")
+            self.run_it(seeing / "bin/python", "-m", "pip", "install", "-q", "--no-index", "--no-cache-dir",
+                        "--ignore-installed", *words, built(PACKED), env=env)
+            memcuda, library = folder / "bin/memcuda", folder / LIBRARY
+            self.assertEqual(self.library(memcuda), library)
+            self.serves(memcuda)
+            [package] = folder.glob("**/memcuda/__init__.py")
+            ask = "import memcuda; print(memcuda.command(), memcuda.library_path())"
+            env["PYTHONPATH"] = str(package.parent.parent)
+            said = self.run_it(self.programs / "python", "-c", ask, env=env, cwd=self.scratch)
+            self.assertEqual(said.split(), [str(memcuda), str(library)])
+
+    def test_a_folder_that_has_programs_gets_the_library(self):
+        """pip leaves `bin` out of a target folder that has one."""
+        layer = self.scratch / "layer"
+        (layer / "bin").mkdir(parents=True)
+        self.run_it(self.programs / "pip", "install", "-q", "--no-index", "--target", layer, built(PACKED))
+        env = environment(PYTHONPATH=layer, PATH=self.scratch)
+        said = self.run_it(self.programs / "python", "-c", "import memcuda; print(memcuda.library_path())", env=env)
+        self.assertEqual(said.strip(), str(layer / LIBRARY))
+        said = self.run_it(self.programs / "python", "-m", "memcuda", "env", env=env, status=1)
+        self.assertIn("there is no memcuda command", said)
 
     def test_it_leaves_as_it_came(self):
         pip = self.programs / "pip"
@@ -87,7 +119,7 @@ class Wheel(support.Test):
         self.assertIn(f"Tag: {tag[1]}\n", information)
         # Counted a second way: by objdump, of all symbols that are not weak.
         newest = set()
-        for name in ("scripts/memcuda", "data/lib/memcuda/libmemcuda.so"):
+        for name in ("scripts/memcuda", f"data/{LIBRARY}"):
             path = next(self.scratch.glob(f"*.data/{name}"))
             for line in self.run_it("objdump", "-T", path).splitlines():
                 found = re.search(r"^\S+ (.{7}) .*GLIBC_(\d+)\.(\d+)", line)

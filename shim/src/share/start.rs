@@ -58,7 +58,7 @@ pub fn start(socket: &Path) -> bool {
 }
 
 /// The command that belongs to this library: beside it, or in the `bin` next to
-/// its `lib` or `lib/memcuda`.
+/// its `lib`, `lib/memcuda` or `libexec/memcuda`.
 fn program() -> Option<PathBuf> {
     let library = modules::at(start as *const () as usize)?;
     let library = Path::new(std::ffi::OsStr::from_bytes(library.path.to_bytes()));

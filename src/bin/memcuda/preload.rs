@@ -16,7 +16,8 @@ use crate::file_limit;
 pub const LIBRARY: &str = "libmemcuda.so";
 
 /// The absolute path of libmemcuda.so: beside this command (a build, or an
-/// unpacked release), else in the `lib` or `lib/memcuda` next to its `bin`.
+/// unpacked release), else in the `lib` or `lib/memcuda` next to its `bin`, or in the
+/// `libexec/memcuda` of a wheel.
 pub fn library() -> Result<PathBuf> {
     let command = std::env::current_exe().context("cannot tell where the memcuda command is")?;
     let beside = command.parent().unwrap_or(Path::new("/"));
@@ -24,6 +25,7 @@ pub fn library() -> Result<PathBuf> {
         beside.to_owned(),
         beside.join("../lib"),
         beside.join("../lib/memcuda"),
+        beside.join("../libexec/memcuda"),
     ];
     let Some(found) = places.iter().map(|p| p.join(LIBRARY)).find(|p| p.is_file()) else {
         let places = places.map(|p| p.display().to_string()).join(", ");
