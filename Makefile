@@ -36,13 +36,13 @@ build: product simulator
 # no feature of the command finds its way into it. `sudo make install` may find no
 # cargo, or one that is too old or without a toolchain: then what was built before is used.
 RUST := $(shell sed -n 's/^rust-version = "1\.\(.*\)"/\1/p' Cargo.toml)
-CAN_BUILD := $(shell $(CARGO) --version 2>/dev/null | awk -F '[ .]' '$$2 > 1 || $$3 >= $(RUST)')
+CAN_BUILD := $(shell $(CARGO) --version 2>/dev/null | awk -F '[ .]' '$$1 == "cargo" && ($$2 > 1 || $$3 >= $(RUST))')
 NO_CARGO := no $(CARGO) of 1.$(RUST) or later works here
 ifneq ($(CAN_BUILD),)
-product: command library
+product: command library $(RELEASE)/NOTICES
 else
 product:
-	@[ -e $(RELEASE)/memcuda ] && [ -e $(RELEASE)/libmemcuda.so ] || { $(CARGO) --version; \
+	@[ -e $(RELEASE)/memcuda ] && [ -e $(RELEASE)/libmemcuda.so ] && [ -e $(RELEASE)/NOTICES ] || { $(CARGO) --version; \
 		echo "$(NO_CARGO), and there is nothing built in $(RELEASE): make build, as whoever has one" >&2; exit 1; }
 	@echo "$(NO_CARGO): $(RELEASE) is used as it is"
 endif
@@ -54,6 +54,11 @@ command:
 
 library:
 	$(CARGO) build --profile $(PROFILE) -p memcuda-shim
+
+# The licences of the crates in both.
+$(RELEASE)/NOTICES: Cargo.lock packaging/notices.py
+	@mkdir -p $(RELEASE)
+	$(PYTHON) packaging/notices.py $@ $(CARGO)
 
 # What runs on the library from here, or links against files of here by RUSTFLAGS.
 one-word:

@@ -49,7 +49,7 @@ written() {
 }
 
 install_tree() {
-    for file in memcuda libmemcuda.so; do
+    for file in memcuda libmemcuda.so NOTICES; do
         if [ ! -f "$release/$file" ]; then
             echo "no $release/$file: make build" >&2
             exit 1
@@ -59,8 +59,8 @@ install_tree() {
     place 755 "$command" "$root/bin/memcuda"
     place 755 "$release/libmemcuda.so" "$root/lib/memcuda/libmemcuda.so"
     place 644 "$here/include/memcuda.h" "$root/include/memcuda.h"
-    for licence in LICENSE-MIT LICENSE-APACHE; do
-        place 644 "$here/$licence" "$root/share/doc/memcuda/$licence"
+    for licence in "$here/LICENSE-MIT" "$here/LICENSE-APACHE" "$release/NOTICES"; do
+        place 644 "$licence" "$root/share/doc/memcuda/${licence##*/}"
     done
     "$command" man "$root/share/man/man1"
     chmod 644 "$root/share/man/man1"/memcuda*.1

@@ -23,7 +23,7 @@ PYTHON = pathlib.Path(__file__).resolve().parent.parent
 ROOT = PYTHON.parent
 # Of the stage: services are for packages of the system, licences have a place of their own.
 LEFT_OUT = ("lib/systemd/", "share/doc/")
-LICENSES = ("LICENSE-MIT", "LICENSE-APACHE")
+LICENSES = ("LICENSE-MIT", "LICENSE-APACHE", "NOTICES")
 METADATA = """\
 Metadata-Version: 2.4
 Name: memcuda
@@ -32,6 +32,7 @@ Summary: A stitching memory pool for the device memory of unmodified CUDA progra
 License-Expression: MIT OR Apache-2.0
 License-File: LICENSE-MIT
 License-File: LICENSE-APACHE
+License-File: NOTICES
 Requires-Python: >=3.9
 Classifier: Environment :: GPU :: NVIDIA CUDA
 Classifier: Operating System :: POSIX :: Linux
@@ -82,7 +83,7 @@ def pack(stage, directory):
         place = f"scripts/{path.name}" if inside.startswith("bin/") else f"data/{inside.replace('lib/', 'libexec/', 1)}"
         files[f"{data}/{place}"] = path
     for license in LICENSES:
-        files[f"{information}/licenses/{license}"] = ROOT / license
+        files[f"{information}/licenses/{license}"] = tree / "share/doc/memcuda" / license
     readme = (PYTHON / "README.md").read_text()
     contents = {inside: (path.read_bytes(), os.access(path, os.X_OK)) for inside, path in files.items()}
     contents[f"{information}/METADATA"] = (METADATA.format(version=version, readme=readme).encode(), False)

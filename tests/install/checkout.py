@@ -11,11 +11,11 @@ from support import RELEASE, ROOT, environment, needed
 # Of `make install`, `make stage` and `make wheel`; python/ without what running it left.
 PARTS = ["Makefile", "Cargo.toml", "Cargo.lock", "LICENSE-MIT", "LICENSE-APACHE", "packaging", "include", "python",
          "examples", "sim/install.sh"]
-# Puts what was built where cargo would. As it is asked for its metadata, it has no crates.
+# Puts what was built where cargo would, and names no crates.
 CARGO = """#!/bin/sh
 case $1 in
---version) echo 'cargo {version}' ;;
-metadata) echo '{{"packages": [], "workspace_members": [], "resolve": {{"nodes": []}}}}' ;;
+--version) printf 'cargo {version}\\nhost: this\\n' ;;
+metadata) echo '{{"packages": []}}' ;;
 build)
     out=${{CARGO_TARGET_DIR:-target}}/$CARGO_BUILD_TARGET/debug
     mkdir -p "$out"

@@ -21,7 +21,7 @@ class Package(support.Test):
         self.assertEqual(modes["./usr/bin/memcuda"], "-rwxr-xr-x")
         for path in ("lib/memcuda/libmemcuda.so", "include/memcuda.h", "lib/systemd/user/memcuda-keeper.service",
                      "lib/systemd/system/memcuda-keeper.service", "share/man/man1/memcuda.1.gz",
-                     "share/man/man1/memcuda-keeper-status.1.gz", "share/doc/memcuda/copyright",
+                     "share/man/man1/memcuda-keeper-status.1.gz", "share/doc/memcuda/copyright", "share/doc/memcuda/NOTICES",
                      "share/bash-completion/completions/memcuda", "share/zsh/vendor-completions/_memcuda",
                      "share/fish/vendor_completions.d/memcuda.fish"):
             self.assertEqual(modes.get(f"./usr/{path}"), "-rw-r--r--", path)

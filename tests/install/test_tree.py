@@ -57,6 +57,25 @@ class Tree(support.Test):
         self.make("uninstall", self.scratch)
         self.assertEqual(files(self.scratch), before)
 
+    def test_what_is_linked_in_is_named_with_its_licence(self):
+        self.make("install", self.scratch)
+        notices = (self.scratch / "share/doc/memcuda/NOTICES").read_text()
+        parts = re.split(r"^-{78}$", notices, flags=re.MULTILINE)[1:]
+        named = lambda part: re.findall(r"^([\w-]+) \d\S* \(", part, re.MULTILINE)
+        crates = {name for part in parts for name in named(part)}
+        # All of what the command and the library ask for themselves.
+        asked = re.search(r"\n\[dependencies\]\n(.*?)\n\[", (ROOT / "Cargo.toml").read_text(), re.DOTALL)[1]
+        asked = set(re.findall(r"^([\w-]+) = ", asked, re.MULTILINE))
+        self.assertGreater(len(asked), 20)
+        self.assertEqual(asked - crates, set())
+        # And of what those bring; each with the text that its terms ask to pass on.
+        for name, words in (("zstd-sys", "Meta Platforms"), ("ring", "BoringSSL"), ("rustls-webpki", "ISC"),
+                            ("untrusted", "Brian Smith"), ("icu_properties", "UNICODE LICENSE V3"), ("subtle", "Redistributions")):
+            texts = [part for part in parts if name in named(part)]
+            self.assertIn(words, "".join(texts), name)
+        self.assertFalse({"syn", "serde_derive"} & crates, "macros are not linked in")
+        self.assertNotIn("GNU GENERAL PUBLIC LICENSE", notices)
+
     def test_all_may_use_it_whatever_the_umask_of_who_installs(self):
         for umask in (0o077, 0o027):
             root = self.scratch / f"{umask:o}"

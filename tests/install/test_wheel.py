@@ -112,6 +112,8 @@ class Wheel(support.Test):
             self.assertIsNone(archive.testzip())
             archive.extractall(self.scratch)
             information = archive.read(next(it for it in names if it.endswith(".dist-info/WHEEL"))).decode()
+            licences = {name.split("/")[-1] for name in names if "/licenses/" in name}
+            self.assertEqual(licences, {"LICENSE-MIT", "LICENSE-APACHE", "NOTICES"})
             for name in names:
                 executable = bool(archive.getinfo(name).external_attr >> 16 & 0o111)
                 self.assertEqual(executable, name.endswith(("/scripts/memcuda", "/libmemcuda.so")), name)
