@@ -10,6 +10,12 @@ memcuda=$release/memcuda
 out=$release/run
 mkdir -p "$out"
 
+# Of the shell that calls this: `eval "$(memcuda env)"` would put "before" on the pool, too.
+unset LD_PRELOAD
+for setting in $(env | sed -n 's/^\(MEMCUDA_[A-Z_]*\)=.*/\1/p'); do
+    unset "$setting"
+done
+
 # MiB that are live at most; an allocator that joins no holes holds half as
 # much again.
 live=640
@@ -66,7 +72,8 @@ try bare "$release/fragment" $live
 try pool "$memcuda" run -- "$release/fragment" $live
 
 echo "== two processes of an unmodified program, one name, one memory"
-shared=$(mktemp -d)
+# The path of a socket has to be short, that of TMPDIR need not be.
+shared=$(mktemp -d /tmp/memcuda-run-XXXXXX)
 export MEMCUDA_KEEPER="$shared/keeper.sock"
 trap '"$memcuda" keeper stop --force >/dev/null 2>&1 || true; rm -rf "$shared"' EXIT
 trap 'exit 130' INT
