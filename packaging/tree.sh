@@ -18,8 +18,8 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 strip=${STRIP:-strip --strip-debug}
 
 case $prefix in
-*[\ :]*)
-    echo "PREFIX=$prefix: a path with a space or a colon cannot be written in LD_PRELOAD" >&2
+*[\ :\$%\&\|\\\'\"]*)
+    printf 'PREFIX=%s: a path with a space, a colon or one of $%%&|\\'\''" cannot be written in LD_PRELOAD or in a unit\n' "$prefix" >&2
     exit 2 ;;
 /*) ;;
 *)

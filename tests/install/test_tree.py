@@ -85,12 +85,23 @@ class Tree(support.Test):
                 needed = 0o755 if path.is_dir() else 0o444
                 self.assertEqual(path.stat().st_mode & needed, needed, path)
 
-    def test_a_prefix_that_cannot_be_preloaded_is_refused(self):
-        for prefix, why in (("relative", "absolute"), ("/with a space", "space"), ("/with:colon", "colon")):
-            said = self.make("install", prefix, status=2, destination=self.scratch)
+    def test_a_prefix_that_cannot_be_preloaded_or_started_is_refused(self):
+        tree = ROOT / "packaging/tree.sh"
+        for prefix, why in (("relative", "absolute"), ("/with a space", "space"), ("/with:colon", "colon"),
+                            ("/opt/$ORIGIN", "$"), ("/opt/50%off", "%"), ("/opt/a&b", "&"), ("/opt/a|b", "|"),
+                            ("/opt/a\\b", "\\"), ("/opt/it's", "'"), ('/opt/"', '"')):
+            said = self.run_it(tree, "install", RELEASE, prefix, self.scratch, status=2)
             self.assertIn(prefix, said)
-            self.assertIn(why, said)
+            self.assertIn(why, said.replace(prefix, ""))
         self.assertEqual(files(self.scratch), [])
+        self.assertIn("/with a space", self.make("install", "/with a space", status=2, destination=self.scratch))
+        # Any other is taken as it is, and in the units.
+        prefix = "/opt/käse;(1)#~@,+=[x]*?!^"
+        self.run_it(tree, "install", RELEASE, prefix, self.scratch)
+        unit = (self.scratch / prefix.lstrip("/") / "lib/systemd/user/memcuda-keeper.service").read_text()
+        self.assertIn(f"\nExecStart={prefix}/bin/memcuda keeper ", unit)
+        self.assertEqual(self.library(self.scratch / prefix.lstrip("/") / "bin/memcuda").parent.parent.parent,
+                         self.scratch / prefix.lstrip("/"))
 
 
 class OfTodaysArguments(support.Test):
