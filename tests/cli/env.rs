@@ -1,6 +1,7 @@
 //! `memcuda env`.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
@@ -19,6 +20,23 @@ fn a_shell_that_evaluates_the_lines_preloads_the_library_once() {
         "{value}"
     );
     assert!(!value.contains(':'));
+}
+
+/// A build, a tree that is unpacked, one of `make install`, and an environment with the wheel.
+#[test]
+fn the_library_is_found_from_where_the_command_lies() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    fs::create_dir(folder.join("bin")).unwrap();
+    fs::hard_link(env!("CARGO_BIN_EXE_memcuda"), folder.join("bin/memcuda")).unwrap();
+    for place in ["libexec/memcuda", "lib/memcuda", "lib", "bin"] {
+        fs::create_dir_all(folder.join(place)).unwrap();
+        let library = folder.join(place).join("libmemcuda.so");
+        fs::write(&library, "").unwrap();
+        let asked = Command::new(folder.join("bin/memcuda")).arg("env").output();
+        let expected = format!("export LD_PRELOAD='{}'\n", library.display());
+        assert_eq!(stdout(&asked.unwrap()), expected);
+    }
 }
 
 #[test]

@@ -55,8 +55,9 @@ fn a_keeper_is_started_when_it_is_first_needed() {
 
 #[test]
 fn an_installed_library_finds_its_command() {
-    // The tree of `make install`, of wheels and packages.
+    // The tree of `make install` and of packages, and an environment with the wheel.
     starts_a_keeper("lib/memcuda", "bin", 0);
+    starts_a_keeper("libexec/memcuda", "bin", 0);
 }
 
 /// In each process so many libraries ask for the driver's functions before.
