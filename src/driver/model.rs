@@ -16,6 +16,9 @@ use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 /// Stands for all streams of a context.
 pub const WHOLE_CONTEXT: Stream = Stream(u64::MAX);
 
+/// Bytes of addresses that one reservation has at most.
+const MOST_AT_ONCE: u64 = 64 * 1024 * GIB;
+
 #[derive(Default)]
 struct Books {
     reservations: BTreeMap<Address, u64>,
@@ -140,8 +143,9 @@ impl Driver for Model {
 
     fn reserve(&self, bytes: u64) -> Result<Address> {
         let mut books = self.charge(cost::RESERVE)?;
-        let most = books.most_addresses.unwrap_or(64 * 1024 * GIB);
-        if books.reservations.values().sum::<u64>() + bytes > most {
+        let all = books.reservations.values().sum::<u64>() + bytes;
+        let are_too_many = books.most_addresses.is_some_and(|most| all > most);
+        if are_too_many || bytes > MOST_AT_ONCE {
             return Err(Code::OUT_OF_MEMORY);
         }
         let end = books.reservations.iter().next_back();
