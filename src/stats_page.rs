@@ -14,7 +14,7 @@
 //! | 4 | how many device blocks are in use |
 //! | 5 | how many lines a device has, each of 16 words |
 //! | 8 + 32 d | block of the d-th device: the fields of [`Counters`], then zeros |
-//! | 1536 + 1040 d | lines of the d-th device: what its fronts count, as threads are at work |
+//! | 1024 + 1040 d | lines of the d-th device: what its fronts count, as threads are at work |
 //!
 //! A counter is what the block says and all lines together ([`Stats::add_line`]).
 //! The seqlock guards the blocks; a line may be read in the middle of a change.
@@ -29,8 +29,9 @@ use crate::pool::{FRONTS, LINE_WORDS, Line, Stats};
 pub const MEMFD_NAME: &str = "memcuda-stats";
 /// Version of the layout.
 pub const VERSION: u64 = 5;
-/// Most devices that a page can hold; what no device uses is no memory.
-pub const MAX_DEVICES: usize = 32;
+/// Most devices that a page can hold, as the largest hosts have them. A limit of files
+/// (`ulimit -f`) is one of the page, too: it is no longer than it has to be.
+pub const MAX_DEVICES: usize = 16;
 /// 64-bit words of a page.
 pub const WORDS: usize = LINES + MAX_DEVICES * DEVICE_LINES;
 /// Bytes of a page.
@@ -43,13 +44,13 @@ const SEQUENCE: usize = 3;
 const DEVICES: usize = 4;
 const LINES_EACH: usize = 5;
 /// The first word behind the blocks: of a page of memory of its own.
-const LINES: usize = 1536;
+const LINES: usize = 1024;
 const DEVICE_LINES: usize = FRONTS * LINE_WORDS;
 
 const COUNTERS: usize = 2 + Stats::NAMES.len();
 
 const _: () = assert!(COUNTERS <= BLOCK && HEADER + MAX_DEVICES * BLOCK <= LINES);
-const _: () = assert!(DEVICE_LINES == 1040 && BYTES == 278_528);
+const _: () = assert!(DEVICE_LINES == 1040 && BYTES == 141_312);
 
 /// The counters of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

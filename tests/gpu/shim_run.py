@@ -20,9 +20,9 @@ DEBUG_LIBRARY = os.path.join(ROOT, "target/debug/libmemcuda.so")
 LATE = 124
 
 PAGE_VERSION = 5
-PAGE_BYTES = 278528
-# src/stats_page.rs and src/pool/front/line.rs: lines of 16 words from word 1536 on.
-LINES, LINE_WORDS = 1536, 16
+PAGE_BYTES = 141312
+# src/stats_page.rs and src/pool/front/line.rs: lines of 16 words from word 1024 on.
+LINES, LINE_WORDS = 1024, 16
 
 
 def counter_names():
