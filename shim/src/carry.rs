@@ -220,9 +220,7 @@ fn open(engine: &Engine, memory: &Memory, here: (Context, &Device)) -> Result<()
     let open = || {
         let opened = match memory.below {
             Below::Pool(_) => pool::grant(engine, memory.device, reader, graphs),
-            Below::Pages(pages) => pages
-                .open_to(block.base, block.bytes, reader)
-                .unwrap_or(Err(REFUSED)),
+            Below::Pages(pages) => pages.open_around(block.base, block.bytes, reader),
         };
         opened.err().unwrap_or(Code::SUCCESS)
     };

@@ -9,14 +9,21 @@ impl<D: Driver> Pages<D> {
     /// Opens everything that is in use to a device.
     ///
     /// # Errors
-    /// The driver's code, at the first run that it does not open.
+    /// The driver's code, at the first pages that it does not open.
     pub fn open_all(&self, device: u32) -> Result<()> {
+        self.open_around(0, Address::MAX, device)
+    }
+
+    /// Opens the pages in use on which a range lies, if only in part, to a device beside the
+    /// one that the program opens them to.
+    ///
+    /// # Errors
+    /// As [`Pages::open_all`].
+    pub fn open_around(&self, at: Address, bytes: u64, device: u32) -> Result<()> {
         self.beside(|books| {
-            let runs: Vec<_> = books.runs.all().collect();
-            runs.into_iter().try_for_each(|run| {
-                let opened = self.open_range(books, run.base, run.bytes, device);
-                opened.unwrap_or(Ok(()))
-            })
+            let used = books.used_in(at, bytes);
+            let parts = used.map(|(at, mapping)| (at, mapping.bytes)).collect();
+            self.open(books, parts, device, Access::Write)
         })
     }
 
@@ -25,24 +32,14 @@ impl<D: Driver> Pages<D> {
     pub fn open_to(&self, at: Address, bytes: u64, device: u32) -> Option<Result<()>> {
         let (mut books, waits) = self.turn();
         let requested = books.watch.lasts();
-        let opened = self.open_range(&mut books, at, bytes, device)?;
+        let parts = books.used_tiles(at, bytes)?;
+        let opened = self.open(&mut books, parts, device, Access::Write);
         books.watch.may_last(waits);
         // In a request the call follows that ends it.
         if !requested && books.watch.answered() {
             self.changed(&mut books);
         }
         Some(opened)
-    }
-
-    fn open_range(
-        &self,
-        books: &mut Books,
-        at: Address,
-        bytes: u64,
-        device: u32,
-    ) -> Option<Result<()>> {
-        let parts = books.used_tiles(at, bytes)?;
-        Some(self.open(books, parts, device, Access::Write))
     }
 
     /// Says what a device may do with these pages, where it cannot write them already.

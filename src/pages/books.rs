@@ -43,7 +43,7 @@ pub struct Books {
     pub mappings: BTreeMap<Address, Mapping>,
     /// Where the driver did not unmap a page that was given back: its bytes and handle.
     pub stuck: BTreeMap<Address, (u64, Handle)>,
-    /// What is in use, by what touches.
+    /// What is in use, by what is one to the program.
     pub(super) runs: Runs,
     /// What may still run on what is not in use.
     pub orders: Orders,

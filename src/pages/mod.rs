@@ -51,8 +51,9 @@ pub use counts::Counts;
 use order::Follows;
 pub use order::Mark;
 pub use page::Kind;
+use runs::Runs;
 pub use runs::{Home, Run};
-pub use shown::Found;
+pub use shown::{Found, Parts};
 
 /// The pages of one device.
 pub struct Pages<D> {
@@ -60,6 +61,8 @@ pub struct Pages<D> {
     device: u32,
     contexts: Arc<Contexts>,
     books: Mutex<Books>,
+    /// Those of the books, for who must not wait.
+    runs: Runs,
     /// Copies of the totals, for who must not wait.
     idle: AtomicU64,
     physical: AtomicU64,
@@ -78,11 +81,13 @@ pub type Publish = Box<dyn Fn(&Totals) + Send + Sync>;
 impl<D: Driver> Pages<D> {
     /// No pages yet, on the device of this ordinal, in a process of these contexts.
     pub fn new(driver: D, device: u32, contexts: Arc<Contexts>, publish: Option<Publish>) -> Self {
+        let books = Books::default();
         Self {
             driver,
             device,
             contexts,
-            books: Mutex::default(),
+            runs: books.runs.clone(),
+            books: Mutex::new(books),
             idle: AtomicU64::new(0),
             physical: AtomicU64::new(0),
             extent: Extent::default(),

@@ -35,9 +35,21 @@ impl Books {
         used.map(|(_, mapping)| mapping.page).collect()
     }
 
+    /// Is all of this range on pages in use?
+    pub fn covers(&self, at: Address, bytes: u64) -> bool {
+        let mut reached = at;
+        for (start, mapping) in self.within(at, bytes) {
+            if !mapping.used || start > reached {
+                return false;
+            }
+            reached = start + mapping.bytes;
+        }
+        at.checked_add(bytes).is_some_and(|end| end <= reached)
+    }
+
     /// Are all pages of a run, as it once was, still where they were?
     pub fn has_all_of(&self, run: &Run) -> bool {
-        self.used_tiles(run.base, run.bytes).is_some()
+        self.covers(run.base, run.bytes)
             && self
                 .within(run.base, run.bytes)
                 .all(|(_, mapping)| mapping.run <= run.id)

@@ -46,6 +46,17 @@ pub enum Found {
     Run(Run),
 }
 
+/// What a run is made of, for who is about to open it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts {
+    /// Which one.
+    pub run: Run,
+    /// Where the first of its pages begins, at its first byte or before it.
+    pub at: Address,
+    /// Their handles in order, and their sizes in bytes.
+    pub handles: Vec<(Handle, u64)>,
+}
+
 impl<D: Driver> Pages<D> {
     /// The driver's handle of a page that others are about to open, and that is
     /// not kept from now on; `None` where the lease is not known. Waits for what may
@@ -76,29 +87,47 @@ impl<D: Driver> Pages<D> {
         if !self.extent.contains(at) {
             return Found::Nothing;
         }
-        let books = self.lock();
-        match books.runs.around(at) {
-            Some(run) => Found::Run(run),
-            None if books.is_mapped(at) => Found::Unused,
-            None => Found::Nothing,
+        let run = || self.runs.around(at).map(Found::Run);
+        run().unwrap_or_else(|| {
+            let books = self.lock();
+            match books.is_mapped(at) {
+                // It may be in use by now.
+                true => run().unwrap_or(Found::Unused),
+                false => Found::Nothing,
+            }
+        })
+    }
+
+    /// A tensor lies here, if anything does, for which `new` pages were mapped or none. Waits
+    /// for no call of the driver.
+    pub fn lent(&self, at: Address, bytes: u64, new: bool) {
+        if self.extent.contains(at) {
+            self.runs.lent(at, bytes, new);
         }
     }
 
-    /// Shares the run around an address: the run, its handles in order and their
-    /// sizes in bytes. They are the driver's as long as [`Pages::has_all_of`] it. Waits as
-    /// [`Pages::share`] does.
-    pub fn export(&self, at: Address) -> Option<(Run, Vec<(Handle, u64)>)> {
+    /// Is all of this range on pages in use?
+    pub fn covers(&self, at: Address, bytes: u64) -> bool {
+        self.lock().covers(at, bytes)
+    }
+
+    /// Shares the pages of the run around an address. Their handles are the driver's as long as
+    /// [`Pages::has_all_of`] it. Waits as [`Pages::share`] does.
+    pub fn export(&self, at: Address) -> Option<Parts> {
         let mut books = self.lock();
         let run = books.runs.around(at)?;
-        let pages = books.used_pages_in(run.base, run.bytes);
+        let used = books.used_in(run.base, run.bytes);
+        let (places, pages): (Vec<Address>, Vec<PageId>) =
+            used.map(|(at, mapping)| (at, mapping.page)).unzip();
+        let at = *places.first()?;
         let part = |page| {
             books.share(page);
             (books.handle_of(page), books.bytes_of(page))
         };
-        let parts = pages.iter().copied().map(part).collect();
+        let handles = pages.iter().copied().map(part).collect();
         drop(books);
         self.quiet_for_others(&pages);
-        Some((run, parts))
+        Some(Parts { run, at, handles })
     }
 
     fn quiet_for_others(&self, pages: &[PageId]) {

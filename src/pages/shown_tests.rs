@@ -134,13 +134,13 @@ fn a_run_ends_with_its_reservation() {
 fn a_run_that_is_exported_is_told_whole_and_not_kept() {
     let device = Device::new();
     let leases: Vec<_> = (0..3).map(|place| device.map(place)).collect();
-    let (run, handles) = device.pages.export(device.at(1) + 9).unwrap();
-    assert_eq!(run, device.run(0));
+    let exported = device.pages.export(device.at(1) + 9).unwrap();
+    assert_eq!((exported.run, exported.at), (device.run(0), device.at(0)));
     let below: Vec<_> = (0..3)
         .map(|place| device.pages.driver().mapped(device.at(place)).unwrap())
         .map(|handle| (handle, PAGE.bytes))
         .collect();
-    assert_eq!(handles, below);
+    assert_eq!(exported.handles, below);
     for (place, lease) in (0..).zip(leases) {
         device.unmap(place, lease);
     }

@@ -6,7 +6,7 @@
 
 Each release's own libc10_cuda.so serves the same random tensors (torch_allocators.cc): bare,
 and under every profile of libmemcuda.so. Proven where all runs end well and read the same
-from their tensors, torch counts under `keep` what it counts bare, the library told torch what
+from their tensors, each of which lies in one allocation, torch counts under `keep` what it counts bare, the library told torch what
 it should and knew every segment for torch's own, the native profile held no more than torch
 by itself, and served a device on which torch by itself runs out of memory.
 
@@ -37,6 +37,8 @@ OUT_OF_MEMORY = 3
 LIVE_ON = ("17", "34", "36")
 # Freed memory is overwritten: who reads it is seen.
 OVERWRITES = (("MALLOC_PERTURB_", "165"), ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"))
+# Each tensor is asked whether it lies in one allocation, when it comes and when it goes.
+RANGES = ("RANGES", "1")
 # What users set; a release that does not know one ends, bare and under the library.
 USERS = ("garbage_collection_threshold:0.6,per_process_memory_fraction:0.2", "roundup_power2_divisions:4",
          "max_split_size_mb:64", "large_segment_size_mb:40", "large_segment_size_mb:25", "expandable_segments:False",
@@ -146,7 +148,7 @@ def tried(player):
     check(bare.said.get("left") == "0", f"bare: {bare.said.get('left')} bytes held in the end")
     debug = ("MEMCUDA_LOG", "debug")
     plays = {
-        "default": (told, player.play("whole")),
+        "default": (told, player.play("whole", RANGES)),
         "keep": (KEEPS, player.play("whole", ("MEMCUDA_TORCH", "keep"), debug)),
         "async": (ASYNC, player.play("async", ("MEMCUDA_TORCH", "async"))),
         "segments": (SEGMENTS, player.play("whole", ("MEMCUDA_TORCH", "segments"))),
@@ -165,7 +167,7 @@ def tried(player):
     check(same_counters(bare, again, keep), "keep: torch counted something else than bare")
 
     for seed in LIVE_ON:
-        play = player.play("whole", ("SEED", seed))
+        play = player.play("whole", ("SEED", seed), RANGES)
         check(play.status == 0, f"default, seed {seed}: {play.fared()}")
 
     for name in ("native", "segments"):

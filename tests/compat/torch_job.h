@@ -116,6 +116,14 @@ struct Job {
         mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB;
         return (mixed ^ (mixed >> 31)) % limit;
     }
+    // With RANGES in the environment: is it in one allocation, as programs ask for it?
+    void is_in_one(const Tensor& tensor) const {
+        if (!getenv("RANGES")) return;
+        uint64_t base = 0;
+        size_t bytes = 0;
+        OK(call::cuMemGetAddressRange_v2(&base, &bytes, tensor.address()));
+        CHECK(tensor.address() + tensor.bytes <= base + bytes);
+    }
     void runs(const Queue& queue, const Tensor& tensor, bool writes, double microseconds) {
         CUsimRange range{tensor.address(), tensor.bytes, writes};
         OK(call::cuSimLaunch(queue.stream, &range, 1, microseconds));
@@ -132,6 +140,7 @@ struct Job {
         });
         if (!served) return false;
         CHECK(tensor.at != nullptr);
+        is_in_one(tensor);
         OK(call::cuSimClaim(tensor.address(), bytes, queue.stream));
         runs(queue, tensor, true, 5 + below(100));
         for (size_t i = 0; i < tensor.spots(); i++)
@@ -164,6 +173,7 @@ struct Job {
             OK(call::cudaMemcpyAsync(to, tensor.spot(i), SPOT, TO_HOST, tensor.queue->stream));
             wanted.insert(wanted.end(), SPOT, tensor.value);
         }
+        is_in_one(tensor);
         OK(call::cuSimRelease(tensor.address()));
         if (tensor.whole) torch.free(tensor.at);
         else torch.raw_free(tensor.at);

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::whose::{self, PAGE, Whose};
+use crate::whose::{self, Below, Memory, PAGE, Whose};
 use crate::{boundary, pages, torch};
 
 /// Allocations begin at multiples of so many bytes.
@@ -137,7 +137,8 @@ crate::hooks! {
     cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" since 11070] (
         handle: *mut c_void, address: Address, bytes: usize, kind: u32, flags: u64,
     ) |real, engine| {
-        if !is_had(engine, address, bytes as u64) {
+        let ours = whose::is_ours(engine, address);
+        if ours && had(engine, address, bytes as u64).is_none() {
             return Code::INVALID_VALUE;
         }
         pages::share(engine, address, bytes as u64);
@@ -162,22 +163,23 @@ fn to_have(engine: &Engine, device: &Device, free: u64, total: u64) -> u64 {
     below.map_or(all, |most| all.min(most))
 }
 
-/// Is all of this range on the pages of one live allocation that it touches, or not ours?
-fn is_had(engine: &Engine, address: Address, bytes: u64) -> bool {
-    let Some(end) = address.checked_add(bytes) else {
-        return false;
-    };
-    if !whose::is_ours(engine, address) {
-        return true;
-    }
-    // An allocation that it touches first on a later page begins behind this one.
-    let first_page = address..end.min((address / PAGE + 1) * PAGE);
-    first_page.step_by(STEP).any(|at| {
-        whose::live(engine, at).is_some_and(|memory| {
+/// The live allocation on whose pages all of this range is that touches it, or one on pages of
+/// torch's that all of it is on, whatever lies there.
+fn had(engine: &Engine, address: Address, bytes: u64) -> Option<Memory<'_>> {
+    let end = address.checked_add(bytes)?;
+    let has = |memory: &Memory| match memory.below {
+        Below::Pool(_) => {
             let pages = memory.pages();
             pages.start <= address && end <= pages.end
-        })
-    })
+        }
+        Below::Pages(pages) => pages.covers(address, bytes),
+    };
+    // An allocation that it touches first on a later page begins behind this one.
+    let first_page = address..end.min((address / PAGE + 1) * PAGE);
+    let mut live = first_page
+        .step_by(STEP)
+        .filter_map(|at| whose::live(engine, at));
+    live.find(has)
 }
 
 /// The driver's answer, but of memory of ours: mapped memory it would know.

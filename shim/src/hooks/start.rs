@@ -61,6 +61,7 @@ unsafe extern "C" fn initialize(flags: u32, caller: usize) -> Code {
             if first {
                 boundary::or_else("cuInit", || pages_or_none(engine), || ());
                 torch::answers_by(run_around);
+                torch::tells_of_tensors(tensor_lies);
                 boundary::or_else("cuInit", || early::cuda_started(engine), || ());
             }
         }
@@ -103,6 +104,16 @@ fn without_addresses(engine: &Engine) -> Option<&Device> {
         let _ = driver.free_reservation(at, bytes);
     }
     lacking
+}
+
+/// A tensor of torch's lies here, if on its pages.
+fn tensor_lies(at: Address, bytes: u64, new: bool) {
+    let lies = || {
+        let engine = engine::running();
+        let pages = engine.into_iter().flat_map(Engine::pages);
+        pages.for_each(|pages| pages.lent(at, bytes, new));
+    };
+    boundary::or_else("allocate", lies, || ());
 }
 
 /// The run of torch's pages around an address.

@@ -32,6 +32,7 @@ mod sharing;
 mod sides;
 mod split;
 mod switch;
+mod tensors;
 mod unmaps;
 mod withheld;
 
@@ -48,6 +49,7 @@ pub use first::page_made;
 pub use identity::{TorchCall, identify, identify_free};
 pub use reclaim::{freed, is_on_ladder, refused, served};
 pub use scopes::{forgets_users, may_be_open as maps_for_graphs};
+pub use tensors::set as tells_of_tensors;
 pub use unmaps::{is_unmapping, may_unmap_behind, unmaps_behind, waits_to_unmap};
 pub use withheld::bytes as withheld;
 
@@ -154,6 +156,7 @@ pub fn waits_from(tag: &Tag, stream: Stream) -> Option<usize> {
 
 /// Torch has mapped a page of this many bytes: what it asked for, it has got.
 pub fn page_mapped(device: u32, bytes: u64) {
+    tensors::mapped();
     served(device);
     withheld::took(device, bytes);
 }

@@ -18,7 +18,7 @@ use super::layout::{
     METHODS, RAW, RECORD, STATS, USE_ON_OOM, WORD,
 };
 use super::switch::PrivatePool;
-use super::{base, first, limits, split, switch, withheld};
+use super::{base, first, limits, split, switch, tensors, withheld};
 
 /// Torch counts devices in a signed byte.
 const DEVICES: usize = 128;
@@ -164,24 +164,38 @@ unsafe fn word_at<'a>(address: usize) -> &'a AtomicUsize {
     unsafe { AtomicUsize::from_ptr(address as *mut usize) }
 }
 
-/// Calls the real method.
-///
-/// # Safety
-/// Only from the wrapper of the same method, with its arguments.
-unsafe fn real(method: usize, a: [usize; 6], fraction: f64) -> usize {
-    let address = REAL[method].load(Ordering::Acquire);
-    // SAFETY: stored before the wrapper could be reached; a method that takes at most six integer
-    // arguments and one of floating point, and what it throws passes through.
-    unsafe {
-        let call: Forward = std::mem::transmute(address);
-        call(a[0], a[1], a[2], a[3], a[4], a[5], fraction)
+/// A call of a method that is watched, with what torch passes.
+struct Call {
+    method: usize,
+    passed: [usize; 6],
+    fraction: f64,
+}
+
+impl Call {
+    /// With another word in the place of this one, the object's being the first.
+    fn with(mut self, place: usize, word: usize) -> Self {
+        self.passed[place] = word;
+        self
+    }
+
+    /// Makes it.
+    fn real(self) -> usize {
+        let [a, b, c, d, e, f] = self.passed;
+        let address = REAL[self.method].load(Ordering::Acquire);
+        // SAFETY: stored before the wrapper could be reached, the only one that makes such a call;
+        // a method that takes at most six integer arguments and one of floating point, and what it
+        // throws passes through.
+        unsafe {
+            let call: Forward = std::mem::transmute(address);
+            call(a, b, c, d, e, f, self.fraction)
+        }
     }
 }
 
 /// Declares what takes the place of methods: what they are passed behind the object, of six
-/// registers that go on as they came with one for floating point, and a call of the real one.
+/// registers that go on as they came with one for floating point, and the call of the real one.
 macro_rules! wrappers {
-    ($($(#[$meta:meta])* $name:ident of $method:ident |$passed:pat_param, $real:ident| $body:block)*) => {$(
+    ($($(#[$meta:meta])* $name:ident of $method:ident |$passed:pat_param, $call:ident| $body:block)*) => {$(
         $(#[$meta])*
         unsafe extern "C-unwind" fn $name(
             a: usize,
@@ -192,8 +206,8 @@ macro_rules! wrappers {
             f: usize,
             fraction: f64,
         ) -> usize {
-            // SAFETY: this is the wrapper of that method.
-            let $real = || unsafe { real($method, [a, b, c, d, e, f], fraction) };
+            let passed = [a, b, c, d, e, f];
+            let $call = Call { method: $method, passed, fraction };
             let $passed = [b, c, d, e];
             $body
         }
@@ -233,32 +247,44 @@ fn has_allocator(passed: usize) -> bool {
     passed != 0 && !(shared && unsafe { word_at(passed) }.load(Ordering::Relaxed) == 0)
 }
 
-/// An allocation of torch's for this stream, or its current one.
-fn allocation(stream: Option<usize>, real: impl FnOnce() -> usize) -> usize {
+/// An allocation of torch's for this stream, or its current one. Its bytes are passed at this
+/// place, and where it lies says who answers.
+fn allocation(
+    call: Call,
+    stream: Option<usize>,
+    size: usize,
+    lies: impl Fn(usize) -> usize,
+) -> usize {
     let _side = switch::for_allocation(stream, sees_all());
-    first::alone(real)
+    let bytes = call.passed[size];
+    let Some(tensor) = sees_all().then(|| tensors::begin(bytes)).flatten() else {
+        return first::alone(|| call.real());
+    };
+    let answer = first::alone(|| call.with(size, tensor.bytes).real());
+    tensor.is_at(lies(answer));
+    answer
 }
 
 wrappers! {
     /// Counted before the scope opens: another thread sees it open too early
     /// rather than too late. Where torch throws it has opened none.
-    begin of BEGIN |[device, id, more, function], real| {
+    begin of BEGIN |[device, id, more, function], call| {
         let scope = Scope::of(device, [id, more]).opens(function);
-        let value = real();
+        let value = call.real();
         std::mem::forget(scope);
         value
     }
 
     /// Counted after the scope has closed, for the same reason.
-    end of END |[device, id, more, _], real| {
-        let value = real();
+    end of END |[device, id, more, _], call| {
+        let value = call.real();
         drop(Scope::of(device, [id, more]));
         value
     }
 
     /// Torch asks for the capture status of the *current* stream here, but the
     /// memory is for another.
-    allocate_for_stream of FOR_STREAM |[_, stream, ..], real| {
+    allocate_for_stream of FOR_STREAM |[_, stream, ..], call| {
         struct Inside;
         impl Drop for Inside {
             fn drop(&mut self) {
@@ -267,20 +293,24 @@ wrappers! {
         }
         OTHER_STREAM.set(OTHER_STREAM.get() + 1);
         let _inside = Inside;
-        allocation(Some(stream), real)
+        allocation(call, Some(stream), 1, |at| at)
     }
 
-    raw_allocate of RAW |_, real| {
-        allocation(None, real)
+    raw_allocate of RAW |_, call| {
+        allocation(call, None, 1, |at| at)
     }
 
-    /// The answer is written to its first argument.
-    allocate of ALLOCATE |_, real| {
-        allocation(None, real)
+    /// The answer, which begins with the address, is written to what is passed before the object.
+    allocate of ALLOCATE |_, call| {
+        let [answer, ..] = call.passed;
+        allocation(call, None, 2, |_| {
+            // SAFETY: torch has just answered there.
+            unsafe { word_at(answer) }.load(Ordering::Relaxed)
+        })
     }
 
     /// Also where a pool opens meanwhile.
-    record_stream of RECORD |_, real| {
+    record_stream of RECORD |_, call| {
         let note = || {
             let forgets = WATCHED.get().is_some_and(|it| it.layout.forgets);
             if forgets && !forgets_users() && any_may_be_open() {
@@ -288,28 +318,28 @@ wrappers! {
             }
         };
         note();
-        let value = real();
+        let value = call.real();
         note();
         value
     }
 
-    set_fraction of FRACTION |_, real| {
+    set_fraction of FRACTION |_, call| {
         if limits::has_limit() {
             give_up();
         }
-        real()
+        call.real()
     }
 
-    create_pool of CREATE |[_, _, _, allocator], real| {
+    create_pool of CREATE |[_, _, _, allocator], call| {
         if has_allocator(allocator) && limits::has_allocator() {
             give_up();
         }
-        real()
+        call.real()
     }
 
-    base_allocation of BASE |[at, size, ..], real| {
+    base_allocation of BASE |[at, size, ..], call| {
         let Some((base, bytes)) = base::of(at as Address) else {
-            return real();
+            return call.real();
         };
         if size != 0 {
             // SAFETY: where torch is passed one it points to a size that it may write.
@@ -319,33 +349,33 @@ wrappers! {
     }
 
     /// A pool that stands in on out-of-memory would be used up by soft failures.
-    use_on_oom of USE_ON_OOM |[_, _, _, on], real| {
+    use_on_oom of USE_ON_OOM |[_, _, _, on], call| {
         if on & 1 == 1 || !WATCHED.get().is_some_and(|it| it.layout.says_on_oom) {
             give_up();
         }
-        real()
+        call.real()
     }
 
     /// There may be nothing left for it to give back.
-    empty_cache of EMPTY |_, real| {
-        let value = real();
+    empty_cache of EMPTY |_, call| {
+        let value = call.real();
         withheld::end_all();
         value
     }
 
     /// The answer is written to its first argument.
-    device_stats of STATS |_, real| {
+    device_stats of STATS |_, call| {
         withheld::know();
-        real()
+        call.real()
     }
 
     /// Without caching torch frees memory that kernels still use and relies on
     /// `cudaFree` to wait.
-    enable of ENABLE |[value, ..], real| {
+    enable of ENABLE |[value, ..], call| {
         if value & 1 == 0 {
             give_up();
         }
-        real()
+        call.real()
     }
 }
 

@@ -35,6 +35,7 @@ int cudaStreamEndCapture(void *, void **);
 
 /* Of a stand-in for torch, where the program has one. */
 __attribute__((weak)) void *torch_alloc(size_t);
+__attribute__((weak)) void *torch_tensor(size_t);
 __attribute__((weak)) void torch_free(void *);
 __attribute__((weak)) void torch_empty(void);
 __attribute__((weak)) int torch_share(void *);
@@ -141,6 +142,7 @@ static void answer(char *line) {
         sscanf(rest, "%llu", &a);
         printf("0 %llx\n", (unsigned long long)torch_alloc(a));
     }
+    COMMAND("tensor") { printf("0 %llx\n", (unsigned long long)torch_tensor(strtoull(rest, NULL, 10))); }
     COMMAND("torch-free") {
         sscanf(rest, "%llx", &a);
         torch_free((void *)a);

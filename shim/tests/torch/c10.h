@@ -68,8 +68,10 @@ struct EXPORT MessageLogger {
 
 // The names of what torch's methods are passed: a tensor's memory by its address alone, a stream.
 namespace c10 {
+// It is answered through memory of the asker's, as torch's.
 struct DataPtr {
     void* at;
+    ~DataPtr() {}
 };
 namespace cuda {
 struct EXPORT CUDAStream {
@@ -96,7 +98,7 @@ struct CUDAAllocator {
     virtual void endAllocateToPool(signed char, MempoolId_t) = 0;
     virtual void setUseOnOOM(signed char, MempoolId_t, bool) = 0;
     virtual void enable(bool) {}
-    virtual void* allocate(size_t) { return nullptr; }
+    virtual DataPtr allocate(size_t) { return {nullptr}; }
     virtual void recordStream(const DataPtr&, CUDAStream) {}
     virtual void markCaptureBegin(signed char) {}
     virtual void* getBaseAllocation(void*, size_t*) { return nullptr; }

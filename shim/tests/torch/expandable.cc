@@ -1,5 +1,6 @@
 // Stand-in for a libc10_cuda.so with expandable segments: one range of addresses,
-// tensors of whole pages, each page a handle of its own. It makes, maps, unmaps and
+// tensors of whole pages (with TAILS they begin where the last one ended, as torch's do), each
+// page a handle of its own. It makes, maps, unmaps and
 // releases them by the driver's calls that torch makes, in torch's order, and has
 // torch's ladder: out of memory, every free page is unmapped, and it asks again. With its
 // switch off it has memory by cudaMalloc, and its idle pages wait.
@@ -69,7 +70,8 @@ namespace c10::cuda::CUDACachingAllocator {
 namespace Native {
 struct Page {
     u64 handle = 0;
-    bool used = false;
+    // By how many tensors.
+    int used = 0;
     // Once it was passed on, until it is unmapped.
     int descriptor = -1;
 };
@@ -83,7 +85,7 @@ struct ExpandableSegment {
 // UNSEEN: nobody looks for its `allocate` here, as on machines on which that answers in another way.
 struct __attribute__((visibility("hidden"))) Base : CUDAAllocator {
     virtual void* alloc(size_t bytes, cudaStream_t stream) = 0;
-    void* allocate(size_t bytes) override { return alloc(bytes, current_stream); }
+    DataPtr allocate(size_t bytes) override { return {alloc(bytes, current_stream)}; }
 };
 struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : Base {
     std::recursive_mutex mutex;
@@ -93,6 +95,8 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : Base
     int scopes = 0;
     size_t page = 20 << 20;
     char* base = nullptr;
+    // Behind the last tensor, within a page.
+    u64 tail = 0;
     int (*create)(u64*, size_t, const Properties*, u64) = nullptr;
     int (*map)(u64, size_t, size_t, u64, u64) = nullptr;
     int (*access)(u64, size_t, const Access*, size_t) = nullptr;
@@ -169,15 +173,26 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : Base
     bool get(size_t asked, void** out) {
         size_t need = (asked + page - 1) / page, run = 0;
         if (numbers.limit && numbers.reserved + asked > numbers.limit) return false;
+        if (has_room_behind(asked)) return take(tail, asked, out);
         for (size_t i = 0; i < pages.size(); i++) {
             run = pages[i].used ? 0 : run + 1;
-            if (run < need) continue;
-            if (!map_range(i + 1 - need, i + 1)) return false;
-            for (size_t j = i + 1 - need; j <= i; j++) pages[j].used = true;
-            *out = reinterpret_cast<void*>(address(i + 1 - need));
-            return true;
+            if (run == need) return take(address(i + 1 - need), asked, out);
         }
         return false;
+    }
+    size_t index(u64 at) { return (at - address(0)) / page; }
+    bool has_room_behind(size_t asked) {
+        if (!getenv("TAILS") || !tail || !pages[index(tail)].used) return false;
+        for (size_t i = index(tail) + 1; i <= index(tail + asked - 1); i++)
+            if (pages[i].used) return false;
+        return true;
+    }
+    bool take(u64 at, size_t asked, void** out) {
+        const size_t begin = index(at), end = index(at + asked - 1) + 1;
+        if (!map_range(begin, end)) return false;
+        for (size_t i = begin; i < end; i++) pages[i].used++;
+        tail = (at + asked - address(0)) % page ? at + asked : 0;
+        return *out = reinterpret_cast<void*>(at), true;
     }
     void release_all() {
         release_own();
@@ -229,15 +244,15 @@ struct __attribute__((visibility("hidden"))) NativeCachingAllocator final : Base
     void* raw_alloc(size_t bytes) override { return alloc(bytes, current_stream); }
     void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override { return alloc(bytes, stream); }
 #ifndef UNSEEN
-    void* allocate(size_t bytes) override { return alloc(bytes, current_stream); }
+    DataPtr allocate(size_t bytes) override { return {alloc(bytes, current_stream)}; }
 #endif
     void raw_delete(void* pointer) override {
         std::lock_guard<std::recursive_mutex> lock(mutex);
         auto block = lent.find(pointer);
         numbers.live -= block->second;
         if (is_page(pointer)) {
-            size_t begin = (reinterpret_cast<u64>(pointer) - address(0)) / page;
-            for (size_t i = 0; i < (block->second + page - 1) / page; i++) pages[begin + i].used = false;
+            const u64 at = reinterpret_cast<u64>(pointer);
+            for (size_t i = index(at); i <= index(at + block->second - 1); i++) pages[i].used--;
         } else {
             cudaFree(pointer);
         }
@@ -283,6 +298,11 @@ using c10::cuda::CUDACachingAllocator::Native::instance;
 extern "C" EXPORT void* torch_alloc(size_t bytes) {
     static bool once = (instance.init(1), true);
     return once ? instance.raw_alloc(bytes) : nullptr;
+}
+// As torch allocates a tensor.
+extern "C" EXPORT void* torch_tensor(size_t bytes) {
+    static bool once = (instance.init(1), true);
+    return once ? c10::cuda::CUDACachingAllocator::allocator.load()->allocate(bytes).at : nullptr;
 }
 extern "C" EXPORT void torch_free(void* at) { instance.raw_delete(at); }
 extern "C" EXPORT void torch_empty() { instance.emptyCache(); }

@@ -19,6 +19,8 @@ mod sized;
 mod split;
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(target_arch = "x86_64")]
+mod tensors;
 mod unfit;
 mod views;
 

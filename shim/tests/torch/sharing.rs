@@ -9,7 +9,7 @@ use crate::actor::{Actor, Place};
 use crate::support::{self, shim, simulator};
 use crate::torch;
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 /// What torch maps at once under the profile.
 pub const PAGE: u64 = 12 * MIB;
 pub const INVALID_VALUE: i32 = 1;
@@ -72,7 +72,10 @@ pub fn moved(at: &str, by: u64) -> String {
 
 /// What a program does with torch's memory, one line a command.
 pub trait Torch {
+    /// Memory that nobody sees torch lend, as on machines on which not all that allocates is.
     fn torch(&mut self, bytes: u64) -> String;
+    /// As torch allocates a tensor.
+    fn tensor(&mut self, bytes: u64) -> String;
     fn give_up(&mut self, at: &str);
     fn attribute(&mut self, at: &str, attribute: u32) -> u64;
 }
@@ -80,6 +83,10 @@ pub trait Torch {
 impl Torch for Actor {
     fn torch(&mut self, bytes: u64) -> String {
         self.must(&format!("torch {bytes}"))
+    }
+
+    fn tensor(&mut self, bytes: u64) -> String {
+        self.must(&format!("tensor {bytes}"))
     }
 
     /// Frees a tensor, and lets torch unmap its pages.

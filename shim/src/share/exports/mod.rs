@@ -78,7 +78,8 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
             return Some(Ok(handle));
         }
         let memory = whose::live(engine, address)?;
-        let (export, run) = marked(&memory, address)?;
+        let (export, pages) = marked(&memory, address)?;
+        let (run, pages) = pages.unzip();
         let which = (memory.device.ordinal, export.block.id);
         let send = || send::to_keeper(engine, memory.device, &export);
         let made = send().or_else(|failure| match failure {
@@ -91,7 +92,6 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
         });
         match &made {
             Ok((generation, handle)) => {
-                let pages = run.map(|run| runs::pages_of(&run, &export.handles));
                 insert(which, *generation, *handle, pages);
                 runs::retire(engine, runs::MOST_OLDER);
             }
@@ -116,18 +116,19 @@ fn known(which: &Which) -> Option<[u8; 64]> {
 }
 
 /// What lies below memory, marked as what others may have open.
-fn marked(memory: &Memory, address: Address) -> Option<(Export, Option<Run>)> {
+fn marked(memory: &Memory, address: Address) -> Option<(Export, Option<(Run, runs::Left)>)> {
     match memory.below {
         Below::Pool(pool) => Some((pool.export(address)?, None)),
         Below::Pages(pages) => {
-            let (run, handles) = pages.export(address)?;
+            let parts = pages.export(address)?;
             runs::mark();
+            let (run, left) = (parts.run, runs::pages_of(&parts));
             let export = Export {
                 block: Memory::of_run(memory.device, pages, run).block,
-                handles,
-                offset: 0,
+                handles: parts.handles,
+                offset: run.base - parts.at,
             };
-            Some((export, Some(run)))
+            Some((export, Some((run, left))))
         }
     }
 }

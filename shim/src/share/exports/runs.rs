@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 
-use memcuda_core::driver::{Address, Handle};
-use memcuda_core::pages::Run;
+use memcuda_core::driver::Address;
+use memcuda_core::pages::{Parts, Run};
 use memcuda_core::share::protocol::{Generation, MOST_LEASES, Request};
 
 use super::{MAKING, Which, keeper, with, withdraw};
@@ -16,6 +16,8 @@ use crate::whose::{self, Below, Memory};
 
 /// What torch has of an exported run.
 pub struct Left {
+    /// Where the run began.
+    base: Address,
     /// The pages, by their addresses, and which part of the export each is.
     pages: BTreeMap<Address, u32>,
     /// How many parts there were.
@@ -63,13 +65,14 @@ pub fn hold() -> Option<MutexGuard<'static, ()>> {
 }
 
 /// The pages of a run, by their addresses, as parts of its export.
-pub fn pages_of(run: &Run, handles: &[(Handle, u64)]) -> Left {
-    let starts = handles.iter().scan(run.base, |next, (_, bytes)| {
+pub fn pages_of(parts: &Parts) -> Left {
+    let starts = parts.handles.iter().scan(parts.at, |next, (_, bytes)| {
         Some(std::mem::replace(next, *next + bytes))
     });
     Left {
+        base: parts.run.base,
         pages: starts.zip(0..).collect(),
-        parts: handles.len() as u32,
+        parts: parts.handles.len() as u32,
     }
 }
 
@@ -133,8 +136,7 @@ fn give_up(engine: &Engine, parts: &[(Generation, u32)]) {
 pub fn retire(engine: &Engine, most: usize) -> bool {
     let runs: Vec<(Which, Address)> = with(|table| {
         let runs = table.iter().filter(|(_, export)| !export.freed);
-        let first = |left: &Left| Some(*left.pages.first_key_value()?.0);
-        runs.filter_map(|(which, export)| Some((*which, first(export.pages.as_ref()?)?)))
+        runs.filter_map(|(which, export)| Some((*which, export.pages.as_ref()?.base)))
             .collect()
     });
     let now = |at| whose::live(engine, at).map(|memory| memory.block.id);

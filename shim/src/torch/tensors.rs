@@ -1,0 +1,89 @@
+//! Torch's tensors in expandable segments, told to who keeps the pages below: where each lies
+//! that may lie on several, and whether torch mapped pages for it. By itself torch has a segment
+//! for each large one then, which begins on a page and ends on one: so sizes are rounded up
+//! here as torch rounds them there, and those of others to what a network card can register.
+//! Knows no page, and asks torch for nothing.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use memcuda_core::driver::Address;
+use memcuda_core::units::{KIB, MIB};
+
+use super::{environment, switch};
+
+/// Up to so many bytes a tensor lies among those that are as small, on pages of their own.
+const SMALL: usize = MIB as usize;
+/// From so many on one has a segment of its own, of whole [`ROUNDED`] bytes.
+const LARGE: usize = 10 * MIB as usize;
+const ROUNDED: usize = 2 * MIB as usize;
+/// A page of the host.
+const HOST_PAGE: usize = 4 * KIB as usize;
+
+/// A tensor of so many bytes was allocated at an address, with pages that were mapped for it or
+/// without.
+pub type Tell = fn(Address, u64, bool);
+
+static TELL: OnceLock<Tell> = OnceLock::new();
+
+thread_local! {
+    /// Has torch mapped pages on this thread since it began to allocate?
+    static MAPPED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on it is told so.
+pub fn set(tell: Tell) {
+    let _ = TELL.set(tell);
+}
+
+/// Torch has mapped a page on this thread.
+pub fn mapped() {
+    MAPPED.set(true);
+}
+
+/// A tensor that is about to be allocated, in pages that others share.
+pub struct Tensor {
+    /// How many bytes torch is asked for.
+    pub bytes: usize,
+}
+
+/// A tensor of so many bytes is about to be allocated; `None` where nobody is to be told.
+pub fn begin(bytes: usize) -> Option<Tensor> {
+    if bytes <= SMALL || !environment::maps_pages() || switch::is_off() {
+        return None;
+    }
+    MAPPED.set(false);
+    Some(Tensor {
+        bytes: rounded(bytes),
+    })
+}
+
+impl Tensor {
+    /// It was, at this address.
+    pub fn is_at(&self, at: usize) {
+        if let Some(tell) = TELL.get() {
+            tell(at as Address, self.bytes as u64, MAPPED.get());
+        }
+    }
+}
+
+/// What is too much for torch it refuses as it is.
+fn rounded(bytes: usize) -> usize {
+    let step = if bytes < LARGE { HOST_PAGE } else { ROUNDED };
+    bytes.checked_next_multiple_of(step).unwrap_or(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_sizes_are_those_of_segments() {
+        let mib = MIB as usize;
+        assert_eq!(rounded(mib + 1), mib + HOST_PAGE);
+        assert_eq!(rounded(10 * mib - 1), 10 * mib);
+        assert_eq!(rounded(10 * mib), 10 * mib);
+        assert_eq!(rounded(10 * mib + 1), 12 * mib);
+        assert_eq!(rounded(usize::MAX), usize::MAX);
+    }
+}
