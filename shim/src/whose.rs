@@ -117,6 +117,16 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// Is it torch's, as far as torch may be asked for it? Of all that ask by cudaMalloc torch
+    /// alone has a stream for it.
+    pub fn is_torchs(&self) -> bool {
+        let has_stream = self.block.order != Order::Unknown;
+        match self.below {
+            Below::Pool(_) => self.block.owner == Owner::Context && has_stream,
+            Below::Pages(_) => true,
+        }
+    }
+
     /// Bytes from an address in it to its end.
     pub fn bytes_from(&self, address: Address) -> u64 {
         self.block.bytes - (address - self.block.base)

@@ -11,6 +11,7 @@ use memcuda_core::units::MIB;
 
 use crate::engine::Engine;
 use crate::share::held;
+use crate::torch;
 use crate::whose::{self, Below, Memory, PAGE, Whose};
 
 /// Our buffer ids lie apart from the driver's, which count from 1.
@@ -101,8 +102,11 @@ crate::hooks! {
     }
 }
 
-/// Makes copies of an allocation synchronous.
+/// Makes copies of an allocation synchronous: who asks for that is about to register it.
 fn mark(engine: &Engine, memory: &Memory) -> Result<(), Code> {
+    if memory.is_torchs() {
+        torch::is_registered();
+    }
     let (memops, block) = (&memory.device.memops, &memory.block);
     // Where that has ended, the current one gets the flag, if there is one.
     let context = match block.context == Context::default() {

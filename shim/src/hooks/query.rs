@@ -137,9 +137,14 @@ crate::hooks! {
     cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" since 11070] (
         handle: *mut c_void, address: Address, bytes: usize, kind: u32, flags: u64,
     ) |real, engine| {
-        let ours = whose::is_ours(engine, address);
-        if ours && had(engine, address, bytes as u64).is_none() {
-            return Code::INVALID_VALUE;
+        if whose::is_ours(engine, address) {
+            let Some(memory) = had(engine, address, bytes as u64) else {
+                return Code::INVALID_VALUE;
+            };
+            // Who gets no descriptor registers it in another way.
+            if memory.is_torchs() {
+                torch::is_registered();
+            }
         }
         pages::share(engine, address, bytes as u64);
         // SAFETY: the program's own call, passed on.

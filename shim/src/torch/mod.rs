@@ -27,6 +27,7 @@ mod notice;
 mod places;
 mod raise;
 mod reclaim;
+mod registered;
 mod scopes;
 mod sharing;
 mod sides;
@@ -48,6 +49,7 @@ pub use fabric::refuses_page_with;
 pub use first::page_made;
 pub use identity::{TorchCall, identify, identify_free};
 pub use reclaim::{freed, is_on_ladder, refused, served};
+pub use registered::note as is_registered;
 pub use scopes::{forgets_users, may_be_open as maps_for_graphs};
 pub use tensors::set as tells_of_tensors;
 pub use unmaps::{is_unmapping, may_unmap_behind, unmaps_behind, waits_to_unmap};
@@ -145,7 +147,7 @@ pub fn has_no_pool() {
 /// many bytes? If so the answer to it is out-of-memory. No capture is under way.
 pub fn ask_for_pages(device: u32, bytes: u64) -> bool {
     let proven = environment::maps_pages() && !scopes::may_be_open(device) && !scopes::given_up();
-    proven && reclaim::ask_at_peak(device, bytes)
+    proven && !registered::is_any() && reclaim::ask_at_peak(device, bytes)
 }
 
 /// Where torch's allocator library waits for this stream from, if it has pages.
@@ -221,5 +223,6 @@ pub fn plain_free(tag: &Tag, thunk: Module, address: Address, real: impl FnOnce(
 }
 
 fn may_fail_softly(call: &TorchCall) -> bool {
-    environment::cooperates() && !call.scope_open && !scopes::given_up()
+    let proven = environment::cooperates() && !call.scope_open && !scopes::given_up();
+    proven && !registered::is_any()
 }

@@ -332,6 +332,14 @@ fn a_segment_of_which_torch_forgets_a_user_is_waited_for() {
     }
 }
 
+/// What a network card reaches by its physical pages stays torch's.
+#[test]
+fn torch_is_not_asked_for_segments_once_one_is_registered() {
+    for case in ["asked", "registered"] {
+        until_next(case);
+    }
+}
+
 /// Microseconds for which the host takes the same segment again.
 fn until_next(case: &str) -> u64 {
     until_next_of(torch(), case)

@@ -20,6 +20,7 @@ int cudaStreamEndCapture(cudaStream_t, void**);
 int cudaGraphInstantiate(void**, void*, unsigned long long);
 int cudaGraphLaunch(void*, cudaStream_t);
 int cudaDeviceSynchronize();
+int cuPointerSetAttribute(const void*, int, unsigned long long);
 int cuDeviceGetDevResource(int, void*, int);
 int cuDevResourceGenerateDesc(void**, void*, unsigned);
 int cuGreenCtxCreate(void**, void*, int, unsigned);
@@ -185,6 +186,19 @@ static void after_its_green_context() {
     printf("%s in 0 us\n", large ? "again" : "nothing");
 }
 
+// Torch is asked for what it has idle, unless what it has is registered, as for a network card.
+static void asked(bool registers) {
+    const unsigned yes = 1, sync_memops = 6;
+    void *held = segment(nullptr), *idle = segment(nullptr);
+    if (registers) OK(cuPointerSetAttribute(&yes, sync_memops, reinterpret_cast<uint64_t>(held)));
+    allocator.load()->raw_delete(idle);
+    const size_t before = numbers.retries;
+    allocator.load()->raw_alloc(2 * BYTES);
+    CHECK((numbers.retries == before) == registers);
+    CHECK((split_size() == SIZE_MAX) == registers);
+    printf("again in 0 us\n");
+}
+
 int main(int, char** argv) {
     std::string what = argv[1];
     if (device_count() < 1) return 2;
@@ -200,6 +214,7 @@ int main(int, char** argv) {
     if (what == "recorded before") by_its_stream_beside_a_reader(false, true);
     if (what == "marked") by_its_stream_beside_a_reader(true, false);
     if (what == "green ended") after_its_green_context();
+    if (what == "asked" || what == "registered") asked(what == "registered");
     OK(cudaDeviceSynchronize());
     return 0;
 }

@@ -1,6 +1,6 @@
 //! Torch's tensors over pages, where all that allocates is seen: a large one that is new is an
 //! allocation by itself, as it would be with a segment of its own, though it begins and ends within
-//! pages.
+//! pages; and what was registered stays.
 
 use crate::actor::{Actor, Place};
 use crate::sharing::{INVALID_VALUE, MIB, PAGE, RANGE_START, Torch};
@@ -129,4 +129,36 @@ fn other_devices_reach_and_copy_a_tensor_within_pages() {
         actor.must("sync");
     }
     actor.end();
+}
+
+/// Torch at a new peak gives up what it has idle, where it is asked for it.
+#[test]
+fn what_was_registered_stays_where_it_is() {
+    let register = |at: &str| {
+        let (descriptor, marked) = (format!("dma-buf {at} {PAGE}"), format!("mark {at} 1"));
+        [None, Some(descriptor), Some(marked)]
+    };
+    for way in 0..3 {
+        let place = Place::empty();
+        let mut actor = actor(&place);
+        let [_, idle, _] = [0; 3].map(|_| actor.tensor(4 * PAGE));
+        actor.must(&format!("fill {idle} {} 6", 4 * PAGE));
+        if let Some(line) = &register(&idle)[way] {
+            actor.must(line);
+        }
+        actor.must(&format!("torch-free {idle}"));
+        actor.tensor(6 * PAGE);
+        let stays = actor.code(&format!("range {idle}")) == 0;
+        assert_eq!(stays, way > 0, "{way}");
+        if stays {
+            assert_eq!(actor.tensor(4 * PAGE), idle);
+            assert!(actor.has(&idle, 4 * PAGE, 6), "the same memory");
+        }
+        let log = actor.end();
+        assert_eq!(
+            log.matches("its memory is registered").count(),
+            usize::from(stays),
+            "{log}"
+        );
+    }
 }
