@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::names::lifetime;
 use crate::share::given::{self, Given};
 use crate::share::{self, Error, exports, held, keeper};
-use crate::whose;
+use crate::whose::{self, Below};
 
 crate::hooks! {
     /// `cuIpcGetMemHandle`.
@@ -37,6 +37,13 @@ crate::hooks! {
         }
         match export(engine, &memory.block, address) {
             Some(bytes) => {
+                if matches!(memory.below, Below::Pages(_)) && address != memory.block.base {
+                    crate::log_once!(
+                        Info,
+                        "a handle of CUDA IPC was asked for within an allocation of torch's: it opens \
+                         at the first byte of that, which the range around the address tells"
+                    );
+                }
                 // SAFETY: not null, and the program's to write, by its call.
                 unsafe { handle.cast::<[u8; 64]>().write(bytes) };
                 Code::SUCCESS

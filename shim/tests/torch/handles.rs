@@ -181,16 +181,18 @@ fn of_a_run_that_changes_on_and_on_the_newest_handles_stay_good() {
 fn a_handle_gives_the_memory_that_it_was_made_for() {
     let place = Place::with_keeper();
     let storm = with_torch("storm.c", "storm");
-    let mut command = command_of(&storm, &place, &[shim()]);
-    command.arg("100").env("MEMCUDA_SIM_MEMORY", "2GiB");
-    let (out, log) = support::said(&mut command);
-    let said: Vec<u64> = out
-        .split(|c: char| !c.is_ascii_digit())
-        .filter_map(|word| word.parse().ok())
-        .collect();
-    let [opened, changed, all] = said[..] else {
-        panic!("{out}{log}");
-    };
-    assert!(opened > 5 && opened + changed == all, "{out}{log}");
-    until("the keeper forgets all", || exports(&place) == 0);
+    for arguments in [&["50"][..], &["50", "tensors"]] {
+        let mut command = command_of(&storm, &place, &[shim()]);
+        command.args(arguments).env("TAILS", "1");
+        let (out, log) = support::said(command.env("MEMCUDA_SIM_MEMORY", "2GiB"));
+        let said: Vec<u64> = out
+            .split(|c: char| !c.is_ascii_digit())
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [opened, changed, all] = said[..] else {
+            panic!("{out}{log}");
+        };
+        assert!(opened > 5 && opened + changed == all, "{out}{log}");
+        until("the keeper forgets all", || exports(&place) == 0);
+    }
 }

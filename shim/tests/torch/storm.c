@@ -1,6 +1,6 @@
 /* One thread passes torch's memory on, range by handle and offset, while another
  * makes torch map and unmap pages all around it. Whoever opens a handle has the tensor
- * that it was made for. usage: storm ROUNDS
+ * that it was made for. usage: storm ROUNDS [tensors]
  * How often the two threads meet is the scheduler's to say: rounds go on until some
  * handles were opened. */
 #include "../support/cuda.h"
@@ -13,6 +13,7 @@ struct handle { unsigned char bytes[64]; };
 struct passed { struct handle handle; uint64_t offset, bytes, number; };
 
 void *torch_alloc(size_t);
+void *torch_tensor(size_t);
 void torch_free(void *);
 void torch_empty(void);
 int cudaIpcGetMemHandle(struct handle *, void *);
@@ -21,6 +22,7 @@ int cudaIpcCloseMemHandle(void *);
 int cudaMemcpy(void *, const void *, size_t, int);
 
 static atomic_int over;
+static void *(*lend)(size_t) = torch_alloc;
 
 static void *churn(void *unused) {
     void *held[6] = {NULL};
@@ -32,7 +34,7 @@ static void *churn(void *unused) {
         seed = seed * 1664525u + 1013904223u;
         void **one = &held[(seed >> 8) % 6];
         if (*one) torch_free(*one), *one = NULL;
-        else *one = torch_alloc(((seed >> 12) % 5 + 1) * 10 * MiB);
+        else *one = lend(((seed >> 12) % 5 + 1) * 10 * MiB);
         if ((seed >> 16) % 3 == 0) torch_empty();
     }
     for (int i = 0; i < 6; i++) if (held[i]) torch_free(held[i]);
@@ -66,12 +68,13 @@ int main(int argc, char **argv) {
     if (child == 0) return close(to[1]), close(from[0]), take(to[0], from[1]), 0;
     close(to[0]), close(from[1]);
     start_cuda();
-    void *first = torch_alloc(MiB);
+    if (argc > 2) lend = torch_tensor;
+    void *first = lend(MiB);
     pthread_t other;
     CHECK(pthread_create(&other, NULL, churn, NULL) == 0);
     for (; done < rounds || (done < 100 * rounds && opened <= 5); done++) {
         struct passed it = {.bytes = (size_t)(done % 3 + 1) * 9 * MiB, .number = (uint64_t)done << 32};
-        char *tensor = torch_alloc(it.bytes);
+        char *tensor = lend(it.bytes);
         for (uint64_t place = 0; place < it.bytes; place += 4 * MiB) {
             uint64_t word = it.number + place;
             OK(cudaMemcpy(tensor + place, &word, sizeof word, 1));

@@ -1,6 +1,6 @@
 """Torch's own memory by CUDA IPC without torch's help, as vLLM's custom all-reduce, TensorPipe
 and extensions do it: the start of the range around a tensor, its handle, the tensor's offset.
-One GPU; over pages (expandable segments) a range is what torch has mapped side by side."""
+One GPU; over pages (expandable segments) a range is a large tensor, or what torch has mapped side by side."""
 import ctypes
 import hashlib
 import json
