@@ -26,22 +26,23 @@ fn a_large_tensor_is_an_allocation_and_stays_it_whatever_comes_beside_it() {
     let second = actor.tensor(50 * MIB);
     assert_eq!(
         second,
-        moved(&first, 30 * MIB),
-        "of whole pages of the device"
+        moved(&first, 29 * MIB + 4096),
+        "on a page of the host"
     );
     let known = [&first, &second].map(|at| actor.attribute(at, BUFFER_ID));
     assert_ne!(known[0], known[1]);
     let small = actor.tensor(5 * MIB + 5);
     let third = actor.tensor(PAGE);
-    assert_eq!(
-        third,
-        moved(&small, 5 * MIB + 4096),
-        "and small ones of the host's"
-    );
-    for (at, bytes) in [(&first, 30), (&second, 50), (&third, 12)] {
-        let whole = format!("{at} {}", bytes * MIB);
+    assert_eq!(third, moved(&small, 5 * MIB + 4096));
+    let whole = [
+        (&first, 29 * MIB + 4096),
+        (&second, 50 * MIB),
+        (&third, 12 * MIB),
+    ];
+    for (at, bytes) in whole {
+        let whole = format!("{at} {bytes}");
         assert_eq!(range(&mut actor, at), whole);
-        assert_eq!(range(&mut actor, &moved(at, bytes * MIB - 1)), whole);
+        assert_eq!(range(&mut actor, &moved(at, bytes - 1)), whole);
         assert_eq!(number(at), actor.attribute(&moved(at, 5), RANGE_START));
     }
     assert_eq!(
