@@ -377,3 +377,7 @@ fn record_outside<D: Driver>(
     driver.record(event, key.context, key.stream)?;
     Ok((!any() || !captures()?).then_some(()))
 }
+
+#[cfg(test)]
+#[path = "marks_tests.rs"]
+mod tests;
