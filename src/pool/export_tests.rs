@@ -284,3 +284,19 @@ fn what_may_be_in_use_is_not_left_yet() {
     pool.driver().hold(CONTEXT, Stream(10), false);
     assert!(is_left(&pool, id));
 }
+
+#[test]
+fn what_work_runs_on_below_its_neighbour_is_not_left_yet() {
+    let pool = pool(Settings {
+        chunk: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let [at, beside] = [0; 2].map(|_| pool.alloc(&on(10, 8 * MIB)).unwrap());
+    let id = pool.export(at).unwrap().block.id;
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(beside, Release::Stream(key(10))).unwrap();
+    assert!(pool.free(at, Release::Complete).unwrap().parked);
+    assert!(!is_left(&pool, id) && pool.is_parked(id));
+    pool.driver().hold(CONTEXT, Stream(10), false);
+    assert!(is_left(&pool, id));
+}
