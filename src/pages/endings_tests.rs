@@ -261,3 +261,18 @@ fn what_was_given_up_in_a_view_of_a_context_is_waited_for_before_it_ends() {
     device.pages.context_stays(CONTEXT);
     assert!(device.pages.instead_of_waiting(key(ONE)).is_some());
 }
+
+#[test]
+fn who_has_the_handle_of_a_stream_comes_after_it_though_nothing_was_in_use_as_it_ended() {
+    let device = Device::new(GIB);
+    device.pages.contexts.begins(CONTEXT);
+    let [zero, one] = [0, 1].map(|place| device.put(place));
+    device.give_up(0, zero, ONE);
+    device.give_up(1, one, ONE);
+    assert!(device.pages.stream_ends(key(ONE)));
+    let zero = device.put(0);
+    assert_eq!(device.orders(), [1, 0]);
+    device.give_up(0, zero, ONE);
+    device.put(1);
+    assert_eq!(device.orders(), [2, 0], "another stream has its handle");
+}
