@@ -279,6 +279,16 @@ fn ranges_that_are_not_of_whole_pages_are_refused_or_left_to_the_driver() {
 }
 
 #[test]
+fn a_range_that_begins_within_a_page_is_refused() {
+    let device = Device::new(GIB);
+    device.map(SMALL, 0);
+    let within = device.at(SMALL, 0) + MIB;
+    let unmapped = device.pages.unmap(within, SMALL.bytes, None);
+    assert_eq!(unmapped, Some(Err(Code::INVALID_VALUE)));
+    assert!(device.pages.is_any_used());
+}
+
+#[test]
 fn a_device_that_comes_later_gets_access_to_pages_that_were_kept() {
     let device = Device::new(GIB);
     let lease = device.map(LARGE, 0);
