@@ -2,7 +2,7 @@
 
 use crate::driver::model::Model;
 use crate::driver::{Code, Stream};
-use crate::pool::tests::{CONTEXT, key, on, request};
+use crate::pool::tests::{CONTEXT, key, on, pool, request};
 use crate::pool::{Order, Pool, Release, Settings};
 use crate::units::MIB;
 
@@ -35,4 +35,23 @@ fn pending_bytes_of_a_growth_that_failed_are_pending_behind_what_they_were() {
     pool.driver().fail_waits(0, Code::UNKNOWN);
     assert_eq!(pool.alloc(&request(32 * MIB, Order::Unknown)), Ok(used));
     assert!(pool.is_over(CONTEXT), "it waited for that stream");
+}
+
+/// It is an address that the stream has not used them through.
+#[test]
+fn a_new_stitch_of_what_its_stream_uses_still_has_an_edge() {
+    let pool = pool(Settings {
+        chunk: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let whole = pool.alloc(&on(10, 64 * MIB)).unwrap();
+    pool.free(whole, Release::Stream(key(10))).unwrap();
+    let mut halves = [0; 2].map(|_| pool.alloc(&on(10, 32 * MIB)).unwrap());
+    halves.sort_unstable();
+    assert_eq!(halves, [whole, whole + 32 * MIB]);
+    pool.driver().hold(CONTEXT, Stream(10), true);
+    pool.free(whole, Release::Stream(key(10))).unwrap();
+    pool.alloc(&on(10, 64 * MIB)).unwrap();
+    assert_eq!(pool.physical(), 96 * MIB, "one half is used again");
+    assert_eq!(pool.driver().waits(), [(Stream(10), Stream(10))]);
 }

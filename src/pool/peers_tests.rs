@@ -191,3 +191,25 @@ fn a_device_that_cannot_be_let_in_is_refused_by_an_empty_pool_too() {
     assert_eq!(pool.driver().leftovers(), (0, 0, 0));
     pool.alloc(&on(10, MIB)).unwrap();
 }
+
+#[test]
+fn where_a_device_cannot_be_let_into_new_memory_none_is_lent() {
+    let mut refused = 0;
+    for call in 0..48 {
+        let pool = pool(Settings::default());
+        pool.alloc(&on(10, 8 * MIB)).unwrap();
+        pool.grant(1, Grantee::MemoryPool).unwrap();
+        let before = pool.physical();
+        let next = pool.driver().calls() + call;
+        pool.driver().fail_at(next, Code::UNKNOWN);
+        match pool.alloc(&on(11, 64 * MIB)) {
+            Ok(at) => assert_eq!(pool.driver().access(at, 1), Access::Write, "{call}"),
+            Err(_) => {
+                refused += 1;
+                let held = pool.driver().held();
+                assert_eq!((pool.physical(), held), (before, before), "{call}");
+            }
+        }
+    }
+    assert!((1..48).contains(&refused), "{refused}");
+}
