@@ -3,7 +3,7 @@
 use crate::driver::model::Model;
 use crate::driver::{Code, Stream};
 use crate::pool::streams::Streams;
-use crate::pool::tests::{CONTEXT, key, on, request};
+use crate::pool::tests::{CONTEXT, key, on, request, watch};
 use crate::pool::{Order, Pool, Release, Request, Settings};
 use crate::units::MIB;
 use std::time::Duration;
@@ -93,4 +93,52 @@ fn an_event_that_two_wait_for_is_kept_until_both_have() {
     streams.end_wait(second);
     streams.make_edge(&driver, stream, 0, false).unwrap();
     assert_eq!(driver.events(), 2);
+}
+
+/// Each wait uses the events of those before it.
+#[test]
+fn waits_for_what_is_pending_leave_no_events_behind() {
+    let pool = Pool::new(Model::new(64 * MIB), 0, Settings::default()).unwrap();
+    let round = || {
+        pool.driver().hold(CONTEXT, Stream(10), true);
+        let blocks = [0; 16].map(|_| pool.alloc(&on(10, 4 * MIB)).unwrap());
+        watch(&pool, key(10));
+        for at in blocks {
+            pool.free(at, Release::Stream(key(10))).unwrap();
+        }
+        let at = pool.alloc(&request(64 * MIB, Order::Unknown)).unwrap();
+        pool.driver().hold(CONTEXT, Stream(10), false);
+        pool.free(at, Release::Complete).unwrap();
+    };
+    (0..5).for_each(|_| round());
+    let (events, waits) = (pool.driver().events(), pool.stats().host_waits);
+    (0..20).for_each(|_| round());
+    assert_eq!(pool.driver().events(), events);
+    assert_eq!(pool.stats().host_waits, waits + 20);
+}
+
+/// What it waited for first was somebody else's by then.
+#[test]
+fn a_request_waits_for_what_others_have_freed_while_it_waited() {
+    let pool = Pool::new(Model::new(64 * MIB), 0, Settings::default()).unwrap();
+    pool.driver().hold_truly();
+    let [first, second] = [10, 11].map(|stream| pool.alloc(&on(stream, 32 * MIB)).unwrap());
+    for stream in [10, 11] {
+        pool.driver().hold(CONTEXT, Stream(stream), true);
+    }
+    pool.free(first, Release::Stream(key(10))).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| pool.alloc(&request(32 * MIB, Order::Unknown)));
+        while !pool.lock().streams.health.is_awaited(CONTEXT) {
+            std::thread::yield_now();
+        }
+        assert_eq!(pool.alloc(&on(10, 32 * MIB)), Ok(first));
+        pool.free(second, Release::Stream(key(11))).unwrap();
+        pool.driver().hold(CONTEXT, Stream(10), false);
+        while pool.stats().host_waits < 2 && !waits.is_finished() {
+            std::thread::yield_now();
+        }
+        pool.driver().hold(CONTEXT, Stream(11), false);
+        assert_eq!(waits.join().unwrap(), Ok(second));
+    });
 }
