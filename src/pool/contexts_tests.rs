@@ -1,9 +1,10 @@
 //! What ends or breaks with contexts and streams, over the model driver.
 
+use crate::driver::model::Model;
 use crate::driver::{Code, Context, Stream};
 use crate::pool::front::Fronts;
 use crate::pool::tests::{CONTEXT, key, on, pool, request, watch};
-use crate::pool::{NotOurs, Order, Owner, Refusal, Release, Request, Settings, StreamKey};
+use crate::pool::{NotOurs, Order, Owner, Pool, Refusal, Release, Request, Settings, StreamKey};
 use crate::units::MIB;
 use std::time::Duration;
 
@@ -288,4 +289,31 @@ fn a_context_that_ends_takes_as_much_with_it_as_it_had() {
     }
     pool.context_ends(CONTEXT);
     assert_eq!(pool.physical(), 0);
+}
+
+/// They never end: what is ordered behind others is.
+#[test]
+fn uses_in_a_broken_context_keep_nobody_from_what_another_one_still_uses() {
+    let pool = Pool::new(Model::new(128 * MIB), 0, Settings::default()).unwrap();
+    let of = |context, stream| {
+        let key = StreamKey::new(context, Stream(stream), 0);
+        let request = Request {
+            context,
+            ..request(64 * MIB, Order::Stream(key))
+        };
+        (key, request)
+    };
+    let users = [(CONTEXT, 10), (Context(2), 20)].map(|(context, stream)| {
+        let (key, request) = of(context, stream);
+        (key, pool.alloc(&request).unwrap())
+    });
+    for (key, at) in users {
+        watch(&pool, key);
+        pool.driver().hold(key.context, key.stream, true);
+        pool.free(at, Release::Stream(key)).unwrap();
+    }
+    pool.freeze(CONTEXT, Code::ILLEGAL_ADDRESS);
+    let (_, of_another) = of(Context(2), 21);
+    assert_eq!(pool.alloc(&of_another), Ok(users[1].1));
+    assert_eq!(pool.driver().waits(), [(Stream(21), Stream(20))]);
 }
