@@ -265,4 +265,14 @@ mod tests {
         arena.give(0, 20);
         assert_eq!(arena.take(10), Some(0), "however many they know");
     }
+
+    /// What lies right behind it is the program's own.
+    #[test]
+    fn addresses_are_inside_a_reservation_up_to_its_end_and_no_further() {
+        let bounds = Bounds::new(None, false);
+        let (at, bytes) = (2 * RANGE_ALIGN, RANGE_ALIGN);
+        bounds.add(at, bytes);
+        assert!(bounds.contains(at) && bounds.contains(at + bytes - 1));
+        assert!(!bounds.contains(at - 1) && !bounds.contains(at + bytes));
+    }
 }
