@@ -298,3 +298,39 @@ fn what_ran_in_a_context_that_ended_during_a_wait_is_not_noted() {
     pool.alloc(&in_context(CONTEXT)).unwrap();
     assert_eq!(pool.physical(), physical);
 }
+
+/// Nor asked anything: its handle may be another one's by then.
+#[test]
+fn a_context_that_ended_during_the_wait_for_another_one_is_not_waited_for() {
+    let for_pending = |pool: &Pool<Model>| pool.trim(0) == 64 * MIB;
+    let for_the_device = |pool: &Pool<Model>| pool.synchronize_device(Context(4)) == Ok(true);
+    let calls: [Call<'_>; 2] = [&for_pending, &for_the_device];
+    let [waits, ends] = [2, 3].map(Context);
+    for (call, leaves_before) in [(0, true), (0, false), (1, true), (1, false)] {
+        let pool = pool(Settings::default());
+        pool.driver().lack_context_events();
+        for context in [waits, ends] {
+            let request = Request {
+                context,
+                ..request(32 * MIB, Order::Unknown)
+            };
+            let at = pool.alloc(&request).unwrap();
+            pool.free(at, Release::Unknown).unwrap();
+        }
+        pool.driver().hold(waits, Stream(10), true);
+        pool.driver().hold_truly();
+        if leaves_before {
+            pool.context_leaves(ends);
+        }
+        std::thread::scope(|scope| {
+            let calling = scope.spawn(|| calls[call](&pool));
+            until_awaited(&pool, waits);
+            pool.driver().end_context(ends);
+            // The first of what its end does; the rest would wait for the captures' lock.
+            pool.lock().streams.forget_context(ends);
+            pool.driver().hold(waits, Stream(10), false);
+            assert!(calling.join().unwrap(), "{call} {leaves_before}");
+        });
+        assert_eq!(pool.stats().host_waits, 2, "{call} {leaves_before}");
+    }
+}

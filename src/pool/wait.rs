@@ -47,11 +47,9 @@ impl<D: Driver> Pool<D> {
         }
     }
 
-    /// The places that a wait for a context is for; `None` where it is being ended.
+    /// See [`State::begin_wait`].
     fn begin_wait(&self, context: Context) -> Option<Vec<(StreamId, u64)>> {
-        let mut state = self.lock();
-        let begins = state.streams.health.begin_wait(context);
-        begins.then(|| state.streams.places(context))
+        self.lock().begin_wait(context)
     }
 
     /// Waits for a context, and with it for these places.
@@ -122,9 +120,13 @@ impl<D: Driver> Pool<D> {
     /// Waits on the host for all contexts that use the pool, before memory is unmapped that
     /// they may use; the answer is that of `context`.
     pub fn synchronize_device(&self, context: Context) -> Result<bool> {
-        let contexts = self.lock().streams.health.contexts();
+        let contexts = || self.lock().streams.health.contexts();
         let mut complete = true;
-        for other in contexts.into_iter().filter(|other| *other != context) {
+        for other in contexts().into_iter().filter(|other| *other != context) {
+            // It may have ended during the wait for another one.
+            if !contexts().contains(&other) {
+                continue;
+            }
             // In a broken context nothing runs any more.
             complete &= self
                 .synchronize_surely(other)
@@ -167,10 +169,16 @@ impl<D: Driver> Pool<D> {
         unknown.sort_unstable();
         unknown.dedup();
         for context in unknown {
-            let Some(places) = self.begin_wait(context) else {
+            let mut state = self.lock();
+            // It may have ended during the wait for another one.
+            if !state.streams.has_uses_in(context) {
+                continue;
+            }
+            let Some(places) = state.begin_wait(context) else {
                 waited.leaving.push(context);
                 continue;
             };
+            drop(state);
             match self.wait_for_places(context, places) {
                 // What has ended meanwhile cannot be waited for, and need not be.
                 Err(code) if !code.is_sticky() && self.lock().streams.has_uses_in(context) => {
@@ -249,6 +257,14 @@ impl<D: Driver> Pool<D> {
         let waited = self.driver.synchronize_by_free(context);
         let told = waited.map_or_else(Code::is_sticky, |()| true);
         told.then_some(waited)
+    }
+}
+
+impl State {
+    /// The places that a wait for a context is for; `None` where it is being ended.
+    fn begin_wait(&mut self, context: Context) -> Option<Vec<(StreamId, u64)>> {
+        let begins = self.streams.health.begin_wait(context);
+        begins.then(|| self.streams.places(context))
     }
 }
 
