@@ -137,9 +137,7 @@ impl Streams {
     pub fn uncovered_contexts(&self) -> Vec<Context> {
         let uncovered = self.ids().filter(|id| self.is_uncovered(*id));
         let contexts = uncovered.map(|id| self.context(id));
-        let whole = |context: &Context| {
-            self.health.error(*context).is_none() && !self.health.is_leaving(*context)
-        };
+        let whole = |context: &Context| self.health.error(*context).is_none();
         let mut contexts: Vec<_> = contexts.filter(whole).collect();
         contexts.sort_unstable();
         contexts.dedup();
