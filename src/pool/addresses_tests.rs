@@ -7,6 +7,7 @@ use crate::pool::{Order, Pool, Refusal, Release, Settings};
 use crate::random::Random;
 use crate::units::HANDLE;
 use crate::units::{GIB, MIB};
+use std::time::Duration;
 
 /// With so many bytes of addresses and no more.
 fn with_addresses(bytes: u64) -> Pool<Model> {
@@ -205,4 +206,19 @@ fn addresses_of_a_growth_that_failed_are_the_next_ones() {
     }
     let (reservations, ..) = pool.driver().leftovers();
     assert_eq!(reservations, 1);
+}
+
+/// Their addresses could not be used again.
+#[test]
+fn stitches_where_something_is_still_mapped_are_not_ended_for_addresses() {
+    let pool = with_addresses(256 * MIB);
+    let whole = alloc(&pool, 128);
+    free(&pool, whole);
+    let next = pool.driver().calls();
+    pool.driver().fail_at(next, Code::UNKNOWN);
+    let gone = pool.give_back(1, Duration::ZERO);
+    let left = (128 * MIB - gone) / MIB;
+    let refused = pool.alloc(&on(10, 160 * MIB));
+    assert_eq!(refused, Err(Code::OUT_OF_MEMORY.into()));
+    assert_eq!(alloc(&pool, left), whole + gone);
 }

@@ -175,6 +175,26 @@ fn what_is_left_to_others_gives_its_addresses_to_the_next() {
 }
 
 #[test]
+fn what_several_left_of_one_range_gives_its_addresses_to_the_next() {
+    let pool = pool(Settings {
+        chunk: Some(32 * MIB),
+        ..Settings::default()
+    });
+    let alloc = |mib| pool.alloc(&request(mib * MIB, Order::Unknown)).unwrap();
+    let (whole, _behind) = (alloc(64), alloc(32));
+    pool.free(whole, Release::Complete).unwrap();
+    let mut halves = [0; 2].map(|_| alloc(32));
+    halves.sort_unstable();
+    assert_eq!(halves, [whole, whole + 32 * MIB]);
+    let ids = halves.map(|at| pool.export(at).unwrap().block.id);
+    for at in halves {
+        pool.free(at, Release::Complete).unwrap();
+    }
+    assert!(ids.iter().all(|id| is_left(&pool, *id)));
+    assert_eq!(alloc(32), whole);
+}
+
+#[test]
 fn what_is_made_and_left_again_and_again_keeps_its_addresses_beside_other_memory() {
     let pool = pool(Settings::default());
     let alloc = |bytes| pool.alloc(&request(bytes, Order::Unknown)).unwrap();
