@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use memcuda_core::config::{Config, Policy};
 use memcuda_core::driver::real::Real;
-use memcuda_core::driver::{Address, Code, Context, Stream};
+use memcuda_core::driver::{Address, Code, Context, Driver, Stream};
 use memcuda_core::names::rules::Rules;
 use memcuda_core::pages::{Contexts, Pages};
 use memcuda_core::pool::{Owner, Pool, Request, Stats, StreamKey};
@@ -162,6 +162,10 @@ impl Engine {
             let handle = self
                 .calls
                 .within(context, || self.calls.current_device())??;
+            // The driver tells it of a context that has ended, too.
+            if let Err(Code::CONTEXT_IS_DESTROYED) = self.driver.check(context) {
+                return Err(Code::CONTEXT_IS_DESTROYED);
+            }
             let mut devices = self.devices.iter();
             let place = devices.position(|device| device.handle == handle);
             place.ok_or(Code::INVALID_DEVICE)
