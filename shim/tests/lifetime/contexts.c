@@ -98,21 +98,24 @@ static void crashed(CUcontext primary) {
     SAY(cuMemAlloc_v2(&at, SMALL));
     SAY(cuMemAllocAsync(&at, LARGE, NULL));
     OK(cuCtxSetCurrent(primary));
-    /* Another context of the device goes on. */
-    struct pair more = allocate(6);
+    /* All contexts of the device are lost, and come back by a reset. */
+    SAY(cuMemAlloc_v2(&at, SMALL));
     SAY(cuMemAllocAsync(&at, LARGE, NULL));
-    SAY(cuMemFreeAsync(at, NULL));
-    whole("before the crash", own, 5);
-    whole("after the crash", more, 6);
-    freed(more);
+    SAY(cuMemFree_v2(own.small));
+    SAY(cuMemFree_v2(own.large));
+    SAY(cuCtxSynchronize());
     SAY(cuCtxDestroy_v2(other));
+    SAY(cuDevicePrimaryCtxReset_v2(0));
+    OK(cuDevicePrimaryCtxRetain(&primary, 0));
     OK(cuCtxSetCurrent(primary));
+    struct pair more = allocate(6);
+    whole("after the reset of the broken one", more, 6);
     SAY(cuCtxCreate_v2(&other, 0, 0));
-    more = allocate(7);
-    whole("after the end of the broken one", more, 7);
+    struct pair others = allocate(7);
+    whole("of another context then", others, 7);
     SAY(cuCtxDestroy_v2(other));
     OK(cuCtxSetCurrent(primary));
-    freed(own);
+    freed(more);
 }
 
 static void reset(CUcontext *primary) {

@@ -80,7 +80,7 @@ fn a_thread_that_is_cancelled_ends_in_no_call() {
 }
 
 /// After a panic in one of these the pool does not know that the context
-/// ended: it still takes its memory back.
+/// ended: it still takes its memory back, or hears of the end by that.
 const ENDS_A_CONTEXT: [&str; 6] = [
     "cuCtxDestroy",
     "cuCtxDestroy_v2",
@@ -114,7 +114,8 @@ fn a_panic_in_any_hook_is_one_line_and_the_drivers_answer() {
             let (out, log) = said(command.env("MEMCUDA_PANIC_IN", &place));
             let forgiven = ENDS_A_CONTEXT.contains(&name) && place == name;
             let same = out.lines().zip(expected().lines()).all(|(line, wanted)| {
-                let kept = line == "cuMemFree_v2: 0" && wanted == "cuMemFree_v2: 1";
+                let kept = ["cuMemFree_v2: 0", "cuMemFree_v2: 709"].contains(&line);
+                let kept = kept && wanted == "cuMemFree_v2: 1";
                 let refused = COMPLETED.contains(&name)
                     && *wanted == format!("{name}: 0")
                     && *line == format!("{name}: 1");

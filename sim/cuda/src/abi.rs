@@ -31,6 +31,7 @@ codes! {
     PEER_ACCESS_UNSUPPORTED = 217, "peer access is not supported between these two devices";
     FILE_NOT_FOUND = 301, "file not found";
     INVALID_HANDLE = 400, "invalid resource handle";
+    ILLEGAL_STATE = 401, "the operation cannot be performed in the present state";
     NOT_FOUND = 500, "named symbol not found";
     NOT_READY = 600, "device not ready";
     ILLEGAL_ADDRESS = 700, "an illegal memory access was encountered";
@@ -57,6 +58,8 @@ codes! {
 
 impl Code {
     pub const SUCCESS: Code = Code(0);
+    /// Never answered: the call must wait first, and is made once more then.
+    pub const AGAIN: Code = Code(u32::MAX);
 
     /// Does this error stay with its context?
     pub fn is_sticky(self) -> bool {

@@ -93,10 +93,10 @@ impl Sim {
 
     fn give_array(&mut self, array: u64) -> Answer {
         self.refuse_unsafe()?;
+        let device = self.arrays.get(&array).ok_or(Code::INVALID_HANDLE)?.device;
+        self.drain_device(device)?;
         let array = self.arrays.remove(&array).ok_or(Code::INVALID_HANDLE)?;
         self.clock.charge(cost::free(array.bytes));
-        self.drain_device(array.device);
-        self.settle();
         let arena = &mut self.devices[array.device].arena;
         arena.give_granules(array.offset, array.bytes, &mut self.ledger);
         Ok(())

@@ -60,8 +60,8 @@ impl Sim {
             self.of_allocation(attribute, address, (base, allocation))
         } else if let Some((base, mapping)) = holding(&self.mappings, address, |m| m.bytes) {
             self.of_mapping(attribute, address, (base, mapping))
-        } else if let Some((base, bytes)) = holding(&self.pinned, address, |bytes| *bytes) {
-            of_pinned(attribute, address, (base, *bytes))
+        } else if let Some((base, pinned)) = holding(&self.pinned, address, |it| it.bytes) {
+            of_pinned(attribute, address, (base, pinned.bytes))
         } else {
             Err(Code::INVALID_VALUE)
         }
@@ -108,7 +108,7 @@ impl Sim {
             7 | 20 => Long(allocation.id),
             8 => Bool(managed),
             9 => Word(allocation.device as u32),
-            10 | 15 | 21 => Bool(plain && !managed),
+            10 | 15 | 21 => Bool(allocation.source == Source::Plain),
             11 => Long(base),
             12 => Long(allocation.bytes),
             13 => Bool(true),
@@ -246,6 +246,7 @@ api! { plain EXPORTS |sim|
         if value.is_null() || attribute != SYNC_MEMOPS {
             return Err(Code::INVALID_VALUE);
         }
+        sim.refuse_unsafe()?;
         if holding(&sim.mappings, address, |m| m.bytes).is_some() {
             return Err(Code::NOT_SUPPORTED);
         }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::abi::{ACCESS_READ_WRITE, Code};
+use crate::abi::{ACCESS_READ_WRITE, Answer, Code};
 use crate::arena::GRANULE;
 use crate::order::Order;
 use crate::ranges::Ranges;
@@ -165,7 +165,7 @@ impl Sim {
         let mut taken = Err(Code::OUT_OF_MEMORY);
         for (bytes, trim) in [(usual, false), (least, false), (least, true)] {
             if trim {
-                self.trim_pools(device);
+                self.trim_pools(device)?;
             }
             let offset = self.devices[device]
                 .arena
@@ -219,17 +219,17 @@ impl Sim {
 
     /// Memory is short: the pools of a device give back all that is idle, and
     /// wait for it.
-    pub fn trim_pools(&mut self, device: usize) {
+    pub fn trim_pools(&mut self, device: usize) -> Answer {
         let idle =
             |(id, p): (&u64, &Pool)| (p.device == device && p.reserved > p.used).then_some(*id);
         let pools: Vec<u64> = self.pools.iter().filter_map(idle).collect();
         if pools.is_empty() {
-            return;
+            return Ok(());
         }
-        self.drain_device(device);
-        self.settle();
+        self.drain_device(device)?;
         for pool in pools {
             self.trim_pool(pool, 0);
         }
+        Ok(())
     }
 }

@@ -1,10 +1,10 @@
 //! Stream capture: what becomes part of a graph, and which calls end it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::abi::{Answer, Code};
 use crate::check::Touch;
-use crate::entry::{api, must_put, put};
+use crate::entry::{api, must_put};
 use crate::graph::{Graph, Node};
 use crate::order::{Order, merge};
 use crate::state::{Sim, capture_mode, thread};
@@ -13,11 +13,6 @@ use crate::stream::{Effect, Kind};
 const GLOBAL: u32 = 0;
 const RELAXED: u32 = 2;
 
-/// `CUstreamCaptureStatus`.
-const STATUS_NONE: u32 = 0;
-const STATUS_ACTIVE: u32 = 1;
-const STATUS_INVALIDATED: u32 = 2;
-
 pub struct Capture {
     pub context: u64,
     mode: u32,
@@ -25,12 +20,21 @@ pub struct Capture {
     thread: u64,
     /// The stream that it began on.
     origin: u32,
-    invalidated: bool,
-    nodes: Vec<Node>,
-    /// Each stream that takes part: what of every one comes before its next
-    /// operation, itself included.
-    members: HashMap<u32, Order>,
+    pub invalidated: bool,
+    pub nodes: Vec<Node>,
+    /// Each stream that takes part.
+    members: HashMap<u32, Member>,
     pub graph: u64,
+}
+
+#[derive(Default)]
+struct Member {
+    /// What of every member comes before its next operation, itself included.
+    order: Order,
+    /// Its last node, and those of others, and of its own by an event, behind which the next
+    /// one comes.
+    last: Option<usize>,
+    after: Vec<usize>,
 }
 
 /// An event recorded on a capturing stream: a place in the graph to be.
@@ -38,6 +42,8 @@ pub struct Capture {
 pub struct CapturedEvent {
     pub capture: u64,
     order: Order,
+    /// The nodes behind which it comes.
+    nodes: Vec<usize>,
 }
 
 impl Sim {
@@ -52,14 +58,13 @@ impl Sim {
     ) -> Answer {
         let context = self.streams[&id].context;
         let capture = self.active(capture)?;
-        *capture
-            .members
-            .entry(id)
-            .or_default()
-            .entry(id)
-            .or_insert(0) += 1;
+        let member = capture.members.entry(id).or_default();
+        *member.order.entry(id).or_insert(0) += 1;
+        member.last = Some(capture.nodes.len());
         capture.nodes.push(Node {
             context,
+            lane: id,
+            after: std::mem::take(&mut member.after),
             ns,
             touches: touches.to_vec(),
             effect,
@@ -67,14 +72,41 @@ impl Sim {
         Ok(())
     }
 
+    /// The operations of a graph become nodes, its branches side by side.
+    pub fn capture_graph(&mut self, id: u32, nodes: &[Node], origin: u32) -> Answer {
+        let lanes: BTreeSet<u32> = nodes.iter().map(|node| node.lane).collect();
+        let lanes: HashMap<u32, u32> = lanes
+            .into_iter()
+            .map(|lane| match lane == origin {
+                true => (lane, id),
+                false => (lane, (self.number(0) >> 4) as u32),
+            })
+            .collect();
+        let number = self.streams[&id].capture.ok_or(Code::UNKNOWN)?;
+        let capture = self.active(number)?;
+        let (base, member) = (capture.nodes.len(), capture.members.entry(id).or_default());
+        *member.order.entry(id).or_insert(0) += 1;
+        let before: Vec<usize> = member.after.drain(..).chain(member.last).collect();
+        for node in nodes {
+            let mut node = node.clone();
+            node.lane = lanes[&node.lane];
+            node.after.iter_mut().for_each(|index| *index += base);
+            node.after.extend(&before);
+            capture.nodes.push(node);
+        }
+        member.after.extend(base..capture.nodes.len());
+        Ok(())
+    }
+
     /// An event recorded on a capturing stream.
     pub fn capture_event(&mut self, id: u32) -> Result<CapturedEvent, Code> {
         let number = self.streams[&id].capture.ok_or(Code::UNKNOWN)?;
         let capture = self.active(number)?;
-        let order = capture.members.get(&id).cloned().unwrap_or_default();
+        let member = capture.members.entry(id).or_default();
         Ok(CapturedEvent {
             capture: number,
-            order,
+            order: member.order.clone(),
+            nodes: member.after.iter().copied().chain(member.last).collect(),
         })
     }
 
@@ -97,16 +129,17 @@ impl Sim {
             return Err(Code::STREAM_CAPTURE_MERGE);
         }
         if !self.captures.contains_key(&event.capture) {
-            return Err(Code::CAPTURED_EVENT);
+            return Err(Code::INVALID_VALUE);
         }
         if self.streams[&id].kind == Kind::Legacy {
             self.invalidate(event.capture);
             return Err(Code::STREAM_CAPTURE_IMPLICIT);
         }
-        let order = self.active(event.capture)?.members.entry(id).or_default();
-        merge(order, &event.order);
+        let member = self.active(event.capture)?.members.entry(id).or_default();
+        merge(&mut member.order, &event.order);
+        member.after.extend(event.nodes);
         // Joining counts as an operation: the stream must be joined back.
-        *order.entry(id).or_insert(0) += 1;
+        *member.order.entry(id).or_insert(0) += 1;
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.capture = Some(event.capture);
         }
@@ -191,7 +224,7 @@ impl Sim {
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
         if self.streams[&id].capture.is_some() {
-            return Err(Code::INVALID_VALUE);
+            return Err(Code::ILLEGAL_STATE);
         }
         let number = self.number(0);
         let graph = self.number(0x6700_0000_0000);
@@ -202,7 +235,7 @@ impl Sim {
             origin: id,
             invalidated: false,
             nodes: Vec::new(),
-            members: HashMap::from([(id, Order::new())]),
+            members: HashMap::from([(id, Member::default())]),
             graph,
         };
         self.captures.insert(number, capture);
@@ -222,13 +255,19 @@ impl Sim {
     }
 
     /// A stream is destroyed: the capture that began on it is over, with no graph;
-    /// one that it only takes part in is lost.
+    /// one that it only takes part in is lost, where it has work there.
     pub fn leave_capture(&mut self, id: u32) {
         let Some(number) = self.streams[&id].capture else {
             return;
         };
-        if self.captures.get(&number).is_some_and(|it| it.origin != id) {
-            return self.invalidate(number);
+        if let Some(capture) = self.captures.get_mut(&number)
+            && capture.origin != id
+        {
+            match capture.members.get(&id) {
+                Some(member) if member.last.is_none() => _ = capture.members.remove(&id),
+                _ => capture.invalidated = true,
+            }
+            return;
         }
         if let Some(capture) = self.take_capture(number) {
             self.free_graph_memory(capture.graph);
@@ -238,9 +277,9 @@ impl Sim {
     /// Ends a capture; its graph, or why there is none.
     fn end_capture(&mut self, stream: u64) -> Result<u64, Code> {
         let id = self.stream(stream)?;
-        let number = self.streams[&id].capture.ok_or(Code::INVALID_VALUE)?;
+        let number = self.streams[&id].capture.ok_or(Code::ILLEGAL_STATE)?;
         let Some(capture) = self.captures.get(&number) else {
-            return Err(Code::INVALID_VALUE);
+            return Err(Code::ILLEGAL_STATE);
         };
         if capture.mode != RELAXED && capture.thread != thread() {
             return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
@@ -250,10 +289,10 @@ impl Sim {
             return Err(Code::STREAM_CAPTURE_UNMATCHED);
         }
         let capture = self.take_capture(number).ok_or(Code::INVALID_VALUE)?;
-        let joined = &capture.members[&id];
-        let all_joined = capture.members.iter().all(|(member, order)| {
-            let count = order.get(member).copied().unwrap_or(0);
-            joined.get(member).copied().unwrap_or(0) >= count
+        let joined = &capture.members[&id].order;
+        let all_joined = capture.members.iter().all(|(id, member)| {
+            let count = member.order.get(id).copied().unwrap_or(0);
+            joined.get(id).copied().unwrap_or(0) >= count
         });
         let result = if capture.invalidated {
             Err(Code::STREAM_CAPTURE_INVALIDATED)
@@ -264,22 +303,11 @@ impl Sim {
         };
         match result {
             Ok(graph) => {
-                self.graphs.insert(graph, Graph::new(capture.nodes));
+                self.graphs.insert(graph, Graph::new(capture.nodes, id));
             }
             Err(_) => self.free_graph_memory(capture.graph),
         }
         result
-    }
-
-    fn capture_status(&self, id: u32) -> (u32, u64, u64) {
-        let Some(number) = self.streams[&id].capture else {
-            return (STATUS_NONE, 0, 0);
-        };
-        match self.captures.get(&number) {
-            Some(capture) if capture.invalidated => (STATUS_INVALIDATED, number, 0),
-            Some(capture) => (STATUS_ACTIVE, number, capture.graph),
-            None => (STATUS_NONE, 0, 0),
-        }
     }
 }
 
@@ -311,56 +339,5 @@ api! { streams STREAM_EXPORTS |sim|
         // SAFETY: the caller's pointer; a failed capture leaves a null graph.
         unsafe { must_put(out, result.unwrap_or(0))? };
         result.map(|_| ())
-    }
-    fn cuStreamIsCapturing | cuStreamIsCapturing_ptsz [stream] (stream: u64, out: *mut u32) {
-        let id = sim.stream(stream)?;
-        if sim.streams[&id].kind == Kind::Legacy {
-            let context = sim.streams[&id].context;
-            let blocking = |s: &crate::stream::Stream| {
-                s.context == context && s.kind != Kind::NonBlocking && s.capture.is_some()
-            };
-            if sim.streams.values().any(blocking) {
-                return Err(Code::STREAM_CAPTURE_IMPLICIT);
-            }
-        }
-        // SAFETY: the caller's pointer.
-        unsafe { must_put(out, sim.capture_status(id).0) }
-    }
-    fn cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz [stream] (stream: u64, status: *mut u32, number: *mut u64) {
-        let id = sim.stream(stream)?;
-        let (state, capture, _) = sim.capture_status(id);
-        // SAFETY: the caller's pointers; the second may be null.
-        unsafe {
-            must_put(status, state)?;
-            put(number, capture);
-        }
-        Ok(())
-    }
-    fn cuStreamGetCaptureInfo_v2 | cuStreamGetCaptureInfo_v2_ptsz [stream] (stream: u64, status: *mut u32, number: *mut u64, graph: *mut u64, dependencies: *mut usize, count: *mut usize) {
-        let id = sim.stream(stream)?;
-        let (state, capture, under) = sim.capture_status(id);
-        // SAFETY: the caller's pointers; all but the first may be null.
-        unsafe {
-            must_put(status, state)?;
-            put(number, capture);
-            put(graph, under);
-            put(dependencies, 0);
-            put(count, 0);
-        }
-        Ok(())
-    }
-    fn cuStreamGetCaptureInfo_v3 | cuStreamGetCaptureInfo_v3_ptsz [stream] (stream: u64, status: *mut u32, number: *mut u64, graph: *mut u64, dependencies: *mut usize, edges: *mut usize, count: *mut usize) {
-        let id = sim.stream(stream)?;
-        let (state, capture, under) = sim.capture_status(id);
-        // SAFETY: the caller's pointers; all but the first may be null.
-        unsafe {
-            must_put(status, state)?;
-            put(number, capture);
-            put(graph, under);
-            put(dependencies, 0);
-            put(edges, 0);
-            put(count, 0);
-        }
-        Ok(())
     }
 }

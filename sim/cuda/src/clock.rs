@@ -55,6 +55,11 @@ impl Clock {
         }
     }
 
+    /// Does time pass while nobody calls?
+    pub fn passes_by_itself(&self) -> bool {
+        self.mode == Mode::Real
+    }
+
     /// How long work of this length takes here.
     pub fn duration(&self, ns: u64) -> u64 {
         if self.mode == Mode::Off { 0 } else { ns }

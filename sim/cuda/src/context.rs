@@ -1,20 +1,23 @@
-//! Contexts: the stack of each thread, primary contexts, peers, destruction.
+//! Contexts: the stack of each thread, peers, destruction.
 
 use crate::abi::{Answer, Code, SYNC_MEMOPS};
 use crate::clock::cost;
 use crate::entry::{api, must_put, put};
-use crate::memory::Source;
+use crate::event::Event;
+use crate::memory::{Allocation, Source};
 use crate::order::Order;
 use crate::state::{Sim, current_context, with_contexts};
 
 pub struct Context {
     pub device: usize,
+    /// No other context of the process has it, nor had it.
+    id: u64,
     pub primary: bool,
     /// The one that it is a view of (a green one).
     pub whole: Option<u64>,
     pub flags: u32,
     /// Retains of a primary context.
-    references: u32,
+    pub references: u32,
     /// Its streams, the default ones as soon as they were used.
     pub streams: Vec<u32>,
     /// What each of them waits for, those to come as well: how much of other streams'
@@ -30,6 +33,7 @@ impl Sim {
     pub fn add_context(&mut self, id: u64, device: usize, flags: u32, whole: Option<u64>) {
         let context = Context {
             device,
+            id: self.number(0) >> 4,
             primary: id == self.devices[device].primary,
             whole,
             flags,
@@ -40,15 +44,24 @@ impl Sim {
             peers: Vec::new(),
         };
         self.contexts.insert(id, context);
+        self.ended.remove(&id);
         self.ledger.arrive(device);
+    }
+
+    /// Waits for a context that ends; what stands at a wait for a word alone is not waited for.
+    pub fn drain_ending(&mut self, id: u64) -> Answer {
+        match self.drain_context(id) {
+            Err(Code::AGAIN) if self.next_moment().is_none() && !self.runs_functions() => Ok(()),
+            waited => waited,
+        }
     }
 
     /// Ends a context: its plain memory, streams and events go; memory of
     /// `cuMemCreate` and of pools stays.
-    fn destroy_context(&mut self, id: u64) {
-        self.drain_context(id);
-        self.settle();
+    pub fn destroy_context(&mut self, id: u64) -> Answer {
+        self.drain_ending(id)?;
         self.abandon(id);
+        self.ended.insert(id, self.contexts[&id].device);
         let doomed: Vec<u64> = self
             .allocations
             .iter()
@@ -58,6 +71,11 @@ impl Sim {
         for base in doomed {
             self.drop_claims(base, self.allocations[&base].bytes);
             self.discard(base);
+        }
+        let opened = |a: &Allocation| a.context == id && a.source == Source::Ipc;
+        let doomed = self.allocations.iter().filter(|(_, a)| opened(a));
+        for base in doomed.map(|(base, _)| *base).collect::<Vec<_>>() {
+            self.close_ipc(base);
         }
         // Its views go with it.
         let is_it = |context: u64| {
@@ -71,8 +89,9 @@ impl Sim {
             .copied()
             .filter(|c| *c == id || is_it(*c))
             .collect();
-        self.events
-            .retain(|_, event| !gone.contains(&event.context));
+        let theirs = |_: &u64, event: &mut Event| gone.contains(&event.context);
+        let ended: Vec<u64> = self.events.extract_if(theirs).map(|(it, _)| it).collect();
+        self.ended_events.extend(ended);
         self.captures
             .retain(|_, capture| !gone.contains(&capture.context));
         for (id, _) in self
@@ -83,6 +102,7 @@ impl Sim {
         }
         self.contexts.retain(|context, _| !gone.contains(context));
         self.greens.retain(|_, view| !gone.contains(view));
+        Ok(())
     }
 
     /// A handle for a context, or for a view of one: that of one that has ended, if any has.
@@ -106,9 +126,10 @@ impl Sim {
             None if context == 0 => return Err(Code::INVALID_VALUE),
             None => return Err(Code::INVALID_CONTEXT),
             Some(c) if c.primary || c.whole.is_some() => return Err(Code::INVALID_CONTEXT),
-            Some(_) => {}
+            // It waits for all that the device does.
+            Some(c) => self.drain_device(c.device)?,
         }
-        self.destroy_context(context);
+        self.destroy_context(context)?;
         self.spare_contexts.push(context);
         with_contexts(|stack| {
             if stack.last() == Some(&context) {
@@ -118,38 +139,9 @@ impl Sim {
         Ok(())
     }
 
-    /// Another use of the primary context of a device.
-    pub fn retain_primary(&mut self, device: usize) -> u64 {
-        let id = self.devices[device].primary;
-        match self.contexts.get_mut(&id) {
-            Some(context) => context.references += 1,
-            None => self.add_context(id, device, 0, None),
-        }
-        id
-    }
-
-    pub fn primary_release(&mut self, device: i32) -> Answer {
-        let primary = self.devices[self.device(device)?].primary;
-        let context = self
-            .contexts
-            .get_mut(&primary)
-            .ok_or(Code::INVALID_CONTEXT)?;
-        context.references = context.references.saturating_sub(1);
-        if context.references == 0 {
-            self.destroy_context(primary);
-        }
-        Ok(())
-    }
-
-    fn primary_reset(&mut self, device: i32) -> Answer {
-        let primary = self.devices[self.device(device)?].primary;
-        if self.contexts.values().any(|c| c.whole == Some(primary)) {
-            return Err(Code::NOT_PERMITTED);
-        }
-        if self.contexts.contains_key(&primary) {
-            self.destroy_context(primary);
-        }
-        Ok(())
+    /// Is this handle a context's, or was it?
+    fn was_context(&self, handle: u64) -> bool {
+        self.contexts.contains_key(&handle) || self.ended.contains_key(&handle)
     }
 
     /// A context by its handle; 0 is the current one.
@@ -202,11 +194,14 @@ api! { plain EXPORTS |sim|
         let Some(attached) = sim.contexts.get_mut(&context) else {
             return Err(Code::INVALID_CONTEXT);
         };
-        attached.references = attached.references.saturating_sub(1);
-        if attached.references > 0 { Ok(()) } else { sim.end_context(context) }
+        if attached.references <= 1 {
+            return sim.end_context(context);
+        }
+        attached.references -= 1;
+        Ok(())
     }
     fn cuCtxPushCurrent_v2(context: u64) {
-        if !sim.contexts.contains_key(&context) {
+        if !sim.was_context(context) {
             return Err(Code::INVALID_CONTEXT);
         }
         with_contexts(|stack| stack.push(context));
@@ -219,7 +214,7 @@ api! { plain EXPORTS |sim|
         Ok(())
     }
     fn cuCtxSetCurrent(context: u64) {
-        if context != 0 && !sim.contexts.contains_key(&context) {
+        if context != 0 && !sim.was_context(context) {
             return Err(Code::INVALID_CONTEXT);
         }
         with_contexts(|stack| {
@@ -236,9 +231,11 @@ api! { plain EXPORTS |sim|
     }
     fn cuCtxGetDevice(out: *mut i32) {
         let context = current_context().ok_or(Code::INVALID_CONTEXT)?;
-        let context = sim.contexts.get(&context).ok_or(Code::CONTEXT_IS_DESTROYED)?;
+        // One that has ended answers, too.
+        let device = sim.contexts.get(&context).map(|it| it.device);
+        let device = device.or(sim.ended.get(&context).copied());
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, context.device as i32) }
+        unsafe { must_put(out, device.ok_or(Code::CONTEXT_IS_DESTROYED)? as i32) }
     }
     fn cuCtxGetDevice_v2(out: *mut i32, context: u64) {
         let context = match context {
@@ -252,7 +249,7 @@ api! { plain EXPORTS |sim|
     fn cuCtxGetId(context: u64, out: *mut u64) {
         let context = sim.context(context)?;
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, context) }
+        unsafe { must_put(out, sim.contexts[&context].id) }
     }
     fn cuCtxGetFlags(out: *mut u32) {
         // A broken one answers, too.
@@ -326,44 +323,6 @@ api! { plain EXPORTS |sim|
         let context = sim.contexts.get_mut(&own).ok_or(Code::INVALID_CONTEXT)?;
         let found = context.peers.iter().position(|p| *p == device);
         context.peers.remove(found.ok_or(Code::PEER_ACCESS_NOT_ENABLED)?);
-        Ok(())
-    }
-    fn cuDevicePrimaryCtxRetain(out: *mut u64, device: i32) {
-        let device = sim.device(device)?;
-        let primary = sim.retain_primary(device);
-        // SAFETY: the caller's pointer.
-        unsafe { must_put(out, primary) }
-    }
-    fn cuDevicePrimaryCtxRelease(device: i32) {
-        sim.primary_release(device)
-    }
-    fn cuDevicePrimaryCtxRelease_v2(device: i32) {
-        sim.primary_release(device)
-    }
-    fn cuDevicePrimaryCtxReset(device: i32) {
-        sim.primary_reset(device)
-    }
-    fn cuDevicePrimaryCtxReset_v2(device: i32) {
-        sim.primary_reset(device)
-    }
-    fn cuDevicePrimaryCtxSetFlags(device: i32, _flags: u32) {
-        sim.device(device).map(|_| ())
-    }
-    fn cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) {
-        let primary = sim.devices[sim.device(device)?].primary;
-        if let Some(context) = sim.contexts.get_mut(&primary) {
-            context.flags = flags;
-        }
-        Ok(())
-    }
-    fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) {
-        let primary = sim.devices[sim.device(device)?].primary;
-        let context = sim.contexts.get(&primary);
-        // SAFETY: the caller's pointers; null is legal.
-        unsafe {
-            put(flags, context.map_or(0, |c| c.flags));
-            put(active, i32::from(context.is_some()));
-        }
         Ok(())
     }
 }

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::abi::{Answer, Code};
 use crate::clock::cost;
+use crate::host_functions::refuse_inside;
 use crate::state::{SIM, Sim};
+
+type Locked = MutexGuard<'static, Option<Sim>>;
 
 /// The calling process is a fork of the one that made the devices.
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -36,8 +39,9 @@ pub fn start() -> Answer {
 }
 
 /// Runs the body of a driver call over the simulation.
-pub fn call(name: &'static str, body: impl FnOnce(&mut Sim) -> Answer) -> u32 {
+pub fn call(name: &'static str, mut body: impl FnMut(&mut Sim) -> Answer) -> u32 {
     guard(name, || {
+        refuse_inside(name)?;
         if FORKED.load(Relaxed) {
             return Err(Code::NOT_INITIALIZED);
         }
@@ -53,10 +57,17 @@ pub fn call(name: &'static str, body: impl FnOnce(&mut Sim) -> Answer) -> u32 {
             sim.injected(code);
             return Err(code);
         }
-        let number = sim.waits.begin();
-        let answer = body(sim);
-        sim.settle();
-        answer.and(finish(state, number))
+        loop {
+            let sim = state.as_mut().ok_or(Code::NOT_INITIALIZED)?;
+            sim.call = name;
+            let number = sim.waits.begin();
+            let answer = body(sim);
+            sim.settle();
+            if answer != Err(Code::AGAIN) {
+                return answer.and(finish(state, number));
+            }
+            state = wait(state, number);
+        }
     })
 }
 
@@ -93,15 +104,20 @@ fn guarded(name: &'static str, body: impl FnOnce() -> Answer) -> u32 {
     }
 }
 
-/// Waits until what a call waits for is over, then runs due host functions, unlocked; answers
-/// what became of the work.
-fn finish(mut state: MutexGuard<'_, Option<Sim>>, call: u64) -> Answer {
-    let waited_for = state.as_ref().map(|sim| sim.waited_for(call));
+/// Waits, unlocked, until what a call waits for is over.
+fn wait(mut state: Locked, call: u64) -> Locked {
     while let Some(rest) = state.as_mut().and_then(|sim| sim.rest(call)) {
         drop(state);
         std::thread::sleep(rest);
         state = lock();
     }
+    state
+}
+
+/// Waits until what a call waits for is over; answers what became of the work.
+fn finish(state: Locked, call: u64) -> Answer {
+    let waited_for = state.as_ref().map(|sim| sim.waited_for(call));
+    let mut state = wait(state, call);
     let Some(sim) = state.as_mut() else {
         return Ok(());
     };
@@ -109,17 +125,10 @@ fn finish(mut state: MutexGuard<'_, Option<Sim>>, call: u64) -> Answer {
     if !waited_for.is_empty() {
         sim.release_unused();
     }
-    let answer = sim.answer_of(&waited_for);
-    let due = std::mem::take(&mut sim.callbacks);
-    drop(state);
-    for (function, data) in due {
-        // SAFETY: the program gave the function and its argument for this call.
-        unsafe { function(data as *mut libc::c_void) };
-    }
-    answer
+    sim.answer_of(&waited_for)
 }
 
-fn lock() -> MutexGuard<'static, Option<Sim>> {
+pub fn lock() -> Locked {
     // A panic ends the process, so poison is never seen by another call.
     SIM.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

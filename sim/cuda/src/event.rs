@@ -2,6 +2,7 @@
 
 use crate::abi::{Answer, Code};
 use crate::capture::CapturedEvent;
+use crate::check::misuse;
 use crate::clock::cost;
 use crate::entry::{api, must_put};
 use crate::order::{Order, merge};
@@ -9,10 +10,13 @@ use crate::state::Sim;
 use crate::stream::{Effect, Kind};
 
 const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
 /// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`: a node of the graph that is
-/// captured, which acts when it is launched. Outside a capture both are documented as
-/// invalid; which code that is, no GPU was asked.
+/// captured, which acts when it is launched.
 const EXTERNAL: u32 = 1;
+
+/// What handles of events begin with.
+const HANDLES: u64 = 0x6500_0000_0000;
 
 pub struct Event {
     pub context: u64,
@@ -39,8 +43,24 @@ impl Event {
 }
 
 impl Sim {
+    /// What is said of a handle that is no event's: one that was destroyed may be anything.
+    fn no_event(&self, handle: u64) -> Code {
+        if self.ended_events.contains(&handle) {
+            return Code::CONTEXT_IS_DESTROYED;
+        }
+        if (HANDLES + 1..=self.last_number(HANDLES)).contains(&handle) {
+            misuse(&format!(
+                "{} of {handle:#x}, an event that was destroyed",
+                self.call
+            ));
+        }
+        Code::INVALID_HANDLE
+    }
+
     fn event(&self, handle: u64) -> Result<&Event, Code> {
-        let event = self.events.get(&handle).ok_or(Code::INVALID_HANDLE)?;
+        let Some(event) = self.events.get(&handle) else {
+            return Err(self.no_event(handle));
+        };
         self.healthy(event.context)?;
         Ok(event)
     }
@@ -69,7 +89,7 @@ impl Sim {
 
     fn refuse_external(&self, id: u32, flags: u32) -> Answer {
         match flags & EXTERNAL != 0 && self.streams[&id].capture.is_none() {
-            true => Err(Code::INVALID_VALUE),
+            true => Err(Code::ILLEGAL_STATE),
             false => Ok(()),
         }
     }
@@ -118,6 +138,9 @@ impl Sim {
         let event = self.event(handle)?;
         if let Some(captured) = &event.captured {
             let capture = captured.capture;
+            if !self.captures.contains_key(&capture) {
+                return Err(Code::INVALID_VALUE);
+            }
             self.invalidate(capture);
             return Err(Code::CAPTURED_EVENT);
         }
@@ -135,6 +158,7 @@ impl Sim {
         if capturing && flags & EXTERNAL == 0 {
             return self.capture_wait(id, captured, outside);
         }
+        self.joined_by_default(id)?;
         self.await_behind(id, handle)
     }
 }
@@ -142,16 +166,20 @@ impl Sim {
 api! { plain EXPORTS |sim|
     fn cuEventCreate(out: *mut u64, flags: u32) {
         let context = sim.current()?;
-        if out.is_null() || flags > 7 {
+        // One for other processes must not be timed.
+        let timed = flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS;
+        if out.is_null() || flags > 7 || timed {
             return Err(Code::INVALID_VALUE);
         }
-        let handle = sim.number(0x6500_0000_0000);
+        let handle = sim.number(HANDLES);
         sim.events.insert(handle, Event { context, flags, record: None, captured: None });
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, handle) }
     }
     fn cuEventDestroy_v2(event: u64) {
-        sim.events.remove(&event).map(|_| ()).ok_or(Code::INVALID_HANDLE)
+        sim.event(event)?;
+        sim.events.remove(&event);
+        Ok(())
     }
     fn cuEventQuery(event: u64) {
         let record = sim.completion(event)?;

@@ -77,6 +77,8 @@ impl Sim {
         let (touches, ns) = self.writes(&fill)?;
         Ok(Node {
             context,
+            lane: 0,
+            after: Vec::new(),
             ns,
             touches,
             effect: Effect::Fill(fill),

@@ -1,6 +1,7 @@
-//! Graphs in their simplest form: their operations in the order in which they were
-//! captured or added, launched one after the other. Branches do not run side by side.
+//! Graphs: their operations as they were captured or added. What was captured on one stream
+//! is a lane; launched, the lanes are ordered by the events between them alone.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::abi::{Answer, Code};
@@ -16,6 +17,10 @@ use crate::stream::Effect;
 pub struct Node {
     /// Of the stream that it was captured on, or as it was added.
     pub context: u64,
+    /// The stream that it was captured on; behind its nodes before, with no event between.
+    pub lane: u32,
+    /// The nodes behind which events put it.
+    pub after: Vec<usize>,
     pub ns: u64,
     pub touches: Vec<Touch>,
     pub effect: Effect,
@@ -24,6 +29,8 @@ pub struct Node {
 /// A graph, or one made executable.
 pub struct Graph {
     nodes: Arc<[Node]>,
+    /// The lane that is the launching stream's.
+    origin: u32,
     /// The graph whose memory this one uses.
     of: Option<u64>,
     /// The last launch, behind which the next one comes, on whichever stream.
@@ -38,9 +45,10 @@ struct Launch {
 }
 
 impl Graph {
-    pub fn new(nodes: Vec<Node>) -> Graph {
+    pub fn new(nodes: Vec<Node>, origin: u32) -> Graph {
         Graph {
             nodes: nodes.into(),
+            origin,
             of: None,
             last: None,
         }
@@ -54,7 +62,9 @@ impl Graph {
     }
 
     /// Puts an operation behind all others.
-    pub fn add(&mut self, node: Node) {
+    pub fn add(&mut self, mut node: Node) {
+        node.lane = self.origin;
+        node.after = (0..self.nodes.len()).collect();
         self.nodes = self.nodes.iter().cloned().chain([node]).collect();
     }
 }
@@ -63,7 +73,15 @@ impl Sim {
     fn instantiate(&mut self, out: *mut u64, graph: u64) -> Answer {
         self.refuse_unsafe()?;
         let source = self.graphs.get(&graph).filter(|g| g.of.is_none());
-        let nodes = source.ok_or(Code::INVALID_VALUE)?.nodes.clone();
+        let source = source.ok_or(Code::INVALID_VALUE)?;
+        let (nodes, origin) = (source.nodes.clone(), source.origin);
+        // Memory of a graph is there once.
+        let takes = nodes
+            .iter()
+            .any(|node| matches!(node.effect, Effect::Take(_)));
+        if takes && self.graphs.values().any(|it| it.of == Some(graph)) {
+            return Err(Code::NOT_SUPPORTED);
+        }
         let reached = |node: &Node| {
             let fills = matches!(node.effect, Effect::Fill(_));
             let mut touches = node.touches.iter();
@@ -77,6 +95,7 @@ impl Sim {
             handle,
             Graph {
                 nodes,
+                origin,
                 of: Some(graph),
                 last: None,
             },
@@ -111,33 +130,85 @@ impl Sim {
         let id = self.stream(stream)?;
         let graph = self.graphs.get(&handle).filter(|g| g.of.is_some());
         let graph = graph.ok_or(Code::INVALID_VALUE)?;
-        let (nodes, last) = (graph.nodes.clone(), graph.last.clone());
+        let (nodes, origin, last) = (graph.nodes.clone(), graph.origin, graph.last.clone());
         self.clock.charge(cost::LAUNCH);
-        let captured = self.streams[&id].capture.is_some();
+        if self.streams[&id].capture.is_some() {
+            return self.capture_graph(id, &nodes, origin);
+        }
+        nodes
+            .iter()
+            .try_for_each(|node| self.healthy(node.context))?;
+        let left = |node: &Node| matches!(node.effect, Effect::Take(at) if self.graph_memory.contains(&at));
+        if nodes.iter().any(left) {
+            return Err(Code::INVALID_VALUE);
+        }
         // On one stream it is behind anyway, and no event is waited for.
-        if let Some(last) = last.filter(|last| !captured && last.stream != id) {
+        if let Some(last) = last.filter(|last| last.stream != id) {
             self.order_behind(id, &last.order, last.ready);
         }
-        for node in nodes.iter() {
-            match node.effect.clone() {
-                Effect::Word { at, bytes, value } => self.write_behind(id, at, bytes, value)?,
-                Effect::Wait(until) => self.wait_behind(id, until)?,
-                Effect::Record(event) => self.record_behind(id, event)?,
-                Effect::Await(event) => self.await_behind(id, event)?,
-                effect => self.submit(id, node.ns, &node.touches, effect)?,
-            }
-        }
-        if !captured {
-            let (order, ready) = self.position(id);
-            if let Some(graph) = self.graphs.get_mut(&handle) {
-                graph.last = Some(Launch {
-                    stream: id,
-                    order,
-                    ready,
-                });
-            }
+        self.join_default(id)?;
+        self.run_lanes(id, &nodes, origin)?;
+        let (order, ready) = self.position(id);
+        if let Some(graph) = self.graphs.get_mut(&handle) {
+            graph.last = Some(Launch {
+                stream: id,
+                order,
+                ready,
+            });
         }
         Ok(())
+    }
+
+    /// Queues operations on a stream for each lane; `id` goes on behind them all.
+    fn run_lanes(&mut self, id: u32, nodes: &[Node], origin: u32) -> Answer {
+        let (begin, at) = self.position(id);
+        let home = self.streams[&id].context;
+        let mut lanes = HashMap::new();
+        let mut ends: Vec<(Order, u64)> = Vec::new();
+        for node in nodes.iter() {
+            let lane = match node.lane == origin && node.context == home {
+                true => id,
+                false => *lanes.entry(node.lane).or_insert_with(|| {
+                    let lane = self.add_branch(node.context);
+                    self.order_behind(lane, &begin, at);
+                    lane
+                }),
+            };
+            for (order, ready) in node.after.iter().map(|index| &ends[*index]) {
+                self.order_behind(lane, order, *ready);
+            }
+            self.run_node(lane, node)?;
+            ends.push(self.position(lane));
+        }
+        for lane in lanes.into_values() {
+            let (order, ready) = self.position(lane);
+            self.order_behind(id, &order, ready);
+        }
+        Ok(())
+    }
+
+    fn run_node(&mut self, id: u32, node: &Node) -> Answer {
+        match node.effect.clone() {
+            Effect::Word { at, bytes, value } => self.write_behind(id, at, bytes, value),
+            Effect::Wait(until) => self.wait_behind(id, until),
+            Effect::Record(event) => self.record_behind(id, event),
+            Effect::Await(event) => self.await_behind(id, event),
+            Effect::Host(function, data) => self.function_behind(id, function, data),
+            Effect::Take(at) => {
+                self.graph_memory.insert(at);
+                Ok(())
+            }
+            Effect::Give(at) => self.give_graph_memory(at),
+            effect => self.submit(id, node.ns, &node.touches, effect),
+        }
+    }
+
+    /// The program frees what a launch left to it; its place stays the graph's.
+    pub fn give_graph_memory(&mut self, base: u64) -> Answer {
+        match self.graph_memory.remove(&base) {
+            true => Ok(()),
+            false => Err(Code::INVALID_VALUE),
+        }
     }
 
     /// Memory of a graph's allocation nodes goes with its last user.
@@ -155,6 +226,7 @@ impl Sim {
                 None,
                 "frees",
             );
+            self.graph_memory.remove(&base);
             self.discard(base);
         }
     }
@@ -181,7 +253,8 @@ api! { plain EXPORTS |sim|
         sim.destroy_graph(graph, true)
     }
     fn cuGraphGetNodes(graph: u64, _nodes: *mut u64, count: *mut usize) {
-        let length = sim.graphs.get(&graph).ok_or(Code::INVALID_VALUE)?.nodes.len();
+        let whole = sim.graphs.get(&graph).map(|it| it.nodes.len());
+        let length = whole.or_else(|| sim.captured_so_far(graph)).ok_or(Code::INVALID_VALUE)?;
         // SAFETY: the caller's pointer.
         unsafe { must_put(count, length) }
     }

@@ -56,7 +56,9 @@ impl Sim {
         };
         self.spare_contexts.push(view);
         self.captures.retain(|_, capture| capture.context != view);
-        self.events.retain(|_, event| event.context != view);
+        let its = |_: &u64, event: &mut crate::event::Event| event.context == view;
+        let events: Vec<u64> = self.events.extract_if(its).map(|(it, _)| it).collect();
+        self.ended_events.extend(events);
         for stream in self.streams.values_mut() {
             stream.capture = stream
                 .capture
@@ -105,6 +107,7 @@ api! { plain EXPORTS |sim|
     fn cuGreenCtxDestroy(green: u64) {
         let view = sim.view(green)?;
         let device = sim.contexts[&view].device as i32;
+        sim.wait_for_last(sim.whole(view))?;
         sim.greens.remove(&green);
         sim.end_view(view);
         sim.primary_release(device)

@@ -34,6 +34,13 @@ pub struct Physical {
     pub import: Option<Keep>,
 }
 
+impl Physical {
+    /// Does the program have it: by a reference, or by a mapping?
+    pub fn is_known(&self) -> bool {
+        self.references > 0 || self.mappings > 0
+    }
+}
+
 impl Sim {
     /// Gives the memory up once neither a reference nor a mapping is left.
     pub fn collect(&mut self, handle: u64) {
@@ -85,7 +92,7 @@ impl Sim {
 
     /// A handle's memory as a file, where it was made to be exported in this way.
     fn export(&mut self, handle: u64, kind: u32) -> Result<OwnedFd, Code> {
-        let physical = self.handles.get_mut(&handle).filter(|h| h.references > 0);
+        let physical = self.handles.get_mut(&handle).filter(|h| h.is_known());
         let physical = physical.ok_or(Code::INVALID_VALUE)?;
         if physical.properties.requested_handle_types & kind == 0 {
             return Err(Code::INVALID_VALUE);
@@ -181,7 +188,7 @@ api! { plain EXPORTS |sim|
         let offset = match taken {
             Ok(offset) => offset,
             Err(_) => {
-                sim.trim_pools(device);
+                sim.trim_pools(device)?;
                 sim.devices[device].arena.take_granules(bytes, &mut sim.ledger)?
             }
         };
@@ -213,6 +220,7 @@ api! { plain EXPORTS |sim|
         const DMA_BUF: u32 = 1;
         const PAGE: u64 = 4096;
         let odd = !(base | bytes as u64).is_multiple_of(PAGE);
+        sim.current()?;
         if out.is_null() || bytes == 0 || odd || kind != DMA_BUF {
             return Err(Code::INVALID_VALUE);
         }

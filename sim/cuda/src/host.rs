@@ -1,24 +1,55 @@
 //! Page-locked host memory.
 
-use crate::abi::Code;
+use crate::abi::{Answer, Code};
 use crate::entry::{api, must_put};
 use crate::memory::holding;
 use crate::state::Sim;
 
 const PAGE: usize = 4096;
+/// `CU_MEMHOSTALLOC_DEVICEMAP`: a device reaches it all.
+const MAPPED: u32 = 2;
+/// Flags that there are: of memory that is allocated, and of memory that is registered.
+const OF_ALLOCATED: u32 = 7;
+const OF_REGISTERED: u32 = 15;
+
+pub struct Pinned {
+    pub bytes: u64,
+    flags: u32,
+    /// The context for whose work its end waits, and for no other one's.
+    context: u64,
+}
 
 impl Sim {
     /// Is there anything to be said of an address as the host's? Of memory that a program has
     /// mapped there is.
     fn is_known_to_host(&self, at: u64) -> bool {
-        holding(&self.pinned, at, |bytes| *bytes).is_some()
+        holding(&self.pinned, at, |it| it.bytes).is_some()
             || holding(&self.mappings, at, |mapping| mapping.bytes).is_some()
     }
 
-    fn host_alloc(&mut self, out: *mut u64, bytes: usize) -> crate::abi::Answer {
+    fn pin(&mut self, at: u64, bytes: usize, flags: u32, context: u64) {
+        let pinned = Pinned {
+            bytes: bytes as u64,
+            flags: flags | MAPPED,
+            context: self.whole(context),
+        };
+        self.pinned.insert(at, pinned);
+    }
+
+    /// Waits before page-locked memory ends: for its context, if that is there.
+    fn unpin(&mut self, at: u64, unknown: Code) -> Answer {
+        let context = self.pinned.get(&at).ok_or(unknown)?.context;
+        if self.contexts.contains_key(&context) {
+            self.drain_context(context)?;
+        }
+        self.pinned.remove(&at);
+        Ok(())
+    }
+
+    fn host_alloc(&mut self, out: *mut u64, bytes: usize, flags: u32) -> Answer {
         self.refuse_unsafe()?;
-        self.current()?;
-        if out.is_null() {
+        let context = self.current()?;
+        if out.is_null() || flags > OF_ALLOCATED {
             return Err(Code::INVALID_VALUE);
         }
         if bytes == 0 {
@@ -30,59 +61,61 @@ impl Sim {
         if at == 0 {
             return Err(Code::OUT_OF_MEMORY);
         }
-        self.pinned.insert(at, bytes as u64);
+        self.pin(at, bytes, flags, context);
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, at) }
     }
 }
 
 api! { plain EXPORTS |sim|
-    fn cuMemHostAlloc(out: *mut u64, bytes: usize, _flags: u32) {
-        sim.host_alloc(out, bytes)
+    fn cuMemHostAlloc(out: *mut u64, bytes: usize, flags: u32) {
+        sim.host_alloc(out, bytes, flags)
     }
     fn cuMemAllocHost_v2(out: *mut u64, bytes: usize) {
-        sim.host_alloc(out, bytes)
+        sim.host_alloc(out, bytes, 0)
     }
     fn cuMemFreeHost(at: u64) {
         sim.refuse_unsafe()?;
-        if sim.pinned.remove(&at).is_none() {
-            return Err(Code::INVALID_VALUE);
+        // It needs no context, but a broken one is told.
+        match sim.current() {
+            Err(Code::INVALID_CONTEXT | Code::CONTEXT_IS_DESTROYED) => {}
+            current => _ = current?,
         }
-        // The driver waits before it takes host memory away.
-        for device in 0..sim.devices.len() {
-            sim.drain_device(device);
-        }
-        sim.settle();
+        sim.unpin(at, Code::INVALID_VALUE)?;
         // SAFETY: it was ours, and is no longer in the table.
         unsafe { libc::free(at as *mut _) };
         Ok(())
     }
-    fn cuMemHostRegister_v2(at: u64, bytes: usize, _flags: u32) {
-        sim.current()?;
-        if at == 0 || bytes == 0 || at.checked_add(bytes as u64).is_none() {
+    fn cuMemHostRegister_v2(at: u64, bytes: usize, flags: u32) {
+        sim.refuse_unsafe()?;
+        let context = sim.current()?;
+        if at == 0 || bytes == 0 || at.checked_add(bytes as u64).is_none() || flags > OF_REGISTERED {
             return Err(Code::INVALID_VALUE);
         }
         if sim.is_device_address(at) {
             return Err(Code::INVALID_VALUE);
         }
-        if holding(&sim.pinned, at, |bytes| *bytes).is_some() {
+        if holding(&sim.pinned, at, |it| it.bytes).is_some() {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        sim.pinned.insert(at, bytes as u64);
+        sim.pin(at, bytes, flags, context);
         Ok(())
     }
     fn cuMemHostUnregister(at: u64) {
+        sim.refuse_unsafe()?;
         if sim.is_device_address(at) {
             return Err(Code::INVALID_VALUE);
         }
-        sim.pinned.remove(&at).map(|_| ()).ok_or(Code::HOST_MEMORY_NOT_REGISTERED)
+        sim.unpin(at, Code::HOST_MEMORY_NOT_REGISTERED)
     }
     fn cuMemHostGetFlags(out: *mut u32, at: u64) {
         if !sim.is_known_to_host(at) {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller's pointer. All of it is portable and mapped.
-        unsafe { must_put(out, 3) }
+        // Memory that is mapped is portable, too.
+        let flags = holding(&sim.pinned, at, |it| it.bytes).map_or(3, |(_, it)| it.flags);
+        // SAFETY: the caller's pointer.
+        unsafe { must_put(out, flags) }
     }
     fn cuMemHostGetDevicePointer_v2(out: *mut u64, at: u64, _flags: u32) {
         if !sim.is_known_to_host(at) {

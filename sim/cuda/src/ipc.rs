@@ -78,9 +78,17 @@ impl Sim {
             .iter_mut()
             .find(|(_, opened)| opened.from == from);
         if let Some((base, opened)) = known {
+            // One context of the process has it.
+            if self.allocations[base].context != context {
+                return Err(Code::INVALID_HANDLE);
+            }
             opened.references += 1;
             // SAFETY: the caller's pointer, not null.
             return unsafe { must_put(out, *base) };
+        }
+        // SAFETY: asks for a process, and sends it nothing.
+        if unsafe { libc::kill(from.pid as i32, 0) } < 0 {
+            return Err(Code::INVALID_HANDLE);
         }
         let device = self.device(from.device as i32)?;
         let first = from.offset / GRANULE * GRANULE;
@@ -134,6 +142,15 @@ impl Sim {
         // SAFETY: the caller's pointer, not null.
         unsafe { must_put(out, base) }
     }
+
+    pub fn close_ipc(&mut self, base: u64) {
+        self.allocations.remove(&base);
+        if let Some(opened) = self.opened.remove(&base) {
+            let (at, length) = opened.reservation;
+            // SAFETY: the mapping is ours, and nothing refers to it any more.
+            unsafe { libc::munmap(at as *mut _, length as usize) };
+        }
+    }
 }
 
 api! { plain EXPORTS |sim|
@@ -168,18 +185,15 @@ api! { plain EXPORTS |sim|
     }
     fn cuIpcCloseMemHandle(base: u64) {
         let opened = sim.opened.get_mut(&base).ok_or(Code::INVALID_VALUE)?;
-        opened.references -= 1;
-        if opened.references > 0 {
+        if opened.references > 1 {
+            opened.references -= 1;
             return Ok(());
         }
         let bytes = opened.from.bytes;
+        // It waits for the context that opened it.
+        sim.drain_context(sim.whole(sim.allocations[&base].context))?;
         sim.check_unused_at(base, bytes, "closes");
-        sim.allocations.remove(&base);
-        if let Some(opened) = sim.opened.remove(&base) {
-            let (at, length) = opened.reservation;
-            // SAFETY: the mapping is ours, and nothing refers to it any more.
-            unsafe { libc::munmap(at as *mut _, length as usize) };
-        }
+        sim.close_ipc(base);
         Ok(())
     }
 }

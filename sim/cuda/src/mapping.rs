@@ -27,12 +27,19 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// May this device do that to the memory?
     /// May this device do that there?
     pub fn grants(&self, device: usize, write: bool) -> bool {
         let access = u32::from(self.access[device]);
         access == ACCESS_READ_WRITE || (access == ACCESS_READ && !write)
     }
+}
+
+/// What the driver does at a hole in a range of mappings: access is granted up to the first,
+/// and unmapped is all.
+#[derive(Clone, Copy, PartialEq)]
+enum Holes {
+    End,
+    Pass,
 }
 
 /// How many mappings the host may see at once: each can cost the kernel two
@@ -44,18 +51,22 @@ pub fn most_views() -> usize {
 }
 
 impl Sim {
-    /// The whole mappings of a range, without a hole.
-    fn whole_mappings(&self, base: u64, bytes: u64) -> Result<Vec<u64>, Code> {
+    /// The whole mappings of a range that begins with one.
+    fn whole_mappings(&self, base: u64, bytes: u64, holes: Holes) -> Result<Vec<u64>, Code> {
         let end = base.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
-        let mut found = Vec::new();
-        let mut at = base;
-        while at < end {
-            let mapping = self.mappings.get(&at).ok_or(Code::INVALID_VALUE)?;
-            found.push(at);
-            at += mapping.bytes;
-        }
-        if found.is_empty() || at != end {
+        let mut inside = self.mappings.range(base..end);
+        let ends = inside.next_back().map(|(at, mapping)| at + mapping.bytes);
+        if !self.mappings.contains_key(&base) || ends != Some(end) {
             return Err(Code::INVALID_VALUE);
+        }
+        let mut next = base;
+        let mut found = Vec::new();
+        for (at, mapping) in self.mappings.range(base..end) {
+            if *at != next && holes == Holes::End {
+                break;
+            }
+            next = at + mapping.bytes;
+            found.push(*at);
         }
         Ok(found)
     }
@@ -218,7 +229,7 @@ api! { plain EXPORTS |sim|
     }
     fn cuMemMap(base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) {
         let bytes = bytes as u64;
-        let physical = sim.handles.get(&handle).filter(|h| h.references > 0);
+        let physical = sim.handles.get(&handle).filter(|h| h.is_known());
         let physical = physical.ok_or(Code::INVALID_VALUE)?;
         if flags != 0 || !base.is_multiple_of(GRANULE) || bytes == 0 || bytes > physical.bytes {
             return Err(Code::INVALID_VALUE);
@@ -249,12 +260,15 @@ api! { plain EXPORTS |sim|
         // SAFETY: the caller passes `count` whole structures.
         let descriptors = unsafe { std::slice::from_raw_parts(descriptors, count) };
         for descriptor in descriptors {
-            if descriptor.location.kind != LOCATION_DEVICE || !matches!(descriptor.flags, 0 | 1 | 3) {
+            if descriptor.location.kind != LOCATION_DEVICE {
+                return Err(Code::NOT_SUPPORTED);
+            }
+            if !matches!(descriptor.flags, 0 | 1 | 3) {
                 return Err(Code::INVALID_VALUE);
             }
             sim.device(descriptor.location.id)?;
         }
-        for at in sim.whole_mappings(base, bytes as u64)? {
+        for at in sim.whole_mappings(base, bytes as u64, Holes::End)? {
             let mapping = &sim.mappings[&at];
             let physical = &sim.handles[&mapping.handle];
             sim.lacks.open(&physical.properties)?;
@@ -291,7 +305,7 @@ api! { plain EXPORTS |sim|
         unsafe { must_put(out, u64::from(mapping.access[device])) }
     }
     fn cuMemUnmap(base: u64, bytes: usize) {
-        let whole = sim.whole_mappings(base, bytes as u64)?;
+        let whole = sim.whole_mappings(base, bytes as u64, Holes::Pass)?;
         sim.check_unclaimed(base, bytes as u64, "unmaps");
         for at in whole {
             let bytes = sim.mappings[&at].bytes;

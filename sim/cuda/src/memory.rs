@@ -160,7 +160,7 @@ impl Sim {
         let offset = match arena.take(held, &mut self.ledger) {
             Ok(offset) => offset,
             Err(_) => {
-                self.trim_pools(device);
+                self.trim_pools(device)?;
                 self.devices[device].arena.take(held, &mut self.ledger)?
             }
         };
@@ -290,11 +290,10 @@ api! { plain EXPORTS |sim|
         match allocation.source {
             Source::Plain | Source::Managed => {
                 sim.check_unclaimed(base, allocation.bytes, "frees");
-                sim.clock.charge(cost::free(allocation.bytes));
                 // The driver waits for the memory's context, and for no other one, before it
                 // takes memory away.
-                sim.drain_context(sim.whole(allocation.context));
-                sim.settle();
+                sim.drain_context(sim.whole(allocation.context))?;
+                sim.clock.charge(cost::free(allocation.bytes));
                 // What it waited for may have crashed.
                 context.map_or(Ok(()), |context| sim.healthy(context))?;
                 // What runs for another context is not waited for.
@@ -308,7 +307,10 @@ api! { plain EXPORTS |sim|
                 sim.check_unused(&Sim::piece_of(base, &allocation), None, "frees");
                 sim.return_to_pool(pool, base, None);
             }
-            Source::Graph(_) => return Err(Code::INVALID_VALUE),
+            Source::Graph(_) => {
+                sim.check_unused(&Sim::piece_of(base, &allocation), None, "frees");
+                sim.give_graph_memory(base)?;
+            }
             Source::Ipc => return Err(Code::INVALID_VALUE),
         }
         Ok(())

@@ -51,9 +51,10 @@ impl Sim {
         }
         self.clock.charge(cost::POOL_ALLOC);
         if let Some(capture) = self.streams[&id].capture {
-            self.capture_work(capture, id, 0, &[], Effect::Nothing)?;
             let graph = self.captures[&capture].graph;
             let base = self.allocate(device, bytes, Source::Graph(graph), context)?;
+            let kept = self.capture_work(capture, id, 0, &[], Effect::Take(base));
+            kept.inspect_err(|_| self.discard(base))?;
             // SAFETY: the caller's pointer, not null.
             return unsafe { must_put(out, base) };
         }
@@ -96,7 +97,7 @@ impl Sim {
             if !matches!(allocation.source, Source::Graph(_)) {
                 return Err(Code::INVALID_VALUE);
             }
-            return self.capture_work(capture, id, 0, &[], Effect::Nothing);
+            return self.capture_work(capture, id, 0, &[], Effect::Give(base));
         }
         self.check_unclaimed(base, allocation.bytes, "frees");
         let piece = Sim::piece_of(base, &allocation);
@@ -109,7 +110,7 @@ impl Sim {
                 }
                 self.submit(id, 0, &[], Effect::Free(base, allocation.id))?;
             }
-            Source::Graph(_) => {}
+            Source::Graph(_) => self.give_graph_memory(base)?,
             Source::Ipc => return Err(Code::INVALID_VALUE),
         }
         Ok(())
@@ -126,6 +127,7 @@ impl Sim {
 
 impl Sim {
     fn set_current_pool(&mut self, device: i32, pool: u64) -> Answer {
+        self.refuse_unsafe()?;
         let device = self.device(device)?;
         if self.pool(pool)?.device != device {
             return Err(Code::INVALID_DEVICE);
@@ -149,6 +151,7 @@ api! { streams STREAM_EXPORTS |sim|
 
 api! { plain EXPORTS |sim|
     fn cuMemPoolCreate(out: *mut u64, properties: *const MemPoolProps) {
+        sim.refuse_unsafe()?;
         if out.is_null() || properties.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -165,6 +168,7 @@ api! { plain EXPORTS |sim|
         unsafe { must_put(out, handle) }
     }
     fn cuMemPoolDestroy(pool: u64) {
+        sim.refuse_unsafe()?;
         let entry = sim.pool(pool)?;
         if entry.default {
             return Err(Code::INVALID_VALUE);
@@ -218,13 +222,20 @@ api! { plain EXPORTS |sim|
         unsafe { must_put(out, value) }
     }
     fn cuMemPoolSetAccess(pool: u64, descriptors: *const MemAccessDesc, count: usize) {
+        sim.refuse_unsafe()?;
         sim.pool(pool)?;
-        if descriptors.is_null() && count > 0 {
+        if descriptors.is_null() || count == 0 {
             return Err(Code::INVALID_VALUE);
         }
         for i in 0..count {
             // SAFETY: the caller passes `count` whole structures.
             let descriptor = unsafe { descriptors.add(i).read() };
+            if descriptor.location.kind != crate::abi::LOCATION_DEVICE {
+                return Err(Code::NOT_SUPPORTED);
+            }
+            if !matches!(descriptor.flags, 0 | 1 | 3) {
+                return Err(Code::INVALID_VALUE);
+            }
             let device = sim.device(descriptor.location.id)?;
             if descriptor.flags == 0 && sim.pool(pool)?.device == device {
                 return Err(Code::INVALID_DEVICE);

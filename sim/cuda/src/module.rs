@@ -73,9 +73,9 @@ impl Sim {
         let Some(Loaded::Module(place)) = self.loaded.get(&module).copied() else {
             return Err(Code::INVALID_HANDLE);
         };
+        self.refuse_unsafe()?;
+        self.drain_device(place.device)?;
         self.loaded.remove(&module);
-        self.drain_device(place.device);
-        self.settle();
         let arena = &mut self.devices[place.device].arena;
         arena.give_granules(place.offset, GRANULE, &mut self.ledger);
         Ok(())
@@ -148,8 +148,9 @@ api! { plain EXPORTS |sim|
         let Some(Loaded::Library(module)) = sim.loaded.get(&library).copied() else {
             return Err(Code::INVALID_HANDLE);
         };
+        module.map_or(Ok(()), |module| sim.unload(module))?;
         sim.loaded.remove(&library);
-        module.map_or(Ok(()), |module| sim.unload(module))
+        Ok(())
     }
     fn cuLibraryGetModule(out: *mut u64, library: u64) {
         let module = sim.module_of(library)?;

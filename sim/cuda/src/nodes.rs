@@ -37,7 +37,7 @@ impl Sim {
             return Err(Code::INVALID_VALUE);
         }
         let handle = self.number(0x6700_0000_0000);
-        self.graphs.insert(handle, Graph::new(Vec::new()));
+        self.graphs.insert(handle, Graph::new(Vec::new(), 0));
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, handle) }
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::abi::{Answer, Code};
 use crate::state::Sim;
 use crate::stream::Effect;
 
@@ -37,6 +38,10 @@ impl Sim {
             .filter(|(other, count)| !self.is_observed(**other, **count))
             .map(|(other, count)| (*other, *count))
             .collect();
+        let Some(stream) = self.streams.get(&id) else {
+            return;
+        };
+        let ready = self.later(stream.ready, ready, Some(id));
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
@@ -48,7 +53,7 @@ impl Sim {
                 *known = (*known).max(count);
             }
         }
-        stream.ready = stream.ready.max(ready);
+        stream.ready = ready;
         if stream.before.len() > MANY {
             let mut before = std::mem::take(&mut stream.before);
             before.retain(|other, count| !self.is_observed(*other, *count));
@@ -66,7 +71,7 @@ impl Sim {
         let mut waits = self.contexts[&context].waits.clone();
         merge(&mut waits.0, order);
         waits.0.retain(|id, count| !self.is_observed(*id, *count));
-        waits.1 = waits.1.max(ready);
+        waits.1 = self.later(waits.1, ready, None);
         if let Some(context) = self.contexts.get_mut(&context) {
             context.waits = waits;
         }
@@ -124,27 +129,42 @@ impl Sim {
         }
     }
 
-    /// The driver waits for every stream of a context and takes away what they used. Here it
-    /// goes before that wait is over.
-    pub fn drain_context(&mut self, context: u64) {
-        for id in self.streams_of(context) {
+    /// The driver waits for every stream of a context, to take away what they used: where
+    /// time must pass the call is to be made again.
+    pub fn drain_context(&mut self, context: u64) -> Answer {
+        let streams = self.streams_of(context);
+        for id in &streams {
+            let (_, ready) = self.position(*id);
+            self.wait(context, Order::new(), ready);
+        }
+        self.settle();
+        let now = self.clock.now();
+        let ready = |id: &u32| {
+            self.streams
+                .get(id)
+                .is_none_or(|stream| stream.ready <= now)
+        };
+        if !streams.iter().all(ready) {
+            return Err(Code::AGAIN);
+        }
+        for id in streams {
             if self.streams.contains_key(&id) {
-                let (order, ready) = self.position(id);
-                self.wait(context, Order::new(), ready);
+                let (order, _) = self.position(id);
                 self.observe(&order);
             }
         }
+        Ok(())
     }
 
     /// The driver waits so for every context of a device.
-    pub fn drain_device(&mut self, device: usize) {
+    pub fn drain_device(&mut self, device: usize) -> Answer {
         let on_device = |(id, context): (&u64, &crate::context::Context)| {
             (context.device == device).then_some(*id)
         };
         let contexts: Vec<u64> = self.contexts.iter().filter_map(on_device).collect();
-        for context in contexts {
-            self.drain_context(context);
-        }
+        contexts
+            .into_iter()
+            .try_for_each(|context| self.drain_context(context))
     }
 
     /// Ends a context's work without an effect (it crashed, or goes away).

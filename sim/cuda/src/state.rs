@@ -1,13 +1,13 @@
 //! The whole simulation, behind one lock. Holds; decides nothing.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::abi::{Answer, Code, HostFn};
+use crate::abi::{Answer, Code};
 use crate::arena::Arena;
 use crate::array::Array;
 use crate::blocks::Pool;
@@ -20,6 +20,8 @@ use crate::event::Event;
 use crate::fault::Faults;
 use crate::graph::Graph;
 use crate::handle::Physical;
+use crate::held::Held;
+use crate::host::Pinned;
 use crate::ipc::Opened;
 use crate::lacks::Lacks;
 use crate::mapping::{Mapping, most_views};
@@ -29,7 +31,7 @@ use crate::settings::Settings;
 use crate::shared::Ledger;
 use crate::stream::{Pending, Stream};
 use crate::stream_handles::StreamHandles;
-use crate::values::{Held, Signal};
+use crate::values::Signal;
 use crate::wait::Waits;
 
 pub static SIM: Mutex<Option<Sim>> = Mutex::new(None);
@@ -49,9 +51,15 @@ pub struct Sim {
     pub stream_handles: StreamHandles,
     /// Handles of contexts that have ended: the next ones get them, on whatever device.
     pub spare_contexts: Vec<u64>,
+    /// The devices of contexts that have ended, by their handles.
+    pub ended: HashMap<u64, usize>,
     pub events: HashMap<u64, Event>,
+    /// Events whose context has ended.
+    pub ended_events: HashSet<u64>,
     pub captures: HashMap<u64, Capture>,
     pub graphs: HashMap<u64, Graph>,
+    /// Memory that a launch of a graph left to the program.
+    pub graph_memory: HashSet<u64>,
     pub pools: BTreeMap<u64, Pool>,
 
     /// Address space from `cuMemAddressReserve`: base to bytes.
@@ -69,8 +77,8 @@ pub struct Sim {
     pub opened: BTreeMap<u64, Opened>,
     pub arrays: BTreeMap<u64, Array>,
     pub loaded: HashMap<u64, Loaded>,
-    /// Page-locked host memory: base to bytes.
-    pub pinned: BTreeMap<u64, u64>,
+    /// Page-locked host memory.
+    pub pinned: BTreeMap<u64, Pinned>,
     /// Arenas of other processes, by their identity: the object number.
     pub foreign: HashMap<u64, u32>,
     /// A descriptor of each arena from which something was imported.
@@ -78,13 +86,13 @@ pub struct Sim {
 
     /// Work that changes something when its time comes: by end and order.
     pub pending: BTreeMap<(u64, u64), Pending>,
-    /// Streams that wait for a word, in the order of their own times.
+    /// What goes on at a time that is not known yet.
     pub held: Vec<Held>,
     pub waits: Waits,
+    /// There is a thread for functions of the host.
+    pub host_thread: bool,
     /// The last words that were queued to be written.
     pub signals: VecDeque<Signal>,
-    /// Host functions whose time has come.
-    pub callbacks: Vec<(HostFn, usize)>,
     pub shadow: Shadow,
     pub claims: Claims,
     next: u64,
@@ -114,9 +122,12 @@ impl Sim {
             streams: HashMap::new(),
             stream_handles: StreamHandles::default(),
             spare_contexts: Vec::new(),
+            ended: HashMap::new(),
             events: HashMap::new(),
+            ended_events: HashSet::new(),
             captures: HashMap::new(),
             graphs: HashMap::new(),
+            graph_memory: HashSet::new(),
             pools: BTreeMap::new(),
             reservations: BTreeMap::new(),
             mappings: BTreeMap::new(),
@@ -134,8 +145,8 @@ impl Sim {
             pending: BTreeMap::new(),
             held: Vec::new(),
             waits: Waits::default(),
+            host_thread: false,
             signals: VecDeque::new(),
-            callbacks: Vec::new(),
             shadow: Shadow::default(),
             claims: Claims::default(),
             next: 0,
@@ -159,6 +170,11 @@ impl Sim {
     /// A number never used before, above a base that tells its kind.
     pub fn number(&mut self, base: u64) -> u64 {
         self.next += 1;
+        base + (self.next << 4)
+    }
+
+    /// The last one of them.
+    pub fn last_number(&self, base: u64) -> u64 {
         base + (self.next << 4)
     }
 

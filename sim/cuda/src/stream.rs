@@ -42,6 +42,8 @@ pub struct Stream {
     /// The capture that this stream is part of.
     pub capture: Option<u64>,
     pub destroyed: bool,
+    /// A branch of a graph that was launched; no handle stands for it.
+    pub branch: bool,
 }
 
 /// A run of bytes that a copy moves.
@@ -76,6 +78,10 @@ pub enum Effect {
     /// In a graph: an event is recorded, or waited for.
     Record(u64),
     Await(u64),
+    /// In a graph: memory of its own is the program's from here on, or is freed.
+    Take(u64),
+    Give(u64),
+    /// In a graph: a function is called.
     Host(HostFn, usize),
     /// A stream-ordered free takes effect: an address, and which allocation there.
     Free(u64, u64),
@@ -127,6 +133,7 @@ impl Sim {
             ready: 0,
             capture: None,
             destroyed: false,
+            branch: false,
         };
         self.streams.insert(id, stream);
         if let Some(context) = self.contexts.get_mut(&context) {
@@ -139,6 +146,15 @@ impl Sim {
         id
     }
 
+    /// A stream for a branch of a graph, forgotten once its work is known complete.
+    pub fn add_branch(&mut self, context: u64) -> u32 {
+        let id = self.add_stream(context, Kind::NonBlocking, 0);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            (stream.destroyed, stream.branch) = (true, true);
+        }
+        id
+    }
+
     /// What a message calls a stream.
     pub fn stream_name(&self, id: u32) -> String {
         match self.streams.get(&id).map(|s| s.kind) {
@@ -146,6 +162,9 @@ impl Sim {
             Some(Kind::PerThread(thread)) => format!("the default stream of thread {thread}"),
             _ => match self.stream_handles.of(id) {
                 Some(handle) => format!("stream {handle:#x}"),
+                None if self.streams.get(&id).is_some_and(|s| s.branch) => {
+                    format!("branch {id} of a graph")
+                }
                 None => format!("destroyed stream {id}"),
             },
         }
@@ -292,6 +311,7 @@ api! { streams STREAM_EXPORTS |sim|
     fn cuStreamQuery | cuStreamQuery_ptsz [stream] (stream: u64) {
         let id = sim.stream(stream)?;
         sim.refuse_captured(id)?;
+        sim.joined_by_default(id)?;
         sim.refuse_unsafe()?;
         sim.clock.charge(cost::EVENT_QUERY);
         sim.settle();
@@ -307,6 +327,7 @@ api! { streams STREAM_EXPORTS |sim|
     }
     fn cuStreamGetCtx | cuStreamGetCtx_ptsz [stream] (stream: u64, out: *mut u64) {
         let id = sim.stream(stream)?;
+        sim.joined_by_default(id)?;
         let context = sim.streams[&id].context;
         sim.lacks.context_of_stream(sim.green_of(context) != 0)?;
         // SAFETY: the caller's pointer.
@@ -323,6 +344,7 @@ api! { streams STREAM_EXPORTS |sim|
     }
     fn cuStreamGetFlags | cuStreamGetFlags_ptsz [stream] (stream: u64, out: *mut u32) {
         let id = sim.stream(stream)?;
+        sim.joined_by_default(id)?;
         let non_blocking = sim.streams[&id].kind == Kind::NonBlocking;
         // SAFETY: the caller's pointer.
         unsafe { must_put(out, u32::from(non_blocking)) }
@@ -340,6 +362,6 @@ api! { streams STREAM_EXPORTS |sim|
     fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz [stream] (stream: u64, function: Option<HostFn>, data: usize) {
         let id = sim.stream(stream)?;
         let function = function.ok_or(Code::INVALID_VALUE)?;
-        sim.submit(id, 0, &[], Effect::Host(function, data))
+        sim.function_behind(id, function, data)
     }
 }

@@ -59,7 +59,8 @@ impl Sim {
         when: Return,
     ) -> Answer {
         if bytes == 0 {
-            return self.stream(stream).map(|_| ());
+            let id = self.stream(stream)?;
+            return self.joined_by_default(id).map(drop);
         }
         let known = |at| at != 0 && self.is_range(at, bytes);
         if !known(to) || !known(from) {
@@ -117,16 +118,18 @@ impl Sim {
         }
         let bytes = rows.iter().map(|row| row.bytes).sum();
         let host = if into { first.from } else { first.to };
-        let pinned = holding(&self.pinned, host, |bytes| *bytes).is_some();
+        let pinned = holding(&self.pinned, host, |it| it.bytes).is_some();
         let ns = match (into, out_of) {
             (true, true) => cost::device_copy(bytes),
             (false, false) => 1_000,
             _ => cost::host_copy(bytes, pinned),
         };
         let mut effect = Effect::Copy(rows.into());
-        if !out_of && !pinned && when == Return::Queued {
+        let captured = self.streams[&id].capture.is_some();
+        // What a graph copies it reads when it is launched.
+        if !out_of && !pinned && when == Return::Queued && !captured {
             effect = staged(rows, bytes);
-        } else if !into && !pinned && self.streams[&id].capture.is_none() {
+        } else if !into && !pinned && !captured {
             // It returns from a copy into pageable memory when that is done.
             when = Return::Complete;
         }
@@ -156,7 +159,7 @@ impl Sim {
         let mut queued = self.pending.range((now + 1, 0)..);
         let runs = |((end, _), work): (&(u64, u64), &Pending)| match &work.effect {
             Effect::Copy(rows) => {
-                let pinned = |row: &Row| holding(&self.pinned, row.to, |bytes| *bytes).is_some();
+                let pinned = |row: &Row| holding(&self.pinned, row.to, |it| it.bytes).is_some();
                 let bytes = rows.iter().map(|row| row.bytes).sum();
                 rows.iter().all(pinned) && *end <= now + cost::host_copy(bytes, true)
             }

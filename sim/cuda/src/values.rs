@@ -1,22 +1,19 @@
 //! Words in memory as signals between streams, processes and the host
 //! (`cuStreamWriteValue*`, `cuStreamWaitValue*`). When such a wait ends is not
-//! known as it is queued. So what follows it is planned in a time of its own,
-//! later than all others, and moved to the clock's once the word is there.
+//! known as it is queued: what follows it is held (`held`).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use crate::abi::{Answer, Code};
 use crate::check::Touch;
 use crate::entry::api;
+use crate::held::Why;
+use crate::host::Pinned;
 use crate::memory::holding;
 use crate::order::Order;
 use crate::state::Sim;
 use crate::stream::Effect;
 
-/// The first moment of the first such time, and how long one is, in
-/// nanoseconds: the clock reaches neither.
-pub const HELD: u64 = 1 << 62;
-const SPAN: u64 = 1 << 50;
 /// How long a write or a look takes.
 const NS: u64 = 500;
 /// Writes of a word that are remembered, for the order that they make.
@@ -33,7 +30,7 @@ pub struct Until {
 }
 
 impl Until {
-    fn holds(&self, word: u64) -> bool {
+    pub fn holds(&self, word: u64) -> bool {
         let (word, value) = (word, self.value);
         match (self.how, self.bytes) {
             (0, 4) => (word as u32).wrapping_sub(value as u32) as i32 >= 0,
@@ -46,16 +43,6 @@ impl Until {
     }
 }
 
-/// A stream that stands at a wait.
-pub struct Held {
-    stream: u32,
-    until: Until,
-    /// When the stream gets there.
-    start: u64,
-    /// Where its own time begins.
-    from: u64,
-}
-
 /// A write that was queued.
 pub struct Signal {
     at: u64,
@@ -66,8 +53,8 @@ pub struct Signal {
 impl Sim {
     /// Is this word page-locked host memory or memory of a device?
     fn check_word(&self, at: u64, bytes: u64) -> Answer {
-        let pinned = |(base, length): (u64, &u64)| at + bytes <= base + length;
-        let known = holding(&self.pinned, at, |length| *length).is_some_and(pinned);
+        let pinned = |(base, it): (u64, &Pinned)| at + bytes <= base + it.bytes;
+        let known = holding(&self.pinned, at, |it| it.bytes).is_some_and(pinned);
         match at.is_multiple_of(bytes) && (known || self.resolve(at, bytes).is_ok()) {
             true => Ok(()),
             false => Err(Code::INVALID_VALUE),
@@ -87,7 +74,7 @@ impl Sim {
         of_device.then_some(touch).into_iter().collect()
     }
 
-    fn read_word(&self, until: &Until) -> u64 {
+    pub fn read_word(&self, until: &Until) -> u64 {
         let (at, _) = self.reach(until.at);
         // SAFETY: aligned and there when the wait was queued; memory below
         // work that has not ended is not taken away.
@@ -171,79 +158,8 @@ impl Sim {
         if start <= now && until.holds(self.read_word(&until)) {
             return Ok(());
         }
-        let from = self.held.last().map_or(HELD, |held| held.from + SPAN);
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.ready = from;
-        }
-        self.held.push(Held {
-            stream: id,
-            until,
-            start,
-            from,
-        });
+        self.hold_stream(id, Why::Word(until));
         Ok(())
-    }
-
-    /// Lets the streams go on whose word is there; is there one?
-    pub fn let_go(&mut self) -> bool {
-        let mut any = false;
-        let now = self.clock.now();
-        let due = |sim: &Self| {
-            let mut held = sim.held.iter();
-            held.position(|h| h.start <= now && h.until.holds(sim.read_word(&h.until)))
-        };
-        while let Some(index) = due(self) {
-            let held = self.held.remove(index);
-            self.move_time(held.from, now);
-            any = true;
-        }
-        any
-    }
-
-    /// What was planned in the time that begins at `from` begins at `now`.
-    fn move_time(&mut self, from: u64, now: u64) {
-        let moved = |at: &mut u64| {
-            if (from..from + SPAN).contains(at) {
-                *at = now + (*at - from);
-            }
-        };
-        let pending = std::mem::take(&mut self.pending);
-        self.pending = pending
-            .into_iter()
-            .map(|((mut end, order), work)| {
-                moved(&mut end);
-                ((end, order), work)
-            })
-            .collect();
-        self.streams.values_mut().for_each(|s| moved(&mut s.ready));
-        self.held.iter_mut().for_each(|held| moved(&mut held.start));
-        let records = self.events.values_mut();
-        records.for_each(|event| event.move_record(moved));
-        let graphs = self.graphs.values_mut();
-        graphs.for_each(|graph| graph.move_launch(moved));
-        self.waits.move_ends(moved);
-    }
-
-    /// These streams end: nothing holds them any more.
-    pub fn forget_held(&mut self, streams: &[u32]) {
-        let now = self.clock.now();
-        self.held.retain(|held| !streams.contains(&held.stream));
-        for id in streams {
-            if let Some(stream) = self.streams.get_mut(id) {
-                stream.ready = stream.ready.min(now);
-            }
-        }
-    }
-
-    /// The next moment at which something happens that is planned.
-    pub fn next_moment(&mut self) -> Option<u64> {
-        let now = self.clock.now();
-        let work = self.pending.keys().next().map(|(end, _)| *end);
-        let starts = self.held.iter().map(|held| held.start);
-        starts
-            .chain(work)
-            .filter(|at| (now + 1..HELD).contains(at))
-            .min()
     }
 }
 

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use crate::abi::Answer;
+use crate::held::HELD;
 use crate::order::Order;
 use crate::state::Sim;
-use crate::values::HELD;
 
 /// How long the host sleeps before it looks again whether a word is there.
 const LOOK: Duration = Duration::from_micros(50);
@@ -34,6 +34,11 @@ impl Waits {
     /// Another call begins; returns its number.
     pub fn begin(&mut self) -> u64 {
         self.call += 1;
+        self.call
+    }
+
+    /// How many calls there were.
+    pub fn calls(&self) -> u64 {
         self.call
     }
 

@@ -2,6 +2,7 @@
 //! the ends: bytes really move, so wrongly ordered reuse really corrupts.
 
 use crate::abi::Code;
+use crate::context::Context;
 use crate::memory::holding;
 use crate::state::Sim;
 use crate::stream::Effect;
@@ -23,13 +24,20 @@ impl Sim {
             }
         }
         self.end_waits();
+        self.wake_host_thread();
     }
 
     fn perform(&mut self, effect: Effect) {
         match effect {
             // What follows a wait is planned behind it, and an event has its place when it is
             // queued; at the end nothing happens.
-            Effect::Nothing | Effect::Wait(_) | Effect::Record(_) | Effect::Await(_) => {}
+            Effect::Nothing
+            | Effect::Wait(_)
+            | Effect::Record(_)
+            | Effect::Await(_)
+            | Effect::Take(_)
+            | Effect::Give(_)
+            | Effect::Host(..) => {}
             Effect::Fill(fill) => self.perform_fill(&fill),
             Effect::Copy(rows) => {
                 for row in rows.iter() {
@@ -44,7 +52,6 @@ impl Sim {
                 }
             }
             Effect::Word { at, bytes, value } => self.write_word(at, bytes, value),
-            Effect::Host(function, data) => self.callbacks.push((function, data)),
             Effect::Free(base, id) => self.finish_free(base, id),
             Effect::Crash(context) => self.crash(context, Code::ILLEGAL_ADDRESS),
         }
@@ -86,12 +93,18 @@ impl Sim {
         }
     }
 
-    /// A kernel faulted: the context is lost.
+    /// A kernel faulted: all contexts are lost that the process has on the device.
     pub fn crash(&mut self, context: u64, code: Code) {
-        let context = self.whole(context);
-        self.abandon(context);
-        if let Some(context) = self.contexts.get_mut(&context) {
-            context.error.get_or_insert(code);
+        let Some(device) = self.contexts.get(&context).map(|it| it.device) else {
+            return;
+        };
+        let on_device = |(_, it): &(&u64, &Context)| it.device == device;
+        let lost = self.contexts.iter().filter(on_device).map(|(id, _)| *id);
+        for context in lost.collect::<Vec<_>>() {
+            self.abandon(context);
+            if let Some(context) = self.contexts.get_mut(&context) {
+                context.error.get_or_insert(code);
+            }
         }
     }
 }

@@ -28,7 +28,7 @@ passes! { "legal", "libcuda.so.1", &[],
     order_by_legacy_stream order_by_free readers_side_by_side same_address_again
     alias_behind_edge alias_behind_reader unmapped_when_known claims_in_order aliases_see_the_same_bytes
     bytes_move_at_completion staged_and_pinned_copies stream_ordered_reuse
-    other_stream_gets_other_bytes host_functions_in_order graphs graph_on_two_streams external_events peers rows_and_slices new_memory_is_not_zero everything_given_back
+    other_stream_gets_other_bytes host_functions_in_order graphs graph_on_two_streams pageable_memory_of_graph graph_of_two_devices edges_in_graph external_events peers rows_and_slices new_memory_is_not_zero everything_given_back
     clock_runs opening_beside_copies many_allocations more_mappings_than_the_kernel_grants many_threads claim_behind_legacy_stream
 }
 
@@ -47,6 +47,9 @@ passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_DEVICES", "2")], between_de
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "real")], real_clock crash_seen_by_a_wait }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "off")], no_clock }
 passes! { "answers", "libcuda.so.1", &[("MEMCUDA_SIM_FABRIC", "1")], fabric }
+
+passes! { "functions", "libcuda.so.1", &[], writes_for_a_copy behind_two runs_by_itself may_call_little in_a_graph one_after_the_other }
+passes! { "functions", "libcuda.so.1", &[("MEMCUDA_SIM_CLOCK", "real")], waited_for waited_for_by_a_free }
 
 passes! { "processes", "libcuda.so.1", &[],
     export_fd descriptor_keeps_memory importer_outlives_exporter export_ipc

@@ -92,6 +92,7 @@ caught! { "misuse":
     race_of_threads => "the default stream of thread";
     race_of_graph => "data race: cuSimLaunch";
     race_of_two_executable_graphs => "data race: cuSimLaunch";
+    race_of_branches => "of a graph writes";
     race_after_launch => "data race: cuSimLaunch";
     race_with_external_record => "data race: cuSimLaunch";
     race_with_external_wait => "data race: cuSimLaunch";
@@ -99,6 +100,11 @@ caught! { "misuse":
     stale_alias_write => "stale alias: cuSimLaunch";
     stale_alias_early_edge => "stale alias: cuSimLaunch";
     stale_alias_beside_launches => "stale alias: cuSimLaunch";
+}
+
+// What is gone.
+caught! { "misuse":
+    event_gone => "an event that was destroyed";
 }
 
 // Live allocations.

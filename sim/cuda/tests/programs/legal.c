@@ -167,6 +167,25 @@ static void graph_on_two_streams(void) {
     OK(cuGraphLaunch(x, b)); OK(cuSimAdvance(1000000)); IS(600, cuStreamQuery(b)); TRUE(*(char *)q == 1); *w = 1; OK(cuStreamSynchronize(a));
     OK(cuGraphLaunch(x, c)); OK(cuStreamSynchronize(c)); OK(cuStreamSynchronize(b)); TRUE(*(char *)q == 3); OK(cuGraphExecDestroy(x)); OK(cuGraphDestroy(g));
 }
+/* A graph reads pageable memory when it is launched. */
+static void pageable_memory_of_graph(void) {
+    start(); S s = stream(); P p = alloc(64), g, x; static char from[64]; memset(from, 1, 64);
+    OK(cuStreamBeginCapture_v2(s, 0)); OK(cuMemcpyAsync(p, (P)from, 64, s)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphInstantiateWithFlags(&x, g, 0)); memset(from, 2, 64);
+    OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); TRUE(*(char *)p == 2); memset(from, 3, 64); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); TRUE(*(char *)p == 3);
+}
+/* A branch of a graph is its stream's device's. */
+static void graph_of_two_devices(void) {
+    start(); P other, g, x; S s = stream(), t; OK(cuDevicePrimaryCtxRetain(&other, 1)); OK(cuCtxSetCurrent(other)); t = stream(); P q = alloc(4096), f = event(); OK(cuCtxSetCurrent(context)); P p = alloc(4096);
+    OK(cuStreamBeginCapture_v2(s, 0)); writes(s, p, 16); edge(s, t); writes(t, q, 16); OK(cuEventRecord(f, t)); OK(cuStreamWaitEvent(s, f, 0)); OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphLaunch(x, s)); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s)); writes(t, q, 16); OK(cuCtxSetCurrent(other)); OK(cuCtxSynchronize());
+}
+/* Events within a capture order what they stand between, through aliases too; also of a graph in a graph. */
+static void edges_in_graph(void) {
+    start(); S s = stream(), t = stream(); P h = handle(PIECE), a = mapped(PIECE, h), b = mapped(PIECE, h), g, x;
+    OK(cuStreamBeginCapture_v2(s, 0)); writes(s, a, 64); edge(s, s); reads(s, b, 64); edge(s, t); writes(t, a, 64); edge(t, s); reads(s, b, 64); edge(s, t); edge(t, s); OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s));
+    OK(cuStreamBeginCapture_v2(t, 0)); writes(t, a, 64); edge(t, t); OK(cuGraphLaunch(x, t)); edge(t, t); writes(t, a, 64); OK(cuStreamEndCapture(t, &g)); OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s));
+}
 /* Recorded and waited for by a graph: when it is launched, each time. */
 static void external_events(void) {
     start(); S a = stream(), b = stream(), s; P p = alloc(4096), e = event(), f = event(), g, x; int state;
@@ -273,7 +292,7 @@ static const Case cases[] = {
     CASE(order_by_event), CASE(order_by_chain), CASE(order_by_synchronise), CASE(order_by_query), CASE(order_by_context_event), CASE(order_by_context_wait), CASE(order_by_whole_context), CASE(order_by_value), CASE(held_by_a_value), CASE(calls_beside_a_held_wait), CASE(captured_values), CASE(order_by_destroyed_stream),
     CASE(order_by_legacy_stream), CASE(order_by_free), CASE(readers_side_by_side), CASE(same_address_again), CASE(alias_behind_edge),
     CASE(alias_behind_reader), CASE(unmapped_when_known), CASE(claims_in_order), CASE(aliases_see_the_same_bytes), CASE(bytes_move_at_completion), CASE(staged_and_pinned_copies),
-    CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(graph_on_two_streams), CASE(external_events), CASE(peers),
+    CASE(stream_ordered_reuse), CASE(other_stream_gets_other_bytes), CASE(host_functions_in_order), CASE(graphs), CASE(graph_on_two_streams), CASE(pageable_memory_of_graph), CASE(graph_of_two_devices), CASE(edges_in_graph), CASE(external_events), CASE(peers),
     CASE(rows_and_slices), CASE(new_memory_is_not_zero), CASE(everything_given_back), CASE(clock_runs), CASE(opening_beside_copies), CASE(many_allocations),
 };
 MAIN(cases)

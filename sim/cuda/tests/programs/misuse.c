@@ -115,6 +115,12 @@ static void race_of_two_executable_graphs(void) {
     start(); S s = stream(); P p = alloc(4096), g, x, y; OK(cuStreamBeginCapture_v2(s, 0)); writes(s, p, 16); OK(cuStreamEndCapture(s, &g));
     OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphInstantiateWithFlags(&y, g, 0)); OK(cuGraphLaunch(x, s)); cuGraphLaunch(y, stream());
 }
+static void event_gone(void) { start(); P e = event(); OK(cuEventDestroy_v2(e)); cuEventQuery(e); }
+/* Two branches, with no event between. */
+static void race_of_branches(void) {
+    start(); S s = stream(), t = stream(); P p = alloc(4096), g, x; OK(cuStreamBeginCapture_v2(s, 0)); edge(s, t); writes(s, p, 16); writes(t, p, 16); edge(t, s); OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphLaunch(x, s));
+}
 /* The next launch is behind the last one, not behind what followed that. */
 static void race_after_launch(void) {
     start(); S s = stream(), t = stream(); P p = alloc(4096), q = alloc(4096), g, x; OK(cuStreamBeginCapture_v2(s, 0)); writes(s, p, 16); OK(cuStreamEndCapture(s, &g));
@@ -178,7 +184,7 @@ static const Case cases[] = {
     CASE(unmap_late_by_the_clock_only), CASE(unmap_under_a_wait), CASE(take_access_in_use), CASE(unmap_under_ordered_alias), CASE(unmap_under_second_reader), CASE(unmap_under_one_of_many), CASE(take_access_under_ordered_alias), CASE(free_address_of_mapping), CASE(race_write_write), CASE(race_write_read),
     CASE(race_read_write), CASE(race_second_reader), CASE(race_memset), CASE(race_copy_source), CASE(race_copy_of_rows), CASE(race_through_alias),
     CASE(race_legacy_and_non_blocking), CASE(race_event_too_early), CASE(race_with_work_before_context_wait), CASE(race_in_context_that_waits_not), CASE(race_behind_green_context), CASE(race_after_green_context), CASE(race_after_query_not_ready), CASE(race_after_destroyed_stream),
-    CASE(race_of_threads), CASE(race_of_graph), CASE(race_of_two_executable_graphs), CASE(race_after_launch), CASE(race_with_external_record), CASE(race_with_external_wait), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
+    CASE(race_of_threads), CASE(race_of_graph), CASE(race_of_two_executable_graphs), CASE(race_of_branches), CASE(event_gone), CASE(race_after_launch), CASE(race_with_external_record), CASE(race_with_external_wait), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
     CASE(stale_alias_early_edge), CASE(stale_alias_beside_launches), CASE(peer_without_access), CASE(mapping_of_other_device), CASE(claim_twice), CASE(claim_through_alias),
     CASE(claim_in_use), CASE(claim_for_unordered_stream), CASE(claim_of_nothing), CASE(touch_claim_through_alias), CASE(touch_second_claim_through_alias), CASE(unmap_claim),
     CASE(free_claim), CASE(leak_allocation), CASE(leak_handle), CASE(leak_reservation), CASE(leak_mapping),

@@ -57,7 +57,10 @@ static void open_ipc(void) {
     start(); Ipc h = received(); P at, again; OK(cuIpcOpenMemHandle_v2(&at, h, 1)); OK(cuIpcOpenMemHandle_v2(&again, h, 1)); TRUE(at == again);
     TRUE(*(char *)(at + 100) == 5); OK(cuMemsetD8_v2(at + 100, 6, 1)); OK(cuCtxSynchronize()); IS(1, cuMemFree_v2(at)); OK(cuIpcCloseMemHandle(at)); OK(cuIpcCloseMemHandle(at)); IS(1, cuIpcCloseMemHandle(at)); ready();
 }
-static void close_ipc_in_use(void) { start(); P at; OK(cuIpcOpenMemHandle_v2(&at, received(), 1)); writes(stream(), at, 16); cuIpcCloseMemHandle(at); }
+/* It waits for the context that opened the memory, and for no other one. */
+static void close_ipc_in_use(void) {
+    start(); P at, other; OK(cuIpcOpenMemHandle_v2(&at, received(), 1)); OK(cuCtxCreate_v2(&other, 0, 0)); writes(stream(), at, 16); OK(cuCtxSetCurrent(context)); cuIpcCloseMemHandle(at);
+}
 static void export_ipc(void) {
     start(); P p = alloc(4096), vmm = mapped(PIECE, handle(PIECE)), x; Ipc h, noise; memset(&noise, 3, sizeof noise);
     OK(cuMemsetD8_v2(p + 100, 5, 1)); OK(cuCtxSynchronize()); OK(cuIpcGetMemHandle(&h, p + 8)); IS(1, cuIpcGetMemHandle(&h, vmm)); OK(cuIpcGetMemHandle(&h, p));
