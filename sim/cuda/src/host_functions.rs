@@ -21,7 +21,6 @@ const LOOK: Duration = Duration::from_millis(1);
 /// What the driver answers inside such a function (docs/measurements/h100.md); all else
 /// is refused.
 const MAY: &[&str] = &[
-    "cuCtxGetCurrent",
     "cuStreamIsCapturing",
     "cuStreamQuery",
     "cuStreamWaitEvent",
