@@ -83,7 +83,7 @@ caught! { "misuse":
     race_through_alias => "data race: cuSimLaunch";
     race_legacy_and_non_blocking => "on the legacy default stream writes the same bytes";
     race_event_too_early => "data race: cuSimLaunch";
-    race_with_work_before_context_wait => "data race: cuSimLaunch";
+    race_with_work_before_context_wait => "data race: cuMemsetD8Async";
     race_in_context_that_waits_not => "data race: cuSimLaunch";
     race_behind_green_context => "data race: cuSimLaunch";
     race_after_green_context => "data race: cuSimLaunch";
@@ -94,7 +94,7 @@ caught! { "misuse":
     race_of_two_executable_graphs => "data race: cuSimLaunch";
     race_of_branches => "of a graph writes";
     race_after_launch => "data race: cuSimLaunch";
-    race_with_external_record => "data race: cuSimLaunch";
+    race_with_external_record => "data race: cuMemsetD8Async";
     race_with_external_wait => "data race: cuSimLaunch";
     stale_alias_read => "stale alias: cuSimLaunch";
     stale_alias_write => "stale alias: cuSimLaunch";
@@ -126,4 +126,5 @@ caught! { "misuse":
     leak_handle => "leaked: 1 handle(s)";
     leak_reservation => "leaked: 1 reservation(s)";
     leak_mapping => "leaked: 1 mapping(s)";
+    leak_array => "leaked: 1 array(s)";
 }

@@ -85,8 +85,10 @@ static void race_event_too_early(void) {
     start(); S a = stream(), b = stream(); P p = alloc(4096), e = event();
     OK(cuEventRecord(e, a)); writes(a, p, 16); OK(cuStreamWaitEvent(b, e, 0)); writes(b, p, 16);
 }
+/* The wait puts nobody behind what was queued elsewhere before it. */
 static void race_with_work_before_context_wait(void) {
-    start(); S a = stream(), b = stream(); P p = alloc(4096), e = event(); writes(a, p, 16); OK(cuEventRecord(e, a)); writes(b, p, 16); OK(cuCtxWaitEvent(context, e));
+    start(); S a = stream(), b = stream(); P p = alloc(4096), q = alloc(4096), e = event(); writes(a, p, 16); OK(cuEventRecord(e, a)); writes(b, q, 16); OK(cuCtxWaitEvent(context, e)); writes(b, p, 16);
+    cuMemsetD8Async(q, 1, 16, a);
 }
 static void race_in_context_that_waits_not(void) {
     start(); P other, p = alloc(4096), e = event(); S a = stream(); OK(cuDevicePrimaryCtxRetain(&other, 1)); writes(a, p, 16); OK(cuEventRecord(e, a));
@@ -128,8 +130,8 @@ static void race_after_launch(void) {
 }
 /* A graph's event stands for its last launch, and it waits for what was recorded before that. */
 static void race_with_external_record(void) {
-    start(); S s = stream(), t = stream(); P p = alloc(4096), e = event(), g, x; OK(cuStreamBeginCapture_v2(s, 0)); OK(cuEventRecordWithFlags(e, s, 1)); writes(s, p, 16); OK(cuStreamEndCapture(s, &g));
-    OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphLaunch(x, s)); OK(cuStreamWaitEvent(t, e, 0)); writes(t, p, 16);
+    start(); S s = stream(), t = stream(); P p = alloc(4096), e = event(), g, x; P q = alloc(4096); OK(cuStreamBeginCapture_v2(s, 0)); writes(s, q, 16); OK(cuEventRecordWithFlags(e, s, 1)); writes(s, p, 16); OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphInstantiateWithFlags(&x, g, 0)); OK(cuGraphLaunch(x, s)); OK(cuStreamWaitEvent(t, e, 0)); writes(t, q, 16); cuMemsetD8Async(p, 1, 16, t);
 }
 static void race_with_external_wait(void) {
     start(); S s = stream(), t = stream(); P p = alloc(4096), e = event(), g, x; writes(t, p, 16); OK(cuStreamBeginCapture_v2(s, 0)); OK(cuStreamWaitEvent(s, e, 1)); writes(s, p, 16);
@@ -175,6 +177,7 @@ static void free_claim(void) { start(); P p = alloc(4096); OK(cuSimClaim(p, 4096
 static void leak_allocation(void) { start(); alloc(1); cuSimCheckLeaks(); }
 static void leak_handle(void) { start(); handle(PIECE); cuSimCheckLeaks(); }
 static void leak_reservation(void) { start(); reserve(PIECE); cuSimCheckLeaks(); }
+static void leak_array(void) { start(); struct { size_t w, h; int format; unsigned channels; } d = {64, 64, 0x20, 1}; P a; OK(cuArrayCreate_v2(&a, &d)); cuSimCheckLeaks(); }
 static void leak_mapping(void) { start(); P h = handle(PIECE); mapped(PIECE, h); OK(cuMemRelease(h)); cuSimCheckLeaks(); }
 
 static const Case cases[] = {
@@ -187,6 +190,6 @@ static const Case cases[] = {
     CASE(race_of_threads), CASE(race_of_graph), CASE(race_of_two_executable_graphs), CASE(race_of_branches), CASE(event_gone), CASE(race_after_launch), CASE(race_with_external_record), CASE(race_with_external_wait), CASE(graph_over_freed), CASE(stale_alias_read), CASE(stale_alias_write),
     CASE(stale_alias_early_edge), CASE(stale_alias_beside_launches), CASE(peer_without_access), CASE(mapping_of_other_device), CASE(claim_twice), CASE(claim_through_alias),
     CASE(claim_in_use), CASE(claim_for_unordered_stream), CASE(claim_of_nothing), CASE(touch_claim_through_alias), CASE(touch_second_claim_through_alias), CASE(unmap_claim),
-    CASE(free_claim), CASE(leak_allocation), CASE(leak_handle), CASE(leak_reservation), CASE(leak_mapping),
+    CASE(free_claim), CASE(leak_allocation), CASE(leak_handle), CASE(leak_reservation), CASE(leak_mapping), CASE(leak_array),
 };
 MAIN(cases)
