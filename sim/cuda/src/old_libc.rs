@@ -5,10 +5,10 @@
 
 /// Defines each name, hidden, as a jump to libc's function of that version.
 macro_rules! versioned {
-    ($($name:literal)*) => {$(
+    ($version:literal: $($name:literal)*) => {$(
         #[cfg(target_arch = "x86_64")]
         core::arch::global_asm!(
-            concat!(".symver memcuda_sim_", $name, ", ", $name, "@GLIBC_2.2.5"),
+            concat!(".symver memcuda_sim_", $name, ", ", $name, "@GLIBC_", $version),
             concat!(".globl ", $name),
             concat!(".hidden ", $name),
             concat!(".type ", $name, ", @function"),
@@ -32,8 +32,19 @@ macro_rules! versioned {
     )*};
 }
 
-versioned! {
+versioned! { "2.2.5":
     "pthread_key_create"
     "pthread_key_delete"
     "pthread_setspecific"
+    "pthread_sigmask"
+    "pthread_create"
+    "pthread_detach"
+    "pthread_attr_setstacksize"
+    "pthread_attr_getstack"
+    "pthread_attr_getguardsize"
+    "pthread_getattr_np"
+    "dlsym"
+}
+versioned! { "2.12":
+    "pthread_setname_np"
 }
