@@ -5,8 +5,9 @@
 //!
 //! The kernel vouches for who is at the other end: another user's process is
 //! neither asked nor answered. Containers with a network of their own do not
-//! see each other. They also tell how much they would give (`offers`). At the same socket this process is asked for its picture
-//! (`memcuda::picture::ask`), by its own user and root.
+//! see each other. At the same socket this process is asked how much it would
+//! give (`offers`), and for its picture (`memcuda::picture::ask`), by its own user
+//! and root.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -95,8 +96,8 @@ impl Door {
     }
 
     /// Answers everyone who has a question now: `answer` gives so many bytes,
-    /// `offer` tells how many it would, `show` makes a picture. Fails where there may be more who cannot be let
-    /// in, as in a process without descriptors to spare.
+    /// `offer` tells how many it would, `show` makes a picture. Fails where there may be more
+    /// who cannot be let in, as in a process without descriptors to spare.
     pub fn answer(
         &self,
         answer: impl Fn(u64) -> Answer,

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::driver::{Address, Context};
-use crate::units::MIB;
+use crate::units::{KIB, MIB};
 
 /// Tensors of so many bytes have segments of their own by themselves.
 const LARGE: u64 = 10 * MIB;
+/// A page of the host. What begins and ends on one can be registered with a network card.
+const HOST_PAGE: u64 = 4 * KIB;
 
 /// Where pages are mapped, and whose they look like; pages of different homes are
 /// never one run.
@@ -129,11 +131,12 @@ impl Runs {
 
     /// A tensor lies here, for which `new` pages were mapped or none: all of it is in one run
     /// from now on. A large one is a run by itself where there are new pages, or where it
-    /// reaches into one that was: its allocator would have asked for a segment. What has been
-    /// cut up so is not once more, so that runs come to rest where tensors come and go.
+    /// reaches into one that was: its allocator would have asked for a segment. (But one that
+    /// does not begin and end on pages of the host.) What has been cut up so is not once more,
+    /// so that runs come to rest where tensors come and go.
     pub fn lent(&self, at: Address, bytes: u64, new: bool) {
         let end = at.saturating_add(bytes);
-        let is_large = bytes >= LARGE;
+        let is_large = bytes >= LARGE && (at | end).is_multiple_of(HOST_PAGE);
         let has_new = new && is_large;
         if !has_new && !self.read().has_border_in(at, end) {
             return;

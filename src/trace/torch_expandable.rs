@@ -1,7 +1,7 @@
 //! A model of PyTorch's native allocator with `expandable_segments:True`: which
 //! pages it makes, maps and gives back while a program asks it for tensors. Follows
 //! the rules of PyTorch 2.11; does not model private pools, captures and several
-//! threads, nor that sizes are rounded up (`shim/src/torch/tensors`).
+//! threads.
 //!
 //! Tensors up to 1 MiB of one stream are in one range of addresses, all larger
 //! ones of that stream in another. A tensor gets the smallest free block that is

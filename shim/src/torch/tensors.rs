@@ -1,21 +1,17 @@
 //! Torch's tensors in expandable segments, told to who keeps the pages below: where each lies
-//! that may lie on several, and whether torch mapped pages for it. Their sizes are rounded up to
-//! pages of the host, so that the next one begins where a network card can register it: more, as
-//! the 2 MiB of segments, would cost jobs up to 4 % of their memory (docs/research.md). Knows no
-//! page, and asks torch for nothing.
+//! that may lie on several, and whether torch mapped pages for it. Changes nothing of what torch
+//! is asked for, knows no page, and asks torch for nothing.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 
 use memcuda_core::driver::Address;
-use memcuda_core::units::{KIB, MIB};
+use memcuda_core::units::MIB;
 
 use super::{environment, switch};
 
 /// Up to so many bytes a tensor lies among those that are as small, on pages of their own.
 const SMALL: usize = MIB as usize;
-/// A page of the host.
-const HOST_PAGE: usize = 4 * KIB as usize;
 
 /// A tensor of so many bytes was allocated at an address, with pages that were mapped for it or
 /// without.
@@ -40,8 +36,7 @@ pub fn mapped() {
 
 /// A tensor that is about to be allocated, in pages that others share.
 pub struct Tensor {
-    /// How many bytes torch is asked for.
-    pub bytes: usize,
+    bytes: usize,
 }
 
 /// A tensor of so many bytes is about to be allocated; `None` where nobody is to be told.
@@ -50,9 +45,7 @@ pub fn begin(bytes: usize) -> Option<Tensor> {
         return None;
     }
     MAPPED.set(false);
-    Some(Tensor {
-        bytes: rounded(bytes),
-    })
+    Some(Tensor { bytes })
 }
 
 impl Tensor {
@@ -61,23 +54,5 @@ impl Tensor {
         if let Some(tell) = TELL.get() {
             tell(at as Address, self.bytes as u64, MAPPED.get());
         }
-    }
-}
-
-/// What is too much for torch it refuses as it is.
-fn rounded(bytes: usize) -> usize {
-    bytes.checked_next_multiple_of(HOST_PAGE).unwrap_or(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_whole_pages_of_the_host() {
-        let mib = MIB as usize;
-        assert_eq!(rounded(mib + 1), mib + HOST_PAGE);
-        assert_eq!(rounded(10 * mib), 10 * mib);
-        assert_eq!(rounded(usize::MAX), usize::MAX);
     }
 }

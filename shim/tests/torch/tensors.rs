@@ -22,7 +22,7 @@ fn range(actor: &mut Actor, at: &str) -> String {
 fn a_large_tensor_is_an_allocation_and_stays_it_whatever_comes_beside_it() {
     let place = Place::empty();
     let mut actor = with_tails(&place);
-    let first = actor.tensor(29 * MIB + 5);
+    let first = actor.tensor(29 * MIB + 4096);
     let second = actor.tensor(50 * MIB);
     assert_eq!(
         second,
@@ -31,7 +31,7 @@ fn a_large_tensor_is_an_allocation_and_stays_it_whatever_comes_beside_it() {
     );
     let known = [&first, &second].map(|at| actor.attribute(at, BUFFER_ID));
     assert_ne!(known[0], known[1]);
-    let small = actor.tensor(5 * MIB + 5);
+    let small = actor.tensor(5 * MIB + 4096);
     let third = actor.tensor(PAGE);
     assert_eq!(third, moved(&small, 5 * MIB + 4096));
     let whole = [
@@ -49,6 +49,20 @@ fn a_large_tensor_is_an_allocation_and_stays_it_whatever_comes_beside_it() {
         known,
         [&first, &second].map(|at| actor.attribute(at, BUFFER_ID))
     );
+    actor.end();
+}
+
+/// What a range says must be what can be registered with a card, which has whole pages.
+#[test]
+fn a_large_tensor_within_a_page_of_the_host_is_part_of_what_touches() {
+    let place = Place::empty();
+    let mut actor = with_tails(&place);
+    let first = actor.tensor(20 * MIB + 512);
+    let second = actor.tensor(50 * MIB);
+    assert_eq!(second, moved(&first, 20 * MIB + 512));
+    for at in [&first, &second] {
+        assert_eq!(number(&first), actor.attribute(at, RANGE_START));
+    }
     actor.end();
 }
 
