@@ -40,7 +40,7 @@ impl<D: Driver> Pool<D> {
         // What cannot be waited for stays.
         self.wait_for_pending();
         self.end_stitches(ending);
-        self.let_go(0, 1);
+        self.let_go(1);
         true
     }
 

@@ -47,7 +47,7 @@ fn with_ever_new_lengths(pool: &Pool<Model>, check: impl Fn()) {
     for (at, _) in live {
         pool.free(at, Release::Complete).unwrap();
     }
-    pool.trim(0);
+    pool.trim();
     let (_, handles, mappings) = pool.driver().leftovers();
     assert_eq!((handles, mappings), (0, 0));
 }

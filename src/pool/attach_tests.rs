@@ -52,7 +52,7 @@ fn attached_memory_is_a_block_that_nobody_is_lent_and_nobody_frees() {
     assert_eq!((shared, idle, pool.physical()), (14 * MIB, 0, 14 * MIB));
     pool.alloc(&on(10, 2 * MIB)).unwrap();
     assert_eq!(pool.physical(), 16 * MIB, "nothing of it was lent");
-    pool.trim(0);
+    pool.trim();
     assert_eq!(pool.stats().shared_bytes, 14 * MIB);
 
     assert_eq!(pool.detach(at + 512), Err(NotOurs::Interior));
@@ -233,7 +233,7 @@ fn a_limit_counts_what_was_made_here_and_not_what_was_opened() {
         let at = pool.alloc(&on(10, bytes));
         if let Ok(at) = at {
             pool.free(at, Release::Complete).unwrap();
-            pool.trim(0);
+            pool.trim();
         }
         at.is_ok()
     };

@@ -156,7 +156,7 @@ fn what_was_a_views_is_lent_behind_the_context_behind_it() {
         assert_ne!(next, at, "{user:?} uses what was made in {owner:?}");
         pool.driver().hold(user, Stream(10), false);
         pool.free(next, Release::Complete).unwrap();
-        pool.trim(0);
+        pool.trim();
     }
 }
 
@@ -217,7 +217,7 @@ fn a_stream_in_the_place_of_one_that_ended_is_a_stream_of_its_own() {
     pool.free(at, Release::Stream(key(10))).unwrap();
     let before = pool.lock().streams.id(key(10));
     pool.stream_ends(CONTEXT, Stream(10));
-    pool.trim(0);
+    pool.trim();
     let front = |stream: &u64| Fronts::of_stream(&key(*stream));
     let next = (11..).find(|other| front(other) == front(&10)).unwrap();
     let at = pool.alloc(&on(next, 4 * MIB)).unwrap();
@@ -237,7 +237,7 @@ fn events_end_with_their_context() {
         let at = pool.alloc(&on(10, 4 * MIB)).unwrap();
         pool.free(at, Release::Stream(key(10))).unwrap();
         // Asked whether that use is over, by an event that can be used again.
-        assert_eq!(pool.trim(0), 4 * MIB);
+        assert_eq!(pool.trim(), 4 * MIB);
         pool.driver().end_context(CONTEXT);
         pool.context_ends(CONTEXT);
     }

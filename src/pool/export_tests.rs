@@ -54,14 +54,14 @@ fn exported_memory_is_parked_when_it_is_freed_until_the_export_ends() {
         let other = pool.alloc(&on(10, bytes)).unwrap();
         assert_ne!(other, at, "it is not lent");
         pool.free(other, Release::Complete).unwrap();
-        pool.trim(0);
+        pool.trim();
         assert!(pool.physical() > 0, "nor given back");
         pool.context_ends(CONTEXT);
         assert!(pool.physical() > 0, "not at the end of the context either");
 
         pool.export_ends(id);
         assert_eq!(pool.stats().parked_bytes, 0);
-        pool.trim(0);
+        pool.trim();
         assert_eq!((pool.physical(), pool.stats().granted_bytes), (0, 0));
     }
 }
@@ -86,7 +86,7 @@ fn a_context_ends_and_what_it_exported_is_parked() {
         pool.context_ends(CONTEXT);
         assert!(pool.is_parked(id) && pool.physical() > 0);
         pool.export_ends(id);
-        pool.trim(0);
+        pool.trim();
         assert_eq!(pool.physical(), 0);
     }
 }

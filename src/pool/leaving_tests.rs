@@ -302,7 +302,7 @@ fn what_ran_in_a_context_that_ended_during_a_wait_is_not_noted() {
 /// Nor asked anything: its handle may be another one's by then.
 #[test]
 fn a_context_that_ended_during_the_wait_for_another_one_is_not_waited_for() {
-    let for_pending = |pool: &Pool<Model>| pool.trim(0) == 64 * MIB;
+    let for_pending = |pool: &Pool<Model>| pool.trim() == 64 * MIB;
     let for_the_device = |pool: &Pool<Model>| pool.synchronize_device(Context(4)) == Ok(true);
     let calls: [Call<'_>; 2] = [&for_pending, &for_the_device];
     let [waits, ends] = [2, 3].map(Context);

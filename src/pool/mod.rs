@@ -227,7 +227,7 @@ impl<D: Driver> Pool<D> {
         };
         if self.settings.policy == Policy::Direct {
             let began = Instant::now();
-            self.trim(0);
+            self.trim();
             self.count_stall(began);
         }
         info.bytes -= self.padding();

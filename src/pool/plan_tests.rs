@@ -101,7 +101,7 @@ fn a_stitch_that_was_made_longer_goes_with_all_its_addresses() {
     pool.alloc(&on(10, 96 * MIB)).unwrap();
     assert_eq!(taken(&pool), 2 * 96 * MIB);
     pool.free(freed, Release::Complete).unwrap();
-    assert_eq!(pool.trim(0), 96 * MIB);
+    assert_eq!(pool.trim(), 96 * MIB);
     assert_eq!(taken(&pool), 2 * 32 * MIB);
 }
 
@@ -369,7 +369,7 @@ fn a_failure_while_a_handle_is_exchanged_costs_no_more_than_that_handle() {
         pool.alloc(&on(10, 20 * MIB)).unwrap();
         let idle = pool.idle();
         assert!(idle < 128 * MIB && pool.physical() <= physical);
-        pool.trim(0);
+        pool.trim();
         assert_eq!(pool.idle(), 0);
         let held = pool.driver().held();
         let lost = held - pool.physical();

@@ -152,7 +152,7 @@ fn lengths_that_never_come_again_leave_few() {
     for at in live {
         pool.free(at, Release::Complete).unwrap();
     }
-    pool.trim(0);
+    pool.trim();
     assert_eq!(pool.driver().leftovers().1, 0);
     assert_eq!(pool.driver().leftovers().2, 0);
 }

@@ -208,7 +208,7 @@ impl<D: Driver> Pool<D> {
                 // Idle chunks have some, and page tables are memory, too. Under `direct` nothing
                 // else comes of what is idle since nobody has it open any more.
                 drop(state);
-                given = self.let_go(0, 2 * given + 1);
+                given = self.let_go(2 * given + 1);
                 if given > 0 {
                     continue;
                 }

@@ -267,11 +267,11 @@ fn trimming_returns_every_idle_byte_and_keeps_what_is_lent() {
     for at in teeth {
         pool.free(at, Release::Stream(key(10))).unwrap();
     }
-    assert_eq!(pool.trim(0), 128 * MIB);
+    assert_eq!(pool.trim(), 128 * MIB);
     assert_eq!((pool.physical(), pool.idle()), (40 * MIB, 0));
     assert_eq!(pool.find(keep).unwrap().bytes, 40 * MIB);
     pool.free(keep, Release::Stream(key(10))).unwrap();
-    pool.trim(0);
+    pool.trim();
     let (_, handles, mappings) = pool.driver().leftovers();
     assert_eq!((handles, mappings), (0, 0));
 }
@@ -334,7 +334,7 @@ fn run_program(failing: Option<u64>) -> u64 {
     }
     assert_eq!(pool.stats().live_bytes, 0);
     assert_eq!(pool.idle(), pool.physical());
-    pool.trim(0);
+    pool.trim();
     // A failure inside the trim itself may keep one handle.
     let (_, handles, _) = pool.driver().leftovers();
     assert!(

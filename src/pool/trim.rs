@@ -20,14 +20,14 @@ pub struct Leaving {
 }
 
 impl<D: Driver> Pool<D> {
-    /// Gives idle chunks back until at most `keep` bytes are idle, waiting for
-    /// their last uses. Returns the bytes given back.
-    pub fn trim(&self, keep: u64) -> u64 {
+    /// Gives all idle chunks back, waiting for their last uses. Returns the bytes given
+    /// back.
+    pub fn trim(&self) -> u64 {
         let _held = cancel::hold();
         let _builder = self.builder();
         // What cannot be waited for is not complete, and stays.
         self.wait_for_pending();
-        self.let_go(keep, u64::MAX)
+        self.let_go(u64::MAX)
     }
 
     /// Gives whole idle chunks back until about `most` bytes went, one chunk
@@ -41,7 +41,7 @@ impl<D: Driver> Pool<D> {
             let mut may_come = true;
             let builder = self.try_builder();
             if builder.is_some() {
-                let released = self.let_go(0, most);
+                let released = self.let_go(most);
                 if released > 0 {
                     return released;
                 }
@@ -78,14 +78,14 @@ impl<D: Driver> Pool<D> {
         std::mem::replace(&mut state.least_idle, idle).min(idle)
     }
 
-    /// Lets idle chunks go, down to `keep` bytes or until about `most` went.
-    /// The caller holds the growth lock.
-    pub(super) fn let_go(&self, keep: u64, most: u64) -> u64 {
+    /// Lets idle chunks go until about `most` bytes went. The caller holds the growth
+    /// lock.
+    pub(super) fn let_go(&self, most: u64) -> u64 {
         let mut state = self.lock();
         let _ = self.make_ready(&mut state);
         state.settle_small();
         state.reap_slabs(0, usize::MAX);
-        let leaving = state.leaving(keep, most);
+        let leaving = state.leaving(most);
         drop(state);
         if leaving.is_empty() {
             return 0;
@@ -123,10 +123,9 @@ impl<D: Driver> Pool<D> {
 }
 
 impl State {
-    /// Takes idle chunks out, those with the fewest mappings first, until at
-    /// most `keep` bytes are left or at least `most` were taken.
-    fn leaving(&mut self, keep: u64, most: u64) -> Vec<Leaving> {
-        let idle = |chunk: &&(ChunkId, u64, usize)| chunk.1;
+    /// Takes idle chunks out, those with the fewest mappings first, until at least `most`
+    /// bytes were taken.
+    fn leaving(&mut self, most: u64) -> Vec<Leaving> {
         let mut free: Vec<(ChunkId, u64, usize)> = self
             .chunks
             .iter()
@@ -134,14 +133,12 @@ impl State {
             .map(|(id, chunk)| (id, chunk.bytes, chunk.shown_in.len()))
             .collect();
         free.sort_unstable_by_key(|(_, _, shown)| *shown);
-        let mut left: u64 = free.iter().map(|chunk| idle(&chunk)).sum();
         let mut taken = 0;
         let mut leaving = Vec::new();
         for (id, bytes, _) in free {
-            if left <= keep || taken >= most {
+            if taken >= most {
                 break;
             }
-            left -= bytes;
             taken += bytes;
             leaving.push(self.remove_chunk(id));
         }

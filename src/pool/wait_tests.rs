@@ -139,7 +139,7 @@ fn a_context_that_breaks_during_a_wait_is_known_to_be_broken() {
         assert_eq!(pool.synchronize(CONTEXT), Err(BROKEN));
     };
     let for_each_use = |pool: &Pool<Model>| {
-        assert_eq!(pool.trim(0), 0);
+        assert_eq!(pool.trim(), 0);
     };
     for wait in [&for_a_context as &dyn Fn(&Pool<Model>), &for_each_use] {
         let pool = pool();
@@ -205,7 +205,7 @@ fn a_stream_of_which_nothing_can_be_learned_stops_no_other_one() {
     assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 32 * MIB);
     assert_eq!(pool.physical(), 32 * MIB);
     pool.driver().fail_waits(1, Code::UNKNOWN);
-    assert_eq!(pool.trim(0), 32 * MIB, "a wait for the context tells");
+    assert_eq!(pool.trim(), 32 * MIB, "a wait for the context tells");
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn freed_beside(others: &[Context]) -> (Pool<Model>, Address) {
         pool.free(beside, Release::Complete).unwrap();
         pool.driver().hold(other, Stream(10), true);
     }
-    pool.trim(0);
+    pool.trim();
     for &other in others {
         pool.driver().hold(other, Stream(10), true);
     }
@@ -328,11 +328,11 @@ fn what_was_freed_beside_several_contexts_is_used_behind_all_their_work() {
         assert_eq!(pool.give_back(u64::MAX, Duration::ZERO), 0);
         assert_eq!(pool.alloc(&window), Ok(at));
         assert_eq!(pool.driver().waits().len(), 1, "for the one that runs");
-        assert_eq!(pool.trim(0), 0, "it is lent");
+        assert_eq!(pool.trim(), 0, "it is lent");
     }
     // Whoever waits for all that is pending has it as well.
     let (pool, _) = freed_beside(&others);
-    assert_eq!(pool.trim(0), 32 * MIB);
+    assert_eq!(pool.trim(), 32 * MIB);
     // So has whoever ends both contexts.
     let (pool, _) = freed_beside(&others);
     others.iter().for_each(|other| pool.context_ends(*other));

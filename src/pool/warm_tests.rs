@@ -74,7 +74,7 @@ fn a_window_of_a_stitch_that_is_another_by_now_is_none() {
     });
     let free = |at| pool.free(at, Release::Stream(key(10))).unwrap();
     free(pool.alloc(&on(10, 64 * MIB)).unwrap());
-    pool.trim(0);
+    pool.trim();
     assert_eq!(pool.physical(), 0);
     // The next one has its number, and half of its length.
     free(pool.alloc(&on(10, 32 * MIB)).unwrap());

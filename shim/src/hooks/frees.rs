@@ -182,7 +182,7 @@ fn take_back(
             if !engine.lends() && pool.idle() >= WORTH_GIVING_BACK {
                 // Nothing will be lent from it any more: the plain driver
                 // serves from now on and needs the memory.
-                pool.trim(0);
+                pool.trim();
             }
             Code::SUCCESS
         }

@@ -119,7 +119,7 @@ fn together(settings: Settings, beside: impl Fn(&Pool<Model>) + Sync) -> Pool<Mo
 #[test]
 fn threads_that_lend_and_free_at_once_are_never_given_the_same_bytes() {
     let pool = together(Settings::default(), |_| {});
-    pool.trim(0);
+    pool.trim();
     assert_eq!(pool.driver().leftovers().1, 0, "handles");
 }
 
@@ -135,7 +135,7 @@ fn shelves_are_drained_while_they_are_filled() {
         pool.least_idle();
         assert!(pool.stats().pending_bytes <= pool.physical());
     });
-    pool.trim(0);
+    pool.trim();
     assert_eq!(pool.physical(), 0);
 }
 

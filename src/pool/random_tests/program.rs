@@ -336,8 +336,11 @@ impl Program {
                 }
             }
             958..975 => self.capture(),
-            975..985 => drop(self.pool.trim(self.random.below(64) * MIB)),
-            _ => drop(self.pool.give_back(16 * MIB, Duration::ZERO)),
+            975..980 => drop(self.pool.trim()),
+            _ => {
+                let most = self.random.below(64) * MIB;
+                self.pool.give_back(most, Duration::ZERO);
+            }
         }
     }
 
@@ -355,7 +358,7 @@ impl Program {
             world().finish(&uses);
             self.pool.free(at, Release::Complete).unwrap();
         }
-        self.pool.trim(0);
+        self.pool.trim();
         assert!(self.lent > 40, "hardly anything was lent");
         assert_eq!(self.pool.stats().live_bytes, 0);
         assert_eq!(self.pool.physical(), self.pool.idle());
