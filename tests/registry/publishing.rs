@@ -146,6 +146,11 @@ fn the_set_of_names_comes_back() {
     until("back", || {
         server.ask("SCARD memcuda:names") == ":2" && server.has("tensor:a")
     });
+    server.ask("DEL memcuda:names tensor:a");
+    keeper.add(["c"]);
+    until("back beside a new one", || {
+        server.ask("SCARD memcuda:names") == ":3" && server.has("tensor:a")
+    });
     keeper.stop();
     assert_eq!(server.ask("DBSIZE"), ":0");
 }

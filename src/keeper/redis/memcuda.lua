@@ -62,7 +62,8 @@ local function our_path(key)
 end
 
 -- KEYS owner, hash, index and, for a name that has one, path key and paths;
--- ARGV term, name, generation, text for the path key, then all fields.
+-- ARGV term, name, generation, text for the path key, then all fields. Answers
+-- `first` where there was no index.
 local function publish(keys, args)
   if not owned(keys, args) then return 'lost' end
   local there = kind(keys[2])
@@ -71,13 +72,14 @@ local function publish(keys, args)
     if not generation then return 'foreign' end
     if generation ~= args[3] then redis.call('DEL', keys[2]) end
   end
+  local first = kind(keys[3]) == 'none'
   redis.call('HSET', keys[2], unpack(args, 5))
   redis.call('SADD', keys[3], args[2])
   if keys[4] and (kind(keys[4]) == 'none' or our_path(keys[4])) then
     redis.call('SET', keys[4], args[4])
     redis.call('SADD', keys[5], args[2])
   end
-  return 'ok'
+  return first and 'first' or 'ok'
 end
 
 -- A hash without a generation is somebody else's and stays.

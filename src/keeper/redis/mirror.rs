@@ -232,12 +232,11 @@ impl Mirror<'_> {
     }
 
     fn write_changed(&mut self, link: &mut Link) -> Result<(), Pause> {
-        let names: Vec<Name> = self.changed.iter().take(BATCH).cloned().collect();
-        self.write(link, names.clone())?;
-        for name in &names {
-            self.changed.remove(name);
-        }
-        if !names.is_empty() && self.changed.is_empty() {
+        let next = || self.changed.pop_first();
+        let names: Vec<Name> = std::iter::from_fn(next).take(BATCH).collect();
+        let any = !names.is_empty();
+        self.write(link, names)?;
+        if any && self.changed.is_empty() {
             // What changes again and again is written now and then.
             std::thread::sleep(PACE);
         }
@@ -260,6 +259,11 @@ impl Mirror<'_> {
             match read::<String>(answer?)?.as_str() {
                 "lost" => return Err(Pause::Again),
                 "ok" if step.name == PUBLISH => self.indexed = true,
+                // One that changes may come to be published in the very moment in which the set
+                // is gone.
+                "first" if std::mem::replace(&mut self.indexed, true) => {
+                    self.changed.extend(self.shared.names()?);
+                }
                 "foreign" if !std::mem::replace(&mut self.foreign, true) => {
                     let hashes = self.shared.keys.hashes();
                     tracing::warn!(
