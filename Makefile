@@ -74,8 +74,8 @@ test-build:
 	$(MAKE) PROFILE=dev library simulator
 
 # The C example bare and on the pool, two programs with one name, a recorded
-# trace, a table.
-run: one-word build fragment named
+# trace, a table. Needs no Python, as packages do.
+run: one-word command library simulator fragment named
 	@examples/run.sh $(RELEASE)
 
 # Everything that needs no GPU.
@@ -83,10 +83,10 @@ test: one-word test-build
 	tests/support/tools.sh
 	MEMCUDA_TESTS_BUILT=1 $(CARGO) test --workspace --no-fail-fast
 
-fragment: examples/fragment.c build
+fragment: examples/fragment.c simulator
 	$(CC) $(CFLAGS) $< -o $(RELEASE)/fragment -L$(RELEASE)/sim -l:libcudart.so.13
 
-named: examples/named.c build
+named: examples/named.c simulator
 	$(CC) $(CFLAGS) $< -o $(RELEASE)/named -L$(RELEASE)/sim -l:libcudart.so.13
 
 # The same over NVIDIA's runtime, linked statically.
