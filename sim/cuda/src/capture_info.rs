@@ -29,6 +29,13 @@ impl Sim {
         }
     }
 
+    /// State, number and graph of the capture of a stream, by its handle.
+    fn capture_of(&mut self, stream: u64) -> Result<(u32, u64, u64), Code> {
+        let id = self.stream(stream)?;
+        self.refuse_beside_capture(id)?;
+        Ok(self.capture_status(id))
+    }
+
     fn capture_status(&self, id: u32) -> (u32, u64, u64) {
         let Some(number) = self.streams[&id].capture else {
             return (STATUS_NONE, 0, 0);
@@ -43,15 +50,12 @@ impl Sim {
 
 api! { streams STREAM_EXPORTS |sim|
     fn cuStreamIsCapturing | cuStreamIsCapturing_ptsz [stream] (stream: u64, out: *mut u32) {
-        let id = sim.stream(stream)?;
-        sim.refuse_beside_capture(id)?;
+        let (state, ..) = sim.capture_of(stream)?;
         // SAFETY: the caller's pointer.
-        unsafe { must_put(out, sim.capture_status(id).0) }
+        unsafe { must_put(out, state) }
     }
     fn cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz [stream] (stream: u64, status: *mut u32, number: *mut u64) {
-        let id = sim.stream(stream)?;
-        sim.refuse_beside_capture(id)?;
-        let (state, capture, _) = sim.capture_status(id);
+        let (state, capture, _) = sim.capture_of(stream)?;
         // SAFETY: the caller's pointers; the second may be null.
         unsafe {
             must_put(status, state)?;
@@ -60,9 +64,7 @@ api! { streams STREAM_EXPORTS |sim|
         Ok(())
     }
     fn cuStreamGetCaptureInfo_v2 | cuStreamGetCaptureInfo_v2_ptsz [stream] (stream: u64, status: *mut u32, number: *mut u64, graph: *mut u64, dependencies: *mut usize, count: *mut usize) {
-        let id = sim.stream(stream)?;
-        sim.refuse_beside_capture(id)?;
-        let (state, capture, under) = sim.capture_status(id);
+        let (state, capture, under) = sim.capture_of(stream)?;
         // SAFETY: the caller's pointers; all but the first may be null.
         unsafe {
             must_put(status, state)?;
@@ -74,9 +76,7 @@ api! { streams STREAM_EXPORTS |sim|
         Ok(())
     }
     fn cuStreamGetCaptureInfo_v3 | cuStreamGetCaptureInfo_v3_ptsz [stream] (stream: u64, status: *mut u32, number: *mut u64, graph: *mut u64, dependencies: *mut usize, edges: *mut usize, count: *mut usize) {
-        let id = sim.stream(stream)?;
-        sim.refuse_beside_capture(id)?;
-        let (state, capture, under) = sim.capture_status(id);
+        let (state, capture, under) = sim.capture_of(stream)?;
         // SAFETY: the caller's pointers; all but the first may be null.
         unsafe {
             must_put(status, state)?;
