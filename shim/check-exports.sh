@@ -16,7 +16,7 @@ if readelf -d "$library" | grep NEEDED | grep -i -E 'cuda|nvidia'; then
     exit 1
 fi
 if readelf -d "$library" | grep NEEDED | grep libgcc_s; then
-    echo "$library must not need libgcc_s, which every program would load: shim/src/unwind.rs lacks one of these:" >&2
+    echo "$library must not need libgcc_s, which every program would load: shim/src/libraries/unwind.rs lacks one of these:" >&2
     nm -D --undefined-only "$library" | grep _Unwind >&2
     exit 1
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Libraries ask for no symbol of a glibc newer than the oldest one that is
 # supported (README.md):   shim/check-floor.sh LIBRARY...
-# What to do where they do: shim/src/old_libc.rs.
+# What to do where they do: shim/src/libraries/old_libc.rs.
 set -eu
 floor=2.23
 [ $# -gt 0 ] || { echo "usage: shim/check-floor.sh LIBRARY..." >&2; exit 2; }
@@ -19,7 +19,7 @@ for library; do
         exit 1
     fi
     if [ -n "$newer" ]; then
-        echo "$library needs a glibc newer than $floor (shim/src/old_libc.rs):" >&2
+        echo "$library needs a glibc newer than $floor (shim/src/libraries/old_libc.rs):" >&2
         echo "$newer" >&2
         exit 1
     fi

@@ -11,13 +11,13 @@ use memcuda_core::driver::sys::{LOCATION_DEVICE, MemLocation, pointer};
 use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Grantee, Owner};
 
-use crate::boundary::answered;
-use crate::calls::{Calls, MemPool};
-use crate::device::Device;
+use crate::driver::calls::{Calls, MemPool};
+use crate::driver::shapes::{Block, DEVICE, End, HOST, UNIFIED};
 use crate::engine::Engine;
+use crate::engine::boundary::answered;
+use crate::engine::device::Device;
 use crate::pool;
 use crate::room::{self, with_room};
-use crate::shapes::{Block, DEVICE, End, HOST, UNIFIED};
 use crate::whose::{self, Below, Memory, Whose};
 
 /// What the driver answers a copy that it does not make.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memcuda_core::driver::Code;
 
-use crate::{aside, resolve, scope};
+use crate::libraries::{aside, resolve, scope};
 
 /// A hooked driver entry point.
 pub struct Hook {
@@ -134,11 +134,11 @@ macro_rules! hooks {
                             $($arg),*
                         )
                     };
-                    $crate::boundary::answered(code)
+                    $crate::engine::boundary::answered(code)
                 }
                 let $real: Real = answered;
                 let _held = $crate::held!($($hit)?);
-                $crate::boundary::enter(
+                $crate::engine::boundary::enter(
                     stringify!($symbol),
                     |$engine| $body,
                     || $crate::first_block!(

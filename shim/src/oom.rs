@@ -16,12 +16,12 @@ use memcuda_core::epoch;
 use memcuda_core::picture::{self, Refused, bytes};
 use memcuda_core::pool::StreamKey;
 
-use crate::caller;
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
+use crate::libraries::caller;
 use crate::picture::take;
 use crate::pool;
-use crate::signals;
+use crate::process::signals;
 
 /// Most files of a process. Behind them the last one is written anew, so that
 /// the failure which ended a program is among them.

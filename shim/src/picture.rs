@@ -8,9 +8,9 @@ use memcuda_core::picture::{self, Named, Picture, Process, Refused};
 use memcuda_core::proc_stat;
 use memcuda_core::share::protocol::DeviceId;
 
-use crate::caller;
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
+use crate::libraries::caller;
 use crate::names::table;
 
 /// Longest command line that is shown, in bytes.

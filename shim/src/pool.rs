@@ -12,10 +12,12 @@ use memcuda_core::driver::{Code, Driver, cancel, sys};
 use memcuda_core::pool::{Grantee, Lack, Pool, Settings, Stats};
 use memcuda_core::units::MIB;
 
-use crate::device::Device;
+use crate::driver::primaries;
+use crate::engine::device::Device;
+use crate::engine::worker;
 use crate::engine::{self, Engine};
 use crate::neighbours::Door;
-use crate::{in_vain, primaries, worker};
+use crate::neighbours::in_vain;
 
 /// Longest wait for work that still uses idle memory.
 pub const PATIENCE: Duration = Duration::from_secs(1);

@@ -19,13 +19,16 @@ use memcuda_core::driver::real::Real;
 use memcuda_core::pool::Pool;
 use memcuda_core::units::GIB;
 
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
+use crate::engine::worker;
 use crate::neighbours::{Answer, Door};
-use crate::others::Others;
 use crate::picture;
+use crate::process::threads;
+use crate::room::nvml;
+use crate::room::others::Others;
 use crate::share::{exports, keeper};
-use crate::{nvml, threads, torch, worker};
+use crate::torch;
 
 /// How often the thread looks while anything is idle, and while nothing is.
 const LOOK: Duration = Duration::from_millis(250);

@@ -9,9 +9,9 @@ use memcuda_core::pool::{BlockInfo, Order, Owner, Pool};
 use memcuda_core::units::MIB;
 use std::ops::Range;
 
-use crate::device::Device;
+use crate::driver::memops::Which;
+use crate::engine::device::Device;
 use crate::engine::{self, Engine};
-use crate::memops::Which;
 
 /// What an address is.
 pub enum Whose<'a> {

@@ -1,5 +1,5 @@
 //! How a process is asked for its picture: at the sockets on which it hears
-//! other processes that need memory (`shim/src/neighbours.rs`). The question is
+//! other processes that need memory (`shim/src/neighbours`). The question is
 //! a request for no bytes, which nobody makes, and then the word "show"; a
 //! library that does not know it takes it for that request, gives nothing, and
 //! answers so. The picture comes as a descriptor of a sealed file in memory.

@@ -177,7 +177,7 @@ pub fn close(handle: u64) -> c_int {
 pub extern "C" fn memcuda_address(handle: u64) -> *mut c_void {
     // In a forked child nobody lets go of what other threads had locked.
     let get = || engine::running().and_then(|_| table::get(handle));
-    let address = crate::boundary::or_else("memcuda_address", get, || None);
+    let address = crate::engine::boundary::or_else("memcuda_address", get, || None);
     address.map_or(ptr::null_mut(), |mapped| mapped.address as *mut c_void)
 }
 

@@ -9,8 +9,8 @@ use memcuda_core::driver::{Code, cancel};
 use memcuda_core::share::protocol;
 
 use super::place;
-use crate::boundary;
 use crate::engine::Engine;
+use crate::engine::boundary;
 use crate::names::Failure;
 use crate::share::{early, keeper};
 

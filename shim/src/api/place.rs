@@ -7,9 +7,9 @@ use memcuda_core::driver::Code;
 
 use crate::engine::{self, Engine};
 use crate::hooks::start;
+use crate::libraries::resolve;
 use crate::names::Failure;
 use crate::names::place::Place;
-use crate::resolve;
 
 /// `MEMCUDA_CURRENT`.
 pub const CURRENT: i32 = -1;

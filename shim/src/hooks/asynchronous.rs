@@ -6,15 +6,16 @@ use memcuda_core::driver::{Address, Code, Context, Stream};
 use memcuda_core::pool::{Effort, Order, Owner, Release, Request, StreamKey};
 
 use super::{foreign, frees, memory};
-use crate::boundary::planted_panic;
-use crate::calls::MemPool;
-use crate::device::Device;
+use crate::driver::calls::MemPool;
+use crate::driver::own_pools;
 use crate::engine::Engine;
+use crate::engine::boundary::planted_panic;
+use crate::engine::device::Device;
 use crate::names::hints;
 use crate::names::place::Place as Where;
+use crate::pool;
 use crate::record::Caller;
 use crate::room::{Place, with_room};
-use crate::{own_pools, pool};
 
 crate::hooks! {
     /// `cuMemAllocAsync`.

@@ -10,16 +10,17 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Code, Context, Driver};
 use memcuda_core::pages::Pages;
 
-use crate::boundary::planted_panic;
-use crate::device::Device;
-use crate::endings::Ending;
+use crate::driver::{places, primaries};
 use crate::engine::Engine;
+use crate::engine::boundary::planted_panic;
+use crate::engine::device::Device;
+use crate::engine::endings::Ending;
+use crate::engine::{endings, worker};
 use crate::names::{lifetime, table};
 use crate::pages::gone;
 use crate::pool::mind_primary;
 use crate::room::with_room;
 use crate::share::{early, exports, held};
-use crate::{endings, places, primaries, worker};
 
 use super::foreign::on;
 

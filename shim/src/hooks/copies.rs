@@ -12,8 +12,8 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Address, Code, Stream};
 
 use crate::carry::{self, When};
+use crate::driver::shapes::{Block, DEVICE, HOST, Rows, UNIFIED};
 use crate::hook::{ABSENT, Hook};
-use crate::shapes::{Block, DEVICE, HOST, Rows, UNIFIED};
 
 /// Declares hooks of this family: what is copied, and when.
 macro_rules! copies {
@@ -43,7 +43,7 @@ macro_rules! copies {
                 if code != carry::REFUSED {
                     return code;
                 }
-                $crate::boundary::enter(
+                $crate::engine::boundary::enter(
                     stringify!($symbol),
                     |engine| match $block {
                         Some(block) => carry::again(engine, block, $when, real),

@@ -9,16 +9,19 @@ use memcuda_core::driver::{Address, Code, Context, Driver, Stream, cancel};
 use memcuda_core::pool::{BlockInfo, Order, Owner, Pool, Release, StreamKey};
 use memcuda_core::units::MIB;
 
-use crate::boundary::{self, planted_panic};
-use crate::device::Device;
+use crate::driver::memops::Which;
+use crate::engine::boundary::{self, planted_panic};
+use crate::engine::device::Device;
 use crate::engine::{self, Engine};
+use crate::entry::thunks;
 use crate::hook::{ABSENT, Hook};
-use crate::memops::Which;
-use crate::modules::Module;
+use crate::libraries::modules::Module;
+use crate::libraries::{listener, ucx};
 use crate::names::{lifetime, table};
+use crate::process::{tags, threads};
 use crate::record::Caller;
 use crate::share::exports;
-use crate::{listener, tags, threads, thunks, torch, ucx};
+use crate::torch;
 
 crate::slot! { cuMemFree_v2 ["cuMemFree" since 3020] Free }
 

@@ -13,7 +13,7 @@ use memcuda_core::pool::{BlockInfo, Owner};
 use memcuda_core::share::handle::{Handle, Unreadable};
 use memcuda_core::share::protocol::{self, DeviceId, Request, State};
 
-use crate::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
+use crate::driver::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
 use crate::engine::Engine;
 use crate::names::lifetime;
 use crate::share::given::{self, Given};

@@ -15,14 +15,16 @@ use memcuda_core::pool::Pool;
 
 use super::foreign;
 use super::pages::once_more;
-use crate::device::Device;
+use crate::driver::memops::Which;
 use crate::engine::Engine;
-use crate::memops::Which;
+use crate::engine::boundary;
+use crate::engine::device::Device;
 use crate::pages::{put_off, reservations};
+use crate::process::tags;
 use crate::record::Freeing;
 use crate::room::{Place, with_room};
 use crate::share::exports;
-use crate::{boundary, pages, tags, torch};
+use crate::{pages, torch};
 
 crate::hooks! {
     /// `cuMemAddressReserve`: pages in one reservation may be one allocation.

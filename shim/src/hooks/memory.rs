@@ -7,17 +7,19 @@ use memcuda_core::driver::{Address, Code, Context, cancel};
 use memcuda_core::pool::{Effort, Order, Owner, Refusal, Request, StreamKey};
 
 use super::foreign;
-use crate::boundary;
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::boundary;
+use crate::engine::device::Device;
+use crate::entry::thunks;
 use crate::hook::{ABSENT, Hook};
-use crate::modules::Module;
+use crate::libraries::modules::Module;
 use crate::names::hints;
 use crate::names::place::Place;
 use crate::oom;
+use crate::process::tags;
 use crate::record::Caller;
 use crate::room::with_room;
-use crate::{pool, tags, thunks, torch};
+use crate::{pool, torch};
 
 crate::slot! { cuMemAlloc_v2 ["cuMemAlloc" since 3020] Allocate }
 

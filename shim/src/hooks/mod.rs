@@ -27,7 +27,7 @@ use crate::hook::Hook;
 /// Every hook.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
     const FAMILIES: [&[&Hook]; 20] = [
-        crate::lookup::HOOKS,
+        crate::entry::lookup::HOOKS,
         start::HOOKS,
         memory::HOOKS,
         frees::HOOKS,

@@ -12,14 +12,15 @@ use memcuda_core::driver::sys::{HANDLE_POSIX_FD, MemAllocationProp};
 use memcuda_core::driver::{Code, Context, Driver, Handle, Result, cancel};
 use memcuda_core::pages::{Kind, Lease, Pages};
 
-use crate::boundary;
-use crate::device::Device;
+use crate::engine::boundary;
+use crate::engine::device::Device;
 use crate::engine::{self, Engine};
 use crate::hook::{ABSENT, Hook};
 use crate::pages::{passed_on, put_off};
 use crate::pool::PATIENCE;
+use crate::process::yama;
 use crate::room::{Place, is_beyond_the_limit, with_room, with_room_for};
-use crate::{oom, pages, torch, yama};
+use crate::{oom, pages, torch};
 
 use super::foreign::{at, located};
 

@@ -8,9 +8,9 @@ use memcuda_core::pool::Grantee;
 use super::foreign;
 use super::mappings::{descriptors, let_in};
 use super::pools::defaulting;
-use crate::calls::MemPool;
-use crate::device::Device;
+use crate::driver::calls::MemPool;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 use crate::pool;
 use crate::room::with_room;
 

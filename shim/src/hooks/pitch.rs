@@ -5,9 +5,9 @@ use memcuda_core::driver::{Address, Code, Context};
 use memcuda_core::units::align_up;
 
 use super::{foreign, memory};
-use crate::boundary;
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::boundary;
+use crate::engine::device::Device;
 use crate::record::Caller;
 use crate::room::{Place, with_room};
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use memcuda_core::driver::{Code, sys::MemLocation};
 
-use crate::calls::MemPool;
-use crate::device::Device;
+use crate::driver::calls::MemPool;
+use crate::driver::own_pools;
+use crate::driver::stand_in::Sum;
 use crate::engine::Engine;
-use crate::own_pools;
-use crate::stand_in::Sum;
+use crate::engine::device::Device;
 
 /// `CUmemPool_attribute`: may a stream be ordered behind others for what it is lent; bytes
 /// kept over a wait, bytes held, their peak, bytes used, their peak.

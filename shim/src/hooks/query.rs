@@ -4,10 +4,11 @@
 use memcuda_core::driver::{Address, Code, Handle};
 use std::ffi::c_void;
 
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::boundary;
+use crate::engine::device::Device;
 use crate::whose::{self, Below, Memory, PAGE, Whose};
-use crate::{boundary, pages, torch};
+use crate::{pages, torch};
 
 /// Allocations begin at multiples of so many bytes.
 const STEP: usize = 512;

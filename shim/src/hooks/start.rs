@@ -8,21 +8,22 @@ use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Driver, cancel};
 use memcuda_core::units::MIB;
 
-use crate::calls::Calls;
-use crate::captures::Captures;
-use crate::device::Device;
+use crate::counters::stats_page::Page;
+use crate::counters::track::Track;
+use crate::driver::calls::Calls;
+use crate::driver::captures::Captures;
+use crate::engine::device::Device;
 use crate::engine::{self, Engine};
+use crate::engine::{boundary, reserve, worker};
+use crate::entry::substitute::Probe;
+use crate::entry::{dlopen, substitute};
+use crate::libraries::{aside, old_libc, resolve, routes, unwind};
 use crate::names::hints;
+use crate::process::{environment, log};
 use crate::record::Recorder;
 use crate::share::early;
-use crate::stats_page::Page;
-use crate::substitute::Probe;
-use crate::track::Track;
 use crate::whose::Below;
-use crate::{
-    aside, boundary, dlopen, environment, fork, hook, log, old_libc, reserve, resolve, routes,
-    substitute, torch, unwind, watch, whose, worker,
-};
+use crate::{fork, hook, torch, watch, whose};
 
 /// Reservations are whole numbers of so many bytes.
 const STEP: u64 = 2 * MIB;

@@ -7,10 +7,10 @@ use std::ffi::c_void;
 use memcuda_core::driver::{Code, Context, Stream};
 use memcuda_core::pool::StreamKey;
 
-use crate::captures::Origin;
+use crate::driver::captures::Origin;
+use crate::driver::places;
 use crate::engine::Engine;
 use crate::pages::{self, gone};
-use crate::places;
 use crate::room::{Place, with_room};
 
 use super::foreign;

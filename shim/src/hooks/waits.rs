@@ -9,12 +9,12 @@ use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Code, Context, Driver, Stream};
 use memcuda_core::pool::{Place, Pool};
 
-use crate::boundary;
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::boundary;
+use crate::engine::device::Device;
 use crate::pages::{gone, put_off};
+use crate::process::tags::{self, Tag};
 use crate::share::exports;
-use crate::tags::{self, Tag};
 use crate::torch;
 
 crate::hooks! {

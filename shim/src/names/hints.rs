@@ -14,9 +14,9 @@ use memcuda_core::share::protocol;
 use super::open;
 use super::place::Place;
 use super::{Failure, Wanted, lifetime};
-use crate::caller;
 use crate::engine::Engine;
-use crate::environment;
+use crate::libraries::caller;
+use crate::process::environment;
 
 /// Rules, and threads that said a name: how many there are.
 static ACTIVE: AtomicUsize = AtomicUsize::new(0);

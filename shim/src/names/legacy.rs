@@ -12,7 +12,7 @@ use memcuda_core::units::align_up;
 use super::Failure;
 use super::place::Place;
 use super::table::{From, Mapped};
-use crate::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
+use crate::driver::calls::{IpcBytes, LAZY_ENABLE_PEER_ACCESS};
 use crate::engine::Engine;
 use crate::room;
 use crate::whose::PAGE;

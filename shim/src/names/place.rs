@@ -5,8 +5,8 @@ use memcuda_core::pool::Attachment;
 use memcuda_core::share::protocol::{Backend, DeviceId, Entry, Spec};
 
 use super::{Failure, Wanted, primary};
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 use crate::{pool, share};
 
 /// Where memory is wanted.

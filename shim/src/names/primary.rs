@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use memcuda_core::driver::{Code, Context};
 
 use super::Failure;
-use crate::device::Device;
+use crate::driver::primaries;
 use crate::engine::Engine;
-use crate::primaries;
+use crate::engine::device::Device;
 use crate::room::{self, with_room};
 
 /// The primary context of a device, retained once for the life of the process. Room for it

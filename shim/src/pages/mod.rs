@@ -14,8 +14,8 @@ use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context, Handle};
 use memcuda_core::pages::{Lease, Pages, Totals};
 
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 use crate::pool;
 use crate::record::Caller;
 

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use memcuda_core::driver::Handle;
 
-use crate::inherited::Inherited;
+use crate::process::inherited::Inherited;
 
 /// A descriptor. Never freed: a child may be reading.
 struct Passed {

@@ -9,8 +9,8 @@ use memcuda_core::driver::{Address, Context, Result, Stream};
 use memcuda_core::pages::{Found, Mark, Pages};
 use memcuda_core::pool::StreamKey;
 
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 
 thread_local! {
     /// The wait that torch would have made on this thread before it unmaps: on which

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use memcuda_core::driver::Address;
 use memcuda_core::pages::Home;
 
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 
 /// First addresses, and bytes.
 static RESERVED: Mutex<BTreeMap<Address, u64>> = Mutex::new(BTreeMap::new());

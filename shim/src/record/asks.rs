@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::backtrace;
-use crate::threads::UntilEnd;
+use crate::process::backtrace;
+use crate::process::threads::UntilEnd;
 
 /// Chains that a thread keeps, and the longest.
 const CHAINS: usize = 16;

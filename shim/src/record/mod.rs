@@ -29,9 +29,10 @@ use memcuda_core::names::Name;
 use memcuda_core::pool::{Owner, Refusal, Request};
 use memcuda_core::trace::frames::{self, Kind, MOST_TEXT, PIECE_BYTES, Piece, Record, Use, Word};
 
-use crate::modules::Module;
-use crate::tags::Tag;
-use crate::{caller, threads};
+use crate::libraries::caller;
+use crate::libraries::modules::Module;
+use crate::process::tags::Tag;
+use crate::process::threads;
 use file::File;
 
 pub use freeing::Freeing;

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::sum::mix;
-use crate::resolve;
+use crate::libraries::resolve;
 
 /// A place in the code: a code object, and an address in its instructions.
 pub type Place = (usize, usize);

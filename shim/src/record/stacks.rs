@@ -11,8 +11,9 @@ use memcuda_core::trace::frames::MOST_TEXT;
 
 use super::python;
 use super::sum::mix;
-use crate::modules::{self, About, Module};
-use crate::{backtrace, caller, dynamic};
+use crate::libraries::modules::{self, About, Module};
+use crate::libraries::{caller, dynamic};
+use crate::process::backtrace;
 
 /// Frames of a stack.
 const DEPTH: usize = 32;

@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use once_cell::race::OnceRef;
 
 use super::{Caller, asks};
-use crate::backtrace;
-use crate::caller::{self, is_of_cuda};
-use crate::modules::{self, About, Module, NUMBERED};
+use crate::libraries::caller::{self, is_of_cuda};
+use crate::libraries::modules::{self, About, Module, NUMBERED};
+use crate::process::backtrace;
 
 /// The words that a recording has.
 #[derive(Default)]

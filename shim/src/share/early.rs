@@ -12,9 +12,11 @@ use memcuda_core::driver::Context;
 use memcuda_core::share::client::Client;
 
 use super::{keeper, who};
-use crate::device::Device;
 use crate::engine::Engine;
-use crate::{dynamic, engine, pool, worker};
+use crate::engine::device::Device;
+use crate::engine::worker;
+use crate::libraries::dynamic;
+use crate::{engine, pool};
 
 /// What the names of the interface's functions begin with.
 const INTERFACE: &[u8] = b"memcuda_";

@@ -15,7 +15,7 @@ use super::line::{Answer, MOMENT};
 use super::who::{self, Heard};
 use super::{Error, keeper};
 use crate::engine::Engine;
-use crate::worker;
+use crate::engine::worker;
 
 /// Asks over a connection of its own, which then is the process's; `None` where
 /// there is one already, or none could be had: then nothing has happened.

@@ -11,8 +11,8 @@ use memcuda_core::share::protocol::{Entry, Reply, Request};
 
 use super::keeper::{self, Answer};
 use super::{Error, device};
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 
 /// Some of it, before it is mapped.
 pub struct Given {

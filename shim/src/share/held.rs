@@ -11,8 +11,8 @@ use memcuda_core::pool::{Attachment, Pool};
 use memcuda_core::share::protocol::{Generation, Request};
 
 use super::keeper;
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 use crate::pool;
 
 /// What is open at an address.

@@ -17,8 +17,8 @@ use super::leases::Leases;
 use super::who::{self, Heard};
 use super::{Error, start};
 use crate::engine::Engine;
-use crate::inherited::Inherited;
-use crate::worker;
+use crate::engine::worker;
+use crate::process::inherited::Inherited;
 
 /// How long a keeper that was just started may take until it answers.
 const START: Duration = Duration::from_secs(5);

@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use memcuda_core::driver::{Code, Driver, Handle};
 use memcuda_core::units::HANDLE;
 
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 use crate::pool::PATIENCE;
 use crate::room::{Place, is_beyond_the_limit, with_room};
 

@@ -22,8 +22,8 @@ use std::fmt;
 
 use memcuda_core::share::protocol::{Code, DeviceId};
 
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 
 /// The device with this identity, if the process sees it.
 pub fn device(engine: &Engine, id: DeviceId) -> Option<&Device> {

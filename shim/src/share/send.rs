@@ -11,8 +11,8 @@ use memcuda_core::share::protocol::{Backend, DeviceId, Generation, MOST_PARTS, R
 
 use super::line::TRIES;
 use super::{Error, keeper};
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 
 /// Why memory cannot be exported.
 #[derive(Debug, Clone, PartialEq, Eq)]

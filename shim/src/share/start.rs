@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use super::settings;
-use crate::{environment, modules};
+use crate::libraries::modules;
+use crate::process::environment;
 
 /// Bytes of stack for each of the two steps.
 const STACK: usize = 64 << 10;

@@ -11,7 +11,7 @@ use memcuda_core::share::protocol::Generation;
 use super::Error;
 use super::epoch::Epoch;
 use crate::engine::Engine;
-use crate::environment;
+use crate::process::environment;
 
 /// What the process is called: the name of its first thread, which that one can
 /// ask for without a file.

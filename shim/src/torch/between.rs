@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_void};
 
 use super::library::Library;
-use crate::{aimdo, dynamic, loader, resolve};
+use crate::libraries::{aimdo, dynamic, loader, resolve};
 
 const NAME: &CStr = c"cudaMalloc";
 

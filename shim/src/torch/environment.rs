@@ -17,7 +17,8 @@ use memcuda_core::config::{Config, Debug, Policy, Torch};
 use super::conf::{self, Profile, Setting};
 use super::library::{self, Library};
 use super::{between, limits, nccl, notice, places, sharing, split, watched_layout};
-use crate::{aside, environment, modules, resolve};
+use crate::libraries::{aside, modules, resolve};
+use crate::process::environment;
 
 /// In torch's order: the first that is set counts alone.
 const SETTINGS: [&CStr; 3] = [

@@ -15,7 +15,7 @@ use memcuda_core::driver::sys::HANDLE_FABRIC;
 
 use super::library::Exported;
 use super::{environment, identity, layout};
-use crate::asm::Next;
+use crate::process::asm::Next;
 
 crate::tail_jump! {
     /// `bool c10::cuda::get_fabric_access(signed char device)`.

@@ -7,9 +7,9 @@
 use memcuda_core::driver::{Address, Stream};
 
 use super::{environment, scopes};
-use crate::modules::{self, Module};
-use crate::resolve;
-use crate::tags::Tag;
+use crate::libraries::modules::{self, Module};
+use crate::libraries::resolve;
+use crate::process::tags::Tag;
 
 /// An allocation of torch's native allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

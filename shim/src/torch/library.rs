@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{dynamic, loader, scope};
+use crate::libraries::{dynamic, loader, scope};
 
 /// A library as the loader mapped it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 
 use super::library::Exported;
 use super::reclaim;
-use crate::asm::Next;
+use crate::process::asm::Next;
 
 /// `c10::GLOG_INFO` and `c10::GLOG_WARNING`.
 const INFO: usize = 0;

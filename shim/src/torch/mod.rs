@@ -55,8 +55,8 @@ pub use tensors::set as tells_of_tensors;
 pub use unmaps::{is_unmapping, may_unmap_behind, unmaps_behind, waits_to_unmap};
 pub use withheld::bytes as withheld;
 
-use crate::modules::Module;
-use crate::tags::Tag;
+use crate::libraries::modules::Module;
+use crate::process::tags::Tag;
 use layout::Layout;
 use library::Library;
 
@@ -81,7 +81,7 @@ pub fn note_runtime_call(caller: usize) {
         LAST_OTHER.store(caller, Ordering::Relaxed);
         return;
     }
-    if !crate::aside::stands() {
+    if !crate::libraries::aside::stands() {
         let layout = library::named("libc10_cuda.so").map(|l| watched_layout(&l));
         let watched = layout.is_some_and(|layout| layout.is_ok_and(scopes::install));
         if !watched {

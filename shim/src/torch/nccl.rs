@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use crate::environment;
+use crate::process::environment;
 
 /// The first that is set counts alone.
 const VARIABLES: [&CStr; 2] = [

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 
 use memcuda_core::config::{Config, Level};
 
-use crate::environment;
+use crate::process::environment;
 
 static PENDING: AtomicBool = AtomicBool::new(false);
 static LINES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
@@ -24,14 +24,14 @@ pub fn info(line: impl FnOnce() -> String) {
 
 /// Writes what is pending, once the log is open.
 pub fn flush() {
-    if !PENDING.load(Ordering::Relaxed) || !crate::log::enabled(Level::Error) {
+    if !PENDING.load(Ordering::Relaxed) || !crate::process::log::enabled(Level::Error) {
         return;
     }
     let Ok(mut lines) = LINES.lock() else { return };
     PENDING.store(false, Ordering::Relaxed);
     for (level, line) in lines.drain(..) {
-        if crate::log::enabled(level) {
-            crate::log::line(level, format_args!("{line}"));
+        if crate::process::log::enabled(level) {
+            crate::process::log::line(level, format_args!("{line}"));
         }
     }
 }

@@ -19,7 +19,7 @@ impl Opened {
     }
 
     fn find(&self, name: &CStr) -> *mut c_void {
-        let found = crate::resolve::symbol(self.0, name);
+        let found = crate::libraries::resolve::symbol(self.0, name);
         assert!(!found.is_null(), "{name:?}");
         found
     }

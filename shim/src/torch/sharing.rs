@@ -10,7 +10,7 @@ use std::ptr;
 
 use memcuda_core::driver::cancel;
 
-use crate::yama;
+use crate::process::yama;
 
 /// No flag, pointer or signal.
 const NONE: c_long = 0;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::elf::Symbols;
 use super::library::{self, Library};
 use super::places;
-use crate::dynamic;
+use crate::libraries::dynamic;
 
 /// What torch takes for no split size, in bytes.
 pub const NONE: usize = usize::MAX;

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::layout;
-use crate::{backtrace, fork_gate};
+use crate::process::{backtrace, fork_gate};
 
 /// Return addresses, as they were found; 0: none yet. More than compilers make of one call.
 static SITES: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];

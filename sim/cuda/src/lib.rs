@@ -56,7 +56,7 @@ mod shared;
 mod state;
 mod stream;
 mod stream_handles;
-#[path = "../../../shim/src/system_calls.rs"]
+#[path = "../../../shim/src/process/system_calls.rs"]
 mod system_calls;
 mod transfer;
 mod uses;

@@ -17,8 +17,8 @@ use memcuda_core::share::protocol::{self, Generation, Reply, Request};
 use super::Error;
 use super::keeper::{self, Resumed};
 use super::send::{self, Failure};
-use crate::device::Device;
 use crate::engine::Engine;
+use crate::engine::device::Device;
 use crate::whose::{self, Below, Memory};
 
 pub use runs::{has_runs, hold, unmapped};
@@ -229,7 +229,9 @@ fn withdraw(engine: &Engine, which: Which) {
                 export.held = Some(references);
             }
         }),
-        Ok(_) | Err(_) => crate::log!(Debug, "freed memory stays until the keeper is back"),
+        Ok(_) | Err(_) => {
+            crate::log!(Debug, "freed memory stays until the keeper is back")
+        }
     }
 }
 
