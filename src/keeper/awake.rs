@@ -12,9 +12,9 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::thread::sched_getcpu;
 
+use super::clients::process;
 use super::entries::ClientId;
-use super::process;
-use super::serve::Keeper;
+use super::state::Keeper;
 
 /// How long it is awake after a request, where nobody says otherwise: a process
 /// that opens one name opens more.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 use super::Refusal;
-use super::client::{COURTESY, Stage};
+use super::clients::client::{COURTESY, Stage};
 use super::entries::ClientId;
-use super::serve::{Ghost, Keeper};
-use super::standby::Vault;
+use super::state::{Ghost, Keeper};
+use super::succession::standby::Vault;
 use crate::epoch::now_us;
 
 /// How long a process that came back may take to say all that it holds, and one

@@ -14,9 +14,9 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::geteuid;
 use tracing::{error, info};
 
-use super::key::Key;
-use super::listen::{self, Door};
-use super::serve::{End, Keeper};
+use super::start::listen::{self, Door};
+use super::state::{End, Keeper};
+use super::succession::key::Key;
 use super::token::Token;
 use crate::share::place::{self, SOCKET, is_heard};
 

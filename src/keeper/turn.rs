@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, info};
 
-use super::client::Stage;
+use super::clients::client::Stage;
+use super::clients::unread::Whose;
 use super::entries::{Effect, Item};
-use super::journal::{Journal, Record};
-use super::key::Key;
 use super::registry::Ask;
-use super::serve::{Keeper, Outgoing};
-use super::unread::Whose;
+use super::state::{Keeper, Outgoing};
+use super::succession::journal::{Journal, Record};
+use super::succession::key::Key;
 use crate::names::Name;
 use crate::share::protocol::{Event, Packet};
 use crate::share::wire;

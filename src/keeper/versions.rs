@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::pages;
-use super::serve::Keeper;
+use super::state::Keeper;
 use crate::share::protocol::Generation;
 
 /// How often the pages are looked at, where there are any.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{ClientId, Entries, Item};
-use crate::keeper::journal::Known;
+use crate::keeper::succession::journal::Known;
 use crate::share::protocol::{Generation, Persist, Process, State};
 
 impl Entries {

@@ -1,7 +1,7 @@
 //! What a keeper knows that goes on where another ended.
 
 use super::*;
-use crate::keeper::journal::Known;
+use crate::keeper::succession::journal::Known;
 use crate::share::protocol::Lease;
 
 /// What the journal of this one says.

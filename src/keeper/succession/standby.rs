@@ -14,11 +14,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 use tracing::{error, info, warn};
 
-use super::key::Key;
-use super::launch::{Launch, Role};
-use super::relative::Relative;
-use super::strays::Strays;
-use super::systemd::Store;
+use crate::keeper::clients::strays::Strays;
+use crate::keeper::start::launch::{Launch, Role};
+use crate::keeper::succession::key::Key;
+use crate::keeper::succession::relative::Relative;
+use crate::keeper::succession::systemd::Store;
 use crate::share::protocol::{Generation, MOST_PARTS};
 use crate::share::wire::{self, Broken};
 
@@ -370,7 +370,7 @@ fn patient(socket: &OwnedFd) -> rustix::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keeper::descriptors::raise_limit;
+    use crate::keeper::succession::descriptors::raise_limit;
 
     /// More than there is room for between the two.
     const MANY: u32 = 8000;

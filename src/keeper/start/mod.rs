@@ -1,6 +1,10 @@
 //! How a keeper begins: from nothing, from what a standby hands over, or from
 //! systemd's store; and how its standby begins.
 
+pub mod launch;
+pub mod listen;
+pub mod options;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -8,19 +12,19 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{FileType, fstat};
 use tracing::{error, info, warn};
 
-use super::access::Access;
-use super::descriptors::{Descriptors, raise_limit};
-use super::entries::{Entries, Item};
-use super::journal::{self, FORMAT, Known, Unreadable};
-use super::key::Key;
-use super::launch::Launch;
-use super::listen::{self, Door};
-use super::options::Options;
-use super::orphans;
-use super::pages;
-use super::serve::Keeper;
-use super::standby::{self, Standby, Vault};
-use super::systemd::Store;
+use crate::keeper::entries::{Entries, Item};
+use crate::keeper::pages;
+use crate::keeper::requests::access::Access;
+use crate::keeper::start::launch::Launch;
+use crate::keeper::start::listen::Door;
+use crate::keeper::start::options::Options;
+use crate::keeper::state::Keeper;
+use crate::keeper::succession::descriptors::{Descriptors, raise_limit};
+use crate::keeper::succession::journal::{self, FORMAT, Known, Unreadable};
+use crate::keeper::succession::key::Key;
+use crate::keeper::succession::orphans;
+use crate::keeper::succession::standby::{self, Standby, Vault};
+use crate::keeper::succession::systemd::Store;
 use crate::share::place;
 
 /// What a process of the keeper is.
@@ -212,8 +216,8 @@ fn standard_input() -> Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::journal::{Journal, Record};
     use super::*;
+    use crate::keeper::succession::journal::{Journal, Record};
     use crate::share::protocol::{Generation, Persist};
 
     #[test]
@@ -244,7 +248,7 @@ mod tests {
     #[test]
     fn a_part_that_was_given_up_and_not_let_go_yet_is_let_go() {
         let generation = Generation([1; 16]);
-        let mut item = super::super::entries::tests::export(generation, vec![2, 2, 2]);
+        let mut item = crate::keeper::entries::tests::export(generation, vec![2, 2, 2]);
         assert!(item.give_up(1));
         item.persist = Persist::Yes;
         let mut descriptors = Descriptors::new(Vault::None, 1024);

@@ -5,14 +5,14 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use super::Refusal;
-use super::client::{Connection, Stage};
-use super::entries::{ClientId, Item, Wish};
-use super::key::Key;
-use super::pages;
-use super::process::Peer;
-use super::rules::Rights;
-use super::serve::{End, Keeper};
+use crate::keeper::Refusal;
+use crate::keeper::clients::client::{Connection, Stage};
+use crate::keeper::clients::process::Peer;
+use crate::keeper::entries::{ClientId, Item, Wish};
+use crate::keeper::pages;
+use crate::keeper::requests::rules::Rights;
+use crate::keeper::state::{End, Keeper};
+use crate::keeper::succession::key::Key;
 use crate::names::Name;
 use crate::share::protocol::{
     Code, Entry, Generation, Lease, MOST_ENTRIES, MOST_LEASES, Persist, Place, Reply, Request,
@@ -41,7 +41,7 @@ const DONE: Result<Reply, Refusal> = Ok(Reply::Done);
 
 impl Keeper {
     /// Answers a request of a connection.
-    pub(super) fn answer(
+    pub(in crate::keeper) fn answer(
         &mut self,
         client: ClientId,
         peer: Peer,
@@ -289,7 +289,7 @@ impl Keeper {
     }
 
     /// An entry, with its version.
-    pub(super) fn entry(&self, item: &Item) -> Entry {
+    pub(in crate::keeper) fn entry(&self, item: &Item) -> Entry {
         let page = self.descriptors.get(Key::Timeline(item.generation));
         Entry {
             version: page.map_or(0, pages::word),

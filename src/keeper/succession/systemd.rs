@@ -12,7 +12,7 @@ use rustix::net::{
 };
 use tracing::{info, warn};
 
-use super::key::Key;
+use crate::keeper::succession::key::Key;
 
 /// It hands all names over in one variable, which Linux lets have so many bytes with its
 /// own name and its end: a service with more cannot be started any more.

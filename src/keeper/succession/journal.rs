@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
-use super::entries::{ClientId, Item};
+use crate::keeper::entries::{ClientId, Item};
 use crate::share::protocol::{Generation, Process};
 
 /// The form of the records: a keeper reads its own.

@@ -16,7 +16,7 @@ use rustix::net::{
 use rustix::process::{geteuid, umask};
 use tracing::warn;
 
-use super::rules::{group_id, unknown};
+use crate::keeper::requests::rules::{group_id, unknown};
 use crate::share::place;
 
 /// Who else than the user may come to the socket.

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::entries::ClientId;
-use super::serve::Keeper;
+use crate::keeper::entries::ClientId;
+use crate::keeper::state::Keeper;
 
 /// How much ends in a turn, of leases and of what was made.
 const A_TURN: usize = 1024;
@@ -35,14 +35,14 @@ impl Leaving {
 impl Keeper {
     /// A client is gone, but for what it has opened by handle while it is a ghost. Mostly
     /// that is done at once.
-    pub(super) fn leave(&mut self, client: ClientId) {
+    pub(in crate::keeper) fn leave(&mut self, client: ClientId) {
         self.entries.disconnect(client);
         self.leaving.clients.push_back(client);
         self.end_some();
     }
 
     /// A turn begins.
-    pub(super) fn go_on_leaving(&mut self) {
+    pub(in crate::keeper) fn go_on_leaving(&mut self) {
         self.leaving.left = A_TURN;
         self.end_some();
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Refusal;
-use super::process::{Peer, Watch};
+use crate::keeper::Refusal;
+use crate::keeper::clients::process::{Peer, Watch};
 use crate::share::protocol::{Code, Hello, NEWEST, OLDEST, Packet, Request};
 use crate::share::wire;
 

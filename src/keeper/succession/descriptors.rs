@@ -8,9 +8,9 @@ use std::rc::Rc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::Refusal;
-use super::key::Key;
-use super::standby::Vault;
+use crate::keeper::Refusal;
+use crate::keeper::succession::key::Key;
+use crate::keeper::succession::standby::Vault;
 use crate::share::protocol::{Code, Generation};
 
 /// All of them.

@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use tracing::warn;
 
-use super::Refusal;
-use super::client::{Connection, Said, Stage, weight};
-use super::clock::GRACE;
-use super::entries::ClientId;
-use super::key::Key;
-use super::process::{Peer, Watch};
-use super::serve::{Ghost, Keeper, Outgoing};
-use super::strays::{Strays, may_be_memory};
-use super::token::Token;
+use crate::keeper::Refusal;
+use crate::keeper::clients::client::{Connection, Said, Stage, weight};
+use crate::keeper::clients::process::{Peer, Watch};
+use crate::keeper::clients::strays::{Strays, may_be_memory};
+use crate::keeper::clock::GRACE;
+use crate::keeper::entries::ClientId;
+use crate::keeper::state::{Ghost, Keeper, Outgoing};
+use crate::keeper::succession::key::Key;
+use crate::keeper::token::Token;
 use crate::share::protocol::{MOST_PARTS, Packet, Reply};
 use crate::share::wire::{self, Broken};
 use rustix::event::epoll;
@@ -32,7 +32,7 @@ const SHUT: Duration = Duration::from_millis(10);
 const MOST_ACCEPTED: usize = 64;
 
 impl Keeper {
-    pub(super) fn accept(&mut self) {
+    pub(in crate::keeper) fn accept(&mut self) {
         for _ in 0..MOST_ACCEPTED {
             let Some(listener) = self.descriptors.get(Key::Listener) else {
                 return;
@@ -78,7 +78,7 @@ impl Keeper {
     }
 
     /// One connection's share of a turn, and of its user's. What is left is told of again.
-    pub(super) fn hear_client(&mut self, client: ClientId) {
+    pub(in crate::keeper) fn hear_client(&mut self, client: ClientId) {
         let Some(connection) = self.connections.get(&client) else {
             return;
         };
@@ -164,7 +164,13 @@ impl Keeper {
     }
 
     /// Where `close`, that is the end of the connection.
-    pub(super) fn refuse(&mut self, client: ClientId, number: u32, why: Refusal, close: bool) {
+    pub(in crate::keeper) fn refuse(
+        &mut self,
+        client: ClientId,
+        number: u32,
+        why: Refusal,
+        close: bool,
+    ) {
         self.reply(client, number, why.into(), Vec::new(), close);
     }
 
@@ -189,7 +195,7 @@ impl Keeper {
     /// and but for what was opened by handle: the kernel closes the sockets of a
     /// process that dies before its devices, so that work of it may still run. That
     /// is over when the process is, which its watch tells.
-    pub(super) fn hang_up(&mut self, client: ClientId) {
+    pub(in crate::keeper) fn hang_up(&mut self, client: ClientId) {
         self.awake.forget(client);
         let connection = self.end_connection(client);
         let comes_back = connection.as_ref().is_some_and(|it| it.comes_back);
@@ -211,7 +217,7 @@ impl Keeper {
     }
 
     /// Forgets a connection; its leases are the caller's to end.
-    pub(super) fn end_connection(&mut self, client: ClientId) -> Option<Connection> {
+    pub(in crate::keeper) fn end_connection(&mut self, client: ClientId) -> Option<Connection> {
         // Closing its descriptors takes them out of epoll, but for a watch that
         // somebody else has too: there is none.
         let connection = self.connections.remove(&client)?;
@@ -224,7 +230,7 @@ impl Keeper {
     }
 
     /// How far a connection is.
-    pub(super) fn set_stage(&mut self, client: ClientId, stage: Stage) {
+    pub(in crate::keeper) fn set_stage(&mut self, client: ClientId, stage: Stage) {
         let Some(connection) = self.connections.get_mut(&client) else {
             return;
         };

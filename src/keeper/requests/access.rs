@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::Refusal;
-use super::process::Peer;
-use super::rules::{self, Rights, Rule};
 use crate::error::{Error, Result};
+use crate::keeper::Refusal;
+use crate::keeper::clients::process::Peer;
+use crate::keeper::requests::rules::{self, Rights, Rule};
 use crate::names::Name;
 use crate::rules_file;
 use crate::share::protocol::Code;

@@ -5,18 +5,18 @@ use std::rc::Rc;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::Refusal;
-use super::answer::{Answer, Answered, denied};
-use super::entries::{ClientId, Item, Opened, Wish};
-use super::key::Key;
-use super::pages;
-use super::process::Peer;
-use super::serve::Keeper;
+use crate::keeper::Refusal;
+use crate::keeper::clients::process::Peer;
+use crate::keeper::entries::{ClientId, Item, Opened, Wish};
+use crate::keeper::pages;
+use crate::keeper::requests::answer::{Answer, Answered, denied};
+use crate::keeper::state::Keeper;
+use crate::keeper::succession::key::Key;
 use crate::share::protocol::{Code, Entry, Generation, MOST_PARTS, Mode, Reply};
 
 impl Keeper {
     /// Opens a name, or has it made.
-    pub(super) fn open(&mut self, client: ClientId, peer: Peer, wish: Wish) -> Answered {
+    pub(in crate::keeper) fn open(&mut self, client: ClientId, peer: Peer, wish: Wish) -> Answered {
         let rights = self.access.rights(&peer, &wish.name);
         let there = self.entries.find(&wish.name).is_some();
         let (may, what) = match (there, wish.mode) {
@@ -47,7 +47,7 @@ impl Keeper {
     }
 
     /// Takes the memory of a name.
-    pub(super) fn commit(
+    pub(in crate::keeper) fn commit(
         &mut self,
         client: ClientId,
         peer: Peer,
@@ -77,7 +77,7 @@ impl Keeper {
     }
 
     /// Descriptors that came with a packet, as the next parts of a generation.
-    pub(super) fn arrived(
+    pub(in crate::keeper) fn arrived(
         &self,
         peer: &Peer,
         generation: Generation,
@@ -98,7 +98,7 @@ impl Keeper {
     }
 
     /// Keeps those of them that are not there.
-    pub(super) fn keep_new(&mut self, new: Vec<(Key, OwnedFd)>) {
+    pub(in crate::keeper) fn keep_new(&mut self, new: Vec<(Key, OwnedFd)>) {
         // An export that was said again has them.
         let missing = |(key, _): &(Key, OwnedFd)| self.descriptors.get(*key).is_none();
         let new: Vec<_> = new.into_iter().filter(missing).collect();
@@ -106,7 +106,7 @@ impl Keeper {
     }
 
     /// The answer to who opened something.
-    pub(super) fn memory(&self, generation: Generation) -> Answered {
+    pub(in crate::keeper) fn memory(&self, generation: Generation) -> Answered {
         let item = self.entries.item(generation);
         let item = item.ok_or_else(|| Refusal::not_found(generation))?;
         let (parts, beside) = self.parts(item, 0)?;
@@ -122,7 +122,7 @@ impl Keeper {
     }
 
     /// Parts of it, from one on; another one for each that was given up.
-    pub(super) fn parts(
+    pub(in crate::keeper) fn parts(
         &self,
         item: &Item,
         from: usize,
@@ -138,7 +138,7 @@ impl Keeper {
     }
 
     /// The page of its versions, which counts for the user who is the first to ask for it.
-    pub(super) fn timeline(
+    pub(in crate::keeper) fn timeline(
         &mut self,
         client: ClientId,
         peer: Peer,

@@ -154,7 +154,9 @@ pub fn running() -> Option<usize> {
 /// The host and its boot, in 64 bits: the same in every process of the host.
 pub fn node() -> io::Result<u64> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    Ok(super::journal::digest(boot.trim().as_bytes()))
+    Ok(crate::keeper::succession::journal::digest(
+        boot.trim().as_bytes(),
+    ))
 }
 
 /// A number as the kernel takes it; none for 0, which stands for others there.

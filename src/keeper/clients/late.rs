@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventFlags};
 
-use super::client::Connection;
-use super::entries::ClientId;
-use super::serve::{Keeper, Outgoing};
-use super::token::Token;
+use crate::keeper::clients::client::Connection;
+use crate::keeper::entries::ClientId;
+use crate::keeper::state::{Keeper, Outgoing};
+use crate::keeper::token::Token;
 
 /// How soon it is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ impl Late {
 
 impl Keeper {
     /// It is sent later.
-    pub(super) fn postpone(&mut self, packet: Outgoing) {
+    pub(in crate::keeper) fn postpone(&mut self, packet: Outgoing) {
         let client = packet.client;
         self.late.of.entry(client).or_default().push(packet);
         let next = || Instant::now() + PAUSE;
@@ -42,7 +42,7 @@ impl Keeper {
     }
 
     /// What waits is sent with this turn's answers, where there is room by now.
-    pub(super) fn look_at_late(&mut self, now: Instant) {
+    pub(in crate::keeper) fn look_at_late(&mut self, now: Instant) {
         if self.late.next.is_none_or(|next| now < next) {
             return;
         }
@@ -58,7 +58,7 @@ impl Keeper {
 
     /// Is a client not to be heard now? One that has gone reads no answer, and may have said
     /// that it comes back.
-    pub(super) fn waits(&mut self, client: ClientId) -> bool {
+    pub(in crate::keeper) fn waits(&mut self, client: ClientId) -> bool {
         if !self.late.has(client) {
             return false;
         }
@@ -72,7 +72,7 @@ impl Keeper {
     }
 
     /// Nobody reads what waits for this client.
-    pub(super) fn give_up_late(&mut self, client: ClientId) {
+    pub(in crate::keeper) fn give_up_late(&mut self, client: ClientId) {
         let packets = self.late.of.remove(&client).into_iter().flatten();
         self.close(packets.flat_map(|packet| packet.beside).collect());
     }

@@ -3,11 +3,11 @@
 //! and so many openings.
 //! The keeper's own user may have all. Closes nothing and takes nothing away.
 
-use super::Refusal;
-use super::descriptors::most_clients;
-use super::entries::{MOST_ITEMS, Made};
-use super::process::Peer;
-use super::serve::Keeper;
+use crate::keeper::Refusal;
+use crate::keeper::clients::process::Peer;
+use crate::keeper::entries::{MOST_ITEMS, Made};
+use crate::keeper::state::Keeper;
+use crate::keeper::succession::descriptors::most_clients;
 use crate::share::protocol::Code;
 
 /// Most names and exports that such a user's clients have open: what a name is open for by
@@ -18,7 +18,7 @@ impl Keeper {
     /// Is there room for a connection of this peer? One user among several does
     /// not take all of it. A former one whose process holds something, or has not read all,
     /// takes room, too: one descriptor, where a connection has two.
-    pub(super) fn room_for_client(&self, peer: &Peer) -> Result<(), Refusal> {
+    pub(in crate::keeper) fn room_for_client(&self, peer: &Peer) -> Result<(), Refusal> {
         let most = most_clients(self.descriptors.limit);
         let mine = || {
             let users = self.connections.values().map(|one| one.peer.uid);
@@ -54,7 +54,11 @@ impl Keeper {
 
     /// Is there room for so many more descriptors of memory that this peer makes, and for
     /// what they are of, or for a page of versions?
-    pub(super) fn room_for_memory(&self, peer: &Peer, more: usize) -> Result<(), Refusal> {
+    pub(in crate::keeper) fn room_for_memory(
+        &self,
+        peer: &Peer,
+        more: usize,
+    ) -> Result<(), Refusal> {
         self.descriptors.room_for(more)?;
         let most = Made {
             items: MOST_ITEMS / 4,
@@ -75,7 +79,11 @@ impl Keeper {
     }
 
     /// Is there room for so many more openings by this peer?
-    pub(super) fn room_for_leases(&self, peer: &Peer, more: usize) -> Result<(), Refusal> {
+    pub(in crate::keeper) fn room_for_leases(
+        &self,
+        peer: &Peer,
+        more: usize,
+    ) -> Result<(), Refusal> {
         if self.access.is_own(peer.uid) {
             return Ok(());
         }

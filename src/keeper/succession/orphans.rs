@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use super::relative::Relative;
+use crate::keeper::succession::relative::Relative;
 
 /// Waiting takes no room.
 const STACK: usize = 64 << 10;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::entries::ClientId;
-use super::process::Watch;
-use super::serve::Keeper;
-use super::token::Token;
+use crate::keeper::clients::process::Watch;
+use crate::keeper::entries::ClientId;
+use crate::keeper::state::Keeper;
+use crate::keeper::token::Token;
 
 /// How long after a look for those without a descriptor the next one is, at least.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -18,7 +18,7 @@ const PART: u32 = 32;
 
 impl Keeper {
     /// From now on it hears of the end of a client's process.
-    pub(super) fn mind(&mut self, client: ClientId, watch: &Watch) -> Result<()> {
+    pub(in crate::keeper) fn mind(&mut self, client: ClientId, watch: &Watch) -> Result<()> {
         match watch.descriptor() {
             Some(watch) => self.watch(watch, Token::Watch(client)),
             None => {
@@ -30,13 +30,13 @@ impl Keeper {
     }
 
     /// A client's process has ended, whoever has its socket still.
-    pub(super) fn has_ended(&mut self, client: ClientId) {
+    pub(in crate::keeper) fn has_ended(&mut self, client: ClientId) {
         self.ghosts.remove(&client);
         self.end_connection(client);
         self.leave(client);
     }
 
-    pub(super) fn look_at_processes(&mut self, now: Instant) {
+    pub(in crate::keeper) fn look_at_processes(&mut self, now: Instant) {
         if self.look_again.is_none_or(|at| at > now) {
             return;
         }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::launch::Launch;
-use super::registry::Desk;
+use crate::keeper::registry::Desk;
+use crate::keeper::start::launch::Launch;
 
 /// What a keeper is told.
 pub struct Options {

@@ -9,7 +9,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, pidfd_send_signal, waitid,
 };
 
-use super::process;
+use crate::keeper::clients::process;
 
 /// One of them.
 pub struct Relative {

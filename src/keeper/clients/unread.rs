@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use nix::sys::socket::{getsockopt, sockopt::GetStruct};
 
-use super::entries::ClientId;
+use crate::keeper::entries::ClientId;
 
 /// How soon the kernel is asked again where it said that much is not read.
 const PAUSE: Duration = Duration::from_millis(10);
