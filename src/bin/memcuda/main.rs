@@ -5,47 +5,18 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod accepted;
-mod child;
-mod chosen;
-mod compare;
-mod completions;
-mod doctor;
-mod entry;
-mod env;
-mod explain;
 mod file_limit;
-mod gc;
-mod history;
-mod keeper;
-mod keeper_allocate;
-mod keeper_ask;
 mod log;
-mod ls;
-mod man;
-mod measure;
-mod nodes;
+mod names;
 mod output;
-mod persist;
-mod picture;
-mod preload;
+mod pictures;
 mod process;
+mod program;
 #[cfg(test)]
 #[path = "../../../tests/support/random.rs"]
 mod random;
-mod reach;
-mod reading;
-mod record;
-mod replay;
-mod rm;
-mod run;
-mod show;
-mod snapshot;
-mod stat;
 mod survey;
-mod top;
-mod trace;
-mod unstarted;
-mod web;
+mod verbs;
 mod whole;
 
 use std::process::ExitCode;
@@ -53,6 +24,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use memcuda::log_line::Part;
+
+use program::preload;
+use verbs::{
+    compare, completions, doctor, env, explain, gc, keeper, keeper_allocate, ls, man, persist,
+    replay, rm, run, show, snapshot, stat, top, trace, web,
+};
 
 /// A stitching memory pool for unmodified CUDA programs.
 #[derive(Parser)]

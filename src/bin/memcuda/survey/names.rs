@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use memcuda::share::protocol::Entry;
 
-use crate::entry;
-use crate::reach::{self, Found};
+use crate::names::entry;
+use crate::names::reach::{self, Found};
 
 /// How long the keeper is waited for: names are a part of what is shown, and whoever
 /// reads all of it in turns does not wait long.
