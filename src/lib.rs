@@ -12,6 +12,7 @@ pub mod epoch;
 pub mod error;
 #[cfg(feature = "cli")]
 pub mod keeper;
+pub mod lock;
 pub mod log_line;
 pub mod names;
 pub mod pages;

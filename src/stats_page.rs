@@ -19,10 +19,11 @@
 //! A counter is what the block says and all lines together ([`Stats::add_line`]).
 //! The seqlock guards the blocks; a line may be read in the middle of a change.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::lock::lock;
 use crate::pool::{FRONTS, LINE_WORDS, Line, Stats};
 
 /// Name of the memfd that holds a page.
@@ -145,7 +146,7 @@ impl Writer {
 
     /// Changes the block of a device, its index; the next one is a new device's.
     fn write(&self, ordinal: u64, change: impl FnOnce(&[AtomicU64])) -> Option<usize> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         let used = self.page[DEVICES].load(Ordering::Relaxed) as usize;
         let known = (0..used).find(|&d| self.page[block(d)].load(Ordering::Relaxed) == ordinal);
         let device = known.unwrap_or(used);

@@ -7,12 +7,13 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::Driver;
 use memcuda_core::epoch;
+use memcuda_core::lock::lock;
 use memcuda_core::picture::{self, Refused, bytes};
 use memcuda_core::pool::StreamKey;
 
@@ -104,7 +105,7 @@ pub fn report(engine: &Engine, device: &Device, bytes: u64, key: Option<StreamKe
 /// The number of the file for what failed, and the number of this try; `None`
 /// where there have been too many reports a moment ago.
 fn enter(books: &Mutex<Books>, what: (u32, u32, u64), now: Instant) -> Option<(usize, u32)> {
-    let mut books = books.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut books = lock(books);
     let books = &mut *books;
     let same = |o: &Occasion| o.what == what && now.duration_since(o.latest) < AGAIN;
     let mut known = books.occasions.iter().position(same);

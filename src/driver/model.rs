@@ -9,8 +9,9 @@ use super::{Access, Address, Capture, Code, Context, Driver, Event, Handle, Resu
 use crate::units::{GIB, MIB};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use crate::lock::lock;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
 /// Stands for all streams of a context.
@@ -80,7 +81,7 @@ impl Model {
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.books)
     }
 
     fn charge(&self, ns: u64) -> Result<MutexGuard<'_, Books>> {

@@ -21,6 +21,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::Refusal;
+use crate::lock::lock;
 use crate::names::Name;
 use crate::share::protocol::{Entry, Generation, Persist};
 
@@ -71,7 +72,7 @@ struct Notes {
 
 impl Shared {
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.notes)
     }
 }
 

@@ -9,6 +9,7 @@
 //! Knows no torch, fails nothing on purpose, and does not say whether memory may
 //! grow: [`Pages::is_above_peak`] tells, the caller decides (`reclaim`).
 
+use crate::lock;
 mod access;
 mod books;
 mod contexts;
@@ -37,7 +38,7 @@ mod wait;
 mod wait_tests;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
 use crate::driver::{Access, Address, Code, Context, Driver, Handle, Result};
@@ -373,7 +374,7 @@ impl<D: Driver> Pages<D> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.books)
     }
 
     /// The ordinal of the device.

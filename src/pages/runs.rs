@@ -5,9 +5,10 @@
 //! becomes another one, with a number of its own.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::driver::{Address, Context};
+use crate::lock;
 use crate::units::{KIB, MIB};
 
 /// Tensors of so many bytes have segments of their own by themselves.
@@ -156,11 +157,11 @@ impl Runs {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        lock::read(&self.0)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        lock::write(&self.0)
     }
 }
 

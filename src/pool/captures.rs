@@ -12,6 +12,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::front::Fronts;
 use super::request::StreamKey;
+use crate::lock;
 
 /// Locks that streams are spread over, as over fronts.
 const SPREAD: usize = 64;
@@ -79,11 +80,11 @@ impl Captures {
     }
 
     fn alone(&self) -> RwLockWriteGuard<'_, u32> {
-        self.active.write().unwrap_or_else(PoisonError::into_inner)
+        lock::write(&self.active)
     }
 
     fn shared(&self) -> RwLockReadGuard<'_, u32> {
-        self.active.read().unwrap_or_else(PoisonError::into_inner)
+        lock::read(&self.active)
     }
 }
 

@@ -64,13 +64,14 @@ pub use stats::Stats;
 
 use crate::config::{Debug, Policy};
 use crate::driver::{Access, Address, Code, Context, Driver, Result};
+use crate::lock;
 use crate::units::HANDLE;
 use arena::Bounds;
 use front::{Fronts, Sum};
 use slab::SLAB;
 use state::State;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 use timeline::Timeline;
 
@@ -330,7 +331,7 @@ impl<D: Driver> Pool<D> {
 
     /// Nobody else builds meanwhile, nor takes anything away.
     fn builder(&self) -> Builder<'_, D> {
-        let held = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = lock::lock(&self.growth);
         Builder(self, held)
     }
 
@@ -345,7 +346,7 @@ impl<D: Driver> Pool<D> {
     }
 
     fn lock(&self) -> StateGuard<'_> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.state)
     }
 
     fn publish(&self, state: &mut State) {

@@ -3,7 +3,9 @@
 //! process, so what gives the handle back cannot be a function of Python's.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use memcuda_core::lock::lock;
 
 use super::memory::close;
 use super::outcome::CUDA_FAILED;
@@ -41,7 +43,7 @@ static REFUSED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 /// Nobody is there to hear that it was refused, or that its context has ended meanwhile.
 fn let_go(handle: u64) {
     if close(handle) == CUDA_FAILED {
-        let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = lock(&REFUSED);
         refused.push(handle);
     }
 }

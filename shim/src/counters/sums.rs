@@ -2,8 +2,9 @@
 //! torch's expandable segments: one sum of both, of bytes, counts and times. Where they
 //! have a limit, what each is about to make counts for the other. Makes neither.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use memcuda_core::lock;
 use memcuda_core::pages::Totals;
 use memcuda_core::pool::Stats;
 
@@ -84,7 +85,7 @@ impl Sums {
     }
 
     fn lock(&self) -> MutexGuard<'_, Last> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.0)
     }
 }
 

@@ -2,9 +2,10 @@
 //! driver, per device, as a baseline to compare the pool with.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use memcuda_core::driver::{Address, Context};
+use memcuda_core::lock;
 use memcuda_core::pool::Stats;
 
 /// An allocation: its device, its bytes, and the context that it ends with.
@@ -74,7 +75,7 @@ impl Track {
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.0)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The stream captures under way in this process: while there are any, nothing
 //! synchronises a context, and memory that a graph may replay on is marked.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use memcuda_core::driver::{Code, Context, Stream, cancel};
+use memcuda_core::lock::lock;
 use memcuda_core::pool::{CAPTURES, StreamKey};
 
 use crate::driver::calls::Calls;
@@ -72,7 +73,7 @@ impl Captures {
     /// Notes a capture; true if it was not known. One of the same stream in another context is
     /// not: that one is being ended, and the stream's handle has come back.
     fn began(&self, origin: Origin, context: Context) -> bool {
-        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = lock(&self.origins);
         let fresh = origins.iter().all(|known| *known != (origin, context));
         if fresh {
             origins.push((origin, context));
@@ -92,7 +93,7 @@ impl Captures {
     }
 
     fn forget(&self, is_over: impl Fn(&(Origin, Context)) -> bool) {
-        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = lock(&self.origins);
         let over = origins.extract_if(.., |known| is_over(known)).count();
         self.count.store(origins.len(), Ordering::Release);
         // Not under the lock: a capture that begins takes these two the other

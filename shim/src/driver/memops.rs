@@ -6,9 +6,10 @@
 //! owed until no stream captures.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once};
 
 use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::lock;
 use memcuda_core::pool::CAPTURES;
 
 use crate::driver::calls::Calls;
@@ -222,7 +223,7 @@ impl Memops {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Mark>> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.marks)
     }
 }
 

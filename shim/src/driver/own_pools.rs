@@ -3,9 +3,10 @@
 //! under no lock.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use memcuda_core::driver::sys::MemLocation;
+use memcuda_core::lock::lock;
 use memcuda_core::units::MIB;
 
 use crate::driver::calls::{Calls, MemPool};
@@ -38,7 +39,7 @@ struct OwnPool {
 static POOLS: Mutex<Vec<OwnPool>> = Mutex::new(Vec::new());
 
 fn pools() -> MutexGuard<'static, Vec<OwnPool>> {
-    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&POOLS)
 }
 
 /// The program has made a pool.

@@ -5,9 +5,10 @@
 //! than that: what the driver has ended may be somebody else's memory by now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::lock;
 
 use crate::driver::calls::Calls;
 
@@ -94,6 +95,6 @@ impl Pitch {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Probe>> {
-        self.probe.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.probe)
     }
 }

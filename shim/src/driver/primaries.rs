@@ -3,7 +3,9 @@
 //! and none must be taken for it. Contexts of the program's own begin and end without it.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use memcuda_core::lock::lock;
 
 static PRIMARIES: Mutex<()> = Mutex::new(());
 
@@ -20,9 +22,7 @@ pub fn hold() -> Held {
     if IS_HELD.replace(true) {
         return Held(None);
     }
-    Held(Some(
-        PRIMARIES.lock().unwrap_or_else(PoisonError::into_inner),
-    ))
+    Held(Some(lock(&PRIMARIES)))
 }
 
 impl Drop for Held {

@@ -2,10 +2,11 @@
 //! context. The driver's own memory is the primary context's, also while such a view is
 //! current. Calls no driver.
 
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use memcuda_core::driver::Context;
+use memcuda_core::lock;
 
 /// The views of one device.
 #[derive(Default)]
@@ -29,7 +30,7 @@ impl Views {
 
     /// A view is there; its handle may have been an ended one's.
     pub fn begins(&self, view: Context, whole: Context) {
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        let mut live = lock::write(&self.live);
         live.retain(|(its, _)| *its != view);
         live.push((view, whole));
     }
@@ -37,7 +38,7 @@ impl Views {
     /// A view is about to end: its handle may soon be another context's. The context
     /// that it was of, where that is known.
     pub fn ends(&self, view: Context) -> Option<Context> {
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        let mut live = lock::write(&self.live);
         let place = live.iter().position(|(its, _)| *its == view)?;
         Some(live.swap_remove(place).1)
     }
@@ -47,7 +48,7 @@ impl Views {
         if !self.were_there() {
             return context;
         }
-        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        let live = lock::read(&self.live);
         let view = live.iter().find(|(its, _)| *its == context);
         view.map_or(context, |(_, whole)| *whole)
     }

@@ -6,6 +6,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use memcuda_core::driver::Context;
+use memcuda_core::lock;
 
 static ENDING: Mutex<Vec<Context>> = Mutex::new(Vec::new());
 static HEARD: Condvar = Condvar::new();
@@ -44,7 +45,7 @@ fn without(context: Context) -> MutexGuard<'static, Vec<Context>> {
 }
 
 fn lock() -> MutexGuard<'static, Vec<Context>> {
-    ENDING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock::lock(&ENDING)
 }
 
 #[cfg(test)]

@@ -9,8 +9,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+use memcuda_core::lock::lock;
 
 use crate::engine;
 use crate::engine::{boundary, endings};
@@ -93,21 +95,21 @@ fn stack(attributes: &libc::pthread_attr_t) -> usize {
 /// The right of the thread to make such calls, until it is dropped; `None` while a context is
 /// ending, which may take its time, and once the program exits.
 pub fn turn() -> Option<MutexGuard<'static, ()>> {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = lock(&TURN);
     (!is_stopped() && !endings::any()).then_some(turn)
 }
 
 /// The right of the thread to call other libraries that end with the program, until it is
 /// dropped; `None` once the program exits. The end of a context does not wait for it.
 pub fn elsewhere() -> Option<MutexGuard<'static, ()>> {
-    let elsewhere = ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
+    let elsewhere = lock(&ELSEWHERE);
     (!is_stopped()).then_some(elsewhere)
 }
 
 /// Waits until the turn that the thread may have is over: behind this it has none while a
 /// context is ending.
 pub fn until_away() {
-    drop(TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(lock(&TURN));
 }
 
 /// Lets the thread rest before anything that was loaded up to now ends: what is

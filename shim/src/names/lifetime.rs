@@ -2,10 +2,11 @@
 //! unmapped behind its last use, or with its context. What is there is in
 //! `table`, whose lock is not held here.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::{Address, Code, Context};
+use memcuda_core::lock::lock;
 use memcuda_core::share::handle::Handle;
 
 use super::table::{self, From, Left, Mapped, Spare};
@@ -113,7 +114,7 @@ fn wait(engine: &Engine, mapped: &Mapped) -> Result<(), Code> {
 fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) {
     // Not locked during the driver's and the keeper's part.
     let page = {
-        let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
+        let page = lock(&mapped.page);
         page.clone()
     };
     if let (true, Some(page)) = (context_lives, page) {
@@ -143,7 +144,7 @@ fn end(engine: &Engine, mapped: &Mapped, context_lives: bool) {
 
 fn ended_at() -> MutexGuard<'static, Option<Instant>> {
     static AT: Mutex<Option<Instant>> = Mutex::new(None);
-    AT.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&AT)
 }
 
 /// Did this process let go of named memory within this time? Where systemd stores

@@ -9,9 +9,10 @@ mod own;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use memcuda_core::driver::{Address, Context};
+use memcuda_core::lock;
 use memcuda_core::names::Name;
 use memcuda_core::share::protocol::{Entry, Generation};
 
@@ -81,7 +82,7 @@ static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
 fn lock() -> MutexGuard<'static, Option<Table>> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock::lock(&TABLE)
 }
 
 impl Table {

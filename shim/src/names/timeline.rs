@@ -8,11 +8,12 @@
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use memcuda_core::descriptor;
 use memcuda_core::driver::{Code, Context};
+use memcuda_core::lock::lock;
 
 use super::Failure;
 use crate::engine::Engine;
@@ -123,7 +124,7 @@ impl Page {
     /// that came to nothing meanwhile.
     pub fn take_back(&self, who: By, number: u64, before: u64) {
         let newest = self.newest();
-        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut over = lock(&self.over);
         over.retain(|(_, number), _| *number > newest);
         over.insert((who, number), before);
         let last = self.word(who as usize);
@@ -162,7 +163,7 @@ impl Page {
     pub fn for_streams(&self, engine: &Engine, context: Context) -> Result<u64, Failure> {
         const PORTABLE_AND_MAPPED: u32 = 3;
         let calls = &engine.calls;
-        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locked = lock(&self.locked);
         if let Some(address) = *locked {
             return Ok(address);
         }
@@ -190,7 +191,7 @@ impl Page {
 
     /// Streams have no use of it any more.
     pub fn unregister(&self, engine: &Engine, context: Context) {
-        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locked = lock(&self.locked);
         let calls = &engine.calls;
         if let (Some(_), Some(unlock)) = (locked.take(), calls.host_unregister) {
             // SAFETY: registered above; the caller has waited for all uses.

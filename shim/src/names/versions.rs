@@ -1,10 +1,11 @@
 //! Versions of a name: published and waited for, on the host or in the order of
 //! a stream. The page with them is fetched when somebody first asks.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::{Code, Stream};
+use memcuda_core::lock::lock;
 use memcuda_core::share::protocol::{self, Reply, Request};
 
 use super::Failure;
@@ -27,7 +28,7 @@ const PROMPT: Duration = Duration::from_millis(500);
 
 /// The page of a name, by somebody who waits for no longer than this where it says so.
 fn page(engine: &Engine, mapped: &Mapped, longest: Option<Duration>) -> Result<Arc<Page>, Failure> {
-    let known = || mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = || lock(&mapped.page);
     let found = known().clone();
     if let Some(page) = found {
         return Ok(page);
@@ -51,7 +52,7 @@ fn page(engine: &Engine, mapped: &Mapped, longest: Option<Duration>) -> Result<A
 /// The newest version that was published, as far as it is known without asking
 /// anybody.
 pub fn known(mapped: &Mapped) -> u64 {
-    let page = mapped.page.lock().unwrap_or_else(PoisonError::into_inner);
+    let page = lock(&mapped.page);
     page.as_ref()
         .map_or(mapped.entry.version, |page| page.newest())
 }

@@ -4,8 +4,10 @@
 //! empty them all. Asks nobody itself.
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use memcuda_core::lock::lock;
 
 /// So often others give what is asked for, and it is taken by somebody else each time, hardly ever.
 const ROUNDS: u32 = 4;
@@ -24,7 +26,7 @@ pub struct InVain(Mutex<Option<Instant>>);
 impl InVain {
     /// Are they, by a request that has failed since then?
     pub fn rests(&self, failed: Instant) -> bool {
-        let mut until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = lock(&self.0);
         let now = Instant::now();
         if rounds(failed) >= ROUNDS {
             *until = Some(now + REST);

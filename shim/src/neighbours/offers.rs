@@ -2,10 +2,11 @@
 //! as free, as it would be without this library. Asks them without taking anything, now and then
 //! and for a moment; no lock is held meanwhile, so that who comes then has what was heard before.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::cancel;
+use memcuda_core::lock;
 
 use crate::neighbours::Door;
 
@@ -59,7 +60,7 @@ impl Offers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.last)
     }
 }
 

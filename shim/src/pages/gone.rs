@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use memcuda_core::driver::{Context, Stream};
+use memcuda_core::lock::lock;
 
 /// More than a program has at once.
 const MOST: usize = 1024;
@@ -20,7 +21,7 @@ static ENDED: Mutex<Known> = Mutex::new(Known::new());
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn all() -> Option<MutexGuard<'static, Known>> {
-    let known = || ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = || lock(&ENDED);
     ANY.load(Ordering::Acquire).then(known)
 }
 

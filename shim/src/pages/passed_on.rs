@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use memcuda_core::driver::Handle;
+use memcuda_core::lock::lock;
 
 use crate::process::inherited::Inherited;
 
@@ -42,7 +43,7 @@ fn newest() -> Option<&'static Passed> {
 pub fn note(page: Handle, descriptor: c_int) {
     // SAFETY: a number, and a flag of what is open under it.
     unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
-    let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut books = lock(&BOOKS);
     let passed = books.unused.pop().unwrap_or_else(one_more);
     if !passed.descriptor.note(descriptor) {
         books.unused.push(passed);
@@ -58,7 +59,7 @@ pub fn forget(page: Handle) {
     if newest().is_none() {
         return;
     }
-    let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut books = lock(&BOOKS);
     if let Some(passed) = books.of.remove(&page.0) {
         over(&mut books, passed);
     }

@@ -2,9 +2,10 @@
 //! allocation. Reserves nothing itself.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use memcuda_core::driver::Address;
+use memcuda_core::lock::lock;
 use memcuda_core::pages::Home;
 
 use crate::engine::Engine;
@@ -14,7 +15,7 @@ use crate::engine::device::Device;
 static RESERVED: Mutex<BTreeMap<Address, u64>> = Mutex::new(BTreeMap::new());
 
 fn all() -> MutexGuard<'static, BTreeMap<Address, u64>> {
-    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&RESERVED)
 }
 
 /// The program has reserved addresses.

@@ -6,7 +6,9 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
+
+use memcuda_core::lock::lock;
 
 thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
@@ -71,7 +73,7 @@ pub fn number() -> u64 {
 
 /// The threads that have ended since this was last asked.
 pub fn ended() -> Vec<u64> {
-    std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *lock(&ENDED))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Words for which the file had no room: each is told once, so they are kept until there
 //! is, and come before the first event that there is room for again. Never waits for room.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use memcuda_core::lock::lock;
 use memcuda_core::trace::frames::Word;
 
 /// Most words that are kept; those beyond are missing.
@@ -27,7 +28,7 @@ impl Late {
 
     /// One more, behind the others.
     pub fn keep(&self, word: Word, number: u32, text: &str) {
-        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut words = lock(&self.words);
         if words.len() < MOST {
             words.push((word, number, text.to_owned()));
             self.any.store(true, Ordering::Relaxed);
@@ -36,7 +37,7 @@ impl Late {
 
     /// Writes them in their order, as far as there is room.
     pub fn write(&self, write: impl Fn(Word, u32, &str) -> bool) {
-        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut words = lock(&self.words);
         let written = words.iter().take_while(|it| write(it.0, it.1, &it.2));
         let written = written.count();
         words.drain(..written);

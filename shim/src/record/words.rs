@@ -3,9 +3,11 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use once_cell::race::OnceRef;
+
+use memcuda_core::lock::lock;
 
 use super::{Caller, asks};
 use crate::libraries::caller::{self, is_of_cuda};
@@ -101,7 +103,7 @@ impl Words {
     /// The number of a name; `tell` gets it where it is new. 0 where there are
     /// too many.
     pub fn name(&self, name: &str, tell: impl FnOnce(u16)) -> u16 {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.names);
         if let Some(number) = names.get(name) {
             return *number;
         }

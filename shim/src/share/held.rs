@@ -3,10 +3,11 @@
 //! here is who they stand for and how often they were asked for.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use memcuda_core::driver::real::Real;
 use memcuda_core::driver::{Address, Code, Context, Driver};
+use memcuda_core::lock::lock;
 use memcuda_core::pool::{Attachment, Pool};
 use memcuda_core::share::protocol::{Generation, Request};
 
@@ -53,7 +54,7 @@ impl Table {
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
 fn table() -> MutexGuard<'static, Option<Table>> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&TABLE)
 }
 
 /// Opens once more what is open in this context; its address.

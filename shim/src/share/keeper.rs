@@ -7,10 +7,11 @@
 //! it, no other one is taken.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use memcuda_core::driver::cancel;
+use memcuda_core::lock;
 use memcuda_core::share::client::Dialled;
 use memcuda_core::share::protocol::{Event, Request};
 
@@ -168,7 +169,7 @@ fn tell(engine: &Engine, resumed: Option<Resumed>, events: Vec<Event>) {
 }
 
 pub(super) fn lock() -> MutexGuard<'static, Option<Line>> {
-    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock::lock(&LINE)
 }
 
 fn try_lock() -> Option<MutexGuard<'static, Option<Line>>> {

@@ -11,7 +11,9 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
+
+use memcuda_core::lock::lock;
 
 use super::{places, split};
 
@@ -52,7 +54,7 @@ pub fn end() {
 /// A request of these bytes fails softly now.
 pub fn raise(bytes: u64) {
     let Some(word) = word() else { return };
-    let mut raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut raised = lock(&RAISED);
     if raised.threads == 0 {
         raised.own = word.load(Ordering::Relaxed);
     }
@@ -69,7 +71,7 @@ pub fn restore() {
         return;
     }
     let Some(word) = word() else { return };
-    let mut raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut raised = lock(&RAISED);
     raised.threads -= 1;
     if raised.threads == 0 {
         // Torch may have none any more.

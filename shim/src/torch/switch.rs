@@ -17,8 +17,9 @@
 //! nothing that a user turned on.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
+use memcuda_core::lock::lock;
 use memcuda_core::reclaim::{PAGE_MB, SPLIT_MB};
 
 use super::filters::{self, Filter};
@@ -59,7 +60,7 @@ static LEFT: Condvar = Condvar::new();
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn open() -> MutexGuard<'static, Open> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&OPEN)
 }
 
 /// A private pool is about to open, which takes what this `std::function` of torch's says.

@@ -4,10 +4,11 @@
 //! many. So a thread of its own does it, for whom nobody waits, or for a moment. Keeps none.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
+use crate::lock;
 use rustix::fs::{AtFlags, FileType, StatxFlags, fcntl_get_seals, fstat, readlink, statx};
 
 /// So many that are not closed yet are many.
@@ -31,7 +32,7 @@ struct Left {
 
 impl Left {
     fn lock(&self) -> MutexGuard<'_, usize> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.count)
     }
 }
 

@@ -15,6 +15,7 @@ use super::link::Server;
 use crate::epoch::now_us;
 use crate::keeper::Refusal;
 use crate::keeper::registry::{Ask, Registry};
+use crate::lock::lock;
 use crate::names::Name;
 use crate::share::protocol::{Entry, Generation, Persist};
 
@@ -187,7 +188,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

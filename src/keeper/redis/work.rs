@@ -17,6 +17,7 @@ use super::queue::{Queue, Taken};
 use super::shared::{KeeperEnds, Shared};
 use crate::epoch::now_us;
 use crate::keeper::Refusal;
+use crate::lock::lock;
 use crate::names::Name;
 use crate::share::protocol::{Code, Entry, Generation, Persist, State};
 
@@ -155,7 +156,7 @@ impl Desk {
     }
 
     fn state(&self) -> MutexGuard<'_, Work> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn carry_out(

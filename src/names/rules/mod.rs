@@ -10,11 +10,12 @@ mod template;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::{Backend, Dtype, Mode, Name, Pattern};
 use crate::error::{Error, Result};
+use crate::lock::lock;
 pub use template::{Facts, Template};
 
 /// All rules of a process, in their order.
@@ -119,7 +120,7 @@ impl Match<'_> {
     /// The allocation came to nothing: the next one that the rule matches has its number.
     pub fn give_back(&self) {
         let (numbers, any) = &self.rule.returned;
-        let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = lock(numbers);
         numbers.push(self.n);
         any.store(true, Ordering::Relaxed);
     }
@@ -188,7 +189,7 @@ impl Rule {
         if !any.load(Ordering::Relaxed) {
             return None;
         }
-        let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = lock(numbers);
         let (place, _) = numbers.iter().enumerate().min_by_key(|(_, n)| **n)?;
         let n = numbers.swap_remove(place);
         any.store(!numbers.is_empty(), Ordering::Relaxed);

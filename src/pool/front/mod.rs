@@ -20,9 +20,10 @@ pub use locked::Locked;
 use super::request::{Order, StreamKey};
 use super::stats::Stats;
 use super::streams::{StreamId, Use};
+use crate::lock;
 use line::{Weights, has_room, shelved};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Fronts that streams are spread over.
 const STREAMED: usize = 64;
@@ -148,7 +149,7 @@ impl Fronts {
     #[inline]
     pub fn lock(&self, number: usize) -> Locked<'_> {
         let place = &self.all[number].0;
-        let front = place.front.lock().unwrap_or_else(PoisonError::into_inner);
+        let front = lock::lock(&place.front);
         Locked::new(front, place.line())
     }
 

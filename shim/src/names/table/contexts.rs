@@ -1,7 +1,7 @@
 //! What becomes of the table's mappings where a context ends, or a view of one. Unmaps nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use memcuda_core::driver::{Address, Context};
 
@@ -11,7 +11,7 @@ use crate::names::place::NONE;
 impl Mapped {
     /// The same elsewhere.
     fn moved(&self, spot: Spot) -> Self {
-        let page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+        let page = memcuda_core::lock::lock(&self.page);
         Self {
             entry: self.entry.clone(),
             spot,

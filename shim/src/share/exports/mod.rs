@@ -7,9 +7,10 @@ mod runs;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use memcuda_core::driver::Address;
+use memcuda_core::lock;
 use memcuda_core::pages::Run;
 use memcuda_core::pool::{BlockInfo, Export};
 use memcuda_core::share::protocol::{self, Generation, Reply, Request};
@@ -59,7 +60,7 @@ fn with<T>(work: impl FnOnce(&mut HashMap<Which, Exported>) -> T) -> T {
 }
 
 fn lock() -> MutexGuard<'static, Option<HashMap<Which, Exported>>> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock::lock(&TABLE)
 }
 
 /// The handle of the allocation around an address; `None` where there is none.
@@ -72,7 +73,7 @@ pub fn handle_of(engine: &Engine, address: Address) -> Option<Result<[u8; 64], F
         return Some(Ok(handle));
     }
     leave(engine);
-    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _making = lock::lock(&MAKING);
     for _ in 0..TRIES {
         if let Some(handle) = known() {
             return Some(Ok(handle));

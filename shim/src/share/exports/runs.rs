@@ -3,10 +3,11 @@
 //! the driver has what others have open.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{MutexGuard, PoisonError};
 
 use memcuda_core::driver::Address;
+use memcuda_core::lock::lock;
 use memcuda_core::pages::{Parts, Run};
 use memcuda_core::share::protocol::{Generation, MOST_LEASES, Request};
 
@@ -60,7 +61,7 @@ pub fn has_runs() -> bool {
 
 /// As long as this is held no run is exported: none loses pages while it is.
 pub fn hold() -> Option<MutexGuard<'static, ()>> {
-    let hold = || MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let hold = || lock(&MAKING);
     has_runs().then(hold)
 }
 

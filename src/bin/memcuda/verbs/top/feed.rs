@@ -3,12 +3,13 @@
 //! picture of the chosen one and the names, both at most once a second.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use memcuda::picture::Picture;
 
 use crate::survey::{self, Names, Seen, Survey};
+use memcuda::lock::lock;
 
 /// How often names and pictures are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ impl Feed {
 
     /// Whose picture is wanted.
     pub fn want(&self, pid: Option<u32>) {
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = pid;
+        *lock(&self.wanted) = pid;
     }
 }
 
@@ -59,7 +60,7 @@ fn pictures(news: &SyncSender<News>, wanted: &Mutex<Option<u32>>) {
     let mut last = None;
     let mut looked: Option<Instant> = None;
     loop {
-        let pid = *wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = *lock(wanted);
         let due = looked.is_none_or(|then| then.elapsed() >= PERIOD);
         if pid == last && !due {
             std::thread::sleep(Duration::from_millis(50));

@@ -3,7 +3,7 @@
 //! pages are open, a process is asked for its picture at most once a second.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use memcuda::epoch::now_us;
@@ -12,6 +12,7 @@ use memcuda::share::protocol::Generation;
 use super::history::History;
 use super::map::{self, Map};
 use crate::survey::{self, Names, Seen, Survey};
+use memcuda::lock::lock;
 
 /// How often all processes are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -131,8 +132,4 @@ fn fresh<T: Clone>(cache: &Cache<T>, find: impl FnOnce() -> T) -> T {
             found
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
