@@ -72,6 +72,44 @@ fn library(folder: &Path, source: &str) -> PathBuf {
     library
 }
 
+/// Of a folder with `UNLISTED` in its path no more than `NAMES` names can be had: then comes the
+/// `ERROR` of this number. With -1 of them it cannot be opened.
+const UNLISTED: &str = "#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+static DIR *that;
+static int left;
+DIR *opendir(const char *path) {
+    DIR *(*next)(const char *) = dlsym(RTLD_NEXT, \"opendir\");
+    that = NULL;
+    if (strstr(path, getenv(\"UNLISTED\")) == NULL) return next(path);
+    left = atoi(getenv(\"NAMES\"));
+    return left < 0 ? (errno = atoi(getenv(\"ERROR\")), NULL) : (that = next(path));
+}
+struct dirent64 *readdir64(DIR *folder) {
+    struct dirent64 *(*next)(DIR *) = dlsym(RTLD_NEXT, \"readdir64\");
+    struct dirent64 *entry = next(folder);
+    if (folder != that || entry == NULL || entry->d_name[0] == '.') return entry;
+    return left-- > 0 ? entry : (errno = atoi(getenv(\"ERROR\")), NULL);
+}
+";
+
+/// A process that may open no file.
+const NO_FILES: &str = "#include <sys/resource.h>
+__attribute__((constructor)) static void none(void) {
+    struct rlimit limit = {3, 3};
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+";
+
+/// A system that has no room for another thread.
+const NO_THREADS: &str = "#include <errno.h>
+int pthread_create(void *thread, void *how, void *run, void *with) { return EAGAIN; }
+";
+
 /// What a run that must succeed printed.
 #[track_caller]
 fn done(output: Output) -> String {

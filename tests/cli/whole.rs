@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{code, library, memcuda, objects, run, stderr, stdout};
+use crate::{UNLISTED, code, library, memcuda, objects, run, stderr, stdout};
 
 const MIB: u64 = 1 << 20;
 const LIVE_MIB: u64 = 128;
@@ -98,6 +98,33 @@ fn a_recording_that_can_be_put_nowhere_stays_where_it_is() {
     let (_, kept) = said.trim_end().split_once("it is in ").expect(&said);
     let events = run(&["trace", kept, "-o", "-"]);
     assert!(stdout(&events).contains(",alloc,"), "{said}");
+}
+
+/// A node that is short of files for a moment, a network file system that fails.
+#[test]
+fn recordings_that_cannot_be_listed_stay() {
+    let made = tempfile::tempdir().unwrap();
+    let unlisted = library(made.path(), UNLISTED);
+    for (names, error) in [("-1", "23"), ("1", "5")] {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("t").display().to_string();
+        let script = "\"$0\" $1; \"$0\" $1; exit 7";
+        let mut command = simulated(&["run", "--trace", &trace, "--", "sh", "-c", script]);
+        command.env("LD_PRELOAD", &unlisted).env("ERROR", error);
+        command.env("UNLISTED", ".recording-").env("NAMES", names);
+        let output = command.output().unwrap();
+        let said = stderr(&output);
+        assert_eq!((code(&output), said.lines().count()), (7, 1), "{said}");
+        assert!(said.contains(&format!("(os error {error})")), "{said}");
+        let (_, kept) = said.trim_end().split_once("they are in ").expect(&said);
+        let recordings: Vec<_> = std::fs::read_dir(kept).unwrap().collect();
+        assert_eq!(recordings.len(), 2, "{said}");
+        for recording in recordings {
+            let path = recording.unwrap().path();
+            let events = run(&["trace", path.to_str().unwrap(), "-o", "-"]);
+            assert!(stdout(&events).contains(",alloc,"), "{said}");
+        }
+    }
 }
 
 /// A disk that is full, a terminal that is gone: the traces are worth more than what is said

@@ -48,9 +48,9 @@ pub fn run(command: &mut Command, file: &Path) -> Result<std::io::Result<ExitCod
     let status = program.wait();
     // What is recorded goes only once it is written elsewhere, whatever ends this process.
     let recordings = recordings.keep();
-    if write(&inside, file) {
-        let _ = fs::remove_dir_all(recordings);
-    }
+    write(&inside, file);
+    // Not while anything is in it.
+    let _ = fs::remove_dir(recordings);
     Ok(Ok(code(status?)))
 }
 
@@ -93,24 +93,30 @@ fn code(status: ExitStatus) -> ExitCode {
     }
 }
 
-/// Turns recordings into traces; what cannot be written stays as it is. False where one is
-/// in the folder still.
-fn write(folder: &Path, file: &Path) -> bool {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+/// Turns recordings into traces, and removes them one by one: what cannot be written stays
+/// as it is, and so do all where they cannot be listed.
+fn write(folder: &Path, file: &Path) {
+    let mut found = match list(folder) {
+        Ok(found) => found,
+        Err(error) => {
+            let there = folder.display();
+            say(format_args!(
+                "the recordings cannot be listed: {error}; they are in {there}"
+            ));
+            return;
+        }
+    };
     // Where there was no room for its beginning, the process has said so.
-    found.retain(|path| has_begun(path));
+    keep(&mut found, has_begun);
     found.sort();
     let idle = |path: &Path| trace::open(path).is_ok_and(|mut trace| trace.next().is_none());
     if !found.iter().all(|path| idle(path)) {
         // Who started CUDA and asked for nothing is of no interest then.
-        found.retain(|path| !idle(path));
+        keep(&mut found, |path| !idle(path));
     }
     if found.is_empty() {
         say("nothing was recorded: no process started CUDA, or none could record");
-        return true;
     }
-    let mut moved = true;
     let several = found.len() > 1;
     for path in found {
         let own = path.file_name().unwrap_or_default().to_string_lossy();
@@ -126,6 +132,7 @@ fn write(folder: &Path, file: &Path) -> bool {
                 let events = times(events, "event", "events");
                 say(format_args!("{events} in {}", to.display()));
                 trace::say(&to, shortfall);
+                let _ = fs::remove_file(&path);
             }
             Err(error) => {
                 let mut kept = to.into_os_string();
@@ -133,10 +140,7 @@ fn write(folder: &Path, file: &Path) -> bool {
                 let kept = PathBuf::from(kept);
                 let there = match fs::rename(&path, &kept) {
                     Ok(()) => kept,
-                    Err(_) => {
-                        moved = false;
-                        path
-                    }
+                    Err(_) => path,
                 };
                 let there = there.display();
                 say(format_args!(
@@ -145,7 +149,19 @@ fn write(folder: &Path, file: &Path) -> bool {
             }
         }
     }
-    moved
+}
+
+/// All that is in a folder.
+fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?;
+    entries.map(|entry| Ok(entry?.path())).collect()
+}
+
+/// Removes those of which there is nothing to be kept.
+fn keep(found: &mut Vec<PathBuf>, is_kept: impl Fn(&Path) -> bool) {
+    for path in found.extract_if(.., |path| !is_kept(path)) {
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// Did its process get so far as to record? What cannot be read may be a recording.
